@@ -1,0 +1,1 @@
+"""Profiling and graph diagnostics for compiled PyTorch."""

@@ -1,0 +1,174 @@
+"""What an analysed run is made of: frozen structs, the same for report, JSON, terminal UI, export and gates.
+
+All lengths are seconds (floats), all moments seconds since the first event of the run. ``to_json`` in
+``xlaprof.report.json`` writes these under the names of the ``--json`` contract.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+KINDS = (
+    "recompile",
+    "transfer",
+    "fallback",
+    "missing_barrier",
+    "excess_barriers",
+    "growing_graph",
+    "idle_gap",
+    "graph_break",
+)
+SEVERITIES = ("high", "medium", "low")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A line of the user's code."""
+
+    file: str = ""
+    line: int = 0
+    func: str = ""
+    code: str = ""  # the source line, stripped
+    module: str = ""  # nn.Module path running there, where known
+
+
+class FromTo(msgspec.Struct, frozen=True):
+    """What changed, from what, to what (JSON: ``{"what", "from", "to"}``)."""
+
+    what: str
+    old: str = msgspec.field(name="from")
+    new: str = msgspec.field(name="to")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One defect: where, how often, what it cost, why, and what to change."""
+
+    id: str  # stable: the same defect of two runs has the same id
+    kind: str  # one of KINDS
+    severity: str  # one of SEVERITIES
+    place: Place
+    operation: str  # "aten::_local_scalar_dense", "aten::embedding", "" where there is none
+    count: int
+    cost_s: float  # seconds a fix would have given back over the run
+    cost_per_step_s: float
+    cause: str  # one sentence
+    advice: str  # one sentence
+    change: FromTo | None = None
+    evidence: tuple[str, ...] = ()  # short facts: "step 24: 1.82 s, i64[8,128] -> i64[5,128]"
+
+
+class RunInfo(msgspec.Struct, frozen=True):
+    """The header of a report."""
+
+    path: str
+    host: str
+    pid: int
+    rank: int
+    world: int
+    argv: tuple[str, ...]
+    started_unix_s: float
+    wall_s: float
+    versions: dict[str, str]
+    platform: str  # "cpu" | "cuda" | "tpu" | ""
+    device_kind: str
+    device_count: int
+    finished: bool  # an End event was read
+    error: str  # type name of the exception that ended the program
+    events: int
+    dropped: dict[str, int]  # why -> count
+    notes: tuple[str, ...] = ()  # what the reader had to say: "torn last line skipped", ...
+
+
+class TimeSplit(msgspec.Struct, frozen=True):
+    """Where the time of the analysed steps went. The parts sum to ``total_s``.
+
+    Host time is split; ``device_busy_s`` stands beside it (the device works while the host does).
+    """
+
+    total_s: float
+    device_busy_s: float
+    compile_s: float
+    tracing_s: float
+    transfer_wait_s: float
+    fallback_s: float
+    execute_s: float  # handing programs over
+    data_wait_s: float
+    gc_s: float
+    scopes_s: float  # in named scopes, none of the above
+    other_s: float
+
+
+class StepStats(msgspec.Struct, frozen=True):
+    """Step times in seconds; the first step apart, since it compiles."""
+
+    name: str
+    count: int
+    first_s: float
+    median_s: float
+    p95_s: float
+    min_s: float
+    max_s: float
+    last_num: int
+    recent_s: tuple[float, ...]  # the last 120, oldest first, for a sparkline
+    split: TimeSplit
+    #: True: no StepTrace in the program, steps are the stretches between barriers
+    inferred: bool = False
+
+
+class ScopeStat(msgspec.Struct, frozen=True):
+    """One named scope over the run. ``self_s`` leaves out scopes inside it."""
+
+    name: str
+    count: int
+    total_s: float
+    self_s: float
+    median_s: float
+    max_s: float
+    errors: int
+    device_idle_s: float  # device idle while the host was in it
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """One stretch of device idle time."""
+
+    start_s: float
+    dur_s: float
+    step: int  # step_num it began in; -1: outside steps
+    blame: tuple[tuple[str, float], ...]  # (cause, seconds), largest first; the parts sum to dur_s
+    place: Place
+
+
+class IdleStat(msgspec.Struct, frozen=True):
+    """Device idle time within the analysed window, every nanosecond blamed on one cause."""
+
+    window_s: float
+    busy_s: float
+    idle_s: float
+    idle_ratio: float
+    causes: tuple[tuple[str, float], ...]  # (cause, seconds), largest first; they sum to idle_s
+    gaps: tuple[Gap, ...]  # the longest, longest first
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """What the program is doing now, for the live UI."""
+
+    state: str  # "starting" | "compiling" | "running" | "waiting" | "finished" | "lost"
+    step: int
+    since_s: float
+    detail: str = ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Everything there is to say of a run. ``clean`` when no finding was made."""
+
+    run: RunInfo
+    steps: tuple[StepStats, ...]  # by name; the one with most time first
+    counters: dict[str, int]
+    seconds: dict[str, float]
+    scopes: tuple[ScopeStat, ...]
+    idle: IdleStat
+    findings: tuple[Finding, ...]  # ranked by cost
+    activity: Activity
+
+    @property
+    def clean(self) -> bool:
+        return not self.findings

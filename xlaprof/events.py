@@ -1,0 +1,321 @@
+"""The schema of a recording: one frozen struct per kind of event, and their tagged union.
+
+Everything xlaprof observes becomes one of these, whatever observed it (the embedded runtime, Dynamo, a
+profile on disk), and everything it says is derived from them. A ``run.log`` is JSON Lines of them,
+first a :class:`Header`.
+
+Conventions
+-----------
+* ``t`` is a moment and ``dur`` a length, both in nanoseconds of the recording process's monotonic clock
+  (``time.perf_counter_ns``). :class:`Header` pairs that clock with the unix clock.
+* A string that repeats is sent once as :class:`Text` and then named by its ``id``; a place in the user's
+  code likewise as :class:`Stack`. Fields that hold such an id say so. Id 0 means "none".
+* Tensor *values* never enter the log: shapes, dtypes, names and Python numbers that shaped a graph do.
+* Unknown fields are ignored by readers, missing ones take their default: fields are only ever added.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+#: Version of this schema. It grows when an old reader would misunderstand a new log.
+SCHEMA = 1
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", gc=False):
+    """Base of all events. The tag under ``"k"`` names the kind."""
+
+
+class Header(Event, frozen=True, tag="header"):
+    """First line of every log: what ran, where, and how to read its clocks."""
+
+    schema: int
+    pid: int
+    mono_ns: int  # time.perf_counter_ns() and
+    unix_ns: int  # time.time_ns(), read together
+    host: str = ""
+    rank: int = 0
+    world: int = 1
+    argv: list[str] = []
+    cwd: str = ""
+    versions: dict[str, str] = {}  # {"xlaprof": ..., "python": ..., "torch": ..., "jax": ...}
+    device: dict[str, str] = {}  # {"platform": "cpu", "kind": ..., "count": "1"}, late: see Device
+
+
+class Device(Event, frozen=True, tag="device"):
+    """The accelerator behind the ``xla`` device, known once the runtime is up."""
+
+    t: int
+    platform: str  # "cpu" | "cuda" | "tpu"
+    kind: str  # what PJRT calls it, e.g. "NVIDIA H200"
+    count: int = 1
+
+
+class Text(Event, frozen=True, tag="text"):
+    """An interned string."""
+
+    id: int
+    text: str
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One frame of a stack: ``file`` and ``func`` and ``code`` are :class:`Text` ids."""
+
+    file: int
+    line: int
+    func: int
+    code: int = 0  # the source line, stripped
+
+
+class Stack(Event, frozen=True, tag="stack"):
+    """An interned place in the user's program: frames innermost first, library frames left out.
+
+    ``frames[0]`` is *the line*: the innermost frame of code that is the user's own. ``module`` names the
+    ``nn.Module`` path that was running there, where known.
+    """
+
+    id: int
+    frames: list[Frame]
+    module: int = 0  # Text id
+
+
+class Thread(Event, frozen=True, tag="thread"):
+    """Name of a host thread; ``tid`` is ``threading.get_ident()`` made small (1, 2, ...)."""
+
+    tid: int
+    name: str
+
+
+class Scope(Event, frozen=True, tag="scope"):
+    """A ``Trace("name", **metadata)`` scope that has ended."""
+
+    name: int  # Text id
+    t: int
+    dur: int
+    tid: int = 1
+    depth: int = 0  # scopes open around it on its thread
+    meta: dict[str, str | int | float | bool | None] = {}
+    error: str = ""  # type name of the exception that left it
+
+
+class Step(Event, frozen=True, tag="step"):
+    """A ``StepTrace("train", step_num=i)`` that has ended."""
+
+    name: int  # Text id
+    num: int
+    t: int
+    dur: int
+    tid: int = 1
+    meta: dict[str, str | int | float | bool | None] = {}
+    error: str = ""
+
+
+class StepDigest(Event, frozen=True, tag="digest"):
+    """A steady step of a long run, summed instead of told event by event.
+
+    It stands for the step and for everything inside it that was not written out. Histogram triples are
+    ``[count, total ns, longest ns]``; keys are decimal ids (JSON has no other keys).
+    """
+
+    name: int  # Text id
+    num: int
+    t: int
+    dur: int
+    tid: int = 1
+    executions: int = 0
+    busy: int = 0  # ns the device was busy in the step
+    tracing: int = 0  # ns
+    barriers: int = 0
+    scopes: dict[str, list[int]] = {}  # Text id -> triple
+    reads: dict[str, list[int]] = {}  # "stack:op Text id" -> triple
+    fallbacks: dict[str, list[int]] = {}  # "stack:op Text id" -> triple
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Why a graph is not one that was seen before: where its path left the trie of traces."""
+
+    #: "shape" | "dtype" | "operation" | "argument" | "scalar" | "outputs" | "inputs" | "aliasing" | "evicted"
+    what: str
+    #: the old and the new, for people: "i64[8,128]", "dim=1", "aten::relu (model.py:12)"
+    old: str
+    new: str
+    #: what differs, named: "input 0 of aten::embedding", "argument dim of aten::sum"
+    subject: str = ""
+    stack: int = 0  # Stack id of the operation that came
+    expected: int = 0  # Stack id of the operation that was expected
+    position: int = 0  # operations recorded in common before the paths part
+    code_seen: bool = True  # this line had recorded this operation before (False: code run for the first time)
+
+
+class Compile(Event, frozen=True, tag="compile"):
+    """A graph was lowered and compiled. ``dur`` is all of it; the parts are ours, jax's and XLA's."""
+
+    t: int
+    dur: int
+    program: int  # numbered from 1 in order of first compilation
+    graph: str  # hexadecimal hash of the canonical graph
+    ops: int
+    inputs: int
+    outputs: int
+    stack: int = 0  # Stack id: the barrier or read that needed it
+    trigger: str = "sync"  # "sync" | "read" | "fallback" | "eager" | "compile" | "dynamo" | "loader"
+    change: Change | None = None  # None: nothing comparable was recorded before
+    lower: int = 0  # ns of our lowering (tape -> jax -> StableHLO)
+    backend: int = 0  # ns of XLA's compilation
+    cached: bool = False  # came from the persistent compilation cache
+    tid: int = 1
+
+
+class Barrier(Event, frozen=True, tag="barrier"):
+    """A cut of the tape: ``sync()``, ``mark_step()``, a loader's, an exit from ``step()``."""
+
+    t: int
+    dur: int
+    trigger: str = "sync"
+    stack: int = 0  # Stack id
+    ops: int = 0  # operations pending when it was reached
+    tracing: int = 0  # ns spent recording operations since the barrier before
+    execution: int = 0  # seq of the Execute it caused; 0: nothing was pending
+    tid: int = 1
+    loops: int = 0  # most times one line recorded the same operation in this graph
+    loop: int = 0  # Stack id of that line
+
+
+class Execute(Event, frozen=True, tag="execute"):
+    """A program ran. The device was busy with it over ``[start, end]``, start = max(enqueue, previous end)."""
+
+    seq: int
+    program: int
+    t: int  # enqueued
+    start: int
+    end: int
+    enqueue: int = 0  # ns the host spent handing it over
+    trigger: str = "sync"
+    stack: int = 0  # Stack id
+    device: int = 0
+    error: str = ""
+
+
+class TransferToDevice(Event, frozen=True, tag="h2d"):
+    """Host memory was copied to the device."""
+
+    t: int
+    dur: int
+    bytes: int
+    tensors: int = 1
+    stack: int = 0
+    tid: int = 1
+
+
+class TransferFromDevice(Event, frozen=True, tag="d2h"):
+    """The host waited for a value: ``.item()``, ``.cpu()``, ``print``, ``bool(tensor)``, a fallback."""
+
+    t: int
+    dur: int  # all of it; of which
+    wait: int  # ns waiting for the device to finish computing the value
+    bytes: int
+    op: int = 0  # Text id: "aten::_local_scalar_dense", "aten::_to_copy", "aten::nonzero"...
+    stack: int = 0
+    tid: int = 1
+    tensors: int = 1
+
+
+class Fallback(Event, frozen=True, tag="fallback"):
+    """An operation that has no lowering ran on the CPU; ``dur`` includes its transfers."""
+
+    t: int
+    dur: int
+    op: int  # Text id: "aten::op"
+    stack: int = 0
+    tid: int = 1
+
+
+class Gc(Event, frozen=True, tag="gc"):
+    """Python's garbage collector stopped the host."""
+
+    t: int
+    dur: int
+    generation: int
+    collected: int = 0
+    tid: int = 1
+
+
+class DataWait(Event, frozen=True, tag="data"):
+    """The training loop waited for its data loader."""
+
+    t: int
+    dur: int
+    stack: int = 0
+    tid: int = 1
+
+
+class GraphBreak(Event, frozen=True, tag="break"):
+    """Something cut a graph that was meant to be one (Dynamo, or a read inside ``compile``)."""
+
+    t: int
+    reason: str
+    op: int = 0  # Text id
+    stack: int = 0
+    tid: int = 1
+
+
+class Evicted(Event, frozen=True, tag="evicted"):
+    """A compiled graph was forgotten because a bounded cache was full."""
+
+    t: int
+    program: int
+    graph: str
+    limit: int
+
+
+class Counters(Event, frozen=True, tag="counters"):
+    """Exact totals since the recording began, under PyTorch/XLA's names.
+
+    Written at steps and at the end. ``counts`` holds numbers of events (for timed metrics: samples),
+    ``seconds`` the sums of the timed ones.
+    """
+
+    t: int
+    counts: dict[str, int]
+    seconds: dict[str, float] = {}
+
+
+class Dropped(Event, frozen=True, tag="dropped"):
+    """Events that are *not* in the log, and why: "disk", "queue", "encode". Never silent."""
+
+    t: int
+    count: int
+    why: str
+    detail: str = ""
+
+
+class End(Event, frozen=True, tag="end"):
+    """Last line of a recording that was stopped in order."""
+
+    t: int
+    error: str = ""  # type name of the exception that ended the program
+
+
+AnyEvent = (
+    Header
+    | Device
+    | Text
+    | Stack
+    | Thread
+    | Scope
+    | Step
+    | StepDigest
+    | Compile
+    | Barrier
+    | Execute
+    | TransferToDevice
+    | TransferFromDevice
+    | Fallback
+    | Gc
+    | DataWait
+    | GraphBreak
+    | Evicted
+    | Counters
+    | Dropped
+    | End
+)
