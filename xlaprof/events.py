@@ -249,6 +249,16 @@ class DataWait(Event, frozen=True, tag="data"):
     tid: int = 1
 
 
+class Hole(Event, frozen=True, tag="hole"):
+    """The host recorded no operation for a while: plain Python, between two known lines of the program."""
+
+    t: int
+    dur: int
+    before: int = 0  # Stack id of the operation recorded last
+    after: int = 0  # Stack id of the operation recorded next
+    tid: int = 1
+
+
 class GraphBreak(Event, frozen=True, tag="break"):
     """Something cut a graph that was meant to be one (Dynamo, or a read inside ``compile``)."""
 
@@ -313,6 +323,7 @@ AnyEvent = (
     | Fallback
     | Gc
     | DataWait
+    | Hole
     | GraphBreak
     | Evicted
     | Counters
