@@ -1,0 +1,116 @@
+"""The ``xlaprof`` command: finds the verb, runs it, and turns what goes wrong into one line and an exit code.
+
+Exit codes: 0 done; 2 the user's mistake (:class:`~xlaprof.errors.UserError`, wrong usage); 70 a defect of xlaprof
+itself; 130 interrupted; 141 the reader of our output went away. A verb may return others with a meaning of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from xlaprof import commands
+from xlaprof.errors import UserError
+
+INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+INTERRUPTED = 128 + 2  # as a shell reports SIGINT
+BROKEN_PIPE = 128 + 13  # as a shell reports SIGPIPE
+
+_STDOUT = sys.__stdout__  # None where the process has none; a script under ``xlaprof run`` may replace sys.stdout
+
+DESCRIPTION = "Says why compiled PyTorch and JAX programs are slow: on which line, at what cost, and what to change."
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line ``argv`` (default: the process's own) and return its exit code."""
+    try:
+        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        if _STDOUT and not _STDOUT.closed:
+            _STDOUT.flush()  # so that a reader that went away is met here, not at interpreter exit
+        return code
+    except UserError as e:
+        print(f"xlaprof: {e.message}", file=sys.stderr)
+        return e.code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        if _STDOUT:  # the interpreter flushes it once more at exit: give that somewhere to go
+            os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT.fileno())
+        return BROKEN_PIPE
+    except Exception as e:
+        if os.environ.get("XLAPROF_TRACEBACK"):
+            raise
+        where = traceback.extract_tb(e.__traceback__)[-1]
+        print(
+            f"xlaprof: internal error: {type(e).__name__}: {e} ({Path(where.filename).name}:{where.lineno}). "
+            "This is a defect of xlaprof: run again with XLAPROF_TRACEBACK=1 and report the traceback.",
+            file=sys.stderr,
+        )
+        return INTERNAL_ERROR
+
+
+def verbs() -> dict[str, Path]:
+    """The verbs and the files that define them, found without importing any."""
+    return {
+        file.stem.replace("_", "-"): file
+        for directory in commands.__path__
+        for file in sorted(Path(directory).glob("*.py"))
+        if not file.name.startswith("_")
+    }
+
+
+def summary(file: Path) -> str:
+    """First line of the docstring of a verb's ``file``."""
+    return (ast.get_docstring(ast.parse(file.read_bytes())) or "").partition("\n")[0].rstrip(".")
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that reports wrong usage as a :class:`UserError`: one line that names the help."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} (see {self.prog} --help)")
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        _print_help()
+        return 0 if argv else 2
+    if argv[0] in ("-V", "--version"):
+        # Imported late: importlib.metadata takes longer than everything else here.
+        from importlib.metadata import version
+
+        print(f"xlaprof {version('xlaprof')}")
+        return 0
+    verb, rest = argv[0], argv[1:]
+    known = verbs()
+    if verb not in known:
+        close = difflib.get_close_matches(verb, known, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else "see xlaprof --help"
+        raise UserError(f"unknown {'option' if verb.startswith('-') else 'verb'} '{verb}': {hint}")
+    module = importlib.import_module(f"{commands.__name__}.{known[verb].stem}")
+    parser = _Parser(
+        prog=f"xlaprof {verb}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    code: int = module.run(parser.parse_args(rest))
+    return code
+
+
+def _print_help() -> None:
+    files = verbs()
+    width = max(map(len, files), default=0)
+    print(f"usage: xlaprof <verb> ...\n\n{DESCRIPTION}\n")
+    for verb, file in files.items():
+        print(f"  {verb:{width}}  {summary(file)}")
+    print("\n'xlaprof <verb> --help' explains a verb; 'xlaprof --version' prints the version.")
