@@ -1,0 +1,89 @@
+# Every target sets up what it needs in $(VENV): `make demo` on a machine with Python >= 3.11 and make is enough.
+# A target that is set up already starts at once; a change of pyproject.toml or constraints.txt sets it up again.
+#
+#   PYTHON=python3.12 make test     another interpreter (use another VENV with it, or `make clean` first)
+#   make test PYTEST="-k tape -x"   more arguments for pytest
+#   make test JOBS=0                in one process
+
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,\
+	$(if $(shell $(p) -c 'import sys; print(sys.version_info[:2] >= (3, 11) or "")' 2>/dev/null),$(p))))
+VENV ?= .venv
+PYTEST ?=
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
+say = @printf '\n== %s\n' "$(1)"
+
+# One thread of compute per test process: on few cores, several only get into each other's way.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help demo test test-full test-versions lint bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo           train a small language model with and without its mistakes, and have both explained"
+	@echo "make test           the tests (test-full: with the sweeps too)"
+	@echo "make test-versions  smoke tests under the oldest and newest supported torch and jax"
+	@echo "make lint           ruff, mypy --strict, import contracts"
+	@echo "make bench          the benchmarks, beside the figures of the peers"
+	@echo "make clean          remove what these made"
+
+demo: $(VENV)/.demo
+	$(call say,The demo)
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev
+	$(call say,Testing)
+	@$(BIN)/python -m pytest -n $(JOBS) $(PYTEST)
+
+test-full: $(VENV)/.dev
+	$(call say,Testing with the slow sweeps)
+	@$(BIN)/python -m pytest -n $(JOBS) -m "slow or not slow" $(PYTEST)
+
+test-versions:
+	@PYTHON="$(PYTHON)" sh tests/versions.sh
+
+lint: $(VENV)/.lint
+	$(call say,Linting)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(call say,Benchmarks: minutes on a quiet machine)
+	@$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .venv-versions demo-output build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Set-up. Each stamp is a set of installed packages; the larger ones contain the smaller.
+
+$(VENV)/.python:
+	@test -n "$(PYTHON)" || { echo "xlaprof needs Python >= 3.11; none was found. Name one: make PYTHON=/path/to/python"; exit 1; }
+	$(call say,Making $(VENV) with $$($(PYTHON) --version))
+	@$(PYTHON) -m venv $(VENV) || { echo "No venv could be made: on Debian and Ubuntu, apt-get install python3-venv"; exit 1; }
+	@touch $@
+
+$(VENV)/.torch: constraints.txt | $(VENV)/.python
+	$(call say,Installing torch ($(shell sed -n 's/^torch==//p' constraints.txt)): the largest download)
+	@$(PIP) torch
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml constraints.txt $(VENV)/.torch
+	$(call say,Installing xlaprof and jax)
+	@$(PIP) -e '.[runtime]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(call say,Installing what the tests need (XProf and its relatives too: a minute or two))
+	@$(PIP) -e '.[runtime,tensorboard,dev]'
+	@touch $@
+
+# mypy reads the types of torch and jax, so linting needs them too.
+$(VENV)/.lint: $(VENV)/.demo
+	$(call say,Installing ruff, mypy and import-linter)
+	@$(PIP) -e '.[runtime,dev]'
+	@touch $@
