@@ -1,0 +1,10 @@
+"""What holds for all tests: hypothesis without a clock, and in CI without luck."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# A slow machine is not a failing test, so there is no deadline anywhere.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
