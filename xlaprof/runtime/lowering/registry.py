@@ -19,12 +19,19 @@ What arrives for each argument of the schema:
 :class:`Aval` per output. Outputs are cast to those dtypes and checked against those shapes by the caller,
 so a lowering may return a wider dtype. Lowerings run under 64-bit jax and use its public API only.
 
+Arguments whose value shapes the computation itself (the ``p`` of a norm, the ends of an ``arange``) are named in
+``lower(..., static=("p",))``: the tape keeps those Python numbers, and they become part of the graph's identity.
+
+An output that PyTorch leaves undefined (a gradient masked out) is ``None`` in what the lowering returns, and in
+``ctx.out``. ``Tensor[]`` results are returned as a tuple; their ``Aval`` s lie flat in ``ctx.out``.
+
 In-place and ``out=`` variants need no entry: the tape calls the functional overload and writes the result.
 View operators are not here (``runtime/views.py``).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -85,10 +92,15 @@ F = TypeVar("F", bound=Lowering)
 LOWERINGS: dict[str, Lowering] = {}
 #: those that draw random numbers and need ``ctx.key``
 RANDOM: set[str] = set()
+#: "aten.linalg_vector_norm.default" -> its ``Scalar`` arguments that are never packed
+STATIC: dict[str, frozenset[str]] = {}
 
 
-def lower(*names: str, random: bool = False) -> Callable[[F], F]:
-    """Register the decorated function as the lowering of the overloads ``names``."""
+def lower(*names: str, random: bool = False, static: Sequence[str] = ()) -> Callable[[F], F]:
+    """Register the decorated function as the lowering of the overloads ``names``.
+
+    ``random`` asks for ``ctx.key``; ``static`` names the ``Scalar`` arguments that must stay Python numbers.
+    """
 
     def register(fn: F) -> F:
         for name in names:
@@ -97,6 +109,8 @@ def lower(*names: str, random: bool = False) -> Callable[[F], F]:
             LOWERINGS[name] = fn
             if random:
                 RANDOM.add(name)
+            if static:
+                STATIC[name] = frozenset(static)
         return fn
 
     return register
@@ -118,44 +132,57 @@ def result_dtype(ctx: Ctx, *args: Any) -> Any:
     bool < integer < floating < complex.
     See https://pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc.
     """
-    ranks: list[list[Any]] = [[], [], []]
+    dims: list[Any] = []
+    zeros: list[Any] = []
+    numbers: list[Any] = []
     for a in args:
         if a is None:
             continue
         if ctx.is_weak(a):
-            ranks[2].append(_number_dtype(a))
+            numbers.append(_number_dtype(a))
         else:
-            ranks[0 if a.ndim else 1].append(jnp.dtype(a.dtype))
-    result: Any = None
-    for dtypes in ranks:
-        for d in dtypes:
-            if result is None or (_category(d) > _category(result)):
-                result = d if dtypes is not ranks[2] or result is None else _widen(d, result)
-            elif d in dtypes and result in dtypes:
-                result = torch_promote(result, d)
-    return result
+            (dims if a.ndim else zeros).append(jnp.dtype(a.dtype))
+    return _outrank(_common(dims), _outrank(_common(zeros), _common(numbers)))
 
 
-_CATEGORY = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3, "V": 2}
+def _common(dtypes: list[Any]) -> Any:
+    return functools.reduce(torch_promote, dtypes) if dtypes else None
+
+
+def _outrank(higher: Any, lower: Any) -> Any:
+    """dtype of values of rank ``higher`` met by values of a lower rank: the category may change, nothing else."""
+    if higher is None or lower is None:
+        return lower if higher is None else higher
+    if _category(lower) <= _category(higher):
+        return higher
+    if _category(lower) == _COMPLEX and _category(higher) == _FLOATING:
+        if higher == jnp.float16:
+            raise Unsupported("complex numbers of half precision")
+        return jnp.dtype(jnp.complex128 if higher == jnp.float64 else jnp.complex64)
+    return torch_promote(higher, lower)
+
+
+_FLOATING, _COMPLEX = 2, 3
 
 
 def _category(dtype: Any) -> int:
-    return _CATEGORY[jnp.dtype(dtype).kind]
+    """bool 0, integer 1, floating 2, complex 3."""
+    for category, kind in ((_COMPLEX, jnp.complexfloating), (_FLOATING, jnp.floating), (1, jnp.integer)):
+        if jnp.issubdtype(dtype, kind):
+            return category
+    return 0
+
+
+def default_dtype() -> Any:
+    """``torch.get_default_dtype()`` as a jax dtype."""
+    return jnp.dtype(JAX_DTYPE[torch.get_default_dtype()])
 
 
 def _number_dtype(value: Any) -> Any:
-    kind = jnp.asarray(value).dtype.kind
-    default = JAX_DTYPE[torch.get_default_dtype()]
-    if kind == "c":
-        return jnp.dtype(jnp.complex128 if default == jnp.float64 else jnp.complex64)
-    return jnp.dtype({"b": jnp.bool_, "i": jnp.int64, "u": jnp.int64}.get(kind, default))
-
-
-def _widen(number: Any, tensor: Any) -> Any:
-    """dtype of a tensor of dtype ``tensor`` met by a number of a higher category."""
-    if _category(number) == 3 and jnp.dtype(tensor) == jnp.float64:
-        return jnp.dtype(jnp.complex128)
-    return number
+    category = _category(value.dtype if isinstance(value, jax.Array) else jnp.asarray(value).dtype)
+    if category == _COMPLEX:
+        return jnp.dtype(jnp.complex128 if default_dtype() == jnp.float64 else jnp.complex64)
+    return (jnp.dtype(jnp.bool_), jnp.dtype(jnp.int64), default_dtype())[category]
 
 
 _TORCH_DTYPE = {jnp.dtype(j): t for t, j in JAX_DTYPE.items()}
@@ -170,6 +197,45 @@ def promote(ctx: Ctx, *args: Any) -> tuple[Any, ...]:
     """``args`` brought to their common dtype, as PyTorch's pointwise operators do."""
     dtype = result_dtype(ctx, *args)
     return tuple(None if a is None else jnp.asarray(a).astype(dtype) for a in args)
+
+
+def is_floating(x: Any) -> bool:
+    return _category(x.dtype) == _FLOATING
+
+
+def is_complex(x: Any) -> bool:
+    return _category(x.dtype) == _COMPLEX
+
+
+def is_integral(x: Any, *, include_bool: bool = True) -> bool:
+    return _category(x.dtype) <= 1 if include_bool else _category(x.dtype) == 1
+
+
+def opmath_dtype(dtype: Any) -> Any:
+    """The dtype PyTorch computes in: ``float32`` for the half precisions, otherwise ``dtype``."""
+    dtype = jnp.dtype(dtype)
+    return jnp.dtype(jnp.float32) if _category(dtype) == _FLOATING and dtype.itemsize < 4 else dtype
+
+
+def opmath(ctx: Ctx, *args: Any) -> tuple[Any, ...]:
+    """Like :func:`promote`, with half precisions widened to the ``float32`` they are computed in."""
+    dtype = result_dtype(ctx, *args)
+    return _cast(args, dtype, opmath_dtype(dtype), ctx)
+
+
+def float_opmath(ctx: Ctx, *args: Any) -> tuple[Any, ...]:
+    """Like :func:`opmath`, for functions that turn integers into the default floating dtype."""
+    dtype = result_dtype(ctx, *args)
+    dtype = dtype if _category(dtype) >= _FLOATING else default_dtype()
+    return _cast(args, dtype, opmath_dtype(dtype), ctx)
+
+
+def _cast(args: Sequence[Any], dtype: Any, wide: Any, ctx: Ctx) -> tuple[Any, ...]:
+    # A number goes to the wide dtype directly, as in PyTorch's kernels; a tensor is first rounded to the common one.
+    return tuple(
+        None if a is None else jnp.asarray(a).astype(wide) if ctx.is_weak(a) else a.astype(dtype).astype(wide)
+        for a in args
+    )
 
 
 def normalize_dims(dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:
