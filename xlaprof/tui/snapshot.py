@@ -1,0 +1,83 @@
+"""What the screen shows at one moment: a frozen value, made by the feed, shown by the widgets."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from xlaprof.analysis.model import Report
+from xlaprof.tui import text
+
+#: The log: not there yet, being caught up with, followed to its end, or gone again.
+Link = Literal["absent", "catching up", "following", "removed"]
+#: The process that writes it: running, ended, or not for us to know (another machine, no header yet).
+Process = Literal["alive", "gone", "unknown"]
+Tone = Literal["quiet", "good", "busy", "warn", "bad"]
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The run as far as it has been read, and how the reading stands."""
+
+    path: str
+    link: Link
+    now_s: float  # unix time at which it was taken
+    report: Report | None = None  # None: no header has been read yet
+    read: int = 0  # bytes of the log that have been read
+    total: int = 0  # bytes that it holds
+    process: Process = "unknown"
+    quiet_s: float = 0.0  # since the log last grew
+    restarts: int = 0  # times the log was replaced by another run's
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The state line: one word, what it is about, and how alarming that is."""
+
+    word: str
+    detail: str
+    tone: Tone
+
+
+def status(snapshot: Snapshot) -> Status:
+    """What the program behind the log is doing now, in words."""
+    report = snapshot.report
+    if snapshot.link == "absent":
+        return Status("waiting", f"for {snapshot.path} to appear", "quiet")
+    if snapshot.link == "catching up" and snapshot.total > snapshot.read:
+        share = text.percent(snapshot.read, snapshot.total)
+        return Status("reading", f"{share} of {text.size(snapshot.total)}", "busy")
+    if report is None:
+        return Status("waiting", f"for the first event in {snapshot.path}", "quiet")
+
+    run, now = report.run, report.activity
+    steps = sum(s.count for s in report.steps)
+    if run.finished:
+        ran = f"{text.count(steps)} {'step' if steps == 1 else 'steps'} in {text.duration(run.wall_s)}"
+        return Status("failed", f"{run.error} after {ran}", "bad") if run.error else Status("finished", ran, "good")
+    if snapshot.process == "gone" or now.state == "lost":
+        return Status("lost", f"process {run.pid} ended without closing its log{_at(now.step)}", "bad")
+    if snapshot.link == "removed":
+        return Status("removed", f"{snapshot.path} is gone; showing what was read", "warn")
+
+    lasting = text.elapsed(snapshot.now_s - run.started_unix_s - now.since_s)
+    detail = f"{_at(now.step).removeprefix(' at ')}"
+    if now.detail:
+        detail += f" · {now.detail}" if detail else now.detail
+    if now.state in ("compiling", "waiting"):
+        since = f"{lasting} · {detail}" if detail else lasting
+        return (
+            Status("compiling", since, "busy")
+            if now.state == "compiling"
+            else Status("waiting for a read", since, "warn")
+        )
+    if snapshot.quiet_s >= SILENT_S:
+        detail += f"{' · ' if detail else ''}nothing recorded for {text.elapsed(snapshot.quiet_s)}"
+    return Status(now.state, detail, "good" if now.state == "running" else "quiet")
+
+
+#: A log that has not grown for this long is worth a word; steps longer than this are rare.
+SILENT_S = 10.0
+
+
+def _at(step: int) -> str:
+    return f" at step {step}" if step >= 0 else ""

@@ -1,0 +1,161 @@
+"""Findings: the ranked list, and everything that is known of the selected one."""
+
+from __future__ import annotations
+
+import textwrap
+
+import msgspec
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.highlight import highlight
+from textual.message import Message
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from xlaprof.analysis.model import Finding, Report
+from xlaprof.tui import text
+from xlaprof.tui.widgets.panel import Line, Panel, heading, line, quiet
+
+COLOURS = {"high": "$text-error", "medium": "$text-warning", "low": "$text-muted"}
+
+
+def label(kind: str) -> str:
+    """A kind of finding as people write it: "missing barrier"."""
+    return kind.replace("_", " ")
+
+
+def row(finding: Finding, width: int, kind_width: int, place_width: int) -> Line:
+    """One finding on one line: kind, line, code, times, cost. What does not fit goes, the cost last."""
+    cost = text.fit(text.duration(finding.cost_s), 9, right=True)
+    times = text.fit(f"×{text.count(finding.count)}", 7, right=True)
+    rest = width - 2 - kind_width - len(cost)
+    if rest < place_width + 1:
+        place_width = max(0, rest - 1)
+    place = f" {text.fit(text.where(finding.place, place_width), place_width)}" if place_width else ""
+    rest -= len(place)
+    if rest < len(times):
+        times = ""
+    rest -= len(times)
+    code = text.fit(f"  {finding.place.code or finding.operation}", rest)
+    return line(
+        ("● ", COLOURS.get(finding.severity, "")),
+        text.fit(label(finding.kind), kind_width),
+        place,
+        (code, "$text-muted"),
+        times,
+        cost,
+    )
+
+
+class FindingsList(OptionList):
+    """The findings, dearest first. The selection stays on its finding when ranks change."""
+
+    class Selected(Message):
+        """``finding`` is the one to explain."""
+
+        def __init__(self, finding: Finding) -> None:
+            super().__init__()
+            self.finding = finding
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id, markup=False)
+        self.border_title = heading("Findings")
+        self._findings: tuple[Finding, ...] = ()
+        self._chosen = ""  # id of the finding the user moved to; "" follows the dearest
+
+    def show(self, findings: tuple[Finding, ...]) -> None:
+        """List ``findings``, keeping the user's selection if it is still among them."""
+        if findings != self._findings:
+            self._findings = findings
+            self.border_title = heading("Findings", text.count(len(findings)))
+            self._fill()
+
+    def on_resize(self) -> None:
+        self._fill()
+
+    def _fill(self) -> None:
+        width = self.scrollable_content_region.width
+        kinds = max((len(label(f.kind)) for f in self._findings), default=0)
+        places = min(max((len(text.where(f.place)) for f in self._findings), default=0), max(14, width // 4))
+        ids = [f.id for f in self._findings]
+        with self.prevent(OptionList.OptionHighlighted):
+            self.clear_options()
+            self.add_options([Option(row(f, width, kinds, places), id=f.id) for f in self._findings])
+            if self._chosen not in ids:
+                self._chosen = ""
+            self.highlighted = (ids.index(self._chosen) if self._chosen else 0) if ids else None
+        if self.highlighted is not None:
+            self.post_message(self.Selected(self._findings[self.highlighted]))
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        self._chosen = event.option_id or ""
+        self.post_message(self.Selected(self._findings[event.option_index]))
+
+
+class Nothing(msgspec.Struct, frozen=True):
+    """There is no finding: as yet, or for good."""
+
+    final: bool
+
+
+class FindingDetail(Panel[Finding | Nothing]):
+    """Cause, advice, cost and evidence of one finding, under its line of code."""
+
+    def lines(self, data: Finding | Nothing, width: int) -> list[Line]:
+        if isinstance(data, Nothing):
+            return [line(("Clean: nothing to report.", "$text-success")) if data.final else quiet("Nothing so far.")]
+        place = data.place
+        whereabouts = [f"{text.plain(place.file)}:{place.line}" if place.file else "(line unknown)"]
+        whereabouts += [text.plain(part) for part in (place.func, place.module) if part]
+        out = [line((text.cut("  ".join(whereabouts), width), "$text-muted"))]
+        if place.code:
+            out += [line("  ", highlight(text.cut(place.code, width - 2), language="python")), line("")]
+        out += self._labelled("cause", data.cause, width)
+        out += self._labelled("advice", data.advice, width, "$text-success")
+        if data.change is not None:
+            out += self._labelled("change", f"{data.change.what}: {data.change.old} → {data.change.new}", width)
+        if data.operation:
+            out += self._labelled("operation", data.operation, width)
+        cost = f"{text.duration(data.cost_s)} in all, {text.duration(data.cost_per_step_s)} per step"
+        out += self._labelled("cost", f"{cost}, ×{text.count(data.count)}", width)
+        for number, fact in enumerate(data.evidence):
+            out += self._labelled("" if number else "evidence", fact, width, "$text-muted")
+        return out
+
+    def title(self, data: Finding | Nothing) -> str:
+        return label(data.kind).capitalize() if isinstance(data, Finding) else "Findings"
+
+    def note(self, data: Finding | Nothing) -> str:
+        return data.severity if isinstance(data, Finding) else ""
+
+    @staticmethod
+    def _labelled(name: str, value: str, width: int, style: str = "") -> list[Line]:
+        """``name`` in a column of its own, ``value`` wrapped beside it."""
+        column = 11 if width >= 50 else 0
+        if not column:
+            value = f"{name}: {value}" if name else value
+        wrapped = textwrap.wrap(text.plain(value), max(8, width - column)) or [""]
+        return [
+            line((text.fit(name if i == 0 else "", column), "$text-muted"), (part, style))
+            for i, part in enumerate(wrapped)
+        ]
+
+
+class FindingsPanel(Vertical):
+    """The list above, the selected finding below."""
+
+    def compose(self) -> ComposeResult:
+        yield FindingsList(id="list")
+        yield FindingDetail(id="detail")
+
+    def show(self, report: Report) -> None:
+        """Take the findings of ``report``."""
+        self.set_class(report.clean, "-clean")
+        self.query_one(FindingsList).show(report.findings)
+        if report.clean:
+            self.query_one(FindingDetail).draw(Nothing(final=report.run.finished))
+
+    def on_findings_list_selected(self, event: FindingsList.Selected) -> None:
+        event.stop()
+        self.query_one(FindingDetail).draw(event.finding)

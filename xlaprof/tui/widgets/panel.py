@@ -1,0 +1,80 @@
+"""The ground of every panel: a titled, scrollable area that redraws only when what it shows has changed."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Generic, TypeVar
+
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from xlaprof.analysis.model import Report
+from xlaprof.tui import text
+
+Line = Content
+Data = TypeVar("Data")
+
+
+class Panel(VerticalScroll, Generic[Data]):
+    """A part of the report. Subclasses say which (:meth:`pick`) and how it reads (:meth:`lines`)."""
+
+    TITLE: ClassVar[str] = ""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id, can_focus=True)
+        self.border_title = heading(self.TITLE)
+        self._shown: Data | None = None
+        self._width = 0
+        self._body = Static(markup=False)
+
+    def compose(self) -> ComposeResult:
+        yield self._body
+
+    def show(self, report: Report) -> None:
+        """Take the panel's part of ``report``; draw it if it differs from what is on the screen."""
+        self.draw(self.pick(report))
+
+    def draw(self, data: Data) -> None:
+        """Show ``data``, unless it is on the screen at this width already."""
+        width = self.scrollable_content_region.width
+        if width > 0 and (data != self._shown or width != self._width):
+            self._body.update(Content("\n").join(self.lines(data, width)))
+            self.border_title = heading(self.title(data), self.note(data))
+            self._width = width
+        self._shown = data
+
+    def on_resize(self) -> None:
+        if self._shown is not None:
+            self.draw(self._shown)
+
+    def pick(self, report: Report) -> Data:
+        """What of the report this panel depends on."""
+        raise NotImplementedError
+
+    def lines(self, data: Data, width: int) -> list[Line]:
+        """The panel's text, no line wider than ``width`` cells."""
+        raise NotImplementedError
+
+    def title(self, data: Data) -> str:
+        """The panel's name in the rule above it."""
+        return self.TITLE
+
+    def note(self, data: Data) -> str:
+        """A total, shown beside the name."""
+        return ""
+
+
+def line(*parts: str | Line | tuple[str, str]) -> Line:
+    """One line of text from strings, lines and (string, style) pairs; nothing in them is read as markup."""
+    return Content.assemble(*parts)
+
+
+def heading(title: str, note: str = "") -> Line:
+    """The name of a panel and, less loud, a total."""
+    return line(f" {text.plain(title)}", (f"  {text.plain(note)}" if note else "", "$text-muted not bold"), " ")
+
+
+def quiet(message: str) -> Line:
+    """An empty state: said, but not loudly."""
+    return line((message, "$text-muted"))

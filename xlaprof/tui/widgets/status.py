@@ -1,0 +1,96 @@
+"""The two lines at the top: which run this is, and what it is doing now."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePath
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.widgets import Static
+
+from xlaprof.analysis.model import RunInfo
+from xlaprof.tui import text
+from xlaprof.tui.snapshot import Snapshot, Tone, status
+from xlaprof.tui.widgets.panel import Line, line
+
+TONES: dict[Tone, str] = {
+    "quiet": "$text-muted",
+    "good": "$text-success",
+    "busy": "$text-primary",
+    "warn": "$text-warning",
+    "bad": "$text-error",
+}
+
+
+class StatusBar(Static):
+    """Program and device on the first line, the state on the second."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id, markup=False)
+        self._snapshot: Snapshot | None = None
+        self._paused = False
+
+    def show(self, snapshot: Snapshot, paused: bool) -> None:
+        """Show the run's header and state as of ``snapshot``; ``paused``: the rest of the screen stands still."""
+        self._snapshot, self._paused = snapshot, paused
+        self._draw()
+
+    def on_resize(self) -> None:
+        self._draw()
+
+    def _draw(self) -> None:
+        width = self.content_size.width
+        if self._snapshot is not None and width > 0:
+            self.update(Content("\n").join([self._title(self._snapshot, width), self._state(self._snapshot, width)]))
+
+    def _title(self, snapshot: Snapshot, width: int) -> Line:
+        run = snapshot.report.run if snapshot.report else None
+        program = command(run) if run else PurePath(snapshot.path).name
+        machine = f"  {device(run)}" if run else ""
+        if cell_len(machine) > width // 2:
+            machine = ""
+        return line(
+            ("xlaprof  ", "bold $text-primary"),
+            (text.fit(program, width - 9 - cell_len(machine)), "bold"),
+            (machine, "$text-muted"),
+        )
+
+    def _state(self, snapshot: Snapshot, width: int) -> Line:
+        now = status(snapshot)
+        badge = "  PAUSED, p resumes" if self._paused else ""
+        notes = [] if snapshot.report is None else list(snapshot.report.run.notes)
+        if snapshot.report and (lost := sum(snapshot.report.run.dropped.values())):
+            notes.append(f"{text.count(lost)} events were not written")
+        if snapshot.restarts:
+            notes.append("the log was replaced: this is the new run")
+        rest = max(0, width - 2 - cell_len(now.word) - 2 - len(badge))
+        detail = text.cut(now.detail, rest)
+        note = text.cut("".join(f"  ({n})" for n in notes), rest - cell_len(detail))
+        space = " " * (rest - cell_len(detail) - cell_len(note))
+        return line(
+            ("● ", TONES[now.tone]),
+            (now.word, f"bold {TONES[now.tone]}"),
+            "  ",
+            detail,
+            (note, "$text-warning"),
+            space,
+            (badge, "bold $text-warning"),
+        )
+
+
+def command(run: RunInfo) -> str:
+    """The program as it was started: "decoder.py --steps 50"."""
+    if not run.argv:
+        return f"process {run.pid}"
+    return " ".join([PurePath(run.argv[0]).name, *map(shlex.quote, run.argv[1:])])
+
+
+def device(run: RunInfo) -> str:
+    """Where it runs: "cpu · node7 · pid 4242 · rank 1/8"."""
+    kind = run.device_kind if run.device_kind.lower() != run.platform else ""
+    parts = [f"{run.device_count} × {kind or run.platform}" if run.device_count > 1 else kind or run.platform]
+    parts += [run.host, f"pid {run.pid}"]
+    if run.world > 1:
+        parts.append(f"rank {run.rank}/{run.world}")
+    return " · ".join(p for p in parts if p)

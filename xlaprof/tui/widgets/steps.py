@@ -1,0 +1,56 @@
+"""Step times: the figures and the sparkline."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from xlaprof.analysis.model import Report, StepStats
+from xlaprof.tui import text
+from xlaprof.tui.sparkline import bars, ceiling
+from xlaprof.tui.widgets.panel import Line, Panel, line, quiet
+
+_FIGURES = 18  # cells of the column "median   12.3 ms"
+_ROWS = 3
+
+
+class StepsPanel(Panel[StepStats | None]):
+    """Median, 95th percentile and first step, beside the last steps as a sparkline."""
+
+    TITLE = "Step time"
+
+    def pick(self, report: Report) -> StepStats | None:
+        return report.steps[0] if report.steps else None
+
+    def note(self, data: StepStats | None) -> str:
+        if data is None:
+            return ""
+        what = "stretches between barriers" if data.inferred else f"{data.name} steps"
+        return f"{text.count(data.count)} {what}"
+
+    def lines(self, data: StepStats | None, width: int) -> list[Line]:
+        if data is None or not data.count:
+            return [quiet("no step has ended yet"), line(""), line("")]
+        chart_width = min(width - _FIGURES - 12, len(data.recent_s)) if width >= 40 else 0
+        shown = data.recent_s[-chart_width:] if chart_width > 0 else ()
+        chart = bars(shown, chart_width, _ROWS)
+        figures = (("median", data.median_s), ("p95", data.p95_s), ("first", data.first_s))
+        scale = self._scale(shown, data)
+        rows = []
+        for (name, seconds), row, note in zip(figures, chart, scale, strict=True):
+            drawn: list[str | tuple[str, str]] = [
+                ("".join(c for c, _ in cells), "$warning" if above else "$primary")
+                for above, group in groupby(row, key=lambda cell: cell[1])
+                if (cells := list(group))
+            ]
+            figure = text.fit(text.duration(seconds), 9, right=True)
+            rows.append(line((text.fit(name, 7), "$text-muted"), figure, "  ", *drawn, " ", note))
+        return rows
+
+    @staticmethod
+    def _scale(shown: tuple[float, ...], data: StepStats) -> list[tuple[str, str]]:
+        """The axis at the right of the chart: what full height means, and the longest where it is cut off."""
+        if not shown:
+            return [("", "")] * _ROWS
+        top, longest = ceiling(shown), max(shown)
+        cut_off = (f"▲ {text.duration(longest)}", "$text-warning") if longest > top else ("", "")
+        return [(text.duration(top), "$text-muted"), cut_off, ("0", "$text-muted")]
