@@ -1,0 +1,270 @@
+"""Max and average pooling of one to three spatial dimensions, fixed and adaptive, and their gradients.
+
+A maximum over a box is a maximum along each dimension in turn, so its work grows with the sum of the window's
+sides and not with their product. Taking the dimensions from the last to the first keeps PyTorch's choice among
+equal values: the first in row-major order, or the last NaN.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from xlaprof.runtime.lowering.registry import Ctx, lower
+from xlaprof.runtime.lowering.softmax import wide
+
+Array = jax.Array
+
+
+def transposed(forward: Callable[[Array], Array], shape: Sequence[int], grad: Array) -> Array:
+    """The gradient of the linear function ``forward`` at an input of ``shape`` and the dtype of ``grad``."""
+    (result,) = jax.linear_transpose(forward, jnp.zeros(shape, grad.dtype))(grad)
+    return result  # type: ignore[no-any-return]
+
+
+class _Windows(NamedTuple):
+    """The windows along one dimension: element ``[o, j]`` is the j-th input position of output ``o``."""
+
+    position: np.ndarray[Any, Any]
+    #: does the window really reach that position, or is it padding?
+    inside: np.ndarray[Any, Any]
+
+
+def _fixed_windows(size: int, out: int, kernel: int, stride: int, padding: int, dilation: int) -> _Windows:
+    position = np.arange(out)[:, None] * stride - padding + np.arange(kernel) * dilation
+    inside = (position >= 0) & (position < size)
+    return _Windows(np.clip(position, 0, max(size - 1, 0)), inside)
+
+
+def _adaptive_windows(size: int, out: int) -> _Windows:
+    start = np.arange(out) * size // out
+    end = -(-(np.arange(out) + 1) * size // out)
+    width = int((end - start).max(initial=1))
+    position = start[:, None] + np.arange(width)
+    inside = position < end[:, None]
+    return _Windows(np.where(inside, position, start[:, None]), inside)
+
+
+def _per_dim(values: int | Sequence[int], dims: int) -> tuple[int, ...]:
+    values = (values,) if isinstance(values, int) else tuple(values)
+    return values * dims if len(values) == 1 else values
+
+
+def _lowest(dtype: Any) -> Any:
+    return -jnp.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).min
+
+
+def _windowed(x: Array, windows: _Windows, axis: int, outside: Any) -> Array:
+    """``x`` with ``axis`` replaced by (window, element), ``outside`` where a window reaches into the padding."""
+    taken = jnp.take(x, windows.position, axis=axis, mode="clip")
+    shape = (*windows.inside.shape, *(1,) * (x.ndim - 1 - axis))
+    return jnp.where(windows.inside.reshape(shape), taken, outside) if not windows.inside.all() else taken
+
+
+def _max_pool(x: Array, windows: Sequence[_Windows]) -> tuple[Array, Array]:
+    """Maxima over windows of the trailing dimensions of ``x``, and their flat positions in those dimensions."""
+    first = x.ndim - len(windows)
+    spatial = x.shape[first:]
+    nowhere = jnp.asarray(np.iinfo(jnp.int64).max)
+    places = jnp.broadcast_to(jnp.arange(math.prod(spatial)).reshape(spatial), x.shape)
+
+    def better(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        (u, i), (v, j) = a, b
+        u_nan, v_nan = u != u, v != v
+        take_u = (u > v) | ((u == v) & (i < j)) | (u_nan & ~(v_nan & (i < j)))
+        return jnp.where(take_u, u, v), jnp.where(take_u, i, j)
+
+    for axis in range(x.ndim - 1, first - 1, -1):
+        w = windows[axis - first]
+        lowest = jnp.asarray(_lowest(x.dtype), x.dtype)
+        candidates = (_windowed(x, w, axis, lowest), _windowed(places, w, axis, nowhere))
+        x, places = lax.reduce(candidates, (lowest, nowhere), better, (axis + 1,))
+    return x, places
+
+
+def _fixed(
+    x: Array,
+    out: Sequence[int],
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> list[_Windows]:
+    dims = len(out)
+    kernel = _per_dim(kernel_size, dims)
+    geometry = (kernel, _per_dim(stride or kernel, dims), _per_dim(padding, dims), _per_dim(dilation, dims))
+    return [_fixed_windows(*g) for g in zip(x.shape[-dims:], out, *geometry, strict=True)]
+
+
+def _max_pool_fixed(
+    dims: int,
+    ctx: Ctx,
+    self: Array,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Array, Array]:
+    out = ctx.out[0].shape[-dims:]
+    return _max_pool(self, _fixed(self, out, kernel_size, stride, padding, dilation))
+
+
+lower("aten.max_pool2d_with_indices.default")(functools.partial(_max_pool_fixed, 2))
+lower("aten.max_pool3d_with_indices.default")(functools.partial(_max_pool_fixed, 3))
+
+
+def _adaptive_max_pool(dims: int, ctx: Ctx, self: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
+    return _max_pool(self, [_adaptive_windows(*g) for g in zip(self.shape[-dims:], output_size, strict=True)])
+
+
+lower("aten.adaptive_max_pool2d.default")(functools.partial(_adaptive_max_pool, 2))
+lower("aten.adaptive_max_pool3d.default")(functools.partial(_adaptive_max_pool, 3))
+
+
+def _unpool(dims: int, values: Array, indices: Array, spatial: Sequence[int], add: bool) -> Array:
+    """``values`` put (or added) at ``indices`` of zeros whose trailing dimensions are ``spatial``."""
+    outer = values.shape[:-dims]
+    planes = math.prod(outer)
+    empty = jnp.zeros((planes, math.prod(spatial)), values.dtype)
+    at = empty.at[jnp.arange(planes)[:, None], indices.reshape(planes, -1)]
+    flat = values.reshape(planes, -1)
+    placed: Array = at.add(flat, mode="drop") if add else at.set(flat, mode="drop")
+    return placed.reshape(*outer, *spatial)
+
+
+def _max_pool_backward(dims: int, ctx: Ctx, grad_output: Array, self: Array, *geometry_then_indices: Any) -> Array:
+    """Each gradient goes to the element that was the maximum; windows that overlap add up."""
+    return _unpool(dims, wide(grad_output), geometry_then_indices[-1], self.shape[-dims:], add=True)
+
+
+for _dims in (2, 3):
+    lower(f"aten.max_pool{_dims}d_with_indices_backward.default", f"aten.adaptive_max_pool{_dims}d_backward.default")(
+        functools.partial(_max_pool_backward, _dims)
+    )
+
+
+@lower("aten.max_unpool2d.default")
+def max_unpool2d(ctx: Ctx, self: Array, indices: Array, output_size: Sequence[int]) -> Array:
+    return _unpool(2, self, indices, output_size, add=False)
+
+
+@lower("aten.max_unpool3d.default")
+def max_unpool3d(
+    ctx: Ctx,
+    self: Array,
+    indices: Array,
+    output_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+) -> Array:
+    return _unpool(3, self, indices, output_size, add=False)
+
+
+def _divided(total: Array, divisor: Any) -> Array:
+    if jnp.issubdtype(total.dtype, jnp.integer):
+        return jnp.sign(total) * (jnp.abs(total) // jnp.asarray(divisor).astype(total.dtype))
+    return total / jnp.asarray(divisor).astype(total.dtype)
+
+
+def _avg_pool(
+    x: Array,
+    out: Sequence[int],
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Array:
+    """Averages over windows of the trailing dimensions of ``x``, of which ``out`` are the results' sizes."""
+    dims = len(out)
+    kernel = _per_dim(kernel_size, dims)
+    stride, padding = _per_dim(stride or kernel, dims), _per_dim(padding, dims)
+    spatial = x.shape[-dims:]
+    geometry = list(zip(spatial, out, kernel, stride, padding, strict=True))
+    # With ceil_mode the last window may reach beyond the padding, which counts for nothing.
+    high = [max((o - 1) * s + k - n - p, 0) for n, o, k, s, p in geometry]
+    outer = (1,) * (x.ndim - dims)
+    total = lax.reduce_window(
+        x,
+        np.zeros((), x.dtype),
+        lax.add,
+        (*outer, *kernel),
+        (*outer, *stride),
+        [(0, 0)] * len(outer) + list(zip(padding, high, strict=True)),
+    )
+    if divisor_override is not None:
+        return _divided(total, divisor_override)
+    divisor = np.ones((), np.int64)
+    for n, o, k, s, p in geometry:
+        start = np.arange(o) * s - p
+        end = np.minimum(start + k, n + p)
+        count = end - start if count_include_pad else np.minimum(end, n) - np.maximum(start, 0)
+        divisor = divisor[..., None] * np.maximum(count, 1)
+    return _divided(total, divisor)
+
+
+def _avg_pool_forward(
+    dims: int,
+    ctx: Ctx,
+    self: Array,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Array:
+    out = ctx.out[0].shape[-dims:]
+    return _avg_pool(wide(self), out, kernel_size, stride, padding, count_include_pad, divisor_override)
+
+
+def _avg_pool_backward(
+    dims: int,
+    ctx: Ctx,
+    grad_output: Array,
+    self: Array,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Array:
+    def forward(x: Array) -> Array:
+        return _avg_pool(x, grad.shape[-dims:], kernel_size, stride, padding, count_include_pad, divisor_override)
+
+    grad = wide(grad_output)
+    return transposed(forward, self.shape, grad)
+
+
+def _adaptive_avg_pool(x: Array, output_size: Sequence[int]) -> Array:
+    count = np.ones((), np.int64)
+    for axis, out in zip(range(x.ndim - len(output_size), x.ndim), output_size, strict=True):
+        w = _adaptive_windows(x.shape[axis], out)
+        x = _windowed(x, w, axis, 0).sum(axis + 1)
+        count = count[..., None] * w.inside.sum(1)
+    return x / count.astype(x.dtype)
+
+
+def _adaptive_avg_pool_forward(dims: int, ctx: Ctx, self: Array, output_size: Sequence[int]) -> Array:
+    return _adaptive_avg_pool(wide(self), ctx.out[0].shape[-dims:])
+
+
+def _adaptive_avg_pool_backward(dims: int, ctx: Ctx, grad_output: Array, self: Array) -> Array:
+    grad = wide(grad_output)
+    return transposed(lambda x: _adaptive_avg_pool(x, grad.shape[-dims:]), self.shape, grad)
+
+
+for _dims in (2, 3):
+    lower(f"aten.avg_pool{_dims}d.default")(functools.partial(_avg_pool_forward, _dims))
+    lower(f"aten.avg_pool{_dims}d_backward.default")(functools.partial(_avg_pool_backward, _dims))
+    lower(f"aten._adaptive_avg_pool{_dims}d.default")(functools.partial(_adaptive_avg_pool_forward, _dims))
+    lower(f"aten._adaptive_avg_pool{_dims}d_backward.default")(functools.partial(_adaptive_avg_pool_backward, _dims))

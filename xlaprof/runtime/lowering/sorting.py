@@ -1,0 +1,68 @@
+"""Sorting and order statistics. NaN counts as the largest value; equal values keep their order."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from xlaprof.runtime.lowering.registry import Ctx, lower
+
+Array = jax.Array
+
+
+def _sorted(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
+    """``x`` in order along ``dim`` and where each value came from, stable in both directions."""
+    place = lax.broadcasted_iota(jnp.int64, x.shape, dim)
+    if not descending:
+        values, indices = lax.sort((x, place), dimension=dim, num_keys=1, is_stable=True)
+        return values, indices
+    # Sorting the reversed input upwards and reversing the result leaves equal values in their first order.
+    values, indices = _sorted(jnp.flip(x, dim), dim, False)
+    return jnp.flip(values, dim), x.shape[dim] - 1 - jnp.flip(indices, dim)
+
+
+@lower("aten.sort.default")
+def sort(ctx: Ctx, self: Array, dim: int = -1, descending: bool = False) -> tuple[Array, Array]:
+    if self.ndim == 0:
+        return self, jnp.zeros((), jnp.int64)
+    return _sorted(self, dim % self.ndim, descending)
+
+
+@lower("aten.sort.stable")
+def sort_stable(
+    ctx: Ctx, self: Array, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[Array, Array]:
+    return sort(ctx, self, dim, descending)
+
+
+@lower("aten.argsort.default")
+def argsort(ctx: Ctx, self: Array, dim: int = -1, descending: bool = False) -> Array:
+    return sort(ctx, self, dim, descending)[1]
+
+
+@lower("aten.argsort.stable")
+def argsort_stable(ctx: Ctx, self: Array, *, stable: bool, dim: int = -1, descending: bool = False) -> Array:
+    return sort(ctx, self, dim, descending)[1]
+
+
+@lower("aten.msort.default")
+def msort(ctx: Ctx, self: Array) -> Array:
+    return sort(ctx, self, 0)[0]
+
+
+@lower("aten.topk.default")
+def topk(
+    ctx: Ctx, self: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Array, Array]:
+    if self.ndim == 0:
+        return (v.reshape(ctx.out[0].shape) for v in topk(ctx, self.reshape(1), k, 0, largest))  # type: ignore[return-value]
+    values, indices = _sorted(self, dim % self.ndim, largest)
+    return lax.slice_in_dim(values, 0, k, axis=dim), lax.slice_in_dim(indices, 0, k, axis=dim)
+
+
+@lower("aten.kthvalue.default")
+def kthvalue(ctx: Ctx, self: Array, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
+    values, indices = sort(ctx, jnp.atleast_1d(self), dim)
+    shape = ctx.out[0].shape
+    return tuple(lax.index_in_dim(a, k - 1, dim).reshape(shape) for a in (values, indices))  # type: ignore[return-value]
