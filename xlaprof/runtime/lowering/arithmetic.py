@@ -1,13 +1,264 @@
-"""Pointwise arithmetic."""
+"""Arithmetic of two and three operands: sums, products, quotients, remainders, powers, bounds."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from xlaprof.runtime.lowering.registry import Ctx, lower, opmath, scalar
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from xlaprof.runtime.lowering.registry import (
+    Ctx,
+    Unsupported,
+    float_opmath,
+    is_complex,
+    is_floating,
+    is_integral,
+    lower,
+    opmath,
+    scalar,
+)
 
 
 @lower("aten.add.Tensor", "aten.add.Scalar")
 def add(ctx: Ctx, self: Any, other: Any, alpha: Any = 1) -> Any:
     self, other = opmath(ctx, self, other)
-    return self + other * scalar(alpha, other.dtype)
+    return self + _times(other, alpha)
+
+
+@lower("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(ctx: Ctx, self: Any, other: Any, alpha: Any = 1) -> Any:
+    self, other = opmath(ctx, self, other)
+    return self - _times(other, alpha)
+
+
+@lower("aten.rsub.Tensor", "aten.rsub.Scalar")
+def rsub(ctx: Ctx, self: Any, other: Any, alpha: Any = 1) -> Any:
+    self, other = opmath(ctx, self, other)
+    return other - _times(self, alpha)
+
+
+def _times(x: Any, alpha: Any) -> Any:
+    return x if _is_one(alpha) else x * scalar(alpha, x.dtype)
+
+
+def _is_one(value: Any) -> bool:
+    """Is this the constant 1 of the graph, rather than a number read from the packed scalars?"""
+    return not isinstance(value, jax.Array) and value == 1
+
+
+@lower("aten.mul.Tensor", "aten.mul.Scalar")
+def mul(ctx: Ctx, self: Any, other: Any) -> Any:
+    self, other = opmath(ctx, self, other)
+    return self * other
+
+
+@lower("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
+def div(ctx: Ctx, self: Any, other: Any) -> Any:
+    self, other = float_opmath(ctx, self, other)
+    return self / other
+
+
+@lower("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def div_mode(ctx: Ctx, self: Any, other: Any, rounding_mode: str | None = None) -> Any:
+    if rounding_mode is None:
+        return div(ctx, self, other)
+    self, other = opmath(ctx, self, other)
+    if rounding_mode == "floor":
+        return _floor_divide(self, other)
+    return lax.div(*jnp.broadcast_arrays(self, other)) if is_integral(self) else jnp.trunc(self / other)
+
+
+@lower("aten.floor_divide.default", "aten.floor_divide.Scalar")
+def floor_divide(ctx: Ctx, self: Any, other: Any) -> Any:
+    return _floor_divide(*opmath(ctx, self, other))
+
+
+def _floor_divide(a: Any, b: Any) -> Any:
+    if not is_floating(a):
+        return jnp.floor_divide(a, b)
+    # As c10::div_floor_floating: exact where a / b would round up to an integer that b does not reach.
+    mod = jnp.fmod(a, b)
+    quotient = (a - mod) / b
+    quotient = jnp.where((mod != 0) & ((b < 0) != (mod < 0)), quotient - 1, quotient)
+    floor = jnp.floor(quotient)
+    floor = jnp.where(quotient - floor > 0.5, floor + 1, floor)
+    floor = jnp.where(quotient == 0, jnp.copysign(jnp.zeros_like(quotient), a / b), floor)
+    return jnp.where(b == 0, a / b, floor)
+
+
+@lower("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
+def remainder(ctx: Ctx, self: Any, other: Any) -> Any:
+    return jnp.remainder(*opmath(ctx, self, other))
+
+
+@lower("aten.fmod.Tensor", "aten.fmod.Scalar")
+def fmod(ctx: Ctx, self: Any, other: Any) -> Any:
+    return jnp.fmod(*opmath(ctx, self, other))
+
+
+@lower("aten.pow.Tensor_Scalar", static=("exponent",))
+def pow_scalar(ctx: Ctx, self: Any, exponent: Any) -> Any:
+    base, power = opmath(ctx, self, exponent)
+    if is_floating(base) and not isinstance(exponent, jax.Array):
+        exact = _SIMPLE_POWERS.get(exponent)
+        if exact is not None:
+            return exact(base)
+    return _power(base, power)
+
+
+_SIMPLE_POWERS: dict[float, Any] = {
+    0.5: jnp.sqrt,
+    1: lambda x: x,
+    2: lambda x: x * x,
+    3: lambda x: x * x * x,
+    -0.5: lambda x: 1 / jnp.sqrt(x),
+    -1: lambda x: 1 / x,
+    -2: lambda x: 1 / (x * x),
+}
+
+
+@lower("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+def pow_tensor(ctx: Ctx, self: Any, exponent: Any) -> Any:
+    return _power(*opmath(ctx, self, exponent))
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if not is_integral(base):
+        return jnp.power(base, exponent)
+    if base.dtype == jnp.bool_:
+        return base | ~exponent
+    result = jnp.power(base, jnp.maximum(exponent, 0))
+    if jnp.issubdtype(base.dtype, jnp.unsignedinteger):
+        return result
+    # The reciprocal of an integer is one only for 1 and -1.
+    inverse = jnp.where(base == 1, 1, jnp.where(base == -1, 1 - 2 * (exponent % 2), 0))
+    return jnp.where(exponent < 0, inverse, result)
+
+
+@lower("aten.addcmul.default")
+def addcmul(ctx: Ctx, self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
+    self, tensor1, tensor2 = opmath(ctx, self, tensor1, tensor2)
+    return self + _times(tensor1, value) * tensor2
+
+
+@lower("aten.addcdiv.default")
+def addcdiv(ctx: Ctx, self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
+    self, tensor1, tensor2 = opmath(ctx, self, tensor1, tensor2)
+    return self + _times(tensor1, value) / tensor2
+
+
+@lower("aten.lerp.Scalar", "aten.lerp.Tensor")
+def lerp(ctx: Ctx, self: Any, end: Any, weight: Any) -> Any:
+    self, end = opmath(ctx, self, end)
+    weight = jnp.asarray(weight).astype(self.dtype)
+    near = jnp.abs(weight) < 0.5
+    return jnp.where(near, self + weight * (end - self), end - (end - self) * (1 - weight))
+
+
+@lower("aten.maximum.default")
+def maximum(ctx: Ctx, self: Any, other: Any) -> Any:
+    return jnp.maximum(*opmath(ctx, self, other))
+
+
+@lower("aten.minimum.default")
+def minimum(ctx: Ctx, self: Any, other: Any) -> Any:
+    return jnp.minimum(*opmath(ctx, self, other))
+
+
+@lower("aten.fmax.default")
+def fmax(ctx: Ctx, self: Any, other: Any) -> Any:
+    return jnp.fmax(*opmath(ctx, self, other))
+
+
+@lower("aten.fmin.default")
+def fmin(ctx: Ctx, self: Any, other: Any) -> Any:
+    return jnp.fmin(*opmath(ctx, self, other))
+
+
+@lower("aten.clamp.default", "aten.clamp.Tensor")
+def clamp(ctx: Ctx, self: Any, min: Any = None, max: Any = None) -> Any:
+    self, low, high = opmath(ctx, self, min, max)
+    if low is not None:
+        self = jnp.maximum(self, low)
+    return self if high is None else jnp.minimum(self, high)
+
+
+@lower("aten.clamp_min.default", "aten.clamp_min.Tensor")
+def clamp_min(ctx: Ctx, self: Any, min: Any) -> Any:
+    return jnp.maximum(*opmath(ctx, self, min))
+
+
+@lower("aten.clamp_max.default", "aten.clamp_max.Tensor")
+def clamp_max(ctx: Ctx, self: Any, max: Any) -> Any:
+    return jnp.minimum(*opmath(ctx, self, max))
+
+
+@lower("aten.atan2.default")
+def atan2(ctx: Ctx, self: Any, other: Any) -> Any:
+    return jnp.arctan2(*float_opmath(ctx, self, other))
+
+
+@lower("aten.copysign.Tensor", "aten.copysign.Scalar")
+def copysign(ctx: Ctx, self: Any, other: Any) -> Any:
+    return jnp.copysign(*float_opmath(ctx, self, other))
+
+
+@lower("aten.hypot.default")
+def hypot(ctx: Ctx, self: Any, other: Any) -> Any:
+    return jnp.hypot(*float_opmath(ctx, self, other))
+
+
+@lower("aten.logaddexp.default")
+def logaddexp(ctx: Ctx, self: Any, other: Any) -> Any:
+    return jnp.logaddexp(*float_opmath(ctx, self, other))
+
+
+@lower("aten.logaddexp2.default")
+def logaddexp2(ctx: Ctx, self: Any, other: Any) -> Any:
+    self, other = float_opmath(ctx, self, other)
+    if is_complex(self):
+        raise Unsupported("complex logaddexp2")
+    return jnp.logaddexp2(self, other)
+
+
+@lower("aten.nextafter.default")
+def nextafter(ctx: Ctx, self: Any, other: Any) -> Any:
+    # Neighbours are those of the tensors' own dtype: not widened.
+    return jnp.nextafter(self, other.astype(self.dtype))
+
+
+@lower("aten.heaviside.default")
+def heaviside(ctx: Ctx, self: Any, values: Any) -> Any:
+    self, values = opmath(ctx, self, values)
+    return jnp.where(self == 0, values, (self > 0).astype(self.dtype))
+
+
+@lower("aten.gcd.default")
+def gcd(ctx: Ctx, self: Any, other: Any) -> Any:
+    return jnp.gcd(*opmath(ctx, self, other))
+
+
+@lower("aten.lcm.default")
+def lcm(ctx: Ctx, self: Any, other: Any) -> Any:
+    return jnp.lcm(*opmath(ctx, self, other))
+
+
+@lower("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other")
+def xlogy(ctx: Ctx, self: Any, other: Any) -> Any:
+    return _product_with_log(jnp.log, *float_opmath(ctx, self, other))
+
+
+@lower(
+    "aten.special_xlog1py.default",
+    "aten.special_xlog1py.self_scalar",
+    "aten.special_xlog1py.other_scalar",
+)
+def xlog1py(ctx: Ctx, self: Any, other: Any) -> Any:
+    return _product_with_log(jnp.log1p, *float_opmath(ctx, self, other))
+
+
+def _product_with_log(log: Any, x: Any, y: Any) -> Any:
+    """``x * log(y)``, where 0 times anything but NaN is 0."""
+    return jnp.where(jnp.isnan(y), jnp.nan, jnp.where(x == 0, 0, x * log(y)))

@@ -185,6 +185,10 @@ def _number_dtype(value: Any) -> Any:
     return (jnp.dtype(jnp.bool_), jnp.dtype(jnp.int64), default_dtype())[category]
 
 
+#: ``jnp.finfo`` and ``jnp.iinfo``, which jax leaves untyped
+finfo: Any = jnp.finfo
+iinfo: Any = jnp.iinfo
+
 _TORCH_DTYPE = {jnp.dtype(j): t for t, j in JAX_DTYPE.items()}
 
 

@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 
 from xlaprof.runtime.lowering.registry import LOWERINGS, RANDOM, STATIC
 
-FAMILIES = ("arithmetic",)
+FAMILIES = (
+    "activation",
+    "arithmetic",
+    "conversion",
+    "convolution",
+    "creation",
+    "elementary",
+    "embedding",
+    "indexing",
+    "linalg",
+    "logical",
+    "loss",
+    "matmul",
+    "normalization",
+    "patches",
+    "pooling",
+    "random",
+    "reduction",
+    "resize",
+    "scan",
+    "softmax",
+    "sorting",
+    "special",
+    "structure",
+)
 
 for _family in FAMILIES:
-    importlib.import_module(f"xlaprof.runtime.lowering.{_family}")
+    importlib.import_module(f"{__package__}.{_family}")
 
-__all__ = ["LOWERINGS", "RANDOM", "STATIC"]
+__all__ = ["FAMILIES", "LOWERINGS", "RANDOM", "STATIC"]

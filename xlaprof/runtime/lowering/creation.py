@@ -1,0 +1,149 @@
+"""Tensors made from nothing: constants, ranges, triangles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from xlaprof.runtime.lowering.conversion import cast
+from xlaprof.runtime.lowering.registry import Ctx, Unsupported, lower, scalar
+
+
+@lower(
+    "aten.zeros.default",
+    "aten.zeros_like.default",
+    "aten.new_zeros.default",
+    # Memory that is not initialised may as well be zero.
+    "aten.empty.memory_format",
+    "aten.empty_like.default",
+    "aten.empty_strided.default",
+    "aten.empty_permuted.default",
+    "aten.new_empty.default",
+    "aten.new_empty_strided.default",
+    "aten._efficientzerotensor.default",
+)
+def zeros(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
+    return jnp.zeros(ctx.out[0].shape, ctx.out[0].jax)
+
+
+@lower("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+def ones(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
+    return jnp.ones(ctx.out[0].shape, ctx.out[0].jax)
+
+
+@lower("aten.full.default", "aten.full_like.default", "aten.new_full.default")
+def full(ctx: Ctx, like: Any, *args: Any, **kwargs: Any) -> Any:
+    value = kwargs["fill_value"] if "fill_value" in kwargs else args[-1]
+    return jnp.broadcast_to(scalar(value, ctx.out[0].jax), ctx.out[0].shape)
+
+
+@lower("aten.scalar_tensor.default")
+def scalar_tensor(ctx: Ctx, s: Any, **kwargs: Any) -> Any:
+    return scalar(s, ctx.out[0].jax)
+
+
+@lower("aten.arange.default", static=("end",))
+def arange(ctx: Ctx, end: Any, **kwargs: Any) -> Any:
+    return _arange(ctx, 0, 1)
+
+
+@lower("aten.arange.start", static=("start", "end"))
+def arange_start(ctx: Ctx, start: Any, end: Any, **kwargs: Any) -> Any:
+    return _arange(ctx, start, 1)
+
+
+@lower("aten.arange.start_step", static=("start", "end", "step"))
+def arange_step(ctx: Ctx, start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Any:
+    return _arange(ctx, start, step)
+
+
+@lower("aten.range.default", static=("start", "end"))
+def range_(ctx: Ctx, start: Any, end: Any, **kwargs: Any) -> Any:
+    return _arange(ctx, start, 1)
+
+
+@lower("aten.range.step", static=("start", "end", "step"))
+def range_step(ctx: Ctx, start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Any:
+    return _arange(ctx, start, step)
+
+
+def _arange(ctx: Ctx, start: Any, step: Any) -> Any:
+    wide = _accumulation_dtype(ctx)
+    return scalar(start, wide) + jnp.arange(ctx.out[0].shape[0], dtype=wide) * scalar(step, wide)
+
+
+def _accumulation_dtype(ctx: Ctx) -> Any:
+    """Positions are computed in 64 bits and rounded once, as PyTorch's CPU kernels do."""
+    return jnp.int64 if jnp.issubdtype(ctx.out[0].jax, jnp.integer) else jnp.float64
+
+
+@lower(
+    "aten.linspace.default",
+    "aten.linspace.Tensor_Tensor",
+    "aten.linspace.Tensor_Scalar",
+    "aten.linspace.Scalar_Tensor",
+)
+def linspace(ctx: Ctx, start: Any, end: Any, steps: int, **kwargs: Any) -> Any:
+    out = ctx.out[0].jax
+    if jnp.issubdtype(out, jnp.complexfloating):
+        return _linspace(start, end, steps, jnp.complex128)
+    if jnp.issubdtype(out, jnp.integer):
+        # The step is a float32 there, and so are the values that get truncated.
+        start, end = scalar(start, jnp.int64), scalar(end, jnp.int64)
+        return cast(_linspace(start, end, steps, jnp.float32), out)
+    return _linspace(start, end, steps, jnp.float64)
+
+
+def _linspace(start: Any, end: Any, steps: int, dtype: Any) -> Any:
+    """From both ends to the middle, so that both are hit exactly."""
+    if steps == 0:
+        return jnp.zeros((0,), dtype)
+    start, end = scalar(start, dtype), scalar(end, dtype)
+    step = (end - start) / max(steps - 1, 1)
+    i = jnp.arange(steps).astype(dtype)
+    return jnp.where(jnp.arange(steps) < max(steps // 2, 1), start + step * i, end - step * (steps - 1 - i))
+
+
+@lower(
+    "aten.logspace.default",
+    "aten.logspace.Tensor_Tensor",
+    "aten.logspace.Tensor_Scalar",
+    "aten.logspace.Scalar_Tensor",
+)
+def logspace(ctx: Ctx, start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any) -> Any:
+    if jnp.issubdtype(ctx.out[0].jax, jnp.integer):
+        raise Unsupported("logspace of integers")
+    wide = jnp.complex128 if jnp.issubdtype(ctx.out[0].jax, jnp.complexfloating) else jnp.float64
+    return jnp.power(jnp.asarray(base, wide), _linspace(start, end, steps, wide))
+
+
+@lower("aten.eye.default", "aten.eye.m")
+def eye(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
+    rows, columns = ctx.out[0].shape
+    return jnp.eye(rows, columns, dtype=ctx.out[0].jax)
+
+
+@lower("aten.tril.default")
+def tril(ctx: Ctx, self: Any, diagonal: int = 0) -> Any:
+    return jnp.tril(self, diagonal)
+
+
+@lower("aten.triu.default")
+def triu(ctx: Ctx, self: Any, diagonal: int = 0) -> Any:
+    return jnp.triu(self, diagonal)
+
+
+@lower("aten.tril_indices.default")
+def tril_indices(ctx: Ctx, row: int, col: int, offset: int = 0, **kwargs: Any) -> Any:
+    return jnp.stack(jnp.tril_indices(row, offset, col))
+
+
+@lower("aten.triu_indices.default")
+def triu_indices(ctx: Ctx, row: int, col: int, offset: int = 0, **kwargs: Any) -> Any:
+    return jnp.stack(jnp.triu_indices(row, offset, col))
+
+
+@lower("aten.vander.default")
+def vander(ctx: Ctx, x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    return jnp.vander(x, N, increasing)

@@ -1,0 +1,244 @@
+"""Random numbers, functions of the key of their operation: one seed and one program give one stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from xlaprof.runtime.lowering.registry import Ctx, finfo, iinfo, lower, opmath_dtype, scalar
+
+
+def _uniform(ctx: Ctx, shape: Any, dtype: Any) -> Any:
+    """Uniform over [0, 1), drawn in ``dtype`` itself: rounding a wider draw could give 1."""
+    return jax.random.uniform(ctx.key, shape, dtype)
+
+
+def _out_uniform(ctx: Ctx) -> Any:
+    return _uniform(ctx, ctx.out[0].shape, ctx.out[0].jax)
+
+
+def _out_normal(ctx: Ctx) -> Any:
+    """Standard normal, of the output's shape; a complex one has variance 1/2 in each part."""
+    out = ctx.out[0].jax
+    return jax.random.normal(ctx.key, ctx.out[0].shape, out if jnp.dtype(out).kind == "c" else opmath_dtype(out))
+
+
+@lower("aten.rand.default", "aten.rand.generator", "aten.rand_like.default", "aten.rand_like.generator", random=True)
+def rand(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
+    if jnp.dtype(ctx.out[0].jax).kind == "c":
+        real = 0 * jnp.zeros(ctx.out[0].shape, ctx.out[0].jax).real
+        parts = jax.random.uniform(ctx.key, (2, *ctx.out[0].shape), real.dtype)
+        return jax.lax.complex(parts[0], parts[1])
+    return _out_uniform(ctx)
+
+
+@lower(
+    "aten.randn.default",
+    "aten.randn.generator",
+    "aten.randn_like.default",
+    "aten.randn_like.generator",
+    random=True,
+)
+def randn(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
+    return _out_normal(ctx)
+
+
+@lower("aten.uniform.default", "aten.uniform_.default", random=True)
+def uniform(ctx: Ctx, self: Any, low: Any = 0.0, high: Any = 1.0, generator: Any = None) -> Any:
+    low, high = scalar(low, self.dtype), scalar(high, self.dtype)
+    value = _uniform(ctx, self.shape, self.dtype) * (high - low) + low
+    # Rounding may reach the open end.
+    return jnp.where((value >= high) & (high > low), low, value)
+
+
+@lower("aten.normal_functional.default", "aten.normal_.default", random=True)
+def normal(ctx: Ctx, self: Any, mean: Any = 0.0, std: Any = 1.0, generator: Any = None) -> Any:
+    return _scaled(_out_normal(ctx), mean, std)
+
+
+@lower("aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor", random=True)
+def normal_of(ctx: Ctx, mean: Any, std: Any = 1.0, generator: Any = None) -> Any:
+    return _scaled(_out_normal(ctx), mean, std)
+
+
+@lower("aten.normal.float_float", random=True)
+def normal_sized(ctx: Ctx, mean: Any, std: Any, size: Any, **kwargs: Any) -> Any:
+    return _scaled(_out_normal(ctx), mean, std)
+
+
+def _scaled(draw: Any, mean: Any, std: Any) -> Any:
+    return draw * scalar(std, draw.dtype) + scalar(mean, draw.dtype)
+
+
+@lower("aten.log_normal.default", "aten.log_normal_.default", random=True)
+def log_normal(ctx: Ctx, self: Any, mean: Any = 1.0, std: Any = 2.0, generator: Any = None) -> Any:
+    return jnp.exp(_scaled(_out_normal(ctx), mean, std))
+
+
+@lower("aten.exponential.default", "aten.exponential_.default", random=True)
+def exponential(ctx: Ctx, self: Any, lambd: Any = 1.0, generator: Any = None) -> Any:
+    # Never 0: PyTorch excludes it, and users divide by these.
+    draw = -jnp.log1p(-_uniform(ctx, self.shape, opmath_dtype(self.dtype)))
+    draw = jnp.maximum(draw, finfo(self.dtype).tiny)
+    return draw / scalar(lambd, draw.dtype)
+
+
+@lower("aten.cauchy.default", "aten.cauchy_.default", random=True)
+def cauchy(ctx: Ctx, self: Any, median: Any = 0.0, sigma: Any = 1.0, generator: Any = None) -> Any:
+    return _scaled(jax.random.cauchy(ctx.key, self.shape, opmath_dtype(self.dtype)), median, sigma)
+
+
+@lower("aten.geometric.default", "aten.geometric_.default", random=True)
+def geometric(ctx: Ctx, self: Any, p: Any, generator: Any = None) -> Any:
+    u = _uniform(ctx, self.shape, jnp.float64 if self.dtype == jnp.float64 else jnp.float32)
+    return jnp.maximum(jnp.ceil(jnp.log1p(-u) / jnp.log1p(-scalar(p, u.dtype))), 1)
+
+
+@lower("aten.bernoulli.default", random=True)
+def bernoulli(ctx: Ctx, self: Any, generator: Any = None) -> Any:
+    return _bernoulli(ctx, self.shape, self)
+
+
+@lower("aten.bernoulli.p", "aten.bernoulli_.float", random=True)
+def bernoulli_p(ctx: Ctx, self: Any, p: Any = 0.5, generator: Any = None) -> Any:
+    return _bernoulli(ctx, self.shape, p)
+
+
+@lower("aten.bernoulli.Tensor", "aten.bernoulli_.Tensor", random=True)
+def bernoulli_tensor(ctx: Ctx, self: Any, p: Any, generator: Any = None) -> Any:
+    return _bernoulli(ctx, self.shape, p)
+
+
+def _bernoulli(ctx: Ctx, shape: Any, p: Any) -> Any:
+    """1 with probability ``p``; 32 random bits are drawn for each, whatever the dtype."""
+    return jax.random.uniform(ctx.key, shape, jnp.float32) < scalar(p, jnp.float32)
+
+
+@lower("aten.native_dropout.default", random=True)
+def native_dropout(ctx: Ctx, input: Any, p: Any, train: bool | None = None) -> Any:
+    if train is False:
+        return input, jnp.ones(input.shape, bool)
+    mask = _bernoulli(ctx, input.shape, 1 - jnp.asarray(p, jnp.float32))
+    x = input.astype(opmath_dtype(input.dtype))
+    p = scalar(p, x.dtype)
+    return jnp.where(mask, x / (1 - jnp.where(p == 1, 0, p)), 0), mask
+
+
+@lower("aten.native_dropout_backward.default")
+def native_dropout_backward(ctx: Ctx, grad_output: Any, mask: Any, scale: Any) -> Any:
+    grad = grad_output.astype(opmath_dtype(grad_output.dtype))
+    return jnp.where(mask, grad * scalar(scale, grad.dtype), 0)
+
+
+@lower("aten.randint.default", "aten.randint.generator", random=True)
+def randint(ctx: Ctx, high: int, size: Any, **kwargs: Any) -> Any:
+    return _integers(ctx, 0, high)
+
+
+@lower("aten.randint.low", "aten.randint.low_generator", random=True)
+def randint_low(ctx: Ctx, low: int, high: int, size: Any, **kwargs: Any) -> Any:
+    return _integers(ctx, low, high)
+
+
+@lower("aten.randint_like.default", "aten.randint_like.generator", random=True)
+def randint_like(ctx: Ctx, self: Any, high: int, **kwargs: Any) -> Any:
+    return _integers(ctx, 0, high)
+
+
+@lower("aten.randint_like.Tensor", random=True)
+def randint_like_tensor(ctx: Ctx, self: Any, high: Any, **kwargs: Any) -> Any:
+    return _integers(ctx, 0, high)
+
+
+@lower("aten.randint_like.low_dtype", "aten.randint_like.low_generator_dtype", random=True)
+def randint_like_low(ctx: Ctx, self: Any, low: int, high: int, **kwargs: Any) -> Any:
+    return _integers(ctx, low, high)
+
+
+@lower("aten.random.from", "aten.random_.from", random=True)
+def random_from(ctx: Ctx, self: Any, low: int, high: int | None, generator: Any = None) -> Any:
+    return _integers(ctx, low, _largest(self.dtype) + 1 if high is None else high)
+
+
+@lower("aten.random.to", "aten.random_.to", random=True)
+def random_to(ctx: Ctx, self: Any, high: int, generator: Any = None) -> Any:
+    return _integers(ctx, 0, high)
+
+
+@lower("aten.random.default", "aten.random_.default", random=True)
+def random_(ctx: Ctx, self: Any, generator: Any = None) -> Any:
+    return _integers(ctx, 0, _largest(self.dtype) + 1)
+
+
+def _largest(dtype: Any) -> int:
+    """The largest integer ``random_`` gives: all of an integer dtype's, or those a float holds exactly."""
+    if dtype == jnp.bool_:
+        return 1
+    if jnp.issubdtype(dtype, jnp.integer):
+        return int(iinfo(dtype).max)
+    return int(2 ** (finfo(dtype).nmant + 1))
+
+
+def _integers(ctx: Ctx, low: Any, high: Any) -> Any:
+    """Uniform integers in [low, high)."""
+    if isinstance(high, int) and high > iinfo(jnp.int64).max:
+        # jax wants the exclusive end to be an int64 itself; the top value is then drawn with the rest.
+        bits = jax.random.bits(ctx.key, ctx.out[0].shape, jnp.uint64)
+        return (bits % jnp.uint64(high - low)).astype(jnp.int64) + low
+    return jax.random.randint(ctx.key, ctx.out[0].shape, low, high, jnp.int64)
+
+
+@lower("aten.randperm.default", "aten.randperm.generator", random=True)
+def randperm(ctx: Ctx, n: int, **kwargs: Any) -> Any:
+    return jax.random.permutation(ctx.key, n)
+
+
+@lower("aten.multinomial.default", random=True)
+def multinomial(ctx: Ctx, self: Any, num_samples: int, replacement: bool = False, generator: Any = None) -> Any:
+    logits = jnp.log(self.astype(opmath_dtype(self.dtype)))
+    if replacement:
+        drawn = jax.random.categorical(ctx.key, logits, -1, shape=(num_samples, *self.shape[:-1]))
+        return jnp.moveaxis(drawn, 0, -1)
+    # The largest of independent Gumbel variables, then the second largest...: sampling without replacement.
+    noise = jax.random.gumbel(ctx.key, logits.shape, logits.dtype)
+    return jax.lax.top_k(logits + noise, num_samples)[1]
+
+
+@lower("aten.poisson.default", random=True)
+def poisson(ctx: Ctx, self: Any, generator: Any = None) -> Any:
+    return jax.random.poisson(ctx.key, self.astype(opmath_dtype(self.dtype)), self.shape, jnp.int64)
+
+
+@lower("aten.binomial.default", random=True)
+def binomial(ctx: Ctx, count: Any, prob: Any, generator: Any = None) -> Any:
+    return jax.random.binomial(ctx.key, count, prob, ctx.out[0].shape, opmath_dtype(count.dtype))
+
+
+@lower("aten._standard_gamma.default", random=True)
+def standard_gamma(ctx: Ctx, self: Any, generator: Any = None) -> Any:
+    return jax.random.gamma(ctx.key, self.astype(opmath_dtype(self.dtype)))
+
+
+@lower("aten._sample_dirichlet.default", random=True)
+def dirichlet(ctx: Ctx, self: Any, generator: Any = None) -> Any:
+    return jax.random.dirichlet(ctx.key, self.astype(opmath_dtype(self.dtype)))
+
+
+@lower("aten.rrelu_with_noise_functional.default", random=True)
+def rrelu(
+    ctx: Ctx,
+    self: Any,
+    noise: Any,
+    lower: Any = 0.125,
+    upper: Any = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Any:
+    x = self.astype(opmath_dtype(self.dtype))
+    low, high = scalar(lower, x.dtype), scalar(upper, x.dtype)
+    if not training:
+        return jnp.where(x > 0, x, x * (low + high) / 2), noise
+    slope = jnp.where(x > 0, 1, jax.random.uniform(ctx.key, x.shape, x.dtype) * (high - low) + low)
+    return x * slope, slope

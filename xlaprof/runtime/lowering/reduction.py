@@ -1,0 +1,275 @@
+"""Reductions: sums, moments, extrema, norms, tests."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp as jax_logsumexp
+
+from xlaprof.runtime.lowering.conversion import cast
+from xlaprof.runtime.lowering.registry import (
+    Ctx,
+    Unsupported,
+    float_opmath,
+    is_complex,
+    is_floating,
+    is_integral,
+    lower,
+    normalize_dims,
+    opmath_dtype,
+    scalar,
+)
+
+
+def accumulable(ctx: Ctx, x: Any) -> Any:
+    """``x`` in the dtype its sum is computed in: the output's, with half precisions widened."""
+    return cast(x, opmath_dtype(ctx.out[0].jax))
+
+
+@lower("aten.sum.default", "aten.sum.dim_IntList")
+def sum_(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    return jnp.sum(accumulable(ctx, self), normalize_dims(dim, self.ndim), keepdims=keepdim)
+
+
+@lower("aten.nansum.default")
+def nansum(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    x = accumulable(ctx, self)
+    return jnp.sum(jnp.where(jnp.isnan(x), 0, x), normalize_dims(dim, x.ndim), keepdims=keepdim)
+
+
+@lower("aten.mean.default", "aten.mean.dim")
+def mean(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    return jnp.mean(accumulable(ctx, self), normalize_dims(dim, self.ndim), keepdims=keepdim)
+
+
+@lower("aten.prod.default", "aten.prod.dim_int")
+def prod(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    return jnp.prod(accumulable(ctx, self), normalize_dims(dim, self.ndim), keepdims=keepdim)
+
+
+def _moments(x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
+    """Variance and mean over ``dim``."""
+    x = x.astype(opmath_dtype(x.dtype))
+    dims = normalize_dims(dim, x.ndim)
+    count = math.prod(x.shape[d] for d in dims) if x.ndim else 1
+    average = jnp.mean(x, dims, keepdims=True)
+    distance = x - average
+    squares = jnp.abs(distance) ** 2 if is_complex(x) else distance * distance
+    freedom = jnp.maximum(count - scalar(1 if correction is None else correction, squares.dtype), 0)
+    variance = jnp.sum(squares, dims, keepdims=keepdim) / freedom
+    return variance, average if keepdim else jnp.squeeze(average, dims if x.ndim else ())
+
+
+@lower("aten.var.correction")
+def var(ctx: Ctx, self: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    return _moments(self, dim, correction, keepdim)[0]
+
+
+@lower("aten.std.correction")
+def std(ctx: Ctx, self: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    return jnp.sqrt(_moments(self, dim, correction, keepdim)[0])
+
+
+@lower("aten.var_mean.correction")
+def var_mean(ctx: Ctx, self: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    return _moments(self, dim, correction, keepdim)
+
+
+@lower("aten.std_mean.correction")
+def std_mean(ctx: Ctx, self: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    variance, average = _moments(self, dim, correction, keepdim)
+    return jnp.sqrt(variance), average
+
+
+@lower("aten.amax.default")
+def amax(ctx: Ctx, self: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    return jnp.max(self, normalize_dims(dim, self.ndim), keepdims=keepdim)
+
+
+@lower("aten.amin.default")
+def amin(ctx: Ctx, self: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    return jnp.min(self, normalize_dims(dim, self.ndim), keepdims=keepdim)
+
+
+@lower("aten.aminmax.default")
+def aminmax(ctx: Ctx, self: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
+    return amin(ctx, self, dim, keepdim), amax(ctx, self, dim, keepdim)
+
+
+@lower("aten.max.default")
+def max_(ctx: Ctx, self: Any) -> Any:
+    return jnp.max(self)
+
+
+@lower("aten.min.default")
+def min_(ctx: Ctx, self: Any) -> Any:
+    return jnp.min(self)
+
+
+@lower("aten.max.dim")
+def max_dim(ctx: Ctx, self: Any, dim: int, keepdim: bool = False) -> Any:
+    return _extremum(self, dim, keepdim, jnp.argmax)
+
+
+@lower("aten.min.dim")
+def min_dim(ctx: Ctx, self: Any, dim: int, keepdim: bool = False) -> Any:
+    return _extremum(self, dim, keepdim, jnp.argmin)
+
+
+def _extremum(x: Any, dim: int, keepdim: bool, find: Any) -> tuple[Any, Any]:
+    """The extremum along ``dim``, and where it is."""
+    if x.ndim == 0:
+        return x, jnp.zeros((), jnp.int64)
+    where = find(x, dim, keepdims=True)
+    values = jnp.take_along_axis(x, where, dim)
+    return (values, where) if keepdim else (jnp.squeeze(values, dim), jnp.squeeze(where, dim))
+
+
+@lower("aten.argmax.default")
+def argmax(ctx: Ctx, self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    return _argument(self, dim, keepdim, jnp.argmax)
+
+
+@lower("aten.argmin.default")
+def argmin(ctx: Ctx, self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    return _argument(self, dim, keepdim, jnp.argmin)
+
+
+def _argument(x: Any, dim: int | None, keepdim: bool, find: Any) -> Any:
+    if x.ndim == 0:
+        return jnp.zeros((), jnp.int64)
+    return find(x, dim, keepdims=keepdim)
+
+
+@lower("aten.any.default", "aten.any.dim", "aten.any.dims")
+def any_(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return jnp.any(self.astype(bool), normalize_dims(dim, self.ndim), keepdims=keepdim)
+
+
+@lower("aten.all.default", "aten.all.dim", "aten.all.dims")
+def all_(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return jnp.all(self.astype(bool), normalize_dims(dim, self.ndim), keepdims=keepdim)
+
+
+@lower("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
+def count_nonzero(ctx: Ctx, self: Any, dim: Any = None) -> Any:
+    return jnp.sum(self != 0, normalize_dims(dim, self.ndim), dtype=jnp.int64)
+
+
+@lower("aten.linalg_vector_norm.default", static=("ord",))
+def vector_norm(ctx: Ctx, self: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    return _norm(ctx, self, ord, dim, keepdim)
+
+
+@lower(
+    "aten.norm.Scalar",
+    "aten.norm.ScalarOpt_dim",
+    static=("p",),
+)
+def norm(ctx: Ctx, self: Any, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Any:
+    return _norm(ctx, self, 2 if p is None else p, dim, keepdim)
+
+
+@lower("aten.norm.ScalarOpt_dtype", static=("p",))
+def norm_dtype(ctx: Ctx, self: Any, p: Any, *, dtype: Any) -> Any:
+    return _norm(ctx, self, 2 if p is None else p, None, False)
+
+
+@lower("aten.norm.ScalarOpt_dim_dtype", static=("p",))
+def norm_dim_dtype(ctx: Ctx, self: Any, p: Any, dim: Any, keepdim: bool = False, *, dtype: Any) -> Any:
+    return _norm(ctx, self, 2 if p is None else p, dim, keepdim)
+
+
+def _norm(ctx: Ctx, x: Any, order: Any, dim: Any, keepdim: bool) -> Any:
+    if isinstance(order, jax.Array):
+        raise Unsupported("a norm whose order is known at run time only")
+    size = jnp.abs(x)
+    size = size.astype(opmath_dtype(ctx.out[0].jax))
+    dims = normalize_dims(dim, x.ndim)
+    if order == math.inf:
+        return jnp.max(size, dims, keepdims=keepdim)
+    if order == -math.inf:
+        return jnp.min(size, dims, keepdims=keepdim)
+    if order == 0:
+        return jnp.sum(size != 0, dims, keepdims=keepdim)
+    if order == 1:
+        return jnp.sum(size, dims, keepdims=keepdim)
+    if order == 2:
+        return jnp.sqrt(jnp.sum(size * size, dims, keepdims=keepdim))
+    return jnp.sum(size**order, dims, keepdims=keepdim) ** (1 / order)
+
+
+@lower("aten.logsumexp.default")
+def logsumexp(ctx: Ctx, self: Any, dim: Any, keepdim: bool = False) -> Any:
+    (x,) = float_opmath(ctx, self)
+    return jax_logsumexp(x, normalize_dims(dim, x.ndim), keepdims=keepdim)
+
+
+@lower("aten.median.default")
+def median(ctx: Ctx, self: Any) -> Any:
+    if self.size == 0:
+        raise Unsupported("the median of nothing")
+    return _median(self.reshape(-1), 0, False, skip_nan=False)[0]
+
+
+@lower("aten.nanmedian.default")
+def nanmedian(ctx: Ctx, self: Any) -> Any:
+    if self.size == 0:
+        raise Unsupported("the median of nothing")
+    return _median(self.reshape(-1), 0, False, skip_nan=True)[0]
+
+
+@lower("aten.median.dim")
+def median_dim(ctx: Ctx, self: Any, dim: int, keepdim: bool = False) -> Any:
+    return _median(self, dim, keepdim, skip_nan=False)
+
+
+@lower("aten.nanmedian.dim")
+def nanmedian_dim(ctx: Ctx, self: Any, dim: int, keepdim: bool = False) -> Any:
+    return _median(self, dim, keepdim, skip_nan=True)
+
+
+def _median(x: Any, dim: int, keepdim: bool, skip_nan: bool) -> tuple[Any, Any]:
+    """The lower median along ``dim`` and an index of it; NaN wins unless skipped."""
+    if x.ndim == 0:
+        return x, jnp.zeros((), jnp.int64)
+    order = jnp.argsort(x, dim, stable=True)  # NaN sorts last
+    last = jnp.full([1 if d == dim % x.ndim else n for d, n in enumerate(x.shape)], x.shape[dim] - 1, jnp.int64)
+    place = last // 2
+    if not is_integral(x):
+        nans = jnp.sum(jnp.isnan(x), dim, keepdims=True)
+        place = jnp.maximum(last - nans, 0) // 2 if skip_nan else jnp.where(nans > 0, last - nans + 1, place)
+    where = jnp.take_along_axis(order, place, dim)
+    values = jnp.take_along_axis(x, where, dim)
+    return (values, where) if keepdim else (jnp.squeeze(values, dim), jnp.squeeze(where, dim))
+
+
+@lower("aten.dist.default", static=("p",))
+def dist(ctx: Ctx, self: Any, other: Any, p: Any = 2) -> Any:
+    self, other = float_opmath(ctx, self, other)
+    return _norm(ctx, self - other, p, None, False)
+
+
+@lower("aten.renorm.default", static=("p",))
+def renorm(ctx: Ctx, self: Any, p: Any, dim: int, maxnorm: Any) -> Any:
+    dims = tuple(d for d in range(self.ndim) if d != dim % self.ndim)
+    size = _norm(ctx, self, p, dims, True)
+    limit = scalar(maxnorm, size.dtype)
+    return jnp.where(size > limit, self * (limit / (size + 1e-7)), self)
+
+
+@lower("aten.histc.default", static=("min", "max"))
+def histc(ctx: Ctx, self: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
+    if not is_floating(self) or isinstance(min, jax.Array) or isinstance(max, jax.Array):
+        raise Unsupported("a histogram of integers, or between bounds known at run time only")
+    if self.size == 0:
+        return jnp.zeros(bins)
+    x = self.reshape(-1)
+    low, high = (jnp.min(x), jnp.max(x)) if min == max else (jnp.asarray(min, x.dtype), jnp.asarray(max, x.dtype))
+    low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
+    slot = jnp.clip(((x - low) / (high - low) * bins).astype(jnp.int64), 0, bins - 1)
+    inside = (x >= low) & (x <= high)
+    return jnp.zeros(bins, x.dtype).at[slot].add(inside.astype(x.dtype))

@@ -1,0 +1,81 @@
+"""Tensors joined, repeated, mirrored, shifted and padded: copies, not views (those are the tape's own)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from xlaprof.runtime.lowering.registry import Ctx, lower, scalar
+
+
+@lower("aten.cat.default")
+def cat(ctx: Ctx, tensors: Any, dim: int = 0) -> Any:
+    # A 1-dimensional empty tensor joins anything, for PyTorch's history's sake.
+    whole = [t.astype(ctx.out[0].jax) for t in tensors if t.shape != (0,)]
+    return jnp.concatenate(whole, dim) if whole else jnp.zeros(ctx.out[0].shape, ctx.out[0].jax)
+
+
+@lower("aten.stack.default")
+def stack(ctx: Ctx, tensors: Any, dim: int = 0) -> Any:
+    return jnp.stack([t.astype(ctx.out[0].jax) for t in tensors], dim)
+
+
+@lower("aten.flip.default")
+def flip(ctx: Ctx, self: Any, dims: Any) -> Any:
+    return jnp.flip(self, tuple(dims)) if self.ndim else self
+
+
+@lower("aten.roll.default")
+def roll(ctx: Ctx, self: Any, shifts: Any, dims: Any = ()) -> Any:
+    if self.size == 0:
+        return self
+    if not dims:
+        return jnp.roll(self, shifts[0])
+    return jnp.roll(self, tuple(shifts), tuple(dims))
+
+
+@lower("aten.rot90.default")
+def rot90(ctx: Ctx, self: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
+    return jnp.rot90(self, k, tuple(dims))
+
+
+@lower("aten.repeat.default", "aten.tile.default")
+def repeat(ctx: Ctx, self: Any, repeats: Any) -> Any:
+    return jnp.tile(self, tuple(repeats))
+
+
+@lower("aten.constant_pad_nd.default", static=("value",))
+def constant_pad(ctx: Ctx, self: Any, pad: Any, value: Any = 0) -> Any:
+    # From the last dimension backwards, (before, after) each; a negative one crops.
+    widths = [(0, 0, 0)] * self.ndim
+    for i in range(len(pad) // 2):
+        widths[self.ndim - 1 - i] = (pad[2 * i], pad[2 * i + 1], 0)
+    return lax.pad(self, scalar(value, self.dtype), widths)
+
+
+@lower("aten._unsafe_view.default", "aten._reshape_copy.default", "aten.view_copy.default")
+def reshaped(ctx: Ctx, self: Any, size: Any) -> Any:
+    return self.reshape(ctx.out[0].shape)
+
+
+@lower("aten.diag_embed.default")
+def diag_embed(ctx: Ctx, self: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    n = self.shape[-1] + abs(offset)
+    i = jnp.arange(self.shape[-1])
+    square = jnp.zeros((*self.shape[:-1], n, n), self.dtype)
+    square = square.at[..., i + max(-offset, 0), i + max(offset, 0)].set(self)
+    rank = self.ndim + 1
+    return jnp.moveaxis(square, (-2, -1), (dim1 % rank, dim2 % rank))
+
+
+@lower("aten.block_diag.default")
+def block_diag(ctx: Ctx, tensors: Any) -> Any:
+    out = jnp.zeros(ctx.out[0].shape, ctx.out[0].jax)
+    row = column = 0
+    for t in tensors:
+        block = jnp.atleast_2d(t).astype(out.dtype)
+        out = lax.dynamic_update_slice(out, block, (row, column))
+        row, column = row + block.shape[0], column + block.shape[1]
+    return out
