@@ -1,1 +1,61 @@
-"""Profiling and graph diagnostics for compiled PyTorch."""
+"""Profiling and graph diagnostics for compiled PyTorch.
+
+::
+
+    import xlaprof
+
+    with xlaprof.record("run.log"):
+        for i, batch in enumerate(loader):
+            with xlaprof.StepTrace("train", step_num=i):
+                with xlaprof.Trace("forward"):
+                    loss = model(batch)
+
+Names load when first used: importing the package is cheap and brings in neither torch nor jax.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .log import LogError, read
+    from .recorder import RecordingError, record, start_recording, stop_recording
+    from .trace import StepTrace, Trace
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Trace": "trace",
+    "StepTrace": "trace",
+    "record": "recorder",
+    "start_recording": "recorder",
+    "stop_recording": "recorder",
+    "RecordingError": "recorder",
+    "read": "log",
+    "LogError": "log",
+}
+
+__all__ = [
+    "LogError",
+    "RecordingError",
+    "StepTrace",
+    "Trace",
+    "__version__",
+    "read",
+    "record",
+    "start_recording",
+    "stop_recording",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f".{home}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,120 @@
+"""Ids for what repeats in a log: strings, places in the program, threads.
+
+An id is handed out only after the event that defines it was put in the queue, so no event can name an id
+before its definition. A hit costs one dict lookup and takes no lock. The tables are bounded: past the limit
+every new string is id of one that says so, and every new place is id 0 ("none"), and both are counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .events import Frame, Stack, Text, Thread
+from .stacks import RawFrame, source_line
+
+TEXT_LIMIT = 65_536
+STACK_LIMIT = 65_536
+_TOO_MANY = "(too many different names)"
+
+
+class NewStack(NamedTuple):
+    """A place to be written as :class:`Stack`, once its source lines have been read (off the hot path)."""
+
+    id: int
+    frames: tuple[RawFrame, ...]
+    files: tuple[int, ...]
+    funcs: tuple[int, ...]
+    module: int
+
+
+class Interner:
+    """The tables of one recording. ``publish`` takes a defining event and keeps its order."""
+
+    def __init__(self, publish: Callable[[Text | Thread | NewStack], None]) -> None:
+        self._publish = publish
+        # reentrant: the garbage collector may run code that interns while we hold it
+        self._lock = threading.RLock()
+        self._ids = itertools.count(1)
+        self._stack_ids = itertools.count(1)
+        self._tids = itertools.count(2)
+        self._texts: dict[str, int] = {"": 0}
+        self._stacks: dict[tuple[tuple[RawFrame, ...], str], int] = {}
+        self._codes: dict[str, int] = {"": 0}  # the writer's own: its Text lines bypass the queue
+        self._local = threading.local()
+        self.refused = 0
+
+    def text(self, s: str) -> int:
+        known = self._texts.get(s)
+        if known is not None:
+            return known
+        with self._lock:
+            known = self._texts.get(s)
+            if known is not None:
+                return known
+            if len(self._texts) >= TEXT_LIMIT and s != _TOO_MANY:
+                self.refused += 1
+                return self.text(_TOO_MANY)
+            ident = next(self._ids)
+            self._publish(Text(ident, s))
+            self._texts[s] = ident
+            return ident
+
+    def stack(self, frames: tuple[RawFrame, ...], module: str = "") -> int:
+        key = (frames, module)
+        known = self._stacks.get(key)
+        if known is not None:
+            return known
+        if not frames and not module:
+            return 0
+        with self._lock:
+            known = self._stacks.get(key)
+            if known is not None:
+                return known
+            if len(self._stacks) >= STACK_LIMIT:
+                self.refused += 1
+                return 0
+            files = tuple(self.text(frame.file) for frame in frames)
+            funcs = tuple(self.text(frame.func) for frame in frames)
+            new = NewStack(next(self._stack_ids), frames, files, funcs, self.text(module))
+            self._publish(new)
+            self._stacks[key] = new.id
+            return new.id
+
+    def thread(self) -> int:
+        """Small number of the calling thread: 1 is the main thread."""
+        try:
+            tid: int = self._local.tid
+        except AttributeError:
+            tid = self._new_thread()
+        return tid
+
+    def _new_thread(self) -> int:
+        ident = threading.get_ident()
+        if ident == threading.main_thread().ident:
+            tid, name = 1, "MainThread"
+        else:
+            tid = next(self._tids)
+            # current_thread() would invent an object for a thread that Python did not start
+            name = next((t.name for t in threading.enumerate() if t.ident == ident), f"native thread {tid}")
+        self._publish(Thread(tid, name))
+        self._local.tid = tid
+        return tid
+
+    def resolve(self, new: NewStack, write: Callable[[Text], None]) -> Stack:
+        """The event for a new place. Reads source files: the writer's thread only."""
+        frames = []
+        for raw, file, func in zip(new.frames, new.files, new.funcs, strict=True):
+            code = source_line(raw.file, raw.line)
+            known = self._codes.get(code)
+            if known is None:
+                known = self._codes[code] = next(self._ids)
+                write(Text(known, code))
+            frames.append(Frame(file, raw.line, func, known))
+        return Stack(new.id, frames, new.module)
+
+    def after_fork(self) -> None:
+        """In a forked child: the lock may have been held by a thread that no longer exists."""
+        self._lock = threading.RLock()

@@ -1,0 +1,369 @@
+"""Read a ``run.log``: a whole one, one that still grows, or those of several ranks together.
+
+Nothing in a file can make a reader crash. What cannot be understood is skipped, counted and told in
+``notes``; only a file from which no event at all can be had is an error, :class:`LogError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import heapq
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, NamedTuple, cast
+
+import msgspec
+
+from .events import SCHEMA, AnyEvent, Execute, Header
+
+#: bytes read at a time
+CHUNK = 1 << 20
+#: a longer line is skipped
+LONGEST_LINE = 16 << 20
+#: bytes compared to notice that a followed file is another one
+_FINGERPRINT = 256
+
+Path = str | os.PathLike[str]
+
+
+class LogError(Exception):
+    """A log from which nothing can be read. One line: which file, what is wrong, what was still read."""
+
+
+class Lines:
+    """Bytes to events: the state of reading one log. Chunks may end anywhere; whole lines come out as events."""
+
+    def __init__(self) -> None:
+        self.header: Header | None = None
+        self.events = 0
+        self.garbage = 0  # lines that are not JSON or not an event
+        self.unknown: dict[str, int] = {}  # kinds that this version does not know -> lines
+        self._parts: list[bytes] = []  # of the line that has not ended
+        self._size = 0
+        self._skipping = False  # that line is too long to keep
+
+    @property
+    def torn(self) -> int:
+        """Bytes of a last line that has not ended."""
+        return self._size
+
+    def feed(self, data: bytes) -> list[AnyEvent]:
+        first = data.find(b"\n") + 1
+        if not first:
+            self._keep(data)
+            return []
+        cut = data.rfind(b"\n") + 1
+        if self._skipping:
+            self.garbage += 1
+            whole = data[first:cut]
+        else:
+            whole = b"".join((*self._parts, data[:cut]))
+        self._forget()
+        self._keep(data[cut:])
+        return self._decode(whole)
+
+    def finish(self) -> list[AnyEvent]:
+        """The last line, if only its line feed is missing."""
+        if self._skipping or not self._size:
+            return []
+        event = self._decode_line(b"".join(self._parts), judge=False)
+        if event is None:
+            return []
+        self._forget()
+        self.events += 1
+        return [event]
+
+    def notes(self) -> list[str]:
+        """What a reader should know about what was read, one sentence each."""
+        notes = []
+        if self.header is not None and self.header.schema > SCHEMA:
+            notes.append(
+                f"written by a newer xlaprof (schema {self.header.schema}, this one reads {SCHEMA}): "
+                "what it does not know is left out"
+            )
+        if self.unknown:
+            kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(self.unknown.items()))
+            notes.append(f"skipped {sum(self.unknown.values())} events of unknown kinds: {kinds}")
+        if self.garbage:
+            notes.append(f"skipped {self.garbage} {'line that is' if self.garbage == 1 else 'lines that are'} no event")
+        if self._size:
+            notes.append(
+                f"the last line is torn ({self._size} bytes, skipped): "
+                "the program was killed in the middle of it, or is still writing"
+            )
+        return notes
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        if self._size > LONGEST_LINE:
+            self._skipping = True
+            self._parts.clear()
+        elif part and not self._skipping:
+            self._parts.append(part)
+
+    def _forget(self) -> None:
+        self._parts.clear()
+        self._size = 0
+        self._skipping = False
+
+    def _decode(self, whole: bytes) -> list[AnyEvent]:
+        events: list[AnyEvent]
+        try:
+            events = _decoder.decode_lines(whole)
+        except _UNREADABLE:
+            found = (self._decode_line(line) for line in whole.split(b"\n"))
+            events = [event for event in found if event is not None]
+        if self.header is None and events and isinstance(events[0], Header):
+            self.header = events[0]
+        self.events += len(events)
+        return events
+
+    def _decode_line(self, line: bytes, judge: bool = True) -> AnyEvent | None:
+        if not line.strip():
+            return None
+        try:
+            return _decoder.decode(line)
+        except _UNREADABLE:
+            if judge:
+                self._judge(line)
+            return None
+
+    def _judge(self, line: bytes) -> None:
+        """Count a line that did not decode: of a kind we do not know, or no event at all."""
+        try:
+            kind = _kind_decoder.decode(line).k
+        except _UNREADABLE:
+            kind = ""
+        if kind and kind not in _KINDS:
+            kind = kind[:40]
+            if kind in self.unknown or len(self.unknown) < 100:
+                self.unknown[kind] = self.unknown.get(kind, 0) + 1
+                return
+        self.garbage += 1
+
+
+class _Kind(msgspec.Struct):
+    """As much of a line as is needed to say what it is."""
+
+    k: str = ""
+
+
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+_kind_decoder = msgspec.json.Decoder(_Kind)
+_KINDS = frozenset(str(kind.__struct_config__.tag) for kind in AnyEvent.__args__)
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+class LogReader:
+    """Iterates over the events of a log (plain or gzip), once. ``notes`` is complete when that has ended.
+
+    Raises :class:`LogError` when made if there is no log to read at ``path``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = os.fspath(path)
+        self._lines = Lines()
+        self._broken = ""  # why reading stopped before the end
+        self._file = _open(self.path)
+        self._first = self._begin()
+
+    @property
+    def header(self) -> Header:
+        header = self._lines.header
+        assert header is not None  # _begin() saw to it
+        return header
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        broken = [f"could not be read to its end ({self._broken})"] if self._broken else []
+        return (*self._lines.notes(), *broken)
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        with self._file:
+            yield from self._first
+            self._first = []
+            while chunk := self._read():
+                yield from self._lines.feed(chunk)
+            yield from self._lines.finish()
+
+    def _begin(self) -> list[AnyEvent]:
+        """The events up to and with the chunk that holds the header."""
+        size = 0
+        events: list[AnyEvent] = []
+        try:
+            while not events and (chunk := self._read()):
+                size += len(chunk)
+                events = self._lines.feed(chunk)
+                if not events and self._lines.garbage:
+                    break
+            if not events:
+                events = self._lines.finish()
+            if self._lines.header is None:
+                if events and isinstance(events[0], Header):
+                    self._lines.header = events[0]
+                else:
+                    raise LogError(self._why_nothing(size, bool(events)))
+        except BaseException:
+            self._file.close()
+            raise
+        return events
+
+    def _why_nothing(self, size: int, headless: bool) -> str:
+        if self._broken:
+            return f"cannot read {self.path}: {self._broken}"
+        if not size:
+            return f"{self.path} is empty: nothing was recorded into it (yet)"
+        if headless:
+            return f"{self.path} has no header: its beginning is missing, nothing was read"
+        if self._lines.torn and not self._lines.garbage:
+            return f"{self.path} ends inside its first line ({size} bytes): nothing could be read"
+        return f"{self.path} is not an xlaprof log: its first line is no header, nothing was read"
+
+    def _read(self) -> bytes:
+        try:
+            return self._file.read(CHUNK)
+        except EOFError:
+            self._broken = "the compressed file is truncated"
+        except (OSError, zlib.error) as error:
+            self._broken = getattr(error, "strerror", None) or str(error)
+        return b""
+
+
+def read(path: Path) -> LogReader:
+    """The events of a log, in the order in which they were recorded. See :class:`LogReader`."""
+    return LogReader(path)
+
+
+def _open(path: str) -> BinaryIO:
+    try:
+        file = open(path, "rb")  # noqa: SIM115  # closed by the reader
+    except IsADirectoryError:
+        raise LogError(f"{path} is a directory: name the log file in it") from None
+    except FileNotFoundError:
+        raise LogError(f"{path} does not exist: record into it first (xlaprof run -o {path} script.py)") from None
+    except (OSError, ValueError) as error:
+        raise LogError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    if file.peek(2)[:2] == b"\x1f\x8b":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb"))
+    return file
+
+
+class Tail:
+    """Follows a log that is being written: :meth:`poll` now and then, it never waits.
+
+    A file that does not exist yet, is truncated, or is replaced by another, is begun anew: its Header comes
+    again, and whoever folds the events starts over there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = os.fspath(path)
+        self._lines = Lines()
+        self._file: BinaryIO | None = None
+        self._beginning = b""
+
+    @property
+    def header(self) -> Header | None:
+        return self._lines.header
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader has to say, less the last line's not being finished, which is normal here."""
+        return tuple(note for note in self._lines.notes() if not note.startswith("the last line is torn"))
+
+    def poll(self, limit: int = 8 << 20) -> list[AnyEvent]:
+        """Events that became complete since the last call, out of at most about ``limit`` bytes.
+
+        Raises :class:`LogError` where the path is no log or cannot be read; nothing there yet is no error.
+        """
+        if self._is_another():
+            self.close()
+        if self._file is None and not self._begin():
+            return []
+        assert self._file is not None
+        events: list[AnyEvent] = []
+        taken = 0
+        while taken < limit and (chunk := self._file.read(min(CHUNK, limit - taken))):
+            taken += len(chunk)
+            events += self._lines.feed(chunk)
+        if self._lines.header is None and (events or self._lines.garbage):
+            raise LogError(f"{self.path} is not an xlaprof log: its first line is no header")
+        return events
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        self._lines = Lines()
+        self._beginning = b""
+
+    def _begin(self) -> bool:
+        try:
+            if not os.path.exists(self.path):
+                return False
+            self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115  # kept open between polls
+        except FileNotFoundError:
+            return False
+        except IsADirectoryError:
+            raise LogError(f"{self.path} is a directory: name the log file in it") from None
+        except OSError as error:
+            raise LogError(f"cannot read {self.path}: {error.strerror or error}") from None
+        return True
+
+    def _is_another(self) -> bool:
+        """Whether the path names another file now, or the same one begun again."""
+        if self._file is None:
+            return False
+        ours = os.fstat(self._file.fileno())
+        with contextlib.suppress(OSError):  # deleted: what it still holds is read on
+            theirs = os.stat(self.path)
+            if (theirs.st_ino, theirs.st_dev) != (ours.st_ino, ours.st_dev):
+                return True
+        if ours.st_size < self._file.tell():
+            return True
+        # truncated and grown again between two polls: a header is never the same twice
+        beginning = os.pread(self._file.fileno(), _FINGERPRINT, 0)
+        if not beginning.startswith(self._beginning):
+            return True
+        self._beginning = beginning
+        return False
+
+
+def tail(path: Path) -> Tail:
+    return Tail(path)
+
+
+class Ranked(NamedTuple):
+    """An event of one of several logs. Ids in it are those of its own rank's log."""
+
+    rank: int
+    event: AnyEvent
+
+
+def merge(paths: Iterable[Path]) -> Iterator[Ranked]:
+    """The events of several ranks' logs in one stream, ordered by unix time, each tagged with its rank.
+
+    Within a rank the order of its log is kept. Where two logs claim the same rank the later of them gets the
+    next free number.
+    """
+    readers = sorted((LogReader(path) for path in paths), key=lambda reader: reader.header.rank)
+    ranks: list[int] = []
+    for reader in readers:
+        rank = reader.header.rank
+        ranks.append(rank if not ranks or rank > ranks[-1] else ranks[-1] + 1)
+    streams = [_timed(reader, rank) for reader, rank in zip(readers, ranks, strict=True)]
+    for _, rank, event in heapq.merge(*streams, key=lambda entry: entry[:2]):
+        yield Ranked(rank, event)
+
+
+def _timed(reader: LogReader, rank: int) -> Iterator[tuple[int, int, AnyEvent]]:
+    """Events with the unix time at which they were recorded; a definition goes with what came before it."""
+    offset = reader.header.unix_ns - reader.header.mono_ns
+    now = reader.header.unix_ns
+    for event in reader:
+        t = getattr(event, "t", None)
+        if t is not None:
+            end = event.end if isinstance(event, Execute) else t + getattr(event, "dur", 0)
+            now = max(now, end + offset)
+        yield now, rank, event

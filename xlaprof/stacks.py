@@ -1,0 +1,144 @@
+"""Places in the user's program: cheap stacks that leave out libraries, and the source text of a line.
+
+A frame is *the user's* unless its file belongs to the interpreter, to an installed package, to a
+compiled-code cache or to xlaprof itself. The verdict is kept per file name, so that walking a stack costs
+one dict lookup per frame; nothing here reads a file except :func:`source_line`.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+from types import FrameType
+from typing import NamedTuple
+
+
+class RawFrame(NamedTuple):
+    """One frame: absolute file name (or ``<stdin>`` and the like), line from 1, qualified function name."""
+
+    file: str
+    line: int
+    func: str
+
+
+def user_frames(limit: int = 8, skip: int = 0) -> tuple[RawFrame, ...]:
+    """The user's frames that called this, innermost first, at most ``limit``.
+
+    ``skip`` leaves out that many frames next to the caller, whoever owns them. Where no frame is the user's
+    (a library running itself), the outermost frames outside xlaprof are returned rather than nothing.
+    """
+    try:
+        return _walk(sys._getframe(1 + skip), limit)
+    except ValueError:  # skip reaches past the end of the stack
+        return ()
+
+
+def frames_of_thread(ident: int, limit: int = 8) -> tuple[RawFrame, ...]:
+    """The same for another thread (``threading.get_ident()``), where it is now; empty if it has ended."""
+    frame = sys._current_frames().get(ident)
+    return () if frame is None else _walk(frame, limit)
+
+
+def source_line(file: str, line: int) -> str:
+    """The text of a line, stripped; empty where the source cannot be had. Reads files: not for hot paths."""
+    text = linecache.getline(file, line)
+    if not text and os.path.isfile(file):
+        text = _lenient_line(file, line)
+    return text.strip()[:_LONGEST_LINE]
+
+
+_LONGEST_LINE = 400
+_LARGEST_SOURCE = 16 << 20
+
+#: file name of a code object -> name to show, or "" where it is not the user's
+_shown: dict[str, str] = {}
+_SHOWN_LIMIT = 100_000
+
+
+def _walk(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
+    found: list[RawFrame] = []
+    shown = _shown
+    frame: FrameType | None = start
+    while frame is not None:
+        code = frame.f_code
+        file = shown.get(code.co_filename)
+        if file is None:
+            file = _classify(frame)
+        if file:
+            found.append(RawFrame(file, frame.f_lineno, code.co_qualname))
+            if len(found) >= limit:
+                break
+        frame = frame.f_back
+    return tuple(found) if found else _outermost(start, limit)
+
+
+def _outermost(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
+    """The frames nearest the bottom of a stack in which nothing is the user's."""
+    found: list[RawFrame] = []
+    frame: FrameType | None = start
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith((_OWN, "<frozen")):
+            found.append(RawFrame(code.co_filename, frame.f_lineno, code.co_qualname))
+        frame = frame.f_back
+    return tuple(found[-limit:])
+
+
+def _classify(frame: FrameType) -> str:
+    code = frame.f_code
+    name = code.co_filename
+    if name == "<string>":
+        # `python -c`, `exec` and the methods that dataclasses and namedtuples write all bear this name
+        return "" if code.co_name.startswith("__") else name
+    if _is_library(name, frame.f_globals.get("__name__")):
+        shown = ""
+    elif name.startswith("<"):
+        shown = name
+    else:
+        # absolute now: the program may change its directory before the line is looked up
+        shown = os.path.abspath(name)
+    if shown:
+        # lets linecache ask the module's loader (zip files) when there is no such file on disk
+        linecache.lazycache(shown, frame.f_globals)
+    if len(_shown) >= _SHOWN_LIMIT:
+        _shown.clear()
+    _shown[name] = shown
+    return shown
+
+
+#: packages whose frames are never the user's, even from a source checkout
+_LIBRARIES = frozenset({"torch", "torch_xla", "functorch", "jax", "jaxlib", "numpy", "xlaprof"})
+#: code written by code: nobody's line
+_GENERATED = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__array_function__", "<decorator-gen", "<torch_")
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", f"{os.sep}torchinductor_")
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def _standard_library() -> tuple[str, ...]:
+    found = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(linecache.__file__)}
+    return tuple({form + os.sep for path in found if path for form in (path, os.path.realpath(path))})
+
+
+_STANDARD = _standard_library()
+
+
+def _is_library(file: str, module: object) -> bool:
+    if file.startswith("<"):
+        return file.startswith(_GENERATED)
+    if file.startswith((_OWN, *_STANDARD)) or any(part in file for part in _PACKAGES):
+        return True
+    return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
+
+
+def _lenient_line(file: str, line: int) -> str:
+    """A line of a file that does not decode as what it claims to be."""
+    try:
+        if os.path.getsize(file) > _LARGEST_SOURCE:
+            return ""
+        with open(file, "rb") as source:
+            lines = source.read().splitlines()
+    except OSError:  # unreadable, or gone since: there is no text to show
+        return ""
+    return lines[line - 1].decode("cp1252", "replace") if 0 < line <= len(lines) else ""

@@ -1,0 +1,158 @@
+"""The background thread of a recording: takes events from the queue, encodes them, writes them.
+
+It wakes every 40 ms and whenever something worth seeing at once happened, so that a killed process loses less
+than 100 ms. Whatever goes wrong here is counted and said, and never reaches the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from .events import Dropped
+from .intern import Interner, NewStack
+from .logfile import LogFile
+
+PERIOD_S = 0.040
+FLUSH_BYTES = 64 << 10
+#: events taken from the queue at a time: between batches the program's threads get the interpreter
+BATCH = 2_048
+
+
+def warn(message: str) -> None:
+    """One line on stderr; a program without one is left alone."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"xlaprof: {message}\n")
+
+
+class Writer:
+    """Owns the log file and the thread that writes it. ``overflowed()`` gives events refused since last asked."""
+
+    def __init__(self, file: LogFile, queue: list[Any], interner: Interner, overflowed: Callable[[], int]) -> None:
+        self._file = file
+        self._queue = queue
+        self._interner = interner
+        self._overflowed = overflowed
+        self._encode = msgspec.json.Encoder().encode
+        self._lines: list[bytes] = []
+        self._unencodable = 0
+        self._unencodable_why = ""
+        self._refused = 0
+        self._warned = False
+        self._stopping = False
+        # used as a binary semaphore: unlike threading.Event it may be set from inside itself (signals, gc)
+        self._signal = threading.Lock()
+        self._signal.acquire()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="xlaprof writer", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have the queue written now rather than at the next period."""
+        if self._signal.locked():
+            with contextlib.suppress(RuntimeError):  # somebody else woke it in between
+                self._signal.release()
+
+    def stop(self, timeout: float) -> bool:
+        """Write everything and end the thread; False if the disk did not let it in ``timeout`` seconds."""
+        thread = self._thread
+        if thread is None:
+            return True
+        self._stopping = True
+        self.wake()
+        thread.join(timeout)
+        self._thread = None
+        return not thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            self._signal.acquire(timeout=PERIOD_S)
+            stopping = self._stopping  # read before the queue: what was queued before stop() is written
+            try:
+                self._drain()
+                self._flush(force=stopping)
+            except Exception as error:  # the program must not lose its log to a defect of ours without being told
+                self._complain(f"recording into {self._file.path} is damaged: {type(error).__name__}: {error}")
+            if stopping:
+                return
+
+    def _drain(self) -> None:
+        queue = self._queue
+        while queue:
+            batch = queue[:BATCH]
+            del queue[: len(batch)]
+            for event in batch:
+                self._take(event)
+            self._commit()
+            if self._file.waiting >= FLUSH_BYTES:
+                self._flush()
+        self._confess()
+
+    def _take(self, event: Any) -> None:
+        if type(event) is NewStack:
+            event = self._interner.resolve(event, self._put)
+        self._put(event)
+
+    def _put(self, event: Any) -> None:
+        try:
+            self._lines.append(self._encode(event))
+        except Exception as error:  # whatever a caller put into an event
+            self._put_cleaned(event, error)
+
+    def _put_cleaned(self, event: Any, error: Exception) -> None:
+        """Second try, for text that is not UTF-8 (file names) and integers that JSON readers refuse."""
+        try:
+            self._lines.append(self._encode(_clean(msgspec.to_builtins(event))))
+        except Exception:
+            self._unencodable += 1
+            self._unencodable_why = f"{type(event).__name__}: {error}"
+
+    def _commit(self) -> None:
+        if self._lines:
+            self._lines.append(b"")
+            self._file.append(b"\n".join(self._lines))
+            self._lines.clear()
+
+    def _confess(self) -> None:
+        """Put into the log what is not in it."""
+        refused = self._interner.refused - self._refused
+        self._refused += refused
+        for count, why, detail in (
+            (self._overflowed(), "queue", ""),
+            (self._unencodable, "encode", self._unencodable_why),
+            (refused, "names", ""),
+        ):
+            if count:
+                self._put(Dropped(time.perf_counter_ns(), count, why, detail))
+        self._unencodable = 0
+        self._commit()
+
+    def _flush(self, force: bool = False) -> None:
+        if not self._file.flush(force):
+            self._complain(f"cannot write {self._file.path}: {self._file.trouble}; the program goes on")
+
+    def _complain(self, message: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warn(message)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return float(value) if abs(value) < 2**1000 else str(value.bit_length()) + "-bit integer"
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value
