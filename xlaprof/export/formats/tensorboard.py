@@ -1,0 +1,136 @@
+"""A TensorBoard log directory: a profile for XProf's Profile tab, and a curve per figure of a step.
+
+Needs ``tensorboard`` to write the curves; showing the profile also needs ``xprof``. Both come with the extra
+``xlaprof[tensorboard]``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from xlaprof.errors import UserError
+from xlaprof.export import events_file, scalars
+from xlaprof.export.device import DeviceLanes, StepTable, gaps_plane
+from xlaprof.export.host import HOST_PLANE, HostLanes
+from xlaprof.export.timeline import Execution, Timeline
+from xlaprof.export.written import Job, Written
+from xlaprof.export.xplane import LONGEST_NS, Plane, write_space
+
+_HOST, _ENVIRONMENT, _FIRST_DEVICE = 1, 2, 3  # ids of planes
+
+
+def export(job: Job) -> Written:
+    """Write ``job`` as a new run of the log directory ``job.out``."""
+    events_file.require()
+    timeline = Timeline()
+    host = Plane(_HOST, HOST_PLANE)
+    lanes = HostLanes(host, timeline.names)
+    for event in job.events:
+        timeline.feed(event)
+        lanes.feed(event)
+    if timeline.last - timeline.base >= LONGEST_NS:
+        raise UserError(f"{job.source} spans {(timeline.last - timeline.base) / 86400e9:.0f} days: XPlane ends at 106")
+    steps = timeline.steps()
+    lanes.steps(steps)
+    lanes.finish()
+    devices = {number: timeline.executions(number) for number in timeline.devices()}
+    planes = [host, *_devices(timeline, devices), _environment(timeline)]
+
+    run = _run_name(job.source, timeline)
+    name = re.sub(r"[^\w.-]", "_", timeline.header.host if timeline.header else "") or "host"
+    with _new_folders(job, run) as (profile, curves):
+        with open(profile / f"{name}.xplane.pb", "wb") as file:
+            write_space(file, planes, name, base_ns=timeline.base)
+        points = scalars.points(timeline, steps, list(devices.values()))
+        curve_file = curves / f"events.out.tfevents.{_started_s(timeline)}.{name}"
+        drawn = events_file.write(curve_file, points, timeline.unix_ns)
+    out = job.out
+    files = (out / "plugins" / "profile" / run / f"{name}.xplane.pb", out / run / curve_file.name)
+    return Written(
+        format="tensorboard",
+        path=str(out),
+        files=tuple(map(str, files)),
+        events=timeline.count,
+        steps=len(steps),
+        executions=sum(map(len, devices.values())),
+        hint=f"tensorboard --logdir {shlex.quote(str(out))} --host 127.0.0.1",
+        notes=_notes(timeline, steps=len(steps), devices=len(devices), points=drawn),
+    )
+
+
+def _devices(timeline: Timeline, devices: dict[int, list[Execution]]) -> Iterator[Plane]:
+    kind = timeline.device.kind or timeline.device.platform if timeline.device else "device"
+    steps = timeline.steps()
+    for i, (number, executions) in enumerate(devices.items()):
+        table = StepTable.averaged(steps, executions)
+        lanes = DeviceLanes(_FIRST_DEVICE + 2 * i, number, kind, table, timeline.names)
+        for execution in executions:
+            lanes.draw(execution)
+        yield lanes.plane
+        yield gaps_plane(_FIRST_DEVICE + 2 * i + 1, number, executions, {})
+
+
+def _environment(timeline: Timeline) -> Plane:
+    """When the profile was taken; the events of the other planes are relative to it."""
+    start = timeline.unix_ns(timeline.base)
+    stop = timeline.unix_ns(max(timeline.last, timeline.base))
+    return Plane(_ENVIRONMENT, "Task Environment", {"profile_start_time": start, "profile_stop_time": stop})
+
+
+def _notes(timeline: Timeline, steps: int, devices: int, points: int) -> tuple[str, ...]:
+    notes = []
+    if timeline.dropped:
+        notes.append(f"{timeline.dropped} events are missing: the recording dropped them")
+    if not devices:
+        notes.append("the log has no execution on a device: XProf has no idle time to show")
+    if not steps:
+        notes.append("the log has no steps: use xlaprof.StepTrace, or a barrier per step")
+    if not points:
+        notes.append("there was nothing to draw curves of")
+    return tuple(notes)
+
+
+def _started_s(timeline: Timeline) -> int:
+    return timeline.unix_ns(timeline.base) // 10**9
+
+
+def _run_name(source: Path, timeline: Timeline) -> str:
+    """The log's name and the time it began: exporting a log again gives the same name."""
+    stem = re.sub(r"[^\w.-]", "_", source.name.removesuffix(".gz").removesuffix(".log")) or "run"
+    if timeline.header is None:
+        return stem
+    return f"{stem}-{time.strftime('%Y-%m-%d_%H-%M-%S', time.gmtime(_started_s(timeline)))}"
+
+
+@contextmanager
+def _new_folders(job: Job, run: str) -> Iterator[tuple[Path, Path]]:
+    """Two folders to fill, for the profile and the curves, moved to their places when all is written.
+
+    XProf keeps what it computed of a profile in the profile's folder, so a profile is never changed in place.
+    """
+    finals = (job.out / "plugins" / "profile" / run, job.out / run)
+    for final in finals:
+        if os.path.lexists(final) and not job.force:
+            raise UserError(f"{final} already exists, will not overwrite without --force")
+    partial = job.out / f".{run}.partial-{os.getpid()}"
+    try:
+        parts = (partial / "profile", partial / "curves")
+        for part in parts:
+            part.mkdir(parents=True)
+        yield parts
+        for part, final in zip(parts, finals, strict=True):
+            if os.path.lexists(final):
+                shutil.rmtree(final)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            part.rename(final)
+    except OSError as e:
+        raise UserError(f"cannot write to {job.out}: {e.strerror or e} ({e.filename or partial})") from e
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

@@ -1,0 +1,103 @@
+"""What is worth a curve: per step, how long it took, how busy the device was, and what the host spent it on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+
+import msgspec
+
+from xlaprof.export.timeline import Execution, Series, StepSpan, Timeline
+
+#: kind of activity in a timeline -> the curve of its seconds, and the curve of its count
+_CURVES: dict[str, tuple[str, str]] = {
+    "compile": ("compile_s", "compiles"),
+    "tracing": ("tracing_s", "barriers"),
+    "enqueue": ("enqueue_s", "executions"),
+    "transfer from device": ("transfer_from_device_s", "transfers_from_device"),
+    "transfer wait": ("transfer_wait_s", ""),
+    "transfer to device": ("transfer_to_device_s", "transfers_to_device"),
+    "fallback": ("fallback_s", "fallbacks"),
+    "gc": ("gc_s", ""),
+    "data wait": ("data_wait_s", ""),
+}
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A value of one curve: ``tag`` names it, ``step`` is where it lies, ``t`` when it was taken (ns)."""
+
+    tag: str
+    step: int
+    t: int
+    value: float
+
+
+def points(timeline: Timeline, steps: Sequence[StepSpan], devices: Sequence[Sequence[Execution]]) -> Iterator[Point]:
+    """Every curve of a run, step by step. Tags are ``<step name>/<curve>``; times in seconds, idle as a ratio.
+
+    ``devices`` is what ran on each device, sorted; idle is their mean. What happened in a step is what began in it.
+    """
+    busy = [_Busy(executions) for executions in devices]
+    sums = {kind: _Sums(series) for kind, series in timeline.series.items()}
+    last: dict[str, int] = {}
+    passed: list[tuple[int, int]] = []  # (end, number) of the steps
+    for step in steps:
+        # A number used again (a second epoch) counts on: a curve must not run back over itself.
+        number = max(step.num, last.get(step.name, -1) + 1)
+        last[step.name] = number
+        passed.append((step.end, number))
+        for curve, value in _of_step(step, sums, busy).items():
+            yield Point(f"{step.name}/{curve}", number, step.end, value)
+    passed.sort()
+    for event in timeline.counters:
+        i = bisect_right(passed, event.t, key=lambda p: p[0]) - 1
+        number = passed[i][1] if i >= 0 else 0
+        for name, count in event.counts.items():
+            yield Point(f"counters/{name}", number, event.t, count)
+        for name, seconds in event.seconds.items():
+            yield Point(f"counters/{name}_s", number, event.t, seconds)
+
+
+def _of_step(step: StepSpan, sums: Mapping[str, _Sums], busy: Sequence[_Busy]) -> dict[str, float]:
+    length = step.end - step.start
+    values = {"step_time_s": length / 1e9}
+    if length and busy:
+        values["device_idle_ratio"] = 1 - sum(b.within(step.start, step.end) for b in busy) / (length * len(busy))
+    for kind, (seconds, count) in _CURVES.items():
+        n, total = sums[kind].between(step.start, step.end) if kind in sums else (0, 0)
+        values[seconds] = total / 1e9
+        if count:
+            values[count] = n
+    return values
+
+
+class _Busy:
+    """What ran on one device, for the time of it within any stretch."""
+
+    def __init__(self, executions: Sequence[Execution]) -> None:
+        self._executions = executions
+        self._starts = [e.start for e in executions]
+
+    def within(self, start: int, end: int) -> int:
+        """ns busy in ``[start, end)``."""
+        total = 0
+        for i in range(max(bisect_right(self._starts, start) - 1, 0), bisect_left(self._starts, end)):
+            e = self._executions[i]
+            total += max(min(e.end, end) - max(e.start, start), 0)
+        return total
+
+
+class _Sums:
+    """A series summed up, so that a stretch of it costs two look-ups."""
+
+    def __init__(self, series: Series) -> None:
+        rows = sorted(series)
+        self._t = [t for t, _, _ in rows]
+        self._n = [0, *accumulate(n for _, _, n in rows)]
+        self._dur = [0, *accumulate(dur for _, dur, _ in rows)]
+
+    def between(self, start: int, end: int) -> tuple[int, int]:
+        """Number and ns of what began in ``[start, end)``."""
+        a, b = bisect_left(self._t, start), bisect_left(self._t, end)
+        return self._n[b] - self._n[a], self._dur[b] - self._dur[a]

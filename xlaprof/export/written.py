@@ -1,0 +1,32 @@
+"""What a format is asked for, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from xlaprof.events import Event
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One export."""
+
+    source: Path  # the log, for names and messages
+    events: Iterable[Event]
+    out: Path
+    force: bool = False
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What was written. ``hint`` says how to look at it."""
+
+    format: str
+    path: str
+    files: tuple[str, ...]
+    events: int
+    steps: int
+    executions: int
+    hint: str
+    notes: tuple[str, ...] = ()
