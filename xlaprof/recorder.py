@@ -19,11 +19,12 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from .events import Compile, Counters, End, Event, Gc, GraphBreak, Step
 from .intern import Interner
 from .logfile import LogFile, header, line, rank_and_world, rank_path
+from .sampling import Sampler, StepOpened
 from .stacks import RawFrame
 from .writer import Writer, warn
 
@@ -41,6 +42,9 @@ WAKE_EVERY_NS = 20_000_000
 STOP_TIMEOUT_S = 10.0
 
 _URGENT = frozenset({Compile, GraphBreak})
+
+
+Detail = Literal["auto", "full"]
 
 
 class RecordingError(Exception):
@@ -77,7 +81,7 @@ def add_observer(observer: Observer) -> None:
 class Recorder:
     """A recording in progress: :func:`record` makes it, library code finds it in :data:`active`."""
 
-    def __init__(self, path: str, *, overwrite: bool = True) -> None:
+    def __init__(self, path: str, *, overwrite: bool = True, detail: Detail = "auto") -> None:
         self.path = path
         self.pid = os.getpid()
         self._queue: list[Any] = []
@@ -92,7 +96,8 @@ class Recorder:
         self._counters_at = self._woke_at = time.perf_counter_ns()
         self._gc_began = self._gc_count = self._gc_ns = 0
         self._file = LogFile(path, overwrite)
-        self._writer = Writer(self._file, self._queue, self._interner, self._take_overflow)
+        sampler = Sampler() if detail == "auto" else None
+        self._writer = Writer(self._file, self._queue, self._interner, self._take_overflow, sampler)
 
     # -- the hot path -----------------------------------------------------------------------------
 
@@ -110,6 +115,11 @@ class Recorder:
     def stack(self, frames: tuple[RawFrame, ...], module: str = "") -> int:
         """Id of a place in the program, as :func:`xlaprof.stacks.user_frames` gives it; 0 for none."""
         return self._interner.stack(frames, module)
+
+    def step_opened(self, t: int) -> None:
+        """A step began on this thread at ``t``: until it ends its events may be held (see :mod:`xlaprof.sampling`)."""
+        if len(self._queue) < self._limit:
+            self._queue.append(StepOpened(t, self.thread()))
 
     def step(self, step: Step) -> None:
         """Record a step that has ended, and now and then the counters with it."""
@@ -229,13 +239,18 @@ class record:  # used like a function
         ...
         rec.stop()
 
+    ``detail="auto"`` keeps long recordings small: steps that were like those before them are summed instead of
+    told event by event (:mod:`xlaprof.sampling`); ``"full"`` keeps every event.
     ``{rank}`` in the path is replaced by the process's rank; of several ranks each gets a file of its own.
     Raises :class:`RecordingError` if this process is recording already, if the file exists and ``overwrite``
     is False, or if it cannot be written. Leaving the block by an exception notes its type and raises it on.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = True, detail: Detail = "auto") -> None:
+        if detail not in get_args(Detail):
+            raise RecordingError(f"detail must be 'auto' or 'full', not {detail!r}")
         self.path = os.path.abspath(rank_path(os.fspath(path), *rank_and_world()))
+        self._detail: Detail = detail
         self._overwrite = overwrite
         self._recorder: Recorder | None = None
 
@@ -247,7 +262,7 @@ class record:  # used like a function
                     f"already recording into {active.path}: stop that first (xlaprof.stop_recording()), "
                     f"then record into {self.path}"
                 )
-            recorder = _open(self.path, self._overwrite)
+            recorder = _open(self.path, self._overwrite, self._detail)
             recorder._start()
             self._recorder = active = recorder
             _arrange_end()
@@ -268,9 +283,9 @@ class record:  # used like a function
         self.stop(_error_name(kind, value))
 
 
-def start_recording(path: str | os.PathLike[str], *, overwrite: bool = True) -> record:
+def start_recording(path: str | os.PathLike[str], *, overwrite: bool = True, detail: Detail = "auto") -> record:
     """``record(path).start()``: for scripts, which end their recording by ending."""
-    return record(path, overwrite=overwrite).start()
+    return record(path, overwrite=overwrite, detail=detail).start()
 
 
 def stop_recording() -> None:
@@ -281,9 +296,9 @@ def stop_recording() -> None:
         _finish(active, "")
 
 
-def _open(path: str, overwrite: bool) -> Recorder:
+def _open(path: str, overwrite: bool, detail: Detail) -> Recorder:
     try:
-        return Recorder(path, overwrite=overwrite)
+        return Recorder(path, overwrite=overwrite, detail=detail)
     except FileExistsError:
         raise RecordingError(f"file already exists, will not overwrite without overwrite=True: {path}") from None
     except BlockingIOError:

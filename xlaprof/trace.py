@@ -24,8 +24,8 @@ from .events import Scope, Step
 F = TypeVar("F", bound=Callable[..., Any])
 Plain = str | int | float | bool | None
 
-#: (scope, depth, recording, the one around it, began): a linked list, innermost first
-_Open = tuple["Trace", int, "recorder.Recorder", Any, int]
+#: (scope, depth, recording, the one around it, began, step number): a linked list, innermost first
+_Open = tuple["Trace", int, "recorder.Recorder", Any, int, int]
 _open: ContextVar[_Open | None] = ContextVar("xlaprof_open_scopes", default=None)
 
 _now = time.perf_counter_ns
@@ -53,9 +53,9 @@ class Trace:
         if rec is not None:
             outer = _open.get()
             if outer is None or outer[2] is not rec:
-                entered: _Open = (self, 0, rec, None, _now())
+                entered: _Open = (self, 0, rec, None, _now(), 0)
             else:
-                entered = (self, outer[1] + 1, rec, outer, _now())
+                entered = (self, outer[1] + 1, rec, outer, _now(), 0)
             self._entered: _Open | None = entered
             _open.set(entered)
         return self
@@ -118,7 +118,7 @@ class Trace:
 class StepTrace(Trace):
     """One step of a loop: ``with StepTrace("train", step_num=i): ...``.
 
-    Without ``step_num`` the steps of a name are counted from 0 over the life of the process.
+    Without ``step_num`` the steps of a name are counted from 0 over the life of the process, recorded or not.
     """
 
     __slots__ = ("_num",)
@@ -127,9 +127,23 @@ class StepTrace(Trace):
         super().__init__(name, **metadata)
         self._num = None if step_num is None else _step_number(step_num)
 
-    def _record(self, rec: recorder.Recorder, entered: _Open, end: int, error: str) -> None:
-        began = entered[4]
+    def __enter__(self) -> Self:
         num = _next_number(self._name) if self._num is None else self._num
+        rec = recorder.active
+        if rec is not None:
+            outer = _open.get()
+            if outer is not None and outer[2] is not rec:
+                outer = None
+            # a step is no scope: what is inside it is as deep as the step itself
+            began = _now()
+            entered: _Open = (self, -1 if outer is None else outer[1], rec, outer, began, num)
+            self._entered = entered
+            _open.set(entered)
+            rec.step_opened(began)
+        return self
+
+    def _record(self, rec: recorder.Recorder, entered: _Open, end: int, error: str) -> None:
+        _, _, _, _, began, num = entered
         rec.step(Step(rec.text(self._name), num, began, end - began, rec.thread(), _plain(self._metadata), error))
 
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
-from .events import Dropped
+from .events import Dropped, Text, Thread
 from .intern import Interner, NewStack
 from .logfile import LogFile
+from .sampling import Sampler, StepOpened
 
 PERIOD_S = 0.040
 FLUSH_BYTES = 64 << 10
@@ -34,11 +35,19 @@ def warn(message: str) -> None:
 class Writer:
     """Owns the log file and the thread that writes it. ``overflowed()`` gives events refused since last asked."""
 
-    def __init__(self, file: LogFile, queue: list[Any], interner: Interner, overflowed: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        file: LogFile,
+        queue: list[Any],
+        interner: Interner,
+        overflowed: Callable[[], int],
+        sampler: Sampler | None,
+    ) -> None:
         self._file = file
         self._queue = queue
         self._interner = interner
         self._overflowed = overflowed
+        self._sampler = sampler  # None: everything is written
         self._encode = msgspec.json.Encoder().encode
         self._lines: list[bytes] = []
         self._unencodable = 0
@@ -79,6 +88,7 @@ class Writer:
             stopping = self._stopping  # read before the queue: what was queued before stop() is written
             try:
                 self._drain()
+                self._let_go(stopping)
                 self._flush(force=stopping)
             except Exception as error:  # the program must not lose its log to a defect of ours without being told
                 self._complain(f"recording into {self._file.path} is damaged: {type(error).__name__}: {error}")
@@ -98,9 +108,24 @@ class Writer:
         self._confess()
 
     def _take(self, event: Any) -> None:
-        if type(event) is NewStack:
-            event = self._interner.resolve(event, self._put)
-        self._put(event)
+        kind = type(event)
+        if kind is NewStack:
+            self._put(self._interner.resolve(event, self._put))
+        elif kind is Text or kind is Thread:
+            self._put(event)  # before whatever names it, which the sampler may hold
+        elif self._sampler is not None:
+            self._sampler.feed(event, self._put)
+        elif kind is not StepOpened:
+            self._put(event)
+
+    def _let_go(self, stopping: bool) -> None:
+        """Write what the sampler has held for too long; at the end, all of it."""
+        if self._sampler is not None:
+            if stopping:
+                self._sampler.release(self._put)
+            else:
+                self._sampler.tick(time.perf_counter_ns(), self._put)
+            self._commit()
 
     def _put(self, event: Any) -> None:
         try:

@@ -1,0 +1,208 @@
+"""What a long recording leaves out: the detail of steps that were like the steps before them.
+
+Told in full are the first 50 steps of each name, every step that is out of the ordinary (it compiled, broke a
+graph, raised, read or fell back at a place where no step had before, or took half as long again as the median),
+and a thinning sample of the ordinary ones: 9 of each decade of steps at 10, 20, ... 90, 100, 200, ... Of any
+other step one :class:`~xlaprof.events.StepDigest` remains, which sums what was left out: totals stay exact.
+
+To be able to decide when a step ends, its events are held until then; but not for longer than makes the log
+late (60 ms, so that with the writer's period of 40 ms nothing is more than 100 ms old), nor more than 4,096 of
+them: a step that outgrows either is told in full. Steps inside one another are decided from the inside out: a
+step is told in full up to where an inner one begins. While steps of two threads overlap everything is told.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .events import (
+    Barrier,
+    Compile,
+    Device,
+    Dropped,
+    Evicted,
+    Execute,
+    Fallback,
+    GraphBreak,
+    Scope,
+    Step,
+    StepDigest,
+    TransferFromDevice,
+)
+
+WARM_UP = 50
+HOLD_NS = 60_000_000
+HOLD_EVENTS = 4_096
+SLOW = 1.5
+_MEDIAN_OF = 101
+
+_REMARKABLE = frozenset({Compile, GraphBreak, Evicted, Dropped, Device})
+
+Put = Callable[[Any], None]
+
+
+class StepOpened(NamedTuple):
+    """In the queue only, never in a log: a ``StepTrace`` was entered on thread ``tid`` at ``t``."""
+
+    t: int
+    tid: int
+
+
+class Sampler:
+    """Takes every event of a recording in order and passes on what is to be written."""
+
+    def __init__(self) -> None:
+        self._open: list[StepOpened] = []
+        self._held: list[Any] = []
+        self._step: StepOpened | None = None  # whose events are held
+        self._usual: dict[int, _Usual] = {}  # by step name
+        self._sites: set[tuple[type, int, int]] = set()  # where steps read and fell back: kind, stack, op
+
+    def feed(self, event: Any, put: Put) -> None:
+        kind = type(event)
+        if kind is Step:
+            self._end(event, put)
+        elif kind is StepOpened:
+            self._begin(event, put)
+        elif self._step is None:
+            self._is_news(event)
+            put(event)
+        else:
+            self._held.append(event)
+            if len(self._held) >= HOLD_EVENTS:
+                self.release(put)
+
+    def tick(self, now: int, put: Put) -> None:
+        """Let go of events that have been held for too long; ``now`` is ``time.perf_counter_ns()``."""
+        if self._step is not None and now - self._step.t > HOLD_NS:
+            self.release(put)
+
+    def release(self, put: Put) -> None:
+        """Tell everything held, and the rest of its step too."""
+        held, self._held, self._step = self._held, [], None
+        for event in held:
+            self._is_news(event)
+            put(event)
+
+    def _begin(self, opened: StepOpened, put: Put) -> None:
+        self.release(put)
+        self._open.append(opened)
+        if all(other.tid == opened.tid for other in self._open):
+            self._step = opened
+
+    def _end(self, step: Step, put: Put) -> None:
+        opened = StepOpened(step.t, step.tid)
+        held = self._held if self._step == opened else None
+        if opened in self._open:
+            # steps of this thread that began later and never ended are gone with it
+            self._open = [other for other in self._open if other.tid != step.tid or other.t < step.t]
+        usual = self._usual.setdefault(step.name, _Usual())
+        ordinary = usual.is_ordinary(step.dur)
+        sampled = usual.is_sampled()
+        if held is None:
+            self.release(put)
+            put(step)
+            return
+        self._held, self._step = [], None
+        news = [self._is_news(event) for event in held]  # of each: what is new must be remembered
+        if not ordinary or sampled or step.error or any(news):
+            for event in held:
+                put(event)
+            put(step)
+        else:
+            _digest(step, held, put)
+
+    def _is_news(self, event: Any) -> bool:
+        """Whether the event makes its step remarkable; a place is news once."""
+        kind = type(event)
+        if kind is TransferFromDevice or kind is Fallback:
+            site = (kind, event.stack, event.op)
+            if site in self._sites:
+                return False
+            self._sites.add(site)
+            return True
+        if kind is Scope or kind is Execute:
+            return bool(event.error)
+        return kind in _REMARKABLE
+
+
+class _Usual:
+    """The steps of one name so far: how many, and the median of the last durations."""
+
+    __slots__ = ("_count", "_recent", "_sorted")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._recent: deque[int] = deque()
+        self._sorted: list[int] = []
+
+    def is_ordinary(self, dur: int) -> bool:
+        """Count a step: whether it is past the warm-up and not much slower than those before it."""
+        self._count += 1
+        ordered = self._sorted
+        slow = bool(ordered) and dur > SLOW * ordered[len(ordered) // 2]
+        if len(self._recent) == _MEDIAN_OF:
+            del ordered[bisect_left(ordered, self._recent.popleft())]
+        self._recent.append(dur)
+        insort(ordered, dur)
+        return self._count > WARM_UP and not slow
+
+    def is_sampled(self) -> bool:
+        """Whether the step just counted is one of the 9 of its decade: 10, 20, ... 90, 100, 200, ..."""
+        decade = 10
+        while decade * 10 <= self._count:
+            decade *= 10
+        return self._count % decade == 0
+
+
+def _digest(step: Step, held: list[Any], put: Put) -> None:
+    """One event for the step and what can be summed in it; what cannot be is told as it is."""
+    executions = busy = tracing = barriers = 0
+    scopes: dict[str, list[int]] = {}
+    reads: dict[str, list[int]] = {}
+    fallbacks: dict[str, list[int]] = {}
+    for event in held:
+        kind = type(event)
+        if kind is Execute:
+            executions += 1
+            busy += event.end - event.start
+        elif kind is Scope:
+            _add(scopes, str(event.name), event.dur)
+        elif kind is Barrier:
+            barriers += 1
+            tracing += event.tracing
+        elif kind is TransferFromDevice:
+            _add(reads, f"{event.stack}:{event.op}", event.dur)
+        elif kind is Fallback:
+            _add(fallbacks, f"{event.stack}:{event.op}", event.dur)
+        else:
+            put(event)
+    put(
+        StepDigest(
+            step.name,
+            step.num,
+            step.t,
+            step.dur,
+            step.tid,
+            executions,
+            busy,
+            tracing,
+            barriers,
+            scopes,
+            reads,
+            fallbacks,
+        )
+    )
+
+
+def _add(sums: dict[str, list[int]], key: str, dur: int) -> None:
+    triple = sums.get(key)
+    if triple is None:
+        sums[key] = [1, dur, dur]
+    else:
+        triple[0] += 1
+        triple[1] += dur
+        triple[2] = max(triple[2], dur)
