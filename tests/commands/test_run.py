@@ -1,0 +1,234 @@
+"""``xlaprof run``: the script cannot tell the difference, and its run is recorded and explained."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import xlaprof
+from xlaprof import events
+
+STEPS = """
+import xlaprof
+for i in range(3):
+    with xlaprof.StepTrace("train", step_num=i):
+        with xlaprof.Trace("forward"):
+            pass
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(name: str, text: str) -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        return name
+
+    return write
+
+
+def python(cwd: Path, *args: str, **popen) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *args], cwd=cwd, capture_output=True, text=True, timeout=120, check=False, **popen
+    )
+
+
+def xlaprof_run(cwd: Path, *args: str, **popen) -> subprocess.CompletedProcess[str]:
+    return python(cwd, "-m", "xlaprof", "run", *args, **popen)
+
+
+SELF_PORTRAIT = """
+import json, sys
+main = sys.modules["__main__"]
+print(json.dumps({
+    "name": __name__, "file": __file__, "argv": sys.argv, "path0": sys.path[0], "package": __package__,
+    "spec": __spec__ and __spec__.name, "cached": __cached__ and "some", "is_main": main.__dict__ is globals(),
+    "loader": type(__loader__).__name__, "globals": sorted({*globals()} - {"__annotations__"}), "doc": __doc__,
+    "builtins": type(__builtins__).__name__,
+}))
+"""
+
+
+@pytest.mark.parametrize(
+    "command", [["me.py"], ["sub/me.py", "-o", "mine", "--json", "--", "-x"], ["./link.py", "a b"]]
+)
+def test_a_script_sees_what_python_would_show_it(command, tmp_path, write):
+    write("me.py", SELF_PORTRAIT)
+    write("sub/me.py", SELF_PORTRAIT)
+    (tmp_path / "link.py").symlink_to(tmp_path / "sub" / "me.py")
+    plain = python(tmp_path, *command)
+    ours = xlaprof_run(tmp_path, "--no-report", *command)
+    assert json.loads(ours.stdout) == json.loads(plain.stdout)
+    assert (ours.returncode, ours.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", [["pkg.me", "-m", "x"], ["pkg", "--json"], ["me"]])
+def test_a_module_sees_what_python_would_show_it(command, tmp_path, write):
+    write("me.py", SELF_PORTRAIT)
+    write("pkg/me.py", SELF_PORTRAIT)
+    write("pkg/__init__.py", "")
+    write("pkg/__main__.py", SELF_PORTRAIT)
+    plain = python(tmp_path, "-m", *command)
+    ours = xlaprof_run(tmp_path, "--no-report", "-m", *command)
+    assert json.loads(ours.stdout) == json.loads(plain.stdout)
+    assert (ours.returncode, ours.stderr) == (0, "")
+
+
+ENDINGS = {
+    "returns": "print('out')",
+    "exits 0": "import sys; sys.exit()",
+    "exits 7": "import sys; sys.exit(7)",
+    "exits with a message": "import sys; sys.exit('sorry')",
+    "raises": "def inner():\n    raise ValueError('bad')\ninner()",
+    "raises from": "try:\n    {}['k']\nexcept KeyError as e:\n    raise RuntimeError('second') from e",
+    "has its own excepthook": "import sys\nsys.excepthook = lambda *a: print('hooked', a[0].__name__)\n1/0",
+    "has exit handlers": "import atexit; atexit.register(print, 'bye'); print('hello')",
+    "warns": "import warnings; warnings.warn('careful')",
+    "closes its output": "import sys; sys.stdout.close()",
+    "replaces its output": "import io, sys; sys.stdout = io.StringIO(); print('nowhere')",
+    "reads its input": "print(input())",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_output_traceback_and_exit_code_are_the_scripts_own(ending, tmp_path, write):
+    write("end.py", ENDINGS[ending])
+    plain = python(tmp_path, "end.py", input="typed\n")
+    ours = xlaprof_run(tmp_path, "--no-report", "end.py", input="typed\n")
+    assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+
+
+def test_ctrl_c_ends_the_script_and_the_report_still_comes(tmp_path, write):
+    write("loop.py", STEPS + "\nprint('looping', flush=True)\nimport threading; threading.Event().wait()")
+    with subprocess.Popen(
+        [sys.executable, "-m", "xlaprof", "run", "loop.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "looping\n"
+        process.send_signal(signal.SIGINT)
+        err = process.stderr.read()
+        assert process.wait(60) == 130
+    assert "KeyboardInterrupt" in err
+    assert "xlaprof/commands" not in err
+    assert "run.log" in err  # the report
+    end = list(xlaprof.read(tmp_path / "run.log"))[-1]
+    assert isinstance(end, events.End)
+    assert end.error == "KeyboardInterrupt"
+
+
+def test_the_run_is_recorded_to_its_very_end(tmp_path, write):
+    """Threads that outlive the main one, and exit handlers, still belong to the program."""
+    write(
+        "late.py",
+        """
+        import atexit, threading, xlaprof
+        main_is_done = threading.Event()
+        def work():
+            threading.main_thread().join()
+            with xlaprof.Trace("in a thread"): pass
+        def bye():
+            with xlaprof.Trace("at exit"): pass
+        threading.Thread(target=work).start()
+        atexit.register(bye)
+        """,
+    )
+    done = xlaprof_run(tmp_path, "-o", "late.log", "--no-report", "late.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    recorded = list(xlaprof.read(tmp_path / "late.log"))
+    names = {e.id: e.text for e in recorded if isinstance(e, events.Text)}
+    assert [names[e.name] for e in recorded if isinstance(e, events.Scope)] == ["in a thread", "at exit"]
+    assert isinstance(recorded[-1], events.End)
+    assert recorded[-1].error == ""
+
+
+def test_the_report_goes_to_stderr_and_the_scripts_output_can_be_piped(tmp_path, write):
+    write("steps.py", STEPS + "\nprint('mine')")
+    done = xlaprof_run(tmp_path, "steps.py")
+    assert (done.returncode, done.stdout) == (0, "mine\n")
+    assert "train" in done.stderr
+    again = python(tmp_path, "-m", "xlaprof", "report", "run.log")
+    assert again.stdout.split() == done.stderr.split()
+
+
+def test_the_report_as_json_is_that_of_the_report_verb(tmp_path, write):
+    write("steps.py", STEPS)
+    done = xlaprof_run(tmp_path, "--json", "steps.py")
+    again = python(tmp_path, "-m", "xlaprof", "report", "--json", "run.log")
+    assert json.loads(done.stderr) == json.loads(again.stdout)
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_multiprocessing_works_and_only_the_parent_reports(method, tmp_path, write):
+    write(
+        "workers.py",
+        f"""
+        import multiprocessing, os
+        def square(x): return x * x, os.getpid()
+        if __name__ == "__main__":
+            with multiprocessing.get_context({method!r}).Pool(2) as pool:
+                results = pool.map(square, range(4))
+            print([y for y, _ in results], os.getpid() in [pid for _, pid in results])
+        """,
+    )
+    done = xlaprof_run(tmp_path, "--json", "workers.py")
+    assert (done.returncode, done.stdout) == (0, "[0, 1, 4, 9] False\n")
+    json.loads(done.stderr)  # one report, and nothing else
+
+
+def test_a_forked_child_that_exits_does_not_report_again(tmp_path, write):
+    write("fork.py", "import os, sys\nif os.fork() == 0: sys.exit(0)\nos.wait()")
+    done = xlaprof_run(tmp_path, "--json", "fork.py")
+    assert done.returncode == 0
+    json.loads(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        ([], "nothing to run: name a script, or a module after -m (see xlaprof run --help)"),
+        (["-m"], "-m needs the name of a module (see xlaprof run --help)"),
+        (["missing.py"], "no such script: missing.py"),
+        (["folder"], "folder is a directory: name a script in it, or a package after -m"),
+        (["syntax.py"], "cannot run syntax.py, line 2: invalid syntax"),
+        (["picture.png"], "cannot run picture.png"),
+        (["-m", "missing_module"], "no module named 'missing_module'"),
+        (["-m", "pkg.missing"], "no module named 'pkg.missing'"),
+        (["-m", "folder"], "folder is a package without a __main__ module: name a module in it"),
+        (["-m", "broken.sub"], "cannot import the packages of 'broken.sub': ValueError: at import"),
+        (["-m", "sys"], "module 'sys' has no Python code to run"),
+        (["-o", "nowhere/run.log", "fine.py"], "nowhere/run.log"),
+        (["-o", "folder", "fine.py"], "folder"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(command, complaint, tmp_path, write):
+    write("folder/note.txt", "")
+    write("pkg/__init__.py", "")
+    write("broken/__init__.py", "raise ValueError('at import')")
+    write("syntax.py", "x = 1\nif while\n")
+    write("fine.py", "print('ran')")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\xff")
+    done = xlaprof_run(tmp_path, *command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("xlaprof: ")
+    assert complaint in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run.log").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
+def test_an_unreadable_script_is_one_line(tmp_path, write):
+    write("secret.py", "")
+    (tmp_path / "secret.py").chmod(0)
+    done = xlaprof_run(tmp_path, "secret.py")
+    assert (done.returncode, done.stderr) == (2, "xlaprof: cannot read secret.py: Permission denied\n")

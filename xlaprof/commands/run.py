@@ -1,0 +1,187 @@
+"""Run a script with recording on, then print its report.
+
+    xlaprof run train.py --epochs 3
+    xlaprof run -o run.log -m package.train --epochs 3
+
+Everything after the script (or after -m MODULE) belongs to the script. It runs as ``__main__`` in this process,
+as under ``python train.py``: its output, its traceback and its exit code are its own. When it has ended, its
+threads and exit handlers included, the report follows on standard error, so that what the script prints can
+still be piped. A script that leaves by os._exit or a signal leaves its recording, and no report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import builtins
+import contextlib
+import importlib.util
+import os
+import sys
+import types
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from typing import NamedTuple
+
+import xlaprof
+from xlaprof.errors import UserError
+
+INTERRUPTED = 128 + 2  # as a shell reports SIGINT
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s [-h] [-o LOG] [--json] [--no-report] (SCRIPT | -m MODULE) [ARGS ...]"
+    parser.add_argument("-o", "--output", metavar="LOG", default="run.log", help="the recording (default: run.log)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--no-report", action="store_true", help="record only")
+    parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module, and ARGS")
+    parser.add_argument("script", metavar="SCRIPT", nargs="?", help="the script to run")
+    parser.add_argument("args", metavar="ARGS", nargs=argparse.REMAINDER, help="its arguments")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.module is not None:
+        program = _module(args.module)
+    elif args.script is not None:
+        program = _script(args.script, args.args)
+    else:
+        raise UserError("nothing to run: name a script, or a module after -m (see xlaprof run --help)")
+    try:
+        recording = xlaprof.start_recording(args.output)
+    except xlaprof.RecordingError as e:
+        raise UserError(str(e)) from None
+    outcome = _Outcome()
+    # As an exit handler, set up before those of the script, this runs after them and after its threads have ended.
+    atexit.register(_finish, recording, outcome, os.getpid(), report=not args.no_report, as_json=args.json)
+    return _execute(program, outcome)
+
+
+class _Program(NamedTuple):
+    """What ``python`` makes of its command line."""
+
+    argv: list[str]
+    path0: str  # sys.path[0]
+    main: types.ModuleType
+    code: types.CodeType
+
+
+class _Outcome:
+    """How the program ended, told to the exit handler: type name of the exception, or ""."""
+
+    error = ""
+
+
+def _script(script: str, args: list[str]) -> _Program:
+    path = Path(script)
+    if path.is_dir():
+        raise UserError(f"{script} is a directory: name a script in it, or a package after -m")
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"no such script: {script}") from None
+    except OSError as e:
+        raise UserError(f"cannot read {script}: {e.strerror}") from None
+    file = os.path.join(os.getcwd(), script)  # not normalised: Python does not either
+    try:
+        code = compile(source, file, "exec", dont_inherit=True)
+    except SyntaxError as e:
+        where = f", line {e.lineno}" if e.lineno else ""
+        raise UserError(f"cannot run {script}{where}: {e.msg}") from None
+    except ValueError as e:  # null bytes, up to Python 3.11
+        raise UserError(f"cannot run {script}: {e}") from None
+    main = types.ModuleType("__main__")
+    main.__dict__.update(
+        __file__=file, __cached__=None, __builtins__=builtins, __loader__=SourceFileLoader("__main__", file)
+    )
+    return _Program([script, *args], os.path.dirname(os.path.realpath(script)), main, code)
+
+
+def _module(module_and_args: list[str]) -> _Program:
+    if not module_and_args:
+        raise UserError("-m needs the name of a module (see xlaprof run --help)")
+    name, *args = module_and_args
+    path0 = os.getcwd()
+    _set_path0(path0)  # packages on the way to the module are imported from there
+    spec = _find(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = _find(f"{name}.__main__")
+        if spec is None:
+            raise UserError(f"{name} is a package without a __main__ module: name a module in it")
+    if spec is None:
+        raise UserError(f"no module named '{name}'")
+    try:
+        code = spec.loader.get_code(spec.name)  # type: ignore[union-attr]  # loaders of code have it
+    except (AttributeError, ImportError):
+        code = None
+    except SyntaxError as e:
+        raise UserError(f"cannot run {spec.origin}, line {e.lineno}: {e.msg}") from None
+    if code is None:
+        raise UserError(f"module '{name}' has no Python code to run")
+    main = types.ModuleType("__main__")
+    main.__dict__.update(
+        __file__=spec.origin,
+        __cached__=spec.cached,
+        __builtins__=builtins,
+        __loader__=spec.loader,
+        __spec__=spec,
+        __package__=spec.parent,
+    )
+    return _Program([spec.origin or name, *args], path0, main, code)
+
+
+def _find(name: str) -> ModuleSpec | None:
+    """The spec of ``name``; its parent packages are imported. None where a part of the name does not exist."""
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError as e:
+        if e.name and (name == e.name or name.startswith(f"{e.name}.")):
+            return None
+        raise UserError(f"cannot import the packages of '{name}': {e}") from e
+    except Exception as e:  # whatever the user's packages raise while they are imported
+        raise UserError(f"cannot import the packages of '{name}': {type(e).__name__}: {e}") from e
+
+
+def _set_path0(path0: str) -> None:
+    if not sys.flags.safe_path:  # with python -P or PYTHONSAFEPATH, Python adds nothing of its own
+        sys.path[0] = path0
+
+
+def _execute(program: _Program, outcome: _Outcome) -> int:
+    """Run the program as ``__main__``; its exit code. What it raises is told as Python itself tells it."""
+    sys.argv = program.argv
+    _set_path0(program.path0)
+    sys.modules["__main__"] = program.main
+    try:
+        exec(program.code, program.main.__dict__)
+    except SystemExit as e:
+        if e.code is None or isinstance(e.code, int):
+            code = e.code or 0
+        else:
+            print(e.code, file=sys.stderr)
+            code = 1
+        outcome.error = "SystemExit" if code else ""
+        return code
+    except BaseException as e:
+        outcome.error = type(e).__name__
+        e.__traceback__ = e.__traceback__.tb_next if e.__traceback__ else None  # without the frame of this function
+        sys.last_type, sys.last_value, sys.last_traceback = type(e), e, e.__traceback__
+        sys.excepthook(type(e), e, e.__traceback__)
+        return INTERRUPTED if isinstance(e, KeyboardInterrupt) else 1
+    return 0
+
+
+def _finish(recording: xlaprof.record, outcome: _Outcome, pid: int, *, report: bool, as_json: bool) -> None:
+    if os.getpid() != pid:  # a child forked by the program, which leaves as Python programs do
+        return
+    recording.stop(outcome.error)
+    if report:
+        # Imported late: what prints the report is no business of the program that is observed.
+        from xlaprof.commands import report as verb
+
+        parser = argparse.ArgumentParser()
+        verb.add_arguments(parser)
+        with contextlib.redirect_stdout(sys.stderr):
+            try:
+                verb.run(parser.parse_args([recording.path, *(["--json"] if as_json else [])]))
+            except UserError as e:
+                print(f"xlaprof: {e.message}", file=sys.stderr)
