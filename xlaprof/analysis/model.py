@@ -81,7 +81,8 @@ class RunInfo(msgspec.Struct, frozen=True):
 class TimeSplit(msgspec.Struct, frozen=True):
     """Where the time of the analysed steps went. The parts sum to ``total_s``.
 
-    Host time is split; ``device_busy_s`` stands beside it (the device works while the host does).
+    Host time is split; ``device_busy_s`` stands beside it (the device works while the host does). The first step,
+    which compiles, is left out where there are others.
     """
 
     total_s: float
@@ -95,6 +96,7 @@ class TimeSplit(msgspec.Struct, frozen=True):
     gc_s: float
     scopes_s: float  # in named scopes, none of the above
     other_s: float
+    upload_s: float = 0.0  # copying host memory to the device
 
 
 class StepStats(msgspec.Struct, frozen=True):

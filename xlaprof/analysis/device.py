@@ -1,0 +1,95 @@
+"""When a device was busy and when it was idle."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Quiet(NamedTuple):
+    """A stretch in which a device ran nothing, between two executions. Nanoseconds."""
+
+    start: int
+    end: int
+
+
+class DeviceTimeline:
+    """Executions of one device in, busy and idle stretches out.
+
+    The window runs from the first execution's start to the last one's end. Within it busy is the union of the
+    executions and idle the rest, so ``busy + idle + told == last - first`` always holds (``told``: the steps known
+    only as digests, whose busy and idle time are sums without a when). What arrives after its time was settled
+    counts only from there on.
+    """
+
+    __slots__ = ("busy", "digest_idle", "first", "idle", "known", "last", "pending")
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[int, int, int]] = []  # start, end, busy ns (-1: all of it) not settled yet
+        self.known = 0  # the moment up to which executions were reported
+        self.first: int | None = None
+        self.last = 0  # end of what is settled
+        self.busy = 0
+        self.idle = 0  # in stretches with a when
+        self.digest_idle = 0  # inside digests
+
+    def add(self, start: int, end: int, busy: int = -1) -> None:
+        self.pending.append((start, end, busy))
+        if end > self.known:
+            self.known = end
+
+    def floor(self) -> int:
+        """The moment before which nothing is left to settle: what the host did after it is still needed."""
+        if self.first is not None:
+            return self.last
+        return min((start for start, _, _ in self.pending), default=0)
+
+    def give_up(self, horizon: int) -> list[Quiet]:
+        """Call everything up to ``horizon`` idle that no execution was reported for."""
+        if self.first is None or horizon <= self.last:
+            return []
+        quiet = [Quiet(self.last, horizon)]
+        self.idle += horizon - self.last
+        self.last = horizon
+        return quiet
+
+    def settle(self, horizon: int) -> tuple[list[Quiet], list[tuple[int, int]], list[int]]:
+        """Take what ended by ``horizon``: the idle stretches, the busy stretches, and the idle time of each digest."""
+        pending = self.pending
+        pending.sort()
+        quiet: list[Quiet] = []
+        busy: list[tuple[int, int]] = []
+        digests: list[int] = []
+        last = self.last
+        taken = 0
+        for start, end, told in pending:
+            if end > horizon:
+                break
+            taken += 1
+            if self.first is None:
+                self.first = last = start
+            if start > last:
+                quiet.append(Quiet(last, start))
+                self.idle += start - last
+            else:
+                start = last
+            if end <= start:
+                continue
+            last = end
+            if told < 0:
+                self.busy += end - start
+                busy.append((start, end))
+            else:
+                told = min(told, end - start)
+                self.busy += told
+                self.digest_idle += end - start - told
+                digests.append(end - start - told)
+        del pending[:taken]
+        self.last = last
+        return quiet, busy, digests
+
+    def copy(self) -> DeviceTimeline:
+        twin = DeviceTimeline()
+        twin.pending = self.pending.copy()
+        twin.known, twin.first, twin.last = self.known, self.first, self.last
+        twin.busy, twin.idle, twin.digest_idle = self.busy, self.idle, self.digest_idle
+        return twin

@@ -1,0 +1,87 @@
+"""What a finding is made from: the settled run and the numbers every kind asks for."""
+
+from __future__ import annotations
+
+from hashlib import blake2s
+from typing import TYPE_CHECKING
+
+from xlaprof.analysis.model import Finding, FromTo, IdleStat, Place, StepStats
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.run import Run
+
+_HIGH = 0.10  # of the run's time
+_MEDIUM = 0.02
+
+
+class Facts:
+    """A settled run, seen by a finding. Lengths in seconds."""
+
+    def __init__(self, run: Run, steps: tuple[StepStats, ...], idle: IdleStat) -> None:
+        self.run = run
+        self.names = run.names
+        self.steps = steps
+        self.idle = idle
+        self.step_count = sum(stat.count for stat in steps)
+        #: time in steps, the first ones included; the whole run where there are no steps
+        inside = sum(stat.split.total_s + (stat.first_s if stat.count > 1 else 0.0) for stat in steps)
+        wall = (run.last - (run.begin or 0)) / 1e9
+        self.total_s = inside if inside > 0 else wall
+        self.wall_s = max(wall, self.total_s)
+        #: steps were named by the program, not inferred from barriers
+        self.named_steps = any(not stat.inferred for stat in steps)
+
+    def finding(
+        self,
+        kind: str,
+        place: Place,
+        *,
+        operation: str = "",
+        count: int,
+        cost_s: float,
+        cause: str,
+        advice: str,
+        change: FromTo | None = None,
+        evidence: tuple[str, ...] = (),
+        discriminator: str = "",
+    ) -> Finding:
+        """A finding with its id and severity. ``discriminator`` tells apart several at one line and operation."""
+        share = cost_s / self.wall_s if self.wall_s > 0 else 0.0
+        return Finding(
+            id=stable_id(kind, place, operation, discriminator),
+            kind=kind,
+            severity="high" if share >= _HIGH else "medium" if share >= _MEDIUM else "low",
+            place=place,
+            operation=operation,
+            count=count,
+            cost_s=cost_s,
+            cost_per_step_s=cost_s / max(1, self.step_count),
+            cause=cause,
+            advice=advice,
+            change=change,
+            evidence=evidence,
+        )
+
+
+def stable_id(kind: str, place: Place, operation: str, discriminator: str = "") -> str:
+    """Names the same defect in two runs, also when lines were added above it: the code counts, not its number."""
+    line = place.code or str(place.line)
+    file = place.file.replace("\\", "/").rpartition("/")[2]
+    parts = (kind, file, place.func, line, operation, discriminator)
+    return blake2s("\0".join(parts).encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
+def seconds(value: float) -> str:
+    """A length for people: "1.82 s", "34 ms", "210 us"."""
+    if value >= 100:
+        return f"{value:.0f} s"
+    if value >= 1:
+        return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+    if value >= 1e-3:
+        return f"{value * 1e3:.1f} ms" if value < 1e-2 else f"{value * 1e3:.0f} ms"
+    return f"{value * 1e6:.0f} us"
+
+
+def times(count: int) -> str:
+    """ "once", "twice", "7 times"."""
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")

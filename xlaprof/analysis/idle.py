@@ -1,0 +1,277 @@
+"""Idle gaps of a device, every nanosecond blamed on exactly one thing the host did.
+
+The cause of an idle nanosecond is, in this order: what the host's timeline says it did then (compile, transfer,
+fallback, dispatch, data wait, garbage collection; else the innermost named scope); a :class:`~xlaprof.events.Hole`,
+plain Python between two known lines; tracing, as long as the barrier that follows has tracing time left; "other".
+Idle time while the host waits inside a read for the device to finish can only be the tail latency of that read.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from xlaprof.analysis.device import Quiet
+from xlaprof.analysis.host import OTHER, SCOPE, TRACING, Segment
+
+LONGEST = 32  # gaps kept one by one
+_PLACES = 256  # lines kept per cause
+_CAUSES = 4096  # causes kept apart; further holes count as "other"
+
+#: A cause of idle time: a cause of host time, or the pair of stacks of a hole.
+Cause = int | tuple[int, int]
+
+
+class Hollow(NamedTuple):
+    """Plain Python: nothing was recorded over ``[start, end)``, between the operations at two stacks."""
+
+    start: int
+    end: int
+    before: int
+    after: int
+
+
+class Traced:
+    """The stretch before a barrier and the tracing time in it that no gap has used yet."""
+
+    __slots__ = ("end", "left", "start")
+
+    def __init__(self, start: int, end: int, left: int) -> None:
+        self.start = start
+        self.end = end
+        self.left = left
+
+
+class LongGap(NamedTuple):
+    """One of the longest gaps."""
+
+    dur: int
+    start: int
+    step: int
+    parts: tuple[tuple[Cause, int], ...]
+    stack: int
+    hole: tuple[int, int]
+
+
+class Tally:
+    """What a cause cost: total ns, number of gaps, longest, and the holes or stacks at which it happened."""
+
+    __slots__ = ("gaps", "holes", "most", "stacks", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.gaps = 0
+        self.most = 0
+        self.holes: dict[tuple[int, int], int] = {}
+        self.stacks: dict[int, int] = {}
+
+    def merge(self, other: Tally) -> None:
+        self.total += other.total
+        self.gaps += other.gaps
+        self.most = max(self.most, other.most)
+        for hole, ns in other.holes.items():
+            self.holes[hole] = self.holes.get(hole, 0) + ns
+        for stack, ns in other.stacks.items():
+            self.stacks[stack] = self.stacks.get(stack, 0) + ns
+
+
+class IdleBlame:
+    """Totals of blamed idle time, and the longest gaps."""
+
+    def __init__(self) -> None:
+        self.causes: dict[Cause, Tally] = {}
+        self.longest: list[tuple[int, int, LongGap]] = []  # a heap of (dur, serial, gap), the shortest on top
+        self._serial = 0
+
+    def blame(
+        self,
+        gaps: Sequence[Quiet],
+        segments: Sequence[Segment],
+        holes: Sequence[Hollow],
+        traced: Sequence[Traced],
+        steps: Sequence[tuple[int, int, int]] = (),
+    ) -> None:
+        """Blame ``gaps``; all arguments sorted and disjoint (``steps``: start, end, number)."""
+        first_segment = first_hole = first_traced = first_step = 0
+        for gap in gaps:
+            start, end = gap
+            while first_segment < len(segments) and segments[first_segment][1] <= start:
+                first_segment += 1
+            while first_hole < len(holes) and holes[first_hole].end <= start:
+                first_hole += 1
+            while first_traced < len(traced) and traced[first_traced].end <= start:
+                first_traced += 1
+            while first_step < len(steps) and steps[first_step][1] <= start:
+                first_step += 1
+            parts: dict[Cause, int] = {}
+            stacks: dict[Cause, tuple[int, int]] = {}  # cause -> (ns, stack) of its longest part
+            blank: list[tuple[int, int]] = []
+            scoped: list[tuple[int, int, int]] = []
+            cursor = start
+            position = first_segment
+            while position < len(segments):
+                begin, stop, cause, stack = segments[position]
+                if begin >= end:
+                    break
+                if begin > cursor:
+                    blank.append((cursor, begin))
+                    cursor = begin
+                stop = min(stop, end)
+                parts[cause] = parts.get(cause, 0) + stop - cursor
+                if cause >= SCOPE:
+                    scoped.append((cursor, stop, cause))
+                elif stack and stop - cursor > stacks.get(cause, (0, 0))[0]:
+                    stacks[cause] = (stop - cursor, stack)
+                cursor = stop
+                position += 1
+            if cursor < end:
+                blank.append((cursor, end))
+            rest = self._plain_python(blank, holes, first_hole, parts)
+            self._tracing(rest, traced, first_traced, parts)
+            self._add(parts, stacks)
+            where = self._places_of_scopes(scoped, holes, first_hole)
+            self._remember(gap, parts, stacks, where, steps, first_step)
+
+    def merge(self, other: IdleBlame, texts: dict[int, int], stacks: dict[int, int]) -> None:
+        """Add another's totals, its ids mapped to ours."""
+
+        def ours(cause: Cause) -> Cause:
+            if isinstance(cause, tuple):
+                return stacks.get(cause[0], 0), stacks.get(cause[1], 0)
+            return SCOPE + texts.get(cause - SCOPE, 0) if cause >= SCOPE else cause
+
+        for cause, tally in other.causes.items():
+            mapped = Tally()
+            mapped.merge(tally)
+            mapped.holes = {(stacks.get(a, 0), stacks.get(b, 0)): ns for (a, b), ns in tally.holes.items()}
+            mapped.stacks = {stacks.get(stack, 0): ns for stack, ns in tally.stacks.items()}
+            self._tally(ours(cause)).merge(mapped)
+        for _, _, gap in other.longest:
+            a, b = gap.hole
+            self._keep(
+                gap._replace(
+                    parts=tuple((ours(cause), ns) for cause, ns in gap.parts),
+                    stack=stacks.get(gap.stack, 0),
+                    hole=(stacks.get(a, 0), stacks.get(b, 0)),
+                )
+            )
+
+    def copy(self) -> IdleBlame:
+        twin = IdleBlame()
+        for cause, tally in self.causes.items():
+            twin._tally(cause).merge(tally)
+        twin.longest = self.longest.copy()
+        twin._serial = self._serial
+        return twin
+
+    def _tally(self, cause: Cause) -> Tally:
+        tally = self.causes.get(cause)
+        if tally is None:
+            tally = self.causes[cause] = Tally()
+        return tally
+
+    def _plain_python(
+        self, blank: Iterable[tuple[int, int]], holes: Sequence[Hollow], first: int, parts: dict[Cause, int]
+    ) -> list[tuple[int, int]]:
+        rest = []
+        for start, end in blank:
+            cursor = start
+            for position in range(first, len(holes)):
+                hole = holes[position]
+                if hole.start >= end:
+                    break
+                if hole.end <= cursor:
+                    continue
+                if hole.start > cursor:
+                    rest.append((cursor, hole.start))
+                    cursor = hole.start
+                stop = min(hole.end, end)
+                pair = (hole.before, hole.after)
+                cause: Cause = pair if pair in self.causes or len(self.causes) < _CAUSES else OTHER
+                parts[cause] = parts.get(cause, 0) + stop - cursor
+                cursor = stop
+            if cursor < end:
+                rest.append((cursor, end))
+        return rest
+
+    def _tracing(
+        self, rest: Iterable[tuple[int, int]], traced: Sequence[Traced], first: int, parts: dict[Cause, int]
+    ) -> None:
+        for start, end in rest:
+            other = end - start
+            for position in range(first, len(traced)):
+                stretch = traced[position]
+                if stretch.start >= end:
+                    break
+                used = min(stretch.left, min(end, stretch.end) - max(start, stretch.start))
+                if used > 0:
+                    stretch.left -= used
+                    other -= used
+                    parts[TRACING] = parts.get(TRACING, 0) + used
+            if other:
+                parts[OTHER] = parts.get(OTHER, 0) + other
+
+    def _add(self, parts: dict[Cause, int], stacks: dict[Cause, tuple[int, int]]) -> None:
+        for cause, ns in parts.items():
+            tally = self._tally(cause)
+            tally.total += ns
+            tally.gaps += 1
+            if ns > tally.most:
+                tally.most = ns
+            if cause in stacks:
+                stack = stacks[cause][1]
+                if stack in tally.stacks or len(tally.stacks) < _PLACES:
+                    tally.stacks[stack] = tally.stacks.get(stack, 0) + ns
+
+    def _places_of_scopes(
+        self, scoped: Iterable[tuple[int, int, int]], holes: Sequence[Hollow], first: int
+    ) -> dict[Cause, tuple[int, tuple[int, int]]]:
+        """A scope does not know its line; the hole it overlaps most does."""
+        where: dict[Cause, tuple[int, tuple[int, int]]] = {}
+        for start, end, cause in scoped:
+            for position in range(first, len(holes)):
+                hole = holes[position]
+                if hole.start >= end:
+                    break
+                ns = min(hole.end, end) - max(hole.start, start)
+                if ns <= 0:
+                    continue
+                pair = (hole.before, hole.after)
+                tally = self._tally(cause)
+                if pair in tally.holes or len(tally.holes) < _PLACES:
+                    tally.holes[pair] = tally.holes.get(pair, 0) + ns
+                if ns > where.get(cause, (0, pair))[0]:
+                    where[cause] = (ns, pair)
+        return where
+
+    def _remember(
+        self,
+        gap: Quiet,
+        parts: dict[Cause, int],
+        stacks: dict[Cause, tuple[int, int]],
+        where: dict[Cause, tuple[int, tuple[int, int]]],
+        steps: Sequence[tuple[int, int, int]],
+        first_step: int,
+    ) -> None:
+        dur = gap.end - gap.start
+        if len(self.longest) >= LONGEST and dur <= self.longest[0][0]:
+            return
+        ranked = tuple(sorted(parts.items(), key=lambda part: -part[1]))
+        main = ranked[0][0]
+        if isinstance(main, tuple):
+            stack, hole = 0, main
+        else:
+            stack = stacks.get(main, (0, 0))[1]
+            hole = where.get(main, (0, (0, 0)))[1]
+        inside = first_step < len(steps) and steps[first_step][0] <= gap.start
+        step = steps[first_step][2] if inside else -1
+        self._keep(LongGap(dur, gap.start, step, ranked, stack, hole))
+
+    def _keep(self, gap: LongGap) -> None:
+        self._serial += 1
+        entry = (gap.dur, self._serial, gap)
+        if len(self.longest) < LONGEST:
+            heapq.heappush(self.longest, entry)
+        elif gap.dur > self.longest[0][0]:
+            heapq.heapreplace(self.longest, entry)

@@ -1,0 +1,104 @@
+"""Interned strings and places of a run, resolved when they are asked for (a log may use an id before it names it)."""
+
+from __future__ import annotations
+
+from xlaprof.analysis.model import Place
+from xlaprof.events import Frame, Stack, Text
+
+NOWHERE = Place()
+
+
+class Names:
+    """The :class:`Text` and :class:`Stack` events of one recording, by id."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, str] = {}
+        self._stacks: dict[int, Stack] = {}
+        self._places: dict[int, Place] = {}  # resolved once
+
+    def on_text(self, event: Text) -> None:
+        self._texts[event.id] = event.text
+
+    def on_stack(self, event: Stack) -> None:
+        self._stacks[event.id] = event
+
+    def text(self, text_id: int) -> str:
+        """The string behind an id; ``""`` for id 0, ``"#7"`` for one the log never named."""
+        if not text_id:
+            return ""
+        return self._texts.get(text_id, f"#{text_id}")
+
+    def place(self, stack_id: int) -> Place:
+        """The line behind a stack id; an empty :class:`Place` for id 0 and for one the log never named."""
+        place = self._places.get(stack_id)
+        if place is not None:
+            return place
+        stack = self._stacks.get(stack_id)
+        if stack is None:
+            return NOWHERE
+        if not stack.frames:
+            return Place(module=self.text(stack.module))
+        place = self._place_of(stack.frames[0], stack.module)
+        if place.file and not place.file.startswith("#"):
+            self._places[stack_id] = place
+        return place
+
+    def bracket(self, before: int, after: int) -> tuple[Place, Place]:
+        """The two lines of one function between which the program went from ``before`` to ``after``.
+
+        The innermost frames may lie deep in two unrelated functions; what a reader wants is the pair of lines in
+        the innermost function that both stacks pass through.
+        """
+        one, two = self._stacks.get(before), self._stacks.get(after)
+        if one is None or two is None or not one.frames or not two.frames:
+            return self.place(before), self.place(after)
+        best: tuple[Frame, Frame] | None = None
+        for old, new in zip(reversed(one.frames), reversed(two.frames), strict=False):
+            if (old.file, old.func) != (new.file, new.func):
+                break
+            best = (old, new)
+            if old.line != new.line:
+                break  # called from different lines: what is further in are different calls
+        if best is None:
+            return self.place(before), self.place(after)
+        return self._place_of(best[0]), self._place_of(best[1])
+
+    def adopt(self, other: Names) -> tuple[dict[int, int], dict[int, int]]:
+        """Take over the names of another recording: maps from its text and stack ids to the ids they have here."""
+        known = {text: id for id, text in self._texts.items()}
+        texts = {0: 0}
+        free = max(self._texts, default=0) + 1
+        for id, text in other._texts.items():
+            if text not in known:
+                known[text] = free
+                self._texts[free] = text
+                free += 1
+            texts[id] = known[text]
+        stacks = {0: 0}
+        places = {_key(stack): id for id, stack in self._stacks.items()}
+        free = max(self._stacks, default=0) + 1
+        for id, stack in other._stacks.items():
+            frames = [
+                Frame(texts.get(f.file, 0), f.line, texts.get(f.func, 0), texts.get(f.code, 0)) for f in stack.frames
+            ]
+            mine = Stack(id=free, frames=frames, module=texts.get(stack.module, 0))
+            key = _key(mine)
+            if key not in places:
+                places[key] = free
+                self._stacks[free] = mine
+                free += 1
+            stacks[id] = places[key]
+        return texts, stacks
+
+    def _place_of(self, frame: Frame, module: int = 0) -> Place:
+        return Place(
+            file=self.text(frame.file),
+            line=frame.line,
+            func=self.text(frame.func),
+            code=self.text(frame.code),
+            module=self.text(module),
+        )
+
+
+def _key(stack: Stack) -> tuple[tuple[tuple[int, int, int], ...], int]:
+    return tuple((frame.file, frame.line, frame.func) for frame in stack.frames), stack.module

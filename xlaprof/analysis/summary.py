@@ -1,0 +1,238 @@
+"""From the totals of a settled run to its :class:`~xlaprof.analysis.model.Report`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from xlaprof.analysis import counters, host
+from xlaprof.analysis.facts import Facts
+from xlaprof.analysis.findings import find
+from xlaprof.analysis.idle import Cause, LongGap
+from xlaprof.analysis.model import (
+    Activity,
+    Gap,
+    IdleStat,
+    Place,
+    Report,
+    RunInfo,
+    ScopeStat,
+    StepStats,
+    TimeSplit,
+)
+from xlaprof.analysis.names import NOWHERE, Names
+from xlaprof.analysis.tallies import StepTally
+from xlaprof.analysis.window import Split
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.run import Run
+
+INFERRED_NAME = "step"
+
+
+def summarize(run: Run, path: str, notes: tuple[str, ...], top: int | None) -> Report:
+    """The report of a settled run."""
+    steps = _steps(run)
+    idle = _idle(run)
+    findings = find(Facts(run, steps, idle))
+    return Report(
+        run=_info(run, path, notes),
+        steps=steps,
+        counters=counters.counts(run),
+        seconds=counters.seconds(run),
+        scopes=_scopes(run, idle),
+        idle=idle,
+        findings=findings if top is None else findings[:top],
+        activity=_activity(run),
+    )
+
+
+def label(cause: Cause, names: Names) -> str:
+    """What a cause of idle time is called: "compile", "scope load", "python train.py:12-19"."""
+    if isinstance(cause, tuple):
+        before, after = names.bracket(*cause)
+        return f"python {span(before, after)}"
+    if cause >= host.SCOPE:
+        return f"scope {names.text(cause - host.SCOPE)}"
+    return host.CAUSES[cause]
+
+
+def span(before: Place, after: Place) -> str:
+    """Two lines, short: "train.py:12-19", "train.py:40 -> data.py:7"."""
+    if not before.line or not after.line:
+        known = before if before.line else after
+        return _short(known) if known.line else "between unknown lines"
+    if before.file == after.file:
+        if before.line == after.line:
+            return _short(before)
+        sign = "-" if before.line < after.line else " -> "
+        return f"{_short(before)}{sign}{after.line}"
+    return f"{_short(before)} -> {_short(after)}"
+
+
+def _short(place: Place) -> str:
+    return f"{place.file.replace(chr(92), '/').rpartition('/')[2]}:{place.line}"
+
+
+def _info(run: Run, path: str, notes: tuple[str, ...]) -> RunInfo:
+    header, device, end = run.header, run.device, run.end
+    told = header.device if header else {}
+    begin = run.begin or 0
+    count = told.get("count", "1")
+    return RunInfo(
+        path=path,
+        host=header.host if header else "",
+        pid=header.pid if header else 0,
+        rank=header.rank if header else 0,
+        world=header.world if header else 1,
+        argv=tuple(header.argv) if header else (),
+        started_unix_s=(header.unix_ns + begin - header.mono_ns) / 1e9 if header else 0.0,
+        wall_s=(run.last - begin) / 1e9,
+        versions=dict(header.versions) if header else {},
+        platform=device.platform if device else told.get("platform", ""),
+        device_kind=device.kind if device else told.get("kind", ""),
+        device_count=device.count if device else int(count) if count.isdecimal() else 1,
+        finished=end is not None,
+        error=end.error if end else "",
+        events=run.events,
+        dropped=dict(run.dropped),
+        notes=notes,
+    )
+
+
+def _steps(run: Run) -> tuple[StepStats, ...]:
+    named = {name: tally for name, tally in run.steps.items() if name}
+    chosen = named or run.steps
+    stats = [_step_stats(run, name, tally) for name, tally in chosen.items() if tally.count]
+    return tuple(sorted(stats, key=lambda stat: -stat.split.total_s))
+
+
+def _step_stats(run: Run, name: int, tally: StepTally) -> StepStats:
+    rest = tally.rest
+    first = tally.first
+    only = not rest.count
+    split = run.window.first.get(name) if only else run.window.splits.get(name)
+    return StepStats(
+        name=run.names.text(name) if name else INFERRED_NAME,
+        count=tally.count,
+        first_s=first / 1e9,
+        median_s=(first if only else rest.percentile(0.5)) / 1e9,
+        p95_s=(first if only else rest.percentile(0.95)) / 1e9,
+        min_s=(first if only else rest.least) / 1e9,
+        max_s=(first if only else rest.most) / 1e9,
+        last_num=tally.last_num,
+        recent_s=tuple(dur / 1e9 for dur in tally.recent),
+        split=_time_split(split or Split(), max(1, len(run.devices()))),
+        inferred=not name,
+    )
+
+
+def _time_split(split: Split, devices: int) -> TimeSplit:
+    parts = split.parts
+    return TimeSplit(
+        total_s=split.total / 1e9,
+        device_busy_s=split.busy / devices / 1e9,
+        compile_s=parts[host.COMPILE] / 1e9,
+        tracing_s=parts[host.TRACING] / 1e9,
+        transfer_wait_s=parts[host.TRANSFER] / 1e9,
+        fallback_s=parts[host.FALLBACK] / 1e9,
+        execute_s=parts[host.DISPATCH] / 1e9,
+        data_wait_s=parts[host.DATA] / 1e9,
+        gc_s=parts[host.GC] / 1e9,
+        scopes_s=parts[host.SCOPE] / 1e9,
+        other_s=parts[host.OTHER] / 1e9,
+        upload_s=parts[host.UPLOAD] / 1e9,
+    )
+
+
+def _scopes(run: Run, idle: IdleStat) -> tuple[ScopeStat, ...]:
+    causes = run.window.idle.causes
+    stats = []
+    for name, tally in run.scopes.items():
+        blamed = causes.get(host.SCOPE + name)
+        stats.append(
+            ScopeStat(
+                name=run.names.text(name),
+                count=tally.total.count,
+                total_s=tally.total.total / 1e9,
+                self_s=tally.self_ns() / 1e9,
+                median_s=tally.total.percentile(0.5) / 1e9,
+                max_s=tally.total.most / 1e9,
+                errors=tally.errors,
+                device_idle_s=blamed.total / 1e9 if blamed else 0.0,
+            )
+        )
+    return tuple(sorted(stats, key=lambda stat: -stat.total_s))
+
+
+def _idle(run: Run) -> IdleStat:
+    devices = run.devices()
+    busy = sum(device.busy for device in devices)
+    told = sum(device.digest_idle for device in devices)
+    idle = sum(device.idle for device in devices) + told
+    causes = {cause: tally.total for cause, tally in run.window.idle.causes.items() if tally.total}
+    for cause, ns in _spread(told, causes).items():
+        causes[cause] = causes.get(cause, 0) + ns
+    named: dict[str, int] = {}
+    for cause, ns in causes.items():
+        name = label(cause, run.names)
+        named[name] = named.get(name, 0) + ns
+    longest = sorted((gap for _, _, gap in run.window.idle.longest), key=lambda gap: -gap.dur)
+    return IdleStat(
+        window_s=(busy + idle) / 1e9,
+        busy_s=busy / 1e9,
+        idle_s=idle / 1e9,
+        idle_ratio=idle / (busy + idle) if busy + idle else 0.0,
+        causes=tuple((name, ns / 1e9) for name, ns in sorted(named.items(), key=lambda part: -part[1])),
+        gaps=tuple(_gap(run, gap) for gap in longest),
+    )
+
+
+def _spread(total: int, causes: dict[Cause, int]) -> dict[Cause, int]:
+    """Idle time of digests has no when: it is blamed as that of the steps told in full, compiles apart."""
+    weights = {cause: ns for cause, ns in causes.items() if cause != host.COMPILE}
+    whole = sum(weights.values())
+    if not whole:
+        return {host.OTHER: total} if total else {}
+    shares = {cause: total * ns // whole for cause, ns in weights.items()}
+    largest = max(weights, key=lambda cause: weights[cause])
+    shares[largest] += total - sum(shares.values())
+    return shares
+
+
+def _gap(run: Run, gap: LongGap) -> Gap:
+    place = NOWHERE
+    if gap.hole != (0, 0):
+        place = culprit(*run.names.bracket(*gap.hole))
+    elif gap.stack:
+        place = run.names.place(gap.stack)
+    parts: dict[str, int] = {}
+    for cause, ns in gap.parts:
+        name = label(cause, run.names)
+        parts[name] = parts.get(name, 0) + ns
+    return Gap(
+        start_s=(gap.start - (run.begin or 0)) / 1e9,
+        dur_s=gap.dur / 1e9,
+        step=gap.step,
+        blame=tuple((name, ns / 1e9) for name, ns in sorted(parts.items(), key=lambda part: -part[1])),
+        place=place,
+    )
+
+
+def culprit(before: Place, after: Place) -> Place:
+    """The one line to show for a stretch of plain Python between two lines.
+
+    What ran lies after ``before`` and up to ``after``. Going forward that begins at the first; going back to the
+    head of a loop it mostly is what the loop does first, to prepare the second.
+    """
+    if not before.line:
+        return after
+    if not after.line:
+        return before
+    back = before.file == after.file and before.func == after.func and after.line < before.line
+    return after if back else before
+
+
+def _activity(run: Run) -> Activity:
+    state, since = run.now
+    detail = f"{run.end.error} ended the program" if run.end is not None and run.end.error else ""
+    return Activity(state=state, step=run.step_num, since_s=max(0, run.last - since) / 1e9, detail=detail)

@@ -1,0 +1,198 @@
+"""What a run adds up, each tally of bounded size: reads, fallbacks, compiles, barriers, scopes, steps."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from xlaprof.analysis.distribution import Distribution
+from xlaprof.events import Change
+
+RECENT = 120
+
+
+class ReadTally:
+    """Reads of one operation at one place. Nanoseconds."""
+
+    __slots__ = ("bytes", "count", "dur", "in_steps", "looped", "most", "serial", "steps", "told", "told_dur", "wait")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.dur = 0
+        self.wait = 0
+        self.most = 0
+        self.bytes = 0
+        self.in_steps = 0  # inside a StepTrace
+        self.looped = 0  # between two barriers
+        self.steps = 0  # steps with at least one
+        self.serial = 0  # ns the device then idled for want of work, at most as long as the host had waited for it
+        self.told = 0  # of count: known only from digests
+        self.told_dur = 0
+
+    def merge(self, other: ReadTally) -> None:
+        for name in self.__slots__:
+            merged = max if name == "most" else int.__add__
+            setattr(self, name, merged(getattr(self, name), getattr(other, name)))
+
+
+class FallbackTally:
+    """Runs of one operation on the CPU, at one place, with the transfers they caused. Nanoseconds."""
+
+    __slots__ = ("bytes", "count", "dur", "in_steps", "most", "reads")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.dur = 0
+        self.most = 0
+        self.in_steps = 0
+        self.reads = 0
+        self.bytes = 0
+
+    def merge(self, other: FallbackTally) -> None:
+        for name in self.__slots__:
+            merged = max if name == "most" else int.__add__
+            setattr(self, name, merged(getattr(self, name), getattr(other, name)))
+
+
+class CompileRecord(NamedTuple):
+    """A compile and what was known when it happened."""
+
+    t: int
+    dur: int
+    program: int
+    ops: int
+    stack: int
+    trigger: str
+    change: Change | None
+    nth: int  # compiles at this barrier before it
+    visits: int  # times this barrier had been reached before
+    step: int  # number of the step it happened in; -1 before the first
+    before: tuple[int, ...]  # programs compiled at this barrier before (the last few)
+
+
+class Site:
+    """A barrier of the program: one stack from which ``sync()`` is called."""
+
+    __slots__ = (
+        "compiles",
+        "dispatch",
+        "end",
+        "executed",
+        "grew",
+        "grown_from",
+        "in_steps",
+        "last_ops",
+        "longest_growth",
+        "loop",
+        "loops",
+        "ops",
+        "programs",
+        "start",
+        "trigger",
+        "visits",
+    )
+
+    def __init__(self) -> None:
+        self.trigger = "sync"
+        self.visits = 0
+        self.executed = 0  # visits that ran something
+        self.in_steps = 0  # of executed: inside a StepTrace
+        self.compiles = 0
+        self.programs: tuple[int, ...] = ()
+        self.dispatch = Distribution()  # ns the host spent in it
+        self.ops = 0  # sum over executed visits
+        self.last_ops = 0
+        self.grew = 0  # visits in a row with more operations than the one before
+        self.grown_from = 0
+        self.longest_growth = (0, 0, 0)  # visits, operations first, operations last
+        self.loops = 0
+        self.loop = 0
+        self.start = 0  # begin of the stretch that its last visit ended
+        self.end = 0
+
+    def visit(self, ops: int) -> None:
+        self.executed += 1
+        self.ops += ops
+        if ops > self.last_ops and self.last_ops:
+            if not self.grew:
+                self.grown_from = self.last_ops
+            self.grew += 1
+            if self.grew > self.longest_growth[0]:
+                self.longest_growth = (self.grew, self.grown_from, ops)
+        else:
+            self.grew = 0
+        self.last_ops = ops
+
+    def merge(self, other: Site) -> None:
+        self.trigger = other.trigger
+        self.visits += other.visits
+        self.executed += other.executed
+        self.in_steps += other.in_steps
+        self.compiles += other.compiles
+        self.programs = (self.programs + other.programs)[-8:]
+        self.dispatch.merge(other.dispatch)
+        self.ops += other.ops
+        self.longest_growth = max(self.longest_growth, other.longest_growth)
+        if other.loops > self.loops:
+            self.loops, self.loop = other.loops, other.loop
+
+
+class ScopeTally:
+    """A named scope. Nanoseconds."""
+
+    __slots__ = ("errors", "own", "told", "total")
+
+    def __init__(self) -> None:
+        self.total = Distribution()
+        self.own = 0  # without the scopes inside it, of those not told by digests
+        self.told = 0  # ns of total known only from digests
+        self.errors = 0
+
+    def merge(self, other: ScopeTally) -> None:
+        self.total.merge(other.total)
+        self.own += other.own
+        self.told += other.told
+        self.errors += other.errors
+
+    def self_ns(self) -> int:
+        """``own``, with the digests' part in the proportion of the others."""
+        known = self.total.total - self.told
+        return self.own + (self.told * self.own // known if known else self.told)
+
+
+class StepTally:
+    """The steps of one name. Nanoseconds."""
+
+    __slots__ = ("firsts", "last_num", "recent", "rest", "unbarred", "worst_unbarred")
+
+    def __init__(self) -> None:
+        self.firsts: list[int] = []  # the first step; one of each recording that was merged
+        self.rest = Distribution()
+        self.recent: deque[int] = deque(maxlen=RECENT)
+        self.last_num = -1
+        self.unbarred = 0  # steps since something cut the graph
+        self.worst_unbarred = 0
+
+    @property
+    def count(self) -> int:
+        return self.rest.count + len(self.firsts)
+
+    @property
+    def first(self) -> int:
+        """Of several ranks the slowest first step: the one that is felt."""
+        return max(self.firsts, default=0)
+
+    def add(self, num: int, dur: int) -> None:
+        if self.firsts:
+            self.rest.add(dur)
+        else:
+            self.firsts.append(dur)
+        self.recent.append(dur)
+        self.last_num = num
+
+    def merge(self, other: StepTally) -> None:
+        self.firsts += other.firsts
+        self.rest.merge(other.rest)
+        self.recent.extend(other.recent)
+        self.last_num = max(self.last_num, other.last_num)
+        self.worst_unbarred = max(self.worst_unbarred, other.worst_unbarred)

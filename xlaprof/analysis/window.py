@@ -1,0 +1,247 @@
+"""The part of a run that is still moving: recent host segments and executions, settled in order into totals.
+
+Host events come when they end and executions when the device finished them, which may be many host events later.
+So both are held back until no event can change them any more: up to the end of the last step (a scope around
+several steps does not explain what happens in one) and up to the last execution reported.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from xlaprof.analysis.device import DeviceTimeline, Quiet
+from xlaprof.analysis.host import OTHER, SCOPE, TRACING, HostTimeline, Segment
+from xlaprof.analysis.idle import Hollow, IdleBlame, Traced
+
+_SETTLE_AT = 8192  # segments and executions held before settling
+_KEEP = 4096  # of them held back where no step says what is finished
+_GIVE_UP_AT = 65536  # segments held while a device says nothing: enough, it is idle
+
+FOREVER = 1 << 62
+CAUSES = SCOPE + 1  # of a split: scopes count together
+
+
+class OpenStep:
+    """A step that has ended but whose time is not wholly settled."""
+
+    __slots__ = ("busy", "end", "name", "num", "parts", "start", "tracing")
+
+    def __init__(self, name: int, num: int, start: int, end: int) -> None:
+        self.name = name
+        self.num = num
+        self.start = start
+        self.end = end
+        self.parts = [0] * CAUSES
+        self.busy = 0
+        self.tracing = 0
+
+    def copy(self) -> OpenStep:
+        twin = OpenStep(self.name, self.num, self.start, self.end)
+        twin.parts, twin.busy, twin.tracing = self.parts.copy(), self.busy, self.tracing
+        return twin
+
+
+class Split:
+    """Where the time of steps went, summed: nanoseconds by cause. The causes sum to ``total``."""
+
+    __slots__ = ("busy", "parts", "steps", "total")
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.total = 0
+        self.busy = 0
+        self.parts = [0] * CAUSES
+
+    def merge(self, other: Split) -> None:
+        self.steps += other.steps
+        self.total += other.total
+        self.busy += other.busy
+        self.parts = [a + b for a, b in zip(self.parts, other.parts, strict=True)]
+
+    def copy(self) -> Split:
+        twin = Split()
+        twin.merge(self)
+        return twin
+
+
+class Window:
+    """Recent host segments, executions and steps in; settled totals out."""
+
+    def __init__(self) -> None:
+        self.host = HostTimeline()
+        self.devices: dict[int, DeviceTimeline] = {}
+        self.idle = IdleBlame()
+        self.first: dict[int, Split] = {}  # the first step of each name
+        self.splits: dict[int, Split] = {}  # the others
+        self.steps_end = 0  # end of the last named step; 0: none yet
+        self._holes: list[Hollow] = []
+        self._traced: list[Traced] = []
+        self._tracing: list[tuple[int, int]] = []  # (moment, ns) of the barriers since the last step
+        self._last_barrier = 0
+        self._open: list[OpenStep] = []
+        self._limit = _SETTLE_AT
+
+    def scope(self, start: int, end: int, name: int) -> None:
+        self.host.paint(max(start, self.steps_end), end, SCOPE + name)
+
+    def hole(self, hole: Hollow) -> None:
+        if self._holes and hole.start < self._holes[-1].end:
+            hole = hole._replace(start=self._holes[-1].end)
+        if hole.end > hole.start:
+            self._holes.append(hole)
+
+    def barrier(self, moment: int, end: int, tracing: int) -> None:
+        if tracing:
+            self._traced.append(Traced(min(self._last_barrier, moment), moment, tracing))
+            self._tracing.append((moment, tracing))
+        self._last_barrier = end
+
+    def execution(self, device: int, start: int, end: int, busy: int = -1) -> None:
+        timeline = self.devices.get(device)
+        if timeline is None:
+            timeline = self.devices[device] = DeviceTimeline()
+        timeline.add(start, end, busy)
+        if len(timeline.pending) + len(self.host.segments) >= self._limit:
+            self.settle()
+
+    def step(self, name: int, num: int, start: int, end: int, named: bool = True) -> None:
+        step = OpenStep(name, num, start, end)
+        step.tracing = sum(ns for moment, ns in self._tracing if moment >= start)
+        self._tracing.clear()
+        self._open.append(step)
+        if named:
+            self.steps_end = max(self.steps_end, end)
+        if len(self.host.segments) + len(self._open) >= self._limit:
+            self.settle()
+
+    def told(self, name: int, total: int, busy: int, parts: dict[int, int]) -> None:
+        """A step known as a digest: its parts are sums, so each can only have what those before it left."""
+        split = self._split(name)
+        split.steps += 1
+        split.total += total
+        split.busy += busy
+        left = total
+        for cause, ns in parts.items():
+            ns = min(ns, left)
+            split.parts[cause] += ns
+            left -= ns
+        split.parts[OTHER] += left
+
+    def settle(self, final: bool = False) -> None:
+        """Turn what can change no more into totals; with ``final``, everything."""
+        horizon = FOREVER if final else self._horizon()
+        gaps: list[list[Quiet]] = []
+        busy: list[tuple[int, int]] = []
+        host_horizon = horizon
+        crowded = len(self.host.segments) >= _GIVE_UP_AT
+        for timeline in self.devices.values():
+            quiet, ran, _ = timeline.settle(horizon)
+            if crowded and not final:
+                quiet += timeline.give_up(horizon)
+            gaps.append(quiet)
+            busy += ran
+            if not crowded:
+                host_horizon = min(host_horizon, timeline.floor())
+        if final:
+            host_horizon = FOREVER
+        segments = self.host.take(host_horizon)
+        holes = [hole for hole in self._holes if hole.start < host_horizon]
+        traced = [stretch for stretch in self._traced if stretch.start < host_horizon]
+        self._open.sort(key=lambda step: step.start)
+        steps = [(step.start, step.end, step.num) for step in self._open]
+        for position, quiet in enumerate(gaps):
+            budget = traced if not position else [Traced(one.start, one.end, one.left) for one in traced]
+            self.idle.blame(quiet, segments, holes, budget, steps)
+        busy.sort()
+        starts = [segment[0] for segment in segments]
+        for step in self._open:
+            _add_host(step, segments, starts)
+            _add_busy(step, busy)
+        self._holes = [hole for hole in self._holes if hole.end > host_horizon]
+        self._traced = [stretch for stretch in self._traced if stretch.end > host_horizon]
+        self._close(host_horizon)
+        held = max((len(timeline.pending) for timeline in self.devices.values()), default=0)
+        self._limit = _SETTLE_AT + held + len(self.host.segments)
+
+    def copy(self) -> Window:
+        """A twin that can be settled without touching this one."""
+        twin = Window()
+        twin.host = self.host.copy()
+        twin.devices = {device: timeline.copy() for device, timeline in self.devices.items()}
+        twin.idle = self.idle.copy()
+        twin.first = {name: split.copy() for name, split in self.first.items()}
+        twin.splits = {name: split.copy() for name, split in self.splits.items()}
+        twin.steps_end = self.steps_end
+        twin._holes = self._holes.copy()
+        twin._traced = [Traced(one.start, one.end, one.left) for one in self._traced]
+        twin._tracing = self._tracing.copy()
+        twin._last_barrier = self._last_barrier
+        twin._open = [step.copy() for step in self._open]
+        return twin
+
+    def merge(self, other: Window, texts: dict[int, int], stacks: dict[int, int]) -> None:
+        """Add the settled totals of another recording, its ids mapped to ours."""
+        self.idle.merge(other.idle, texts, stacks)
+        for mine, theirs in ((self.first, other.first), (self.splits, other.splits)):
+            for name, split in theirs.items():
+                mine.setdefault(texts.get(name, 0), Split()).merge(split)
+
+    def _horizon(self) -> int:
+        """The moment before which the host's intervals are complete."""
+        horizon = self.steps_end
+        segments = self.host.segments
+        if len(segments) > _KEEP:
+            segments.sort()
+            horizon = max(horizon, segments[-_KEEP][0])
+        for timeline in self.devices.values():
+            if len(timeline.pending) > _KEEP:
+                timeline.pending.sort()
+                horizon = max(horizon, timeline.pending[-_KEEP][0])
+        return horizon
+
+    def _close(self, horizon: int) -> None:
+        still_open = []
+        for step in self._open:
+            if step.end > horizon:
+                still_open.append(step)
+                continue
+            dur = step.end - step.start
+            parts = step.parts
+            blank = dur - sum(parts)
+            traced = min(step.tracing, blank)
+            parts[TRACING] += traced
+            parts[OTHER] += blank - traced
+            split = self._split(step.name)
+            split.steps += 1
+            split.total += dur
+            split.busy += step.busy
+            split.parts = [a + b for a, b in zip(split.parts, parts, strict=True)]
+        self._open = still_open
+
+    def _split(self, name: int) -> Split:
+        if name not in self.first:
+            split = self.first[name] = Split()
+            return split
+        split = self.splits.get(name)
+        if split is None:
+            split = self.splits[name] = Split()
+        return split
+
+
+def _add_host(step: OpenStep, segments: list[Segment], starts: list[int]) -> None:
+    parts, start, end = step.parts, step.start, step.end
+    for position in range(max(bisect_right(starts, start) - 1, 0), len(segments)):
+        begin, stop, cause, _ = segments[position]
+        if begin >= end:
+            break
+        ns = (stop if stop < end else end) - (begin if begin > start else start)
+        if ns > 0:
+            parts[cause if cause < SCOPE else SCOPE] += ns
+
+
+def _add_busy(step: OpenStep, busy: list[tuple[int, int]]) -> None:
+    for position in range(max(bisect_right(busy, (step.start, FOREVER)) - 1, 0), len(busy)):
+        begin, stop = busy[position]
+        if begin >= step.end:
+            break
+        step.busy += max(0, min(stop, step.end) - max(begin, step.start))
