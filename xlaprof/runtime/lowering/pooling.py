@@ -17,10 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import Ctx, lower
+from xlaprof.runtime.lowering.registry import Ctx, is_floating, lower
 from xlaprof.runtime.lowering.softmax import wide
 
 Array = jax.Array
+Table = np.ndarray[Any, Any]
+
+#: windows up to this wide are folded element by element
+UNROLLED = 16
 
 
 def transposed(forward: Callable[[Array], Array], shape: Sequence[int], grad: Array) -> Array:
@@ -32,24 +36,30 @@ def transposed(forward: Callable[[Array], Array], shape: Sequence[int], grad: Ar
 class _Windows(NamedTuple):
     """The windows along one dimension: element ``[o, j]`` is the j-th input position of output ``o``."""
 
-    position: np.ndarray[Any, Any]
+    position: Table
     #: does the window really reach that position, or is it padding?
-    inside: np.ndarray[Any, Any]
+    inside: Table
+
+    def step(self, size: int) -> int | None:
+        """The distance of each window from the next, if constant and only the ends of the input cut windows short."""
+        start, reach = self.position[:, 0], self.position[0] - self.position[0, 0]
+        step = int(start[1] - start[0]) if len(start) > 1 else 1
+        even = start[0] + step * np.arange(len(start))[:, None] + reach
+        within = (self.position >= 0) & (self.position < size)
+        regular = step > 0 and np.array_equal(self.position, even) and np.array_equal(self.inside, within)
+        return step if regular else None
 
 
 def _fixed_windows(size: int, out: int, kernel: int, stride: int, padding: int, dilation: int) -> _Windows:
     position = np.arange(out)[:, None] * stride - padding + np.arange(kernel) * dilation
-    inside = (position >= 0) & (position < size)
-    return _Windows(np.clip(position, 0, max(size - 1, 0)), inside)
+    return _Windows(position, (position >= 0) & (position < size))
 
 
 def _adaptive_windows(size: int, out: int) -> _Windows:
     start = np.arange(out) * size // out
     end = -(-(np.arange(out) + 1) * size // out)
-    width = int((end - start).max(initial=1))
-    position = start[:, None] + np.arange(width)
-    inside = position < end[:, None]
-    return _Windows(np.where(inside, position, start[:, None]), inside)
+    position = start[:, None] + np.arange(int((end - start).max(initial=1)))
+    return _Windows(position, position < end[:, None])
 
 
 def _per_dim(values: int | Sequence[int], dims: int) -> tuple[int, ...]:
@@ -57,35 +67,64 @@ def _per_dim(values: int | Sequence[int], dims: int) -> tuple[int, ...]:
     return values * dims if len(values) == 1 else values
 
 
-def _lowest(dtype: Any) -> Any:
-    return -jnp.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).min
+def _fold(
+    arrays: tuple[Array, ...],
+    windows: _Windows,
+    axis: int,
+    neutral: tuple[Any, ...],
+    combine: Callable[[tuple[Array, ...], tuple[Array, ...]], tuple[Array, ...]],
+) -> tuple[Array, ...]:
+    """``arrays`` with each window along ``axis`` folded into one element by ``combine``."""
+    position, inside = windows
+    out, width = position.shape
+    if out == 0 or width > UNROLLED:
+        start = tuple(jnp.asarray(n, a.dtype) for n, a in zip(neutral, arrays, strict=True))
+        reads = tuple(_read(a, position, inside, axis, n) for a, n in zip(arrays, neutral, strict=True))
+        folded: tuple[Array, ...] = lax.reduce(reads, start, combine, (axis + 1,))
+        return folded
+    # XLA vectorises a chain of elementwise combinations, most of all of slices; a reduction of a gather it does not.
+    size = arrays[0].shape[axis]
+    step = windows.step(size)
+    if step is None:
+        each = (
+            tuple(_read(a, position[:, j], inside[:, j], axis, n) for a, n in zip(arrays, neutral, strict=True))
+            for j in range(width)
+        )
+        return functools.reduce(combine, each)
+    edges = [(0, 0, 0)] * arrays[0].ndim
+    edges[axis] = (max(-int(position.min()), 0), max(int(position.max()) + 1 - size, 0), 0)
+    padded = [lax.pad(a, jnp.asarray(n, a.dtype), edges) for a, n in zip(arrays, neutral, strict=True)]
+    starts = (int(p) + edges[axis][0] for p in position[0])
+    reach = (out - 1) * step + 1
+    return functools.reduce(
+        combine, (tuple(lax.slice_in_dim(a, p, p + reach, step, axis) for a in padded) for p in starts)
+    )
 
 
-def _windowed(x: Array, windows: _Windows, axis: int, outside: Any) -> Array:
-    """``x`` with ``axis`` replaced by (window, element), ``outside`` where a window reaches into the padding."""
-    taken = jnp.take(x, windows.position, axis=axis, mode="clip")
-    shape = (*windows.inside.shape, *(1,) * (x.ndim - 1 - axis))
-    return jnp.where(windows.inside.reshape(shape), taken, outside) if not windows.inside.all() else taken
+def _read(x: Array, position: Table, inside: Table, axis: int, outside: Any) -> Array:
+    """``x`` at ``position`` along ``axis``, ``outside`` where that is not in the window."""
+    taken = jnp.take(x, np.clip(position, 0, max(x.shape[axis] - 1, 0)), axis=axis, mode="clip")
+    shape = (*inside.shape, *(1,) * (x.ndim - 1 - axis))
+    return taken if inside.all() else jnp.where(inside.reshape(shape), taken, outside)
 
 
 def _max_pool(x: Array, windows: Sequence[_Windows]) -> tuple[Array, Array]:
     """Maxima over windows of the trailing dimensions of ``x``, and their flat positions in those dimensions."""
     first = x.ndim - len(windows)
     spatial = x.shape[first:]
-    nowhere = jnp.asarray(np.iinfo(jnp.int64).max)
-    places = jnp.broadcast_to(jnp.arange(math.prod(spatial)).reshape(spatial), x.shape)
+    lowest = -np.inf if is_floating(x) else np.iinfo(x.dtype).min
+    index = np.int32 if math.prod(spatial) < 2**31 else np.int64
+    nowhere = np.iinfo(index).max
+    places = jnp.broadcast_to(jnp.arange(math.prod(spatial), dtype=index).reshape(spatial), x.shape)
 
-    def better(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+    def better(a: tuple[Array, ...], b: tuple[Array, ...]) -> tuple[Array, ...]:
         (u, i), (v, j) = a, b
         u_nan, v_nan = u != u, v != v
         take_u = (u > v) | ((u == v) & (i < j)) | (u_nan & ~(v_nan & (i < j)))
         return jnp.where(take_u, u, v), jnp.where(take_u, i, j)
 
     for axis in range(x.ndim - 1, first - 1, -1):
-        w = windows[axis - first]
-        lowest = jnp.asarray(_lowest(x.dtype), x.dtype)
-        candidates = (_windowed(x, w, axis, lowest), _windowed(places, w, axis, nowhere))
-        x, places = lax.reduce(candidates, (lowest, nowhere), better, (axis + 1,))
+        x, places = _fold((x, places), windows[axis - first], axis, (lowest, nowhere), better)
     return x, places
 
 
@@ -249,7 +288,7 @@ def _adaptive_avg_pool(x: Array, output_size: Sequence[int]) -> Array:
     count = np.ones((), np.int64)
     for axis, out in zip(range(x.ndim - len(output_size), x.ndim), output_size, strict=True):
         w = _adaptive_windows(x.shape[axis], out)
-        x = _windowed(x, w, axis, 0).sum(axis + 1)
+        (x,) = _fold((x,), w, axis, (0,), lambda a, b: (a[0] + b[0],))
         count = count[..., None] * w.inside.sum(1)
     return x / count.astype(x.dtype)
 

@@ -2,7 +2,7 @@
 
 Each dimension has a table of taps, made while lowering: which input positions an output position reads and with
 what weights, in the float32 arithmetic of PyTorch's CPU kernels so that no position rounds differently.
-The backward operators are the transposes of the forward ones.
+The gradient is a resampling too, through the transposed tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xlaprof.runtime.lowering.pooling import transposed
+from xlaprof.runtime.lowering.pooling import UNROLLED
 from xlaprof.runtime.lowering.registry import Ctx, Unsupported, is_floating, lower
 from xlaprof.runtime.lowering.softmax import wide
 
@@ -114,9 +114,31 @@ def _resample(x: Array, taps: Sequence[_Taps]) -> Array:
         if weight is None:
             x = jnp.take(x, position[:, 0], axis=axis, mode="clip")
             continue
-        read = jnp.take(x, position, axis=axis, mode="clip")
-        x = (read * weight.reshape(*weight.shape, *(1,) * (x.ndim - 1 - axis)).astype(x.dtype)).sum(axis + 1)
+        weight = weight.astype(x.dtype).reshape(*weight.shape, *(1,) * (x.ndim - 1 - axis))
+        if position.shape[1] <= UNROLLED:
+            terms = (
+                jnp.take(x, p, axis=axis, mode="clip") * w
+                for p, w in zip(position.T, np.moveaxis(weight, 1, 0), strict=True)
+            )
+            x = functools.reduce(jnp.add, terms)
+        else:
+            x = (jnp.take(x, position, axis=axis, mode="clip") * weight).sum(axis + 1)
     return x
+
+
+def _transposed(taps: _Taps, size: int) -> _Taps:
+    """For each of ``size`` input positions, the outputs that read it: the taps of the gradient."""
+    position, weight = taps
+    weight = np.ones(position.shape, np.float32) if weight is None else weight
+    order = np.argsort(position, axis=None, kind="stable")
+    read = position.reshape(-1)[order]
+    count = np.bincount(read, minlength=size)
+    rank = np.arange(read.size) - np.repeat(np.cumsum(count) - count, count)
+    readers = np.zeros((size, max(int(count.max(initial=0)), 1)), np.int64)
+    shares = np.zeros(readers.shape, weight.dtype)
+    readers[read, rank] = order // position.shape[1]
+    shares[read, rank] = weight.reshape(-1)[order]
+    return _Taps(readers, shares)
 
 
 def _taps(
@@ -154,7 +176,7 @@ def _backward(
     align_corners, scales = (rest[0], rest[1:]) if aligns else (False, rest)
     grad = wide(grad_output)
     taps = _taps(filter_, input_size[-dims:], grad.shape[-dims:], align_corners, scales, grad.dtype)
-    return transposed(lambda x: _resample(x, taps), input_size, grad)
+    return _resample(grad, [_transposed(t, n) for t, n in zip(taps, input_size[-dims:], strict=True)])
 
 
 def _register(name: str, filter_: _Filter, dims: int, aligns: bool) -> None:

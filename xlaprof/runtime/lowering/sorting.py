@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import Ctx, lower
+from xlaprof.runtime.lowering.registry import Ctx, is_floating, lower
 
 Array = jax.Array
 
@@ -55,10 +55,16 @@ def msort(ctx: Ctx, self: Array) -> Array:
 def topk(
     ctx: Ctx, self: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Array, Array]:
-    if self.ndim == 0:
-        return (v.reshape(ctx.out[0].shape) for v in topk(ctx, self.reshape(1), k, 0, largest))  # type: ignore[return-value]
-    values, indices = _sorted(self, dim % self.ndim, largest)
-    return lax.slice_in_dim(values, 0, k, axis=dim), lax.slice_in_dim(indices, 0, k, axis=dim)
+    x = jnp.moveaxis(jnp.atleast_1d(self), dim, -1)
+    # The smallest are the largest of what grows as the values fall: for integers the complement, which, unlike
+    # the negative, exists for each of them.
+    values, indices = lax.top_k(x if largest else _reversed(x), k)
+    values = values if largest else _reversed(values)
+    return tuple(jnp.moveaxis(a, -1, dim).reshape(ctx.out[0].shape) for a in (values, indices))  # type: ignore[return-value]
+
+
+def _reversed(x: Array) -> Array:
+    return -x if is_floating(x) else ~x
 
 
 @lower("aten.kthvalue.default")
