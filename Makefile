@@ -13,10 +13,10 @@ JOBS ?= 2
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
-say = @printf '\n== %s\n' "$(1)"
+say := @printf '\n== %s\n'
 
-# One thread of compute per test process: on few cores, several only get into each other's way.
-export OMP_NUM_THREADS ?= 1
+# One thread of torch per test process: on few cores, several only get into each other's way.
+TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
 .PHONY: help demo test test-full test-versions lint bench clean
 .DEFAULT_GOAL := help
@@ -30,29 +30,29 @@ help:
 	@echo "make clean          remove what these made"
 
 demo: $(VENV)/.demo
-	$(call say,The demo)
+	$(say) "The demo"
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev
-	$(call say,Testing)
-	@$(BIN)/python -m pytest -n $(JOBS) $(PYTEST)
+	$(say) "Testing"
+	@$(TEST) $(PYTEST)
 
 test-full: $(VENV)/.dev
-	$(call say,Testing with the slow sweeps)
-	@$(BIN)/python -m pytest -n $(JOBS) -m "slow or not slow" $(PYTEST)
+	$(say) "Testing with the slow sweeps"
+	@$(TEST) -m "slow or not slow" $(PYTEST)
 
 test-versions:
 	@PYTHON="$(PYTHON)" sh tests/versions.sh
 
 lint: $(VENV)/.lint
-	$(call say,Linting)
+	$(say) "Linting"
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev
-	$(call say,Benchmarks: minutes on a quiet machine)
+	$(say) "Benchmarks: minutes on a quiet machine"
 	@$(BIN)/python -m benchmarks
 
 clean:
@@ -63,27 +63,27 @@ clean:
 
 $(VENV)/.python:
 	@test -n "$(PYTHON)" || { echo "xlaprof needs Python >= 3.11; none was found. Name one: make PYTHON=/path/to/python"; exit 1; }
-	$(call say,Making $(VENV) with $$($(PYTHON) --version))
+	$(say) "Making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV) || { echo "No venv could be made: on Debian and Ubuntu, apt-get install python3-venv"; exit 1; }
 	@touch $@
 
 $(VENV)/.torch: constraints.txt | $(VENV)/.python
-	$(call say,Installing torch ($(shell sed -n 's/^torch==//p' constraints.txt)): the largest download)
+	$(say) "Installing torch $(shell sed -n s/^torch==//p constraints.txt), the largest download: 0.2 GB, or 2 where it comes with CUDA (README says how not to)"
 	@$(PIP) torch
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml constraints.txt $(VENV)/.torch
-	$(call say,Installing xlaprof and jax)
+	$(say) "Installing xlaprof and jax"
 	@$(PIP) -e '.[runtime]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo
-	$(call say,Installing what the tests need (XProf and its relatives too: a minute or two))
+	$(say) "Installing what the tests need (XProf and its relatives too: a minute or two)"
 	@$(PIP) -e '.[runtime,tensorboard,dev]'
 	@touch $@
 
 # mypy reads the types of torch and jax, so linting needs them too.
 $(VENV)/.lint: $(VENV)/.demo
-	$(call say,Installing ruff, mypy and import-linter)
+	$(say) "Installing ruff, mypy and import-linter"
 	@$(PIP) -e '.[runtime,dev]'
 	@touch $@
