@@ -96,6 +96,7 @@ class Scope(Event, frozen=True, tag="scope"):
     depth: int = 0  # scopes open around it on its thread
     meta: dict[str, str | int | float | bool | None] = {}
     error: str = ""  # type name of the exception that left it
+    stack: int = 0  # Stack id of the line that entered it, where known: the first scope of a name tells it
 
 
 class Step(Event, frozen=True, tag="step"):

@@ -42,6 +42,9 @@ def merge_into(mine: Run, theirs: Run) -> None:
     _add_header(mine, theirs)
     _add(mine.steps, theirs.steps, text)
     _add(mine.scopes, theirs.scopes, text)
+    for name, scope in theirs.scopes.items():
+        ours = mine.scopes[text(name)]
+        ours.stack = ours.stack or stack(scope.stack)
     _add(mine.reads, theirs.reads, pair)
     _add(mine.fallbacks, theirs.fallbacks, pair)
     loops = {stack(place): stack(site.loop) for place, site in theirs.sites.items()}

@@ -298,6 +298,8 @@ class Run:
             tally.own += own
         if event.error:
             tally.errors += 1
+        if event.stack and not tally.stack:
+            tally.stack = event.stack
         if event.tid == self._main:
             self.window.scope(start, end, name)
         if end > self.last:

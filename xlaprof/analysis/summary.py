@@ -12,7 +12,6 @@ from xlaprof.analysis.model import (
     Activity,
     Gap,
     IdleStat,
-    Place,
     Report,
     RunInfo,
     ScopeStat,
@@ -20,6 +19,7 @@ from xlaprof.analysis.model import (
     TimeSplit,
 )
 from xlaprof.analysis.names import NOWHERE, Names
+from xlaprof.analysis.places import culprit, span
 from xlaprof.analysis.tallies import StepTally
 from xlaprof.analysis.window import Split
 
@@ -54,23 +54,6 @@ def label(cause: Cause, names: Names) -> str:
     if cause >= host.SCOPE:
         return f"scope {names.text(cause - host.SCOPE)}"
     return host.CAUSES[cause]
-
-
-def span(before: Place, after: Place) -> str:
-    """Two lines, short: "train.py:12-19", "train.py:40 -> data.py:7"."""
-    if not before.line or not after.line:
-        known = before if before.line else after
-        return _short(known) if known.line else "between unknown lines"
-    if before.file == after.file:
-        if before.line == after.line:
-            return _short(before)
-        sign = "-" if before.line < after.line else " -> "
-        return f"{_short(before)}{sign}{after.line}"
-    return f"{_short(before)} -> {_short(after)}"
-
-
-def _short(place: Place) -> str:
-    return f"{place.file.replace(chr(92), '/').rpartition('/')[2]}:{place.line}"
 
 
 def _info(run: Run, path: str, notes: tuple[str, ...]) -> RunInfo:
@@ -216,20 +199,6 @@ def _gap(run: Run, gap: LongGap) -> Gap:
         blame=tuple((name, ns / 1e9) for name, ns in sorted(parts.items(), key=lambda part: -part[1])),
         place=place,
     )
-
-
-def culprit(before: Place, after: Place) -> Place:
-    """The one line to show for a stretch of plain Python between two lines.
-
-    What ran lies after ``before`` and up to ``after``. Going forward that begins at the first; going back to the
-    head of a loop it mostly is what the loop does first, to prepare the second.
-    """
-    if not before.line:
-        return after
-    if not after.line:
-        return before
-    back = before.file == after.file and before.func == after.func and after.line < before.line
-    return after if back else before
 
 
 def _activity(run: Run) -> Activity:

@@ -140,13 +140,14 @@ class Site:
 class ScopeTally:
     """A named scope. Nanoseconds."""
 
-    __slots__ = ("errors", "own", "told", "total")
+    __slots__ = ("errors", "own", "stack", "told", "total")
 
     def __init__(self) -> None:
         self.total = Distribution()
         self.own = 0  # without the scopes inside it, of those not told by digests
         self.told = 0  # ns of total known only from digests
         self.errors = 0
+        self.stack = 0  # of the line that entered it first
 
     def merge(self, other: ScopeTally) -> None:
         self.total.merge(other.total)

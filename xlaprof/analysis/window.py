@@ -222,10 +222,7 @@ class Window:
         if name not in self.first:
             split = self.first[name] = Split()
             return split
-        split = self.splits.get(name)
-        if split is None:
-            split = self.splits[name] = Split()
-        return split
+        return self.splits.setdefault(name, Split())
 
 
 def _add_host(step: OpenStep, segments: list[Segment], starts: list[int]) -> None:
