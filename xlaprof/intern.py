@@ -40,26 +40,26 @@ class Interner:
         self._ids = itertools.count(1)
         self._stack_ids = itertools.count(1)
         self._tids = itertools.count(2)
-        self._texts: dict[str, int] = {"": 0}
+        self.texts: dict[str, int] = {"": 0}
         self._stacks: dict[tuple[tuple[RawFrame, ...], str], int] = {}
         self._codes: dict[str, int] = {"": 0}  # the writer's own: its Text lines bypass the queue
-        self._local = threading.local()
+        self.threads = threading.local()
         self.refused = 0
 
     def text(self, s: str) -> int:
-        known = self._texts.get(s)
+        known = self.texts.get(s)
         if known is not None:
             return known
         with self._lock:
-            known = self._texts.get(s)
+            known = self.texts.get(s)
             if known is not None:
                 return known
-            if len(self._texts) >= TEXT_LIMIT and s != _TOO_MANY:
+            if len(self.texts) >= TEXT_LIMIT and s != _TOO_MANY:
                 self.refused += 1
                 return self.text(_TOO_MANY)
             ident = next(self._ids)
             self._publish(Text(ident, s))
-            self._texts[s] = ident
+            self.texts[s] = ident
             return ident
 
     def stack(self, frames: tuple[RawFrame, ...], module: str = "") -> int:
@@ -86,7 +86,7 @@ class Interner:
     def thread(self) -> int:
         """Small number of the calling thread: 1 is the main thread."""
         try:
-            tid: int = self._local.tid
+            tid: int = self.threads.tid
         except AttributeError:
             tid = self._new_thread()
         return tid
@@ -100,7 +100,7 @@ class Interner:
             # current_thread() would invent an object for a thread that Python did not start
             name = next((t.name for t in threading.enumerate() if t.ident == ident), f"native thread {tid}")
         self._publish(Thread(tid, name))
-        self._local.tid = tid
+        self.threads.tid = tid
         return tid
 
     def resolve(self, new: NewStack, write: Callable[[Text], None]) -> Stack:

@@ -84,31 +84,34 @@ class Recorder:
     def __init__(self, path: str, *, overwrite: bool = True, detail: Detail = "auto") -> None:
         self.path = path
         self.pid = os.getpid()
-        self._queue: list[Any] = []
-        self._limit = QUEUE_LIMIT
+        self.queue: list[Any] = []
+        self.limit = QUEUE_LIMIT  # 0 once the recording is over
         self._overflow = 0
         self._overflow_lock = threading.RLock()
-        self._interner = Interner(self._queue.append)
+        self._interner = Interner(self.queue.append)
         # bound once: these are the hot path. An id is handed out after the event that defines it.
         self.text: Callable[[str], int] = self._interner.text
+        # what Trace reads itself, to save the calls
+        self.texts = self._interner.texts
+        self.threads = self._interner.threads
         self.thread: Callable[[], int] = self._interner.thread
         self._bases: list[tuple[Observer, dict[str, int], dict[str, float]]] = []
         self._counters_at = self._woke_at = time.perf_counter_ns()
         self._gc_began = self._gc_count = self._gc_ns = 0
         self._file = LogFile(path, overwrite)
         sampler = Sampler() if detail == "auto" else None
-        self._writer = Writer(self._file, self._queue, self._interner, self._take_overflow, sampler)
+        self._writer = Writer(self._file, self.queue, self._interner, self._take_overflow, sampler)
 
     # -- the hot path -----------------------------------------------------------------------------
 
     def emit(self, event: Event) -> None:
         """Record an event: append, nothing else. Beyond :data:`QUEUE_LIMIT` it is dropped and counted."""
-        queue = self._queue
-        if len(queue) < self._limit:
+        queue = self.queue
+        if len(queue) < self.limit:
             queue.append(event)
             if type(event) in _URGENT:
                 self._writer.wake()
-        elif self._limit:  # 0: the recording is over
+        elif self.limit:
             with self._overflow_lock:
                 self._overflow += 1
 
@@ -118,8 +121,8 @@ class Recorder:
 
     def step_opened(self, t: int) -> None:
         """A step began on this thread at ``t``: until it ends its events may be held (see :mod:`xlaprof.sampling`)."""
-        if len(self._queue) < self._limit:
-            self._queue.append(StepOpened(t, self.thread()))
+        if len(self.queue) < self.limit:
+            self.queue.append(StepOpened(t, self.thread()))
 
     def step(self, step: Step) -> None:
         """Record a step that has ended, and now and then the counters with it."""
@@ -185,8 +188,8 @@ class Recorder:
         self._emit_counters()
 
     def _close(self, error: str) -> None:
-        self._limit = 0
-        self._queue.append(End(time.perf_counter_ns(), error))
+        self.limit = 0
+        self.queue.append(End(time.perf_counter_ns(), error))
         finished = self._writer.stop(STOP_TIMEOUT_S)
         if not finished:
             warn(f"{self.path} is incomplete: its disk did not answer for {STOP_TIMEOUT_S:.0f} s")
@@ -217,8 +220,8 @@ class Recorder:
 
     def _abandon(self) -> None:
         """In a forked child: let go of the parent's log without writing a byte into it."""
-        self._limit = 0
-        self._queue.clear()
+        self.limit = 0
+        self.queue.clear()
         self._interner.after_fork()
         self._overflow_lock = threading.RLock()
         if self._on_gc in gc.callbacks:

@@ -28,7 +28,11 @@ Plain = str | int | float | bool | None
 _Open = tuple["Trace", int, "recorder.Recorder", Any, int, int]
 _open: ContextVar[_Open | None] = ContextVar("xlaprof_open_scopes", default=None)
 
+# bound once, and spelled out below rather than shared: this is the hot path of the observed program
 _now = time.perf_counter_ns
+_get_open = _open.get
+_set_open = _open.set
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 class Trace:
@@ -46,32 +50,54 @@ class Trace:
 
     def __init__(self, name: str, /, **metadata: object) -> None:
         self._name = name
-        self._metadata = metadata
+        self._metadata: dict[str, Any] = metadata
 
     def __enter__(self) -> Self:
         rec = recorder.active
         if rec is not None:
-            outer = _open.get()
+            outer = _get_open()
             if outer is None or outer[2] is not rec:
                 entered: _Open = (self, 0, rec, None, _now(), 0)
             else:
                 entered = (self, outer[1] + 1, rec, outer, _now(), 0)
             self._entered: _Open | None = entered
-            _open.set(entered)
+            _set_open(entered)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         rec = recorder.active
         if rec is not None:
             end = _now()
-            entered = _open.get()
+            entered = _get_open()
             if entered is not None and entered[0] is self:
-                _open.set(entered[3])
+                _set_open(entered[3])
                 self._entered = None
             else:
                 entered = self._find_entry(entered)
             if entered is not None and entered[2] is rec:
-                self._record(rec, entered, end, "" if kind is None else kind.__name__)
+                name = self._name
+                metadata = self._metadata
+                if metadata and not _PLAIN.issuperset(map(type, metadata.values())):
+                    metadata = self._metadata = _plain(metadata)
+                try:
+                    tid = rec.threads.tid
+                except AttributeError:
+                    tid = rec.thread()
+                began = entered[4]
+                scope = Scope(
+                    rec.texts.get(name) or rec.text(name),
+                    began,
+                    end - began,
+                    tid,
+                    entered[1],
+                    metadata,
+                    "" if kind is None else kind.__name__,
+                )
+                queue = rec.queue
+                if len(queue) < rec.limit:
+                    queue.append(scope)
+                else:
+                    rec.emit(scope)
 
     def _find_entry(self, innermost: _Open | None) -> _Open | None:
         """The entry that this exit ends, where it is not the innermost of its context.
@@ -83,26 +109,11 @@ class Trace:
         entry = innermost
         while entry is not None:
             if entry[0] is self:
-                _open.set(entry[3])
+                _set_open(entry[3])
                 return entry
             entry = entry[3]
         entry, self._entered = getattr(self, "_entered", None), None
         return entry
-
-    def _record(self, rec: recorder.Recorder, entered: _Open, end: int, error: str) -> None:
-        began = entered[4]
-        metadata = self._metadata
-        rec.emit(
-            Scope(
-                rec.text(self._name),
-                began,
-                end - began,
-                rec.thread(),
-                entered[1],
-                _plain(metadata) if metadata else {},
-                error,
-            )
-        )
 
     def __call__(self, function: F) -> F:
         if isinstance(function, staticmethod | classmethod):
@@ -131,20 +142,29 @@ class StepTrace(Trace):
         num = _next_number(self._name) if self._num is None else self._num
         rec = recorder.active
         if rec is not None:
-            outer = _open.get()
+            outer = _get_open()
             if outer is not None and outer[2] is not rec:
                 outer = None
             # a step is no scope: what is inside it is as deep as the step itself
             began = _now()
             entered: _Open = (self, -1 if outer is None else outer[1], rec, outer, began, num)
             self._entered = entered
-            _open.set(entered)
+            _set_open(entered)
             rec.step_opened(began)
         return self
 
-    def _record(self, rec: recorder.Recorder, entered: _Open, end: int, error: str) -> None:
-        _, _, _, _, began, num = entered
-        rec.step(Step(rec.text(self._name), num, began, end - began, rec.thread(), _plain(self._metadata), error))
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        rec = recorder.active
+        if rec is not None:
+            end = _now()
+            entered = self._find_entry(_get_open())
+            self._entered = None
+            if entered is not None and entered[2] is rec:
+                _, _, _, _, began, num = entered
+                error = "" if kind is None else kind.__name__
+                rec.step(
+                    Step(rec.text(self._name), num, began, end - began, rec.thread(), _plain(self._metadata), error)
+                )
 
 
 _counts: dict[str, itertools.count[int]] = {}
@@ -164,10 +184,6 @@ def _step_number(value: object) -> int:
     if type(value).__module__ == "numpy":
         return operator.index(value)  # type: ignore[arg-type]
     raise TypeError(f"step_num must be an int, not {_describe(value)}: pass the loop's own counter")
-
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-_LONGEST_TEXT = 1_000
 
 
 def _plain(metadata: dict[str, object]) -> dict[str, Plain]:
