@@ -28,7 +28,7 @@ def clone(ctx: Ctx, self: Any, memory_format: Any = None) -> Any:
     return self
 
 
-@lower("aten.lift.default", "aten.lift_fresh.default", "aten.lift_fresh_copy.default", "aten.alias_copy.default")
+@lower("aten.lift.default", "aten.lift_fresh_copy.default", "aten.alias_copy.default")
 def lift(ctx: Ctx, self: Any) -> Any:
     return self
 

@@ -24,6 +24,11 @@ from xlaprof.runtime.lowering.registry import (
 )
 
 
+def _axes(dim: Any, ndim: int) -> tuple[int, ...]:
+    """The dimensions to reduce; a 0-dim tensor has none, though it may be told to reduce dimension 0."""
+    return normalize_dims(dim, ndim) if ndim else ()
+
+
 def accumulable(ctx: Ctx, x: Any) -> Any:
     """``x`` in the dtype its sum is computed in: the output's, with half precisions widened."""
     return cast(x, opmath_dtype(ctx.out[0].jax))
@@ -31,36 +36,36 @@ def accumulable(ctx: Ctx, x: Any) -> Any:
 
 @lower("aten.sum.default", "aten.sum.dim_IntList")
 def sum_(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return jnp.sum(accumulable(ctx, self), normalize_dims(dim, self.ndim), keepdims=keepdim)
+    return jnp.sum(accumulable(ctx, self), _axes(dim, self.ndim), keepdims=keepdim)
 
 
 @lower("aten.nansum.default")
 def nansum(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     x = accumulable(ctx, self)
-    return jnp.sum(jnp.where(jnp.isnan(x), 0, x), normalize_dims(dim, x.ndim), keepdims=keepdim)
+    return jnp.sum(jnp.where(jnp.isnan(x), 0, x), _axes(dim, x.ndim), keepdims=keepdim)
 
 
 @lower("aten.mean.default", "aten.mean.dim")
 def mean(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return jnp.mean(accumulable(ctx, self), normalize_dims(dim, self.ndim), keepdims=keepdim)
+    return jnp.mean(accumulable(ctx, self), _axes(dim, self.ndim), keepdims=keepdim)
 
 
 @lower("aten.prod.default", "aten.prod.dim_int")
 def prod(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return jnp.prod(accumulable(ctx, self), normalize_dims(dim, self.ndim), keepdims=keepdim)
+    return jnp.prod(accumulable(ctx, self), _axes(dim, self.ndim), keepdims=keepdim)
 
 
 def _moments(x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
     """Variance and mean over ``dim``."""
     x = x.astype(opmath_dtype(x.dtype))
-    dims = normalize_dims(dim, x.ndim)
-    count = math.prod(x.shape[d] for d in dims) if x.ndim else 1
+    dims = _axes(dim, x.ndim)
+    count = math.prod(x.shape[d] for d in dims)
     average = jnp.mean(x, dims, keepdims=True)
     distance = x - average
     squares = jnp.abs(distance) ** 2 if is_complex(x) else distance * distance
     freedom = jnp.maximum(count - scalar(1 if correction is None else correction, squares.dtype), 0)
     variance = jnp.sum(squares, dims, keepdims=keepdim) / freedom
-    return variance, average if keepdim else jnp.squeeze(average, dims if x.ndim else ())
+    return variance, average if keepdim else jnp.squeeze(average, dims)
 
 
 @lower("aten.var.correction")
@@ -86,12 +91,12 @@ def std_mean(ctx: Ctx, self: Any, dim: Any = None, *, correction: Any = None, ke
 
 @lower("aten.amax.default")
 def amax(ctx: Ctx, self: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    return jnp.max(self, normalize_dims(dim, self.ndim), keepdims=keepdim)
+    return jnp.max(self, _axes(dim, self.ndim), keepdims=keepdim)
 
 
 @lower("aten.amin.default")
 def amin(ctx: Ctx, self: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    return jnp.min(self, normalize_dims(dim, self.ndim), keepdims=keepdim)
+    return jnp.min(self, _axes(dim, self.ndim), keepdims=keepdim)
 
 
 @lower("aten.aminmax.default")
@@ -146,17 +151,17 @@ def _argument(x: Any, dim: int | None, keepdim: bool, find: Any) -> Any:
 
 @lower("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any_(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return jnp.any(self.astype(bool), normalize_dims(dim, self.ndim), keepdims=keepdim)
+    return jnp.any(self.astype(bool), _axes(dim, self.ndim), keepdims=keepdim)
 
 
 @lower("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all_(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return jnp.all(self.astype(bool), normalize_dims(dim, self.ndim), keepdims=keepdim)
+    return jnp.all(self.astype(bool), _axes(dim, self.ndim), keepdims=keepdim)
 
 
 @lower("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
 def count_nonzero(ctx: Ctx, self: Any, dim: Any = None) -> Any:
-    return jnp.sum(self != 0, normalize_dims(dim, self.ndim), dtype=jnp.int64)
+    return jnp.sum(self != 0, _axes(dim, self.ndim), dtype=jnp.int64)
 
 
 @lower("aten.linalg_vector_norm.default", static=("ord",))
@@ -188,7 +193,7 @@ def _norm(ctx: Ctx, x: Any, order: Any, dim: Any, keepdim: bool) -> Any:
         raise Unsupported("a norm whose order is known at run time only")
     size = jnp.abs(x)
     size = size.astype(opmath_dtype(ctx.out[0].jax))
-    dims = normalize_dims(dim, x.ndim)
+    dims = _axes(dim, x.ndim)
     if order == math.inf:
         return jnp.max(size, dims, keepdims=keepdim)
     if order == -math.inf:
@@ -205,7 +210,7 @@ def _norm(ctx: Ctx, x: Any, order: Any, dim: Any, keepdim: bool) -> Any:
 @lower("aten.logsumexp.default")
 def logsumexp(ctx: Ctx, self: Any, dim: Any, keepdim: bool = False) -> Any:
     (x,) = float_opmath(ctx, self)
-    return jax_logsumexp(x, normalize_dims(dim, x.ndim), keepdims=keepdim)
+    return jax_logsumexp(x, _axes(dim, x.ndim), keepdims=keepdim)
 
 
 @lower("aten.median.default")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
 import jax.scipy.special as jsp
+from jax import lax
 
 from xlaprof.runtime.lowering.elementary import Function, floating
 from xlaprof.runtime.lowering.registry import Ctx, float_opmath, lower, scalar
@@ -49,10 +51,29 @@ for _name, _fn in _FUNCTIONS.items():
     floating(f"aten.{_name}.default", _fn)
 
 
+def _polygamma(n: int, x: Any) -> Any:
+    return (-1) ** (n + 1) * math.factorial(n) * _zeta(jnp.asarray(n + 1, x.dtype), x)
+
+
+def _zeta(s: Any, q: Any) -> Any:
+    """Hurwitz's zeta function. XLA's holds for positive ``q`` only; terms are summed until there."""
+    s, q = jnp.broadcast_arrays(s, q)
+
+    def negative(q: Any) -> Any:
+        return (q <= 0) & (q > -(2.0**20))
+
+    def shift(state: Any) -> Any:
+        total, q = state
+        return total + jnp.where(negative(q), q**-s, 0), jnp.where(negative(q), q + 1, q)
+
+    total, shifted = lax.while_loop(lambda state: jnp.any(negative(state[1])), shift, (jnp.zeros_like(q), q))
+    return jnp.where((q <= 0) & (q == jnp.floor(q)), jnp.inf, total + jsp.zeta(s, shifted))
+
+
 @lower("aten.polygamma.default")
 def polygamma(ctx: Ctx, n: int, self: Any) -> Any:
     (x,) = float_opmath(ctx, self)
-    return _digamma(x) if n == 0 else jsp.polygamma(jnp.asarray(n, x.dtype), x)
+    return _digamma(x) if n == 0 else _polygamma(n, x)
 
 
 @lower(
@@ -61,7 +82,7 @@ def polygamma(ctx: Ctx, n: int, self: Any) -> Any:
     "aten.special_zeta.other_scalar",
 )
 def zeta(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jsp.zeta(*float_opmath(ctx, self, other))
+    return _zeta(*float_opmath(ctx, self, other))
 
 
 @lower("aten.igamma.default")

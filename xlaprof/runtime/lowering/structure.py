@@ -55,7 +55,7 @@ def constant_pad(ctx: Ctx, self: Any, pad: Any, value: Any = 0) -> Any:
     return lax.pad(self, scalar(value, self.dtype), widths)
 
 
-@lower("aten._unsafe_view.default", "aten._reshape_copy.default", "aten.view_copy.default")
+@lower("aten._reshape_copy.default", "aten.view_copy.default")
 def reshaped(ctx: Ctx, self: Any, size: Any) -> Any:
     return self.reshape(ctx.out[0].shape)
 
