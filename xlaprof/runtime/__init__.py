@@ -1,0 +1,94 @@
+"""The embedded LazyTensor runtime: ``torch.device("xla")`` in pure Python over jaxlib.
+
+Importing this module makes the device work::
+
+    import torch, xlaprof.runtime as xr
+
+    model = Model().to("xla")
+    for x, y in batches:
+        loss = loss_fn(model(x.to("xla")), y.to("xla"))   # recorded, not run
+        loss.backward()
+        optimizer.step()
+        xr.sync()                                          # the barrier: compiled once, run
+
+Operations are recorded lazily and run at a barrier (:func:`sync`) or when a value is read.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from . import device as _device
+
+_device.install()
+
+from . import execute as _execute  # noqa: E402
+from . import inflight as _inflight  # noqa: E402
+from . import metrics, observe, randomness, special  # noqa: E402
+from . import tapes as _tapes  # noqa: E402
+from .execute import initialize_cache  # noqa: E402
+from .program import cache as _cache  # noqa: E402
+from .randomness import get_rng_state, manual_seed, set_rng_state  # noqa: E402
+from .tensor import XLATensor  # noqa: E402
+
+special.install()
+randomness.follow_torch_seed()
+observe.install()
+
+__all__ = [
+    "XLATensor",
+    "clear_compile_cache",
+    "device",
+    "device_count",
+    "device_type",
+    "get_rng_state",
+    "initialize_cache",
+    "manual_seed",
+    "mark_step",
+    "metrics",
+    "set_rng_state",
+    "sync",
+    "wait_device_ops",
+]
+
+
+def device(index: int | None = None) -> torch.device:
+    """The device ``xla:index``; the current one by default."""
+    return _tapes.tape(index).torch_device
+
+
+def device_count() -> int:
+    """Number of ``xla`` devices of this process."""
+    return _tapes.count()
+
+
+def device_type() -> str:
+    """What is behind the ``xla`` device: ``"CPU"``, ``"CUDA"`` or ``"TPU"``, as ``PJRT_DEVICE`` has it."""
+    platform = _tapes.devices()[0].platform.upper()
+    return {"GPU": "CUDA"}.get(platform, platform)
+
+
+def sync(wait: bool = False) -> None:
+    """The barrier: run what live tensors need, on every device in use, and begin a new graph.
+
+    Returns once the work is handed over; with ``wait=True``, once it is done. Raises what XLA raised if the graph cannot
+    be compiled.
+    """
+    for tape in _tapes.existing() or [_tapes.tape()]:
+        _execute.barrier(tape, "sync", wait=wait)
+
+
+def mark_step(wait: bool = False) -> None:
+    """:func:`sync` under the name older PyTorch/XLA scripts use."""
+    for tape in _tapes.existing() or [_tapes.tape()]:
+        _execute.barrier(tape, "mark_step", wait=wait)
+
+
+def wait_device_ops() -> None:
+    """Return when the devices have finished what was handed to them. Nothing new is run."""
+    _inflight.wait()
+
+
+def clear_compile_cache() -> None:
+    """Forget all compiled programs of this process; the next barriers compile again."""
+    _cache.clear()

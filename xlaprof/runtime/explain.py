@@ -1,0 +1,199 @@
+"""Why a graph is new: where its walk left the trie, told as what was expected there and what came.
+
+No graphs are compared: the edge that was missing is the reason, its siblings are what had been recorded before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .. import recorder
+from ..events import Change
+from .cells import Sig
+from .trie import Const, Node, Packed, Ref
+
+if TYPE_CHECKING:
+    from ..stacks import RawFrame
+
+
+class Divergence(NamedTuple):
+    """The walk's first new edge: from ``parent`` to ``node``."""
+
+    parent: Node
+    node: Node
+
+
+class Reason(NamedTuple):
+    """:class:`xlaprof.events.Change` before its stacks are interned."""
+
+    what: str
+    old: str
+    new: str
+    subject: str
+    frames: tuple[RawFrame, ...]
+    expected: tuple[RawFrame, ...]
+    position: int
+    code_seen: bool
+
+    def event(self, rec: recorder.Recorder) -> Change:
+        """The change as it goes into a log."""
+        return Change(
+            self.what,
+            self.old,
+            self.new,
+            self.subject,
+            rec.stack(self.frames),
+            rec.stack(self.expected),
+            self.position,
+            self.code_seen,
+        )
+
+
+def reason(divergence: Divergence | None, end: Node, outs: tuple[int, ...]) -> Reason | None:
+    """Why the walk that ends at ``end`` with live outputs ``outs`` met no plan; ``None``: nothing came before it.
+
+    ``divergence`` is its first new edge, ``None`` when every edge was known.
+    """
+    if divergence is None:
+        return _known_path(end, outs)
+    parent, node = divergence
+    siblings = [edge for edge in parent.edges.values() if edge is not node]
+    if not siblings:
+        if parent.parent is None:
+            return None  # the first walk of all
+        if not parent.plans:
+            # The trie grew here during this very walk, after an early read cut nothing off.
+            return None
+        return _longer(parent, node)
+    old = max(siblings, key=lambda sibling: _likeness(sibling, node))
+    return _between(old, node)
+
+
+def _line(node: Node) -> tuple[str, int] | None:
+    return (node.frames[0].file, node.frames[0].line) if node.frames else None
+
+
+def _consumer(node: Node) -> Node:
+    """The operation an input was entered for: the first on the path that is not an input (latest path first)."""
+    while node.op is not None and node.op.func is None and node.edges:
+        node = next(reversed(node.edges.values()))
+    return node
+
+
+def _likeness(old: Node, new: Node) -> tuple[int, int, int, int]:
+    """How well ``old`` explains ``new``: the same line, the same operation, few differences, recent use."""
+    a, b = _consumer(old), _consumer(new)
+    return (
+        int(a.op is b.op) + int(old.op is new.op),
+        int(_line(a) == _line(b)),
+        -len(_differences(old, new)),
+        old.last_used,
+    )
+
+
+def _differences(old: Node, new: Node) -> list[tuple[str, str, str, str]]:
+    """``(what, subject, old, new)`` of each argument in which two nodes of one operation differ."""
+    if old.op is not new.op or old.op is None:
+        return []
+    if isinstance(old.key, Sig) and isinstance(new.key, Sig):
+        used_by = _consumer(new)
+        what = "dtype" if old.key.shape == new.key.shape else "shape"
+        return [(what, f"input of {_operation(used_by)}", old.key.text, new.key.text)]
+    found = []
+    names = getattr(old.op, "names", ())
+    pairs = [(names[i] if i < len(names) else str(i), a, b) for i, (a, b) in enumerate(zip(old.args, new.args, strict=False))]
+    pairs += [(name, old.kwargs.get(name), new.kwargs.get(name)) for name in {**old.kwargs, **new.kwargs}]
+    for name, a, b in pairs:
+        if a == b and type(a) is type(b):
+            continue
+        kinds = {type(a), type(b)}
+        what = "aliasing" if kinds == {Ref} else "scalar" if Packed in kinds else "argument"
+        found.append((what, f"{name} of {_operation(new)}", _show(a), _show(b)))
+    if not found and old.key != new.key:
+        found.append(("argument", f"arguments of {_operation(new)}", repr(old.key[1:]), repr(new.key[1:])))
+    return found
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, Ref):
+        return f"value {value.slot}"
+    if isinstance(value, Packed):
+        return f"scalar input {value}"
+    if isinstance(value, Const):
+        return repr(value.value)
+    return str(list(value)) if isinstance(value, tuple) else repr(value)
+
+
+def _operation(node: Node) -> str:
+    return node.op.aten if node.op is not None else "nothing"
+
+
+def _between(old: Node, new: Node) -> Reason:
+    came, expected = _consumer(new), _consumer(old)
+    differences = _differences(old, new)
+    if differences and came.op is expected.op:
+        what, subject, before, after = differences[0]
+    else:
+        what, subject = "operation", "the next operation"
+        before, after = _operation(expected), _operation(came)
+    return Reason(
+        what, before, after, subject, came.frames, expected.frames, new.depth - 1, _seen(new, came)
+    )
+
+
+def _seen(new: Node, came: Node) -> bool:
+    """Had this line recorded this operation before, here or anywhere the siblings lead?"""
+    assert new.parent is not None
+    line = _line(came)
+    stack = [edge for edge in new.parent.edges.values() if edge is not new]
+    budget = 20_000  # nodes looked at: enough for any step, bounded for any program
+    while stack and budget:
+        node = stack.pop()
+        budget -= 1
+        if node.op is came.op and _line(node) == line:
+            return True
+        stack.extend(node.edges.values())
+    return False
+
+
+def _longer(parent: Node, node: Node) -> Reason:
+    came = _consumer(node)
+    return Reason(
+        "operation", "barrier", _operation(came), "the end of the graph", came.frames, parent.frames, parent.depth,
+        _seen_anywhere(came),
+    )  # fmt: skip
+
+
+def _seen_anywhere(came: Node) -> bool:
+    node: Node | None = came.parent
+    line = _line(came)
+    while node is not None and node.parent is not None:
+        if node.op is came.op and _line(node) == line:
+            return True
+        node = node.parent
+    return False
+
+
+def _known_path(end: Node, outs: tuple[int, ...]) -> Reason | None:
+    if end.plans:
+        old = next(reversed(end.plans))
+        missing, extra = sorted(set(old) - set(outs)), sorted(set(outs) - set(old))
+        changed = {out.slot: node for node in end.path() for out in node.outs}
+        node = changed.get((extra or missing or [end.slot])[0], end)
+        return Reason(
+            "outputs",
+            f"{len(old)} live outputs",
+            f"{len(outs)} live outputs",
+            f"value of {_operation(node)} " + ("is now still held" if extra else "is no longer held"),
+            node.frames,
+            node.frames,
+            end.depth,
+            True,
+        )
+    if end.edges:
+        after = next(iter(end.edges.values()))
+        nxt = _consumer(after)
+        return Reason(
+            "operation", _operation(nxt), "barrier", "the end of the graph", end.frames, nxt.frames, end.depth, True
+        )
+    return None

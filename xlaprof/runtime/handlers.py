@@ -1,0 +1,299 @@
+"""One handler per operator: what ``__torch_dispatch__`` calls.
+
+``HANDLERS[id(overload)](args, kwargs)``. A handler is made at the operator's first call (:func:`prepare`), by kind:
+functional, in place, ``out=``, view, or something of its own (:mod:`.special`). :func:`unary`, :func:`binary` and the
+fast half of :func:`inplace` are the hot path, :func:`general` takes anything; all do the same: key the arguments,
+follow the edge, dress the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+import torch
+from torch._ops import OpOverload
+
+from . import escape, host, randomness, views
+from .cells import Cell, View
+from .grow import Unlowered, grow
+from .ops import DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op, is_view
+from .tape import Tape, const
+from .tensor import HANDLERS, XLATensor, dress, make
+from .trie import Node
+
+Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+assert views  # imported for its lowerings: an operator is looked up in the table when it is first called
+
+_strided = torch.strided
+#: second arguments that the hot path takes
+_HOT = frozenset((XLATensor, float, int))
+
+
+def prepare(func: OpOverload) -> Handler:
+    """Make, keep and return the handler of ``func``."""
+    handler = _handler(func)
+    HANDLERS[id(func)] = handler
+    return handler
+
+
+def _handler(func: OpOverload) -> Handler:
+    from .special import SPECIAL
+
+    special = SPECIAL.get(str(func))
+    if special is not None:
+        return special
+    op = Op(func)
+    if is_view(func):
+        return escape.views_by_slices(op) if "List" in str(func._schema.returns[0].type) else view(op)
+    if op.writes:
+        first = func._schema.arguments[0]
+        return inplace(op) if op.writes == (0,) and not first.kwarg_only else escape.out(op)
+    if op.lowering is None:
+        return escape.road(op)
+    return functional(op)
+
+
+def functional(op: Op) -> Handler:
+    """The cheapest handler that suits a functional operator."""
+    record = general(op)
+    required = [a for a in op.func._schema.arguments if not a.has_default_value()]
+    if len(op.func._schema.returns) != 1 or op.random or op.baked or not required or op.kinds[0] is not TENSOR:
+        return record
+    if len(required) == 1:
+        return unary(op, record)
+    if len(required) == 2 and op.kinds[1] in (TENSOR, SCALAR):
+        return binary(op, record)
+    return record
+
+
+def unary(op: Op, otherwise: Handler) -> Handler:
+    """Hot path of ``op(tensor)``."""
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or len(args) != 1:
+            return otherwise(args, kwargs)
+        cell = args[0]._cell
+        tape = cell.tape
+        tape.acquire()
+        try:
+            epoch = tape.epoch
+            key = (op, cell.slot if cell.epoch == epoch else tape.enter(cell))
+            node = tape.node.edges.get(key)
+            if node is None:
+                node = grow(tape, op, key, args, kwargs)
+            tape.node = node
+            out = Cell(tape, node.sig, node.slot, epoch, epoch)  # type: ignore[arg-type]
+            tape.cells.append(out)
+        except Unlowered as error:
+            why = error
+        else:
+            result = make(XLATensor, node.size, None, None, None, node.dtype, _strided, tape.torch_device)
+            result._cell = out
+            return result
+        finally:
+            tape.release()
+        return escape.other_road(op, args, kwargs, why)
+
+    return record
+
+
+def binary(op: Op, otherwise: Handler) -> Handler:
+    """Hot path of ``op(tensor, tensor)`` and ``op(tensor, number)``."""
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or len(args) != 2:
+            return otherwise(args, kwargs)
+        a, b = args
+        kind = type(b)
+        if kind not in _HOT or type(a) is not XLATensor:
+            return otherwise(args, kwargs)
+        cell = a._cell
+        tape = cell.tape
+        tape.acquire()
+        try:
+            epoch = tape.epoch
+            slot = cell.slot if cell.epoch == epoch else tape.enter(cell)
+            if kind is XLATensor:
+                cell = b._cell
+                key: Any = (op, slot, cell.slot if cell.epoch == epoch else tape.enter(cell))
+            elif kind is float and b:
+                key = (op, slot, tape.float_keys.get(b) or tape.new_float(b))
+            else:
+                key = (op, slot, tape.scalar(b))
+            node = tape.node.edges.get(key)
+            if node is None:
+                node = grow(tape, op, key, args, kwargs)
+            tape.node = node
+            out = Cell(tape, node.sig, node.slot, epoch, epoch)  # type: ignore[arg-type]
+            tape.cells.append(out)
+        except Unlowered as error:
+            why = error
+        else:
+            result = make(XLATensor, node.size, None, None, None, node.dtype, _strided, tape.torch_device)
+            result._cell = out
+            return result
+        finally:
+            tape.release()
+        return escape.other_road(op, args, kwargs, why)
+
+    return record
+
+
+def inplace(op: Op) -> Handler:
+    """``op_(tensor, ...)``: the value is computed as by the functional twin, then the storage holds it."""
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target = args[0]
+        fast = not kwargs and len(args) == 2 and type(args[1]) in _HOT and not op.random and not op.baked
+        if type(target) is not XLATensor:
+            return escape.write_to_host(op, args, kwargs)
+        cell = target._cell
+        tape = cell.tape
+        if not fast:
+            args, kwargs = host.adopt(tape, op, args, kwargs)
+        tape.acquire()
+        try:
+            if fast:
+                epoch = tape.epoch
+                slot = cell.slot if cell.epoch == epoch else tape.enter(cell)
+                b = args[1]
+                if type(b) is XLATensor:
+                    other = b._cell
+                    key: Any = (op, slot, other.slot if other.epoch == epoch else tape.enter(other))
+                else:
+                    key = (op, slot, tape.scalar(b))
+            else:
+                key = key_of(tape, op, args, kwargs)
+            node = tape.node.edges.get(key)
+            if node is None:
+                node = grow(tape, op, key, args, kwargs)
+            tape.node = node
+            if op.random:
+                tape.seeds.append(randomness.draw(kwargs.get("generator")))
+            tape.write(cell, node.slot)
+        except Unlowered as error:
+            why = error
+        else:
+            return target
+        finally:
+            tape.release()
+        return escape.other_road(op, args, kwargs, why)
+
+    return record
+
+
+def general(op: Op) -> Handler:
+    """Any functional operator, any arguments."""
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tape = host.tape_of(args, kwargs)
+        args, kwargs = host.adopt(tape, op, args, kwargs)
+        tape.acquire()
+        try:
+            node = step(tape, op, args, kwargs)
+            if op.random:
+                tape.seeds.append(randomness.draw(kwargs.get("generator")))
+            results = [dress(out, tape.output(out.slot, out.sig)) for out in node.outs]
+        except Unlowered as error:
+            why = error
+        else:
+            if op.returns_list:
+                return results
+            return results[0] if len(results) == 1 else tuple(results)
+        finally:
+            tape.release()
+        return escape.other_road(op, args, kwargs, why)
+
+    return record
+
+
+def view(op: Op) -> Handler:
+    """A view operator: recorded as any other, but its result stays tied to its base."""
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        cell = args[0]._cell
+        tape = cell.tape
+        tape.acquire()
+        try:
+            if kwargs or len(args) != 1:
+                node = step(tape, op, args, kwargs)
+            else:
+                key = (op, cell.slot if cell.epoch == tape.epoch else tape.enter(cell))
+                found = tape.node.edges.get(key)
+                node = grow(tape, op, key, args, kwargs) if found is None else found
+                tape.node = node
+            out = node.outs[0]
+            shown = derive(tape, cell, node)
+            result = make(XLATensor, out.size, out.strides, out.offset, None, out.dtype, _strided, tape.torch_device)
+            result._cell = shown
+        except Unlowered as error:
+            why = error
+        else:
+            return result
+        finally:
+            tape.release()
+        return escape.other_road(op, args, kwargs, why)
+
+    return record
+
+
+def derive(tape: Tape, cell: Cell, node: Node) -> View:
+    """The view cell that shows ``cell`` through the operator of ``node``."""
+    if isinstance(cell, View):
+        base, steps = cell.base, (*cell.steps, node)
+    else:
+        base, steps = cell, (node,)
+    assert node.sig is not None
+    shown = View(tape, node.sig, node.slot, tape.epoch, 0, base=base, steps=steps)
+    if base.views is None:
+        base.views = []
+    base.views.append(ref(shown))
+    tape.viewed.append(base)
+    return shown
+
+
+def step(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+    """Follow, or grow, the edge of a call; the tape then stands on the node returned."""
+    key = key_of(tape, op, args, kwargs)
+    node = tape.node.edges.get(key)
+    if node is None:
+        node = grow(tape, op, key, args, kwargs)
+    tape.node = node
+    return node
+
+
+def key_of(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The edge's key: operator, a key per positional argument, and a pair per keyword argument."""
+    keys: list[Any] = [op]
+    keys += [_key(tape, kind, value, op.baked) for kind, value in zip(op.kinds, args, strict=False)]
+    if kwargs:
+        kinds = op.kwarg_kinds
+        keys += [
+            (name, _key(tape, kinds[name], kwargs[name], op.baked))
+            for name in sorted(kwargs)
+            if kinds[name] is not DROPPED
+        ]
+    return tuple(keys)
+
+
+def _key(tape: Tape, kind: str, value: Any, baked: bool) -> Any:
+    if value is None or kind is DROPPED:
+        return None
+    if kind is TENSOR:
+        if type(value) is XLATensor:
+            cell = value._cell
+            return cell.slot if cell.epoch == tape.epoch else tape.enter(cell)
+        return const(value) if baked else tape.scalar(value)
+    if kind is SCALAR:
+        return const(value) if baked else tape.scalar(value)
+    if kind is TENSORS:
+        return tuple(_key(tape, TENSOR, v, baked) for v in value)
+    assert kind is STATIC
+    return _frozen(value)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(v) for v in value) if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,132 @@
+"""What the tape needs to know of an ATen operator, read once from its schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from .lowering.registry import RANDOM
+from .lowering.table import LOWERINGS
+
+# How an argument is keyed on the tape.
+TENSOR, TENSORS, SCALAR, STATIC, DROPPED = "tensor", "tensors", "scalar", "static", "dropped"
+
+_KIND = {
+    "Tensor": TENSOR,
+    "Optional[Tensor]": TENSOR,
+    "List[Tensor]": TENSORS,
+    "List[Optional[Tensor]]": TENSORS,
+    "number": SCALAR,
+    "Optional[number]": SCALAR,
+}
+
+#: arguments that say where and how memory lies: no part of a graph
+_DROPPED = {"device", "layout", "pin_memory", "generator", "non_blocking"}
+
+#: operators whose ``Scalar`` arguments are part of the graph: PyTorch/XLA bakes these in too
+BAKED = {
+    "aten.pow.Tensor_Scalar",
+    "aten.pow_.Scalar",
+    "aten.norm.Scalar",
+    "aten.norm.ScalarOpt_dim",
+    "aten.norm.ScalarOpt_dim_dtype",
+    "aten.norm.ScalarOpt_dtype",
+    "aten.renorm.default",
+    "aten.renorm_.default",
+    "aten.linalg_vector_norm.default",
+    "aten.arange.default",
+    "aten.arange.start",
+    "aten.arange.start_step",
+    "aten.range.default",
+    "aten.range.step",
+    "aten.linspace.default",
+    "aten.logspace.default",
+    "aten.histc.default",
+    "aten.dist.default",
+    "aten.constant_pad_nd.default",
+}
+
+
+class Op:
+    """One overload: how its arguments are keyed, what it writes, and its lowering."""
+
+    __slots__ = (
+        "aten",
+        "baked",
+        "func",
+        "kinds",
+        "kwarg_kinds",
+        "lowering",
+        "name",
+        "names",
+        "random",
+        "returns_list",
+        "twin",
+        "writes",
+    )
+
+    def __init__(self, func: OpOverload) -> None:
+        schema = func._schema
+        self.func = func
+        self.name = str(func)
+        self.aten = "aten::" + schema.name.split("::")[-1] if schema.name.startswith("aten::") else schema.name
+        self.baked = self.name in BAKED
+        self.names = tuple(a.name for a in schema.arguments)
+        self.kinds = tuple(_kind(a) for a in schema.arguments if not a.kwarg_only)
+        self.kwarg_kinds = {a.name: _kind(a) for a in schema.arguments}
+        self.writes = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.is_write)
+        #: the functional overload of an in-place one
+        self.twin: OpOverload | None = functional_twin(func) if self.writes else None
+        self.lowering = LOWERINGS.get(self.name)
+        if self.lowering is None and self.twin is not None:
+            self.lowering = LOWERINGS.get(str(self.twin))
+        self.random = self.name in RANDOM or (self.twin is not None and str(self.twin) in RANDOM)
+        self.returns_list = bool(schema.returns) and "List" in str(schema.returns[0].type)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _kind(argument: Any) -> str:
+    if argument.name in _DROPPED:
+        return DROPPED
+    return _KIND.get(str(argument.type), STATIC)
+
+
+def functional_twin(func: OpOverload) -> OpOverload | None:
+    """``aten.add.Tensor`` for ``aten.add_.Tensor`` and for ``aten.add.out``; ``None`` where there is none."""
+    schema = func._schema
+    base = schema.name.split("::")[-1]
+    namespace = getattr(torch.ops, schema.name.split("::")[0])
+    inputs = [a for a in schema.arguments if not (a.kwarg_only and a.alias_info and a.alias_info.is_write)]
+    if base.endswith("_") and not base.endswith("__"):
+        candidates = [base[:-1], base[:-1] + "_functional"]
+    elif base.startswith("__i") and base.endswith("__"):  # __ior__ -> __or__
+        candidates = ["__" + base[3:]]
+    else:
+        candidates = [base]
+    want = [(a.name, str(a.type)) for a in inputs]
+    for candidate in candidates:
+        packet = getattr(namespace, candidate, None)
+        if packet is None:
+            continue
+        for overload in packet.overloads():
+            other = getattr(packet, overload)
+            if any(a.alias_info and a.alias_info.is_write for a in other._schema.arguments):
+                continue
+            have = {(a.name, str(a.type)) for a in other._schema.arguments}
+            extra = [a for a in other._schema.arguments if (a.name, str(a.type)) not in want]
+            if all(w in have for w in want) and all(a.has_default_value() for a in extra):
+                return other  # type: ignore[no-any-return]
+    return None
+
+
+def is_view(func: OpOverload) -> bool:
+    """Does an output alias the first argument without writing to it?"""
+    schema = func._schema
+    if not schema.arguments or not schema.returns:
+        return False
+    first = schema.arguments[0].alias_info
+    return first is not None and not first.is_write and schema.returns[0].alias_info is not None

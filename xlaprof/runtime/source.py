@@ -1,0 +1,61 @@
+"""Where in the user's program an operation was recorded. Asked only when the trie grows."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import torch
+
+from .. import stacks
+from ..stacks import RawFrame
+
+#: frames looked at when the nn.Module path is collected
+_DEPTH = 80
+
+
+def here() -> tuple[tuple[RawFrame, ...], str]:
+    """``(user's frames innermost first, nn.Module path)`` of the operation being recorded.
+
+    On autograd's own thread there is no user code: the frames are then those of the thread that waits in
+    ``backward()``.
+    """
+    frames = stacks.user_frames()
+    if frames and not _in_backward():
+        return frames, module_path()
+    return _backward_frames() or frames, ""
+
+
+def _in_backward() -> bool:
+    return torch._C._current_autograd_node() is not None
+
+
+def _backward_frames() -> tuple[RawFrame, ...]:
+    """Frames of the thread whose ``backward()`` the present one works for: the main thread, unless it does not wait."""
+    own = threading.get_ident()
+    main = threading.main_thread().ident
+    others = [t.ident for t in threading.enumerate() if t.ident not in (own, main)]
+    for ident in (main, *others):
+        if ident is None or ident == own:
+            continue
+        frame = sys._current_frames().get(ident)
+        while frame is not None:
+            if frame.f_code.co_name == "_engine_run_backward":
+                return stacks.frames_of_thread(ident)
+            frame = frame.f_back
+    return ()
+
+
+def module_path() -> str:
+    """Class names of the ``nn.Module``s whose ``forward`` is running, outermost first: ``"Decoder/Block/Attention"``."""
+    names: list[str] = []
+    frame = sys._getframe(1)
+    for _ in range(_DEPTH):
+        if frame.f_code.co_name == "forward":
+            owner = frame.f_locals.get("self")
+            if isinstance(owner, torch.nn.Module):
+                names.append(type(owner).__name__)
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return "/".join(reversed(names))

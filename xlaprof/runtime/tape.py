@@ -1,0 +1,228 @@
+"""The tape: what has been recorded since the last barrier, as a walk along the trie.
+
+Nothing is built while a known path is followed: an operation is one dict lookup, its result's shape stands on the node.
+What the tape itself holds is this walk's data: the arrays of its inputs, its scalars, and the cells it gave values to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import threading
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import explain
+from .cells import NOWHERE, Cell, Failed, Sig, View
+from .grow import EMPTY, INPUT, grow
+from .trie import Const, Node, Packed, Ref, Spec, prune
+
+if TYPE_CHECKING:
+    import jax
+
+#: epochs are numbered over all tapes, so a cell's epoch also tells which tape it is on
+_epochs = itertools.count(1)
+
+#: nodes of a trie at most; past it the least recently used quarter is forgotten
+MAX_NODES = 1_000_000
+
+#: Scalars that are part of the graph, as PyTorch/XLA has them: others are inputs, so that they may change
+SPECIAL = (0, 1, -1) if os.environ.get("XLA_NO_SPECIAL_SCALARS", "0") in ("", "0", "false") else ()
+SPECIAL_FLOATS = {float(v): Const(float(v)) for v in SPECIAL}
+SPECIAL_INTS = {v: Const(v) for v in SPECIAL}
+_NEGATIVE_ZERO = Const(-0.0)
+_consts: dict[tuple[type, Any], Const] = {}
+
+_FLOAT = [Packed("f", i) for i in range(256)]
+_INT = [Packed("i", i) for i in range(256)]
+
+
+def const(value: Any) -> Const:
+    """The one :class:`Const` of a number (bool, complex, and what is baked in)."""
+    found = _consts.get((type(value), value))
+    if found is None:
+        found = _consts.setdefault((type(value), value), Const(value))
+    return found
+
+
+class Tape:
+    """One per device. All of it is guarded by its lock: a backward pass runs on a thread of autograd's."""
+
+    def __init__(self, index: int, device: jax.Device) -> None:
+        self.index = index
+        self.device = device
+        self.torch_device = torch.device("xla", index)
+        lock = threading.Lock()  # not reentrant: nothing recorded may record
+        self.acquire = lock.acquire
+        self.release = lock.release
+        self.root = Node(None, None, None)
+        self.nodes = 1
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin a new walk at the root. Values not materialised by now are gone."""
+        self.epoch = next(_epochs)
+        self.node = self.root
+        self.arrays: list[Any] = []  # inputs, in order of first use
+        self.owners: list[Cell] = []  # and the cells they came from
+        self.input_at: dict[int, int] = {}  # slot of an input -> its place in these two
+        self.cells: list[Cell] = []  # cells that were given a value: the possible outputs
+        self.floats: list[float] = []
+        self.ints: list[int] = []
+        self.seeds: list[tuple[int, int]] = []  # (seed, offset) of each random operation
+        self.float_keys: dict[float, Packed | Const] = SPECIAL_FLOATS.copy()
+        self.int_keys: dict[int, Packed | Const] = SPECIAL_INTS.copy()
+        self.by_array: dict[int, int] = {}  # id of an input's array -> its slot
+        self.viewed: list[Cell] = []  # cells that got a view in this epoch
+        self.divergence: explain.Divergence | None = None
+
+    # -- reading values -------------------------------------------------------------------------------
+
+    def enter(self, cell: Cell) -> int:
+        """Slot of a cell that has none on this walk: an input, a view to be derived again, or fresh memory."""
+        if isinstance(cell, View):
+            return self._derive(cell)
+        if cell.tape is not self:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"xla:{self.index} and xla:{cell.tape.index}!"
+            )
+        array = cell.array
+        if array is None:
+            return self._uninitialized(cell)
+        if type(array) is Failed:
+            raise RuntimeError(
+                f"the computation of this tensor failed ({array.place}): {array.error}"
+            ) from array.error
+        slot = self.by_array.get(id(array))
+        if slot is None:
+            slot = self.pseudo(INPUT, cell.sig, (), {}, Spec(cell.sig))
+            self.by_array[id(array)] = slot
+            self.input_at[slot] = len(self.arrays)
+            self.arrays.append(array)
+            self.owners.append(cell)
+        cell.slot = slot
+        cell.epoch = self.epoch
+        return slot
+
+    def slot_of(self, cell: Cell) -> int:
+        """Where the cell's present value stands on this walk."""
+        return cell.slot if cell.epoch == self.epoch else self.enter(cell)
+
+    def _derive(self, view: View) -> int:
+        slot = self.slot_of(view.base)
+        for step in view.steps:
+            slot = self.follow(step, slot)
+        view.slot = slot
+        view.epoch = self.epoch
+        return slot
+
+    def follow(self, step: Node, slot: int) -> int:
+        """Record the view operator of ``step`` again, on the value at ``slot``."""
+        out = step.outs[0]
+        args = (Ref(slot), *step.args[1:])
+        spec = Spec(out.sig, out.strides, out.offset)
+        return self.pseudo(step.op, (step.op, slot, *step.key[2:]), args, step.kwargs, spec)
+
+    def pseudo(self, op: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec) -> int:
+        """Record an operation that no user called, over slots; return the slot of its result."""
+        node = self.node.edges.get(key)
+        if node is None:
+            node = grow(self, op, key, args, kwargs, spec)
+        self.node = node
+        return node.slot
+
+    def _uninitialized(self, cell: Cell) -> int:
+        # Memory that was never written has no value to speak of; zeros are as good as any, and repeatable.
+        cell.slot = self.pseudo(EMPTY, (EMPTY, cell.sig), (), {}, Spec(cell.sig))
+        cell.epoch = cell.listed = self.epoch
+        self.cells.append(cell)
+        return cell.slot
+
+    # -- scalars --------------------------------------------------------------------------------------
+
+    def new_float(self, value: float) -> Packed:
+        """Key of a float seen for the first time on this walk: the next index of the packed floats."""
+        index = len(self.floats)
+        if index >= len(_FLOAT):
+            _FLOAT.append(Packed("f", index))
+        key = self.float_keys[value] = _FLOAT[index]
+        self.floats.append(value)
+        return key
+
+    def new_int(self, value: int) -> Packed | Const:
+        """Key of an int seen for the first time on this walk."""
+        if not -(2**63) <= value < 2**63:
+            return const(value)  # does not fit the packed array
+        index = len(self.ints)
+        if index >= len(_INT):
+            _INT.append(Packed("i", index))
+        key = self.int_keys[value] = _INT[index]
+        self.ints.append(value)
+        return key
+
+    def scalar(self, value: Any) -> Packed | Const:
+        """Key of a scalar: :class:`Packed`, or :class:`Const` where the number is part of the graph."""
+        kind = type(value)
+        if kind is float:
+            if value == 0.0 and math.copysign(1.0, value) < 0:  # equal to 0.0, but another constant
+                return _NEGATIVE_ZERO
+            key = self.float_keys.get(value)
+            return self.new_float(value) if key is None else key
+        if kind is int:
+            key = self.int_keys.get(value)
+            return self.new_int(value) if key is None else key
+        return const(value)
+
+    # -- writing values -------------------------------------------------------------------------------
+
+    def write(self, cell: Cell, slot: int) -> None:
+        """The storage of ``cell`` now holds the value at ``slot`` (of the cell's own shape)."""
+        epoch = self.epoch
+        if isinstance(cell, View):
+            from .views import scatter
+
+            base = cell.base
+            self.write(base, scatter(self, cell, slot))
+        elif cell.listed != epoch:
+            cell.listed = epoch
+            self.cells.append(cell)
+        self.invalidate(cell)
+        cell.slot = slot
+        cell.epoch = epoch
+
+    def invalidate(self, cell: Cell) -> None:
+        """What the views of ``cell`` show has changed: they are derived again on next use."""
+        if cell.views is not None:
+            for ref in cell.views:
+                view = ref()
+                if view is not None:
+                    view.epoch = NOWHERE
+
+    def output(self, slot: int, sig: Sig) -> Cell:
+        """A new cell whose value is at ``slot``."""
+        cell = Cell(self, sig, slot, self.epoch, self.epoch)
+        self.cells.append(cell)
+        return cell
+
+    def live(self) -> list[Cell]:
+        """Cells given a value on this walk that somebody still holds."""
+        epoch = self.epoch
+        # 3: the list, the loop variable, getrefcount's argument
+        return [cell for cell in self.cells if cell.epoch == epoch and getrefcount(cell) > 3]
+
+    def trim_views(self) -> None:
+        """Forget dead views; called at barriers."""
+        for cell in self.viewed:
+            if cell.views is not None:
+                alive = [ref for ref in cell.views if ref() is not None]
+                cell.views = alive or None
+        self.viewed.clear()
+
+    def trim_trie(self) -> None:
+        """Keep the trie within :data:`MAX_NODES`; called at barriers, when the walk stands at the root."""
+        if self.nodes > MAX_NODES:
+            self.nodes = prune(self.root, MAX_NODES * 3 // 4)

@@ -1,0 +1,190 @@
+"""Views made functional: how each view operator is read, and how a write through a chain of them reaches its base.
+
+Reading records the view operator itself (:data:`FORWARD` lowers it). Writing records, from the innermost step out, the
+inverse: operators that only rearrange (``t``, ``view``, ``unsqueeze``...) have one that needs no base; all others put the
+new values where :data:`FORWARD` of the base's element numbers says they came from, which is right for any of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .grow import Pseudo
+from .lowering.registry import JAX_DTYPE, Ctx, lower, normalize_dims
+from .trie import Node, Ref, Spec
+
+if TYPE_CHECKING:
+    from .cells import View
+    from .tape import Tape
+
+# -- reading: one lowering per view operator ----------------------------------------------------------
+
+
+@lower("aten.alias.default", "aten.detach.default")
+def identity(ctx: Ctx, self: Any) -> Any:
+    return self
+
+
+@lower("aten.view.default", "aten._reshape_alias.default", "aten.unflatten.int")
+def view(ctx: Ctx, self: Any, size: Any, stride: Any = None) -> Any:
+    return self.reshape(ctx.out[0].shape)
+
+
+@lower("aten.view.dtype")
+def view_dtype(ctx: Ctx, self: Any, dtype: Any) -> Any:
+    target = JAX_DTYPE[dtype]
+    old, new = jnp.dtype(self.dtype).itemsize, jnp.dtype(target).itemsize
+    if old < new:
+        self = self.reshape(*self.shape[:-1], self.shape[-1] * old // new, new // old)
+    result = jax.lax.bitcast_convert_type(self, target)
+    return result.reshape(ctx.out[0].shape)
+
+
+@lower("aten.t.default")
+def t(ctx: Ctx, self: Any) -> Any:
+    return self.T
+
+
+@lower("aten.transpose.int")
+def transpose(ctx: Ctx, self: Any, dim0: int, dim1: int) -> Any:
+    return jnp.swapaxes(self, dim0, dim1) if self.ndim else self
+
+
+@lower("aten.permute.default")
+def permute(ctx: Ctx, self: Any, dims: tuple[int, ...]) -> Any:
+    return jnp.transpose(self, dims)
+
+
+@lower("aten.expand.default")
+def expand(ctx: Ctx, self: Any, size: Any, *, implicit: bool = False) -> Any:
+    return jnp.broadcast_to(self, ctx.out[0].shape)
+
+
+@lower(
+    "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.view_as.default"
+)
+def reshape_to_out(ctx: Ctx, self: Any, *_: Any) -> Any:
+    return self.reshape(ctx.out[0].shape)
+
+
+@lower("aten.select.int")
+def select(ctx: Ctx, self: Any, dim: int, index: int) -> Any:
+    return jax.lax.index_in_dim(self, index, dim, keepdims=False)
+
+
+@lower("aten.slice.Tensor")
+def slice_(ctx: Ctx, self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+    index = [slice(None)] * self.ndim
+    index[dim] = slice(*slice(start, end, step).indices(self.shape[dim]))
+    return self[tuple(index)]
+
+
+@lower("aten.diagonal.default")
+def diagonal(ctx: Ctx, self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    return jnp.diagonal(self, offset, dim1, dim2)
+
+
+@lower("aten.unfold.default")
+def unfold(ctx: Ctx, self: Any, dimension: int, size: int, step: int) -> Any:
+    if self.ndim == 0:
+        return self.reshape(ctx.out[0].shape)
+    (dim,) = normalize_dims(dimension, self.ndim)
+    count = (self.shape[dim] - size) // step + 1
+    windows = np.arange(count)[:, None] * step + np.arange(size)[None, :]
+    return jnp.moveaxis(jnp.take(self, windows, axis=dim), dim + 1, -1)
+
+
+@lower("aten.as_strided.default")
+def as_strided(ctx: Ctx, self: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+    # The value of a cell is contiguous, so its elements in order are its storage.
+    index = np.full((1,) * len(size), storage_offset or 0, np.int64)
+    for dim, (n, s) in enumerate(zip(size, stride, strict=True)):
+        index = index + (np.arange(n) * s).reshape([-1 if d == dim else 1 for d in range(len(size))])
+    return jnp.take(self.reshape(-1), index.reshape(ctx.out[0].shape), axis=0)
+
+
+@lower("aten.view_as_real.default")
+def view_as_real(ctx: Ctx, self: Any) -> Any:
+    return jnp.stack([self.real, self.imag], -1)
+
+
+@lower("aten.view_as_complex.default")
+def view_as_complex(ctx: Ctx, self: Any) -> Any:
+    return jax.lax.complex(self[..., 0], self[..., 1])
+
+
+# -- writing ------------------------------------------------------------------------------------------
+
+_RESHAPES = {
+    "aten.view.default",
+    "aten._unsafe_view.default",
+    "aten._reshape_alias.default",
+    "aten.unflatten.int",
+    "aten.unsqueeze.default",
+    "aten.squeeze.default",
+    "aten.squeeze.dim",
+    "aten.squeeze.dims",
+    "aten.alias.default",
+    "aten.detach.default",
+}
+
+
+def _write_back(ctx: Ctx, base: Any, value: Any, step: Node) -> Any:
+    """``base`` with ``value`` in the place that the view ``step`` shows."""
+    assert step.op is not None
+    name, args = step.op.name, step.args[1:]
+    if name in _RESHAPES:
+        return value.reshape(base.shape)
+    if name == "aten.t.default":
+        return value.T
+    if name == "aten.transpose.int":
+        return jnp.swapaxes(value, *args) if base.ndim else value
+    if name == "aten.permute.default":
+        return jnp.transpose(value, np.argsort(normalize_dims(args[0], base.ndim)) if base.ndim else ())
+    if name == "aten.select.int":
+        return jax.lax.dynamic_update_index_in_dim(base, value.astype(base.dtype), args[1] % base.shape[args[0]], args[0])
+    if name == "aten.view_as_real.default":
+        return jax.lax.complex(value[..., 0], value[..., 1])
+    if name == "aten.view_as_complex.default":
+        return jnp.stack([value.real, value.imag], -1)
+    if name == "aten.view.dtype":
+        return view_dtype(ctx, value, next(t for t, j in JAX_DTYPE.items() if j == base.dtype))
+    # Where did each element come from? Ask the view operator itself, over the numbers of the base's elements.
+    numbers = jnp.arange(math.prod(base.shape), dtype=jnp.int64).reshape(base.shape)
+    shape = ctx._replace(out=(step.outs[0].aval,))
+    places = step.op.lowering(shape, numbers, *args, **step.kwargs)  # type: ignore[misc]
+    return base.reshape(-1).at[places.reshape(-1)].set(value.reshape(-1)).reshape(base.shape)
+
+
+class Scatter(Pseudo):
+    """The inverse of one view operator with its arguments: ``(base, value) -> base``. One object per such step."""
+
+    def __init__(self, step: Node) -> None:
+        super().__init__(f"xlaprof.scatter:{step.op}")
+        self.lowering = lambda ctx, base, value, *_, **__: _write_back(ctx, base, value, step)
+
+
+_scatters: dict[Any, Scatter] = {}
+
+
+def scatter(tape: Tape, view: View, slot: int) -> int:
+    """Record the write of the value at ``slot`` through ``view``; return the slot of its base's new value."""
+    bases = [tape.slot_of(view.base)]
+    sigs = [view.base.sig]
+    for step in view.steps[:-1]:
+        bases.append(tape.follow(step, bases[-1]))
+        assert step.sig is not None
+        sigs.append(step.sig)
+    for step, base, sig in zip(reversed(view.steps), reversed(bases), reversed(sigs), strict=True):
+        description = (step.key[0], sig, step.sig, *step.key[2:])
+        op = _scatters.get(description)
+        if op is None:
+            op = _scatters.setdefault(description, Scatter(step))
+        args = (Ref(base), Ref(slot), *step.args[1:])
+        slot = tape.pseudo(op, (op, base, slot), args, step.kwargs, Spec(sig))
+    return slot
