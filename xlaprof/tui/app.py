@@ -120,20 +120,24 @@ class LiveApp(App[None]):
 
     def action_turn(self, by: int) -> None:
         """Move the focus ``by`` places on, showing the panel it is in."""
+        stops = self._stops()
+        ids = [widget for widget, _ in stops]
         focused = self.focused.id if self.focused else None
-        ids = [stop for stop, _ in STOPS]
         at = ids.index(focused) if focused in ids else -1
-        self._go((at + by) % len(STOPS))
+        self._go(*stops[(at + by) % len(stops)])
 
     def action_panel(self, panel: str) -> None:
         """Show ``panel`` and give it the focus."""
-        self._go([p for _, p in STOPS].index(panel))
+        self._go(*next(stop for stop in self._stops() if stop[1] == panel))
 
     def on_tab_chosen(self, event: Tab.Chosen) -> None:
         self.action_panel(event.panel)
 
-    def _go(self, stop: int) -> None:
-        widget, panel = STOPS[stop]
+    def _stops(self) -> list[tuple[str, str]]:
+        """Where the focus can go: the list of findings is not there while it is empty."""
+        return [stop for stop in STOPS if stop[0] != "list" or self.query_one("#list").display]
+
+    def _go(self, widget: str, panel: str) -> None:
         for name in PANELS:
             self.query_one("#body").set_class(name == panel, f"show-{name}")
         self.query_one(TabBar).mark(panel)
@@ -145,4 +149,6 @@ def waiting(snapshot: Snapshot) -> str:
     name = PurePath(snapshot.path).name
     if snapshot.link == "absent":
         return f"Waiting for {snapshot.path}.\n\nStart a program that records there:\nxlaprof run -o {name} script.py"
-    return f"{snapshot.path} is empty so far.\nIts first event is on its way."
+    if snapshot.link == "unreadable":
+        return snapshot.trouble
+    return f"{snapshot.path} is empty so far."

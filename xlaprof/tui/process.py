@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
+import platform
 from pathlib import Path
 
 from xlaprof.tui.snapshot import Process
@@ -18,7 +18,7 @@ def look(pid: int, host: str, started_unix_s: float) -> Process:
     "unknown" for another machine (or container: its host name differs) and where the system has no
     signal 0. A zombie, and another process that has been given the same pid since, count as "gone".
     """
-    if os.name != "posix" or host != socket.gethostname() or pid <= 0:
+    if os.name != "posix" or host != platform.node() or pid <= 0:
         return "unknown"
     try:
         os.kill(pid, 0)

@@ -9,8 +9,8 @@ import msgspec
 from xlaprof.analysis.model import Report
 from xlaprof.tui import text
 
-#: The log: not there yet, being caught up with, followed to its end, or gone again.
-Link = Literal["absent", "catching up", "following", "removed"]
+#: The log: not there yet, being caught up with, followed to its end, gone again, or no log any more.
+Link = Literal["absent", "catching up", "following", "removed", "unreadable"]
 #: The process that writes it: running, ended, or not for us to know (another machine, no header yet).
 Process = Literal["alive", "gone", "unknown"]
 Tone = Literal["quiet", "good", "busy", "warn", "bad"]
@@ -27,7 +27,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     total: int = 0  # bytes that it holds
     process: Process = "unknown"
     quiet_s: float = 0.0  # since the log last grew
-    restarts: int = 0  # times the log was replaced by another run's
+    restarts: int = 0  # times the log was begun anew
+    trouble: str = ""  # why it is unreadable
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -41,6 +42,8 @@ class Status(msgspec.Struct, frozen=True):
 def status(snapshot: Snapshot) -> Status:
     """What the program behind the log is doing now, in words."""
     report = snapshot.report
+    if snapshot.link == "unreadable":
+        return Status("unreadable", snapshot.trouble, "bad")
     if snapshot.link == "absent":
         return Status("waiting", f"for {snapshot.path} to appear", "quiet")
     if snapshot.link == "catching up" and snapshot.total > snapshot.read:
@@ -59,7 +62,8 @@ def status(snapshot: Snapshot) -> Status:
     if snapshot.link == "removed":
         return Status("removed", f"{snapshot.path} is gone; showing what was read", "warn")
 
-    lasting = text.elapsed(snapshot.now_s - run.started_unix_s - now.since_s)
+    # As long as the log knows of, and on from its last event.
+    lasting = text.elapsed(now.since_s + max(0.0, snapshot.now_s - run.started_unix_s - run.wall_s))
     detail = f"{_at(now.step).removeprefix(' at ')}"
     if now.detail:
         detail += f" · {now.detail}" if detail else now.detail

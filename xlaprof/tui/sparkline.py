@@ -8,16 +8,16 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
 def ceiling(values: Sequence[float]) -> float:
-    """The value drawn at full height: the largest, unless a few far outliers would flatten all others.
+    """The value drawn at full height: the largest, but at most three times the median.
 
-    Steps above twice the 90th percentile are drawn at full height and marked (see :func:`bars`), so a
-    compilation of seconds leaves the jitter of millisecond steps visible.
+    Longer steps are drawn at full height and marked (see :func:`bars`), so that compilations of seconds
+    leave the jitter of millisecond steps visible.
     """
     if not values:
         return 0.0
     ordered = sorted(values)
-    usual = ordered[(len(ordered) - 1) * 9 // 10]
-    return min(ordered[-1], 2 * usual) if usual > 0 else ordered[-1]
+    median = ordered[(len(ordered) - 1) // 2]
+    return min(ordered[-1], 3 * median) if median > 0 else ordered[-1]
 
 
 def bars(values: Sequence[float], width: int, height: int) -> list[list[tuple[str, bool]]]:

@@ -13,9 +13,12 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def duration(seconds: float) -> str:
-    """A length of time in three significant digits: "12.3 ms", "1.82 s", "2m 05s", "1h 02m"."""
+    """A length of time in three significant digits: "12.3 ms", "1.82 s", "2m 05s", "1h 02m", "4d 04h"."""
     if seconds <= 0:
         return "0 s"
+    if seconds >= 100 * 3600:
+        hours = round(seconds / 3600)
+        return f"{hours // 24}d {hours % 24:02}h"
     if seconds >= 3599.5:
         minutes = round(seconds / 60)
         return f"{minutes // 60}h {minutes % 60:02}m"

@@ -8,17 +8,18 @@ from xlaprof.analysis.model import IdleStat, Report, TimeSplit
 from xlaprof.tui import text
 from xlaprof.tui.widgets.panel import Line, Panel, line, quiet
 
-#: The parts of a TimeSplit as they are called on the screen, in the order of a step.
+#: The parts of a TimeSplit, called as the causes of idle time are, in the order of a step.
 PARTS = (
     ("data wait", "data_wait_s"),
     ("tracing", "tracing_s"),
     ("compile", "compile_s"),
-    ("execute", "execute_s"),
+    ("upload", "upload_s"),
+    ("dispatch", "execute_s"),
     ("transfer wait", "transfer_wait_s"),
-    ("CPU fallback", "fallback_s"),
-    ("garbage collector", "gc_s"),
+    ("fallback", "fallback_s"),
+    ("garbage collection", "gc_s"),
     ("named scopes", "scopes_s"),
-    ("other Python", "other_s"),
+    ("other", "other_s"),
 )
 _SECONDS, _SHARE = 8, 6  # cells of "  1.82 s" and of "  41 %"
 

@@ -145,16 +145,23 @@ class FindingDetail(Panel[Finding | Nothing]):
 class FindingsPanel(Vertical):
     """The list above, the selected finding below."""
 
+    _listed = True  # the list was on the screen
+
     def compose(self) -> ComposeResult:
         yield FindingsList(id="list")
         yield FindingDetail(id="detail")
 
     def show(self, report: Report) -> None:
         """Take the findings of ``report``."""
-        self.set_class(report.clean, "-clean")
-        self.query_one(FindingsList).show(report.findings)
+        findings, detail = self.query_one(FindingsList), self.query_one(FindingDetail)
+        focused = findings.has_focus or detail.has_focus
+        findings.display = not report.clean
+        findings.show(report.findings)
         if report.clean:
-            self.query_one(FindingDetail).draw(Nothing(final=report.run.finished))
+            detail.draw(Nothing(final=report.run.finished))
+        if focused and findings.display != self._listed:
+            (detail if report.clean else findings).focus()
+        self._listed = findings.display
 
     def on_findings_list_selected(self, event: FindingsList.Selected) -> None:
         event.stop()

@@ -63,7 +63,7 @@ class StatusBar(Static):
         if snapshot.report and (lost := sum(snapshot.report.run.dropped.values())):
             notes.append(f"{text.count(lost)} events were not written")
         if snapshot.restarts:
-            notes.append("the log was replaced: this is the new run")
+            notes.append("the log was begun anew")
         rest = max(0, width - 2 - cell_len(now.word) - 2 - len(badge))
         detail = text.cut(now.detail, rest)
         note = text.cut("".join(f"  ({n})" for n in notes), rest - cell_len(detail))

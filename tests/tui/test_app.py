@@ -1,0 +1,249 @@
+"""The app on real logs: what it shows of a run while its log is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from xlaprof.tui.app import LiveApp
+
+from .conftest import screen
+from .story import Story
+
+Looks = Callable[[LiveApp, str], None]
+Follow = Callable[..., LiveApp]
+
+
+async def news(app: LiveApp, pilot: Pilot[None]) -> str:
+    """Let the app read what is new; the screen after that."""
+    await app.refresh_now()
+    await pilot.pause()
+    return screen(app)
+
+
+def tell_of_two_defects(story: Story) -> None:
+    """31 steps that read the loss every time and meet another shape at steps 15, 20 and 25."""
+    story.step(compile_ms=1500)
+    story.steps(14, read=True)
+    for shape in ("i64[5,128]", "i64[3,128]", "i64[7,128]"):
+        story.step(compile_ms=1200, shape=shape, read=True)
+        story.steps(4, read=True)
+    story.step(read=True)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50), (40, 12)], ids=str)
+async def test_the_screen_at_many_sizes(story: Story, size: tuple[int, int], looks_like: Looks, follow: Follow) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=size) as pilot:
+        await news(app, pilot)
+        looks_like(app, f"two_defects_{size[0]}x{size[1]}")
+
+
+@pytest.mark.parametrize(("key", "panel"), [("2", "time"), ("3", "idle"), ("4", "scopes"), ("5", "counters")])
+async def test_a_small_terminal_shows_one_panel_at_a_time(
+    story: Story, key: str, panel: str, looks_like: Looks, follow: Follow
+) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        await pilot.press(key)
+        await pilot.pause()
+        looks_like(app, f"two_defects_{panel}")
+
+
+async def test_a_recompilation_is_on_the_screen_while_the_program_still_runs(story: Story, follow: Follow) -> None:
+    story.step(compile_ms=1500)
+    story.steps(14)
+    app = follow(story)
+    async with app.run_test(size=(120, 40)) as pilot:
+        before = await news(app, pilot)
+        assert "recompile" not in before, "a warm-up compile is not a finding"
+        assert "Nothing so far." in before
+        story.step(compile_ms=1200, shape="i64[5,128]")
+        story.steps(3)
+        after = await news(app, pilot)
+        assert "● recompile train.py:24" in after
+        assert "h = self.embedding(tokens)" in after
+        assert "i64[8,128]" in after
+        assert "i64[5,128]" in after
+        assert "● running" in after
+
+
+async def test_the_run_ends(story: Story, looks_like: Looks, follow: Follow) -> None:
+    story.step(compile_ms=1500)
+    story.steps(14)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        story.end()
+        assert "● finished  15 steps" in await news(app, pilot)
+        looks_like(app, "clean")
+
+
+async def test_the_run_fails(story: Story, follow: Follow) -> None:
+    story.steps(3)
+    story.end("OutOfMemoryError")
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "● failed  OutOfMemoryError after 3 steps" in await news(app, pilot)
+
+
+async def test_the_selection_stays_on_its_finding_when_ranks_change(story: Story, follow: Follow) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+
+    def order(shown: str) -> list[str]:
+        return [row.split()[1] for row in shown.splitlines() if row.startswith(" ● ")][1:]
+
+    async with app.run_test(size=(80, 40)) as pilot:
+        shown = await news(app, pilot)
+        assert order(shown) == ["recompile", "transfer"]
+        assert "─ Recompile " in shown, "the dearest is explained"
+        await pilot.press("down")
+        await pilot.pause()
+        assert "─ Transfer " in screen(app)
+        story.steps(200, read=True)
+        shown = await news(app, pilot)
+        assert order(shown) == ["transfer", "recompile"], "now the reads cost more"
+        assert "─ Transfer " in shown
+        await pilot.press("down")
+        await pilot.pause()
+        assert "─ Recompile " in screen(app)
+
+
+async def test_a_pause_holds_the_screen_and_loses_nothing(story: Story, follow: Follow) -> None:
+    story.steps(5)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        await pilot.press("p")
+        story.steps(7)
+        held = await news(app, pilot)
+        assert "PAUSED" in held
+        assert "5 train steps" in held
+        await pilot.press("p")
+        await pilot.pause()
+        assert "12 train steps" in screen(app)
+        assert "PAUSED" not in screen(app)
+
+
+async def test_waiting_for_a_log_that_does_not_exist_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks_like: Looks, follow: Follow
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = follow()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        looks_like(app, "absent")
+        (tmp_path / "run.log").touch()
+        assert "run.log is empty so far" in await news(app, pilot)
+        story = Story(tmp_path / "run.log")
+        story.steps(2)
+        assert "2 train steps" in await news(app, pilot)
+        story.leave()
+
+
+async def test_another_run_in_the_place_of_the_first(story: Story, tmp_path: Path, follow: Follow) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "● recompile" in await news(app, pilot)
+        story.leave()
+        again = Story(tmp_path / "run.log", pid=4343)  # truncates, as the recorder does
+        again.steps(3)
+        shown = await news(app, pilot)
+        assert "recompile" not in shown, "nothing of the first run is left"
+        assert "3 train steps" in shown
+        assert "pid 4343" in shown
+        assert "(the log was begun anew)" in shown
+        again.leave()
+
+
+async def test_the_log_is_removed(story: Story, tmp_path: Path, follow: Follow) -> None:
+    story.steps(3)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        (tmp_path / "run.log").unlink()
+        shown = await news(app, pilot)
+        assert "● removed  run.log is gone; showing what was read" in shown
+        assert "3 train steps" in shown
+
+
+async def test_what_is_no_log_takes_its_place_and_goes_again(story: Story, tmp_path: Path, follow: Follow) -> None:
+    story.steps(3)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        story.leave()
+        (tmp_path / "run.log").write_bytes(b"\x00\xff not a log\n" * 9)
+        assert "● unreadable  run.log is not an xlaprof log" in await news(app, pilot)
+        story = Story(tmp_path / "run.log")
+        story.steps(2)
+        assert "2 train steps" in await news(app, pilot)
+        story.leave()
+
+
+async def test_names_from_the_log_are_shown_as_they_are(story: Story, follow: Follow) -> None:
+    from xlaprof import events as ev
+
+    story.write(ev.Text(id=90, text="[bold red]x[/] \x1b[31m\n全角"), ev.Scope(name=90, t=0, dur=10))
+    story.steps(2)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        await pilot.press("4")
+        await pilot.pause()
+        assert "[bold red]x[/] \ufffd[31m 全角" in screen(app)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 40), (10, 3), (20, 6), (300, 2), (300, 90)], ids=str)
+async def test_no_terminal_is_too_small(story: Story, size: tuple[int, int], follow: Follow) -> None:
+    tell_of_two_defects(story)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        await pilot.resize_terminal(*size)
+        await pilot.pause()
+        await pilot.press("tab", "tab", "down", "p", "p", "question_mark", "escape")
+        await pilot.resize_terminal(80, 24)
+        await pilot.press("1")
+        await pilot.pause()
+        assert "● recompile train.py:24" in screen(app)
+
+
+async def test_keys(story: Story, looks_like: Looks, follow: Follow) -> None:
+    story.steps(2)
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        looks_like(app, "help")
+        await pilot.press("escape")
+        for panel in ("time", "idle", "scopes", "counters", "detail"):
+            await pilot.press("tab")
+            assert app.focused is not None
+            assert app.focused.id == panel
+        await pilot.press("shift+tab")
+        assert app.focused is not None
+        assert app.focused.id == "counters"
+        assert app.current_theme.dark
+        await pilot.press("t")
+        assert not app.current_theme.dark
+        await pilot.click("#tab-idle")
+        assert app.focused is not None
+        assert app.focused.id == "idle"
+        await pilot.press("1")
+        story.step(compile_ms=1500)
+        story.steps(15, read=True)
+        await news(app, pilot)
+        assert app.focused is not None
+        assert app.focused.id == "list", "findings have come: the arrows select among them"
+        await pilot.press("q")
+    assert app.return_code == 0

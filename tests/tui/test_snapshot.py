@@ -1,0 +1,76 @@
+"""The state line: what the program is doing, told from the analysis, the file and the process."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from xlaprof.analysis.model import Activity
+from xlaprof.tui.snapshot import Snapshot, status
+
+from .sample import report
+
+NOW = 1_000.0
+
+
+def snapshot(**changes: object) -> Snapshot:
+    run = report(started_unix_s=NOW - 60)
+    usual = Snapshot(path="run.log", link="following", now_s=NOW, report=run, process="alive")
+    return msgspec.structs.replace(usual, **changes)
+
+
+def doing(state: str, since_s: float = 0.0, step: int = 24, detail: str = "", wall_s: float = 58.2) -> Snapshot:
+    run = report(started_unix_s=NOW - 60, wall_s=wall_s, activity=Activity(state, step, since_s, detail))
+    return snapshot(report=run)
+
+
+def said(s: Snapshot) -> str:
+    now = status(s)
+    return f"{now.word} | {now.detail}"
+
+
+def test_before_there_is_a_log() -> None:
+    assert said(snapshot(link="absent", report=None)) == "waiting | for run.log to appear"
+    assert said(snapshot(report=None)) == "waiting | for the first event in run.log"
+
+
+def test_catching_up_says_how_far() -> None:
+    assert said(snapshot(link="catching up", read=36_000_000, total=145_000_000)) == "reading | 25 % of 145 MB"
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (doing("starting", step=-1), "starting | "),
+        (doing("running"), "running | step 24"),
+        (doing("compiling", 0.0, detail="train.py:7"), "compiling | 1.8 s · step 24 · train.py:7"),
+        (doing("waiting", 38.2, detail="train.py:9"), "waiting for a read | 40 s · step 24 · train.py:9"),
+    ],
+)
+def test_while_it_runs(seen: Snapshot, expected: str) -> None:
+    assert said(seen) == expected
+
+
+def test_a_clock_of_another_machine_that_is_ahead_gives_no_negative_times() -> None:
+    assert said(doing("compiling", 0.5, wall_s=75.0)) == "compiling | 0.5 s · step 24"
+
+
+def test_silence_is_mentioned_once_it_is_long() -> None:
+    assert said(snapshot(quiet_s=9)) == "running | step 24"
+    assert said(snapshot(quiet_s=42)) == "running | step 24 · nothing recorded for 42 s"
+
+
+def test_a_process_that_ended_without_closing_its_log_is_lost() -> None:
+    now = status(snapshot(process="gone"))
+    assert (now.word, now.detail, now.tone) == ("lost", "process 4242 ended without closing its log at step 24", "bad")
+
+
+def test_a_closed_log_is_finished_although_its_process_is_gone() -> None:
+    done = snapshot(process="gone", report=report(finished=True, wall_s=12.3))
+    assert said(done) == "finished | 25 steps in 12.3 s"
+    failed = snapshot(process="gone", report=report(finished=True, wall_s=12.3, error="ValueError"))
+    assert said(failed) == "failed | ValueError after 25 steps in 12.3 s"
+
+
+def test_a_removed_log_keeps_what_was_read() -> None:
+    assert said(snapshot(link="removed")) == "removed | run.log is gone; showing what was read"

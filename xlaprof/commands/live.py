@@ -1,0 +1,58 @@
+"""Follow a recording in the terminal while it grows.
+
+    xlaprof live run.log
+
+Shows what the program is doing now, its step times, where the time goes, and the findings of 'xlaprof report'
+as they are made, with their code. Start it before or after the program, from another terminal; the program
+does not notice. Keys: q quits, ? explains the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from xlaprof.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", metavar="LOG", help="the recording to follow, as in 'xlaprof run -o LOG script.py'")
+    parser.add_argument(
+        "--no-wait", action="store_true", help="fail if LOG does not exist (default: wait until it does)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from contextlib import closing
+
+    from xlaprof.log import LogError
+    from xlaprof.tui.feed import Feed
+
+    _check(args.log, wait=not args.no_wait)
+    with closing(Feed(args.log)) as feed:
+        try:
+            feed.open()
+        except LogError as error:
+            raise UserError(str(error)) from None
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise UserError(f"live needs a terminal to draw in; without one: xlaprof report {args.log}")
+
+        from xlaprof.tui.app import LiveApp
+
+        app = LiveApp(feed.advance)
+        app.run()
+        return app.return_code or 0
+
+
+def _check(log: str, wait: bool) -> None:
+    """A log that does not exist is waited for, but not one that cannot come to be."""
+    if os.path.lexists(log) and not os.path.exists(log):
+        raise UserError(f"{log} is a link to nothing: {os.readlink(log)} does not exist")
+    if os.path.exists(log):
+        return
+    folder = os.path.dirname(log) or "."
+    if not os.path.isdir(folder):
+        raise UserError(f"{log} does not exist, and neither does its directory {folder}")
+    if not wait:
+        raise UserError(f"{log} does not exist: record into it first (xlaprof run -o {log} script.py)")

@@ -1,0 +1,121 @@
+"""From the log to snapshots: follows the file, folds its events into a Run, and asks the Run for a report.
+
+No widgets here, and no threads: :meth:`Feed.advance` does a bounded piece of work and returns what is known then.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from xlaprof.analysis.model import Report
+from xlaprof.analysis.run import Run
+from xlaprof.events import Header
+from xlaprof.log import LogError, Tail
+from xlaprof.tui import process
+from xlaprof.tui.snapshot import Link, Process, Snapshot
+
+#: Bytes of the log between two looks at the clock: some 7,000 events, about 20 ms.
+SLICE = 1 << 20
+
+
+class Feed:
+    """Follows the log at ``path``. Not for use by two threads at once.
+
+    ``clock`` gives unix time in seconds. One :meth:`advance` reads slices of ``slice_bytes``, at least one, until
+    ``budget_s`` is spent or the log ends.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        clock: Callable[[], float] = time.time,
+        budget_s: float = 0.4,
+        slice_bytes: int = SLICE,
+    ) -> None:
+        self.path = path
+        self._clock = clock
+        self._budget_s = budget_s
+        self._slice_bytes = slice_bytes
+        self._tail = Tail(path)
+        self._header: Header | None = None
+        self._run: Run | None = None
+        self._report: Report | None = None
+        self._read = 0  # bytes
+        self._total = 0
+        self._grew_at = clock()
+        self._restarts = 0
+        self._trouble = ""
+
+    def open(self) -> None:
+        """Read the first slice. Raises :class:`LogError` where ``path`` is something else than a log."""
+        self._slice()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._tail.close()
+
+    def advance(self) -> Snapshot:
+        """Read what has been written since the last call, as far as the budget goes."""
+        # Looked at before the log: what a process wrote in its last moments is read before it is called lost.
+        fate = self._process()
+        until = time.monotonic() + self._budget_s
+        try:
+            fresh = self._slice()
+            while self._read < self._total and time.monotonic() < until:
+                fresh |= self._slice()
+            self._trouble = ""
+        except LogError as error:
+            fresh, self._trouble = False, str(error)
+            self._tail.close()  # so that the next poll looks at it afresh
+        if fresh and self._run is not None:
+            self._report = self._run.report(self.path, self._tail.notes)
+        now = self._clock()
+        return Snapshot(
+            path=self.path,
+            link=self._link(),
+            now_s=now,
+            report=self._report,
+            read=self._read,
+            total=self._total,
+            process=fate,
+            quiet_s=max(0.0, now - self._grew_at),
+            restarts=self._restarts,
+            trouble=self._trouble,
+        )
+
+    def _slice(self) -> bool:
+        """Feed the Run the next slice; True if there was something in it."""
+        try:
+            self._total = os.stat(self.path).st_size
+        except OSError:
+            self._total = self._read  # not there (yet, or any more); the tail knows whether that is an error
+        events = self._tail.poll(self._slice_bytes)
+        if self._tail.header is not self._header:
+            self._begin()
+        if self._run is not None:
+            self._run.feed_all(events)
+        # A poll takes a whole slice unless it meets the end of the file.
+        self._read = min(self._read + self._slice_bytes, self._total)
+        if events:
+            self._grew_at = self._clock()
+        return bool(events)
+
+    def _begin(self) -> None:
+        """The tail has another header: the first, or that of another run in the place of ours."""
+        self._restarts += self._run is not None
+        self._header = self._tail.header
+        self._run = Run() if self._header else None
+        self._report, self._read = None, 0
+
+    def _link(self) -> Link:
+        if self._trouble:
+            return "unreadable"
+        if not os.path.exists(self.path):
+            return "absent" if self._report is None else "removed"
+        return "catching up" if self._read < self._total else "following"
+
+    def _process(self) -> Process:
+        header = self._tail.header
+        return process.look(header.pid, header.host, header.unix_ns / 1e9) if header else "unknown"
