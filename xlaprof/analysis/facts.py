@@ -10,7 +10,7 @@ from xlaprof.analysis.model import Finding, FromTo, IdleStat, Place, StepStats
 if TYPE_CHECKING:
     from xlaprof.analysis.run import Run
 
-_HIGH = 0.10  # of the run's time
+_HIGH = 0.10  # of the time of the steps
 _MEDIUM = 0.02
 
 
@@ -23,11 +23,9 @@ class Facts:
         self.steps = steps
         self.idle = idle
         self.step_count = sum(stat.count for stat in steps)
-        #: time in steps, the first ones included; the whole run where there are no steps
-        inside = sum(stat.split.total_s + (stat.first_s if stat.count > 1 else 0.0) for stat in steps)
-        wall = (run.last - (run.begin or 0)) / 1e9
-        self.total_s = inside if inside > 0 else wall
-        self.wall_s = max(wall, self.total_s)
+        #: time in steps, without the first of each name; the whole run where there are no steps
+        inside = sum(stat.split.total_s for stat in steps)
+        self.total_s = inside if inside > 0 else (run.last - (run.begin or 0)) / 1e9
         #: steps were named by the program, not inferred from barriers
         self.named_steps = any(not stat.inferred for stat in steps)
 
@@ -46,7 +44,7 @@ class Facts:
         discriminator: str = "",
     ) -> Finding:
         """A finding with its id and severity. ``discriminator`` tells apart several at one line and operation."""
-        share = cost_s / self.wall_s if self.wall_s > 0 else 0.0
+        share = cost_s / self.total_s if self.total_s > 0 else 0.0
         return Finding(
             id=stable_id(kind, place, operation, discriminator),
             kind=kind,

@@ -53,6 +53,8 @@ _RECORDS = 10_000  # compiles kept one by one
 _PROGRAMS = 50_000  # programs whose last run is remembered
 _PENDING = 10_000  # reads, and events before ``since_step``, held while waiting for what decides about them
 
+_DEEPEST = 1000  # nesting of scopes told apart
+
 #: Name id of steps that were inferred from barriers, which have no name.
 INFERRED = 0
 
@@ -188,6 +190,11 @@ class Run:
         """The line behind a stack id of the recording."""
         return self.names.place(stack_id)
 
+    @property
+    def waiting(self) -> bool:
+        """``since_step`` has not come yet."""
+        return self._handlers.get(Step) == self._hold
+
     def devices(self) -> list[DeviceTimeline]:
         """The devices of this run and of those merged into it."""
         return [*self.window.devices.values(), *self.merged_devices]
@@ -268,6 +275,7 @@ class Run:
                 self._handlers[type(event)](event)
             else:
                 self._held.clear()
+                self.step_num = event.num
                 if event.num == self.since_step - 1:
                     self._handlers.update(self._timed)
                     self.begin = None
@@ -278,7 +286,8 @@ class Run:
     # -- host intervals
 
     def _on_scope(self, event: Scope) -> None:
-        start, dur, name, depth = event.t, event.dur, event.name, event.depth
+        start, dur, name = event.t, event.dur, event.name
+        depth = min(max(event.depth, 0), _DEEPEST)
         end = start + dur
         tally = self.scopes.get(name)
         if tally is None:
@@ -514,7 +523,8 @@ class Run:
         tally = self._step_tally(event.name)
         tally.add(event.num, event.dur)
         reads = fallbacks = scopes = 0
-        for key, (count, total, most) in event.reads.items():
+        for key, triple in event.reads.items():
+            count, total, most = _triple(triple)
             read = self._told_read(key)
             read.count += count
             read.told += count
@@ -526,15 +536,17 @@ class Run:
             reads += total
             self.read[0] += count
             self.read[1] += total
-        for key, (count, total, most) in event.fallbacks.items():
+        for key, triple in event.fallbacks.items():
+            count, total, most = _triple(triple)
             fallen = self._told_fallback(key)
             fallen.count += count
             fallen.in_steps += count
             fallen.dur += total
             fallen.most = max(fallen.most, most)
             fallbacks += total
-        for key, (count, total, most) in event.scopes.items():
-            scope = self.scopes.setdefault(int(key), ScopeTally())
+        for key, triple in event.scopes.items():
+            count, total, most = _triple(triple)
+            scope = self.scopes.setdefault(_pair(key)[0], ScopeTally())
             scope.total.add_many(count, total, most)
             scope.told += total
             scopes += total
@@ -577,6 +589,12 @@ class Run:
 
     def _told_fallback(self, key: str) -> FallbackTally:
         return self.fallbacks.setdefault(_pair(key), FallbackTally())
+
+
+def _triple(histogram: list[int]) -> tuple[int, int, int]:
+    """Count, total and longest; zeros for what is missing."""
+    count, total, most, *_ = (*histogram, 0, 0, 0)
+    return count, total, most
 
 
 def _pair(key: str) -> tuple[int, int]:

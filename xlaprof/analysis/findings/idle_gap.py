@@ -16,14 +16,15 @@ from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import culprit, span
 
-SHARE = 0.05  # of the analysed window
+SHARE = 0.05  # of the analysed window, compiles left out
 _LEAST = 3  # gaps
 _NOISE_NS = 1_000_000  # mean length below which a gap is noise
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each scope, stretch of Python or other activity of the host."""
-    window = facts.idle.window_s * 1e9
+    compiling = facts.run.window.idle.causes.get(host.COMPILE)
+    window = facts.idle.window_s * 1e9 - (compiling.total if compiling else 0)
     tallies: dict[tuple[str, str, int], tuple[Cause, Tally]] = {}
     for cause, tally in facts.run.window.idle.causes.items():
         if isinstance(cause, tuple):

@@ -117,7 +117,8 @@ def _cause(what: str, subject: str, change: Change, kinds: int, names: Names) ->
     if change.subject == "read before the barrier":
         return "The read comes before the barrier, so it needs a graph of its own"
     if what == "shape":
-        return f"The {change.what} of {subject or 'an input'} changed {went}"
+        noun = f"the {subject}" if subject.startswith("input of") else subject or "an input"
+        return f"The {change.what} of {noun} changed {went}"
     if what == "scalar":
         return f"{_capital(subject) or 'A Python number'} went {went}, and 0, 1 and -1 are part of a graph"
     if what == "argument":

@@ -1,0 +1,112 @@
+"""Say what went wrong in a recorded run: on which line, at what cost, and what to change.
+
+    xlaprof report run.log
+    xlaprof report run.log --since-step 10 --top 5
+    xlaprof report run.log --json | jq .findings
+
+Without steps to leave out, everything recorded counts; --since-step leaves out what came before that step, such
+as warm-up. --fail-on makes the exit code 1 when there is a finding of at least that severity, for CI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from xlaprof import log
+from xlaprof.analysis.model import SEVERITIES, Report
+from xlaprof.analysis.run import Run
+from xlaprof.errors import UserError
+from xlaprof.events import AnyEvent
+
+FOUND = 1  # exit code under --fail-on
+_LARGE = 50_000_000  # bytes from which on progress is shown
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", help="a recording: run.log")
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/report-json.md)")
+    parser.add_argument("--top", type=_natural, metavar="N", help="show at most N findings")
+    parser.add_argument("--since-step", type=_natural, metavar="N", help="leave out everything before step N")
+    parser.add_argument(
+        "--fail-on",
+        choices=["low", "medium", "high"],
+        metavar="SEVERITY",
+        help="exit with 1 if there is a finding of this severity (low, medium, high) or worse",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    report = analyse(args.log, since_step=args.since_step, show_progress=sys.stderr.isatty())
+    shown = report if args.top is None else top(report, args.top)
+    if args.json:
+        from xlaprof.report.json import dumps
+
+        sys.stdout.write(dumps(shown))
+    else:
+        from xlaprof.report.terminal import show
+
+        show(shown, hidden=len(report.findings) - len(shown.findings))
+    if args.fail_on is not None:
+        counted = SEVERITIES[: SEVERITIES.index(args.fail_on) + 1]
+        return FOUND if any(finding.severity in counted for finding in report.findings) else 0
+    return 0
+
+
+def analyse(path: str, since_step: int | None = None, show_progress: bool = False) -> Report:
+    """The report of the log at ``path``. Raises :class:`UserError` when nothing could be read."""
+    try:
+        reader = log.read(path)
+        fold = Run(since_step=since_step)
+        events: Iterator[AnyEvent] = iter(reader)
+        if show_progress and os.path.getsize(path) > _LARGE:
+            events = _with_progress(events, path)
+        fold.feed_all(events)
+    except log.LogError as error:
+        raise UserError(str(error)) from None
+    if since_step is not None and fold.waiting:
+        raise UserError(
+            f"{path} has no step {since_step} or later (the last one is {fold.step_num}): name an earlier one"
+            if fold.step_num >= 0
+            else f"{path} has no named steps, so --since-step {since_step} leaves nothing: leave the option out"
+        )
+    return fold.report(path, reader.notes)
+
+
+def top(report: Report, count: int) -> Report:
+    """The report with its ``count`` dearest findings only."""
+    from msgspec.structs import replace
+
+    return replace(report, findings=report.findings[:count])
+
+
+def _with_progress(events: Iterator[AnyEvent], path: str) -> Iterator[AnyEvent]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    size = Path(path).stat().st_size
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[events]:,} events"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"reading {Path(path).name} ({size / 1e6:.0f} MB)", total=None, events=0)
+        for number, event in enumerate(events):
+            if not number % 50_000:
+                progress.update(task, events=number)
+            yield event
+
+
+def _natural(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 0 or more")
+    return number

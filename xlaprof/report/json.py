@@ -1,0 +1,81 @@
+"""A report as JSON: the contract of ``xlaprof report --json``, described in docs/report-json.md.
+
+The structs of :mod:`xlaprof.analysis.model` go out under their own names, lengths in seconds; what the contract names
+differently is renamed here and nowhere else. Keys are only ever added; a change of meaning raises :data:`SCHEMA`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from xlaprof.analysis.model import Finding, Report
+
+SCHEMA = 1
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The report as plain dicts, lists, strings and finite numbers."""
+    main = report.steps[0] if report.steps else None
+    named = _plain(report.steps)
+    idle = _plain(report.idle)
+    idle["causes"] = [{"cause": cause, "seconds": seconds} for cause, seconds in report.idle.causes]
+    idle["gaps"] = [
+        {
+            **_plain(gap),
+            "blame": [{"cause": cause, "seconds": seconds} for cause, seconds in gap.blame],
+        }
+        for gap in report.idle.gaps
+    ]
+    return {
+        "schema": SCHEMA,
+        "run": _plain(report.run),
+        "steps": {
+            "count": sum(stat.count for stat in report.steps),
+            "name": main.name if main else None,
+            "first_s": main.first_s if main else None,
+            "median_s": main.median_s if main else None,
+            "p95_s": main.p95_s if main else None,
+            "inferred": bool(main and main.inferred),
+            "by_name": named,
+        },
+        "counters": dict(report.counters),
+        "seconds": {name: value for name, value in report.seconds.items() if math.isfinite(value)},
+        "scopes": _plain(report.scopes),
+        "idle": idle,
+        "findings": [_finding(finding) for finding in report.findings],
+        "clean": report.clean,
+    }
+
+
+def dumps(report: Report) -> str:
+    """The report as JSON text of two-space indentation, ending in a line feed."""
+    return msgspec.json.format(msgspec.json.encode(to_json(report)), indent=2).decode() + "\n"
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    place = finding.place
+    return {
+        "id": finding.id,
+        "kind": finding.kind,
+        "severity": finding.severity,
+        "file": place.file,
+        "line": place.line,
+        "function": place.func,
+        "code": place.code,
+        "module": place.module,
+        "operation": finding.operation,
+        "count": finding.count,
+        "cost_s": finding.cost_s,
+        "cost_per_step_s": finding.cost_per_step_s,
+        "cause": finding.cause,
+        "advice": finding.advice,
+        "change": _plain(finding.change) if finding.change is not None else None,
+        "evidence": list(finding.evidence),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value)

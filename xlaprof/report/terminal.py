@@ -1,0 +1,272 @@
+"""A report for people, in a terminal or a pipe: one page, the dearest finding first among the findings.
+
+Everything that comes from the log (names, code, paths) is put into :class:`rich.text.Text`, never into markup, and
+loses its control characters on the way: a log can draw what it likes only in its own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from textwrap import fill
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from xlaprof.analysis.facts import seconds
+from xlaprof.analysis.model import Finding, IdleStat, Report, RunInfo, ScopeStat, StepStats
+from xlaprof.report.glyphs import bar, printable, shorten, sparkline
+
+WIDEST = 100  # columns: beyond, lines are hard to read
+_SCOPES = 12  # rows
+
+SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "low": "bold cyan"}
+
+#: Parts of a step: label, field of TimeSplit, style.
+PARTS = (
+    ("compile", "compile_s", "magenta"),
+    ("tracing", "tracing_s", "blue"),
+    ("upload", "upload_s", "cyan"),
+    ("dispatch", "execute_s", "green"),
+    ("transfer wait", "transfer_wait_s", "red"),
+    ("CPU fallback", "fallback_s", "yellow"),
+    ("data wait", "data_wait_s", "bright_yellow"),
+    ("garbage collection", "gc_s", "bright_magenta"),
+    ("named scopes", "scopes_s", "bright_blue"),
+    ("other Python", "other_s", "white"),
+)
+
+
+def show(report: Report, hidden: int = 0, console: Console | None = None) -> None:
+    """Print the report on standard output. ``hidden``: how many findings were left out of it."""
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    console.width = min(console.width, WIDEST)
+    with console.capture() as page:
+        console.print(render(report, console.width, hidden))
+    encoding = getattr(console.file, "encoding", None) or "utf-8"
+    text = "\n".join(line.rstrip(" ") for line in page.get().split("\n"))
+    console.file.write(text.encode(encoding, "replace").decode(encoding))
+    console.file.flush()
+
+
+def render(report: Report, width: int, hidden: int = 0) -> RenderableType:
+    """The page, to be printed ``width`` columns wide."""
+    parts: list[RenderableType] = [_header(report.run, width)]
+    if report.steps:
+        parts += [_title("Steps", width), _steps(report.steps)]
+        parts += list(_split(report.steps[0], width))
+    if report.idle.idle_s > 0:
+        parts += list(_idle(report.idle, width))
+    if report.scopes:
+        parts += [_title("Scopes", width), _scopes(report.scopes)]
+    parts += list(_findings(report, width, hidden))
+    return Group(*parts)
+
+
+def _title(text: str, width: int, note: str = "") -> Text:
+    line = Text()
+    line.append("\n")
+    line.append(text, "bold")
+    if note:
+        line.append(f"  {note}", "dim")
+    line.append(" ")
+    line.append("─" * max(0, width - len(text) - len(note) - (3 if note else 1)), "dim")
+    return line
+
+
+def _header(run: RunInfo, width: int) -> Text:
+    line = Text()
+    line.append("xlaprof", "bold green")
+    line.append("  ")
+    line.append(shorten(printable(run.path) or "a recording", width - 9), "bold")
+    command = " ".join(printable(word) for word in run.argv)
+    if command:
+        line.append("\n")
+        line.append(shorten(command, width))
+    facts = []
+    if run.platform:
+        many = f" x {run.device_count}" if run.device_count > 1 else ""
+        kind = f" ({printable(run.device_kind)})" if run.device_kind.lower() not in ("", run.platform.lower()) else ""
+        facts.append(f"{printable(run.platform)}{kind}{many}")
+    if run.world > 1:
+        facts.append(f"rank {run.rank} of {run.world}")
+    if run.host:
+        facts.append(printable(run.host))
+    if run.started_unix_s > 0:
+        facts.append(_moment(run.started_unix_s))
+    facts.append(f"{seconds(run.wall_s)} recorded")
+    versions = [f"{name} {printable(run.versions[name])}" for name in ("torch", "jax") if name in run.versions]
+    line.append("\n")
+    line.append("\n".join(_wrap([*facts, *versions], width)), "dim")
+    for warning in _warnings(run):
+        line.append(f"\n! {warning}", "yellow")
+    return line
+
+
+def _warnings(run: RunInfo) -> Iterator[str]:
+    if run.error:
+        yield f"the program ended with {printable(run.error)}"
+    elif not run.finished:
+        yield "no end of the recording: the program still runs, or was killed"
+    for why, count in run.dropped.items():
+        yield f"{count:,} events are missing ({printable(why)})"
+    for note in run.notes:
+        yield printable(note)
+
+
+def _wrap(words: Iterable[str], width: int) -> list[str]:
+    lines: list[str] = []
+    for word in words:
+        if lines and len(lines[-1]) + 3 + len(word) <= width:
+            lines[-1] += f" · {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def _moment(unix_s: float) -> str:
+    try:
+        return datetime.fromtimestamp(unix_s).strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, OSError, ValueError):
+        return "at an unknown time"
+
+
+def _steps(steps: tuple[StepStats, ...]) -> RenderableType:
+    table = _table()
+    table.add_column("", overflow="ellipsis", max_width=18)
+    for heading in ("steps", "median", "p95", "longest", "first"):
+        table.add_column(heading, justify="right")
+    table.add_column("last ones", overflow="crop", max_width=24)
+    for stat in steps:
+        table.add_row(
+            Text(printable(stat.name) + (" (between barriers)" if stat.inferred else ""), "bold"),
+            f"{stat.count:,}",
+            Text(seconds(stat.median_s), "bold"),
+            seconds(stat.p95_s),
+            seconds(stat.max_s),
+            Text(seconds(stat.first_s), "dim"),
+            Text(sparkline(stat.recent_s[1:] if stat.count == len(stat.recent_s) > 1 else stat.recent_s, 20), "cyan"),
+        )
+    return table
+
+
+def _split(stat: StepStats, width: int) -> Iterator[RenderableType]:
+    split = stat.split
+    count = max(1, stat.count - 1)
+    if split.total_s <= 0:
+        return
+    mean = split.total_s / count
+    without = ", without the first" if stat.count > 1 else ""
+    yield _title("Where a step's time goes", width, f"mean of {count:,}{without}: {seconds(mean)}")
+    rows = [(label, getattr(split, field), style) for label, field, style in PARTS]
+    rows = [row for row in rows if row[1] > 0.0005 * split.total_s]
+    rows.sort(key=lambda row: -row[1])
+    yield _bars([(label, value / count, style) for label, value, style in rows], mean, width)
+    if split.device_busy_s > 0:
+        yield Text()
+        yield _bars([("device busy", split.device_busy_s / count, "green")], mean, width)
+
+
+def _idle(idle: IdleStat, width: int) -> Iterator[RenderableType]:
+    note = f"{idle.idle_ratio:.0%} of {seconds(idle.window_s)}, from the first execution to the last"
+    yield _title("Device idle", width, note)
+    rows = [(printable(cause), value, "red") for cause, value in idle.causes if value >= 0.01 * idle.idle_s][:8]
+    shown = sum(value for _, value, _ in rows)
+    if idle.idle_s - shown > 0.0005 * idle.idle_s:
+        rows.append(("everything else", idle.idle_s - shown, "dim red"))
+    yield _bars(rows, idle.idle_s, width)
+
+
+def _bars(rows: list[tuple[str, float, str]], whole: float, width: int) -> RenderableType:
+    label_width = 26
+    bar_width = max(10, width - label_width - 20)
+    lines = Text()
+    for number, (label, value, style) in enumerate(rows):
+        share = value / whole if whole > 0 else 0.0
+        lines.append("\n" if number else "")
+        lines.append(f"{shorten(label, label_width - 1):<{label_width}}")
+        lines.append(f"{bar(share, bar_width):<{bar_width}}", style)
+        lines.append(f"{seconds(value):>10}")
+        lines.append(f"{share:>6.0%}" if share >= 0.005 else "  <1%", "dim")
+    return lines
+
+
+def _scopes(scopes: tuple[ScopeStat, ...]) -> RenderableType:
+    table = _table()
+    table.add_column("", overflow="ellipsis", max_width=24)
+    for heading in ("times", "total", "itself", "median", "longest", "device idle"):
+        table.add_column(heading, justify="right")
+    for scope in scopes[:_SCOPES]:
+        name = Text(printable(scope.name), "bold")
+        if scope.errors:
+            name.append(f" ({scope.errors} raised)", "red")
+        idle = Text(
+            seconds(scope.device_idle_s) if scope.device_idle_s > 0 else "-", "red" if scope.device_idle_s else "dim"
+        )
+        table.add_row(
+            name,
+            f"{scope.count:,}",
+            seconds(scope.total_s),
+            seconds(scope.self_s),
+            seconds(scope.median_s),
+            seconds(scope.max_s),
+            idle,
+        )
+    if len(scopes) > _SCOPES:
+        table.add_row(Text(f"and {len(scopes) - _SCOPES} more", "dim"))
+    return table
+
+
+def _findings(report: Report, width: int, hidden: int) -> Iterator[RenderableType]:
+    findings = report.findings
+    if not findings and not hidden:
+        yield Text("\n")
+        yield Text("No findings.", "bold green")
+        return
+    count = len(findings) + hidden
+    yield _title(f"{count} finding{'s' if count != 1 else ''}", width, "the one that costs most first")
+    for number, finding in enumerate(findings, 1):
+        if number > 1:
+            yield Text()
+        yield from _finding(number, finding, width)
+    if hidden:
+        yield Text(f"\n{hidden} more not shown (--top)", "dim")
+
+
+def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableType]:
+    style = SEVERITY_STYLE[finding.severity]
+    head = Text(f"{number:>2} ", "bold")
+    head.append(finding.kind, style)
+    head.append(f"  {finding.severity}", "dim")
+    if finding.operation:
+        head.append(f"  {shorten(printable(finding.operation), 32)}", "dim")
+    cost = f"{seconds(finding.cost_s)}" if finding.cost_s > 0 else ""
+    right = f"{finding.count:,} x" + (f"   costs {cost}" if cost else "")
+    head.append(" " * max(2, width - head.cell_len - len(right)))
+    head.append(right, "bold")
+    yield head
+    place = finding.place
+    where = Text("   ")
+    if place.line:
+        where.append(shorten(printable(place.file), width - 24, keep_end=True), "cyan")
+        where.append(f":{place.line}", "cyan")
+        if place.func and place.func != "<module>":
+            where.append(f" in {shorten(printable(place.func), 24)}", "dim")
+    else:
+        where.append("no line is known", "dim")
+    where.truncate(width, overflow="ellipsis")
+    yield where
+    if place.code:
+        code = Text("   | ", "dim")
+        code.append(shorten(printable(place.code), width - 5), "bold")
+        yield code
+    indent = "   "
+    yield Text(fill(printable(finding.cause), width, initial_indent=indent, subsequent_indent=indent))
+    fix = Text(fill(f"Fix: {printable(finding.advice)}", width, initial_indent=indent, subsequent_indent=indent))
+    fix.stylize("bold green", 3, 7)
+    yield fix
+
+
+def _table() -> Table:
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
