@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xlaprof import events as ev
+from xlaprof.export.links import STEP, flow_out
 from xlaprof.export.names import Names
 from xlaprof.export.timeline import StepSpan, plain
 from xlaprof.export.xplane import Line, Plane, Value
 
 #: XProf takes the plane of this name for the host.
 HOST_PLANE = "/host:CPU"
-#: An arrow of the trace viewer: producer ``(_pt, _p)`` to consumer ``(_ct, _c)``. The type is free to choose.
-FLOW = 12
 
 
 class HostLanes:
@@ -46,7 +45,7 @@ class HostLanes:
             case ev.Barrier():
                 stats = {"ops": event.ops, "tracing_us": event.tracing / 1000}
                 if event.execution:
-                    stats |= {"execution": event.execution, "_pt": FLOW, "_p": event.execution}
+                    stats |= {"execution": event.execution, "flow": flow_out(event.execution)}
                 self._draw(event, f"barrier ({event.trigger})", event.stack, stats)
             case ev.TransferFromDevice():
                 stats = {"bytes": event.bytes, "wait_us": event.wait / 1000, "tensors": event.tensors}
@@ -72,12 +71,20 @@ class HostLanes:
             case _:
                 pass
 
-    def steps(self, steps: Iterable[StepSpan]) -> None:
-        """Draw ``steps`` on their threads; inferred ones on a lane of their own."""
+    def steps(self, steps: Iterable[StepSpan], main: Iterable[StepSpan]) -> None:
+        """Draw ``steps`` on their threads, inferred ones on a lane of their own; XProf counts those that are ``main``.
+
+        The first of them is one too, though no average has it: so the program's numbers are XProf's, which begin
+        at 0, wherever the program's do.
+        """
+        roots = {id(step) for step in main}
         for step in steps:
             stats: dict[str, Value] = {"step_num": step.num} | step.notes
-            name = self._plane.name(f"{step.name} {step.num}")
-            self._lane(step.tid).add(name, step.start, step.end - step.start, stats)
+            name = f"{step.name} {step.num}"
+            if id(step) in roots:
+                stats |= {"_r": 1, "_pt": STEP, "_p": step.start}
+                name = step.name  # XProf appends the number
+            self._lane(step.tid).add(self._plane.name(name), step.start, step.end - step.start, stats)
 
     def finish(self) -> None:
         """Name the lanes: a log may name a thread after it was first seen."""

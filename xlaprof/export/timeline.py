@@ -85,13 +85,21 @@ class Timeline:
         #: kind of activity -> (moment, ns it took); "transfer wait" is the part of "transfer from device" that waits
         self.series: dict[str, Series] = defaultdict(Series)
         self.dropped = 0
+        self.others = 0  # further recordings in the same log
         self._steps: list[StepSpan] = []
-        self._barriers: list[tuple[int, int]] = []
+        self._barriers: dict[int, list[int]] = {}  # stack -> ends, of barriers that executed something
+        self._first_starts: dict[int, int] = {}  # stack -> end of the barrier before its first
+        self._last_barrier = 0
         self._executions: dict[int, list[Execution]] = defaultdict(list)
         self._told: list[tuple[int, int, int, int]] = []  # start and end of a summed step, its busy ns, its executions
 
-    def feed(self, event: ev.Event) -> None:
-        """Take in one event."""
+    def feed(self, event: ev.Event) -> bool:
+        """Take in one event; False once the log goes on with another recording, whose clock is another one too."""
+        if isinstance(event, ev.Header) and self.header is not None:
+            mine = self.header
+            self.others += (event.pid, event.host, event.rank) != (mine.pid, mine.host, mine.rank)
+        if self.others:
+            return False
         self.count += 1
         if isinstance(event, ev.Text | ev.Stack | ev.Thread):
             self.names.feed(event)
@@ -103,6 +111,7 @@ class Timeline:
         else:
             self._extend(event)
             self._take(event)
+        return True
 
     def _take(self, event: ev.Event) -> None:
         match event:
@@ -120,7 +129,7 @@ class Timeline:
                 )
                 self.series["enqueue"].add(event.t, event.enqueue)
             case ev.Barrier():
-                self._barriers.append((event.t, event.t + event.dur))
+                self._barrier(event)
                 self.series["tracing"].add(event.t, event.tracing)
             case ev.Compile():
                 self.programs.setdefault(event.program, event)
@@ -154,6 +163,17 @@ class Timeline:
             self.first = start
         self.last = max(self.last, end)
 
+    def _barrier(self, event: ev.Barrier) -> None:
+        if event.trigger == "read":
+            return
+        end = event.t + event.dur
+        if event.execution:
+            if event.stack not in self._barriers:
+                self._barriers[event.stack] = []
+                self._first_starts[event.stack] = self._last_barrier
+            self._barriers[event.stack].append(end)
+        self._last_barrier = end
+
     def _digest(self, event: ev.StepDigest) -> None:
         """A step that the log sums up: its sums become series at its start, so that scalars count them."""
         notes: Notes = {"summed": "steady step, told by its sums"}
@@ -180,11 +200,16 @@ class Timeline:
         return t if self.header is None else t - self.header.mono_ns + self.header.unix_ns
 
     def steps(self) -> list[StepSpan]:
-        """All steps by start; without any ``StepTrace`` in the program, the stretches between barriers."""
+        """All steps by start; without any ``StepTrace`` in the program, the stretches between visits
+        of the barrier that is reached most often."""
         if self._steps:
             return sorted(self._steps, key=lambda s: (s.start, -s.end))
-        ends = sorted(end for _, end in self._barriers)
-        return [StepSpan(INFERRED, i, a, b, tid=0) for i, (a, b) in enumerate(pairwise(ends), 1)]
+        if not self._barriers:
+            return []
+        # The barrier of a loop is the one that is reached most often.
+        stack, ends = max(self._barriers.items(), key=lambda item: len(item[1]))
+        borders = [self._first_starts[stack] or self.base, *ends]
+        return [StepSpan(INFERRED, i, a, b, tid=0) for i, (a, b) in enumerate(pairwise(borders))]
 
     def devices(self) -> list[int]:
         """Numbers of the devices that ran anything."""

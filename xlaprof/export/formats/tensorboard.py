@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from xlaprof.analysis.run import Run
 from xlaprof.errors import UserError
 from xlaprof.export import events_file, scalars
-from xlaprof.export.device import DeviceLanes, StepTable, gaps_plane
+from xlaprof.export.device import Causes, DeviceLanes, gaps_plane
 from xlaprof.export.host import HOST_PLANE, HostLanes
-from xlaprof.export.timeline import Execution, Timeline
+from xlaprof.export.steps import AveragedSteps, main_steps
+from xlaprof.export.timeline import Execution, StepSpan, Timeline
 from xlaprof.export.written import Job, Written
 from xlaprof.export.xplane import LONGEST_NS, Plane, write_space
 
@@ -32,16 +34,19 @@ def export(job: Job) -> Written:
     timeline = Timeline()
     host = Plane(_HOST, HOST_PLANE)
     lanes = HostLanes(host, timeline.names)
+    analysis = Run()
     for event in job.events:
-        timeline.feed(event)
-        lanes.feed(event)
+        if timeline.feed(event):
+            lanes.feed(event)
+            analysis.feed(event)
     if timeline.last - timeline.base >= LONGEST_NS:
         raise UserError(f"{job.source} spans {(timeline.last - timeline.base) / 86400e9:.0f} days: XPlane ends at 106")
     steps = timeline.steps()
-    lanes.steps(steps)
+    main = main_steps(steps)
+    lanes.steps(steps, main)
     lanes.finish()
     devices = {number: timeline.executions(number) for number in timeline.devices()}
-    planes = [host, *_devices(timeline, devices), _environment(timeline)]
+    planes = [host, *_devices(timeline, main, devices, _causes(analysis, timeline)), _environment(timeline)]
 
     run = _run_name(job.source, timeline)
     name = re.sub(r"[^\w.-]", "_", timeline.header.host if timeline.header else "") or "host"
@@ -65,16 +70,29 @@ def export(job: Job) -> Written:
     )
 
 
-def _devices(timeline: Timeline, devices: dict[int, list[Execution]]) -> Iterator[Plane]:
+def _devices(
+    timeline: Timeline,
+    main: list[StepSpan],
+    devices: dict[int, list[Execution]],
+    causes: Causes,
+) -> Iterator[Plane]:
     kind = timeline.device.kind or timeline.device.platform if timeline.device else "device"
-    steps = timeline.steps()
     for i, (number, executions) in enumerate(devices.items()):
-        table = StepTable.averaged(steps, executions)
-        lanes = DeviceLanes(_FIRST_DEVICE + 2 * i, number, kind, table, timeline.names)
+        steps = AveragedSteps(main, executions)
+        lanes = DeviceLanes(_FIRST_DEVICE + 2 * i, number, kind, steps, timeline.names)
         for execution in executions:
             lanes.draw(execution)
         yield lanes.plane
-        yield gaps_plane(_FIRST_DEVICE + 2 * i + 1, number, executions, {})
+        yield gaps_plane(_FIRST_DEVICE + 2 * i + 1, number, executions, causes)
+
+
+def _causes(analysis: Run, timeline: Timeline) -> Causes:
+    """What the report blames the longest gaps on, by the moment each begins: the cause and its line."""
+    begin = analysis.begin or 0
+    return {
+        begin + round(gap.start_s * 1e9): (gap.blame[0][0] if gap.blame else "", timeline.names.show(gap.place).where)
+        for gap in analysis.report().idle.gaps
+    }
 
 
 def _environment(timeline: Timeline) -> Plane:
@@ -86,6 +104,8 @@ def _environment(timeline: Timeline) -> Plane:
 
 def _notes(timeline: Timeline, steps: int, devices: int, points: int) -> tuple[str, ...]:
     notes = []
+    if timeline.others:
+        notes.append("the log holds more than one recording: only the first was exported")
     if timeline.dropped:
         notes.append(f"{timeline.dropped} events are missing: the recording dropped them")
     if not devices:
