@@ -1,0 +1,201 @@
+"""Whose line is it: the user's frames are found, everybody else's left out, and the source text is had."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from xlaprof import stacks
+from xlaprof.stacks import RawFrame, source_line, user_frames
+
+
+def line_of(text: str, file: str = __file__) -> int:
+    return next(n for n, line in enumerate(Path(file).read_text().splitlines(), 1) if text in line)
+
+
+def library(tmp_path: Path, source: str) -> dict:
+    """A module that is installed: its file lies in a site-packages."""
+    file = tmp_path / "site-packages" / "somelib" / "core.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(source)
+    namespace = {"__name__": "somelib.core", "__file__": str(file)}
+    exec(compile(source, str(file), "exec"), namespace)
+    return namespace
+
+
+def test_innermost_first_with_function_and_line() -> None:
+    def inner() -> tuple[RawFrame, ...]:
+        return user_frames()  # the line
+
+    def outer() -> tuple[RawFrame, ...]:
+        return inner()  # the call
+
+    first, second, third = outer()[:3]
+    assert first == (__file__, line_of("# the line"), f"{third.func}.<locals>.inner")
+    assert second == (__file__, line_of("# the call"), f"{third.func}.<locals>.outer")
+    assert third.func == "test_innermost_first_with_function_and_line"
+
+
+def test_frames_of_installed_packages_are_left_out(tmp_path: Path) -> None:
+    lib = library(
+        tmp_path, "def apply(function):\n    return helper(function)\ndef helper(function):\n    return function()\n"
+    )
+    frames = lib["apply"](lambda: user_frames())
+    assert all("somelib" not in frame.file for frame in frames)
+    assert [frame.line for frame in frames[:2]] == [line_of("frames = lib[")] * 2
+
+
+def test_frames_of_the_standard_library_are_left_out() -> None:
+    frames = json.loads('{"a": 1}', object_hook=lambda _: user_frames())
+    assert {frame.file for frame in frames[:2]} == {__file__}
+    assert not any(frame.file.startswith(os.path.dirname(os.__file__) + os.sep) for frame in frames)
+
+
+def test_limit_and_skip() -> None:
+    def deep(n: int, **options: int) -> tuple[RawFrame, ...]:
+        return user_frames(**options) if n == 0 else deep(n - 1, **options)
+
+    assert len(deep(20, limit=3)) == 3
+    assert deep(2, skip=3)[0].func == "test_limit_and_skip"
+    assert user_frames(skip=10_000) == ()
+
+
+def test_a_library_running_itself_shows_its_outermost_frames(tmp_path: Path) -> None:
+    lib = library(
+        tmp_path, "import xlaprof.stacks\ndef main():\n    seen.append(xlaprof.stacks.user_frames(limit=2))\n"
+    )
+    lib["seen"] = []
+    thread = threading.Thread(target=lib["main"])
+    thread.start()
+    thread.join()
+    (frames,) = lib["seen"]
+    assert len(frames) == 2
+    assert frames[-1].func == "Thread._bootstrap"
+
+
+def test_another_thread_is_seen_where_it_is() -> None:
+    ready, go = threading.Event(), threading.Event()
+
+    def waits() -> None:
+        ready.set()
+        go.wait()  # it is here
+
+    thread = threading.Thread(target=waits)
+    thread.start()
+    ready.wait()
+    try:
+        # between set() and wait() the thread may still be on the line before
+        frames = stacks.frames_of_thread(thread.ident or 0)
+        assert frames[0].func.endswith("waits")
+        assert line_of("# it is here") - frames[0].line in (0, 1)
+    finally:
+        go.set()
+        thread.join()
+    assert stacks.frames_of_thread(thread.ident or 0) == ()
+
+
+def test_examples_and_tests_of_this_repository_are_user_code(tmp_path: Path) -> None:
+    assert user_frames()[0].file == __file__
+    script = Path(__file__).parent.parent / "examples" / "made_up_for_a_test.py"
+    namespace = {"__name__": "__main__", "user_frames": user_frames}
+    exec(compile("def f():\n    return user_frames()\n", str(script), "exec"), namespace)
+    assert namespace["f"]()[0] == (str(script), 2, "f")
+
+
+@pytest.mark.parametrize("name", ["<stdin>", "<ipython-input-3-abc>", "<my template>", "/tmp/ipykernel_7/123.py"])
+def test_code_without_a_file_is_user_code(name: str) -> None:
+    namespace = {"__name__": "__main__", "user_frames": user_frames}
+    exec(compile("def f():\n    return user_frames()\n", name, "exec"), namespace)
+    frame = namespace["f"]()[0]
+    assert frame == (name, 2, "f")
+    assert source_line(frame.file, frame.line) == ""
+
+
+def test_python_dash_c_is_user_code_and_dataclass_methods_are_not() -> None:
+    program = (
+        "import dataclasses\n"
+        "from xlaprof.stacks import user_frames\n"
+        "@dataclasses.dataclass\n"
+        "class Config:\n"
+        "    frames: tuple = dataclasses.field(default_factory=user_frames)\n"
+        "def make():\n"
+        "    return Config()\n"
+        "print([(f.file, f.line, f.func) for f in make().frames])\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[('<string>', 7, 'make'), ('<string>', 8, '<module>')]"
+
+
+def test_a_line_of_an_ipython_cell_is_known_through_linecache() -> None:
+    import linecache
+
+    name = "<ipython-input-9-cafe>"
+    linecache.cache[name] = (12, None, ["x = 1\n", "  y = x.item()\n"], name)
+    try:
+        assert source_line(name, 2) == "y = x.item()"
+    finally:
+        del linecache.cache[name]
+
+
+def test_relative_names_become_absolute_before_the_program_changes_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "relative_script.py").write_text("def f():\n    return user_frames()\n")
+    namespace = {"__name__": "__main__", "user_frames": user_frames}
+    exec(compile("def f():\n    return user_frames()\n", "relative_script.py", "exec"), namespace)
+    frame = namespace["f"]()[0]
+    monkeypatch.chdir("/")
+    assert frame.file == str(tmp_path / "relative_script.py")
+    assert source_line(frame.file, frame.line) == "return user_frames()"
+
+
+def test_source_in_a_zip_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.writestr(
+            "zipped_app.py", "from xlaprof.stacks import user_frames\ndef f():\n    return user_frames()\n"
+        )
+    monkeypatch.syspath_prepend(str(tmp_path / "app.zip"))
+    import zipped_app
+
+    frame = zipped_app.f()[0]
+    assert source_line(frame.file, frame.line) == "return user_frames()"
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "shown"),
+    [
+        (b"a = 1\nb = '\xe9'  # caf\xe9\n", 2, "b = 'é'  # café"),  # cp1252 without a declaration
+        (b"# -*- coding: latin-1 -*-\nb = '\xe9'\n", 2, "b = 'é'"),
+        (b"\xef\xbb\xbfa = 1\n", 1, "a = 1"),
+        (b"a = 1", 1, "a = 1"),
+        (b"a = 1\n", 7, ""),
+        (b"", 1, ""),
+        (b"a = 1\n", 0, ""),
+        (bytes(range(256)) * 3, 1, None),
+    ],
+)
+def test_source_lines_of_any_file(tmp_path: Path, content: bytes, line: int, shown: str | None) -> None:
+    file = tmp_path / "source.py"
+    file.write_bytes(content)
+    found = source_line(str(file), line)
+    if shown is None:
+        assert isinstance(found, str)
+    else:
+        assert found == shown
+
+
+def test_source_lines_that_cannot_be_had(tmp_path: Path) -> None:
+    gone = tmp_path / "gone.py"
+    gone.write_text("a = 1\n")
+    gone.unlink()
+    assert source_line(str(gone), 1) == ""
+    assert source_line(str(tmp_path), 1) == ""
+    long = tmp_path / "long.py"
+    long.write_text("x = '" + "y" * 10_000 + "'\n")
+    assert len(source_line(str(long), 1)) == 400
