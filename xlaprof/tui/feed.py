@@ -49,8 +49,15 @@ class Feed:
         self._trouble = ""
 
     def open(self) -> None:
-        """Read the first slice. Raises :class:`LogError` where ``path`` is something else than a log."""
+        """Read the first slice. Raises :class:`LogError` where ``path`` is something else than a growing log."""
         self._slice()
+        if self._header is None and self._read:
+            with open(self.path, "rb") as file:
+                first = file.read(2)
+            if first == b"\x1f\x8b":
+                raise LogError(f"{self.path} is compressed and grows no more: xlaprof report {self.path}")
+            if first[:1] != b"{":  # and has no end of line by which the tail could tell
+                raise LogError(f"{self.path} is not an xlaprof log: its first line is no header")
 
     def close(self) -> None:
         """Let go of the file."""
@@ -104,10 +111,12 @@ class Feed:
 
     def _begin(self) -> None:
         """The tail has another header: the first, or that of another run in the place of ours."""
-        self._restarts += self._run is not None
+        if self._header is not None:
+            self._restarts += 1
+            self._read = 0
         self._header = self._tail.header
         self._run = Run() if self._header else None
-        self._report, self._read = None, 0
+        self._report = None
 
     def _link(self) -> Link:
         if self._trouble:

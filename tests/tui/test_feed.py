@@ -1,0 +1,179 @@
+"""The feed: however a log is cut into slices, the same run comes out; and what it says of the file and the process."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from xlaprof import log
+from xlaprof.analysis.run import Run
+from xlaprof.log import LogError
+from xlaprof.tui.feed import Feed
+from xlaprof.tui.snapshot import status
+
+from .story import BEGAN, Story
+
+
+def told(path: Path) -> None:
+    """A closed log with a bit of everything."""
+    story = Story(path)
+    story.step(compile_ms=1500)
+    story.steps(30, read=True)
+    story.step(compile_ms=900, shape="i64[5,128]")
+    story.steps(30)
+    story.end()
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Iterator[Callable[..., Feed]]:
+    """Makes feeds on run.log that read one slice each time."""
+    made = []
+
+    def make(**changes: object) -> Feed:
+        made.append(Feed(str(tmp_path / "run.log"), **{"clock": lambda: BEGAN, "budget_s": 0.0, **changes}))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@given(slice_bytes=st.integers(min_value=1, max_value=20_000))
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_slices_of_any_size_give_the_report_of_the_whole(tmp_path: Path, slice_bytes: int) -> None:
+    path = tmp_path / "run.log"
+    if not path.exists():
+        told(path)
+    whole = Run().feed_all(log.read(path)).report(str(path))
+    with closing(Feed(str(path), clock=lambda: BEGAN, budget_s=0.0, slice_bytes=slice_bytes)) as feed:
+        slices = 1
+        while (now := feed.advance()).link == "catching up":
+            slices += 1
+    assert slices == -(-path.stat().st_size // slice_bytes)
+    assert now.report == whole
+
+
+def test_catching_up_shows_how_far_it_has_got(tmp_path: Path, feed: Callable[..., Feed]) -> None:
+    told(tmp_path / "run.log")
+    size = (tmp_path / "run.log").stat().st_size
+    slow = feed(slice_bytes=size // 4 + 1)
+    seen = [slow.advance() for _ in range(4)]
+    assert [s.link for s in seen] == ["catching up", "catching up", "catching up", "following"]
+    assert [round(4 * s.read / s.total) for s in seen] == [1, 2, 3, 4]
+    assert status(seen[0]).word == "reading"
+    steps = [s.report.steps[0].count for s in seen if s.report]
+    assert steps == sorted(set(steps)), "every slice brings steps"
+
+
+def test_a_log_in_which_nothing_happens_costs_no_report(tmp_path: Path, feed: Callable[..., Feed]) -> None:
+    story = Story(tmp_path / "run.log")
+    story.steps(3)
+    idle = feed()
+    first, second = idle.advance(), idle.advance()
+    assert first.report is not None
+    assert second.report is first.report
+    story.steps(1)
+    third = idle.advance()
+    assert third.report is not first.report
+    story.leave()
+
+
+def test_silence_is_measured_from_the_last_growth(tmp_path: Path, feed: Callable[..., Feed]) -> None:
+    story = Story(tmp_path / "run.log")
+    story.steps(3)
+    now = [BEGAN]
+    watch = feed(clock=lambda: now[0])
+    assert watch.advance().quiet_s == 0
+    now[0] += 42
+    assert watch.advance().quiet_s == 42
+    story.steps(1)
+    assert watch.advance().quiet_s == 0
+    story.leave()
+
+
+def test_a_half_written_line_is_not_news_until_it_is_whole(tmp_path: Path, feed: Callable[..., Feed]) -> None:
+    told(tmp_path / "whole.log")
+    text = (tmp_path / "whole.log").read_bytes()
+    path = tmp_path / "run.log"
+    path.write_bytes(text[:-5])
+    watch = feed(slice_bytes=1 << 20)
+    before = watch.advance()
+    assert before.report is not None
+    assert not before.report.run.finished
+    assert before.report.run.notes == (), "being in the middle of a line is no trouble of a log that grows"
+    with path.open("ab") as file:
+        file.write(text[-5:])
+    after = watch.advance()
+    assert after.report is not None
+    assert after.report.run.finished
+
+
+def test_a_process_that_was_killed_is_lost_and_its_last_words_are_read(
+    tmp_path: Path, feed: Callable[..., Feed]
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        story = Story(tmp_path / "run.log", host=platform.node(), pid=child.pid, began=time.time())
+        story.steps(3)
+        watch = feed(clock=time.time)
+        watch.open()
+        assert watch.advance().process == "alive"
+        story.steps(2)
+        child.kill()
+    now = watch.advance()
+    assert now.process == "gone"
+    assert status(now).word == "lost"
+    assert status(now).detail == f"process {child.pid} ended without closing its log at step 4"
+    story.leave()
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"\x7fELF\x02\x01\x01" * 1000, "is not an xlaprof log"),
+        (b"epoch 1 loss 2.3\n", "is not an xlaprof log"),
+        (b'{"k":"text","id":1,"text":"x"}\n', "is not an xlaprof log"),
+        (gzip.compress(b'{"k":"header"'), "is compressed and grows no more: xlaprof report"),
+    ],
+    ids=["binary", "text", "headless", "gzip"],
+)
+def test_what_is_no_log_is_told_before_anything_is_shown(
+    tmp_path: Path, feed: Callable[..., Feed], content: bytes, complaint: str
+) -> None:
+    (tmp_path / "run.log").write_bytes(content)
+    with pytest.raises(LogError, match=complaint):
+        feed().open()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=400))
+def test_no_bytes_stop_the_feed(tmp_path: Path, junk: bytes) -> None:
+    path = tmp_path / "run.log"
+    story = Story(path)
+    story.steps(2)
+    with path.open("ab") as file:
+        file.write(junk)
+        file.write(b"\n")
+    story.leave()
+    with closing(Feed(str(path), clock=lambda: BEGAN, budget_s=0.0)) as feed:
+        now = feed.advance()
+    assert now.report is not None
+    assert now.report.steps[0].count >= 2
+
+
+def test_snapshots_are_plain_values(tmp_path: Path, feed: Callable[..., Feed]) -> None:
+    told(tmp_path / "run.log")
+    now = feed(slice_bytes=1 << 20).advance()
+    assert msgspec.json.decode(msgspec.json.encode(now), type=type(now)) == now
+    assert os.fspath(tmp_path) in now.path
