@@ -24,7 +24,7 @@ _device.install()
 
 from . import execute as _execute  # noqa: E402
 from . import inflight as _inflight  # noqa: E402
-from . import metrics, observe, randomness, special  # noqa: E402
+from . import metrics, observe, randomness, special, torch_module  # noqa: E402
 from . import tapes as _tapes  # noqa: E402
 from .execute import initialize_cache  # noqa: E402
 from .program import cache as _cache  # noqa: E402
@@ -32,6 +32,7 @@ from .randomness import get_rng_state, manual_seed, set_rng_state  # noqa: E402
 from .tensor import XLATensor  # noqa: E402
 
 special.install()
+torch_module.install()
 randomness.follow_torch_seed()
 observe.install()
 

@@ -23,9 +23,8 @@ def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec]:
     """What each output of ``op`` over these tensors (of any device) will be."""
     metas: dict[int, torch.Tensor] = {}
     named = {
-        name: torch.device("meta") if name == "device" else _meta(value, metas)
+        name: torch.device("meta") if name == "device" else None if name == "generator" else _meta(value, metas)
         for name, value in kwargs.items()
-        if name != "generator"
     }
     try:
         result = op.func(*[_meta(a, metas) for a in args], **named)

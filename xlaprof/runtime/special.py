@@ -233,16 +233,25 @@ FACTORIES = (
     "triu_indices.default",
 )
 
+def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """What ``copy_`` becomes where PyTorch has switched Python's dispatch off (``torch.tensor(..., device="xla")``)."""
+    return copy_((target, source), {})  # type: ignore[no-any-return]
+
+
 _library: torch.library.Library | None = None
+_autocast: torch.library.Library | None = None
 
 def install() -> None:
     """Register the factories on dispatch key XLA: they have no tensor that would bring them here."""
-    global _library
+    global _library, _autocast
     if _library is not None:
         return
     _library = torch.library.Library("aten", "IMPL")
     _library.impl("empty.memory_format", empty, "XLA")
     _library.impl("empty_strided", empty_strided, "XLA")
+    _library.impl("_copy_from", copy_from, "XLA")
+    _autocast = torch.library.Library("_", "IMPL")
+    _autocast.fallback(torch.library.fallthrough_kernel, "AutocastXLA")
     for name in FACTORIES:
         packet, overload = name.split(".")
         func = getattr(getattr(aten, packet), overload)

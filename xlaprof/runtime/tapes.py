@@ -74,6 +74,12 @@ def current() -> int:
     return getattr(_current, "index", 0)
 
 
+def set_current(index: int | torch.device) -> None:
+    """Make ``xla:index`` this thread's current device."""
+    given = index.index if isinstance(index, torch.device) else index
+    _current.index = tape(0 if given is None else given).index
+
+
 def existing() -> list[Tape]:
     """The tapes that are in use."""
     return list(_tapes.values())

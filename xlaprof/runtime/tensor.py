@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from copy import deepcopy
 from typing import Any, cast
 
 import torch
@@ -53,6 +55,52 @@ class XLATensor(torch.Tensor):
             )
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
         self._cell = value._cell
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python numbers: one read."""
+        return self.detach().cpu().tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """As for any device: only ``force=True`` copies to the host by itself. Raises ``TypeError`` otherwise."""
+        if not force:
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. "
+                "Use Tensor.cpu() to copy the tensor to host memory first."
+            )
+        return self.detach().cpu().numpy()
+
+    def __array__(self, dtype: Any = None) -> Any:
+        return self.numpy() if dtype is None else self.numpy().astype(dtype, copy=False)
+
+    def __format__(self, spec: str) -> str:
+        # f"{loss:.3f}" reads the value; PyTorch does so for its own class only.
+        if self.dim() == 0:
+            return self.item().__format__(spec)
+        return object.__format__(self, spec)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> XLATensor:
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
+                "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage"
+            )
+        if id(self) in memo:
+            return cast(XLATensor, memo[id(self)])
+        with torch.no_grad():
+            copy = self.clone()
+        copy.__dict__.update(deepcopy(self.__dict__, memo))
+        copy.requires_grad_(self.requires_grad)
+        if self.grad is not None:
+            copy.grad = self.grad.__deepcopy__(memo)
+        memo[id(self)] = copy
+        return cast(XLATensor, copy)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # Saved as its copy on the host and the device it goes back to (or where map_location says).
+        arguments = (self.detach().cpu(), self.dtype, str(self.device), self.requires_grad)
+        if getattr(self, "_is_param", False):
+            return torch._utils._rebuild_parameter, (self.detach(), self.requires_grad, OrderedDict())
+        return torch._utils._rebuild_device_tensor_from_cpu_tensor, arguments
 
     def __coerce_same_metadata_as_tangent__(self, metadata: Any, expected_type: Any = None) -> XLATensor:
         return self

@@ -56,6 +56,8 @@ def topk(
     ctx: Ctx, self: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Array, Array]:
     x = jnp.moveaxis(jnp.atleast_1d(self), dim, -1)
+    if is_floating(x):
+        x = jnp.where(x != x, jnp.nan, x)  # XLA's order tells NaNs of either sign apart
     # The smallest are the largest of what grows as the values fall: for integers the complement, which, unlike
     # the negative, exists for each of them.
     values, indices = lax.top_k(x if largest else _reversed(x), k)

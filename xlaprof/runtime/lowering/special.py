@@ -67,7 +67,8 @@ def _zeta(s: Any, q: Any) -> Any:
         return total + jnp.where(negative(q), q**-s, 0), jnp.where(negative(q), q + 1, q)
 
     total, shifted = lax.while_loop(lambda state: jnp.any(negative(state[1])), shift, (jnp.zeros_like(q), q))
-    return jnp.where((q <= 0) & (q == jnp.floor(q)), jnp.inf, total + jsp.zeta(s, shifted))
+    pole = (s == 1) | ((q <= 0) & (q == jnp.floor(q)))
+    return jnp.where(s < 1, jnp.nan, jnp.where(pole, jnp.inf, total + jsp.zeta(s, shifted)))
 
 
 @lower("aten.polygamma.default")

@@ -25,6 +25,7 @@ FAMILIES = (
     "random",
     "reduction",
     "resize",
+    "sampling",
     "scan",
     "softmax",
     "sorting",
