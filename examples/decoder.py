@@ -43,8 +43,7 @@ def train(steps: int, device: torch.device, seed: int = 0) -> list[float]:
         for batch in loader:
             with xlaprof.StepTrace("train", step_num=len(losses)):
                 with xlaprof.Trace("tokenize"):
-                    tokens = torch.tensor([tokenizer.encode(passage)[: LENGTH + 1] for passage in batch])
-                tokens = tokens.to(device)
+                    tokens = torch.tensor([tokenizer.encode(passage)[: LENGTH + 1] for passage in batch]).to(device)
                 logits = model(tokens[:, :-1])
                 loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
                 optimizer.zero_grad()

@@ -95,7 +95,8 @@ def test_every_module_says_what_it_is_for():
 
 #: Traces of one particular machine or person, in whatever file they are.
 MACHINE = re.compile(
-    rb"/home/\w|/root/|/Users/\w|/work/\w|/tmp/bash|https?://(?:10|127|192)\.\d|[\w.+-]+@[\w-]+\.(?:com|org|net)"
+    rb"/root/|/work/\w|/tmp/bash|https?://(?:10|127|192)\.\d|[\w.+-]+@[\w-]+\.(?:com|org|net)|%s/"
+    % re.escape(bytes(Path.home()))
 )
 
 

@@ -157,14 +157,14 @@ def test_the_report_goes_to_stderr_and_the_scripts_output_can_be_piped(tmp_path,
     done = xlaprof_run(tmp_path, "steps.py")
     assert (done.returncode, done.stdout) == (0, "mine\n")
     assert "train" in done.stderr
-    again = python(tmp_path, "-m", "xlaprof", "report", "run.log")
+    again = python(tmp_path, "-m", "xlaprof", "report", str(tmp_path / "run.log"))
     assert again.stdout.split() == done.stderr.split()
 
 
 def test_the_report_as_json_is_that_of_the_report_verb(tmp_path, write):
     write("steps.py", STEPS)
     done = xlaprof_run(tmp_path, "--json", "steps.py")
-    again = python(tmp_path, "-m", "xlaprof", "report", "--json", "run.log")
+    again = python(tmp_path, "-m", "xlaprof", "report", "--json", str(tmp_path / "run.log"))
     assert json.loads(done.stderr) == json.loads(again.stdout)
 
 
