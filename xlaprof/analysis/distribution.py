@@ -15,26 +15,19 @@ class Distribution:
     1 % width. Two distributions add up to the distribution of both.
     """
 
-    __slots__ = ("_buckets", "_values", "count", "least", "most", "total")
+    __slots__ = ("_buckets", "_count", "_least", "_most", "_total", "_values")
 
     def __init__(self) -> None:
-        self.count = 0
-        self.total = 0
-        self.least = 0
-        self.most = 0
         self._values: list[int] = []
         self._buckets: dict[int, int] = {}
+        self._count = 0  # of what is in buckets, as are
+        self._total = 0
+        self._least = 0
+        self._most = 0
 
     def add(self, value: int) -> None:
-        if value > self.most or not self.count:
-            self.most = value
-        if value < self.least or not self.count:
-            self.least = value
-        self.count += 1
-        self.total += value
-        values = self._values
-        values.append(value)
-        if len(values) > _EXACT:
+        self._values.append(value)
+        if len(self._values) > _EXACT:
             self._spill()
 
     def add_many(self, count: int, total: int, most: int) -> None:
@@ -42,25 +35,35 @@ class Distribution:
         if count <= 0:
             return
         mean = total // count
-        self.most = max(self.most, most)
-        self.least = mean if not self.count else min(self.least, mean)
-        self.count += count
-        self.total += total
-        self._spill()
+        self._tell(count, total, mean, max(mean, most))
         bucket = _bucket(mean)
         self._buckets[bucket] = self._buckets.get(bucket, 0) + count
 
+    @property
+    def count(self) -> int:
+        return self._count + len(self._values)
+
+    @property
+    def total(self) -> int:
+        return self._total + sum(self._values)
+
+    @property
+    def most(self) -> int:
+        most = max(self._values, default=self._most)
+        return max(most, self._most) if self._count else most
+
+    @property
+    def least(self) -> int:
+        least = min(self._values, default=self._least)
+        return min(least, self._least) if self._count else least
+
     def merge(self, other: Distribution) -> None:
-        if not other.count:
-            return
-        self.least = other.least if not self.count else min(self.least, other.least)
-        self.most = max(self.most, other.most)
-        self.count += other.count
-        self.total += other.total
+        if other._count:
+            self._tell(other._count, other._total, other._least, other._most)
+            for bucket, count in other._buckets.items():
+                self._buckets[bucket] = self._buckets.get(bucket, 0) + count
         self._values.extend(other._values)
-        for bucket, count in other._buckets.items():
-            self._buckets[bucket] = self._buckets.get(bucket, 0) + count
-        if self._buckets or len(self._values) > _EXACT:
+        if len(self._values) > _EXACT:
             self._spill()
 
     def copy(self) -> Distribution:
@@ -94,10 +97,18 @@ class Distribution:
         return self.total / self.count if self.count else 0.0
 
     def _spill(self) -> None:
-        for value in self._values:
+        values, buckets = self._values, self._buckets
+        self._tell(len(values), sum(values), min(values), max(values))
+        for value in values:
             bucket = _bucket(value)
-            self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
-        self._values.clear()
+            buckets[bucket] = buckets.get(bucket, 0) + 1
+        values.clear()
+
+    def _tell(self, count: int, total: int, least: int, most: int) -> None:
+        self._least = min(self._least, least) if self._count else least
+        self._most = max(self._most, most) if self._count else most
+        self._count += count
+        self._total += total
 
 
 def _bucket(value: int) -> int:

@@ -54,6 +54,19 @@ class HostTimeline:
             ends.append(end)
             return
         segments = self.segments
+        if end >= ends[-1]:  # what lies inside it came before it, and nothing after it has
+            cursor = end
+            while ends and ends[-1] > start:
+                if ends[-1] < cursor:
+                    segments.append((ends[-1], cursor, cause, stack))
+                cursor = starts.pop()
+                ends.pop()
+            if cursor > start:
+                segments.append((start, cursor, cause, stack))
+                cursor = start
+            starts.append(cursor)
+            ends.append(end)
+            return
         first = bisect_right(ends, start)  # the first block that ends after the start
         last = bisect_left(starts, end)  # the first block that starts at or after the end
         cursor = start

@@ -55,16 +55,15 @@ class LongGap(NamedTuple):
 
 
 class Tally:
-    """What a cause cost: total ns, number of gaps, longest, and the holes or stacks at which it happened."""
+    """What a cause cost: total ns, number of gaps, the most in one, and for a scope the holes it overlapped."""
 
-    __slots__ = ("gaps", "holes", "most", "stacks", "total")
+    __slots__ = ("gaps", "holes", "most", "total")
 
     def __init__(self) -> None:
         self.total = 0
         self.gaps = 0
         self.most = 0
         self.holes: dict[tuple[int, int], int] = {}
-        self.stacks: dict[int, int] = {}
 
     def merge(self, other: Tally) -> None:
         self.total += other.total
@@ -72,8 +71,6 @@ class Tally:
         self.most = max(self.most, other.most)
         for hole, ns in other.holes.items():
             self.holes[hole] = self.holes.get(hole, 0) + ns
-        for stack, ns in other.stacks.items():
-            self.stacks[stack] = self.stacks.get(stack, 0) + ns
 
 
 class IdleBlame:
@@ -102,36 +99,46 @@ class IdleBlame:
                 first_hole += 1
             while first_traced < len(traced) and traced[first_traced].end <= start:
                 first_traced += 1
-            while first_step < len(steps) and steps[first_step][1] <= start:
-                first_step += 1
             parts: dict[Cause, int] = {}
-            stacks: dict[Cause, tuple[int, int]] = {}  # cause -> (ns, stack) of its longest part
             blank: list[tuple[int, int]] = []
-            scoped: list[tuple[int, int, int]] = []
+            scoped = longest = 0  # the longest part of a scope: its segment, ns
             cursor = start
             position = first_segment
             while position < len(segments):
-                begin, stop, cause, stack = segments[position]
+                begin, stop, cause, _ = segments[position]
                 if begin >= end:
                     break
                 if begin > cursor:
                     blank.append((cursor, begin))
                     cursor = begin
-                stop = min(stop, end)
-                parts[cause] = parts.get(cause, 0) + stop - cursor
-                if cause >= SCOPE:
-                    scoped.append((cursor, stop, cause))
-                elif stack and stop - cursor > stacks.get(cause, (0, 0))[0]:
-                    stacks[cause] = (stop - cursor, stack)
+                if stop > end:
+                    stop = end
+                ns = stop - cursor
+                parts[cause] = parts.get(cause, 0) + ns
+                if cause >= SCOPE and ns > longest:
+                    scoped, longest = position, ns
                 cursor = stop
                 position += 1
             if cursor < end:
                 blank.append((cursor, end))
-            rest = self._plain_python(blank, holes, first_hole, parts)
-            self._tracing(rest, traced, first_traced, parts)
-            self._add(parts, stacks)
-            where = self._places_of_scopes(scoped, holes, first_hole)
-            self._remember(gap, parts, stacks, where, steps, first_step)
+            if blank:
+                rest = self._plain_python(blank, holes, first_hole, parts)
+                self._tracing(rest, traced, first_traced, parts)
+            for each, ns in parts.items():
+                tally = self.causes.get(each)
+                if tally is None:
+                    tally = self.causes[each] = Tally()
+                tally.total += ns
+                tally.gaps += 1
+                if ns > tally.most:
+                    tally.most = ns
+            if longest and first_hole < len(holes):
+                self._place_scope(segments[scoped], gap, holes, first_hole)
+            if len(self.longest) < LONGEST or end - start > self.longest[0][0]:
+                while first_step < len(steps) and steps[first_step][1] <= start:
+                    first_step += 1
+                inside = first_step < len(steps) and steps[first_step][0] <= start
+                self._remember(gap, parts, segments[first_segment:position], steps[first_step][2] if inside else -1)
 
     def merge(self, other: IdleBlame, texts: dict[int, int], stacks: dict[int, int]) -> None:
         """Add another's totals, its ids mapped to ours."""
@@ -145,7 +152,6 @@ class IdleBlame:
             mapped = Tally()
             mapped.merge(tally)
             mapped.holes = {(stacks.get(a, 0), stacks.get(b, 0)): ns for (a, b), ns in tally.holes.items()}
-            mapped.stacks = {stacks.get(stack, 0): ns for stack, ns in tally.stacks.items()}
             self._tally(ours(cause)).merge(mapped)
         for _, _, gap in other.longest:
             a, b = gap.hole
@@ -212,61 +218,34 @@ class IdleBlame:
             if other:
                 parts[OTHER] = parts.get(OTHER, 0) + other
 
-    def _add(self, parts: dict[Cause, int], stacks: dict[Cause, tuple[int, int]]) -> None:
-        for cause, ns in parts.items():
-            tally = self._tally(cause)
-            tally.total += ns
-            tally.gaps += 1
-            if ns > tally.most:
-                tally.most = ns
-            if cause in stacks:
-                stack = stacks[cause][1]
-                if stack in tally.stacks or len(tally.stacks) < _PLACES:
-                    tally.stacks[stack] = tally.stacks.get(stack, 0) + ns
+    def _place_scope(self, segment: Segment, gap: Quiet, holes: Sequence[Hollow], first: int) -> None:
+        """A scope may not know its line; the hole that overlaps it most does."""
+        start, end, cause, _ = segment
+        start, end = max(start, gap.start), min(end, gap.end)
+        tally = self.causes[cause]
+        for position in range(first, len(holes)):
+            hole = holes[position]
+            if hole.start >= end:
+                break
+            ns = min(hole.end, end) - max(hole.start, start)
+            pair = (hole.before, hole.after)
+            if ns > 0 and (pair in tally.holes or len(tally.holes) < _PLACES):
+                tally.holes[pair] = tally.holes.get(pair, 0) + ns
 
-    def _places_of_scopes(
-        self, scoped: Iterable[tuple[int, int, int]], holes: Sequence[Hollow], first: int
-    ) -> dict[Cause, tuple[int, tuple[int, int]]]:
-        """A scope does not know its line; the hole it overlaps most does."""
-        where: dict[Cause, tuple[int, tuple[int, int]]] = {}
-        for start, end, cause in scoped:
-            for position in range(first, len(holes)):
-                hole = holes[position]
-                if hole.start >= end:
-                    break
-                ns = min(hole.end, end) - max(hole.start, start)
-                if ns <= 0:
-                    continue
-                pair = (hole.before, hole.after)
-                tally = self._tally(cause)
-                if pair in tally.holes or len(tally.holes) < _PLACES:
-                    tally.holes[pair] = tally.holes.get(pair, 0) + ns
-                if ns > where.get(cause, (0, pair))[0]:
-                    where[cause] = (ns, pair)
-        return where
-
-    def _remember(
-        self,
-        gap: Quiet,
-        parts: dict[Cause, int],
-        stacks: dict[Cause, tuple[int, int]],
-        where: dict[Cause, tuple[int, tuple[int, int]]],
-        steps: Sequence[tuple[int, int, int]],
-        first_step: int,
-    ) -> None:
-        dur = gap.end - gap.start
-        if len(self.longest) >= LONGEST and dur <= self.longest[0][0]:
-            return
+    def _remember(self, gap: Quiet, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
         ranked = tuple(sorted(parts.items(), key=lambda part: -part[1]))
         main = ranked[0][0]
+        stack = most = 0
+        for start, end, cause, place in segments:
+            ns = min(end, gap.end) - max(start, gap.start)
+            if cause == main and ns > most:
+                stack, most = place, ns
+        hole = (0, 0)
         if isinstance(main, tuple):
-            stack, hole = 0, main
-        else:
-            stack = stacks.get(main, (0, 0))[1]
-            hole = where.get(main, (0, (0, 0)))[1]
-        inside = first_step < len(steps) and steps[first_step][0] <= gap.start
-        step = steps[first_step][2] if inside else -1
-        self._keep(LongGap(dur, gap.start, step, ranked, stack, hole))
+            hole = main
+        elif main >= SCOPE:
+            hole = max(self.causes[main].holes.items(), key=lambda item: item[1], default=(hole, 0))[0]
+        self._keep(LongGap(gap.end - gap.start, gap.start, step, ranked, stack, hole))
 
     def _keep(self, gap: LongGap) -> None:
         self._serial += 1

@@ -46,6 +46,8 @@ def merge_into(mine: Run, theirs: Run) -> None:
         ours = mine.scopes[text(name)]
         ours.stack = ours.stack or stack(scope.stack)
     _add(mine.reads, theirs.reads, pair)
+    for place, ns in theirs.data_waits.items():
+        mine.data_waits[stack(place)] = mine.data_waits.get(stack(place), 0) + ns
     _add(mine.fallbacks, theirs.fallbacks, pair)
     loops = {stack(place): stack(site.loop) for place, site in theirs.sites.items()}
     before = {place: site.loops for place, site in mine.sites.items()}

@@ -102,6 +102,7 @@ class Run:
         self.read = [0, 0]
         self.barriers = 0
         self.programs: dict[int, int] = {}  # program -> moment it was last enqueued
+        self.data_waits: dict[int, int] = {}  # stack -> ns
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.counters: Counters | None = None
         self.baseline: Counters | None = None  # counters before ``since_step``
@@ -287,8 +288,10 @@ class Run:
 
     def _on_scope(self, event: Scope) -> None:
         start, dur, name = event.t, event.dur, event.name
-        depth = min(max(event.depth, 0), _DEEPEST)
         end = start + dur
+        depth = event.depth
+        if not 0 <= depth <= _DEEPEST:
+            depth = _DEEPEST if depth > 0 else 0
         tally = self.scopes.get(name)
         if tally is None:
             tally = self.scopes[name] = ScopeTally()
@@ -296,21 +299,21 @@ class Run:
         inner = self._inner.get(event.tid)
         if inner is None:
             inner = self._inner[event.tid] = []
-        while len(inner) < depth + 2:
-            inner.append(0)
+        if len(inner) < depth + 2:
+            inner.extend([0] * (depth + 2 - len(inner)))
         own = dur - inner[depth + 1]
-        inner[depth + 1] = 0
-        inner[depth] += dur
-        if not depth:
-            inner[0] = 0
         if own > 0:
             tally.own += own
+        inner[depth + 1] = 0
+        if depth:
+            inner[depth] += dur
         if event.error:
             tally.errors += 1
         if event.stack and not tally.stack:
             tally.stack = event.stack
         if event.tid == self._main:
-            self.window.scope(start, end, name)
+            window = self.window
+            window.host.paint(start if start > window.steps_end else window.steps_end, end, host.SCOPE + name)
         if end > self.last:
             self.last = end
 
@@ -320,6 +323,8 @@ class Run:
     def _on_data(self, event: DataWait) -> None:
         if event.tid == self._main:
             self.window.host.paint(event.t, event.t + event.dur, host.DATA, event.stack)
+            if event.stack in self.data_waits or len(self.data_waits) < _RECORDS:
+                self.data_waits[event.stack] = self.data_waits.get(event.stack, 0) + event.dur
 
     def _on_hole(self, event: Hole) -> None:
         if event.tid == self._main:
@@ -492,14 +497,14 @@ class Run:
         self._name_main(event.tid)
         tally = self._step_tally(event.name)
         tally.add(event.num, dur)
-        inside = {
-            id(read.tally): read.tally for read in self._recent if read.tally is not None and read.event.t >= start
-        }
+        number = tally.count
         for read in self._recent:
-            if read.tally is not None and read.event.t >= start:
-                read.tally.in_steps += 1
-        for seen in inside.values():
-            seen.steps += 1
+            reads = read.tally
+            if reads is not None and read.event.t >= start:
+                reads.in_steps += 1
+                if reads.last_step != (event.name, number):
+                    reads.last_step = (event.name, number)
+                    reads.steps += 1
         self._recent.clear()
         for fallen, moment in self._fallen:
             if moment >= start:

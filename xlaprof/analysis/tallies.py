@@ -14,7 +14,8 @@ RECENT = 120
 class ReadTally:
     """Reads of one operation at one place. Nanoseconds."""
 
-    __slots__ = ("bytes", "count", "dur", "in_steps", "looped", "most", "serial", "steps", "told", "told_dur", "wait")
+    _SUMS = ("bytes", "count", "dur", "in_steps", "looped", "serial", "steps", "told", "told_dur", "wait")
+    __slots__ = (*_SUMS, "last_step", "most")
 
     def __init__(self) -> None:
         self.count = 0
@@ -28,17 +29,19 @@ class ReadTally:
         self.serial = 0  # ns the device then idled for want of work, at most as long as the host had waited for it
         self.told = 0  # of count: known only from digests
         self.told_dur = 0
+        self.last_step = (-1, -1)  # name and number of the last step counted in ``steps``
 
     def merge(self, other: ReadTally) -> None:
-        for name in self.__slots__:
-            merged = max if name == "most" else int.__add__
-            setattr(self, name, merged(getattr(self, name), getattr(other, name)))
+        for name in self._SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.most = max(self.most, other.most)
 
 
 class FallbackTally:
     """Runs of one operation on the CPU, at one place, with the transfers they caused. Nanoseconds."""
 
-    __slots__ = ("bytes", "count", "dur", "in_steps", "most", "reads")
+    _SUMS = ("bytes", "count", "dur", "in_steps", "reads")
+    __slots__ = (*_SUMS, "most")
 
     def __init__(self) -> None:
         self.count = 0
@@ -49,9 +52,9 @@ class FallbackTally:
         self.bytes = 0
 
     def merge(self, other: FallbackTally) -> None:
-        for name in self.__slots__:
-            merged = max if name == "most" else int.__add__
-            setattr(self, name, merged(getattr(self, name), getattr(other, name)))
+        for name in self._SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.most = max(self.most, other.most)
 
 
 class CompileRecord(NamedTuple):

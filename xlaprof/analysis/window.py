@@ -31,7 +31,7 @@ class OpenStep:
         self.num = num
         self.start = start
         self.end = end
-        self.parts = [0] * CAUSES
+        self.parts: dict[int, int] = {}  # cause -> ns
         self.busy = 0
         self.tracing = 0
 
@@ -81,9 +81,6 @@ class Window:
         self._open: list[OpenStep] = []
         self._limit = _SETTLE_AT
 
-    def scope(self, start: int, end: int, name: int) -> None:
-        self.host.paint(max(start, self.steps_end), end, SCOPE + name)
-
     def hole(self, hole: Hollow) -> None:
         if self._holes and hole.start < self._holes[-1].end:
             hole = hole._replace(start=self._holes[-1].end)
@@ -106,7 +103,9 @@ class Window:
 
     def step(self, name: int, num: int, start: int, end: int, named: bool = True) -> None:
         step = OpenStep(name, num, start, end)
-        step.tracing = sum(ns for moment, ns in self._tracing if moment >= start)
+        for moment, ns in self._tracing:
+            if moment >= start:
+                step.tracing += ns
         self._tracing.clear()
         self._open.append(step)
         if named:
@@ -206,16 +205,17 @@ class Window:
                 still_open.append(step)
                 continue
             dur = step.end - step.start
-            parts = step.parts
-            blank = dur - sum(parts)
-            traced = min(step.tracing, blank)
-            parts[TRACING] += traced
-            parts[OTHER] += blank - traced
             split = self._split(step.name)
             split.steps += 1
             split.total += dur
             split.busy += step.busy
-            split.parts = [a + b for a, b in zip(split.parts, parts, strict=True)]
+            blank = dur
+            for cause, ns in step.parts.items():
+                split.parts[cause] += ns
+                blank -= ns
+            traced = min(step.tracing, blank)
+            split.parts[TRACING] += traced
+            split.parts[OTHER] += blank - traced
         self._open = still_open
 
     def _split(self, name: int) -> Split:
@@ -233,7 +233,9 @@ def _add_host(step: OpenStep, segments: list[Segment], starts: list[int]) -> Non
             break
         ns = (stop if stop < end else end) - (begin if begin > start else start)
         if ns > 0:
-            parts[cause if cause < SCOPE else SCOPE] += ns
+            if cause > SCOPE:
+                cause = SCOPE
+            parts[cause] = parts.get(cause, 0) + ns
 
 
 def _add_busy(step: OpenStep, busy: list[tuple[int, int]]) -> None:

@@ -24,7 +24,7 @@ _NOISE_NS = 1_000_000  # mean length below which a gap is noise
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each scope, stretch of Python or other activity of the host."""
     compiling = facts.run.window.idle.causes.get(host.COMPILE)
-    window = facts.idle.window_s * 1e9 - (compiling.total if compiling else 0)
+    window = max(1, facts.idle.window_s * 1e9 - (compiling.total if compiling else 0))
     tallies: dict[tuple[str, str, int], tuple[Cause, Tally]] = {}
     for cause, tally in facts.run.window.idle.causes.items():
         if isinstance(cause, tuple):
@@ -42,12 +42,12 @@ def find(facts: Facts) -> Iterator[Finding]:
             continue
         if tally.most * 2 > tally.total:
             continue  # one long pause, not a habit
-        yield _finding(facts, cause, tally)
+        yield _finding(facts, cause, tally, window)
 
 
-def _finding(facts: Facts, cause: Cause, tally: Tally) -> Finding:
+def _finding(facts: Facts, cause: Cause, tally: Tally, window: float) -> Finding:
     cost = tally.total / 1e9
-    share = cost / facts.idle.window_s
+    share = tally.total / window
     what, advice, place, operation = _explain(facts, cause, tally)
     return facts.finding(
         "idle_gap",
@@ -57,7 +57,7 @@ def _finding(facts: Facts, cause: Cause, tally: Tally) -> Finding:
         cost_s=cost,
         cause=(
             f"The device idles while the host {what}: {seconds(cost)} in {tally.gaps:,} gaps, "
-            f"{share:.0%} of the time analysed."
+            f"{share:.0%} of the time that was not compiling."
         ),
         advice=advice,
         evidence=(f"{seconds(cost / tally.gaps)} each, longest {seconds(tally.most / 1e9)}",),
@@ -78,7 +78,7 @@ def _explain(facts: Facts, cause: Cause, tally: Tally) -> tuple[str, str, Place,
         return (
             "waits for the data loader",
             "Load ahead: more DataLoader workers, a larger prefetch_factor, or cheaper per-sample work.",
-            names.place(max(tally.stacks, key=lambda stack: tally.stacks[stack])) if tally.stacks else NOWHERE,
+            names.place(max(facts.run.data_waits, key=facts.run.data_waits.__getitem__, default=0)),
             "data wait",
         )
     if cause == host.GC:

@@ -1,0 +1,143 @@
+"""How long it takes to read and analyse a long log, and how much memory.
+
+    python benchmarks/analyse_log.py [--events 1000000] [--log run.log] [--json]
+
+Writes a log of a training of that many events, told in full (a recorder would sum most of its steps), then reads
+and analyses it in a fresh process. The aim: 1,000,000 events in at most 3 s and 500 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from xlaprof.events import (
+    SCHEMA,
+    AnyEvent,
+    Barrier,
+    Compile,
+    Counters,
+    Execute,
+    Frame,
+    Gc,
+    Header,
+    Hole,
+    Scope,
+    Stack,
+    Step,
+    Text,
+    TransferFromDevice,
+    TransferToDevice,
+)
+
+US = 1_000
+AIM_S, AIM_MB = 3.0, 500.0
+
+
+def training() -> Iterator[AnyEvent]:
+    """An endless training: per step two uploads, three scopes, a barrier, a read, a hole, an execution."""
+    yield Header(schema=SCHEMA, pid=1, mono_ns=0, unix_ns=1_700_000_000_000_000_000, host="bench", argv=["train.py"])
+    for id, text in enumerate(["train.py", "train", "load", "forward", "backward", "aten::_local_scalar_dense"], 1):
+        yield Text(id=id, text=text)
+    for id in range(1, 9):
+        yield Stack(id=id, frames=[Frame(1, 10 + id, 2), Frame(1, 99, 2)])
+    yield Compile(t=0, dur=900_000 * US, program=1, graph="ab", ops=800, inputs=60, outputs=60, stack=5)
+    step = 0
+    t = 1_000_000 * US
+    while True:
+        yield Scope(name=3, t=t + 100 * US, dur=1_000 * US, depth=0)
+        yield Hole(t=t, dur=1_200 * US, before=5, after=1)
+        yield TransferToDevice(t=t + 1_200 * US, dur=100 * US, bytes=4096, stack=1)
+        yield TransferToDevice(t=t + 1_300 * US, dur=100 * US, bytes=4096, stack=2)
+        yield Scope(name=4, t=t + 1_500 * US, dur=2_000 * US, depth=0)
+        if not step % 7:
+            yield Gc(t=t + 4_000 * US, dur=150 * US, generation=0)
+        yield Scope(name=5, t=t + 3_500 * US, dur=2_000 * US, depth=0)
+        yield Barrier(
+            t=t + 5_600 * US, dur=300 * US, stack=5, ops=800, tracing=3_500 * US, execution=step + 1, loops=12, loop=3
+        )
+        yield TransferFromDevice(t=t + 6_000 * US, dur=3_000 * US, wait=2_900 * US, bytes=4, op=6, stack=6)
+        start = t + 5_700 * US
+        yield Execute(seq=step + 1, program=1, t=start, start=start, end=t + 8_900 * US, enqueue=100 * US, stack=5)
+        yield Step(name=2, num=step, t=t, dur=9_500 * US + step % 101 * US)
+        if not step % 10:
+            yield Counters(t=t + 9_900 * US, counts={"ExecuteTime": step + 1, "CompileTime": 1})
+        t += 10_000 * US
+        step += 1
+
+
+def write(path: Path, events: int) -> None:
+    encode = msgspec.json.Encoder().encode
+    with path.open("wb", buffering=1 << 20) as file:
+        for event in islice(training(), events):
+            file.write(encode(event))
+            file.write(b"\n")
+
+
+def measure(path: str) -> dict[str, float]:
+    """Read and analyse ``path`` in this process."""
+    from xlaprof import log
+    from xlaprof.analysis.run import Run
+
+    begin = time.perf_counter()
+    cpu = time.process_time()
+    run = Run().feed_all(log.read(path))
+    report = run.report(path)
+    seconds = time.perf_counter() - begin
+    cpu = time.process_time() - cpu
+    live = time.perf_counter()
+    run.report(path)
+    return {
+        "events": report.run.events,
+        "seconds": round(seconds, 3),
+        "cpu_s": round(cpu, 3),
+        "report_again_s": round(time.perf_counter() - live, 4),
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "steps": sum(stat.count for stat in report.steps),
+        "findings": len(report.findings),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--log", help="measure this log instead of a made one")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--measure", metavar="LOG", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        print(json.dumps(measure(args.measure)))
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(args.log or f"{folder}/run.log")
+        if not args.log:
+            write(path, args.events)
+        child = subprocess.run(
+            [sys.executable, __file__, "--measure", str(path)], check=True, capture_output=True, text=True
+        )
+        size = path.stat().st_size
+    figures = json.loads(child.stdout) | {"log_mb": round(size / 1e6, 1), "aim_s": AIM_S, "aim_mb": AIM_MB}
+    if args.json:
+        print(json.dumps(figures))
+    else:
+        print(
+            f"{figures['events']:,} events ({figures['log_mb']} MB, {figures['steps']:,} steps): "
+            f"read and analysed in {figures['seconds']:.2f} s ({figures['cpu_s']:.2f} s of CPU; aim {AIM_S:.0f} s), "
+            f"peak {figures['peak_mb']:.0f} MB (aim {AIM_MB:.0f} MB); a report again takes "
+            f"{figures['report_again_s'] * 1e3:.0f} ms"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
