@@ -65,15 +65,15 @@ def device_count() -> int:
 
 def device_type() -> str:
     """What is behind the ``xla`` device: ``"CPU"``, ``"CUDA"`` or ``"TPU"``, as ``PJRT_DEVICE`` has it."""
-    platform = _tapes.devices()[0].platform.upper()
+    platform = str(_tapes.devices()[0].platform).upper()
     return {"GPU": "CUDA"}.get(platform, platform)
 
 
 def sync(wait: bool = False) -> None:
     """The barrier: run what live tensors need, on every device in use, and begin a new graph.
 
-    Returns once the work is handed over; with ``wait=True``, once it is done. Raises what XLA raised if the graph cannot
-    be compiled.
+    Returns once the work is handed over; with ``wait=True``, once it is done. Raises what XLA raised if the graph
+    cannot be compiled.
     """
     for tape in _tapes.existing() or [_tapes.tape()]:
         _execute.barrier(tape, "sync", wait=wait)

@@ -4,8 +4,8 @@ A :class:`Cell` is one piece of storage. Its value is either on the tape (``epoc
 which recorded value) or on the device (``array``), or not there yet (neither: ``torch.empty``). Writing in place
 gives the cell another slot; no recorded value ever changes.
 
-A cell's value is contiguous, whatever the strides of the tensors it was computed from (as in PyTorch/XLA); the strides a
-view's tensor shows are those over its base.
+A cell's value is contiguous, whatever the strides of the tensors it was computed from (as in PyTorch/XLA); the
+strides a view's tensor shows are those over its base.
 
 A :class:`View` is a cell whose value is derived from another's by a chain of view operators. It caches its slot like
 any cell; a write to its base, or through a sibling, makes that stale, and the chain is recorded again on next use.

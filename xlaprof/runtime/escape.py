@@ -1,7 +1,7 @@
 """Roads an operation takes when no lowering covers it: its functional twin, a decomposition, and last the CPU.
 
-Whatever happens, the result is right; only an operation that reaches the CPU costs something, is counted as ``aten::op``
-and told with its line.
+Whatever happens, the result is right; only an operation that reaches the CPU costs something, is counted as
+``aten::op`` and told with its line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import torch
 from torch._decomp import core_aten_decompositions, decomposition_table
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
-from .. import events, recorder, stacks
+from xlaprof import events, recorder, stacks
+
 from . import host, metrics, observe
 from .grow import Unlowered
 from .ops import Op
@@ -35,7 +36,7 @@ def decomposition(op: Op) -> Callable[..., Any] | None:
     found = _core.get(op.func) or decomposition_table.get(op.func)
     if found is None and op.func._can_decompose():
         found = op.func.decompose
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def road(op: Op) -> Handler:
@@ -85,7 +86,9 @@ def out(op: Op) -> Handler:
         results = op.twin(*args, **{k: v for k, v in kwargs.items() if k not in names})
         for target, result in zip(targets, results if isinstance(results, (tuple, list)) else [results], strict=True):
             if not torch.can_cast(result.dtype, target.dtype):
-                raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {target.dtype}")
+                raise RuntimeError(
+                    f"result type {result.dtype} can't be cast to the desired output type {target.dtype}"
+                )
             if target.shape != result.shape:
                 target.resize_(result.shape)
             target.copy_(result)
@@ -106,7 +109,9 @@ def views_by_slices(op: Op) -> Handler:
         if op.name == "aten.split.Tensor":
             size = given["split_size"]
             if size == 0 and length:
-                raise RuntimeError(f"split_size can only be 0 if dimension size is 0, but got dimension size of {length}")
+                raise RuntimeError(
+                    f"split_size can only be 0 if dimension size is 0, but got dimension size of {length}"
+                )
             sizes = [min(size, length - i) for i in range(0, length, size)] if length else [0]
         else:
             sizes = list(given.get("split_sizes", given.get("split_size", ())))
@@ -160,9 +165,7 @@ def on_cpu(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         aliases = {id(copy): leaf for leaf, copy in zip(leaves, on_host, strict=True) if type(leaf) is XLATensor}
         result = tree_map_only(torch.Tensor, lambda t: aliases.get(id(t)) or host.to_device(tape, t), result)
     if rec is not None:
-        rec.emit(
-            events.Fallback(start, perf_counter_ns() - start, rec.text(op.aten), rec.stack(frames), rec.thread())
-        )
+        rec.emit(events.Fallback(start, perf_counter_ns() - start, rec.text(op.aten), rec.stack(frames), rec.thread()))
     return result
 
 
@@ -172,6 +175,8 @@ def _write_back(
     """Bring what the CPU wrote in place back to the device."""
     for i in op.writes:
         name = op.func._schema.arguments[i].name
+        target: Any
+        value: Any
         target, value = (args[i], cpu_args[i]) if i < len(args) else (kwargs.get(name), cpu_kwargs.get(name))
         pairs = zip(target, value, strict=True) if isinstance(target, (list, tuple)) else [(target, value)]
         for there, here in pairs:

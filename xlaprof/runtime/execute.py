@@ -9,8 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from .. import events, recorder, stacks
-from ..stacks import RawFrame
+from xlaprof import events, recorder, stacks
+from xlaprof.stacks import RawFrame
+
 from . import explain, inflight, metrics, observe
 from .cells import NOWHERE, Cell, Failed, View
 from .graph import Graph, extract
@@ -155,7 +156,9 @@ def _compile(
     start = perf_counter_ns()
     if graph.hash in cache.forgotten:
         limit = f"{cache.limit} programs"
-        reason = explain.Reason("evicted", "compiled", "forgotten", f"compile cache of {limit}", frames, frames, 0, True)
+        reason = explain.Reason(
+            "evicted", "compiled", "forgotten", f"compile cache of {limit}", frames, frames, 0, True
+        )
     hits = persistent_hits()
     program, timing = build(cache.number(), plan.key, graph, tape.device, plan.key[2])
     took = perf_counter_ns() - start
@@ -237,7 +240,9 @@ def upload(tape: Tape, host: np.ndarray[Any, Any], *, count: bool = True) -> Any
         metrics.sample("TransferToDeviceTime", took)
         rec = recorder.active
         if rec is not None:
-            rec.emit(events.TransferToDevice(start, took, host.nbytes, 1, rec.stack(stacks.user_frames()), rec.thread()))
+            rec.emit(
+                events.TransferToDevice(start, took, host.nbytes, 1, rec.stack(stacks.user_frames()), rec.thread())
+            )
     return array
 
 

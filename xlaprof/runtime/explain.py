@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import recorder
-from ..events import Change
+from xlaprof import recorder
+from xlaprof.events import Change
+
 from .cells import Sig
 from .trie import Const, Node, Packed, Ref
 
 if TYPE_CHECKING:
-    from ..stacks import RawFrame
+    from xlaprof.stacks import RawFrame
 
 
 class Divergence(NamedTuple):
@@ -101,7 +102,9 @@ def _differences(old: Node, new: Node) -> list[tuple[str, str, str, str]]:
         return [(what, f"input of {_operation(used_by)}", old.key.text, new.key.text)]
     found = []
     names = getattr(old.op, "names", ())
-    pairs = [(names[i] if i < len(names) else str(i), a, b) for i, (a, b) in enumerate(zip(old.args, new.args, strict=False))]
+    pairs = [
+        (names[i] if i < len(names) else str(i), a, b) for i, (a, b) in enumerate(zip(old.args, new.args, strict=False))
+    ]
     pairs += [(name, old.kwargs.get(name), new.kwargs.get(name)) for name in {**old.kwargs, **new.kwargs}]
     for name, a, b in pairs:
         if a == b and type(a) is type(b):
@@ -136,9 +139,7 @@ def _between(old: Node, new: Node) -> Reason:
     else:
         what, subject = "operation", "the next operation"
         before, after = _operation(expected), _operation(came)
-    return Reason(
-        what, before, after, subject, came.frames, expected.frames, new.depth - 1, _seen(new, came)
-    )
+    return Reason(what, before, after, subject, came.frames, expected.frames, new.depth - 1, _seen(new, came))
 
 
 def _seen(new: Node, came: Node) -> bool:

@@ -80,7 +80,9 @@ def grow(
     return node
 
 
-def _template(op: Op, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _template(
+    op: Op, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with values on the tape as :class:`Ref`, scalars as :class:`Packed` or plain numbers."""
     n = len(args)
     keys = key[1 : 1 + n]

@@ -85,7 +85,7 @@ def unary(op: Op, otherwise: Handler) -> Handler:
             if node is None:
                 node = grow(tape, op, key, args, kwargs)
             tape.node = node
-            out = Cell(tape, node.sig, node.slot, epoch, epoch)  # type: ignore[arg-type]
+            out = Cell(tape, node.sig, node.slot, epoch, epoch)
             tape.cells.append(out)
         except Unlowered as error:
             why = error
@@ -127,7 +127,7 @@ def binary(op: Op, otherwise: Handler) -> Handler:
             if node is None:
                 node = grow(tape, op, key, args, kwargs)
             tape.node = node
-            out = Cell(tape, node.sig, node.slot, epoch, epoch)  # type: ignore[arg-type]
+            out = Cell(tape, node.sig, node.slot, epoch, epoch)
             tape.cells.append(out)
         except Unlowered as error:
             why = error

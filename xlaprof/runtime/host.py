@@ -9,8 +9,9 @@ import jax
 import numpy as np
 import torch
 
-from .. import events, recorder, stacks
-from . import execute, metrics, observe, tapes
+from xlaprof import events, recorder, stacks
+
+from . import execute, inflight, metrics, observe, tapes
 from .cells import NOWHERE, Cell, sig
 from .lowering.registry import JAX_DTYPE
 from .ops import Op
@@ -123,8 +124,8 @@ def to_torch(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
 def read(cells: list[Cell], op: str, *, keep_pending: bool = False) -> list[torch.Tensor]:
     """The values of ``cells`` on the host, as tensors of their own: one TransferFromDevice.
 
-    Unless ``keep_pending``, the cells are materialised: no longer pending, an input to what is recorded next. ``op`` names
-    the reading operator in the log.
+    Unless ``keep_pending``, the cells are materialised: no longer pending, an input to what is recorded next. ``op``
+    names the reading operator in the log.
     """
     start = perf_counter_ns()
     rec = recorder.active
@@ -145,7 +146,7 @@ def read(cells: list[Cell], op: str, *, keep_pending: bool = False) -> list[torc
     took = perf_counter_ns() - start
     metrics.sample("TransferFromDeviceTime", took)
     if rec is not None:
-        execute.inflight.poll()
+        inflight.poll()
         size = sum(r.numel() * r.element_size() for r in results)
         rec.emit(
             events.TransferFromDevice(
@@ -153,4 +154,3 @@ def read(cells: list[Cell], op: str, *, keep_pending: bool = False) -> list[torc
             )
         )
     return results
-

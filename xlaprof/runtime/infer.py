@@ -41,7 +41,7 @@ def _spec(t: torch.Tensor, view: bool) -> Spec:
     if t.dtype not in JAX_DTYPE or t.layout is not torch.strided:
         raise NoMeta(f"{t.dtype} {t.layout} has no device form")
     signature = sig(tuple(t.shape), t.dtype)
-    return Spec(signature, tuple(t.stride()), t.storage_offset()) if view else Spec(signature)
+    return Spec(signature, tuple(t.stride()), int(t.storage_offset())) if view else Spec(signature)
 
 
 def _meta(value: Any, metas: dict[int, torch.Tensor]) -> Any:

@@ -1,8 +1,8 @@
 """Executions on their way: who waits for their end, and how it is stamped.
 
-A watcher thread blocks on each execution's last output. Its stamp can be late by as long as Python keeps the interpreter's
-lock from it (5 ms at most in pure Python), so while a recording is on the dispatch function asks too (:func:`poll`);
-whoever sees the end first stamps it.
+A watcher thread blocks on each execution's last output. Its stamp can be late by as long as Python keeps the
+interpreter's lock from it (5 ms at most in pure Python), so while a recording is on the dispatch function asks too
+(:func:`poll`); whoever sees the end first stamps it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from collections import deque
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from .. import events, recorder
+from xlaprof import events, recorder
+
 from . import metrics
 
 if TYPE_CHECKING:
-    from ..stacks import RawFrame
+    from xlaprof.stacks import RawFrame
+
     from .tape import Tape
     from .trie import Node
 

@@ -163,7 +163,7 @@ def _report(metrics: list[str], counters: list[str]) -> str:
 def _duration(ns: int) -> str:
     """``01m02s003ms004.500us``, as PyTorch/XLA writes durations: leading zero parts left out."""
     us, rest = divmod(ns, 1000)
-    parts = []
+    parts: list[str] = []
     for size, unit, width in (
         (86_400_000_000, "d", 2),
         (3_600_000_000, "h", 2),

@@ -9,7 +9,8 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import Any
 
-from .. import events, recorder, stacks
+from xlaprof import events, recorder, stacks
+
 from . import inflight, metrics, tapes
 from .tape import Tape
 from .tensor import HANDLERS, XLATensor
@@ -105,12 +106,12 @@ class _Observer:
 
     def recording_started(self, rec: recorder.Recorder) -> None:
         clock.reset()
-        XLATensor.__torch_dispatch__ = staticmethod(timed_dispatch)  # type: ignore[method-assign]
+        XLATensor.__torch_dispatch__ = staticmethod(timed_dispatch)
         for tape in tapes.existing():
             announce(rec, tape)
 
     def recording_stopping(self, rec: recorder.Recorder) -> None:
-        XLATensor.__torch_dispatch__ = staticmethod(_plain_dispatch)  # type: ignore[method-assign]
+        XLATensor.__torch_dispatch__ = staticmethod(_plain_dispatch)
         inflight.wait()
 
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:

@@ -1,7 +1,7 @@
 """Random state of the ``xla`` device: a seed and how many random operations were drawn since.
 
-Each random operation takes the threefry key of (seed, its number) as a hidden input of its graph, so the same seed gives
-the same numbers wherever barriers fall, and a new seed compiles nothing. ``torch.manual_seed`` seeds this too.
+Each random operation takes the threefry key of (seed, its number) as a hidden input of its graph, so the same seed
+gives the same numbers wherever barriers fall, and a new seed compiles nothing. ``torch.manual_seed`` seeds this too.
 """
 
 from __future__ import annotations

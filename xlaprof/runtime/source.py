@@ -7,8 +7,8 @@ import threading
 
 import torch
 
-from .. import stacks
-from ..stacks import RawFrame
+from xlaprof import stacks
+from xlaprof.stacks import RawFrame
 
 #: frames looked at when the nn.Module path is collected
 _DEPTH = 80
@@ -47,7 +47,7 @@ def _backward_frames() -> tuple[RawFrame, ...]:
 
 
 def module_path() -> str:
-    """Class names of the ``nn.Module``s whose ``forward`` is running, outermost first: ``"Decoder/Block/Attention"``."""
+    """Class names of the ``nn.Module``s whose ``forward`` runs, outermost first: ``"Decoder/Block/Attention"``."""
     names: list[str] = []
     frame = sys._getframe(1)
     for _ in range(_DEPTH):

@@ -17,6 +17,7 @@ SPECIAL: dict[str, Handler] = {}
 
 aten = torch.ops.aten
 
+
 def special(*names: str) -> Callable[[Handler], Handler]:
     """Register the handler of the overloads ``names``."""
 
@@ -27,12 +28,15 @@ def special(*names: str) -> Callable[[Handler], Handler]:
 
     return register
 
+
 # -- handles ------------------------------------------------------------------------------------------
+
 
 @special("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default", "aten.lift.default")
 def alias(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Another handle on the same storage."""
     return handle(args[0]._cell, args[0])
+
 
 @special("aten.as_strided.default")
 def as_strided(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -45,9 +49,11 @@ def as_strided(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tensor = handle(cell.base)
     return _as_strided((tensor, tuple(size), tuple(stride), offset), {})
 
+
 _as_strided = handlers.view(Op(aten.as_strided.default))
 
 # -- reads --------------------------------------------------------------------------------------------
+
 
 @special("aten._local_scalar_dense.default")
 def local_scalar(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -55,6 +61,7 @@ def local_scalar(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     metrics.count("aten::_local_scalar_dense")
     (value,) = host.read([args[0]._cell], "aten::_local_scalar_dense", keep_pending=True)
     return value.item()
+
 
 @special("aten.equal.default")
 def equal(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -64,9 +71,11 @@ def equal(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         return False
     return bool((a == b).all().item())
 
+
 # -- copies -------------------------------------------------------------------------------------------
 
 _cast = handlers.general(Op(aten._to_copy.default))
+
 
 @special("aten._to_copy.default")
 def to_copy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -85,7 +94,9 @@ def to_copy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return host.to_device(tape, to_copy((tensor,), {"device": torch.device("cpu")})).to(dtype)
     return _cast(args, {"dtype": dtype})
 
+
 _copy_same_device = handlers.inplace(Op(aten.copy_.default))
+
 
 @special("aten.copy_.default")
 def copy_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -121,7 +132,9 @@ def copy_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return target
     return _copy_same_device((target, source), {})
 
+
 # -- storage ------------------------------------------------------------------------------------------
+
 
 def _new_storage(tensor: XLATensor, cell: Cell) -> XLATensor:
     """Make ``tensor`` a handle on ``cell``, of whatever shape."""
@@ -129,6 +142,7 @@ def _new_storage(tensor: XLATensor, cell: Cell) -> XLATensor:
     torch.Tensor.data.__set__(tensor, fresh)  # type: ignore[attr-defined]
     tensor._cell = cell
     return tensor
+
 
 @special("aten.resize_.default")
 def resize_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -141,9 +155,12 @@ def resize_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         numel *= n
     flat = aten.view.default(aten.clone.default(tensor), [-1])
     if numel > flat.shape[0]:
-        flat = aten.cat.default([flat, aten.zeros.default([numel - flat.shape[0]], dtype=tensor.dtype, device=tensor.device)])
+        flat = aten.cat.default(
+            [flat, aten.zeros.default([numel - flat.shape[0]], dtype=tensor.dtype, device=tensor.device)]
+        )
     kept = aten.clone.default(aten.view.default(aten.slice.Tensor(flat, 0, 0, numel), list(size)))
     return _new_storage(tensor, kept._cell)
+
 
 @special("aten.set_.source_Tensor")
 def set_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -152,7 +169,9 @@ def set_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensor._cell = source._cell
     return tensor
 
+
 # -- normalization with running statistics ------------------------------------------------------------
+
 
 @special("aten.native_batch_norm.default", "aten._native_batch_norm_legit.default", "aten.cudnn_batch_norm.default")
 def batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -168,7 +187,9 @@ def batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         var.copy_(new_var)
     return y, saved_mean, saved_rstd
 
+
 # -- factories: kernels of the dispatch key XLA -------------------------------------------------------
+
 
 def empty(
     size: Any,
@@ -182,6 +203,7 @@ def empty(
     cell = Cell(tapes.of_device(device), sig(tuple(size), dtype or torch.get_default_dtype()), 0, NOWHERE, 0)
     return handle(cell)
 
+
 def empty_strided(
     size: Any,
     stride: Any,
@@ -193,9 +215,11 @@ def empty_strided(
     """``torch.empty_strided(device="xla")``; storage is contiguous here, whatever strides are asked for."""
     return empty(size, dtype, layout, device)
 
+
 @special("aten.empty.memory_format")
 def empty_handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return empty(*args, **{k: v for k, v in kwargs.items() if k in ("dtype", "device")})
+
 
 @special("aten.empty_like.default", "aten.new_empty.default", "aten.new_empty_strided.default")
 def empty_like(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -205,6 +229,7 @@ def empty_like(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if device is not None and torch.device(device).type != "xla":
         return torch.empty(size, dtype=kwargs.get("dtype") or tensor.dtype, device=device)
     return empty(size, kwargs.get("dtype") or tensor.dtype, None, device or tensor.device)
+
 
 #: creation operators recorded as one operation; others (windows...) are made of these by PyTorch
 FACTORIES = (
@@ -233,6 +258,7 @@ FACTORIES = (
     "triu_indices.default",
 )
 
+
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """What ``copy_`` becomes where PyTorch has switched Python's dispatch off (``torch.tensor(..., device="xla")``)."""
     return copy_((target, source), {})  # type: ignore[no-any-return]
@@ -240,6 +266,7 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
 
 _library: torch.library.Library | None = None
 _autocast: torch.library.Library | None = None
+
 
 def install() -> None:
     """Register the factories on dispatch key XLA: they have no tensor that would bring them here."""

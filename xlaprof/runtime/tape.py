@@ -73,8 +73,8 @@ class Tape:
         self.floats: list[float] = []
         self.ints: list[int] = []
         self.seeds: list[tuple[int, int]] = []  # (seed, offset) of each random operation
-        self.float_keys: dict[float, Packed | Const] = SPECIAL_FLOATS.copy()
-        self.int_keys: dict[int, Packed | Const] = SPECIAL_INTS.copy()
+        self.float_keys: dict[float, Packed | Const] = {**SPECIAL_FLOATS}
+        self.int_keys: dict[int, Packed | Const] = {**SPECIAL_INTS}
         self.by_array: dict[int, int] = {}  # id of an input's array -> its slot
         self.viewed: list[Cell] = []  # cells that got a view in this epoch
         self.divergence: explain.Divergence | None = None
@@ -94,9 +94,7 @@ class Tape:
         if array is None:
             return self._uninitialized(cell)
         if type(array) is Failed:
-            raise RuntimeError(
-                f"the computation of this tensor failed ({array.place}): {array.error}"
-            ) from array.error
+            raise RuntimeError(f"the computation of this tensor failed ({array.place}): {array.error}") from array.error
         slot = self.by_array.get(id(array))
         if slot is None:
             slot = self.pseudo(INPUT, cell.sig, (), {}, Spec(cell.sig))

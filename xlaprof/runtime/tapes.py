@@ -18,7 +18,7 @@ _current = threading.local()
 
 @cache
 def devices() -> tuple[jax.Device, ...]:
-    """jax's devices behind ``xla:0``, ``xla:1``...: those of ``PJRT_DEVICE`` (CPU, CUDA, TPU), by default the best there are.
+    """jax's devices behind ``xla:0``, ``xla:1``...: those of ``PJRT_DEVICE`` (CPU, CUDA, TPU), by default the best.
 
     Raises ``RuntimeError`` naming the platforms there are when the one asked for is not among them.
     """
@@ -47,13 +47,16 @@ def tape(index: int | None = None) -> Tape:
         index = current()
     found = _tapes.get(index)
     if found is None:
-        from .. import recorder
+        from xlaprof import recorder
+
         from . import observe
 
         with _lock:
             there = devices()
             if not 0 <= index < len(there):
-                raise RuntimeError(f"xla:{index} is no device: this process has {len(there)} (xla:0 to xla:{len(there) - 1})")
+                raise RuntimeError(
+                    f"xla:{index} is no device: this process has {len(there)} (xla:0 to xla:{len(there) - 1})"
+                )
             found = _tapes.get(index)
             if found is None:
                 found = _tapes[index] = Tape(index, there[index])

@@ -11,7 +11,7 @@ import torch
 from .cells import Cell, View
 from .trie import Out
 
-make = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+make = torch.Tensor._make_wrapper_subclass
 
 #: id of an overload -> its handler; overloads live as long as the process
 HANDLERS: dict[int, Any] = {}
@@ -34,11 +34,11 @@ class XLATensor(torch.Tensor):
     _cell: Cell
 
     # Staticmethods, not the usual classmethods: one Python object less per operation.
-    __torch_dispatch__ = staticmethod(_dispatch)
+    __torch_dispatch__ = staticmethod(_dispatch)  # type: ignore[assignment]
     # Below autograd only: no override of torch functions.
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return _repr(self)
 
     @property
@@ -81,8 +81,8 @@ class XLATensor(torch.Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> XLATensor:
         if not self.is_leaf:
             raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
-                "If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage"
+                "Only Tensors created explicitly by the user (graph leaves) "
+                "support the deepcopy protocol at the moment. If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage"
             )
         if id(self) in memo:
             return cast(XLATensor, memo[id(self)])
@@ -108,11 +108,9 @@ class XLATensor(torch.Tensor):
 
 def dress(out: Out, cell: Cell) -> XLATensor:
     """A tensor that is a handle on ``cell``, with the metadata of ``out``."""
-    result = make(
-        XLATensor, out.size, out.strides, out.offset, None, out.dtype, torch.strided, cell.tape.torch_device
-    )
+    result = make(XLATensor, out.size, out.strides, out.offset, None, out.dtype, torch.strided, cell.tape.torch_device)
     result._cell = cell
-    return cast(XLATensor, result)
+    return result
 
 
 def handle(cell: Cell, like: torch.Tensor | None = None) -> XLATensor:
@@ -124,7 +122,7 @@ def handle(cell: Cell, like: torch.Tensor | None = None) -> XLATensor:
         XLATensor, cell.sig.shape, strides, offset, None, cell.sig.dtype, torch.strided, cell.tape.torch_device
     )
     result._cell = cell
-    return cast(XLATensor, result)
+    return result
 
 
 def _repr(tensor: XLATensor) -> str:

@@ -15,7 +15,8 @@ from .cells import Sig
 from .lowering.registry import Aval
 
 if TYPE_CHECKING:
-    from ..stacks import RawFrame
+    from xlaprof.stacks import RawFrame
+
     from .ops import Op
     from .program import Plan
 
@@ -118,10 +119,11 @@ class Node:
         self.last_used = 0
         self.loops: tuple[int, tuple[RawFrame, ...]] | None = None
         self.next_slot: int = parent.next_slot if parent is not None else 0
-        self.next_seed: int = parent.next_seed + int(parent.op is not None and parent.op.random) if parent is not None else 0
+        # Rows of the tape's seeds drawn by the random operations before this one.
+        self.next_seed: int = parent.next_seed + int(parent.op is not None and parent.op.random) if parent else 0
         # The first output again, flat: what the hot path reads.
         self.slot = -1
-        self.sig: Sig | None = None
+        self.sig: Any = None  # a Sig; None at the root
         self.size: tuple[int, ...] = ()
         self.dtype: torch.dtype = torch.float32
 

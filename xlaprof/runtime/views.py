@@ -1,8 +1,8 @@
 """Views made functional: how each view operator is read, and how a write through a chain of them reaches its base.
 
-Reading records the view operator itself (:data:`FORWARD` lowers it). Writing records, from the innermost step out, the
-inverse: operators that only rearrange (``t``, ``view``, ``unsqueeze``...) have one that needs no base; all others put the
-new values where :data:`FORWARD` of the base's element numbers says they came from, which is right for any of them.
+Reading records the view operator itself. Writing records, from the innermost step out, its inverse: operators that
+only rearrange (``t``, ``view``, ``unsqueeze``...) have one that needs no base; all others put the new values where the
+view of the base's element numbers says they came from, which is right for any of them.
 """
 
 from __future__ import annotations
@@ -145,9 +145,11 @@ def _write_back(ctx: Ctx, base: Any, value: Any, step: Node) -> Any:
     if name == "aten.transpose.int":
         return jnp.swapaxes(value, *args) if base.ndim else value
     if name == "aten.permute.default":
-        return jnp.transpose(value, np.argsort(normalize_dims(args[0], base.ndim)) if base.ndim else ())
+        inverse = np.argsort(normalize_dims(args[0], base.ndim)) if base.ndim else ()
+        return jnp.transpose(value, tuple(int(d) for d in inverse))
     if name == "aten.select.int":
-        return jax.lax.dynamic_update_index_in_dim(base, value.astype(base.dtype), args[1] % base.shape[args[0]], args[0])
+        dim, index = args
+        return jax.lax.dynamic_update_index_in_dim(base, value.astype(base.dtype), index % base.shape[dim], dim)
     if name == "aten.view_as_real.default":
         return jax.lax.complex(value[..., 0], value[..., 1])
     if name == "aten.view_as_complex.default":

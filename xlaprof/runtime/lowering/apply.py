@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from ..trie import Packed, Ref
+from xlaprof.runtime.trie import Packed, Ref
+
 from .registry import JAX_DTYPE, Aval, Ctx, Unsupported
 
 if TYPE_CHECKING:
-    from ..ops import Op
+    from xlaprof.runtime.ops import Op
 
 
 class Evaluator:
