@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.export.ask import export, profile, report
-from tests.export.story import MS, START, Story
 from xlaprof import events as ev
+
+from .ask import export, profile, report
+from .story import MS, START, Story
 
 
 def agrees(events: list[ev.Event], out: Path) -> None:

@@ -6,7 +6,8 @@ they have a lane of their own beside their thread's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from xlaprof import events as ev
 from xlaprof.export.links import STEP, flow_out
@@ -25,51 +26,70 @@ class HostLanes:
         self._plane = plane
         self._names = names
         self._lanes: dict[tuple[int, bool], Line] = {}
+        self._draw_kind: dict[type, Callable[[Any], None]] = {
+            ev.Scope: self._scope,
+            ev.Compile: self._compile,
+            ev.Barrier: self._barrier,
+            ev.TransferFromDevice: self._read,
+            ev.TransferToDevice: self._upload,
+            ev.Fallback: self._fallback,
+            ev.Gc: self._gc,
+            ev.DataWait: self._data_wait,
+            ev.Hole: self._hole,
+            ev.GraphBreak: self._break,
+        }
 
     def feed(self, event: ev.Event) -> None:
         """Draw ``event``, if it is something that the host did."""
-        match event:
-            case ev.Scope():
-                stats: dict[str, Value] = plain(event.meta)
-                if event.error:
-                    stats["error"] = event.error
-                self._draw(event, self._names.text(event.name, "scope"), 0, stats)
-            case ev.Compile():
-                stats = {"graph": event.graph, "ops": event.ops, "trigger": event.trigger}
-                if event.change is not None:
-                    c = event.change
-                    stats["change"] = f"{c.what} of {c.subject or 'the graph'}: {c.old} -> {c.new}"
-                if event.cached:
-                    stats["cached"] = "persistent compilation cache"
-                self._draw(event, f"compile program {event.program}", event.stack, stats)
-            case ev.Barrier():
-                stats = {"ops": event.ops, "tracing_us": event.tracing / 1000}
-                if event.execution:
-                    stats |= {"execution": event.execution, "flow": flow_out(event.execution)}
-                self._draw(event, f"barrier ({event.trigger})", event.stack, stats)
-            case ev.TransferFromDevice():
-                stats = {"bytes": event.bytes, "wait_us": event.wait / 1000, "tensors": event.tensors}
-                name = f"transfer from device: {self._names.text(event.op, 'read')}"
-                self._draw(event, name, event.stack, stats)
-            case ev.TransferToDevice():
-                stats = {"bytes": event.bytes, "tensors": event.tensors}
-                self._draw(event, "transfer to device", event.stack, stats)
-            case ev.Fallback():
-                self._draw(event, f"fallback: {self._names.text(event.op, 'operation')}", event.stack, {})
-            case ev.Gc():
-                stats = {"generation": event.generation, "collected": event.collected}
-                self._draw(event, "garbage collection", 0, stats)
-            case ev.DataWait():
-                self._draw(event, "data wait", event.stack, {})
-            case ev.Hole():
-                before, after = self._names.between(event.before, event.after)
-                stats = {"from_line": before.where, "to_line": after.where}
-                self._draw(event, "no operation recorded", 0, stats, beside=True)
-            case ev.GraphBreak():
-                stats = {"reason": event.reason, "operation": self._names.text(event.op)}
-                self._draw(event, "graph break", event.stack, stats)
-            case _:
-                pass
+        draw = self._draw_kind.get(type(event))
+        if draw is not None:
+            draw(event)
+
+    def _scope(self, e: ev.Scope) -> None:
+        stats: dict[str, Value] = plain(e.meta) if e.meta else {}
+        if e.error:
+            stats["error"] = e.error
+        self._draw(e, self._names.text(e.name, "scope"), 0, stats)
+
+    def _compile(self, e: ev.Compile) -> None:
+        stats: dict[str, Value] = {"graph": e.graph, "ops": e.ops, "trigger": e.trigger}
+        if e.change is not None:
+            c = e.change
+            stats["change"] = f"{c.what} of {c.subject or 'the graph'}: {c.old} -> {c.new}"
+        if e.cached:
+            stats["cached"] = "persistent compilation cache"
+        self._draw(e, f"compile program {e.program}", e.stack, stats)
+
+    def _barrier(self, e: ev.Barrier) -> None:
+        stats: dict[str, Value] = {"ops": e.ops, "tracing_us": e.tracing / 1000}
+        if e.execution:
+            stats |= {"execution": e.execution, "flow": flow_out(e.execution)}
+        self._draw(e, f"barrier ({e.trigger})", e.stack, stats)
+
+    def _read(self, e: ev.TransferFromDevice) -> None:
+        stats: dict[str, Value] = {"bytes": e.bytes, "wait_us": e.wait / 1000, "tensors": e.tensors}
+        self._draw(e, f"transfer from device: {self._names.text(e.op, 'read')}", e.stack, stats)
+
+    def _upload(self, e: ev.TransferToDevice) -> None:
+        self._draw(e, "transfer to device", e.stack, {"bytes": e.bytes, "tensors": e.tensors})
+
+    def _fallback(self, e: ev.Fallback) -> None:
+        self._draw(e, f"fallback: {self._names.text(e.op, 'operation')}", e.stack, {})
+
+    def _gc(self, e: ev.Gc) -> None:
+        self._draw(e, "garbage collection", 0, {"generation": e.generation, "collected": e.collected})
+
+    def _data_wait(self, e: ev.DataWait) -> None:
+        self._draw(e, "data wait", e.stack, {})
+
+    def _hole(self, e: ev.Hole) -> None:
+        before, after = self._names.between(e.before, e.after)
+        stats: dict[str, Value] = {"from_line": before.where, "to_line": after.where}
+        self._draw(e, "no operation recorded", 0, stats, beside=True)
+
+    def _break(self, e: ev.GraphBreak) -> None:
+        stats: dict[str, Value] = {"reason": e.reason, "operation": self._names.text(e.op)}
+        self._draw(e, "graph break", e.stack, stats)
 
     def steps(self, steps: Iterable[StepSpan], main: Iterable[StepSpan]) -> None:
         """Draw ``steps`` on their threads, inferred ones on a lane of their own; XProf counts those that are ``main``.
@@ -87,21 +107,25 @@ class HostLanes:
             self._lane(step.tid).add(self._plane.name(name), step.start, step.end - step.start, stats)
 
     def finish(self) -> None:
-        """Name the lanes: a log may name a thread after it was first seen."""
-        for (tid, beside), lane in self._lanes.items():
+        """Name and order the lanes: a log may name a thread after it was first seen."""
+        for lane_id, ((tid, beside), lane) in enumerate(sorted(self._lanes.items(), key=lambda item: item[0]), 1):
+            lane.id = lane_id
             thread = self._names.thread(tid) if tid else "steps (from barrier to barrier)"
             lane.name = f"{thread}: between operations" if beside else thread
 
-    def _draw(self, event: ev.Event, name: str, stack: int, stats: dict[str, Value], beside: bool = False) -> None:
-        line = self._names.line(stack)
-        for key, text in (("line", line.where), ("code", line.code), ("module", line.module)):
-            if text:
-                stats[key] = text
-        t, dur, tid = getattr(event, "t", 0), getattr(event, "dur", 0), getattr(event, "tid", 1)
-        self._lane(tid, beside).add(self._plane.name(name), t, dur, stats)
+    def _draw(self, e: Any, name: str, stack: int, stats: dict[str, Value], beside: bool = False) -> None:
+        if stack:
+            line = self._names.line(stack)
+            if line.where:
+                stats["line"] = line.where
+            if line.code:
+                stats["code"] = line.code
+            if line.module:
+                stats["module"] = line.module
+        self._lane(e.tid, beside).add(self._plane.name(name), e.t, getattr(e, "dur", 0), stats)
 
     def _lane(self, tid: int, beside: bool = False) -> Line:
         found = self._lanes.get((tid, beside))
         if found is None:
-            found = self._lanes[tid, beside] = self._plane.line(2 * tid + beside + 1, "")
+            found = self._lanes[tid, beside] = self._plane.line(0, "")
         return found

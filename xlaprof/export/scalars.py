@@ -22,6 +22,7 @@ _CURVES: dict[str, tuple[str, str]] = {
     "gc": ("gc_s", ""),
     "data wait": ("data_wait_s", ""),
 }
+_FLOAT32 = 3.4e38
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -36,7 +37,8 @@ class Point(msgspec.Struct, frozen=True):
 def points(timeline: Timeline, steps: Sequence[StepSpan], devices: Sequence[Sequence[Execution]]) -> Iterator[Point]:
     """Every curve of a run, step by step. Tags are ``<step name>/<curve>``; times in seconds, idle as a ratio.
 
-    ``devices`` is what ran on each device, sorted; idle is their mean. What happened in a step is what began in it.
+    ``devices`` is what ran on each device, sorted; idle is their mean. What happened in a step is what began in it;
+    what never happened in the run has no curve.
     """
     busy = [_Busy(executions) for executions in devices]
     sums = {kind: _Sums(series) for kind, series in timeline.series.items()}
@@ -44,7 +46,8 @@ def points(timeline: Timeline, steps: Sequence[StepSpan], devices: Sequence[Sequ
     passed: list[tuple[int, int]] = []  # (end, number) of the steps
     for step in steps:
         # A number used again (a second epoch) counts on: a curve must not run back over itself.
-        number = max(step.num, last.get(step.name, -1) + 1)
+        following = last.get(step.name, -1) + 1
+        number = step.num if following <= step.num < 2**62 else following
         last[step.name] = number
         passed.append((step.end, number))
         for curve, value in _of_step(step, sums, busy).items():
@@ -54,9 +57,9 @@ def points(timeline: Timeline, steps: Sequence[StepSpan], devices: Sequence[Sequ
         i = bisect_right(passed, event.t, key=lambda p: p[0]) - 1
         number = passed[i][1] if i >= 0 else 0
         for name, count in event.counts.items():
-            yield Point(f"counters/{name}", number, event.t, count)
+            yield Point(f"counters/{name}", number, event.t, _float(count))
         for name, seconds in event.seconds.items():
-            yield Point(f"counters/{name}_s", number, event.t, seconds)
+            yield Point(f"counters/{name}_s", number, event.t, _float(seconds))
 
 
 def _of_step(step: StepSpan, sums: Mapping[str, _Sums], busy: Sequence[_Busy]) -> dict[str, float]:
@@ -64,12 +67,18 @@ def _of_step(step: StepSpan, sums: Mapping[str, _Sums], busy: Sequence[_Busy]) -
     values = {"step_time_s": length / 1e9}
     if length and busy:
         values["device_idle_ratio"] = 1 - sum(b.within(step.start, step.end) for b in busy) / (length * len(busy))
-    for kind, (seconds, count) in _CURVES.items():
-        n, total = sums[kind].between(step.start, step.end) if kind in sums else (0, 0)
+    for kind, series in sums.items():
+        seconds, count = _CURVES[kind]
+        n, total = series.between(step.start, step.end)
         values[seconds] = total / 1e9
         if count:
             values[count] = n
     return values
+
+
+def _float(value: float) -> float:
+    """``value``, at most what TensorBoard's 32 bits hold."""
+    return max(-_FLOAT32, min(value, _FLOAT32))
 
 
 class _Busy:

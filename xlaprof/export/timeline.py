@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 
@@ -19,6 +20,9 @@ from xlaprof.export.names import Names
 #: What steps are called when the program has no ``StepTrace`` and they are the stretches between barriers.
 INFERRED = "step"
 
+
+#: Moments outside of this, in ns, are damage: 2**60 ns are 36 years.
+_EARLIEST, _LATEST = -(2**60), 2**60
 
 Notes = dict[str, str | int | float]
 
@@ -63,8 +67,8 @@ class Series:
     def add(self, t: int, dur: int, n: int = 1) -> None:
         """Note ``n`` events at ``t`` that took ``dur`` together."""
         self.t.append(t)
-        self.dur.append(dur)
-        self.n.append(n)
+        self.dur.append(min(dur, _LATEST))
+        self.n.append(min(n, _LATEST))
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         return zip(self.t, self.dur, self.n, strict=True)
@@ -80,12 +84,12 @@ class Timeline:
         self.count = 0
         self.first: int | None = None  # ns: the earliest and
         self.last = 0  # ns: the latest moment that any event speaks of
-        self.programs: dict[int, ev.Compile] = {}
         self.counters: list[ev.Counters] = []
         #: kind of activity -> (moment, ns it took); "transfer wait" is the part of "transfer from device" that waits
         self.series: dict[str, Series] = defaultdict(Series)
         self.dropped = 0
         self.others = 0  # further recordings in the same log
+        self.implausible = 0  # events left out for their time
         self._steps: list[StepSpan] = []
         self._barriers: dict[int, list[int]] = {}  # stack -> ends, of barriers that executed something
         self._first_starts: dict[int, int] = {}  # stack -> end of the barrier before its first
@@ -93,77 +97,92 @@ class Timeline:
         self._executions: dict[int, list[Execution]] = defaultdict(list)
         self._told: list[tuple[int, int, int, int]] = []  # start and end of a summed step, its busy ns, its executions
 
+        add = self.series
+        self._untimed: dict[type, Callable[[Any], None]] = {
+            ev.Header: self._header,
+            ev.Text: self.names.feed,
+            ev.Stack: self.names.feed,
+            ev.Thread: self.names.feed,
+            ev.Dropped: self._dropped,
+        }
+        #: Kinds that only the host's lanes show are in neither table.
+        self._timed: dict[type, Callable[[Any], None]] = {
+            ev.Step: self._step,
+            ev.StepDigest: self._digest,
+            ev.Execute: self._execute,
+            ev.Barrier: self._barrier,
+            ev.Compile: lambda e: add["compile"].add(e.t, e.dur),
+            ev.TransferFromDevice: self._read,
+            ev.TransferToDevice: lambda e: add["transfer to device"].add(e.t, e.dur),
+            ev.Fallback: lambda e: add["fallback"].add(e.t, e.dur),
+            ev.Gc: lambda e: add["gc"].add(e.t, e.dur),
+            ev.DataWait: lambda e: add["data wait"].add(e.t, e.dur),
+            ev.Counters: self.counters.append,
+            ev.Device: self._device,
+        }
+
     def feed(self, event: ev.Event) -> bool:
-        """Take in one event; False once the log goes on with another recording, whose clock is another one too."""
-        if isinstance(event, ev.Header) and self.header is not None:
-            mine = self.header
-            self.others += (event.pid, event.host, event.rank) != (mine.pid, mine.host, mine.rank)
+        """Take in one event. False if it is not part of the timeline: a moment that cannot be, or another recording
+        in the same log, whose clock is another one too."""
         if self.others:
             return False
         self.count += 1
-        if isinstance(event, ev.Text | ev.Stack | ev.Thread):
-            self.names.feed(event)
-        elif isinstance(event, ev.Header):
-            self.names.feed(event)
-            self.header = self.header or event
-        elif isinstance(event, ev.Dropped):
-            self.dropped += event.count
-        else:
-            self._extend(event)
-            self._take(event)
+        kind = type(event)
+        untimed = self._untimed.get(kind)
+        if untimed is not None:
+            untimed(event)
+            return not self.others
+        if not self._extend(event):
+            self.implausible += 1
+            return False
+        timed = self._timed.get(kind)
+        if timed is not None:
+            timed(event)
         return True
 
-    def _take(self, event: ev.Event) -> None:
-        match event:
-            case ev.Step():
-                name = self.names.text(event.name, "step")
-                notes: Notes = {"error": event.error} if event.error else {}
-                self._steps.append(
-                    StepSpan(name, event.num, event.t, event.t + event.dur, event.tid, notes=notes | plain(event.meta))
-                )
-            case ev.StepDigest():
-                self._digest(event)
-            case ev.Execute():
-                self._executions[event.device].append(
-                    Execution(event.start, event.end, event.program, event.seq, event.trigger, event.stack, event.error)
-                )
-                self.series["enqueue"].add(event.t, event.enqueue)
-            case ev.Barrier():
-                self._barrier(event)
-                self.series["tracing"].add(event.t, event.tracing)
-            case ev.Compile():
-                self.programs.setdefault(event.program, event)
-                self.series["compile"].add(event.t, event.dur)
-            case ev.TransferFromDevice():
-                self.series["transfer from device"].add(event.t, event.dur)
-                self.series["transfer wait"].add(event.t, event.wait)
-            case ev.TransferToDevice():
-                self.series["transfer to device"].add(event.t, event.dur)
-            case ev.Fallback():
-                self.series["fallback"].add(event.t, event.dur)
-            case ev.Gc():
-                self.series["gc"].add(event.t, event.dur)
-            case ev.DataWait():
-                self.series["data wait"].add(event.t, event.dur)
-            case ev.Counters():
-                self.counters.append(event)
-            case ev.Device():
-                self.device = event
-            case _:
-                pass  # drawn on the host's lanes, nothing to count
-
-    def _extend(self, event: ev.Event) -> None:
-        start: int
-        if isinstance(event, ev.Execute):
-            start, end = event.t, max(event.end, event.t)
-        else:
-            start = getattr(event, "t", 0)
-            end = start + getattr(event, "dur", 0)
+    def _extend(self, event: Any) -> bool:
+        start: int = event.t
+        end: int = event.end if type(event) is ev.Execute else start + getattr(event, "dur", 0)
+        if not _EARLIEST < start < _LATEST or not start <= end < _LATEST:
+            return False
         if self.first is None or start < self.first:
             self.first = start
-        self.last = max(self.last, end)
+        if end > self.last:
+            self.last = end
+        return True
+
+    def _header(self, event: ev.Header) -> None:
+        if self.header is None:
+            self.header = event
+            self.names.feed(event)
+        elif (event.pid, event.host, event.rank) != (self.header.pid, self.header.host, self.header.rank):
+            self.others += 1
+
+    def _dropped(self, event: ev.Dropped) -> None:
+        self.dropped += event.count
+
+    def _device(self, event: ev.Device) -> None:
+        self.device = event
+
+    def _step(self, event: ev.Step) -> None:
+        notes = plain(event.meta)
+        if event.error:
+            notes["error"] = event.error
+        name = self.names.text(event.name, "step")
+        self._steps.append(StepSpan(name, event.num, event.t, event.t + event.dur, event.tid, notes))
+
+    def _execute(self, event: ev.Execute) -> None:
+        self.series["enqueue"].add(event.t, event.enqueue)
+        self._executions[event.device].append(
+            Execution(event.start, event.end, event.program, event.seq, event.trigger, event.stack, event.error)
+        )
+
+    def _read(self, event: ev.TransferFromDevice) -> None:
+        self.series["transfer from device"].add(event.t, event.dur)
+        self.series["transfer wait"].add(event.t, event.wait)
 
     def _barrier(self, event: ev.Barrier) -> None:
+        self.series["tracing"].add(event.t, event.tracing)
         if event.trigger == "read":
             return
         end = event.t + event.dur
@@ -177,11 +196,11 @@ class Timeline:
     def _digest(self, event: ev.StepDigest) -> None:
         """A step that the log sums up: its sums become series at its start, so that scalars count them."""
         notes: Notes = {"summed": "steady step, told by its sums"}
-        for id, (count, total, longest) in event.scopes.items():
-            name = self.names.text(int(id), f"scope {id}")
+        for id, (count, total, longest) in _triples(event.scopes):
+            name = self.names.text(int(id) if id.isdecimal() else 0, f"scope {id}")
             notes[f"scope {name}"] = f"{count} x, {total / 1e6:.3f} ms in all, longest {longest / 1e6:.3f} ms"
         for kind, table in (("transfer from device", event.reads), ("fallback", event.fallbacks)):
-            for count, total, _ in table.values():
+            for _, (count, total, _) in _triples(table):
                 self.series[kind].add(event.t, total, count)
         self.series["tracing"].add(event.t, event.tracing, event.barriers)
         self.series["enqueue"].add(event.t, 0, event.executions)
@@ -196,8 +215,10 @@ class Timeline:
         return self.first or 0
 
     def unix_ns(self, t: int) -> int:
-        """Moment ``t`` on the unix clock; as it stands where the log has no header."""
-        return t if self.header is None else t - self.header.mono_ns + self.header.unix_ns
+        """Moment ``t`` on the unix clock; since 1970 where the log does not pair the clocks."""
+        header = self.header
+        paired = header is not None and 0 <= header.unix_ns < _LATEST * 4 and _EARLIEST < header.mono_ns < _LATEST
+        return max(t - header.mono_ns + header.unix_ns, 0) if header is not None and paired else t - self.base
 
     def steps(self) -> list[StepSpan]:
         """All steps by start; without any ``StepTrace`` in the program, the stretches between visits
@@ -223,11 +244,18 @@ class Timeline:
         found, free = [], self.base
         for start, until, busy, e in rows:
             start = max(start, free)
-            end = start + min(busy, until - start)
+            end = start + max(min(busy, until - start), 0)
             if start < until:
                 found.append(msgspec.structs.replace(e, start=start, end=end, until=until))
             free = max(free, until)
         return found
+
+
+def _triples(table: Mapping[str, list[int]]) -> Iterator[tuple[str, tuple[int, int, int]]]:
+    """The rows of a digest's table that are what they should be."""
+    for key, row in table.items():
+        if len(row) == 3:
+            yield key, (row[0], row[1], row[2])
 
 
 def plain(meta: Mapping[str, str | int | float | bool | None]) -> Notes:

@@ -132,9 +132,9 @@ class Line:
     """One lane of a plane. Events may come in any order: they are written sorted, enclosing ones first."""
 
     def __init__(self, plane: Plane, id: int, name: str) -> None:
+        self.id = id
         self.name = name
         self._plane = plane
-        self._id = id
         self._events: list[tuple[int, int, bytes]] = []
 
     def add(self, name: int, t: int, dur: int, stats: Stats | None = None) -> None:
@@ -148,7 +148,7 @@ class Line:
     def encode(self, base: int) -> bytes:
         """The line as a serialized ``XLine``, its events relative to ``base``, which none is before."""
         self._events.sort(key=lambda e: e[:2])
-        head: bytes = _XLine(id=self._id, name=self.name, display_id=self._id).SerializeToString()
+        head: bytes = _XLine(id=self.id, name=self.name, display_id=self.id).SerializeToString()
         encoded = [head]
         for t, minus_dur, rest in self._events:
             # Here a span ends before its end, in XProf it ends with it: a picosecond keeps neighbours apart.

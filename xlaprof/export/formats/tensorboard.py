@@ -13,10 +13,12 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from xlaprof.analysis.run import Run
 from xlaprof.errors import UserError
+from xlaprof.events import Event, Header
 from xlaprof.export import events_file, scalars
 from xlaprof.export.device import Causes, DeviceLanes, gaps_plane
 from xlaprof.export.host import HOST_PLANE, HostLanes
@@ -30,12 +32,22 @@ _HOST, _ENVIRONMENT, _FIRST_DEVICE = 1, 2, 3  # ids of planes
 
 def export(job: Job) -> Written:
     """Write ``job`` as a new run of the log directory ``job.out``."""
+    events = iter(job.events)
+    first = next(events, None)
+    # Before the long work: what can be refused.
     events_file.require()
+    started_s = _started_s(first)
+    run = _run_name(job.source, started_s)
+    finals = (job.out / "plugins" / "profile" / run, job.out / run)
+    for final in finals:
+        if os.path.lexists(final) and not job.force:
+            raise UserError(f"{final} already exists, will not overwrite without --force")
+
     timeline = Timeline()
     host = Plane(_HOST, HOST_PLANE)
     lanes = HostLanes(host, timeline.names)
     analysis = Run()
-    for event in job.events:
+    for event in events if first is None else chain([first], events):
         if timeline.feed(event):
             lanes.feed(event)
             analysis.feed(event)
@@ -48,24 +60,22 @@ def export(job: Job) -> Written:
     devices = {number: timeline.executions(number) for number in timeline.devices()}
     planes = [host, *_devices(timeline, main, devices, _causes(analysis, timeline)), _environment(timeline)]
 
-    run = _run_name(job.source, timeline)
     name = re.sub(r"[^\w.-]", "_", timeline.header.host if timeline.header else "") or "host"
-    with _new_folders(job, run) as (profile, curves):
+    with _new_folders(job.out, finals, job.force) as (profile, curves):
         with open(profile / f"{name}.xplane.pb", "wb") as file:
             write_space(file, planes, name, base_ns=timeline.base)
         points = scalars.points(timeline, steps, list(devices.values()))
-        curve_file = curves / f"events.out.tfevents.{_started_s(timeline)}.{name}"
+        curve_file = curves / f"events.out.tfevents.{started_s or 0}.{name}"
         drawn = events_file.write(curve_file, points, timeline.unix_ns)
-    out = job.out
-    files = (out / "plugins" / "profile" / run / f"{name}.xplane.pb", out / run / curve_file.name)
+    files = (finals[0] / f"{name}.xplane.pb", finals[1] / curve_file.name)
     return Written(
         format="tensorboard",
-        path=str(out),
+        path=str(job.out),
         files=tuple(map(str, files)),
         events=timeline.count,
         steps=len(steps),
         executions=sum(map(len, devices.values())),
-        hint=f"tensorboard --logdir {shlex.quote(str(out))} --host 127.0.0.1",
+        hint=f"tensorboard --logdir {shlex.quote(str(job.out))} --host 127.0.0.1",
         notes=_notes(timeline, steps=len(steps), devices=len(devices), points=drawn),
     )
 
@@ -106,6 +116,8 @@ def _notes(timeline: Timeline, steps: int, devices: int, points: int) -> tuple[s
     notes = []
     if timeline.others:
         notes.append("the log holds more than one recording: only the first was exported")
+    if timeline.implausible:
+        notes.append(f"{timeline.implausible} events were left out: their times cannot be")
     if timeline.dropped:
         notes.append(f"{timeline.dropped} events are missing: the recording dropped them")
     if not devices:
@@ -117,40 +129,40 @@ def _notes(timeline: Timeline, steps: int, devices: int, points: int) -> tuple[s
     return tuple(notes)
 
 
-def _started_s(timeline: Timeline) -> int:
-    return timeline.unix_ns(timeline.base) // 10**9
+def _started_s(first: Event | None) -> int | None:
+    """When the recording began, in unix seconds, if the log says so."""
+    if isinstance(first, Header) and 0 <= first.unix_ns < 2**62:
+        return first.unix_ns // 10**9
+    return None
 
 
-def _run_name(source: Path, timeline: Timeline) -> str:
+def _run_name(source: Path, started_s: int | None) -> str:
     """The log's name and the time it began: exporting a log again gives the same name."""
     stem = re.sub(r"[^\w.-]", "_", source.name.removesuffix(".gz").removesuffix(".log")) or "run"
-    if timeline.header is None:
+    if started_s is None:
         return stem
-    return f"{stem}-{time.strftime('%Y-%m-%d_%H-%M-%S', time.gmtime(_started_s(timeline)))}"
+    return f"{stem}-{time.strftime('%Y-%m-%d_%H-%M-%S', time.gmtime(started_s))}"
 
 
 @contextmanager
-def _new_folders(job: Job, run: str) -> Iterator[tuple[Path, Path]]:
-    """Two folders to fill, for the profile and the curves, moved to their places when all is written.
+def _new_folders(out: Path, finals: tuple[Path, Path], force: bool) -> Iterator[tuple[Path, Path]]:
+    """Two folders to fill, for the profile and the curves, moved to ``finals`` when all is written.
 
-    XProf keeps what it computed of a profile in the profile's folder, so a profile is never changed in place.
+    XProf keeps what it computed of a profile in the profile's folder, so a profile is never changed in place: the
+    folder of an earlier export is replaced as a whole.
     """
-    finals = (job.out / "plugins" / "profile" / run, job.out / run)
-    for final in finals:
-        if os.path.lexists(final) and not job.force:
-            raise UserError(f"{final} already exists, will not overwrite without --force")
-    partial = job.out / f".{run}.partial-{os.getpid()}"
+    partial = out / f".{finals[1].name}.partial-{os.getpid()}"
     try:
         parts = (partial / "profile", partial / "curves")
         for part in parts:
             part.mkdir(parents=True)
         yield parts
         for part, final in zip(parts, finals, strict=True):
-            if os.path.lexists(final):
+            if force and os.path.lexists(final):
                 shutil.rmtree(final)
             final.parent.mkdir(parents=True, exist_ok=True)
             part.rename(final)
     except OSError as e:
-        raise UserError(f"cannot write to {job.out}: {e.strerror or e} ({e.filename or partial})") from e
+        raise UserError(f"cannot write to {out}: {e.strerror or e} ({e.filename or partial})") from e
     finally:
         shutil.rmtree(partial, ignore_errors=True)
