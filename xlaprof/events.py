@@ -167,6 +167,19 @@ class Compile(Event, frozen=True, tag="compile"):
     tid: int = 1
 
 
+class Compiling(Event, frozen=True, tag="compiling"):
+    """A compilation has begun; its :class:`Compile` follows when it has ended.
+
+    It says what the program is doing while nothing else can be told: whoever analyses a whole log may skip it.
+    """
+
+    t: int
+    ops: int
+    stack: int = 0  # Stack id: the barrier or read that needs it
+    trigger: str = "sync"
+    tid: int = 1
+
+
 class Barrier(Event, frozen=True, tag="barrier"):
     """A cut of the tape: ``sync()``, ``mark_step()``, a loader's, an exit from ``step()``."""
 
@@ -317,6 +330,7 @@ AnyEvent = (
     | Step
     | StepDigest
     | Compile
+    | Compiling
     | Barrier
     | Execute
     | TransferToDevice

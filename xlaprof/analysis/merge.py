@@ -74,7 +74,8 @@ def _add_header(mine: Run, theirs: Run) -> None:
     mine.device = mine.device or theirs.device
     if theirs.begin is not None:
         mine.begin = theirs.begin if mine.begin is None else min(mine.begin, theirs.begin)
-        mine.now = theirs.now if theirs.last >= mine.last else mine.now
+        later = theirs if theirs.last >= mine.last else mine
+        mine.now, mine.compiling = later.now, later.compiling
     mine.last = max(mine.last, theirs.last)
     mine.events += theirs.events
     mine.dropped = _sum(mine.dropped, theirs.dropped)

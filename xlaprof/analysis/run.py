@@ -26,6 +26,7 @@ from xlaprof.events import (
     AnyEvent,
     Barrier,
     Compile,
+    Compiling,
     Counters,
     DataWait,
     Device,
@@ -110,6 +111,7 @@ class Run:
         self.merged_seconds: dict[str, float] = {}
         self.merged_devices: list[DeviceTimeline] = []
         self.now = ("starting", 0)  # what it is doing, and since which moment
+        self.compiling: tuple[int, Place] | None = None  # since when, for which line, while a compilation lasts
         self.step_num = -1
         self._main = 1
         self._main_known = False
@@ -132,6 +134,7 @@ class Run:
             Header: self._on_header,
             Device: self._on_device,
             Thread: self._on_thread,
+            Compiling: self._on_compiling,
             Dropped: self._on_dropped,
             End: self._on_end,
         }
@@ -338,6 +341,10 @@ class Run:
 
     # -- what the runtime did; on whatever thread, the program was waiting for it
 
+    def _on_compiling(self, event: Compiling) -> None:
+        self.compiling = (event.t, self.names.place(event.stack))
+        self._seen(event.t, event.t)
+
     def _on_compile(self, event: Compile) -> None:
         self.compiled[0] += 1
         self.compiled[1] += event.dur
@@ -362,7 +369,8 @@ class Run:
             )
         site.compiles += 1
         site.programs = (*site.programs[-7:], event.program)
-        self.now = ("compiling", event.t)
+        self.compiling = None
+        self.now = ("running", end)
         self._seen(event.t, end)
 
     def _on_barrier(self, event: Barrier) -> None:

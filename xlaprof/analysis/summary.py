@@ -19,7 +19,7 @@ from xlaprof.analysis.model import (
     TimeSplit,
 )
 from xlaprof.analysis.names import NOWHERE, Names
-from xlaprof.analysis.places import culprit, span
+from xlaprof.analysis.places import culprit, short, span
 from xlaprof.analysis.tallies import StepTally
 from xlaprof.analysis.window import Split
 
@@ -204,4 +204,7 @@ def _gap(run: Run, gap: LongGap) -> Gap:
 def _activity(run: Run) -> Activity:
     state, since = run.now
     detail = f"{run.end.error} ended the program" if run.end is not None and run.end.error else ""
+    if run.compiling is not None and run.end is None:
+        state, (since, place) = "compiling", run.compiling
+        detail = f"{short(place)}  {place.code}".rstrip() if place.line else ""
     return Activity(state=state, step=run.step_num, since_s=max(0, run.last - since) / 1e9, detail=detail)
