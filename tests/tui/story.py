@@ -84,6 +84,10 @@ class Story:
         for _ in range(count):
             self.step(read=read)
 
+    def begin_to_compile(self) -> None:
+        """A compilation begins; it ends with the next step that compiles."""
+        self.write(ev.Compiling(t=self.t, ops=12, stack=BARRIER))
+
     def _compile(self, ms: int, shape: str) -> None:
         self._programs += 1
         change = None

@@ -74,6 +74,19 @@ async def test_a_recompilation_is_on_the_screen_while_the_program_still_runs(sto
         assert "● running" in after
 
 
+async def test_a_compilation_that_lasts_is_told_with_its_line_before_it_ends(story: Story, follow: Follow) -> None:
+    story.steps(3)
+    app = follow(story)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await news(app, pilot)
+        story.begin_to_compile()
+        story.t += 17_000_000_000
+        shown = await news(app, pilot)
+        assert "● compiling  17 s · after step 2 · train.py:31  xlaprof.runtime.sync()" in shown
+        story.step(compile_ms=100)
+        assert "● running  step 3" in await news(app, pilot)
+
+
 async def test_the_run_ends(story: Story, looks_like: Looks, follow: Follow) -> None:
     story.step(compile_ms=1500)
     story.steps(14)

@@ -134,7 +134,7 @@ def test_a_process_that_was_killed_is_lost_and_its_last_words_are_read(
     now = watch.advance()
     assert now.process == "gone"
     assert status(now).word == "lost"
-    assert status(now).detail == f"process {child.pid} ended without closing its log at step 4"
+    assert status(now).detail == f"process {child.pid} ended without closing its log after step 4"
     story.leave()
 
 

@@ -43,8 +43,8 @@ def test_catching_up_says_how_far() -> None:
     [
         (doing("starting", step=-1), "starting | "),
         (doing("running"), "running | step 24"),
-        (doing("compiling", 0.0, detail="train.py:7"), "compiling | 1.8 s · step 24 · train.py:7"),
-        (doing("waiting", 38.2, detail="train.py:9"), "waiting for a read | 40 s · step 24 · train.py:9"),
+        (doing("compiling", 0.0, detail="train.py:7"), "compiling | 1.8 s · after step 24 · train.py:7"),
+        (doing("waiting", 38.2, detail="train.py:9"), "waiting for a read | 40 s · after step 24 · train.py:9"),
     ],
 )
 def test_while_it_runs(seen: Snapshot, expected: str) -> None:
@@ -52,7 +52,7 @@ def test_while_it_runs(seen: Snapshot, expected: str) -> None:
 
 
 def test_a_clock_of_another_machine_that_is_ahead_gives_no_negative_times() -> None:
-    assert said(doing("compiling", 0.5, wall_s=75.0)) == "compiling | 0.5 s · step 24"
+    assert said(doing("compiling", 0.5, wall_s=75.0)) == "compiling | 0.5 s · after step 24"
 
 
 def test_silence_is_mentioned_once_it_is_long() -> None:
@@ -62,7 +62,11 @@ def test_silence_is_mentioned_once_it_is_long() -> None:
 
 def test_a_process_that_ended_without_closing_its_log_is_lost() -> None:
     now = status(snapshot(process="gone"))
-    assert (now.word, now.detail, now.tone) == ("lost", "process 4242 ended without closing its log at step 24", "bad")
+    assert (now.word, now.detail, now.tone) == (
+        "lost",
+        "process 4242 ended without closing its log after step 24",
+        "bad",
+    )
 
 
 def test_a_closed_log_is_finished_although_its_process_is_gone() -> None:

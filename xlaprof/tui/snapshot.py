@@ -58,30 +58,26 @@ def status(snapshot: Snapshot) -> Status:
         ran = f"{text.count(steps)} {'step' if steps == 1 else 'steps'} in {text.duration(run.wall_s)}"
         return Status("failed", f"{run.error} after {ran}", "bad") if run.error else Status("finished", ran, "good")
     if snapshot.process == "gone" or now.state == "lost":
-        return Status("lost", f"process {run.pid} ended without closing its log{_at(now.step)}", "bad")
+        at = f" after step {now.step}" if now.step >= 0 else ""
+        return Status("lost", f"process {run.pid} ended without closing its log{at}", "bad")
     if snapshot.link == "removed":
         return Status("removed", f"{snapshot.path} is gone; showing what was read", "warn")
 
     # As long as the log knows of, and on from its last event.
     lasting = text.elapsed(now.since_s + max(0.0, snapshot.now_s - run.started_unix_s - run.wall_s))
-    detail = f"{_at(now.step).removeprefix(' at ')}"
-    if now.detail:
-        detail += f" · {now.detail}" if detail else now.detail
     if now.state in ("compiling", "waiting"):
-        since = f"{lasting} · {detail}" if detail else lasting
-        return (
-            Status("compiling", since, "busy")
-            if now.state == "compiling"
-            else Status("waiting for a read", since, "warn")
-        )
-    if snapshot.quiet_s >= SILENT_S:
-        detail += f"{' · ' if detail else ''}nothing recorded for {text.elapsed(snapshot.quiet_s)}"
-    return Status(now.state, detail, "good" if now.state == "running" else "quiet")
+        after = f"after step {now.step}" if now.step >= 0 else ""
+        word, tone = _LASTING[now.state]
+        return Status(word, _joined(lasting, after, now.detail), tone)
+    silent = f"nothing recorded for {text.elapsed(snapshot.quiet_s)}" if snapshot.quiet_s >= SILENT_S else ""
+    step = f"step {now.step}" if now.step >= 0 else ""
+    return Status(now.state, _joined(step, now.detail, silent), "good" if now.state == "running" else "quiet")
 
 
-#: A log that has not grown for this long is worth a word; steps longer than this are rare.
+#: A log that has not grown for this long is worth a word; few steps take longer.
 SILENT_S = 10.0
+_LASTING: dict[str, tuple[str, Tone]] = {"compiling": ("compiling", "busy"), "waiting": ("waiting for a read", "warn")}
 
 
-def _at(step: int) -> str:
-    return f" at step {step}" if step >= 0 else ""
+def _joined(*parts: str) -> str:
+    return " · ".join(part for part in parts if part)

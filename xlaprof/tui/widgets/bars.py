@@ -21,6 +21,7 @@ PARTS = (
     ("named scopes", "scopes_s"),
     ("other", "other_s"),
 )
+_CAUSES, _WORTH_A_ROW = 8, 0.02  # causes of idle time told one by one: so many, above this share
 _SECONDS, _SHARE = 8, 6  # cells of "  1.82 s" and of "  41 %"
 
 
@@ -35,7 +36,7 @@ def bar(part: float, whole: float, width: int) -> str:
 def bar_rows(rows: Sequence[tuple[str, float, str]], whole: float, width: int) -> list[Line]:
     """A line per (name, seconds, colour): name, bar, seconds, share of ``whole``; the longest fills its column."""
     figures = _SECONDS + _SHARE
-    name_width = min(max((len(name) for name, _, _ in rows), default=0), max(8, width - figures - 8))
+    name_width = min(max((len(name) for name, _, _ in rows), default=0), max(8, width - figures - 6))
     bar_width = min(width - name_width - figures - 2, 60)
     longest = max((seconds for _, seconds, _ in rows), default=0.0)
     return [
@@ -87,4 +88,9 @@ class IdlePanel(Panel[IdleStat]):
             return [quiet("nothing has run on the device yet")]
         if data.idle_s <= 0:
             return [quiet("the device was never idle")]
-        return bar_rows([(cause, seconds, "$warning") for cause, seconds in data.causes], data.idle_s, width)
+        rows = [(cause, seconds, "$warning") for cause, seconds in data.causes]
+        kept = max(1, sum(seconds >= _WORTH_A_ROW * data.idle_s for _, seconds, _ in rows[:_CAUSES]))
+        if len(rows) > kept + 1:
+            rest = rows[kept:]
+            rows[kept:] = [(f"{len(rest)} smaller", sum(seconds for _, seconds, _ in rest), "$text-muted")]
+        return bar_rows(rows, data.idle_s, width)
