@@ -159,6 +159,9 @@ def _compile(
         reason = explain.Reason(
             "evicted", "compiled", "forgotten", f"compile cache of {limit}", frames, frames, 0, True
         )
+    rec = recorder.active
+    if rec is not None:  # it may take minutes: whoever watches is told now
+        rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
     hits = persistent_hits()
     program, timing = build(cache.number(), plan.key, graph, tape.device, plan.key[2])
     took = perf_counter_ns() - start
