@@ -81,8 +81,8 @@ class XLATensor(torch.Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> XLATensor:
         if not self.is_leaf:
             raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) "
-                "support the deepcopy protocol at the moment. If you were attempting to deepcopy a module, this may be because of a torch.nn.utils.weight_norm usage"
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol. "
+                "Detach this one first: copy.deepcopy(tensor.detach())"
             )
         if id(self) in memo:
             return cast(XLATensor, memo[id(self)])
