@@ -5,6 +5,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -174,7 +175,7 @@ def test_a_generator_is_timed_while_its_body_runs_only(log: Path) -> None:
     assert recorded.scopes == [("load", 0), ("train 1", 0), ("load", 0), ("train 2", 0), ("load", 0)]
     assert not any(scope.error for scope in recorded.of(Scope))
     spans = [(scope.t, scope.t + scope.dur) for scope in recorded.of(Scope)]
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def test_a_decorated_generator_is_the_generator_it_was(log: Path) -> None:
@@ -188,7 +189,7 @@ def test_a_decorated_generator_is_the_generator_it_was(log: Path) -> None:
             except KeyError as error:
                 heard.append(error)
                 yield "third"
-            return "result"  # noqa: B901
+            return "result"
         finally:
             heard.append("closed")
 
@@ -252,7 +253,7 @@ def test_a_scope_around_a_yield_survives_a_generator_that_is_abandoned(log: Path
         with Trace("after"):
             pass
     names = recorded().scopes
-    assert [name for name, _ in names][0] == "held"
+    assert names[0][0] == "held"
     assert names[-1] == ("after", 0)
 
 

@@ -16,9 +16,11 @@ Names load when first used: importing the package is cheap and brings in neither
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing itself would cost more than the rest of this file
 if TYPE_CHECKING:
+    from typing import Any
+
     from .log import LogError, read
     from .recorder import RecordingError, record, start_recording, stop_recording
     from .trace import StepTrace, Trace

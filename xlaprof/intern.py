@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .events import Frame, Stack, Text, Thread
 from .stacks import RawFrame, source_line
+
+if TYPE_CHECKING:
+    import asyncio
 
 TEXT_LIMIT = 65_536
 STACK_LIMIT = 65_536
@@ -30,6 +34,31 @@ class NewStack(NamedTuple):
     module: int
 
 
+class Here(threading.local):
+    """What a recording knows of the calling thread: its number, and the stack of the scopes open on it."""
+
+    def __init__(self, new_thread: Callable[[], int]) -> None:
+        # runs once in each thread, when that first asks
+        self.tid = new_thread()
+        self.open: list[Any] = []
+        self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], list[Any]] = weakref.WeakKeyDictionary()
+
+    def of_task(self) -> tuple[list[Any], int]:
+        """The stack to use, and the scopes open around what is pushed next: in an asyncio task, the task's own."""
+        import asyncio  # here, for those who record: it is slow to import
+
+        base = self.open[-1][1] if self.open else 0
+        if asyncio._get_running_loop() is None:
+            return self.open, base
+        task = asyncio.current_task()
+        if task is None:  # a callback
+            return self.open, base
+        stack = self._tasks.get(task)
+        if stack is None:
+            stack = self._tasks[task] = []
+        return stack, stack[-1][1] if stack else base
+
+
 class Interner:
     """The tables of one recording. ``publish`` takes a defining event and keeps its order."""
 
@@ -43,7 +72,7 @@ class Interner:
         self.texts: dict[str, int] = {"": 0}
         self._stacks: dict[tuple[tuple[RawFrame, ...], str], int] = {}
         self._codes: dict[str, int] = {"": 0}  # the writer's own: its Text lines bypass the queue
-        self.threads = threading.local()
+        self.here = Here(self._new_thread)
         self.refused = 0
 
     def text(self, s: str) -> int:
@@ -85,11 +114,7 @@ class Interner:
 
     def thread(self) -> int:
         """Small number of the calling thread: 1 is the main thread."""
-        try:
-            tid: int = self.threads.tid
-        except AttributeError:
-            tid = self._new_thread()
-        return tid
+        return self.here.tid
 
     def _new_thread(self) -> int:
         ident = threading.get_ident()
@@ -100,7 +125,6 @@ class Interner:
             # current_thread() would invent an object for a thread that Python did not start
             name = next((t.name for t in threading.enumerate() if t.ident == ident), f"native thread {tid}")
         self._publish(Thread(tid, name))
-        self.threads.tid = tid
         return tid
 
     def resolve(self, new: NewStack, write: Callable[[Text], None]) -> Stack:

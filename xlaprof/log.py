@@ -180,6 +180,16 @@ class LogReader:
         broken = [f"could not be read to its end ({self._broken})"] if self._broken else []
         return (*self._lines.notes(), *broken)
 
+    def close(self) -> None:
+        """For whoever does not read to the end."""
+        self._file.close()
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def __iter__(self) -> Iterator[AnyEvent]:
         with self._file:
             yield from self._first
@@ -347,14 +357,16 @@ def merge(paths: Iterable[Path]) -> Iterator[Ranked]:
     Within a rank the order of its log is kept. Where two logs claim the same rank the later of them gets the
     next free number.
     """
-    readers = sorted((LogReader(path) for path in paths), key=lambda reader: reader.header.rank)
-    ranks: list[int] = []
-    for reader in readers:
-        rank = reader.header.rank
-        ranks.append(rank if not ranks or rank > ranks[-1] else ranks[-1] + 1)
-    streams = [_timed(reader, rank) for reader, rank in zip(readers, ranks, strict=True)]
-    for _, rank, event in heapq.merge(*streams, key=lambda entry: entry[:2]):
-        yield Ranked(rank, event)
+    with contextlib.ExitStack() as stack:
+        readers = [stack.enter_context(LogReader(path)) for path in paths]
+        readers.sort(key=lambda reader: reader.header.rank)
+        ranks: list[int] = []
+        for reader in readers:
+            rank = reader.header.rank
+            ranks.append(rank if not ranks or rank > ranks[-1] else ranks[-1] + 1)
+        streams = [_timed(reader, rank) for reader, rank in zip(readers, ranks, strict=True)]
+        for _, rank, event in heapq.merge(*streams, key=lambda entry: entry[:2]):
+            yield Ranked(rank, event)
 
 
 def _timed(reader: LogReader, rank: int) -> Iterator[tuple[int, int, AnyEvent]]:

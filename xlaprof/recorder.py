@@ -82,6 +82,8 @@ class Recorder:
     """A recording in progress: :func:`record` makes it, library code finds it in :data:`active`."""
 
     def __init__(self, path: str, *, overwrite: bool = True, detail: Detail = "auto") -> None:
+        import asyncio  # slow to import, and of no use to programs that do not record
+
         self.path = path
         self.pid = os.getpid()
         self.queue: list[Any] = []
@@ -93,7 +95,8 @@ class Recorder:
         self.text: Callable[[str], int] = self._interner.text
         # what Trace reads itself, to save the calls
         self.texts = self._interner.texts
-        self.threads = self._interner.threads
+        self.here = self._interner.here
+        self.running_loop = asyncio._get_running_loop
         self.thread: Callable[[], int] = self._interner.thread
         self._bases: list[tuple[Observer, dict[str, int], dict[str, float]]] = []
         self._counters_at = self._woke_at = time.perf_counter_ns()
@@ -172,12 +175,11 @@ class Recorder:
     def _start(self) -> None:
         rank, world = rank_and_world()
         self._file.append(line(header(rank, world)))
-        if threading.current_thread() is threading.main_thread():
-            self.thread()
         self._writer.start()
         gc.callbacks.append(self._on_gc)
 
-    def _stop(self, error: str) -> None:
+    def _wind_up(self) -> None:
+        """Collect the observers' last words and the final counters."""
         if self._on_gc in gc.callbacks:
             gc.callbacks.remove(self._on_gc)
         for observer, *_ in tuple(self._bases):
@@ -189,8 +191,7 @@ class Recorder:
 
     def _close(self, error: str) -> None:
         self.limit = 0
-        self.queue.append(End(time.perf_counter_ns(), error))
-        finished = self._writer.stop(STOP_TIMEOUT_S)
+        finished = self._writer.stop(STOP_TIMEOUT_S, End(time.perf_counter_ns(), error))
         if not finished:
             warn(f"{self.path} is incomplete: its disk did not answer for {STOP_TIMEOUT_S:.0f} s")
             return
@@ -252,7 +253,7 @@ class record:  # used like a function
     def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = True, detail: Detail = "auto") -> None:
         if detail not in get_args(Detail):
             raise RecordingError(f"detail must be 'auto' or 'full', not {detail!r}")
-        self.path = os.path.abspath(rank_path(os.fspath(path), *rank_and_world()))
+        self.path = os.path.abspath(rank_path(os.fsdecode(path), *rank_and_world()))
         self._detail: Detail = detail
         self._overwrite = overwrite
         self._recorder: Recorder | None = None
@@ -306,8 +307,8 @@ def _open(path: str, overwrite: bool, detail: Detail) -> Recorder:
         raise RecordingError(f"file already exists, will not overwrite without overwrite=True: {path}") from None
     except BlockingIOError:
         raise RecordingError(f"another process is recording into {path}: choose another file") from None
-    except OSError as error:
-        raise RecordingError(f"cannot record into {path}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        raise RecordingError(f"cannot record into {path!r}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _finish(recorder: Recorder, error: str) -> None:
@@ -315,7 +316,7 @@ def _finish(recorder: Recorder, error: str) -> None:
     with _switch:
         if active is not recorder:  # stopped already, or this is a fork's child
             return
-        recorder._stop(error)
+        recorder._wind_up()
         active = None
         recorder._close(error)
 

@@ -1,20 +1,20 @@
 """What users write in their code: ``Trace`` scopes and ``StepTrace`` marks.
 
 Both are context managers and decorators, cost about a hundred nanoseconds where nothing is recorded, and let
-every exception through untouched. Scopes that are open are kept in a context variable, not in the instance:
-so one instance may be entered again inside itself and by several threads at once, and asyncio tasks that take
-turns on a thread each see their own nesting.
+every exception through untouched. The scopes that are open are kept per thread, and per task of asyncio, not in
+the instance: so one instance may be entered again inside itself and by several threads at once, and tasks that
+take turns on a thread each see their own nesting. (Not in a context variable: CPython 3.11 corrupts a context
+in which a finalizer, run by a collection inside ``ContextVar.set``, sets one too.)
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import inspect
 import itertools
 import operator
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -24,14 +24,11 @@ from .events import Scope, Step
 F = TypeVar("F", bound=Callable[..., Any])
 Plain = str | int | float | bool | None
 
-#: (scope, depth, recording, the one around it, began, step number): a linked list, innermost first
-_Open = tuple["Trace", int, "recorder.Recorder", Any, int, int]
-_open: ContextVar[_Open | None] = ContextVar("xlaprof_open_scopes", default=None)
+#: (scope, depth of what is inside it, recording, stack it is on, began, step number)
+Entry = tuple["Trace", int, "recorder.Recorder", "list[Any]", int, int]
 
-# bound once, and spelled out below rather than shared: this is the hot path of the observed program
+# Trace's __enter__ and __exit__ are spelled out rather than divided up: they are the observed program's hot path.
 _now = time.perf_counter_ns
-_get_open = _open.get
-_set_open = _open.set
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
@@ -55,41 +52,40 @@ class Trace:
     def __enter__(self) -> Self:
         rec = recorder.active
         if rec is not None:
-            outer = _get_open()
-            if outer is None or outer[2] is not rec:
-                entered: _Open = (self, 0, rec, None, _now(), 0)
+            stack = rec.here.open
+            if rec.running_loop() is None:
+                inner = stack[-1][1] + 1 if stack else 1
             else:
-                entered = (self, outer[1] + 1, rec, outer, _now(), 0)
-            self._entered: _Open | None = entered
-            _set_open(entered)
+                stack, depth = rec.here.of_task()
+                inner = depth + 1
+            entered: Entry = (self, inner, rec, stack, _now(), 0)
+            stack.append(entered)
+            self._entered: Entry | None = entered
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         rec = recorder.active
         if rec is not None:
             end = _now()
-            entered = _get_open()
-            if entered is not None and entered[0] is self:
-                _set_open(entered[3])
+            here = rec.here
+            stack = here.open if rec.running_loop() is None else here.of_task()[0]
+            if stack and stack[-1][0] is self:
+                entered = stack.pop()
                 self._entered = None
             else:
-                entered = self._find_entry(entered)
+                entered = self._find_entry(stack)
             if entered is not None and entered[2] is rec:
                 name = self._name
                 metadata = self._metadata
                 if metadata and not _PLAIN.issuperset(map(type, metadata.values())):
                     metadata = self._metadata = _plain(metadata)
-                try:
-                    tid = rec.threads.tid
-                except AttributeError:
-                    tid = rec.thread()
                 began = entered[4]
                 scope = Scope(
                     rec.texts.get(name) or rec.text(name),
                     began,
                     end - began,
-                    tid,
-                    entered[1],
+                    here.tid,
+                    entered[1] - 1,
                     metadata,
                     "" if kind is None else kind.__name__,
                 )
@@ -99,21 +95,21 @@ class Trace:
                 else:
                     rec.emit(scope)
 
-    def _find_entry(self, innermost: _Open | None) -> _Open | None:
-        """The entry that this exit ends, where it is not the innermost of its context.
+    def _find_entry(self, stack: list[Entry]) -> Entry | None:
+        """The entry that this exit ends, where it is not the last on its thread's or task's stack.
 
-        Scopes left open inside it (a generator dropped halfway) are closed with it. A scope left in another
-        context than it was entered in, as asynchronous generators and fixtures do, is known by its instance.
+        Scopes need not end in the order in which they began (a generator closed late), nor where they began
+        (asynchronous generators and fixtures are torn down by other tasks than set them up).
         None: it was entered before the recording began.
         """
-        entry = innermost
-        while entry is not None:
-            if entry[0] is self:
-                _set_open(entry[3])
-                return entry
-            entry = entry[3]
-        entry, self._entered = getattr(self, "_entered", None), None
-        return entry
+        for position in range(len(stack) - 1, -1, -1):
+            if stack[position][0] is self:
+                return stack.pop(position)
+        entered, self._entered = getattr(self, "_entered", None), None
+        if entered is not None:
+            with contextlib.suppress(ValueError):  # another thread was quicker
+                entered[3].remove(entered)
+        return entered
 
     def __call__(self, function: F) -> F:
         if isinstance(function, staticmethod | classmethod):
@@ -142,14 +138,13 @@ class StepTrace(Trace):
         num = _next_number(self._name) if self._num is None else self._num
         rec = recorder.active
         if rec is not None:
-            outer = _get_open()
-            if outer is not None and outer[2] is not rec:
-                outer = None
+            here = rec.here
+            stack, depth = here.of_task()
             # a step is no scope: what is inside it is as deep as the step itself
             began = _now()
-            entered: _Open = (self, -1 if outer is None else outer[1], rec, outer, began, num)
+            entered: Entry = (self, depth, rec, stack, began, num)
+            stack.append(entered)
             self._entered = entered
-            _set_open(entered)
             rec.step_opened(began)
         return self
 
@@ -157,7 +152,7 @@ class StepTrace(Trace):
         rec = recorder.active
         if rec is not None:
             end = _now()
-            entered = self._find_entry(_get_open())
+            entered = self._find_entry(rec.here.of_task()[0])
             self._entered = None
             if entered is not None and entered[2] is rec:
                 _, _, _, _, began, num = entered
@@ -212,6 +207,8 @@ def _describe(value: object) -> str:
 
 
 def _decorate(scope: Trace, function: F) -> F:
+    import inspect  # slow to import, and of use to decorators only
+
     wrapper: Callable[..., Any]
     if inspect.isasyncgenfunction(function):
 

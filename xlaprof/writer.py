@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from .events import Dropped, Text, Thread
+from .events import Dropped, End, Text, Thread
 from .intern import Interner, NewStack
 from .logfile import LogFile
 from .sampling import Sampler, StepOpened
@@ -55,6 +55,7 @@ class Writer:
         self._refused = 0
         self._warned = False
         self._stopping = False
+        self._last: End | None = None
         # used as a binary semaphore: unlike threading.Event it may be set from inside itself (signals, gc)
         self._signal = threading.Lock()
         self._signal.acquire()
@@ -71,11 +72,12 @@ class Writer:
             with contextlib.suppress(RuntimeError):  # somebody else woke it in between
                 self._signal.release()
 
-    def stop(self, timeout: float) -> bool:
-        """Write everything and end the thread; False if the disk did not let it in ``timeout`` seconds."""
+    def stop(self, timeout: float, last: End | None = None) -> bool:
+        """Write everything, ``last`` behind it, and end the thread; False if the disk took over ``timeout`` s."""
         thread = self._thread
         if thread is None:
             return True
+        self._last = last
         self._stopping = True
         self.wake()
         thread.join(timeout)
@@ -89,7 +91,12 @@ class Writer:
             try:
                 self._drain()
                 self._let_go(stopping)
+                self._confess()
                 self._flush(force=stopping)
+                if stopping and self._last is not None:
+                    self._put(self._last)
+                    self._commit()
+                    self._flush()
             except Exception as error:  # the program must not lose its log to a defect of ours without being told
                 self._complain(f"recording into {self._file.path} is damaged: {type(error).__name__}: {error}")
             if stopping:
@@ -105,7 +112,6 @@ class Writer:
             self._commit()
             if self._file.waiting >= FLUSH_BYTES:
                 self._flush()
-        self._confess()
 
     def _take(self, event: Any) -> None:
         kind = type(event)
