@@ -74,6 +74,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--record", metavar="LOG", help="record the run")
     args = parser.parse_args()
+    torch.set_num_threads(1)  # XLA computes: threads of torch's own would only be in its way
     if args.device == "xla":
         import xlaprof.runtime as xr
 

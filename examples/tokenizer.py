@@ -9,7 +9,7 @@ from itertools import pairwise
 class Tokenizer:
     """Learns ``merges`` byte pairs from ``text``: tokens are the 256 bytes, then the pairs in the order learnt."""
 
-    def __init__(self, text: str, merges: int = 64) -> None:
+    def __init__(self, text: str, merges: int = 256) -> None:
         self.merges: dict[tuple[int, int], int] = {}
         tokens = list(text.encode())
         for token in range(256, 256 + merges):

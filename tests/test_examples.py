@@ -28,6 +28,7 @@ def train(name: str, device: str, log: Path | None = None) -> list[float]:
     """Losses of the example ``name``, trained in a process of its own."""
     program = f"""
 import contextlib, json, sys, torch, xlaprof
+torch.set_num_threads(1)
 sys.path.insert(0, {str(EXAMPLES)!r})
 import {name}
 if {device!r} == "xla":
