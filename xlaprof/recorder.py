@@ -81,6 +81,8 @@ def add_observer(observer: Observer) -> None:
 class Recorder:
     """A recording in progress: :func:`record` makes it, library code finds it in :data:`active`."""
 
+    joinable = False
+
     def __init__(self, path: str, *, overwrite: bool = True, detail: Detail = "auto") -> None:
         import asyncio  # slow to import, and of no use to programs that do not record
 
@@ -245,28 +247,42 @@ class record:  # used like a function
 
     ``detail="auto"`` keeps long recordings small: steps that were like those before them are summed instead of
     told event by event (:mod:`xlaprof.sampling`); ``"full"`` keeps every event.
+    ``joinable=True`` (what ``xlaprof run`` starts) lets a later ``record`` of the program join this recording,
+    with one line on stderr, instead of failing: its ``stop()`` then ends nothing.
     ``{rank}`` in the path is replaced by the process's rank; of several ranks each gets a file of its own.
     Raises :class:`RecordingError` if this process is recording already, if the file exists and ``overwrite``
     is False, or if it cannot be written. Leaving the block by an exception notes its type and raises it on.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, overwrite: bool = True, detail: Detail = "auto") -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = True,
+        detail: Detail = "auto",
+        joinable: bool = False,
+    ) -> None:
         if detail not in get_args(Detail):
             raise RecordingError(f"detail must be 'auto' or 'full', not {detail!r}")
         self.path = os.path.abspath(rank_path(os.fsdecode(path), *rank_and_world()))
         self._detail: Detail = detail
         self._overwrite = overwrite
+        self._joinable = joinable
         self._recorder: Recorder | None = None
 
     def start(self) -> record:
         global active
         with _switch:
+            if active is not None and active.joinable:
+                warn(f"already recording into {active.path}: {self.path} is not written")
+                return self
             if active is not None:
                 raise RecordingError(
                     f"already recording into {active.path}: stop that first (xlaprof.stop_recording()), "
                     f"then record into {self.path}"
                 )
             recorder = _open(self.path, self._overwrite, self._detail)
+            recorder.joinable = self._joinable
             recorder._start()
             self._recorder = active = recorder
             _arrange_end()

@@ -168,6 +168,27 @@ def test_the_report_as_json_is_that_of_the_report_verb(tmp_path, write):
     assert json.loads(done.stderr) == json.loads(again.stdout)
 
 
+def test_a_script_that_records_by_itself_joins_the_recording(tmp_path, write):
+    write(
+        "own.py",
+        """
+        import xlaprof
+        with xlaprof.Trace("before"): pass
+        with xlaprof.record("own.log"):
+            with xlaprof.Trace("within"): pass
+        with xlaprof.Trace("after"): pass
+        print("done")
+        """,
+    )
+    done = xlaprof_run(tmp_path, "--no-report", "own.py")
+    said = f"xlaprof: already recording into {tmp_path / 'run.log'}: {tmp_path / 'own.log'} is not written\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", said)
+    assert not (tmp_path / "own.log").exists()
+    recorded = list(xlaprof.read(tmp_path / "run.log"))
+    names = {e.id: e.text for e in recorded if isinstance(e, events.Text)}
+    assert [names[e.name] for e in recorded if isinstance(e, events.Scope)] == ["before", "within", "after"]
+
+
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_multiprocessing_works_and_only_the_parent_reports(method, tmp_path, write):
     write(

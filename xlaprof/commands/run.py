@@ -6,7 +6,8 @@
 Everything after the script (or after -m MODULE) belongs to the script. It runs as ``__main__`` in this process,
 as under ``python train.py``: its output, its traceback and its exit code are its own. When it has ended, its
 threads and exit handlers included, the report follows on standard error, so that what the script prints can
-still be piped. A script that leaves by os._exit or a signal leaves its recording, and no report.
+still be piped. A script that calls xlaprof.record itself joins this recording; one that leaves by os._exit or
+a signal leaves its recording, and no report.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         raise UserError("nothing to run: name a script, or a module after -m (see xlaprof run --help)")
     try:
-        recording = xlaprof.start_recording(args.output)
+        recording = xlaprof.record(args.output, joinable=True).start()
     except xlaprof.RecordingError as e:
         raise UserError(str(e)) from None
     outcome = _Outcome()
