@@ -211,6 +211,7 @@ class Run:
         twin.window.settle(final=True)
         if self._next is not None:
             twin._next = None
+            twin.events -= self._next.events
             twin = Run().merge(twin).merge(self._next.settled())
         return twin
 
@@ -412,11 +413,11 @@ class Run:
             tally = self._step_tally(INFERRED)
             if site.executed == 2:
                 tally.add(0, site.end - site.start)
-                self.window.step(INFERRED, 0, site.start, site.end, named=False)
+                self.window.step(INFERRED, 0, site.start, site.end, first=True, named=False)
             self._dominant = site
             self.step_num = tally.count
             tally.add(self.step_num, end - site.end)
-            self.window.step(INFERRED, self.step_num, site.end, end, named=False)
+            self.window.step(INFERRED, self.step_num, site.end, end, first=False, named=False)
             self.now = ("running", end)
         site.end = end
 
@@ -524,7 +525,7 @@ class Run:
         self._visited.clear()
         self._count_unbarred(tally)
         self.step_num = event.num
-        self.window.step(event.name, event.num, start, end)
+        self.window.step(event.name, event.num, start, end, first=tally.count == 1)
         if self.now[0] != "running":
             self.now = ("running", start)
         self._seen(start, end)
@@ -569,7 +570,7 @@ class Run:
         self._cut = self._cut or bool(event.barriers or event.executions)
         self._count_unbarred(tally)
         parts = {host.FALLBACK: fallbacks, host.TRANSFER: reads, host.TRACING: event.tracing, host.SCOPE: scopes}
-        self.window.told(event.name, event.dur, event.busy, parts)
+        self.window.told(event.name, event.dur, event.busy, parts, first=tally.count == 1)
         self.window.execution(0, start, end, event.busy)
         self.window.steps_end = max(self.window.steps_end, end)
         self.step_num = event.num

@@ -24,10 +24,11 @@ CAUSES = SCOPE + 1  # of a split: scopes count together
 class OpenStep:
     """A step that has ended but whose time is not wholly settled."""
 
-    __slots__ = ("busy", "end", "name", "num", "parts", "start", "tracing")
+    __slots__ = ("busy", "end", "first", "name", "num", "parts", "start", "tracing")
 
-    def __init__(self, name: int, num: int, start: int, end: int) -> None:
+    def __init__(self, name: int, num: int, start: int, end: int, first: bool) -> None:
         self.name = name
+        self.first = first  # of its name
         self.num = num
         self.start = start
         self.end = end
@@ -36,7 +37,7 @@ class OpenStep:
         self.tracing = 0
 
     def copy(self) -> OpenStep:
-        twin = OpenStep(self.name, self.num, self.start, self.end)
+        twin = OpenStep(self.name, self.num, self.start, self.end, self.first)
         twin.parts, twin.busy, twin.tracing = self.parts.copy(), self.busy, self.tracing
         return twin
 
@@ -101,8 +102,8 @@ class Window:
         if len(timeline.pending) + len(self.host.segments) >= self._limit:
             self.settle()
 
-    def step(self, name: int, num: int, start: int, end: int, named: bool = True) -> None:
-        step = OpenStep(name, num, start, end)
+    def step(self, name: int, num: int, start: int, end: int, first: bool, named: bool = True) -> None:
+        step = OpenStep(name, num, start, end, first)
         for moment, ns in self._tracing:
             if moment >= start:
                 step.tracing += ns
@@ -113,9 +114,9 @@ class Window:
         if len(self.host.segments) + len(self._open) >= self._limit:
             self.settle()
 
-    def told(self, name: int, total: int, busy: int, parts: dict[int, int]) -> None:
+    def told(self, name: int, total: int, busy: int, parts: dict[int, int], first: bool) -> None:
         """A step known as a digest: its parts are sums, so each can only have what those before it left."""
-        split = self._split(name)
+        split = self._split(name, first)
         split.steps += 1
         split.total += total
         split.busy += busy
@@ -205,7 +206,7 @@ class Window:
                 still_open.append(step)
                 continue
             dur = step.end - step.start
-            split = self._split(step.name)
+            split = self._split(step.name, step.first)
             split.steps += 1
             split.total += dur
             split.busy += step.busy
@@ -218,11 +219,8 @@ class Window:
             split.parts[OTHER] += blank - traced
         self._open = still_open
 
-    def _split(self, name: int) -> Split:
-        if name not in self.first:
-            split = self.first[name] = Split()
-            return split
-        return self.splits.setdefault(name, Split())
+    def _split(self, name: int, first: bool) -> Split:
+        return (self.first if first else self.splits).setdefault(name, Split())
 
 
 def _add_host(step: OpenStep, segments: list[Segment], starts: list[int]) -> None:

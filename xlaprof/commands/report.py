@@ -42,14 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     report = analyse(args.log, since_step=args.since_step, show_progress=sys.stderr.isatty())
     shown = report if args.top is None else top(report, args.top)
+    hidden = len(report.findings) - len(shown.findings)
     if args.json:
         from xlaprof.report.json import dumps
 
-        sys.stdout.write(dumps(shown))
+        sys.stdout.write(dumps(shown, hidden))
     else:
         from xlaprof.report.terminal import show
 
-        show(shown, hidden=len(report.findings) - len(shown.findings))
+        show(shown, hidden)
     if args.fail_on is not None:
         counted = SEVERITIES[: SEVERITIES.index(args.fail_on) + 1]
         return FOUND if any(finding.severity in counted for finding in report.findings) else 0

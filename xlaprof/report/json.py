@@ -6,6 +6,7 @@ differently is renamed here and nowhere else. Keys are only ever added; a change
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -16,8 +17,8 @@ from xlaprof.analysis.model import Finding, Report
 SCHEMA = 1
 
 
-def to_json(report: Report) -> dict[str, Any]:
-    """The report as plain dicts, lists, strings and finite numbers."""
+def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
+    """The report as plain dicts, lists, strings and finite numbers. ``hidden``: findings that were left out of it."""
     main = report.steps[0] if report.steps else None
     named = _plain(report.steps)
     idle = _plain(report.idle)
@@ -46,13 +47,14 @@ def to_json(report: Report) -> dict[str, Any]:
         "scopes": _plain(report.scopes),
         "idle": idle,
         "findings": [_finding(finding) for finding in report.findings],
-        "clean": report.clean,
+        "hidden": hidden,
+        "clean": report.clean and not hidden,
     }
 
 
-def dumps(report: Report) -> str:
-    """The report as JSON text of two-space indentation, ending in a line feed."""
-    return msgspec.json.format(msgspec.json.encode(to_json(report)), indent=2).decode() + "\n"
+def dumps(report: Report, hidden: int = 0) -> str:
+    """The report as indented JSON text in ASCII, ending in a line feed: it fits any pipe and holds any string."""
+    return json.dumps(to_json(report, hidden), indent=2, allow_nan=False) + "\n"
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

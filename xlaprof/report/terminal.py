@@ -134,7 +134,7 @@ def _moment(unix_s: float) -> str:
 
 def _steps(steps: tuple[StepStats, ...]) -> RenderableType:
     table = _table()
-    table.add_column("", overflow="ellipsis", max_width=18)
+    table.add_column("", overflow="ellipsis", max_width=26)
     for heading in ("steps", "median", "p95", "longest", "first"):
         table.add_column(heading, justify="right")
     table.add_column("last ones", overflow="crop", max_width=24)

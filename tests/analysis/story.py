@@ -1,0 +1,285 @@
+"""Training runs told on a fake clock: each verb moves the clock on and leaves the events a recording would.
+
+    story = Story()
+    for _ in range(10):
+        with story.step():
+            story.trace(4)
+            story.barrier(line=12, device=20)
+    run = story.run()
+
+All lengths are milliseconds. The device works through what it is given, in order, while the host goes on; reads wait
+for it. An execution is told when it has ended, as a watcher would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from xlaprof.analysis.model import Finding, Report
+from xlaprof.analysis.run import Run
+from xlaprof.events import (
+    SCHEMA,
+    AnyEvent,
+    Barrier,
+    Change,
+    Compile,
+    DataWait,
+    End,
+    Event,
+    Execute,
+    Fallback,
+    Frame,
+    Gc,
+    GraphBreak,
+    Header,
+    Hole,
+    Scope,
+    Stack,
+    Step,
+    Text,
+    TransferFromDevice,
+    TransferToDevice,
+)
+
+MS = 1_000_000
+
+
+class Story:
+    """What a program did, told in order. ``events`` is the log it would have left."""
+
+    def __init__(self, file: str = "train.py", header: bool = True, rank: int = 0, start: int = 0) -> None:
+        self.file = file
+        self.now = start * MS
+        self.events: list[Event] = []
+        self._texts: dict[str, int] = {}
+        self._stacks: dict[tuple[object, ...], int] = {}
+        self._device_free = 0
+        self._running: list[Execute] = []
+        self._tracing = 0
+        self._programs: dict[str, int] = {}
+        self._steps: dict[str, int] = {}
+        self._depth = 0
+        self._seq = 0
+        if header:
+            self.events.append(
+                Header(
+                    schema=SCHEMA,
+                    pid=100 + rank,
+                    mono_ns=self.now,
+                    unix_ns=1_700_000_000_000_000_000,
+                    host="box",
+                    rank=rank,
+                    argv=["train.py", "--fast"],
+                    versions={"torch": "2.13.0"},
+                )
+            )
+
+    # -- names
+
+    def text(self, text: str) -> int:
+        if text not in self._texts:
+            self._texts[text] = len(self._texts) + 1
+            self.events.append(Text(id=self._texts[text], text=text))
+        return self._texts[text]
+
+    def line(
+        self, number: int, code: str = "", func: str = "train", file: str = "", outer: tuple[int, ...] = ()
+    ) -> int:
+        """A stack whose innermost frame is this line; ``outer``: lines of main() it was called from."""
+        key = (number, code, func, file, outer)
+        if key not in self._stacks:
+            where = self.text(file or self.file)
+            frames = [Frame(where, number, self.text(func), self.text(code) if code else 0)]
+            frames += [Frame(self.text(self.file), caller, self.text("main"), 0) for caller in outer]
+            self._stacks[key] = len(self._stacks) + 1
+            self.events.append(Stack(id=self._stacks[key], frames=frames))
+        return self._stacks[key]
+
+    # -- the host
+
+    def spend(self, ms: float) -> None:
+        """The host does something nobody tells."""
+        self.now += round(ms * MS)
+
+    def trace(self, ms: float) -> None:
+        """The host records operations."""
+        self.spend(ms)
+        self._tracing += round(ms * MS)
+
+    def python(self, ms: float, before: int, after: int) -> None:
+        """Plain Python between two lines (stacks)."""
+        self.spend(ms)
+        self.tell(Hole(t=self.now - round(ms * MS), dur=round(ms * MS), before=before, after=after))
+
+    @contextmanager
+    def scope(self, name: str, stack: int = 0) -> Iterator[None]:
+        id = self.text(name)
+        start, depth = self.now, self._depth
+        self._depth += 1
+        yield
+        self._depth = depth
+        self.tell(Scope(name=id, t=start, dur=self.now - start, depth=depth, stack=stack))
+
+    @contextmanager
+    def step(self, name: str = "train", tid: int = 1) -> Iterator[int]:
+        id = self.text(name)
+        start = self.now
+        num = self._steps[name] = self._steps.get(name, -1) + 1
+        yield num
+        self.tell(Step(name=id, num=num, t=start, dur=self.now - start, tid=tid))
+
+    def gc(self, ms: float) -> None:
+        self.spend(ms)
+        self.tell(Gc(t=self.now - round(ms * MS), dur=round(ms * MS), generation=2))
+
+    def data(self, ms: float, line: int = 0) -> None:
+        self.spend(ms)
+        self.tell(DataWait(t=self.now - round(ms * MS), dur=round(ms * MS), stack=line))
+
+    # -- the runtime
+
+    def compile(
+        self,
+        graph: str,
+        ms: float,
+        stack: int,
+        change: Change | None = None,
+        trigger: str = "sync",
+        ops: int = 100,
+        tid: int = 1,
+    ) -> None:
+        """Compile ``graph``, unless it was before."""
+        if graph in self._programs:
+            return
+        self._programs[graph] = len(self._programs) + 1
+        self.spend(ms)
+        dur = round(ms * MS)
+        self.tell(
+            Compile(
+                t=self.now - dur,
+                dur=dur,
+                program=self._programs[graph],
+                graph=graph,
+                ops=ops,
+                inputs=2,
+                outputs=2,
+                stack=stack,
+                trigger=trigger,
+                change=change,
+                tid=tid,
+            )
+        )
+
+    def execute(self, graph: str, device: float, stack: int, trigger: str = "sync") -> int:
+        """Hand a program to the device, which needs ``device`` ms for it."""
+        self._seq += 1
+        start = max(self.now, self._device_free)
+        self._device_free = start + round(device * MS)
+        self._running.append(
+            Execute(
+                seq=self._seq,
+                program=self._programs.get(graph, 1),
+                t=self.now,
+                start=start,
+                end=self._device_free,
+                trigger=trigger,
+                stack=stack,
+            )
+        )
+        return self._seq
+
+    def barrier(
+        self,
+        stack: int,
+        device: float = 10,
+        graph: str = "step",
+        compile: float = 500,
+        change: Change | None = None,
+        ops: int = 100,
+        dispatch: float = 0.2,
+        trigger: str = "sync",
+        loops: int = 0,
+        loop: int = 0,
+    ) -> None:
+        """End a graph: compile it if it is new, run it."""
+        start = self.now
+        if ops:
+            self.compile(graph, compile, stack, change, trigger, ops)
+        self.spend(dispatch)
+        execution = self.execute(graph, device, stack, trigger) if ops else 0
+        self.tell(
+            Barrier(
+                t=start,
+                dur=self.now - start,
+                trigger=trigger,
+                stack=stack,
+                ops=ops,
+                tracing=self._tracing,
+                execution=execution,
+                loops=loops,
+                loop=loop,
+            )
+        )
+        self._tracing = 0
+
+    def read(self, stack: int, op: str = "aten::_local_scalar_dense", copy: float = 0.01, tid: int = 1) -> None:
+        """Wait for the device, then copy."""
+        start = self.now
+        self.now = max(self.now, self._device_free)
+        wait = self.now - start
+        self.spend(copy)
+        self.tell(
+            TransferFromDevice(
+                t=start, dur=self.now - start, wait=wait, bytes=4, op=self.text(op), stack=stack, tid=tid
+            )
+        )
+
+    def fallback(self, stack: int, op: str, ms: float, tid: int = 1) -> None:
+        """Run ``op`` on the CPU: read its input, compute, upload."""
+        start = self.now
+        self.read(stack, op, tid=tid)
+        self.spend(ms)
+        self.tell(Fallback(t=start, dur=self.now - start, op=self.text(op), stack=stack, tid=tid))
+
+    def upload(self, ms: float, stack: int, tid: int = 1) -> None:
+        self.spend(ms)
+        self.tell(TransferToDevice(t=self.now - round(ms * MS), dur=round(ms * MS), bytes=64, stack=stack, tid=tid))
+
+    def breaks(self, reason: str, stack: int) -> None:
+        self.tell(GraphBreak(t=self.now, reason=reason, stack=stack))
+
+    # -- the end
+
+    def tell(self, event: AnyEvent | Event) -> None:
+        done = [one for one in self._running if one.end <= self.now]
+        self._running = self._running[len(done) :]
+        self.events += [*done, event]
+
+    def finish(self, error: str = "") -> list[Event]:
+        """Wait for the device and end the recording."""
+        self.now = max(self.now, self._device_free)
+        self.tell(End(t=self.now, error=error))
+        return self.events
+
+    def run(self, since_step: int | None = None) -> Run:
+        return Run(since_step).feed_all(self.events)
+
+    def report(self, since_step: int | None = None) -> Report:
+        return self.run(since_step).report("run.log")
+
+    def findings(self, kind: str = "") -> list[Finding]:
+        return [finding for finding in self.report().findings if kind in ("", finding.kind)]
+
+
+def clean(steps: int = 20, story: Story | None = None) -> Story:
+    """A training with nothing wrong: one graph, no reads until the end, the device busy most of the time."""
+    story = story or Story()
+    barrier = story.line(20, "xr.sync()")
+    for _ in range(steps):
+        with story.step():
+            story.trace(2)
+            story.barrier(barrier, device=10)
+            story.spend(7)
+    story.read(story.line(30, "print(loss.item())"))
+    return story

@@ -1,0 +1,124 @@
+"""The page for people: what it says, that it fits, and that nothing in a log can disturb it."""
+
+import io
+import re
+
+import pytest
+from analysis.story import Story, clean
+from analysis.test_findings import ragged, reading
+from analysis.test_run import training
+from rich.cells import cell_len
+from rich.console import Console
+
+from report.test_json import wild
+from xlaprof.analysis.model import Report
+from xlaprof.report.glyphs import bar, printable, shorten, sparkline
+from xlaprof.report.terminal import show
+
+
+def page(report: Report, width: int = 80, hidden: int = 0, colour: bool = False) -> str:
+    file = io.StringIO()
+    console = Console(
+        file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None, highlight=False
+    )
+    show(report, hidden, console)
+    return file.getvalue()
+
+
+def test_the_page_names_the_mistake_its_line_its_cost_and_what_to_do() -> None:
+    text = page(ragged().report())
+    assert "recompile  high" in text
+    assert "train.py:34 in train" in text
+    assert "| x = x.to(device)" in text
+    assert "costs 500 ms" in text
+    assert "from i64[32,16] to i64[8,16]" in " ".join(text.split())
+    assert "Fix: Pad the last batch to 32 or pass drop_last=True" in text
+
+
+def test_a_clean_run_says_so_and_nothing_else() -> None:
+    text = page(clean().report())
+    assert text.rstrip().endswith("No findings.")
+    assert "Fix:" not in text
+
+
+def test_findings_left_out_are_not_called_clean() -> None:
+    report = clean().report()
+    text = page(report, hidden=3)
+    assert "No findings" not in text
+    assert "3 more not shown" in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 200])
+@pytest.mark.parametrize(
+    "story", [ragged(), reading(), training(), wild(), Story()], ids=["ragged", "reads", "all", "wild", "none"]
+)
+def test_no_line_is_wider_than_the_terminal_nor_ends_in_blanks(story: Story, width: int) -> None:
+    for line in page(story.report(), width).splitlines():
+        assert cell_len(line) <= max(width, 80)
+        assert line == line.rstrip(" ")
+
+
+def test_a_pipe_gets_plain_text() -> None:
+    assert "\x1b" not in page(training().report())
+
+
+def test_a_terminal_gets_colour_and_the_same_words() -> None:
+    coloured = page(training().report(), colour=True)
+    assert "\x1b[" in coloured
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert [line.rstrip() for line in plain.splitlines()] == page(training().report()).splitlines()
+
+
+def test_nothing_in_a_log_is_taken_for_markup_or_reaches_the_terminal_as_control() -> None:
+    text = page(wild().report())
+    assert "[red]" in text
+    assert "[bold]y[/bold]" in text
+    assert "aten::[/]" in text
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "\ud800" not in text
+
+
+def test_an_ascii_terminal_gets_question_marks_instead_of_an_error() -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="ascii")
+    show(training().report(), console=Console(file=file, width=80, color_system=None))
+    assert b"train" in raw.getvalue()
+
+
+def test_what_the_reader_noted_and_what_is_missing_is_said() -> None:
+    story = clean()
+    report = story.run().report("run.log", notes=["the last line is torn (7 bytes, skipped)"])
+    text = page(report)
+    assert "! the last line is torn" in text
+    assert "! no end of the recording" in text
+    story.finish(error="ValueError")
+    assert "! the program ended with ValueError" in page(story.report())
+
+
+def test_inferred_steps_are_marked() -> None:
+    story = Story()
+    for _ in range(5):
+        story.spend(9)
+        story.barrier(story.line(20, "xr.sync()"), 5)
+    assert "between barriers" in page(story.report())
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"), [(0, ""), (1e-9, "▏"), (0.5, "████"), (1, "████████"), (7, "████████"), (0.0625, "▌")]
+)
+def test_bars(share: float, shown: str) -> None:
+    assert bar(share, 8) == shown
+
+
+def test_sparklines() -> None:
+    assert sparkline([1, 2, 4], 10) == "▃▅█"
+    assert sparkline([0, 0], 10) == "▁▁"
+    assert sparkline([9, 1, 1, 1], 3) == "███"
+    assert sparkline([], 5) == ""
+
+
+def test_shortening_keeps_what_matters() -> None:
+    assert shorten("abcdef", 4) == "abc…"
+    assert shorten("/a/long/path.py", 8, keep_end=True) == "…path.py"
+    assert printable("a\tb\x1b\ud800") == "a b\ufffd\ufffd"
