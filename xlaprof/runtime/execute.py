@@ -237,7 +237,8 @@ def upload(tape: Tape, host: np.ndarray[Any, Any], *, count: bool = True) -> Any
     """A copy of ``host`` on the tape's device, as a ``jax.Array``."""
     start = perf_counter_ns()
     with observe.aside(), jax.enable_x64(True):
-        array = jax.device_put(host, tape.device, may_alias=False)
+        # jax may read the memory later, or use it as the buffer: give it memory nobody else writes to.
+        array = jax.device_put(host.copy(), tape.device)
     if count:
         took = perf_counter_ns() - start
         metrics.sample("TransferToDeviceTime", took)

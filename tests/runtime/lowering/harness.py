@@ -40,6 +40,17 @@ _TOLERANCE = {  # rtol, atol
 }
 #: eigenvectors and singular vectors have no sign of their own: magnitudes are compared
 _UP_TO_SIGN = {"aten._linalg_eigh.default", "aten._linalg_svd.default"}
+#: errors grow with the largest element (float32 PyTorch is as far from float64): the tolerance does too
+_BY_NORM = {
+    "aten.linalg_matrix_exp.default",
+    "aten.linalg_inv_ex.default",
+    "aten._linalg_solve_ex.default",
+    "aten.linalg_solve_triangular.default",
+    "aten.triangular_solve.default",
+    "aten.polygamma.default",
+}
+#: what these return depends on the storage behind their argument, which the tape knows and a copy does not
+_OF_STORAGE = {"aten.as_strided.default", "aten.as_strided_scatter.default"}
 _LEFT_OUT = ("layout", "device", "pin_memory")
 
 
@@ -90,7 +101,7 @@ class Checker(TorchDispatchMode):
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         twin = functional(func)
-        if twin is None or str(twin) not in LOWERINGS:
+        if twin is None or str(twin) not in LOWERINGS or str(twin) in _OF_STORAGE:
             self.missing[str(func)] += 1
             return func(*args, **kwargs)
         given = {a.name for a in func._schema.arguments if a.is_out}
@@ -217,6 +228,8 @@ class _Call:
             if name in _UP_TO_SIGN:
                 g, e = g.abs(), e.abs()
             rtol, atol = _TOLERANCE.get(e.dtype, (0, 0))
+            if name in _BY_NORM and e.numel():
+                atol *= max(1.0, e.abs().nan_to_num(0, 0, 0).max().item())
             torch.testing.assert_close(g, e, rtol=rtol, atol=atol, equal_nan=True)
 
 

@@ -1,0 +1,90 @@
+"""Convolutions of every geometry, with the gradients of input, weight and bias."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from .harness import check
+
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "stride": {"stride": 2},
+    "padding": {"padding": 2},
+    "dilation": {"dilation": 2, "padding": 1},
+    "groups": {"groups": 2},
+    "all at once": {"stride": 2, "padding": 2, "dilation": 2, "groups": 2},
+}
+
+
+def _both_ways(out: torch.Tensor) -> None:
+    out.backward(torch.randn_like(out))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_convolution(dims: int, case: str) -> None:
+    options = CASES[case]
+
+    def story() -> None:
+        x = torch.randn(2, 4, *(9, 8, 7)[:dims], requires_grad=True)
+        w = torch.randn(6, 4 // options.get("groups", 1), *(3, 2, 3)[:dims], requires_grad=True)
+        b = torch.randn(6, requires_grad=True)
+        _both_ways((F.conv1d, F.conv2d, F.conv3d)[dims - 1](x, w, b, **options))
+
+    assert check(story).checked["aten.convolution_backward.default"] == 1
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_transposed_convolution_with_output_padding(dims: int, case: str) -> None:
+    options = CASES[case]
+    output_padding = 1 if options.get("stride", 1) > 1 or options.get("dilation", 1) > 1 else 0
+
+    def story() -> None:
+        x = torch.randn(2, 4, *(5, 4, 3)[:dims], requires_grad=True)
+        w = torch.randn(4, 6 // options.get("groups", 1), *(3, 4, 3)[:dims], requires_grad=True)
+        b = torch.randn(6, requires_grad=True)
+        conv = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
+        _both_ways(conv(x, w, b, output_padding=output_padding, **options))
+
+    assert check(story).checked["aten.convolution_backward.default"] == 1
+
+
+def test_uneven_geometry_and_depthwise() -> None:
+    def story() -> None:
+        x = torch.randn(1, 6, 11, 9, requires_grad=True)
+        _both_ways(F.conv2d(x, torch.randn(12, 1, 5, 3), stride=(3, 2), padding=(0, 4), dilation=(2, 1), groups=6))
+        w = torch.randn(6, 2, 3, 2, requires_grad=True)
+        out = F.conv_transpose2d(x, w, stride=(3, 2), padding=(2, 1), output_padding=(2, 1), dilation=(1, 2), groups=3)
+        _both_ways(out)
+        F.conv2d(torch.randn(2, 5, 5), torch.randn(3, 2, 5, 5))  # no batch dimension
+        F.conv1d(torch.randn(0, 2, 8), torch.randn(3, 2, 3))  # an empty batch
+
+    check(story)
+
+
+def test_only_the_gradients_asked_for() -> None:
+    def story() -> None:
+        x, w = torch.randn(2, 3, 6, 6), torch.randn(4, 3, 3, 3)
+        grad = torch.randn(2, 4, 4, 4)
+        for mask in ([True, False, False], [False, True, False], [False, False, True], [True, True, True]):
+            torch.ops.aten.convolution_backward(grad, x, w, [4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, mask)
+
+    check(story)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_other_precisions_keep_long_sums_exact(dtype: torch.dtype) -> None:
+    """2,304 products of about one: a float16 accumulator would lose the last two digits."""
+
+    def story() -> None:
+        x = (torch.rand(1, 256, 6, 6) + 0.5).to(dtype).requires_grad_()
+        w = (torch.rand(8, 256, 3, 3) / 256).to(dtype).requires_grad_()
+        out = F.conv2d(x, w)
+        out.backward(torch.ones_like(out))
+
+    check(story)
