@@ -67,10 +67,10 @@ class LogFile:
     def flush(self, force: bool = False) -> bool:
         """Write what waits. False where the system refused; ``trouble`` then says why. Never raises."""
         if self.trouble and not force and time.perf_counter_ns() < self._retry_at:
-            self._shed()
+            self._shed(BACKLOG)
             return False
         if not self._write_out():
-            self._shed()
+            self._shed(BACKLOG)
             return False
         self.trouble = ""
         if self.lost:
@@ -100,7 +100,7 @@ class LogFile:
         """Count what could not be written to the end."""
         self._shed(0)
 
-    def _shed(self, keep: int = BACKLOG) -> None:
+    def _shed(self, keep: int) -> None:
         if len(self._buffer) <= keep:
             return
         kept = bytearray()
