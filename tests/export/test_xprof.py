@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from xlaprof import events as ev
+from xlaprof.log import read as read_log
 
 from .ask import export, profile, report
 from .story import MS, START, Story
+
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
 
 
 def agrees(events: list[ev.Event], out: Path) -> None:
@@ -236,3 +239,8 @@ def test_tools_of_xprof_that_count_programs(tmp_path: Path) -> None:
     assert row["occurrences"] == 9
     assert row["total_time"] == pytest.approx(9 * 6000)
     assert row["source_info"] == "train.py:40" or "train.py:40" in str(row.values())
+
+
+@pytest.mark.parametrize("log", sorted(SAMPLES.glob("*.log*")), ids=lambda path: path.name)
+def test_recordings_of_real_trainings_agree(log: Path, tmp_path: Path) -> None:
+    agrees(list(read_log(log)), tmp_path)

@@ -49,7 +49,7 @@ class HostLanes:
         stats: dict[str, Value] = plain(e.meta) if e.meta else {}
         if e.error:
             stats["error"] = e.error
-        self._draw(e, self._names.text(e.name, "scope"), 0, stats)
+        self._draw(e, self._names.text(e.name, "scope"), e.stack, stats)
 
     def _compile(self, e: ev.Compile) -> None:
         stats: dict[str, Value] = {"graph": e.graph, "ops": e.ops, "trigger": e.trigger}
