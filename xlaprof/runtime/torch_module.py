@@ -42,6 +42,7 @@ def install() -> None:
         set_device=tapes.set_current,
         is_available=lambda: True,
         is_initialized=lambda: True,
+        _initialized=True,
         _is_in_bad_fork=lambda: False,
         synchronize=synchronize,
         manual_seed=randomness.manual_seed,
