@@ -209,8 +209,19 @@ def test_it_needs_neither_torch_nor_jax_nor_xprof(log: Path, tmp_path: Path) -> 
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-anything = st.integers() | st.sampled_from([0, 1, -1, START, START + MS, 2**63, -(2**63), 2**64])
-KINDS = [ev.Step, ev.Scope, ev.Barrier, ev.Execute, ev.TransferFromDevice, ev.Hole, ev.Fallback, ev.Gc, ev.DataWait]
+anything = st.integers() | st.sampled_from([0, 1, -1, START, START + MS, 2**63, -(2**63) - 1, 10**400])
+KINDS = [
+    ev.Step,
+    ev.StepDigest,
+    ev.Scope,
+    ev.Barrier,
+    ev.Execute,
+    ev.TransferFromDevice,
+    ev.Hole,
+    ev.Fallback,
+    ev.Gc,
+    ev.DataWait,
+]
 
 
 @st.composite
@@ -221,7 +232,9 @@ def damaged(draw: st.DrawFn) -> ev.Event:
         field.name: draw(anything) for field in msgspec.structs.fields(kind) if field.type is int and field.required
     }
     numbers |= {
-        name: draw(anything) for name in ("tid", "stack") if name in kind.__struct_fields__ and draw(st.booleans())
+        name: draw(anything)
+        for name in ("tid", "stack", "busy", "executions", "tracing", "execution", "device")
+        if name in kind.__struct_fields__ and draw(st.booleans())
     }
     return kind(**numbers)
 

@@ -67,8 +67,8 @@ class Series:
     def add(self, t: int, dur: int, n: int = 1) -> None:
         """Note ``n`` events at ``t`` that took ``dur`` together."""
         self.t.append(t)
-        self.dur.append(min(dur, _LATEST))
-        self.n.append(min(n, _LATEST))
+        self.dur.append(sane(dur))
+        self.n.append(sane(n))
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         return zip(self.t, self.dur, self.n, strict=True)
@@ -198,7 +198,9 @@ class Timeline:
         notes: Notes = {"summed": "steady step, told by its sums"}
         for id, (count, total, longest) in _triples(event.scopes):
             name = self.names.text(int(id) if id.isdecimal() else 0, f"scope {id}")
-            notes[f"scope {name}"] = f"{count} x, {total / 1e6:.3f} ms in all, longest {longest / 1e6:.3f} ms"
+            notes[f"scope {name}"] = (
+                f"{count} x, {sane(total) / 1e6:.3f} ms in all, longest {sane(longest) / 1e6:.3f} ms"
+            )
         for kind, table in (("transfer from device", event.reads), ("fallback", event.fallbacks)):
             for _, (count, total, _) in _triples(table):
                 self.series[kind].add(event.t, total, count)
@@ -256,6 +258,11 @@ def _triples(table: Mapping[str, list[int]]) -> Iterator[tuple[str, tuple[int, i
     for key, row in table.items():
         if len(row) == 3:
             yield key, (row[0], row[1], row[2])
+
+
+def sane(value: int) -> int:
+    """A length or a count as it can be: a damaged log may hold any number."""
+    return max(0, min(value, _LATEST))
 
 
 def plain(meta: Mapping[str, str | int | float | bool | None]) -> Notes:
