@@ -238,7 +238,11 @@ async def test_keys(story: Story, looks_like: Looks, follow: Follow) -> None:
         await pilot.press("question_mark")
         await pilot.pause()
         looks_like(app, "help")
+        story.steps(1)
+        await news(app, pilot)
         await pilot.press("escape")
+        await pilot.pause()
+        assert "3 train steps" in screen(app), "it went on under the help"
         for panel in ("time", "idle", "scopes", "counters", "detail"):
             await pilot.press("tab")
             assert app.focused is not None

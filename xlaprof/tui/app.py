@@ -96,7 +96,7 @@ class LiveApp(App[None]):
 
     def _show(self, snapshot: Snapshot) -> None:
         self.query_one(StatusBar).show(snapshot, self.paused)
-        self.screen.set_class(snapshot.report is None, "-unread")
+        self.default_screen.set_class(snapshot.report is None, "-unread")  # help may lie above it
         if snapshot.report is None:
             self.query_one("#waiting", Static).update(waiting(snapshot))
         elif not self.paused:

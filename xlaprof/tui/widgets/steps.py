@@ -24,8 +24,9 @@ class StepsPanel(Panel[StepStats | None]):
     def note(self, data: StepStats | None) -> str:
         if data is None:
             return ""
-        what = "stretches between barriers" if data.inferred else f"{data.name} steps"
-        return f"{text.count(data.count)} {what}"
+        if data.inferred:
+            return f"{text.count(data.count)} between barriers"
+        return f"{text.count(data.count)} {data.name} {'step' if data.count == 1 else 'steps'}"
 
     def lines(self, data: StepStats | None, width: int) -> list[Line]:
         if data is None or not data.count:

@@ -1,0 +1,118 @@
+"""For real: ``xlaprof live`` in a terminal (tmux), beside a training on the xla device that is still running."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("tmux") is None, reason="NO TMUX: the terminal UI was not tried in a real terminal (install tmux)"
+)
+
+PATIENCE_S = 120.0  # of a loaded machine; what is waited for usually comes within seconds
+
+
+class Terminal:
+    """A tmux server of its own with one window, 120 x 40, in which ``command`` runs."""
+
+    def __init__(self, command: list[str], cwd: Path) -> None:
+        self._server = f"xlaprof-{uuid.uuid4().hex[:12]}"
+        line = f'{shlex.join(command)}; echo "left with $?"; read -r _'
+        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "120", "-y", "40", "-c", str(cwd), line)
+
+    def tmux(self, *args: str) -> str:
+        done = subprocess.run(["tmux", "-L", self._server, *args], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def screen(self) -> str:
+        return self.tmux("capture-pane", "-p")
+
+    def press(self, *keys: str) -> None:
+        self.tmux("send-keys", *keys)
+
+    def until(self, *texts: str) -> str:
+        """The screen, once it shows all of ``texts``."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            shown = self.screen()
+            missing = [text for text in texts if text not in shown]
+            if not missing:
+                return shown
+            assert time.monotonic() < deadline, f"never saw {missing}:\n{shown}"
+
+    def close(self) -> None:
+        subprocess.run(["tmux", "-L", self._server, "kill-server"], capture_output=True)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    """``xlaprof live run.log``, waiting for a log that nobody writes yet."""
+    opened = Terminal([sys.executable, "-m", "xlaprof", "live", "run.log"], tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The training of trained.py, recorded into run.log, until its stdin is closed."""
+    for needed in ("torch", "jax"):
+        pytest.importorskip(needed)
+    script = Path(__file__).with_name("trained.py")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PJRT_DEVICE": "CPU"}
+    process = subprocess.Popen(
+        [sys.executable, str(script), "run.log"], cwd=tmp_path, stdin=subprocess.PIPE, env=environment
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def planted_line() -> int:
+    code = Path(__file__).with_name("trained.py").read_text().splitlines()
+    return next(number for number, line in enumerate(code, start=1) if "here the planted shape arrives" in line)
+
+
+def test_a_recompilation_is_seen_while_the_training_runs(terminal: Terminal, request: pytest.FixtureRequest) -> None:
+    terminal.until("waiting  for run.log to appear")
+    training: subprocess.Popen[bytes] = request.getfixturevalue("training")
+    shown = terminal.until("recompile", f"trained.py:{planted_line()}", "train steps")
+    assert training.poll() is None, "the training still runs"
+    assert "running" in shown or "compiling" in shown
+    assert "loss = F.mse_loss(model(batch)" in shown
+
+    assert training.stdin is not None
+    training.stdin.close()
+    terminal.until("● finished")
+
+    terminal.press("?")
+    terminal.until("quit; the program that is watched goes on")
+    terminal.press("Escape")
+    terminal.until("● finished")
+    terminal.press("q")
+    shown = terminal.until("left with 0")
+    assert "Traceback" not in shown
+
+
+def test_a_killed_training_is_lost(terminal: Terminal, training: subprocess.Popen[bytes]) -> None:
+    terminal.until("train step")
+    training.send_signal(signal.SIGKILL)
+    terminal.until("● lost", f"process {training.pid} ended without closing its log")
+
+
+def test_the_terminal_may_shrink_and_grow(terminal: Terminal) -> None:
+    terminal.until("waiting  for run.log to appear")
+    for width, height in ((80, 24), (30, 6), (200, 50), (120, 40)):
+        terminal.tmux("resize-window", "-x", str(width), "-y", str(height))
+    terminal.until("Start a program that records there")
+    terminal.press("q")
+    terminal.until("left with 0")
