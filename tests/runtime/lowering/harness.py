@@ -96,7 +96,8 @@ class Checker(TorchDispatchMode):
         #: lowerings that declined these arguments
         self.declined: Counter[str] = Counter()
         self.failures: list[str] = []
-        self._runs = 0
+        self._pending: list[_Run] = []
+        self._programs = 0
 
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -107,20 +108,42 @@ class Checker(TorchDispatchMode):
         given = {a.name for a in func._schema.arguments if a.is_out}
         call = _Call(twin, args, {k: v for k, v in kwargs.items() if k not in given})
         result = func(*args, **kwargs)
-        self._runs += 1
-        if self._runs % 500 == 0:
-            jax.clear_caches()  # thousands of live programs exhaust the process's memory maps
-        for packed in (False, True) if call.numbers else (False,):
-            try:
-                call.compare(result, packed)
-                self.checked[str(twin)] += 1
-            except Unsupported:
-                self.declined[str(twin)] += 1
-            except Exception as e:  # a failure is reported with the call that caused it
-                how = "packed numbers" if packed else "Python numbers" if call.numbers else "tensors"
-                text = str(e).strip()
-                self.failures.append(f"{twin} ({how}) of {call.describe()}\n    {type(e).__name__}: {text[:600]}")
+        expected = list(result) if isinstance(result, (tuple, list)) else [result]
+        if all(e is None or e.dtype in JAX_DTYPE for e in expected):
+            expected = [None if e is None else e.detach().resolve_conj().resolve_neg().clone() for e in expected]
+            self._pending += [_Run(call, expected, p) for p in ((False, True) if call.numbers else (False,))]
+            if len(self._pending) >= 200:
+                self.verify()
         return result
+
+    def verify(self) -> None:
+        """Run the lowerings of all calls seen so far, as one program, and compare."""
+        runs, self._pending = self._pending, []
+        if not runs:
+            return
+
+        def program(tensors: list[list[jax.Array]], numbers: list[list[jax.Array]], key: Any) -> list[Any]:
+            return [run.lowered(t, n, key) for run, t, n in zip(runs, tensors, numbers, strict=True)]
+
+        with jax.enable_x64(True), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            tensors = [[jnp.asarray(t) for t in run.call.tensors] for run in runs]
+            numbers = [[np.asarray(n) for n in run.call.numbers] for run in runs]
+            outputs = jax.jit(program)(tensors, numbers, jax.random.key(0))
+        for run, got in zip(runs, outputs, strict=True):
+            name = str(run.call.op)
+            try:
+                run.compare(got)
+                self.checked[name] += 1
+            except Unsupported:
+                self.declined[name] += 1
+            except Exception as e:  # a failure is reported with the call that caused it
+                how = "packed numbers" if run.packed else "Python numbers" if run.call.numbers else "tensors"
+                text = str(e).strip()
+                self.failures.append(f"{name} ({how}) of {run.call.describe()}\n    {type(e).__name__}: {text[:600]}")
+        self._programs += 1
+        if self._programs % 20 == 0:
+            jax.clear_caches()  # thousands of live programs exhaust the process's memory maps
 
 
 class _Tensor:
@@ -179,51 +202,53 @@ class _Call:
 
         return f"{tuple(map(show, self.args))} { {k: show(v) for k, v in self.kwargs.items()} }"
 
-    def run(self, avals: tuple[Any, ...], packed: bool, key: Any = None) -> list[Any]:
-        fn = LOWERINGS[str(self.op)]
+    def arguments(self, tensors: list[jax.Array], numbers: list[Any]) -> tuple[Any, dict[str, Any]]:
+        """The call's arguments, with these tensors and numbers in their places."""
 
-        def program(tensors: list[jax.Array], numbers: list[Any], key: Any) -> Any:
-            given = numbers if packed else self.numbers
+        def put(v: Any) -> Any:
+            if isinstance(v, _Tensor):
+                return tensors[v.index]
+            if isinstance(v, _Number):
+                return numbers[v.index]
+            return tuple(map(put, v)) if isinstance(v, tuple) else v
 
-            def put(v: Any) -> Any:
-                if isinstance(v, _Tensor):
-                    return tensors[v.index]
-                if isinstance(v, _Number):
-                    return given[v.index]
-                return tuple(map(put, v)) if isinstance(v, tuple) else v
+        return tuple(map(put, self.args)), {k: put(v) for k, v in self.kwargs.items()}
 
-            args, kwargs = tuple(map(put, self.args)), {k: put(v) for k, v in self.kwargs.items()}
-            ctx = Ctx(avals, key, frozenset(map(id, numbers)))
-            out = fn(ctx, *args, **kwargs)
+
+class _Run:
+    """One way to run the lowering of a call, and what PyTorch returned."""
+
+    def __init__(self, call: _Call, expected: list[torch.Tensor | None], packed: bool) -> None:
+        self.call = call
+        self.expected = expected
+        self.packed = packed
+        self.error: Exception | None = None
+
+    def lowered(self, tensors: list[jax.Array], numbers: list[jax.Array], key: Any) -> Any:
+        """Trace the lowering; what it raises is kept for :meth:`compare`."""
+        name = str(self.call.op)
+        avals = tuple(None if e is None else Aval(tuple(e.shape), e.dtype) for e in self.expected)
+        ctx = Ctx(avals, key if name in RANDOM else None, frozenset(map(id, numbers)))  # type: ignore[arg-type]
+        try:
+            args, kwargs = self.call.arguments(tensors, list(numbers) if self.packed else self.call.numbers)
+            out = LOWERINGS[name](ctx, *args, **kwargs)
             out = tuple(out) if isinstance(out, (tuple, list)) else (out,)
             assert len(out) == len(avals), f"{len(out)} outputs for {len(avals)}"
-            return tuple(
-                None if aval is None else jnp.asarray(o).astype(aval.jax) for o, aval in zip(out, avals, strict=True)
-            )
+            return tuple(None if a is None else jnp.asarray(o).astype(a.jax) for o, a in zip(out, avals, strict=True))
+        except Exception as e:
+            self.error = e
+            return ()
 
-        with jax.enable_x64(True), warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            numbers = [np.asarray(n) for n in self.numbers]
-            return list(jax.jit(program)([jnp.asarray(t) for t in self.tensors], numbers, key))
-
-    def compare(self, result: Any, packed: bool) -> None:
-        expected = pytree.tree_leaves(result) if isinstance(result, (tuple, list)) else [result]
-        avals = tuple(None if e is None else Aval(tuple(e.shape), e.dtype) for e in expected)
-        if any(a is not None and a.dtype not in JAX_DTYPE for a in avals):
-            raise Unsupported("dtype")
-        name = str(self.op)
-        key = None
-        if name in RANDOM:
-            with jax.enable_x64(True):
-                key = jax.random.key(0)
-        got = self.run(avals, packed, key)
-        for i, (g, e) in enumerate(zip(got, expected, strict=True)):
+    def compare(self, got: tuple[Any, ...]) -> None:
+        if self.error is not None:
+            raise self.error
+        name = str(self.call.op)
+        for i, (g, e) in enumerate(zip(got, self.expected, strict=True)):
             if e is None:
                 continue
             assert g.shape == tuple(e.shape), f"output {i}: shape {g.shape}, not {tuple(e.shape)}"
             if name in RANDOM or "empty" in name:
                 continue
-            e = e.detach().resolve_conj().resolve_neg()
             g = to_torch(g, e.dtype)
             if name in _UP_TO_SIGN:
                 g, e = g.abs(), e.abs()
@@ -237,6 +262,7 @@ def check(program: Callable[..., Any], *args: Any) -> Checker:
     """Run ``program(*args)`` checking every lowering it meets; at least one must be met, and all must agree."""
     with Checker() as checker:
         program(*args)
+    checker.verify()
     assert not checker.failures, "\n".join(checker.failures)
     assert checker.checked, f"no lowering was met; without one: {dict(checker.missing)}"
     return checker
@@ -281,6 +307,7 @@ def check_op_info(
                     out = op(sample.input, *sample.args, **sample.kwargs)
                     if grad:
                         backward(out)
+    checker.verify()
     return checker
 
 

@@ -32,7 +32,7 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "hardsigmoid": F.hardsigmoid,
     "hardswish": F.hardswish,
     "threshold": lambda x: F.threshold(x, 0.3, 5.5),
-    "glu": lambda x: F.glu(x.reshape(2, -1), 1),
+    "glu": lambda x: F.glu(x.reshape(7, 2), 1),
     "prelu": lambda x: F.prelu(x, torch.full((1,), 0.25, requires_grad=True).to(x.dtype)),
     "logit": lambda x: torch.logit(x, 1e-3),
 }

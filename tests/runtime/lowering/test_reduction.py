@@ -77,6 +77,7 @@ def test_nothing_is_reduced_to_the_neutral_element() -> None:
     check(story)
 
 
+@pytest.mark.filterwarnings("ignore:.*degrees of freedom")
 @pytest.mark.parametrize("correction", [0, 1, 2, 2.5, 6, 7])
 def test_variance_with_any_correction(correction: float) -> None:
     x = torch.randn(6, 3)
@@ -136,7 +137,11 @@ def test_medians() -> None:
 
 def test_any_and_all_of_every_dtype() -> None:
     def story() -> None:
-        for x in (torch.tensor([[0, 2], [0, 0]]), torch.tensor([[NAN, 0.0]]), torch.tensor([[0, 3]], dtype=torch.uint8)):
+        for x in (
+            torch.tensor([[0, 2], [0, 0]]),
+            torch.tensor([[NAN, 0.0]]),
+            torch.tensor([[0, 3]], dtype=torch.uint8),
+        ):
             x.any(), x.all(), x.any(1), x.all(0, keepdim=True)
             torch.count_nonzero(x, 1)
 

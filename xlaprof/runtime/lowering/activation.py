@@ -231,25 +231,23 @@ def log_sigmoid_backward(ctx: Ctx, grad_output: Any, self: Any, buffer: Any) -> 
     return grad * jax.nn.sigmoid(-x)
 
 
+# The shrinking functions compare with ``lambd`` in the tensor's own dtype, half precisions included.
 @lower("aten.softshrink.default")
 def softshrink(ctx: Ctx, self: Any, lambd: Any = 0.5) -> Any:
-    (x,) = opmath(ctx, self)
-    lambd = scalar(lambd, x.dtype)
-    return jnp.where(x > lambd, x - lambd, jnp.where(x < -lambd, x + lambd, x * 0))
+    lambd = scalar(lambd, self.dtype)
+    return jnp.where(self > lambd, self - lambd, jnp.where(self < -lambd, self + lambd, self * 0))
 
 
 @lower("aten.hardshrink.default")
 def hardshrink(ctx: Ctx, self: Any, lambd: Any = 0.5) -> Any:
-    (x,) = opmath(ctx, self)
-    lambd = scalar(lambd, x.dtype)
-    return jnp.where((x >= -lambd) & (x <= lambd), 0, x)
+    lambd = scalar(lambd, self.dtype)
+    return jnp.where((self >= -lambd) & (self <= lambd), 0, self)
 
 
 @lower("aten.softshrink_backward.default", "aten.hardshrink_backward.default")
 def shrink_backward(ctx: Ctx, grad_output: Any, self: Any, lambd: Any) -> Any:
-    grad, x = opmath(ctx, grad_output, self)
-    lambd = scalar(lambd, x.dtype)
-    return jnp.where((x >= -lambd) & (x <= lambd), 0, grad)
+    lambd = scalar(lambd, self.dtype)
+    return jnp.where((self >= -lambd) & (self <= lambd), 0, grad_output)
 
 
 @lower("aten.glu.default")

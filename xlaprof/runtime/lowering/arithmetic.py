@@ -17,6 +17,8 @@ from xlaprof.runtime.lowering.registry import (
     is_integral,
     lower,
     opmath,
+    result_dtype,
+    rounded,
     scalar,
 )
 
@@ -64,10 +66,13 @@ def div(ctx: Ctx, self: Any, other: Any) -> Any:
 def div_mode(ctx: Ctx, self: Any, other: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return div(ctx, self, other)
+    dtype = result_dtype(ctx, self, other)
     self, other = opmath(ctx, self, other)
     if rounding_mode == "floor":
         return _floor_divide(self, other)
-    return lax.div(*jnp.broadcast_arrays(self, other)) if is_integral(self) else jnp.trunc(self / other)
+    if is_integral(self):
+        return lax.div(*jnp.broadcast_arrays(self, other))
+    return jnp.trunc(rounded(self / other, dtype))  # 7.5 / 0.3 is 25 in float16, and 24.99 before rounding
 
 
 @lower("aten.floor_divide.default", "aten.floor_divide.Scalar")

@@ -227,6 +227,14 @@ def opmath(ctx: Ctx, *args: Any) -> tuple[Any, ...]:
     return _cast(args, dtype, opmath_dtype(dtype), ctx)
 
 
+def rounded(x: Any, dtype: Any) -> Any:
+    """``x`` with no more digits than ``dtype`` holds, in its own dtype: a rounding that XLA may not optimise away."""
+    dtype = jnp.dtype(dtype)
+    if dtype == x.dtype or _category(dtype) != _FLOATING:
+        return x
+    return jax.lax.reduce_precision(x, finfo(dtype).nexp, finfo(dtype).nmant)
+
+
 def float_opmath(ctx: Ctx, *args: Any) -> tuple[Any, ...]:
     """Like :func:`opmath`, for functions that turn integers into the default floating dtype."""
     dtype = result_dtype(ctx, *args)

@@ -10,7 +10,7 @@ import jax.scipy.special as jsp
 from jax import lax
 
 from xlaprof.runtime.lowering.elementary import Function, floating
-from xlaprof.runtime.lowering.registry import Ctx, float_opmath, lower, scalar
+from xlaprof.runtime.lowering.registry import Ctx, float_opmath, lower, opmath_dtype, rounded, scalar
 
 
 def _digamma(x: Any) -> Any:
@@ -100,8 +100,8 @@ def igammac(ctx: Ctx, self: Any, other: Any) -> Any:
 def logit(ctx: Ctx, self: Any, eps: Any = None) -> Any:
     (x,) = float_opmath(ctx, self)
     if eps is not None:
-        eps = scalar(eps, x.dtype)
-        x = jnp.clip(x, eps, 1 - eps)
+        low, high = _logit_bounds(eps, ctx)
+        x = jnp.clip(x, low, high)
     return jnp.log(x / (1 - x))
 
 
@@ -111,5 +111,12 @@ def logit_backward(ctx: Ctx, grad_output: Any, self: Any, eps: Any = None) -> An
     grad_input = grad / (x * (1 - x))
     if eps is None:
         return jnp.where((x < 0) | (x > 1), jnp.nan, grad_input)
-    eps = scalar(eps, x.dtype)
-    return jnp.where((x < eps) | (x > 1 - eps), 0, grad_input)
+    low, high = _logit_bounds(eps, ctx)
+    return jnp.where((x < low) | (x > high), 0, grad_input)
+
+
+def _logit_bounds(eps: Any, ctx: Ctx) -> tuple[Any, Any]:
+    """Rounded to the tensor's dtype: the upper one is 1 for a small ``eps`` in half precision."""
+    dtype = ctx.out[0].jax
+    wide = opmath_dtype(dtype)
+    return rounded(scalar(eps, wide), dtype), rounded(1 - rounded(scalar(eps, wide), dtype), dtype)
