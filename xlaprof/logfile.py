@@ -26,8 +26,8 @@ except ImportError:  # Windows: a second writer is not noticed there
 BACKLOG = 1 << 20
 RETRY_NS = 500_000_000
 
-#: lines that other lines refer to
-_DEFINITIONS = tuple(b'{"k":"%s"' % kind for kind in (b"header", b"text", b"stack", b"thread"))
+#: lines that are never shed: those that others refer to, and those that say what was
+_KEPT = tuple(b'{"k":"%s"' % kind for kind in (b"header", b"text", b"stack", b"thread", b"dropped", b"end"))
 
 _encode = msgspec.json.Encoder().encode
 
@@ -106,7 +106,7 @@ class LogFile:
         kept = bytearray()
         dropped = 0
         for number, text in enumerate(self._buffer.splitlines(keepends=True)):
-            if (number == 0 and self._torn) or text.startswith(_DEFINITIONS):
+            if (number == 0 and self._torn) or text.startswith(_KEPT):
                 kept += text
             else:
                 dropped += 1
