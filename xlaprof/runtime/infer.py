@@ -30,6 +30,10 @@ def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec]:
         result = op.func(*[_meta(a, metas) for a in args], **named)
     except NotImplementedError as error:
         raise NoMeta(str(error)) from error
+    except RuntimeError as error:
+        if torch.Tag.dynamic_output_shape in op.func.tags:
+            raise NoMeta(str(error)) from error
+        raise
     if isinstance(result, torch.Tensor):
         return [_spec(result, is_view(op.func))]
     if isinstance(result, (tuple, list)) and all(isinstance(r, torch.Tensor) for r in result):

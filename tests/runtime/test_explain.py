@@ -1,0 +1,237 @@
+"""Why a graph was compiled again: planted, then found in the recording, on its line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import xlaprof
+import xlaprof.runtime as xr
+from xlaprof import events, log
+
+
+class Told:
+    """A recording's events with its interned strings put back."""
+
+    def __init__(self, path: Path) -> None:
+        self.events = list(log.read(path))
+        self.texts = {e.id: e.text for e in self.events if isinstance(e, events.Text)}
+        self.stacks = {e.id: e for e in self.events if isinstance(e, events.Stack)}
+
+    def all(self, kind: type) -> list:
+        return [e for e in self.events if isinstance(e, kind)]
+
+    def code(self, stack: int) -> str:
+        """Source text of the line a stack names."""
+        return self.texts.get(self.stacks[stack].frames[0].code, "")
+
+    @property
+    def changes(self) -> list[events.Change]:
+        return [c.change for c in self.all(events.Compile) if c.change is not None]
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Callable[[Callable[[], object]], Told]:
+    def record(story: Callable[[], object]) -> Told:
+        xr.sync()
+        path = tmp_path / "run.log"
+        with xlaprof.record(path):
+            story()
+        return Told(path)
+
+    return record
+
+
+def test_a_ragged_last_batch(told: Callable) -> None:
+    weight = torch.ones(3, 2).to("xla")
+
+    def story() -> None:
+        for rows in (8, 8, 5):
+            batch = torch.ones(rows, 3).to("xla")
+            out = batch @ weight  # the line
+            xr.sync()
+            del out
+
+    (change,) = told(story).changes[-1:]
+    assert (change.what, change.old, change.new) == ("shape", "f32[8,3]", "f32[5,3]")
+    assert change.subject == "input of aten::mm"
+    assert change.code_seen
+
+
+def test_the_line_is_the_users(told: Callable) -> None:
+    def story() -> None:
+        for dtype in (torch.float32, torch.float64):
+            x = torch.ones(2, 7, dtype=dtype).to("xla")
+            y = x.cosh()  # here
+            xr.sync()
+            del y
+
+    run = told(story)
+    change = run.changes[-1]
+    assert (change.what, change.old, change.new) == ("dtype", "f32[2,7]", "f64[2,7]")
+    assert run.code(change.stack) == "y = x.cosh()  # here"
+    compiled = run.all(events.Compile)[-1]
+    assert run.code(compiled.stack) == "xr.sync()"
+    frame = run.stacks[change.stack].frames[0]
+    first = inspect.getsourcelines(test_the_line_is_the_users)[1]
+    assert run.texts[frame.file] == __file__
+    assert frame.line == first + 4
+
+
+def test_a_python_number_that_is_part_of_the_graph(told: Callable) -> None:
+    x = torch.arange(60.0).reshape(3, 20).to("xla")
+
+    def story() -> None:
+        for k in (4, 5):
+            y = x.topk(k, dim=1)
+            xr.sync()
+            del y
+
+    change = told(story).changes[-1]
+    assert (change.what, change.subject, change.old, change.new) == ("argument", "k of aten::topk", "4", "5")
+
+
+def test_a_branch_taken_in_some_steps(told: Callable) -> None:
+    x = torch.ones(4, 9).to("xla")
+
+    def story() -> None:
+        for i in range(4):
+            y = x.sin()
+            y = y.erfinv() if i == 3 else y.atan()
+            xr.sync()
+            del y
+
+    change = told(story).changes[-1]
+    assert (change.what, change.old, change.new) == ("operation", "aten::atan", "aten::erfinv")
+
+
+def test_a_tensor_that_is_still_held(told: Callable) -> None:
+    x = torch.ones(4, 11).to("xla")
+    kept = []
+
+    def story() -> None:
+        for i in range(3):
+            hidden = x.sinh()
+            y = hidden.sum()
+            if i == 2:
+                kept.append(hidden)
+            del hidden
+            xr.sync()
+            del y
+
+    change = told(story).changes[-1]
+    assert change.what == "outputs"
+    assert (change.old, change.new) == ("1 live outputs", "2 live outputs")
+    assert change.subject == "value of aten::sinh is now still held"
+
+
+def test_numbers_that_were_equal_and_no_longer_are(told: Callable) -> None:
+    x = torch.ones(4, 13).to("xla")
+
+    def story() -> None:
+        for p, q in ((0.5, 0.5), (0.5, 0.25)):
+            y = x.acosh() * p + q
+            xr.sync()
+            del y
+
+    change = told(story).changes[-1]
+    assert change.what == "scalar"
+    assert change.subject == "other of aten::add"
+
+
+def test_a_loop_that_runs_longer(told: Callable) -> None:
+    x = torch.ones(4, 15).to("xla")
+
+    def story() -> None:
+        for n in (2, 3):
+            y = x
+            for _ in range(n):
+                y = y.asinh()
+            xr.sync()
+            del y
+
+    change = told(story).changes[-1]
+    assert (change.what, change.old, change.new) == ("operation", "barrier", "aten::asinh")
+
+
+def test_a_first_graph_has_no_reason_to_be_new(told: Callable) -> None:
+    from xlaprof.runtime import tapes
+    from xlaprof.runtime.trie import prune
+
+    tape = tapes.tape()
+    xr.sync()
+    tape.nodes = prune(tape.root, 1)
+    run = told(lambda: (torch.ones(2, 17).to("xla").digamma().sum(), xr.sync()))
+    assert run.changes == []
+
+
+def test_what_a_recording_holds_of_a_step(told: Callable) -> None:
+    x = torch.ones(4, 19).to("xla")
+
+    def story() -> None:
+        with xlaprof.StepTrace("train", step_num=0):
+            y = torch.linalg.eigvals(x @ x.t())
+            (x * 2.5).sum().item()
+            xr.sync(wait=True)
+            del y
+
+    run = told(story)
+    (fallback,) = run.all(events.Fallback)
+    assert run.texts[fallback.op] == "aten::linalg_eig"
+    assert run.code(fallback.stack) == "y = torch.linalg.eigvals(x @ x.t())"
+    reads = [run.texts[r.op] for r in run.all(events.TransferFromDevice)]
+    assert reads == ["aten::linalg_eig", "aten::_local_scalar_dense"]
+    (barrier,) = run.all(events.Barrier)
+    assert barrier.ops > 0
+    assert barrier.tracing > 0
+    for execution in run.all(events.Execute):
+        assert execution.t <= execution.start <= execution.end
+    counts = run.all(events.Counters)[-1].counts
+    assert counts["aten::linalg_eig"] == 1
+    assert counts["TransferFromDeviceTime"] == 2
+    assert counts["ExecuteTime"] == len(run.all(events.Execute))
+    (device,) = run.all(events.Device)
+    assert device.platform == "cpu"
+
+
+def test_operations_of_a_loop_without_a_barrier_are_counted(told: Callable) -> None:
+    x = torch.ones(4, 21).to("xla")
+
+    def story() -> None:
+        y = x
+        for _ in range(30):
+            y = y.log1p()
+        xr.sync()
+
+    run = told(story)
+    barrier = run.all(events.Barrier)[-1]
+    assert barrier.loops == 30
+    assert run.code(barrier.loop) == "y = y.log1p()"
+
+
+def test_the_backward_pass_has_the_line_that_asked_for_it(told: Callable) -> None:
+    def story() -> None:
+        for rows in (4, 3):
+            w = torch.ones(rows, 23, device="xla", requires_grad=True)
+            loss = (w.exp() * 2.5).sum()
+            loss.backward()
+            xr.sync()
+
+    from xlaprof.runtime import tapes
+
+    told(story)
+    node = tapes.tape().root
+    lines = set()
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        stack.extend(node.edges.values())
+        if node.frames and node.frames[0].file == __file__:
+            lines.add(node.frames[0].line)
+    first = inspect.getsourcelines(test_the_backward_pass_has_the_line_that_asked_for_it)[1]
+    forward, backward = first + 4, first + 5
+    assert {forward, backward} <= lines
