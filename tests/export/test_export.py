@@ -209,7 +209,7 @@ def test_it_needs_neither_torch_nor_jax_nor_xprof(log: Path, tmp_path: Path) -> 
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-anything = st.integers() | st.sampled_from([0, 1, -1, START, START + MS, 2**63, -(2**63) - 1, 10**400])
+anything = st.integers(-(2**70), 2**70) | st.sampled_from([0, 1, -1, START, START + MS, 2**63, -(2**63) - 1, 2**70])
 KINDS = [
     ev.Step,
     ev.StepDigest,

@@ -142,8 +142,12 @@ class Timeline:
 
     def _extend(self, event: Any) -> bool:
         start: int = event.t
-        end: int = event.end if type(event) is ev.Execute else start + getattr(event, "dur", 0)
-        if not _EARLIEST < start < _LATEST or not start <= end < _LATEST:
+        end: int = start + getattr(event, "dur", 0)
+        if type(event) is ev.Execute:
+            if not _EARLIEST < event.start <= event.end:
+                return False
+            end = event.end
+        if not _EARLIEST < start <= end < _LATEST:
             return False
         if self.first is None or start < self.first:
             self.first = start
