@@ -12,7 +12,8 @@ import heapq
 import os
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, NamedTuple, cast
+from io import BufferedReader
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -233,7 +234,7 @@ class LogReader:
 
     def _read(self) -> bytes:
         try:
-            return self._file.read(CHUNK)
+            return self._file.read1(CHUNK)  # of a truncated gzip file read() would give nothing at all
         except EOFError:
             self._broken = "the compressed file is truncated"
         except (OSError, zlib.error) as error:
@@ -246,18 +247,17 @@ def read(path: Path) -> LogReader:
     return LogReader(path)
 
 
-def _open(path: str) -> BinaryIO:
+def _open(path: str) -> BufferedReader | gzip.GzipFile:
     try:
-        file = open(path, "rb")  # noqa: SIM115  # closed by the reader
+        with open(path, "rb") as file:
+            compressed = file.read(2) == b"\x1f\x8b"
+        return gzip.GzipFile(path, "rb") if compressed else open(path, "rb")
     except IsADirectoryError:
         raise LogError(f"{path} is a directory: name the log file in it") from None
     except FileNotFoundError:
         raise LogError(f"{path} does not exist: record into it first (xlaprof run -o {path} script.py)") from None
     except (OSError, ValueError) as error:
-        raise LogError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    if file.peek(2)[:2] == b"\x1f\x8b":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file, mode="rb"))
-    return file
+        raise LogError(f"cannot read {path!r}: {getattr(error, 'strerror', None) or error}") from None
 
 
 class Tail:
