@@ -58,7 +58,7 @@ def to_jax(t: torch.Tensor) -> np.ndarray:
     t = t.detach().resolve_conj().resolve_neg().contiguous()
     if t.dtype in _BITS:
         bits, dtype = _BITS[t.dtype]
-        return t.view(bits).numpy().view(dtype)
+        return t.view(bits).numpy().view(dtype).copy()
     return t.numpy().copy()
 
 

@@ -134,7 +134,7 @@ def test_dimensions_of_no_size_and_tensors_of_no_dimension() -> None:
         torch.randn(3, 0).index_select(0, torch.tensor([2, 0]))
         x = torch.tensor(1.5)
         x.index_select(0, torch.tensor([0]))
-        x.index_add(0, torch.tensor([0]), torch.tensor([2.0]), alpha=3)
+        x.index_add(0, torch.tensor([0]), torch.tensor(2.0), alpha=3)
         x.index_fill(0, torch.tensor([0]), 2.5)
         x.index_copy(0, torch.tensor(0), torch.tensor(4.0))
         torch.randn(2, 3).take(torch.tensor([-1, 0, 5]))
