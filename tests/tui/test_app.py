@@ -161,6 +161,19 @@ async def test_waiting_for_a_log_that_does_not_exist_yet(
         story.leave()
 
 
+async def test_the_logs_of_ranks_in_the_place_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, follow: Follow
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for rank in range(2):
+        (tmp_path / f"run.rank{rank}.log").touch()
+    app = follow()
+    async with app.run_test(size=(80, 24)) as pilot:
+        shown = await news(app, pilot)
+        assert "run.log does not exist, but 2 ranks' logs do." in shown
+        assert "xlaprof live run.rank0.log" in shown
+
+
 async def test_another_run_in_the_place_of_the_first(story: Story, tmp_path: Path, follow: Follow) -> None:
     tell_of_two_defects(story)
     app = follow(story)

@@ -64,6 +64,13 @@ def test_cut_says_when_it_cuts(string: str, width: int) -> None:
     assert shown == text.plain(string) or width == 0 or shown.endswith("…")
 
 
+@given(st.text(min_size=1), st.integers(min_value=0, max_value=40))
+def test_cut_front_keeps_the_end(string: str, width: int) -> None:
+    shown, whole = text.cut_front(string, width), text.plain(string)
+    assert cell_len(shown) <= width
+    assert shown == whole or width == 0 or (shown.startswith("…") and whole.endswith(shown[1:]))
+
+
 def test_the_line_number_outlives_the_file_name() -> None:
     place = Place(file="/home/ada/a_very_long_module_name.py", line=1295)
     assert text.where(place) == "a_very_long_module_name.py:1295"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import PurePath
 from typing import ClassVar
 
 from textual.app import App, ComposeResult
@@ -145,10 +144,15 @@ class LiveApp(App[None]):
 
 
 def waiting(snapshot: Snapshot) -> str:
-    """What to do while there is nothing to show."""
-    name = PurePath(snapshot.path).name
-    if snapshot.link == "absent":
-        return f"Waiting for {snapshot.path}.\n\nStart a program that records there:\nxlaprof run -o {name} script.py"
+    """What to say, and to do, while there is nothing to show."""
     if snapshot.link == "unreadable":
         return snapshot.trouble
-    return f"{snapshot.path} is empty so far."
+    if snapshot.link != "absent":
+        return f"{snapshot.path} is empty so far."
+    if snapshot.ranks:
+        why = f"{snapshot.path} does not exist, but {len(snapshot.ranks)} ranks' logs do."
+        do, how = "Follow one of them:", f"xlaprof live {snapshot.ranks[0]}"
+    else:
+        why = f"Waiting for {snapshot.path}."
+        do, how = "Start a program that records there:", f"xlaprof run -o {snapshot.path} script.py"
+    return f"{why}\n\n{do}\n{how}"

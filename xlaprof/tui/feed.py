@@ -5,6 +5,7 @@ No widgets here, and no threads: :meth:`Feed.advance` does a bounded piece of wo
 
 from __future__ import annotations
 
+import glob
 import os
 import time
 from collections.abc import Callable
@@ -90,6 +91,7 @@ class Feed:
             quiet_s=max(0.0, now - self._grew_at),
             restarts=self._restarts,
             trouble=self._trouble,
+            ranks=_ranks(self.path) if self._link() == "absent" else (),
         )
 
     def _slice(self) -> bool:
@@ -128,3 +130,9 @@ class Feed:
     def _process(self) -> Process:
         header = self._tail.header
         return process.look(header.pid, header.host, header.unix_ns / 1e9) if header else "unknown"
+
+
+def _ranks(path: str) -> tuple[str, ...]:
+    """The logs that several ranks write where one process would write ``path``: run.rank0.log, run.rank1.log..."""
+    stem, extension = os.path.splitext(path)
+    return tuple(sorted(glob.glob(f"{glob.escape(stem)}.rank*{glob.escape(extension)}")))

@@ -29,6 +29,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     quiet_s: float = 0.0  # since the log last grew
     restarts: int = 0  # times the log was begun anew
     trouble: str = ""  # why it is unreadable
+    ranks: tuple[str, ...] = ()  # while it is absent: logs of single ranks that lie in its place
 
 
 class Status(msgspec.Struct, frozen=True):

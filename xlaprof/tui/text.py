@@ -70,6 +70,17 @@ def cut(text: str, width: int) -> str:
     return set_cell_size(text, width - 1).rstrip() + ELLIPSIS if width > 0 else ""
 
 
+def cut_front(text: str, width: int) -> str:
+    """``text`` in at most ``width`` cells, its beginning replaced by an ellipsis: of a path the end counts."""
+    text = plain(text)
+    if cell_len(text) <= width:
+        return text
+    kept = text[-max(width - 1, 0) :] if width > 1 else ""
+    while cell_len(kept) > width - 1 and kept:
+        kept = kept[1:]
+    return ELLIPSIS + kept if width > 0 else ""
+
+
 def fit(text: str, width: int, right: bool = False) -> str:
     """``text`` in exactly ``width`` cells: cut with an ellipsis, or padded (on the left if ``right``)."""
     text = cut(text, width)

@@ -106,11 +106,13 @@ class FindingDetail(Panel[Finding | Nothing]):
         if isinstance(data, Nothing):
             return [line(("Clean: nothing to report.", "$text-success")) if data.final else quiet("Nothing so far.")]
         place = data.place
-        whereabouts = [f"{text.plain(place.file)}:{place.line}" if place.file else "(line unknown)"]
-        whereabouts += [text.plain(part) for part in (place.func, place.module) if part]
-        out = [line((text.cut("  ".join(whereabouts), width), "$text-muted"))]
+        inside = "".join(f"  {text.plain(part)}" for part in (place.func, place.module) if part)
+        path = f"{place.file}:{place.line}" if place.file else "(line unknown)"
+        path = text.cut_front(path, max(width - len(inside), width // 2))
+        out = [line((text.cut(path + inside, width), "$text-muted"))]
         if place.code:
-            out += [line("  ", highlight(text.cut(place.code, width - 2), language="python")), line("")]
+            code = highlight(text.plain(place.code), language="python").wrap(max(8, width - 4))
+            out += [line("    " if i else "  ", part) for i, part in enumerate(code)] + [line("")]
         out += self._labelled("cause", data.cause, width)
         out += self._labelled("advice", data.advice, width, "$text-success")
         if data.change is not None:
