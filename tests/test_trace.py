@@ -14,7 +14,7 @@ from recording import Recorded, recording
 
 import xlaprof
 from xlaprof import StepTrace, Trace
-from xlaprof.events import Scope, Step, Thread
+from xlaprof.events import Scope, Stack, Step, Thread
 
 
 @pytest.fixture
@@ -426,3 +426,21 @@ def test_names_are_any_text(log: Path) -> None:
     assert recorded.notes == ()
     assert len(recorded.of(Scope)) == len(names)
     assert recorded.texts[recorded.of(Scope)[3].name] == "new\nline"
+
+
+def test_the_first_scope_of_a_name_tells_the_line_that_entered_it(log: Path) -> None:
+    @Trace("decorated")
+    def decorated() -> None:
+        pass
+
+    with recording(log) as recorded:
+        for _ in range(2):
+            with Trace("here"):  # the line
+                pass
+        decorated()  # the call
+    recorded = recorded()
+    places = {stack.id: stack.frames[0] for stack in recorded.of(Stack)}
+    first, second, call = recorded.of(Scope)
+    assert recorded.texts[places[first.stack].code] == 'with Trace("here"):  # the line'
+    assert second.stack == 0
+    assert recorded.texts[places[call.stack].code] == "decorated()  # the call"

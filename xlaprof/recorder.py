@@ -21,8 +21,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Protocol, get_args
 
-from .events import Compile, Counters, End, Event, Gc, GraphBreak, Step
-from .intern import Interner
+from .events import Compile, Compiling, Counters, End, Event, Gc, GraphBreak, Step
+from .intern import TEXT_LIMIT, Interner
 from .logfile import LogFile, header, line, rank_and_world, rank_path
 from .sampling import Sampler, StepOpened
 from .stacks import RawFrame
@@ -41,7 +41,7 @@ COUNTERS_EVERY_NS = 200_000_000
 WAKE_EVERY_NS = 20_000_000
 STOP_TIMEOUT_S = 10.0
 
-_URGENT = frozenset({Compile, GraphBreak})
+_URGENT = frozenset({Compiling, Compile, GraphBreak})
 
 
 Detail = Literal["auto", "full"]
@@ -96,7 +96,7 @@ class Recorder:
         # bound once: these are the hot path. An id is handed out after the event that defines it.
         self.text: Callable[[str], int] = self._interner.text
         # what Trace reads itself, to save the calls
-        self.texts = self._interner.texts
+        self.scope_names: dict[str, int] = {}
         self.here = self._interner.here
         self.running_loop = asyncio._get_running_loop
         self.thread: Callable[[], int] = self._interner.thread
@@ -123,6 +123,14 @@ class Recorder:
     def stack(self, frames: tuple[RawFrame, ...], module: str = "") -> int:
         """Id of a place in the program, as :func:`xlaprof.stacks.user_frames` gives it; 0 for none."""
         return self._interner.stack(frames, module)
+
+    def first_scope(self, name: str, frames: tuple[RawFrame, ...]) -> tuple[int, int]:
+        """Ids of a scope's name and of its place; the place is told with the first scope of a name only."""
+        ident = self.text(name)
+        place = self.stack(frames)
+        if len(self.scope_names) < TEXT_LIMIT:
+            self.scope_names[name] = ident
+        return ident, place
 
     def step_opened(self, t: int) -> None:
         """A step began on this thread at ``t``: until it ends its events may be held (see :mod:`xlaprof.sampling`)."""

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from .events import (
     Barrier,
     Compile,
+    Compiling,
     Device,
     Dropped,
     Evicted,
@@ -39,7 +40,7 @@ HOLD_EVENTS = 4_096
 SLOW = 1.5
 _MEDIAN_OF = 101
 
-_REMARKABLE = frozenset({Compile, GraphBreak, Evicted, Dropped, Device})
+_REMARKABLE = frozenset({Compiling, Compile, GraphBreak, Evicted, Dropped, Device})
 
 Put = Callable[[Any], None]
 
@@ -124,7 +125,9 @@ class Sampler:
                 return False
             self._sites.add(site)
             return True
-        if kind is Scope or kind is Execute:
+        if kind is Scope:
+            return bool(event.error or event.stack)  # the first of its name tells where it is
+        if kind is Execute:
             return bool(event.error)
         return kind in _REMARKABLE
 

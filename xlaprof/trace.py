@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from . import recorder
+from . import recorder, stacks
 from .events import Scope, Step
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,14 +80,19 @@ class Trace:
                 if metadata and not _PLAIN.issuperset(map(type, metadata.values())):
                     metadata = self._metadata = _plain(metadata)
                 began = entered[4]
+                place = 0
+                ident = rec.scope_names.get(name)
+                if ident is None:
+                    ident, place = rec.first_scope(name, stacks.user_frames())
                 scope = Scope(
-                    rec.texts.get(name) or rec.text(name),
+                    ident,
                     began,
                     end - began,
                     here.tid,
                     entered[1] - 1,
                     metadata,
                     "" if kind is None else kind.__name__,
+                    place,
                 )
                 queue = rec.queue
                 if len(queue) < rec.limit:
