@@ -165,6 +165,8 @@ class Compile(Event, frozen=True, tag="compile"):
     backend: int = 0  # ns of XLA's compilation
     cached: bool = False  # came from the persistent compilation cache
     tid: int = 1
+    loops: int = 0  # most times one line recorded the same operation in this graph
+    loop: int = 0  # Stack id of that line
 
 
 class Compiling(Event, frozen=True, tag="compiling"):
@@ -252,6 +254,7 @@ class Gc(Event, frozen=True, tag="gc"):
     generation: int
     collected: int = 0
     tid: int = 1
+    stack: int = 0  # Stack id: where the program was
 
 
 class DataWait(Event, frozen=True, tag="data"):

@@ -129,9 +129,9 @@ class Story:
         yield num
         self.tell(Step(name=id, num=num, t=start, dur=self.now - start, tid=tid))
 
-    def gc(self, ms: float) -> None:
+    def gc(self, ms: float, stack: int = 0) -> None:
         self.spend(ms)
-        self.tell(Gc(t=self.now - round(ms * MS), dur=round(ms * MS), generation=2))
+        self.tell(Gc(t=self.now - round(ms * MS), dur=round(ms * MS), generation=2, stack=stack))
 
     def data(self, ms: float, line: int = 0) -> None:
         self.spend(ms)
@@ -148,6 +148,8 @@ class Story:
         trigger: str = "sync",
         ops: int = 100,
         tid: int = 1,
+        loops: int = 0,
+        loop: int = 0,
     ) -> None:
         """Compile ``graph``, unless it was before."""
         if graph in self._programs:
@@ -168,6 +170,8 @@ class Story:
                 trigger=trigger,
                 change=change,
                 tid=tid,
+                loops=loops,
+                loop=loop,
             )
         )
 

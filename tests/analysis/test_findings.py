@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.story import Story, clean
-from xlaprof.events import Change
+from xlaprof.events import Change, Hole
 
 
 def shape(old: str, new: str, stack: int = 0, subject: str = "input of aten::embedding") -> Change:
@@ -120,10 +120,14 @@ def test_a_branch_that_goes_back_and_forth_between_graphs_is_a_recompile() -> No
             }[graph]
             story.barrier(barrier, 6, graph, change=change)
             story.spend(5)
-    found = {finding.place.line: finding for finding in story.findings()}
+    story.finish()
+    found = {finding.place.line: finding for finding in story.findings("recompile")}
     assert set(found) == {35, 37}
-    assert all(finding.kind == "recompile" and finding.count == 1 for finding in found.values())
+    assert all(finding.count == 1 for finding in found.values())
     assert "line 39" in found[37].advice
+    (excess,) = story.findings("excess_barriers")
+    assert (excess.place.line, excess.count) == (39, 18)
+    assert "line 37" in excess.advice
 
 
 def test_an_evaluation_with_its_own_barrier_is_warm_up() -> None:
@@ -262,7 +266,8 @@ def test_an_unnamed_loop_that_only_reads_cut_is_a_missing_barrier() -> None:
     read, loop = story.line(44, "picture = x.cpu()"), story.line(42, "eps = model(x, t)")
     for _ in range(2):
         story.trace(100)
-        story.barrier(read, 50, "unrolled", 2000, ops=600, trigger="read", loops=50, loop=loop)
+        story.compile("unrolled", 2000, read, trigger="read", ops=600, loops=50, loop=loop)
+        story.execute("unrolled", 50, read, "read")
         story.read(read, "aten::_to_copy")
     (finding,) = story.findings()
     assert (finding.kind, finding.place.line, finding.count) == ("missing_barrier", 42, 50)
@@ -359,6 +364,36 @@ def test_a_hole_that_goes_back_to_the_head_of_the_loop_is_shown_there() -> None:
     (finding,) = story.findings()
     assert finding.place.line == 12
     assert "train.py:20 -> 12" in finding.cause
+
+
+def test_a_transfer_in_a_hole_tells_a_line_nearer_to_what_ran() -> None:
+    story = Story()
+    sync, copy, to = story.line(41, "xr.sync()"), story.line(26, "arr = images.cpu()"), story.line(30, "arr.to(device)")
+    for _ in range(10):
+        with story.step():
+            story.barrier(sync, 10)
+            start = story.now
+            story.read(copy)
+            story.spend(60)
+            story.tell(Hole(t=start, dur=story.now - start, before=sync, after=to))
+            story.upload(1, to)
+    story.finish()
+    (gap,) = story.findings("idle_gap")
+    assert gap.place.line == 26
+    assert "train.py:26-30" in gap.cause
+
+
+def test_garbage_is_told_at_the_line_that_collects_it() -> None:
+    story = Story()
+    barrier, collect = story.line(20, "xr.sync()"), story.line(43, "gc.collect()")
+    for _ in range(10):
+        with story.step():
+            story.barrier(barrier, 10)
+            with story.scope("logging"):
+                story.gc(40, collect)
+    story.finish()
+    (finding,) = story.findings()
+    assert (finding.kind, finding.place.line) == ("idle_gap", 43)
 
 
 def test_waiting_for_data_and_garbage_collection_starve_the_device_too() -> None:

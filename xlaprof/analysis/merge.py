@@ -46,8 +46,8 @@ def merge_into(mine: Run, theirs: Run) -> None:
         ours = mine.scopes[text(name)]
         ours.stack = ours.stack or stack(scope.stack)
     _add(mine.reads, theirs.reads, pair)
-    for place, ns in theirs.data_waits.items():
-        mine.data_waits[stack(place)] = mine.data_waits.get(stack(place), 0) + ns
+    for (place, cause), ns in theirs.pauses.items():
+        mine.pauses[stack(place), cause] = mine.pauses.get((stack(place), cause), 0) + ns
     _add(mine.fallbacks, theirs.fallbacks, pair)
     loops = {stack(place): stack(site.loop) for place, site in theirs.sites.items()}
     before = {place: site.loops for place, site in mine.sites.items()}
@@ -100,6 +100,7 @@ def _add_compiles(mine: Run, theirs: Run, stacks: dict[int, int]) -> None:
         )
     for program, moment in theirs.programs.items():
         mine.programs[program + shift] = moment
+        mine.program_runs[program + shift] = theirs.program_runs[program]
 
 
 def _add(mine: dict[_Key, _T], theirs: dict[_Key, _T], key: Callable[[_Key], _Key]) -> None:

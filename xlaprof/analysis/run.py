@@ -54,6 +54,7 @@ _RECORDS = 10_000  # compiles kept one by one
 _PROGRAMS = 50_000  # programs whose last run is remembered
 _PENDING = 10_000  # reads, and events before ``since_step``, held while waiting for what decides about them
 
+_AT_ONCE = 200_000  # ns between the end of a transfer and that of the operation it was part of
 _DEEPEST = 1000  # nesting of scopes told apart
 
 #: Name id of steps that were inferred from barriers, which have no name.
@@ -102,8 +103,9 @@ class Run:
         self.uploads = [0, 0]
         self.read = [0, 0]
         self.barriers = 0
-        self.programs: dict[int, int] = {}  # program -> moment it was last enqueued
-        self.data_waits: dict[int, int] = {}  # stack -> ns
+        self.programs: dict[int, int] = {}  # program -> moment it was last enqueued, and
+        self.program_runs: dict[int, int] = {}  # how often it ran
+        self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.counters: Counters | None = None
         self.baseline: Counters | None = None  # counters before ``since_step``
@@ -122,6 +124,7 @@ class Run:
         self._unbarred: deque[_Read] = deque(maxlen=_PENDING)  # since the last barrier
         self._serial: deque[_Read] = deque(maxlen=_PENDING)  # since the last execution
         self._last_run = 0  # end of the last execution
+        self._known = (0, 0)  # when and at which stack the main thread last ended a transfer or fallback
         self._inner: dict[
             int, list[int]
         ] = {}  # thread -> ns of scopes ended at each depth, not yet claimed by a parent
@@ -322,17 +325,29 @@ class Run:
             self.last = end
 
     def _on_gc(self, event: Gc) -> None:
-        self.window.host.paint(event.t, event.t + event.dur, host.GC)
+        self.window.host.paint(event.t, event.t + event.dur, host.GC, event.stack)
+        self._paused(event.stack, host.GC, event.dur)
 
     def _on_data(self, event: DataWait) -> None:
         if event.tid == self._main:
             self.window.host.paint(event.t, event.t + event.dur, host.DATA, event.stack)
-            if event.stack in self.data_waits or len(self.data_waits) < _RECORDS:
-                self.data_waits[event.stack] = self.data_waits.get(event.stack, 0) + event.dur
+            self._paused(event.stack, host.DATA, event.dur)
 
     def _on_hole(self, event: Hole) -> None:
         if event.tid == self._main:
-            self.window.hole(Hollow(event.t, event.t + event.dur, event.before, event.after))
+            start, end = event.t, event.t + event.dur
+            known, place = self._known
+            if place and start - _AT_ONCE < known < end:  # a transfer told of a line nearer to the end of the hole
+                if known > start:
+                    self.window.hole(Hollow(start, known, event.before, place))
+                self.window.hole(Hollow(max(start, known), end, place, event.after))
+            else:
+                self.window.hole(Hollow(start, end, event.before, event.after))
+
+    def _paused(self, stack: int, cause: int, dur: int) -> None:
+        key = (stack, cause)
+        if key in self.pauses or len(self.pauses) < _RECORDS:
+            self.pauses[key] = self.pauses.get(key, 0) + dur
 
     def _on_upload(self, event: TransferToDevice) -> None:
         self.uploads[0] += 1
@@ -352,6 +367,9 @@ class Run:
         end = event.t + event.dur
         self.window.host.paint(event.t, end, host.COMPILE, event.stack)
         site = self._site(event.stack)
+        if event.trigger == "read" and event.loops > site.loops:
+            site.trigger = event.trigger
+            site.loops, site.loop = event.loops, event.loop
         if len(self.compiles) < _RECORDS:
             self.compiles.append(
                 CompileRecord(
@@ -429,6 +447,7 @@ class Run:
             self._cut = True
         if event.program in self.programs or len(self.programs) < _PROGRAMS:
             self.programs[event.program] = event.t
+            self.program_runs[event.program] = self.program_runs.get(event.program, 0) + 1
         waiting = self._serial
         while waiting and waiting[0].end < end:
             read = waiting.popleft()
@@ -461,6 +480,8 @@ class Run:
         self._recent.append(read)
         self._unbarred.append(read)
         self._serial.append(read)
+        if event.tid == self._main:
+            self._known = (end, event.stack)
         if end > self.last:
             self.last = end
 
@@ -491,6 +512,8 @@ class Run:
         window.repaint(start, host.TRANSFER, host.FALLBACK)
         window.paint(start, end, host.FALLBACK, event.stack)
         self._fallen.append((tally, start))
+        if event.tid == self._main:
+            self._known = (end, event.stack)
         self._seen(start, end)
 
     def _on_break(self, event: GraphBreak) -> None:

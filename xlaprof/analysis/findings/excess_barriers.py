@@ -1,4 +1,8 @@
-"""excess_barriers: a step cut into many small graphs. Cost: the host time of the barriers but one per step."""
+"""excess_barriers: a step cut into more graphs than it needs.
+
+Two shapes of it are known: barriers at several lines of a step that leave little between them, and one barrier for
+every micro-batch where the optimizer runs only every few of them. Cost: the host time of the barriers too many.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,44 @@ _SMALL = 200  # operations between two
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """At most one finding, at the barrier that cuts off least."""
+    """At most one finding of each shape."""
+    yield from _scattered(facts)
+    yield from _accumulating(facts)
+
+
+def _accumulating(facts: Facts) -> Iterator[Finding]:
+    """A graph with the optimizer's step and, more often, one without take turns at one barrier."""
+    runs = facts.run.program_runs
+    seen = set()
+    for record in facts.run.compiles:
+        change = record.change
+        if change is None or change.what != "operation" or record.stack in seen:
+            continue
+        line = facts.names.place(change.stack)
+        site = facts.run.sites[record.stack]
+        steps = runs.get(record.program, 0)
+        if ".step(" not in line.code or steps < 2 or site.executed < 2 * steps:
+            continue
+        seen.add(record.stack)
+        barrier = facts.names.place(record.stack)
+        count = site.executed - steps
+        cost = site.dispatch.mean * count / 1e9
+        yield facts.finding(
+            "excess_barriers",
+            barrier,
+            count=count,
+            cost_s=cost,
+            cause=(
+                f"The barrier is reached {site.executed} times but the optimizer (line {line.line}) runs only "
+                f"{steps} times: {count} of the graphs hold one micro-batch each, {seconds(cost)} of host time."
+            ),
+            advice=f"Put the barrier right after the optimizer's step (line {line.line}): one graph then holds it all.",
+            discriminator="accumulation",
+        )
+
+
+def _scattered(facts: Facts) -> Iterator[Finding]:
+    """Several barriers a step; told at the one that cuts off least."""
     steps = facts.step_count
     if steps < 3:
         return

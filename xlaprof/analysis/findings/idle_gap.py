@@ -78,14 +78,14 @@ def _explain(facts: Facts, cause: Cause, tally: Tally) -> tuple[str, str, Place,
         return (
             "waits for the data loader",
             "Load ahead: more DataLoader workers, a larger prefetch_factor, or cheaper per-sample work.",
-            names.place(max(facts.run.data_waits, key=facts.run.data_waits.__getitem__, default=0)),
+            _longest_pause(facts, host.DATA),
             "data wait",
         )
     if cause == host.GC:
         return (
             "collects garbage",
             "Call gc.freeze() after the set-up, and gc.collect() only between epochs.",
-            NOWHERE,
+            _longest_pause(facts, host.GC),
             "garbage collection",
         )
     name = names.text(cause - host.SCOPE)
@@ -99,3 +99,8 @@ def _explain(facts: Facts, cause: Cause, tally: Tally) -> tuple[str, str, Place,
         place,
         name,
     )
+
+
+def _longest_pause(facts: Facts, cause: int) -> Place:
+    pauses = {stack: ns for (stack, kind), ns in facts.run.pauses.items() if kind == cause}
+    return facts.names.place(max(pauses, key=pauses.__getitem__, default=0))
