@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(os.path.relpath(__file__)).parent
 OUTPUT = Path("demo-output")
 STEPS = 60
 

@@ -106,6 +106,16 @@ def test_the_fixed_run_is_clean(recorded):
     assert report["counters"]["ExecuteTime"] >= STEPS
 
 
+@pytest.mark.slow
+def test_the_demo_shows_both_runs_and_what_the_fixes_were_worth(tmp_path):
+    command = [sys.executable, str(EXAMPLES / "demo.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = [done.stdout.index(kind) for kind in ("4 findings", "No findings", "Step time (median)")]
+    assert shown == sorted(shown)
+    assert {path.name for path in (tmp_path / "demo-output").iterdir()} == {"decoder.log", "decoder_fixed.log"}
+
+
 def test_the_spectral_radius_without_eigenvalues_is_the_same_number():
     matrix = torch.randn(128, 128, generator=torch.Generator().manual_seed(0)) * 0.02
     expected = torch.linalg.eigvals(matrix).abs().max()
