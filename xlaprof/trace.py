@@ -68,17 +68,23 @@ class Trace:
         if rec is not None:
             end = _now()
             here = rec.here
-            stack = here.open if rec.running_loop() is None else here.of_task()[0]
-            if stack and stack[-1][0] is self:
-                entered = stack.pop()
+            try:
+                entered = self._entered
+            except AttributeError:  # entered before the recording began
+                entered = None
+            stack = here.open
+            if stack and stack[-1] is entered:
+                stack.pop()
                 self._entered = None
             else:
-                entered = self._find_entry(stack)
+                entered = self._find_entry(here.of_task()[0])
             if entered is not None and entered[2] is rec:
                 name = self._name
                 metadata = self._metadata
-                if metadata and not _PLAIN.issuperset(map(type, metadata.values())):
-                    metadata = self._metadata = _plain(metadata)
+                for value in metadata.values():
+                    if type(value) not in _PLAIN:
+                        metadata = self._metadata = _plain(metadata)
+                        break
                 began = entered[4]
                 place = 0
                 ident = rec.scope_names.get(name)
