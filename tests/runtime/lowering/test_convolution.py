@@ -18,14 +18,19 @@ CASES: dict[str, dict[str, Any]] = {
     "groups": {"groups": 2},
     "all at once": {"stride": 2, "padding": 2, "dilation": 2, "groups": 2},
 }
+#: every case in two dimensions, the richest in one and three; the rest with the sweeps
+GEOMETRIES = [
+    pytest.param(dims, case, marks=() if dims == 2 or case == "all at once" else pytest.mark.slow)
+    for dims in (1, 2, 3)
+    for case in CASES
+]
 
 
 def _both_ways(out: torch.Tensor) -> None:
     out.backward(torch.randn_like(out))
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize(("dims", "case"), GEOMETRIES)
 def test_convolution(dims: int, case: str) -> None:
     options = CASES[case]
 
@@ -38,8 +43,7 @@ def test_convolution(dims: int, case: str) -> None:
     assert check(story).checked["aten.convolution_backward.default"] == 1
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize(("dims", "case"), GEOMETRIES)
 def test_transposed_convolution_with_output_padding(dims: int, case: str) -> None:
     options = CASES[case]
     output_padding = 1 if options.get("stride", 1) > 1 or options.get("dilation", 1) > 1 else 0
@@ -71,7 +75,7 @@ def test_only_the_gradients_asked_for() -> None:
     def story() -> None:
         x, w = torch.randn(2, 3, 6, 6), torch.randn(4, 3, 3, 3)
         grad = torch.randn(2, 4, 4, 4)
-        for mask in ([True, False, False], [False, True, False], [False, False, True], [True, True, True]):
+        for mask in ([True, False, False], [False, True, False], [True, True, False]):
             torch.ops.aten.convolution_backward(grad, x, w, [4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, mask)
 
     check(story)

@@ -288,7 +288,10 @@ def _adaptive_avg_pool(x: Array, output_size: Sequence[int]) -> Array:
     count = np.ones((), np.int64)
     for axis, out in zip(range(x.ndim - len(output_size), x.ndim), output_size, strict=True):
         w = _adaptive_windows(x.shape[axis], out)
-        (x,) = _fold((x,), w, axis, (0,), lambda a, b: (a[0] + b[0],))
+        if w.position.shape[1] <= UNROLLED:
+            (x,) = _fold((x,), w, axis, (0,), lambda a, b: (a[0] + b[0],))
+        else:  # a sum, which unlike a general reduction jax can transpose
+            x = _read(x, w.position, w.inside, axis, 0).sum(axis + 1)
         count = count[..., None] * w.inside.sum(1)
     return x / count.astype(x.dtype)
 
