@@ -1,6 +1,8 @@
 """Decompositions and solvers of (batches of) matrices.
 
 ``linalg_eig`` and ``linalg_eigvals`` have no lowering: jax computes them on the CPU only, and so does the fallback.
+``_linalg_det`` and ``_linalg_slogdet`` have none either: whether their second output factors the matrix or its
+transpose depends on the argument's strides, which a lowering does not see and the gradient relies on.
 """
 
 from __future__ import annotations
@@ -21,10 +23,8 @@ def _adjoint(x: Any) -> Any:
 
 
 def _info(factor: Any) -> Any:
-    """LAPACK's ``info``: 0, or the number of the first column that could not be computed (jax leaves NaN there)."""
-    broken = jnp.any(jnp.isnan(factor), -2)
-    first = jnp.argmax(broken, -1) + 1 if factor.shape[-1] else 0
-    return jnp.where(jnp.any(broken, -1), first, 0).astype(jnp.int32)
+    """0, or 1 where the factor could not be computed: LAPACK would say at which column, jax leaves NaN all over."""
+    return jnp.any(jnp.isnan(factor), (-2, -1)).astype(jnp.int32)
 
 
 @lower("aten.linalg_cholesky_ex.default")
@@ -126,25 +126,6 @@ def lu_factor_ex(ctx: Ctx, A: Any, *, pivot: bool = True, check_errors: bool = F
         raise Unsupported("LU without pivoting")
     lu, pivots, _ = lax.linalg.lu(A)
     return lu, pivots + 1, _singular(lu)
-
-
-@lower("aten._linalg_det.default")
-def det(ctx: Ctx, A: Any) -> Any:
-    lu, pivots, _ = lax.linalg.lu(A)
-    return _sign_of(pivots, lu.dtype) * jnp.prod(jnp.diagonal(lu, axis1=-2, axis2=-1), -1), lu, pivots + 1
-
-
-@lower("aten._linalg_slogdet.default")
-def slogdet(ctx: Ctx, A: Any) -> Any:
-    lu, pivots, _ = lax.linalg.lu(A)
-    diagonal = jnp.diagonal(lu, axis1=-2, axis2=-1)
-    sign = _sign_of(pivots, lu.dtype) * jnp.prod(jnp.sign(diagonal), -1)
-    return sign, jnp.sum(jnp.log(jnp.abs(diagonal)), -1), lu, pivots + 1
-
-
-def _sign_of(pivots: Any, dtype: Any) -> Any:
-    swaps = jnp.sum(pivots != jnp.arange(pivots.shape[-1], dtype=pivots.dtype), -1)
-    return (1 - 2 * (swaps % 2)).astype(dtype)
 
 
 @lower("aten._linalg_solve_ex.default")
