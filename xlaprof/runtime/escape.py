@@ -16,7 +16,8 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from xlaprof import events, recorder, stacks
 
-from . import host, metrics, observe
+from . import host, metrics
+from .clock import aside
 from .grow import Unlowered
 from .ops import Op
 from .tensor import XLATensor
@@ -140,7 +141,7 @@ def on_cpu(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     rec = recorder.active
     frames = stacks.user_frames() if rec is not None else ()
     tape = host.tape_of(args, kwargs)
-    with observe.aside():
+    with aside():
         leaves, spec = tree_flatten((args, kwargs))
         ours = [leaf for leaf in leaves if type(leaf) is XLATensor]
         distinct = list({id(leaf._cell): leaf._cell for leaf in ours}.values())

@@ -14,6 +14,7 @@ from xlaprof.stacks import RawFrame
 
 from . import explain, inflight, metrics, observe
 from .cells import NOWHERE, Cell, Failed, View
+from .clock import aside, clock
 from .graph import Graph, extract
 from .inflight import InFlight
 from .program import Plan, Program, build, cache
@@ -30,6 +31,8 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
     rec = recorder.active
     start = perf_counter_ns()
     frames = stacks.user_frames() if rec is not None else ()
+    if rec is not None:
+        observe.arrive(frames)
     tape.acquire()
     try:
         metrics.count("MarkStep")
@@ -63,14 +66,14 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
                 trigger,
                 rec.stack(frames),
                 pending,
-                observe.take_tracing(),
+                clock.take_tracing(),
                 run.seq if run is not None else 0,
                 rec.thread(),
                 count,
                 rec.stack(line) if line else 0,
             )
         )
-        observe.touch(frames)
+        observe.leave(frames)
 
 
 def value(tape: Tape, cell: Cell, frames: tuple[RawFrame, ...], trigger: str = "read") -> Any:
@@ -236,7 +239,7 @@ def _scalars(tape: Tape, graph: Graph, program: Program) -> tuple[Any, Any, Any]
 def upload(tape: Tape, host: np.ndarray[Any, Any], *, count: bool = True) -> Any:
     """A copy of ``host`` on the tape's device, as a ``jax.Array``."""
     start = perf_counter_ns()
-    with observe.aside(), jax.enable_x64(True):
+    with aside(), jax.enable_x64(True):
         # jax may read the memory later, or use it as the buffer: give it memory nobody else writes to.
         array = jax.device_put(host.copy(), tape.device)
     if count:

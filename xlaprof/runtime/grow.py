@@ -14,6 +14,7 @@ import torch
 
 from . import explain, source
 from .cells import Sig
+from .clock import clock
 from .infer import NoMeta, infer
 from .lowering.apply import Evaluator, verify
 from .lowering.registry import JAX_DTYPE, Aval
@@ -77,6 +78,7 @@ def grow(
         tape.divergence = explain.Divergence(parent, node)
     parent.edges[key] = node
     tape.nodes += 1
+    clock.work()
     return node
 
 

@@ -11,8 +11,9 @@ import torch
 
 from xlaprof import events, recorder, stacks
 
-from . import execute, inflight, metrics, observe, tapes
+from . import execute, inflight, metrics, tapes
 from .cells import NOWHERE, Cell, sig
+from .clock import aside
 from .lowering.registry import JAX_DTYPE
 from .ops import Op
 from .tape import Tape
@@ -130,7 +131,7 @@ def read(cells: list[Cell], op: str, *, keep_pending: bool = False) -> list[torc
     start = perf_counter_ns()
     rec = recorder.active
     frames = stacks.user_frames() if rec is not None else ()
-    with observe.aside():
+    with aside():
         tape = cells[0].tape
         arrays = execute.values(tape, cells, frames)
         asked = perf_counter_ns()

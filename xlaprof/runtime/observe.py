@@ -1,7 +1,7 @@
-"""The runtime's side of a recording: what it tells the recorder, and the clock it keeps while one is on.
+"""The runtime's side of a recording: what it tells the recorder of the time between events.
 
-With no recording, :data:`state.on` is false and none of this costs anything: the dispatch function that keeps the clock
-(:func:`timed_dispatch`) takes the plain one's place only while a recording is on.
+With no recording none of this costs anything: :func:`timed_dispatch`, which keeps the :mod:`.clock`, takes the plain
+dispatch function's place only while a recording is on.
 """
 
 from __future__ import annotations
@@ -9,96 +9,60 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import Any
 
-from xlaprof import events, recorder, stacks
+from xlaprof import events, recorder
+from xlaprof.stacks import RawFrame
 
-from . import inflight, metrics, tapes
+from . import inflight, metrics, source, tapes
+from .clock import HOLE_NS, clock
 from .tape import Tape
 from .tensor import HANDLERS, XLATensor
 
-#: ns in which the host recorded no operation that are told as a hole
-HOLE_NS = 1_000_000
+#: ns between two looks at whether the device has finished
+POLL_NS = 100_000
 
 _plain_dispatch = XLATensor.__torch_dispatch__
 
 
-class _Clock:
-    """What the host did since the barrier before, by the clock."""
-
-    __slots__ = ("aside", "calls", "depth", "excluded", "last_end", "last_frames", "tracing")
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.tracing = 0  # ns spent recording operations
-        self.excluded = 0  # ns inside dispatch that were something else: reads, uploads, fallbacks
-        self.aside = False
-        self.last_end = 0
-        self.depth = 0
-        self.calls = 0
-        self.last_frames: tuple[stacks.RawFrame, ...] = ()
-
-
-clock = _Clock()
-
-
-class aside:  # used like a function
-    """What happens inside is not recording, though it happens in dispatch: a read, an upload, a fallback."""
-
-    __slots__ = ("_outer", "_start")
-
-    def __enter__(self) -> None:
-        self._outer = clock.aside
-        clock.aside = True
-        self._start = perf_counter_ns()
-
-    def __exit__(self, *_: object) -> None:
-        clock.aside = self._outer
-        if not self._outer:
-            clock.excluded += perf_counter_ns() - self._start
-
-
 def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-    """The dispatch function while a recording is on."""
-    if clock.depth:  # a decomposition's own operations are part of it
+    """The dispatch function while a recording is on: the plain one after one look at the clock."""
+    now = perf_counter_ns()
+    gap = now - clock.last
+    clock.last = now
+    if gap < HOLE_NS:
+        clock.tracing += gap
+    elif not clock.asides:
+        _hole(now, gap, source.here()[0])
+    if now > clock.next_poll:
+        clock.next_poll = now + POLL_NS
+        inflight.poll()
+    handler = HANDLERS.get(id(func))
+    if handler is None:
         return _plain_dispatch(func, types, args, kwargs)
-    clock.depth = 1
-    start = perf_counter_ns()
-    excluded = clock.excluded
-    last = clock.last_end
-    try:
-        handler = HANDLERS.get(id(func))
-        if handler is None:
-            return _plain_dispatch(func, types, args, kwargs)
-        return handler(args, kwargs or {})
-    finally:
-        clock.depth = 0
-        clock.last_end = end = perf_counter_ns()
-        clock.tracing += end - start - (clock.excluded - excluded)
-        if start - last > HOLE_NS and last:
-            _hole(last, start)
-        clock.calls += 1
-        if not clock.calls & 15:
-            inflight.poll()
+    return handler(args, kwargs or {})
 
 
-def _hole(last: int, start: int) -> None:
+def arrive(frames: tuple[RawFrame, ...]) -> None:
+    """The host has come to ``frames``, a barrier: what was since the last operation is tracing, or a hole."""
+    now = perf_counter_ns()
+    gap = now - clock.last
+    clock.last = now
+    if gap < HOLE_NS:
+        clock.tracing += gap
+    else:
+        _hole(now, gap, frames)
+
+
+def leave(frames: tuple[RawFrame, ...]) -> None:
+    """The host goes on from ``frames``, after something told by an event of its own."""
+    clock.last = perf_counter_ns()
+    clock.frames = frames
+
+
+def _hole(now: int, gap: int, after: tuple[RawFrame, ...]) -> None:
     rec = recorder.active
     if rec is not None:
-        now = stacks.user_frames()
-        rec.emit(events.Hole(last, start - last, rec.stack(clock.last_frames), rec.stack(now), rec.thread()))
-
-
-def touch(frames: tuple[stacks.RawFrame, ...]) -> None:
-    """The host came to ``frames`` in something that is told by an event of its own: no hole before now."""
-    clock.last_end = perf_counter_ns()
-    clock.last_frames = frames
-
-
-def take_tracing() -> int:
-    """ns spent recording since last asked."""
-    spent, clock.tracing = clock.tracing, 0
-    return spent
+        before = next((tape.node.frames for tape in tapes.existing() if tape.node.frames), clock.frames)
+        rec.emit(events.Hole(now - gap, gap, rec.stack(before), rec.stack(after), rec.thread()))
 
 
 class _Observer:

@@ -1,0 +1,61 @@
+"""What the host does between barriers, by the clock, while a recording is on.
+
+One reading per operation: the time since the reading before is *tracing* (the program's Python and ours, recording
+operations) unless it is long, then it is a *hole*: the host recorded nothing. What is told by events of its own (reads,
+uploads, fallbacks, compiles) is set *aside* and is neither.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+
+from xlaprof.stacks import RawFrame
+
+#: ns without a recorded operation from which on it is a hole
+HOLE_NS = 1_000_000
+
+
+class Clock:
+    """The state of that bookkeeping; one per process, like the recording."""
+
+    __slots__ = ("asides", "frames", "last", "next_poll", "tracing")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """A recording begins."""
+        self.tracing = 0  # ns since the barrier before
+        self.last = perf_counter_ns()
+        self.next_poll = 0
+        self.asides = 0
+        self.frames: tuple[RawFrame, ...] = ()  # where the host was when it last did something told by an event
+
+    def work(self) -> None:
+        """All the time until now was tracing, however long: the trie grew."""
+        now = perf_counter_ns()
+        self.tracing += now - self.last
+        self.last = now
+
+    def take_tracing(self) -> int:
+        """ns of tracing since last asked."""
+        spent, self.tracing = self.tracing, 0
+        return spent
+
+
+clock = Clock()
+
+
+class aside:  # used like a function
+    """What happens inside is not tracing, though it happens in dispatch."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        if not clock.asides:
+            clock.work()
+        clock.asides += 1
+
+    def __exit__(self, *_: object) -> None:
+        clock.asides -= 1
+        clock.last = perf_counter_ns()
