@@ -1,6 +1,7 @@
 """Scopes and steps as people write them: nested, decorated, recursive, in threads, tasks and generators."""
 
 import asyncio
+import contextlib
 import inspect
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -444,3 +445,28 @@ def test_the_first_scope_of_a_name_tells_the_line_that_entered_it(log: Path) -> 
     assert recorded.texts[places[first.stack].code] == 'with Trace("here"):  # the line'
     assert second.stack == 0
     assert recorded.texts[places[call.stack].code] == "decorated()  # the call"
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_scopes_do_not_break_graphs_of_torch_compile(log: Path, recorded: bool) -> None:
+    torch = pytest.importorskip("torch")
+
+    def model(x):  # type: ignore[no-untyped-def]
+        with StepTrace("step", step_num=1), Trace("forward", layer=1):
+            return x * 2
+
+    graphs = []
+
+    def backend(graph, inputs):  # type: ignore[no-untyped-def]
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    try:
+        with recording(log) if recorded else contextlib.nullcontext():
+            compiled = torch.compile(model, backend=backend, fullgraph=True)
+            for _ in range(3):
+                assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+    finally:
+        torch._dynamo.reset()
+    assert len(graphs) == 1

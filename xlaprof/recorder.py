@@ -47,6 +47,10 @@ _URGENT = frozenset({Compiling, Compile, GraphBreak})
 Detail = Literal["auto", "full"]
 
 
+def _never() -> bool:
+    return False
+
+
 class RecordingError(Exception):
     """A recording cannot be started or stopped as asked. One line: what happened, and the way out."""
 
@@ -99,13 +103,15 @@ class Recorder:
         self.scope_names: dict[str, int] = {}
         self.here = self._interner.here
         self.running_loop = asyncio._get_running_loop
+        self.in_dynamo: Callable[[], bool] = _never
         self.thread: Callable[[], int] = self._interner.thread
         self._bases: list[tuple[Observer, dict[str, int], dict[str, float]]] = []
         self._counters_at = self._woke_at = time.perf_counter_ns()
         self._gc_began = self._gc_count = self._gc_ns = 0
         self._file = LogFile(path, overwrite)
         sampler = Sampler() if detail == "auto" else None
-        self._writer = Writer(self._file, self.queue, self._interner, self._take_overflow, sampler)
+        self._writer = Writer(self._file, self.queue, self._interner, self._take_overflow, sampler, self._meet_torch)
+        self._meet_torch()
 
     # -- the hot path -----------------------------------------------------------------------------
 
@@ -209,6 +215,16 @@ class Recorder:
             self._file.give_up()
             warn(f"{self.path} lacks {self._file.lost_ever} events that could not be written: {self._file.why}")
         self._file.close()
+
+    def _meet_torch(self) -> None:
+        """Once torch is there: in code that Dynamo traces, scopes must come to nothing instead of breaking the graph.
+
+        Of this function Dynamo knows that it is true; whoever runs it gets False. torch may be imported at any time
+        after the recording began, so the writer looks again each time it wakes.
+        """
+        if self.in_dynamo is _never:
+            compiler = sys.modules.get("torch.compiler")
+            self.in_dynamo = getattr(compiler, "is_dynamo_compiling", _never)
 
     def _take_overflow(self) -> int:
         with self._overflow_lock:

@@ -51,7 +51,7 @@ class Trace:
 
     def __enter__(self) -> Self:
         rec = recorder.active
-        if rec is not None:
+        if rec is not None and not rec.in_dynamo():
             stack = rec.here.open
             if rec.running_loop() is None:
                 inner = stack[-1][1] + 1 if stack else 1
@@ -65,7 +65,7 @@ class Trace:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         rec = recorder.active
-        if rec is not None:
+        if rec is not None and not rec.in_dynamo():
             end = _now()
             here = rec.here
             try:
@@ -148,7 +148,7 @@ class StepTrace(Trace):
     def __enter__(self) -> Self:
         num = _next_number(self._name) if self._num is None else self._num
         rec = recorder.active
-        if rec is not None:
+        if rec is not None and not rec.in_dynamo():
             here = rec.here
             stack, depth = here.of_task()
             # a step is no scope: what is inside it is as deep as the step itself
@@ -161,7 +161,7 @@ class StepTrace(Trace):
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         rec = recorder.active
-        if rec is not None:
+        if rec is not None and not rec.in_dynamo():
             end = _now()
             entered = self._find_entry(rec.here.of_task()[0])
             self._entered = None

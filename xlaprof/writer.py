@@ -33,7 +33,10 @@ def warn(message: str) -> None:
 
 
 class Writer:
-    """Owns the log file and the thread that writes it. ``overflowed()`` gives events refused since last asked."""
+    """Owns the log file and the thread that writes it. ``overflowed()`` gives events refused since last asked.
+
+    ``each_period()`` is called whenever the thread wakes.
+    """
 
     def __init__(
         self,
@@ -42,12 +45,14 @@ class Writer:
         interner: Interner,
         overflowed: Callable[[], int],
         sampler: Sampler | None,
+        each_period: Callable[[], None],
     ) -> None:
         self._file = file
         self._queue = queue
         self._interner = interner
         self._overflowed = overflowed
         self._sampler = sampler  # None: everything is written
+        self._each_period = each_period
         self._encode = msgspec.json.Encoder().encode
         self._lines: list[bytes] = []
         self._unencodable = 0
@@ -89,6 +94,7 @@ class Writer:
             self._signal.acquire(timeout=PERIOD_S)
             stopping = self._stopping  # read before the queue: what was queued before stop() is written
             try:
+                self._each_period()
                 self._drain()
                 self._let_go(stopping)
                 self._confess()
