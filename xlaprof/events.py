@@ -115,7 +115,8 @@ class StepDigest(Event, frozen=True, tag="digest"):
     """A steady step of a long run, summed instead of told event by event.
 
     It stands for the step and for everything inside it that was not written out. Histogram triples are
-    ``[count, total ns, longest ns]``; keys are decimal ids (JSON has no other keys).
+    ``[count, total ns, longest ns]`` of the events' ``dur``; keys are decimal ids (JSON has no other keys).
+    Events of kinds that have no field here (uploads, data waits, holes...) are told as they are, before it.
     """
 
     name: int  # Text id
@@ -236,6 +237,15 @@ class TransferFromDevice(Event, frozen=True, tag="d2h"):
     tensors: int = 1
 
 
+class DeviceWait(Event, frozen=True, tag="wait"):
+    """The host waited for the device to finish, reading nothing: ``sync(wait=True)``, ``wait_device_ops()``."""
+
+    t: int
+    dur: int
+    stack: int = 0  # Stack id
+    tid: int = 1
+
+
 class Fallback(Event, frozen=True, tag="fallback"):
     """An operation that has no lowering ran on the CPU; ``dur`` includes its transfers."""
 
@@ -308,7 +318,10 @@ class Counters(Event, frozen=True, tag="counters"):
 
 
 class Dropped(Event, frozen=True, tag="dropped"):
-    """Events that are *not* in the log, and why: "disk", "queue", "encode". Never silent."""
+    """Events that are *not* in the log, and why: "disk", "queue", "encode". Never silent.
+
+    "names" counts texts and stacks that the full tables refused: their events are there, but name no place.
+    """
 
     t: int
     count: int
@@ -338,6 +351,7 @@ AnyEvent = (
     | Execute
     | TransferToDevice
     | TransferFromDevice
+    | DeviceWait
     | Fallback
     | Gc
     | DataWait
