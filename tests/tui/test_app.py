@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from xlaprof import events as ev
 from xlaprof.tui.app import LiveApp
 
 from .conftest import screen
@@ -215,9 +216,43 @@ async def test_what_is_no_log_takes_its_place_and_goes_again(story: Story, tmp_p
         story.leave()
 
 
-async def test_names_from_the_log_are_shown_as_they_are(story: Story, follow: Follow) -> None:
-    from xlaprof import events as ev
+async def test_what_is_missing_from_the_log_is_said(story: Story, follow: Follow) -> None:
+    story.steps(2)
+    story.write(ev.Dropped(t=story.t, count=1234, why="disk"))
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        assert "(1,234 events were not written)" in await news(app, pilot)
+    story.write(ev.Text(id=91, text="x"))
+    with Path("run.log").open("ab") as file:
+        file.write(b"!garbage\n")
+    app = follow(story)
+    async with app.run_test(size=(120, 24)) as pilot:
+        assert "(skipped 1 line that is no event)" in await news(app, pilot)
 
+
+async def test_a_long_list_of_lines_that_read_alike_keeps_its_scroll_position(story: Story, follow: Follow) -> None:
+    story.step(compile_ms=1500)
+    for line in range(100, 140):
+        story.write(ev.Stack(id=line, frames=[ev.Frame(1, line, 2, 3)]))
+    for _ in range(15):
+        reads = [
+            ev.TransferFromDevice(t=story.t, dur=9_000_000, wait=0, bytes=4, op=8, stack=i) for i in range(100, 140)
+        ]
+        story.write(*reads)
+        story.step()
+    app = follow(story)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await news(app, pilot)
+        findings = app.query_one("#list")
+        findings.scroll_to(y=20, animate=False)
+        await pilot.pause()
+        assert findings.scroll_y == 20
+        story.step()
+        await news(app, pilot)
+        assert findings.scroll_y == 20
+
+
+async def test_names_from_the_log_are_shown_as_they_are(story: Story, follow: Follow) -> None:
     story.write(ev.Text(id=90, text="[bold red]x[/] \x1b[31m\n全角"), ev.Scope(name=90, t=0, dur=10))
     story.steps(2)
     app = follow(story)

@@ -114,5 +114,5 @@ def test_the_terminal_may_shrink_and_grow(terminal: Terminal) -> None:
     for width, height in ((80, 24), (30, 6), (200, 50), (120, 40)):
         terminal.tmux("resize-window", "-x", str(width), "-y", str(height))
     terminal.until("Start a program that records there")
-    terminal.press("q")
+    terminal.press("C-c")
     terminal.until("left with 0")

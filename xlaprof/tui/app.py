@@ -44,6 +44,7 @@ class LiveApp(App[None]):
     VERTICAL_BREAKPOINTS = [(0, "-low"), (18, "-high")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
         Binding("p", "pause", "Pause"),
         Binding("tab", "turn(1)", "Next panel", priority=True),
         Binding("shift+tab", "turn(-1)", "Previous panel", show=False, priority=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 
 import msgspec
 from textual.app import ComposeResult
@@ -47,6 +48,16 @@ def row(finding: Finding, width: int, kind_width: int, place_width: int) -> Line
     )
 
 
+def keys(findings: tuple[Finding, ...]) -> list[str]:
+    """A key for each finding: its id, and which one it is of those that share it (the same code on two lines)."""
+    seen: Counter[str] = Counter()
+    out = []
+    for finding in findings:
+        out.append(f"{finding.id}-{seen[finding.id]}")
+        seen[finding.id] += 1
+    return out
+
+
 class FindingsList(OptionList):
     """The findings, dearest first. The selection stays on its finding when ranks change."""
 
@@ -61,7 +72,7 @@ class FindingsList(OptionList):
         super().__init__(id=id, markup=False)
         self.border_title = heading("Findings")
         self._findings: tuple[Finding, ...] = ()
-        self._chosen = ""  # id of the finding the user moved to; "" follows the dearest
+        self._chosen = ""  # key of the finding the user moved to; "" follows the dearest
 
     def show(self, findings: tuple[Finding, ...]) -> None:
         """List ``findings``, keeping the user's selection if it is still among them."""
@@ -77,10 +88,15 @@ class FindingsList(OptionList):
         width = self.scrollable_content_region.width
         kinds = max((len(label(f.kind)) for f in self._findings), default=0)
         places = min(max((len(text.where(f.place)) for f in self._findings), default=0), max(14, width // 4))
-        ids = [f.id for f in self._findings]
+        ids = keys(self._findings)
+        rows = [row(f, width, kinds, places) for f in self._findings]
         with self.prevent(OptionList.OptionHighlighted):
-            self.clear_options()
-            self.add_options([Option(row(f, width, kinds, places), id=f.id) for f in self._findings])
+            if ids == [option.id for option in self.options]:
+                for index, prompt in enumerate(rows):  # in place, so that nothing scrolls
+                    self.replace_option_prompt_at_index(index, prompt)
+            else:
+                self.clear_options()
+                self.add_options([Option(prompt, id=id) for prompt, id in zip(rows, ids, strict=True)])
             if self._chosen not in ids:
                 self._chosen = ""
             self.highlighted = (ids.index(self._chosen) if self._chosen else 0) if ids else None
@@ -148,6 +164,7 @@ class FindingsPanel(Vertical):
     """The list above, the selected finding below."""
 
     _listed = True  # the list was on the screen
+    _explained = ""  # id of the finding whose detail is on the screen
 
     def compose(self) -> ComposeResult:
         yield FindingsList(id="list")
@@ -167,4 +184,8 @@ class FindingsPanel(Vertical):
 
     def on_findings_list_selected(self, event: FindingsList.Selected) -> None:
         event.stop()
-        self.query_one(FindingDetail).draw(event.finding)
+        detail = self.query_one(FindingDetail)
+        detail.draw(event.finding)
+        if event.finding.id != self._explained:
+            self._explained = event.finding.id
+            detail.scroll_home(animate=False)
