@@ -21,6 +21,7 @@ from xlaprof.events import (
     Compiling,
     Counters,
     DataWait,
+    DeviceWait,
     Evicted,
     Execute,
     Fallback,
@@ -110,6 +111,7 @@ class Totals:
             Execute: self._on_execute,
             TransferToDevice: self._on_upload,
             TransferFromDevice: self._on_read,
+            DeviceWait: self._on_wait,
             Fallback: self._on_fallback,
             Gc: self._on_gc,
             DataWait: self._on_data,
@@ -142,16 +144,19 @@ class Totals:
         tally = self.scopes.get(name)
         if tally is None:
             tally = self.scopes[name] = ScopeTally()
-        tally.total.add(dur)
+        tally.add(dur)
         inner = self._inner.get(event.tid)
         if inner is None:
             inner = self._inner[event.tid] = []
-        if len(inner) < depth + 2:
-            inner.extend([0] * (depth + 2 - len(inner)))
-        own = dur - inner[depth + 1]
+        deeper = depth + 1
+        if len(inner) <= deeper:
+            inner.extend([0] * (deeper + 1 - len(inner)))
+        own = dur
+        if inner[deeper]:
+            own -= inner[deeper]
+            inner[deeper] = 0
         if own > 0:
             tally.own += own
-        inner[depth + 1] = 0
         if depth:
             inner[depth] += dur
         if event.error:
@@ -172,6 +177,10 @@ class Totals:
         if event.tid == self._main:
             self._paint(event.t, event.t + event.dur, host.DATA, event.stack)
             self._paused(event.stack, host.DATA, event.dur)
+
+    def _on_wait(self, event: DeviceWait) -> None:
+        if event.tid == self._main:
+            self._paint(event.t, event.t + event.dur, host.TRANSFER, event.stack)
 
     def _on_hole(self, event: Hole) -> None:
         if event.tid == self._main:
@@ -236,7 +245,8 @@ class Totals:
         start, stack = event.t, event.stack
         end = start + event.dur
         self.barriers += 1
-        self._paint(start, end, host.DISPATCH, stack)
+        if event.dur:
+            self._paint(start, end, host.DISPATCH, stack)
         self.window.barrier(start, end, event.tracing)
         site = self._site(stack)
         site.trigger = event.trigger
@@ -369,14 +379,16 @@ class Totals:
         tally = self._step_tally(event.name)
         tally.add(event.num, dur)
         number = tally.count
-        for read in self._recent:
-            reads = read.tally
-            if reads is not None and read.event.t >= start:
-                reads.in_steps += 1
-                if reads.last_step != (event.name, number):
-                    reads.last_step = (event.name, number)
-                    reads.steps += 1
-        self._recent.clear()
+        if self._recent:
+            key = (event.name, number)
+            for read in self._recent:
+                reads = read.tally
+                if reads is not None and read.event.t >= start:
+                    reads.in_steps += 1
+                    if reads.last_step != key:
+                        reads.last_step = key
+                        reads.steps += 1
+            self._recent.clear()
         for fallen, moment in self._fallen:
             if moment >= start:
                 fallen.in_steps += 1
@@ -387,7 +399,7 @@ class Totals:
         self._visited.clear()
         self._count_unbarred(tally)
         self.step_num = event.num
-        self.window.step(event.name, event.num, start, end, first=tally.count == 1)
+        self.window.step(event.name, event.num, start, end, first=number == 1)
         if self.now[0] != "running":
             self.now = ("running", start)
         self._seen(start, end)

@@ -23,7 +23,6 @@ from . import device as _device
 _device.install()
 
 from . import execute as _execute  # noqa: E402
-from . import inflight as _inflight  # noqa: E402
 from . import metrics, observe, randomness, special, torch_module  # noqa: E402
 from . import tapes as _tapes  # noqa: E402
 from .execute import initialize_cache  # noqa: E402
@@ -87,7 +86,7 @@ def mark_step(wait: bool = False) -> None:
 
 def wait_device_ops() -> None:
     """Return when the devices have finished what was handed to them. Nothing new is run."""
-    _inflight.wait()
+    _execute.wait_for()
 
 
 def clear_compile_cache() -> None:

@@ -55,8 +55,6 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
             tape.trim_trie()
     finally:
         tape.release()
-    if wait:
-        inflight.wait(tape)
     if rec is not None:
         count, line = loops or (0, ())
         rec.emit(
@@ -73,6 +71,20 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
                 rec.stack(line) if line else 0,
             )
         )
+        observe.leave(frames)
+    if wait:
+        wait_for(tape)
+
+
+def wait_for(tape: Tape | None = None) -> None:
+    """Return when ``tape``'s device, or every device, has finished what was handed to it."""
+    start = perf_counter_ns()
+    with aside():
+        inflight.wait(tape)
+    rec = recorder.active
+    if rec is not None:
+        frames = stacks.user_frames()
+        rec.emit(events.DeviceWait(start, perf_counter_ns() - start, rec.stack(frames), rec.thread()))
         observe.leave(frames)
 
 
@@ -166,6 +178,9 @@ def _compile(
     if rec is not None:  # it may take minutes: whoever watches is told now
         rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
     hits = persistent_hits()
+    rec = recorder.active
+    if rec is not None:
+        rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
     program, timing = build(cache.number(), plan.key, graph, tape.device, plan.key[2])
     took = perf_counter_ns() - start
     metrics.count("UncachedCompile")
@@ -173,6 +188,7 @@ def _compile(
     gone = cache.put(program)
     rec = recorder.active
     if rec is not None:
+        count, line = _loops(tape.node)
         rec.emit(
             events.Compile(
                 start,
@@ -189,6 +205,8 @@ def _compile(
                 timing.backend,
                 persistent_hits() > hits,
                 rec.thread(),
+                count,
+                rec.stack(line) if line else 0,
             )
         )
         for old in gone:

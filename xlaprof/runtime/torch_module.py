@@ -6,7 +6,7 @@ from types import ModuleType, TracebackType
 
 import torch
 
-from . import inflight, randomness, tapes
+from . import execute, randomness, tapes
 
 
 class device:  # named as torch.cuda.device is
@@ -27,7 +27,7 @@ class device:  # named as torch.cuda.device is
 
 def synchronize(device: int | torch.device | None = None) -> None:
     """Return when the devices have finished what was handed to them."""
-    inflight.wait()
+    execute.wait_for()
 
 
 def install() -> None:
