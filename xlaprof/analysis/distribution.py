@@ -26,8 +26,9 @@ class Distribution:
         self._most = 0
 
     def add(self, value: int) -> None:
-        self._values.append(value)
-        if len(self._values) > _EXACT:
+        values = self._values
+        values.append(value)
+        if len(values) > _EXACT:
             self._spill()
 
     def add_many(self, count: int, total: int, most: int) -> None:

@@ -91,11 +91,13 @@ class IdleBlame:
     ) -> None:
         """Blame ``gaps``; all arguments sorted and disjoint (``steps``: start, end, number)."""
         first_segment = first_hole = first_traced = first_step = 0
+        count = len(segments)
+        causes = self.causes
         for gap in gaps:
             start, end = gap
-            while first_segment < len(segments) and segments[first_segment][1] <= start:
+            while first_segment < count and segments[first_segment][1] <= start:
                 first_segment += 1
-            while first_hole < len(holes) and holes[first_hole].end <= start:
+            while first_hole < len(holes) and holes[first_hole][1] <= start:
                 first_hole += 1
             while first_traced < len(traced) and traced[first_traced].end <= start:
                 first_traced += 1
@@ -104,7 +106,7 @@ class IdleBlame:
             scoped = longest = 0  # the longest part of a scope: its segment, ns
             cursor = start
             position = first_segment
-            while position < len(segments):
+            while position < count:
                 begin, stop, cause, _ = segments[position]
                 if begin >= end:
                     break
@@ -114,25 +116,27 @@ class IdleBlame:
                 if stop > end:
                     stop = end
                 ns = stop - cursor
-                parts[cause] = parts.get(cause, 0) + ns
-                if cause >= SCOPE and ns > longest:
+                if cause in parts:
+                    parts[cause] += ns
+                else:
+                    parts[cause] = ns
+                if ns > longest and cause >= SCOPE:
                     scoped, longest = position, ns
                 cursor = stop
                 position += 1
             if cursor < end:
                 blank.append((cursor, end))
             if blank:
-                rest = self._plain_python(blank, holes, first_hole, parts)
-                self._tracing(rest, traced, first_traced, parts)
+                self._blank(blank, holes, first_hole, traced, first_traced, parts)
             for each, ns in parts.items():
-                tally = self.causes.get(each)
+                tally = causes.get(each)
                 if tally is None:
-                    tally = self.causes[each] = Tally()
+                    tally = causes[each] = Tally()
                 tally.total += ns
                 tally.gaps += 1
                 if ns > tally.most:
                     tally.most = ns
-            if longest and first_hole < len(holes):
+            if longest * 8 > end - start and first_hole < len(holes):
                 self._place_scope(segments[scoped], gap, holes, first_hole)
             if len(self.longest) < LONGEST or end - start > self.longest[0][0]:
                 while first_step < len(steps) and steps[first_step][1] <= start:
@@ -177,46 +181,45 @@ class IdleBlame:
             tally = self.causes[cause] = Tally()
         return tally
 
-    def _plain_python(
-        self, blank: Iterable[tuple[int, int]], holes: Sequence[Hollow], first: int, parts: dict[Cause, int]
-    ) -> list[tuple[int, int]]:
-        rest = []
+    def _blank(
+        self,
+        blank: Iterable[tuple[int, int]],
+        holes: Sequence[Hollow],
+        first_hole: int,
+        traced: Sequence[Traced],
+        first_traced: int,
+        parts: dict[Cause, int],
+    ) -> None:
+        """Blame stretches in which no interval was told: plain Python, tracing, other."""
+        other = tracing = 0
+        hole_count, stretch_count = len(holes), len(traced)
         for start, end in blank:
             cursor = start
-            for position in range(first, len(holes)):
-                hole = holes[position]
-                if hole.start >= end:
+            position = first_hole
+            while position < hole_count:
+                begin, stop, before, after = holes[position]
+                if begin >= end:
                     break
-                if hole.end <= cursor:
+                position += 1
+                if stop <= cursor:
                     continue
-                if hole.start > cursor:
-                    rest.append((cursor, hole.start))
-                    cursor = hole.start
-                stop = min(hole.end, end)
-                pair = (hole.before, hole.after)
+                if begin > cursor:
+                    other += begin - cursor
+                    tracing += _use(traced, first_traced, stretch_count, cursor, begin)
+                    cursor = begin
+                if stop > end:
+                    stop = end
+                pair = (before, after)
                 cause: Cause = pair if pair in self.causes or len(self.causes) < _CAUSES else OTHER
                 parts[cause] = parts.get(cause, 0) + stop - cursor
                 cursor = stop
             if cursor < end:
-                rest.append((cursor, end))
-        return rest
-
-    def _tracing(
-        self, rest: Iterable[tuple[int, int]], traced: Sequence[Traced], first: int, parts: dict[Cause, int]
-    ) -> None:
-        for start, end in rest:
-            other = end - start
-            for position in range(first, len(traced)):
-                stretch = traced[position]
-                if stretch.start >= end:
-                    break
-                used = min(stretch.left, min(end, stretch.end) - max(start, stretch.start))
-                if used > 0:
-                    stretch.left -= used
-                    other -= used
-                    parts[TRACING] = parts.get(TRACING, 0) + used
-            if other:
-                parts[OTHER] = parts.get(OTHER, 0) + other
+                other += end - cursor
+                tracing += _use(traced, first_traced, stretch_count, cursor, end)
+        if tracing:
+            parts[TRACING] = parts.get(TRACING, 0) + tracing
+        if other > tracing:
+            parts[OTHER] = parts.get(OTHER, 0) + other - tracing
 
     def _place_scope(self, segment: Segment, gap: Quiet, holes: Sequence[Hollow], first: int) -> None:
         """A scope may not know its line; the hole that overlaps it most does."""
@@ -224,11 +227,11 @@ class IdleBlame:
         start, end = max(start, gap.start), min(end, gap.end)
         tally = self.causes[cause]
         for position in range(first, len(holes)):
-            hole = holes[position]
-            if hole.start >= end:
+            begin, stop, before, after = holes[position]
+            if begin >= end:
                 break
-            ns = min(hole.end, end) - max(hole.start, start)
-            pair = (hole.before, hole.after)
+            ns = (stop if stop < end else end) - (begin if begin > start else start)
+            pair = (before, after)
             if ns > 0 and (pair in tally.holes or len(tally.holes) < _PLACES):
                 tally.holes[pair] = tally.holes.get(pair, 0) + ns
 
@@ -254,3 +257,22 @@ class IdleBlame:
             heapq.heappush(self.longest, entry)
         elif gap.dur > self.longest[0][0]:
             heapq.heapreplace(self.longest, entry)
+
+
+def _use(traced: Sequence[Traced], first: int, count: int, start: int, end: int) -> int:
+    """Take as much tracing time for ``[start, end)`` as its barriers have left."""
+    taken = 0
+    while first < count:
+        stretch = traced[first]
+        if stretch.start >= end:
+            break
+        left = stretch.left
+        if left:
+            used = (end if end < stretch.end else stretch.end) - (start if start > stretch.start else stretch.start)
+            if used > left:
+                used = left
+            if used > 0:
+                stretch.left = left - used
+                taken += used
+        first += 1
+    return taken

@@ -227,9 +227,13 @@ def _add_host(step: OpenStep, segments: list[Segment], starts: list[int]) -> Non
     parts, start, end = step.parts, step.start, step.end
     for position in range(max(bisect_right(starts, start) - 1, 0), len(segments)):
         begin, stop, cause, _ = segments[position]
-        if begin >= end:
-            break
-        ns = (stop if stop < end else end) - (begin if begin > start else start)
+        if begin < start:
+            begin = start
+        if stop > end:
+            if begin >= end:
+                break
+            stop = end
+        ns = stop - begin
         if ns > 0:
             if cause > SCOPE:
                 cause = SCOPE
