@@ -384,3 +384,23 @@ def test_events_keep_the_order_in_which_a_thread_emitted_them(log: Path) -> None
         for i in range(10_000):
             active().emit(Fallback(i, 1, 0))
     assert [event.t for event in recorded().of(Fallback)] == list(range(10_000))
+
+
+@pytest.mark.usefixtures("observers")
+def test_a_recording_stopped_while_it_is_being_stopped_is_stopped_once(log: Path) -> None:
+    class Impatient(Runtime):
+        """As a signal handler that arrives in the middle."""
+
+        def recording_stopping(self, rec: recorder.Recorder) -> None:
+            if not self.heard.count("stop"):
+                self.heard.append("stop")
+                xlaprof.stop_recording()
+
+    recorder.add_observer(Impatient())
+    with recording(log) as recorded, xlaprof.Trace("work"):
+        pass
+    recorded = recorded()
+    assert recorded.scopes == [("work", 0)]
+    assert len(recorded.of(End)) == 1
+    assert isinstance(recorded.events[-1], End)
+    assert recorder.active is None

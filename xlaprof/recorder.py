@@ -78,6 +78,7 @@ def add_observer(observer: Observer) -> None:
         if any(known is observer for known in _observers):
             return
         _observers.append(observer)
+        _arrange_end()
         if active is not None:
             active._greet(observer)
 
@@ -206,6 +207,8 @@ class Recorder:
         self._emit_counters()
 
     def _close(self, error: str) -> None:
+        if not self.limit:  # a signal handler stopped it while it was being stopped
+            return
         self.limit = 0
         finished = self._writer.stop(STOP_TIMEOUT_S, End(time.perf_counter_ns(), error))
         if not finished:
@@ -380,18 +383,17 @@ def _at_exit() -> None:
     _finish(active, _error_name(kind, value))
 
 
-_arranged_for: int = 0  # pid
+_finalized_in: int = 0  # pid
 
 
 def _arrange_end() -> None:
-    global _arranged_for
-    if _arranged_for == os.getpid():
-        return
-    if not _arranged_for:
-        atexit.register(_at_exit)
-    _arranged_for = os.getpid()
+    """Have :func:`_at_exit` called before what is registered by now: the observed runtime must still be alive."""
+    global _finalized_in
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)
     multiprocessing = sys.modules.get("multiprocessing.util")
-    if multiprocessing is not None:
+    if multiprocessing is not None and _finalized_in != os.getpid():
+        _finalized_in = os.getpid()
         # a forked worker leaves by os._exit, after its finalizers and without atexit
         multiprocessing.Finalize(None, _at_exit, exitpriority=100)
 

@@ -68,7 +68,9 @@ class Writer:
 
     def start(self) -> None:
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="xlaprof writer", daemon=True)
+        # after a fork the thread before may still be in a write that does not end: never two at once
+        before = self._thread
+        self._thread = threading.Thread(target=self._run, args=(before,), name="xlaprof writer", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
@@ -86,10 +88,14 @@ class Writer:
         self._stopping = True
         self.wake()
         thread.join(timeout)
+        if thread.is_alive():
+            return False
         self._thread = None
-        return not thread.is_alive()
+        return True
 
-    def _run(self) -> None:
+    def _run(self, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
         while True:
             self._signal.acquire(timeout=PERIOD_S)
             stopping = self._stopping  # read before the queue: what was queued before stop() is written
