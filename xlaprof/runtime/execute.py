@@ -178,9 +178,6 @@ def _compile(
     if rec is not None:  # it may take minutes: whoever watches is told now
         rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
     hits = persistent_hits()
-    rec = recorder.active
-    if rec is not None:
-        rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
     program, timing = build(cache.number(), plan.key, graph, tape.device, plan.key[2])
     took = perf_counter_ns() - start
     metrics.count("UncachedCompile")
