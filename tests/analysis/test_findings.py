@@ -233,7 +233,7 @@ def test_a_fallback_takes_its_transfers_with_it() -> None:
     assert (finding.kind, finding.operation, finding.place.line) == ("fallback", "aten::linalg_eig", 15)
     assert finding.count == 10
     assert finding.cost_s > 0.04
-    assert "and 10 transfers" in finding.cause
+    assert "with 10 transfers" in finding.cause
     assert "eigh" in finding.advice
 
 

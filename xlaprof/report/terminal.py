@@ -179,17 +179,24 @@ def _idle(idle: IdleStat, width: int) -> Iterator[RenderableType]:
 
 
 def _bars(rows: list[tuple[str, float, str]], whole: float, width: int) -> RenderableType:
-    label_width = 26
+    label_width = 30
     bar_width = max(10, width - label_width - 20)
     lines = Text()
     for number, (label, value, style) in enumerate(rows):
         share = value / whole if whole > 0 else 0.0
         lines.append("\n" if number else "")
-        lines.append(f"{shorten(label, label_width - 1):<{label_width}}")
+        lines.append(f"{_label(label, label_width - 1):<{label_width}}")
         lines.append(f"{bar(share, bar_width):<{bar_width}}", style)
         lines.append(f"{seconds(value):>10}")
         lines.append(f"{share:>6.0%}" if share >= 0.005 else "  <1%", "dim")
     return lines
+
+
+def _label(label: str, width: int) -> str:
+    """A cause in ``width`` columns; of plain Python the lines matter, which come last."""
+    if label.startswith("python "):
+        return "python " + shorten(label[7:], width - 7, keep_end=True)
+    return shorten(label, width)
 
 
 def _scopes(scopes: tuple[ScopeStat, ...]) -> RenderableType:
