@@ -63,6 +63,7 @@ def grow(
     """
     parent = tape.node
     node = Node(parent, key, op)
+    specs: list[Spec | None]
     if spec is not None:
         node.args, node.kwargs, specs = args, kwargs, [spec]
     else:
@@ -107,7 +108,7 @@ def _unkey(kind: str, key: Any) -> Any:
 def _check_lowering(
     op: Op,
     node: Node,
-    specs: list[Spec],
+    specs: list[Spec | None],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
@@ -119,8 +120,8 @@ def _check_lowering(
     slots = list(sigs)
     names = {slot: i for i, slot in enumerate(slots)}
     described = repr((_rename(node.args, names), sorted(_rename(node.kwargs, names).items())))
-    signature = (op.name, described, tuple(sigs.values()), tuple(s.sig for s in specs), torch.get_default_dtype())
-    outs = tuple(Aval(s.sig.shape, s.sig.dtype) for s in specs)
+    signature = (op.name, described, tuple(sigs.values()), tuple(s and s.sig for s in specs), torch.get_default_dtype())
+    outs = tuple(None if s is None else Aval(s.sig.shape, s.sig.dtype) for s in specs)
 
     def trace(arrays: list[jax.Array], floats: jax.Array, ints: jax.Array, seeds: jax.Array) -> Any:
         values = dict(zip(slots, arrays, strict=True))

@@ -196,7 +196,7 @@ def general(op: Op) -> Handler:
             node = step(tape, op, args, kwargs)
             if op.random:
                 tape.seeds.append(randomness.draw(kwargs.get("generator")))
-            results = [dress(out, tape.output(out.slot, out.sig)) for out in node.outs]
+            results = [out and dress(out, tape.output(out.slot, out.sig)) for out in node.returns]
         except Unlowered as error:
             why = error
         else:

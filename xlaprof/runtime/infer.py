@@ -19,8 +19,8 @@ class NoMeta(Exception):
     """The operator's result shape cannot be told without its values."""
 
 
-def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec]:
-    """What each output of ``op`` over these tensors (of any device) will be."""
+def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec | None]:
+    """What each output of ``op`` over these tensors (of any device) will be; ``None`` for one that is left out."""
     metas: dict[int, torch.Tensor] = {}
     named = {
         name: torch.device("meta") if name == "device" else None if name == "generator" else _meta(value, metas)
@@ -36,8 +36,8 @@ def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec]:
         raise
     if isinstance(result, torch.Tensor):
         return [_spec(result, is_view(op.func))]
-    if isinstance(result, (tuple, list)) and all(isinstance(r, torch.Tensor) for r in result):
-        return [_spec(r, False) for r in result]
+    if isinstance(result, (tuple, list)) and all(r is None or isinstance(r, torch.Tensor) for r in result):
+        return [None if r is None else _spec(r, False) for r in result]
     raise NoMeta(f"{op.name} returns {type(result).__name__}, which no device value stands for")
 
 

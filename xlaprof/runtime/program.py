@@ -66,7 +66,8 @@ def build(number: int, key: Any, graph: Graph, device: jax.Device, donated: tupl
         for node in graph.nodes:
             assert node.op is not None
             with jax.named_scope(_scope(node)):
-                results = evaluator.run(node.op, node.args, node.kwargs, tuple(o.aval for o in node.outs), seed)
+                avals = tuple(out and out.aval for out in node.returns)
+                results = evaluator.run(node.op, node.args, node.kwargs, avals, seed)
             seed += int(node.op.random)
             for out, value in zip(node.outs, results, strict=True):
                 values[out.slot] = value

@@ -99,6 +99,7 @@ class Node:
         "outs",
         "parent",
         "plans",
+        "returns",
         "sig",
         "size",
         "slot",
@@ -112,7 +113,8 @@ class Node:
         self.depth: int = parent.depth + 1 if parent is not None else 0
         self.args: tuple[Any, ...] = ()
         self.kwargs: dict[str, Any] = {}
-        self.outs: tuple[Out, ...] = ()
+        self.returns: tuple[Out | None, ...] = ()
+        self.outs: tuple[Out, ...] = ()  # those that are tensors
         self.frames: tuple[RawFrame, ...] = ()
         self.module = ""
         self.plans: dict[tuple[int, ...], Plan] = {}
@@ -127,13 +129,17 @@ class Node:
         self.size: tuple[int, ...] = ()
         self.dtype: torch.dtype = torch.float32
 
-    def set_outs(self, specs: list[Spec]) -> None:
-        """Give the outputs the next slots."""
-        outs = []
+    def set_outs(self, specs: list[Spec | None]) -> None:
+        """Give the outputs the next slots; ``None`` where the operation returns no tensor."""
+        returns: list[Out | None] = []
         for spec in specs:
-            outs.append(Out(self.next_slot, spec.sig, spec.sig.shape, spec.strides, spec.offset, spec.sig.dtype))
+            if spec is None:
+                returns.append(None)
+                continue
+            returns.append(Out(self.next_slot, spec.sig, spec.sig.shape, spec.strides, spec.offset, spec.sig.dtype))
             self.next_slot += 1
-        self.outs = tuple(outs)
+        self.returns = tuple(returns)
+        self.outs = outs = tuple(out for out in returns if out is not None)
         if outs:
             first = outs[0]
             self.slot, self.sig, self.size, self.dtype = first.slot, first.sig, first.size, first.dtype

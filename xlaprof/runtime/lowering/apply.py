@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -34,9 +34,11 @@ class Evaluator:
         self._weak: set[int] = set()
 
     def run(
-        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], outs: tuple[Aval, ...], seed: int
+        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], outs: tuple[Aval | None, ...], seed: int
     ) -> tuple[jax.Array, ...]:
-        """Results of ``op`` over template arguments; ``seed`` is the row of its threefry key, if it is random.
+        """Results of ``op`` over template arguments, without those that ``outs`` leaves out (``None``).
+
+        ``seed`` is the row of its threefry key, if it is random.
 
         Raises :class:`Unsupported` unless the results have the shapes of ``outs``.
         """
@@ -44,12 +46,15 @@ class Evaluator:
         given = [self._read(a) for a in args]
         named = {k: self._read(v) for k, v in kwargs.items()}
         key = jax.random.wrap_key_data(self._seeds[seed], impl="threefry2x32") if op.random else None
-        result = op.lowering(Ctx(outs, key, frozenset(self._weak)), *given, **named)
+        # A lowering knows from its own arguments which outputs are left out, and looks at none of those.
+        result = op.lowering(Ctx(cast(tuple[Aval, ...], outs), key, frozenset(self._weak)), *given, **named)
         results = result if isinstance(result, (tuple, list)) else (result,)
         if len(results) != len(outs):
             raise Unsupported(f"{op.name}: {len(results)} results for {len(outs)} outputs")
         checked = []
         for value, out in zip(results, outs, strict=True):
+            if out is None:
+                continue
             array = jnp.asarray(value)
             if array.shape != out.shape:
                 raise Unsupported(f"{op.name}: result of shape {array.shape}, PyTorch says {out.shape}")

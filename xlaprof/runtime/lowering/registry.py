@@ -105,7 +105,7 @@ def lower(*names: str, random: bool = False, static: Sequence[str] = ()) -> Call
     def register(fn: F) -> F:
         for name in names:
             if name in LOWERINGS:
-                raise ValueError(f"{name} has two lowerings: {LOWERINGS[name].__qualname__} and {fn.__qualname__}")
+                raise ValueError(f"{name} has two lowerings: {LOWERINGS[name]} and {getattr(fn, '__qualname__', fn)}")
             LOWERINGS[name] = fn
             if random:
                 RANDOM.add(name)
