@@ -263,7 +263,8 @@ def test_steps_without_a_barrier_are_one_missing_barrier() -> None:
 
 def test_an_unnamed_loop_that_only_reads_cut_is_a_missing_barrier() -> None:
     story = Story()
-    read, loop = story.line(44, "picture = x.cpu()"), story.line(42, "eps = model(x, t)")
+    read = story.line(44, "picture = x.cpu()", func="main")
+    loop = story.line(19, "h = torch.relu(self.inp(x))", func="forward", outer=(42,))
     for _ in range(2):
         story.trace(100)
         story.compile("unrolled", 2000, read, trigger="read", ops=600, loops=50, loop=loop)

@@ -26,12 +26,12 @@ def find(facts: Facts) -> Iterator[Finding]:
         return
     if unrolled >= STEPS or (unrolled >= 3 and not barriers):
         stack, loops = _longest_loop(list(run.sites.values()))
-        yield _finding(facts, stack or _largest(run.compiles).stack, max(unrolled, loops), "step")
+        yield _finding(facts, stack or _largest(run.compiles).stack, max(unrolled, loops), "steps")
         return
     reads = [site for site in run.sites.values() if site.trigger == "read" and site.loops >= REPEATS]
     if reads and not facts.named_steps and barriers <= 1:
         stack, loops = _longest_loop(reads)
-        yield _finding(facts, stack, loops, "repetition")
+        yield _finding(facts, stack, loops, "repetitions of one line")
 
 
 def _longest_loop(sites: list[Site]) -> tuple[int, int]:
@@ -47,14 +47,16 @@ def _finding(facts: Facts, stack: int, count: int, noun: str) -> Finding:
     largest = _largest(facts.run.compiles)
     cost = sum(record.dur for record in facts.run.compiles if record.ops * 2 > largest.ops) / 1e9
     cut = facts.names.place(largest.stack)
+    # The repeated line may lie deep in the model: the loop is in the function that both it and the cut are called from.
+    place = facts.names.bracket(stack, largest.stack)[0]
     by = f"the read at line {cut.line}" if cut.line else "the first read"
     return facts.finding(
         "missing_barrier",
-        facts.names.place(stack),
+        place,
         count=count,
         cost_s=cost * (count - 1) / max(1, count),
         cause=(
-            f"No barrier ends the graph inside the loop: {count} {noun}s became one graph of {largest.ops:,} "
+            f"No barrier ends the graph inside the loop: {count} {noun} became one graph of {largest.ops:,} "
             f"operations, compiled and run only by {by} ({seconds(largest.dur / 1e9)} to compile)."
         ),
         advice="Call xlaprof.runtime.sync() at the end of every repetition: one small graph is then compiled once.",
