@@ -39,18 +39,20 @@ class Here(threading.local):
 
     def __init__(self, new_thread: Callable[[], int]) -> None:
         # runs once in each thread, when that first asks
+        import asyncio  # here, for those who record: it is slow to import
+
+        self._running_loop = asyncio._get_running_loop
+        self._current_task = asyncio.current_task
         self.tid = new_thread()
         self.open: list[Any] = []
         self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], list[Any]] = weakref.WeakKeyDictionary()
 
     def of_task(self) -> tuple[list[Any], int]:
         """The stack to use, and the scopes open around what is pushed next: in an asyncio task, the task's own."""
-        import asyncio  # here, for those who record: it is slow to import
-
         base = self.open[-1][1] if self.open else 0
-        if asyncio._get_running_loop() is None:
+        if self._running_loop() is None:
             return self.open, base
-        task = asyncio.current_task()
+        task = self._current_task()
         if task is None:  # a callback
             return self.open, base
         stack = self._tasks.get(task)

@@ -65,13 +65,15 @@ class Trace:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         rec = recorder.active
-        if rec is not None and not rec.in_dynamo():
-            end = _now()
-            here = rec.here
+        if rec is not None:
             try:
                 entered = self._entered
-            except AttributeError:  # entered before the recording began
-                entered = None
+            except AttributeError:  # never entered in a recording, or only where Dynamo traced it
+                return
+            if entered is None and rec.in_dynamo():
+                return
+            end = _now()
+            here = rec.here
             stack = here.open
             if stack and stack[-1] is entered:
                 stack.pop()
@@ -81,10 +83,11 @@ class Trace:
             if entered is not None and entered[2] is rec:
                 name = self._name
                 metadata = self._metadata
-                for value in metadata.values():
-                    if type(value) not in _PLAIN:
-                        metadata = self._metadata = _plain(metadata)
-                        break
+                if metadata:
+                    for value in metadata.values():
+                        if type(value) not in _PLAIN:
+                            metadata = self._metadata = _plain(metadata)
+                            break
                 began = entered[4]
                 place = 0
                 ident = rec.scope_names.get(name)
