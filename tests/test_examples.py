@@ -79,7 +79,7 @@ PLANTED = [
     ("recompile", "logits = model(tokens[:, :-1])"),
     ("transfer", "losses.append(loss.item())"),
     ("fallback", "torch.linalg.eigvals("),
-    ("idle_gap", "tokenizer.encode("),
+    ("idle_gap", 'xlaprof.Trace("tokenize")'),
 ]
 
 
