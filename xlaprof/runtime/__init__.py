@@ -16,6 +16,8 @@ Operations are recorded lazily and run at a barrier (:func:`sync`) or when a val
 
 from __future__ import annotations
 
+import os as _os
+
 import torch
 
 from . import device as _device
@@ -30,6 +32,8 @@ from .program import cache as _cache  # noqa: E402
 from .randomness import get_rng_state, manual_seed, set_rng_state  # noqa: E402
 from .tensor import XLATensor  # noqa: E402
 
+if _os.environ.get("XLA_PERSISTENT_CACHE_PATH"):  # PyTorch/XLA's variable
+    initialize_cache(_os.environ["XLA_PERSISTENT_CACHE_PATH"])
 special.install()
 torch_module.install()
 randomness.follow_torch_seed()

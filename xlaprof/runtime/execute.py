@@ -43,7 +43,9 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
             for cell in live:
                 cell.array = arrays[cell.slot]
         except Exception as error:
-            place = f"{frames[0].file}:{frames[0].line}" if frames else "at a barrier"
+            at = (frames or stacks.user_frames(1))[0]
+            place = f"in the graph cut at {at.file}:{at.line}"
+            error.add_note(f"xlaprof: {place}")
             for cell in live:
                 cell.array = Failed(error, place)
             raise

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 #: epochs are numbered over all tapes, so a cell's epoch also tells which tape it is on
 _epochs = itertools.count(1)
 
-#: nodes of a trie at most; past it the least recently used quarter is forgotten
-MAX_NODES = 1_000_000
+#: nodes of a trie at most (about 1 KB each); past it the least recently used quarter is forgotten
+MAX_NODES = int(os.environ.get("XLAPROF_TRIE_NODES", "250000"))
 
 #: Scalars that are part of the graph, as PyTorch/XLA has them: others are inputs, so that they may change
 SPECIAL = (0, 1, -1) if os.environ.get("XLA_NO_SPECIAL_SCALARS", "0") in ("", "0", "false") else ()
