@@ -128,7 +128,7 @@ def native_dropout(ctx: Ctx, input: Any, p: Any, train: bool | None = None) -> A
 
 @lower("aten.native_dropout_backward.default")
 def native_dropout_backward(ctx: Ctx, grad_output: Any, mask: Any, scale: Any) -> Any:
-    grad = grad_output.astype(opmath_dtype(grad_output.dtype))
+    grad = grad_output.astype(opmath_dtype(ctx.out[0].jax))
     return jnp.where(mask, grad * scalar(scale, grad.dtype), 0)
 
 
