@@ -319,6 +319,7 @@ class Tail:
             raise LogError(f"{self.path} is a directory: name the log file in it") from None
         except OSError as error:
             raise LogError(f"cannot read {self.path}: {error.strerror or error}") from None
+        self._beginning = os.pread(self._file.fileno(), _FINGERPRINT, 0)
         return True
 
     def _is_another(self) -> bool:

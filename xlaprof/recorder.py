@@ -25,7 +25,7 @@ from .events import Compile, Compiling, Counters, End, Event, Gc, GraphBreak, St
 from .intern import TEXT_LIMIT, Interner
 from .logfile import LogFile, header, line, rank_and_world, rank_path
 from .sampling import Sampler, StepOpened
-from .stacks import RawFrame
+from .stacks import RawFrame, user_frames
 from .writer import Writer, warn
 
 #: The recording of this process, or None. Hot paths read it once per use.
@@ -246,7 +246,8 @@ class Recorder:
         self._gc_count += 1
         self._gc_ns += dur
         if dur >= GC_PAUSE_NS:
-            self.emit(Gc(began, dur, info["generation"], info["collected"], self.thread()))
+            place = self.stack(user_frames())
+            self.emit(Gc(began, dur, info["generation"], info["collected"], self.thread(), place))
 
     def _abandon(self) -> None:
         """In a forked child: let go of the parent's log without writing a byte into it."""

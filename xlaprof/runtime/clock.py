@@ -8,8 +8,12 @@ uploads, fallbacks, compiles) is set *aside* and is neither.
 from __future__ import annotations
 
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 from xlaprof.stacks import RawFrame
+
+if TYPE_CHECKING:
+    from .trie import Node
 
 #: ns without a recorded operation from which on it is a hole
 HOLE_NS = 1_000_000
@@ -18,7 +22,7 @@ HOLE_NS = 1_000_000
 class Clock:
     """The state of that bookkeeping; one per process, like the recording."""
 
-    __slots__ = ("asides", "frames", "last", "next_poll", "tracing")
+    __slots__ = ("asides", "frames", "last", "next_poll", "node", "tracing")
 
     def __init__(self) -> None:
         self.reset()
@@ -29,13 +33,21 @@ class Clock:
         self.last = perf_counter_ns()
         self.next_poll = 0
         self.asides = 0
-        self.frames: tuple[RawFrame, ...] = ()  # where the host was when it last did something told by an event
+        # Where the host was when it last did something told by an event, and where the tape stood then.
+        self.frames: tuple[RawFrame, ...] = ()
+        self.node: Node | None = None
 
     def work(self) -> None:
         """All the time until now was tracing, however long: the trie grew."""
         now = perf_counter_ns()
         self.tracing += now - self.last
         self.last = now
+
+    def leave(self, frames: tuple[RawFrame, ...], node: Node | None) -> None:
+        """The host goes on from ``frames``, after something told by an event of its own."""
+        self.last = perf_counter_ns()
+        self.frames = frames
+        self.node = node
 
     def take_tracing(self) -> int:
         """ns of tracing since last asked."""

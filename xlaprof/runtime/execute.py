@@ -73,7 +73,7 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
                 rec.stack(line) if line else 0,
             )
         )
-        observe.leave(frames)
+        clock.leave(frames, tape.node)
     if wait:
         wait_for(tape)
 
@@ -87,7 +87,7 @@ def wait_for(tape: Tape | None = None) -> None:
     if rec is not None:
         frames = stacks.user_frames()
         rec.emit(events.DeviceWait(start, perf_counter_ns() - start, rec.stack(frames), rec.thread()))
-        observe.leave(frames)
+        clock.leave(frames, clock.node if tape is None else tape.node)
 
 
 def value(tape: Tape, cell: Cell, frames: tuple[RawFrame, ...], trigger: str = "read") -> Any:

@@ -13,7 +13,7 @@ from xlaprof import events, recorder, stacks
 
 from . import execute, inflight, metrics, tapes
 from .cells import NOWHERE, Cell, sig
-from .clock import aside
+from .clock import aside, clock
 from .lowering.registry import JAX_DTYPE
 from .ops import Op
 from .tape import Tape
@@ -154,4 +154,5 @@ def read(cells: list[Cell], op: str, *, keep_pending: bool = False) -> list[torc
                 start, took, waited, size, rec.text(op), rec.stack(frames), rec.thread(), len(results)
             )
         )
+        clock.leave(frames, tape.node)
     return results

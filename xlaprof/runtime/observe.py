@@ -52,16 +52,11 @@ def arrive(frames: tuple[RawFrame, ...]) -> None:
         _hole(now, gap, frames)
 
 
-def leave(frames: tuple[RawFrame, ...]) -> None:
-    """The host goes on from ``frames``, after something told by an event of its own."""
-    clock.last = perf_counter_ns()
-    clock.frames = frames
-
-
 def _hole(now: int, gap: int, after: tuple[RawFrame, ...]) -> None:
     rec = recorder.active
     if rec is not None:
-        before = next((tape.node.frames for tape in tapes.existing() if tape.node.frames), clock.frames)
+        node = next((tape.node for tape in tapes.existing() if tape.node.frames), clock.node)
+        before = clock.frames if node is None or node is clock.node else node.frames
         rec.emit(events.Hole(now - gap, gap, rec.stack(before), rec.stack(after), rec.thread()))
 
 

@@ -7,6 +7,8 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from functools import cache
 
+import msgspec
+
 from xlaprof.analysis.facts import Facts
 from xlaprof.analysis.model import Finding
 
@@ -24,4 +26,15 @@ def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
     found = [finding for finder in finders() for finding in finder(facts)]
     found.sort(key=lambda finding: (-finding.cost_s, finding.kind, finding.place.file, finding.place.line, finding.id))
-    return tuple(found)
+    return _with_ids_apart(found)
+
+
+def _with_ids_apart(found: list[Finding]) -> tuple[Finding, ...]:
+    """Lines that read the same have the same id: from the second one on, in order of lines, it gets a number."""
+    taken: dict[str, int] = {}
+    numbered: dict[int, Finding] = {}
+    for i in sorted(range(len(found)), key=lambda i: found[i].place.line):
+        finding = found[i]
+        taken[finding.id] = nth = taken.get(finding.id, 0) + 1
+        numbered[i] = finding if nth == 1 else msgspec.structs.replace(finding, id=f"{finding.id}-{nth}")
+    return tuple(numbered[i] for i in range(len(found)))

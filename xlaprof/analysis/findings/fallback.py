@@ -42,7 +42,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         if tally.count < 2 and not tally.in_steps:
             continue
         cost = tally.dur / 1e9
-        reads = f", with {tally.reads} transfers" if tally.reads else ""
+        reads = f", with {tally.reads} transfer{'s' * (tally.reads != 1)}" if tally.reads else ""
         yield facts.finding(
             "fallback",
             place,
