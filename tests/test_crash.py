@@ -1,6 +1,7 @@
 """Programs that do not end well: killed, out of disk, forked, exited from anywhere. Real processes, real signals."""
 
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -61,8 +62,10 @@ def test_kill_9_loses_at_most_the_last_100_ms(log: Path, step_ns: int) -> None:
     assert not recorded.of(End)
     known = {event.num for event in recorded.events if type(event).__name__ in ("Step", "StepDigest")}
     last = done[-1][1]
-    # the machine may take its time to let the writer run: a period of its grace beside the 100 ms
-    missing = [number for number, t in done if number not in known and t < last - 140_000_000]
+    # A busy machine lets the writer wait as it let the program itself wait: its longest stall is its grace.
+    times = [began, *(t for _, t in done)]
+    stall = max(after - before for before, after in itertools.pairwise(times))
+    missing = [number for number, t in done if number not in known and t < last - 140_000_000 - 2 * stall]
     assert missing == []
     assert len(done) > 3
 

@@ -154,6 +154,12 @@ class Recorder:
         if now - self._woke_at >= WAKE_EVERY_NS:
             self._woke_at = now
             self._writer.wake()
+        self.breathe(now)
+
+    def breathe(self, now: int) -> None:
+        """Called now and then (at steps and barriers, ``now``): a writer that is overdue gets its turn."""
+        if now > self._writer.due:
+            self._writer.let_in(now)
 
     # -- counters and observers -------------------------------------------------------------------
 

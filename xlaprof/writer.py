@@ -21,6 +21,10 @@ from .logfile import LogFile
 from .sampling import Sampler, StepOpened
 
 PERIOD_S = 0.040
+#: a thread not seen for so long is let in (see :meth:`Writer.let_in`), waited for so long, and if in vain left for so long
+LATE_NS = 60_000_000
+LET_IN_S = 0.005
+IN_VAIN_NS = 1_000_000_000
 FLUSH_BYTES = 64 << 10
 #: events taken from the queue at a time: between batches the program's threads get the interpreter
 BATCH = 2_048
@@ -65,9 +69,14 @@ class Writer:
         self._signal = threading.Lock()
         self._signal.acquire()
         self._thread: threading.Thread | None = None
+        # When the thread last had the interpreter, and how it says that it has it.
+        self.due = 0
+        self._has_it = threading.Lock()
+        self._has_it.acquire()
 
     def start(self) -> None:
         self._stopping = False
+        self.due = time.perf_counter_ns() + LATE_NS
         # after a fork the thread before may still be in a write that does not end: never two at once
         before = self._thread
         self._thread = threading.Thread(target=self._run, args=(before,), name="xlaprof writer", daemon=True)
@@ -78,6 +87,18 @@ class Writer:
         if self._signal.locked():
             with contextlib.suppress(RuntimeError):  # somebody else woke it in between
                 self._signal.release()
+
+    def let_in(self, now: int) -> None:
+        """Stand aside until the thread has the interpreter; called when it is past ``due``.
+
+        A program that gives the interpreter's lock up only for moments (a write to a pipe) and holds it for less than
+        the switch interval in between can keep it from every other thread for good: the moment is over before the other
+        has woken, and the interval begins anew.
+        """
+        self.wake()
+        self._has_it.acquire(blocking=False)  # what it said some time ago
+        if not self._has_it.acquire(timeout=LET_IN_S):
+            self.due = now + IN_VAIN_NS  # it waits for something else: a disk
 
     def stop(self, timeout: float, last: End | None = None) -> bool:
         """Write everything, ``last`` behind it, and end the thread; False if the disk took over ``timeout`` s."""
@@ -98,6 +119,10 @@ class Writer:
             before.join()
         while True:
             self._signal.acquire(timeout=PERIOD_S)
+            self.due = time.perf_counter_ns() + LATE_NS
+            if self._has_it.locked():
+                with contextlib.suppress(RuntimeError):  # somebody took it in between
+                    self._has_it.release()
             stopping = self._stopping  # read before the queue: what was queued before stop() is written
             try:
                 self._each_period()

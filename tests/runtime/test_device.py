@@ -82,9 +82,7 @@ def test_factories() -> None:
 
 def test_it_prints_as_pytorch_prints_a_device_tensor() -> None:
     assert repr(torch.tensor([1.0, 2.0], device="xla")) == "tensor([1., 2.], device='xla:0')"
-    assert (
-        repr(torch.ones(1, dtype=torch.float64, device="xla")) == "tensor([1.], device='xla:0', dtype=torch.float64)"
-    )
+    assert repr(torch.ones(1, dtype=torch.float64, device="xla")) == "tensor([1.], device='xla:0', dtype=torch.float64)"
     weight = nn.Parameter(torch.ones(1, device="xla"))
     assert repr(weight) == "Parameter containing:\ntensor([1.], device='xla:0', requires_grad=True)"
     assert repr(weight * 2) == "tensor([2.], device='xla:0', grad_fn=<MulBackward0>)"
@@ -141,7 +139,9 @@ def test_data_is_another_handle_on_the_same_storage() -> None:
 
 def test_host_tensors_do_not_mix_except_scalars_and_indices() -> None:
     x = torch.arange(4.0, device="xla")
-    with pytest.raises(RuntimeError, match=r"at least two devices, xla:0 and cpu! \(when checking arguments of aten::add"):
+    with pytest.raises(
+        RuntimeError, match=r"at least two devices, xla:0 and cpu! \(when checking arguments of aten::add"
+    ):
         x + torch.ones(4)
     assert (x + torch.tensor(1.0)).tolist() == [1.0, 2.0, 3.0, 4.0]
     assert x[torch.tensor([2, 0])].tolist() == [2.0, 0.0]
@@ -149,13 +149,13 @@ def test_host_tensors_do_not_mix_except_scalars_and_indices() -> None:
 
 def test_errors_are_pytorchs_and_the_runtime_goes_on() -> None:
     x = torch.ones(2, 3, device="xla")
-    with pytest.raises(RuntimeError, match="size of tensor a|must match the size|broadcast"):
+    with pytest.raises(RuntimeError, match=r"size of tensor a|must match the size|broadcast"):
         x + torch.ones(4, device="xla")
     with pytest.raises(RuntimeError, match="reduction dim"):
         x @ x
     with pytest.raises(IndexError, match="out of bounds"):
         x[5]
-    with pytest.raises(RuntimeError, match="can't be cast|not possible"):
+    with pytest.raises(RuntimeError, match=r"can't be cast|not possible"):
         torch.ones(2, dtype=torch.int64, device="xla").add_(0.5)
     assert (x.sum() + 1).item() == 7.0
 

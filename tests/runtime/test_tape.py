@@ -9,9 +9,12 @@ import threading
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 import xlaprof.runtime as xr
+from xlaprof.runtime.trie import Node, prune
 
 from .counting import counted
 
@@ -352,20 +355,37 @@ def test_threads_record_on_one_tape() -> None:
     assert {i: y.item() for i, y in results.items()} == {i: 1.0 + 50 * (i + 2) for i in range(4)}
 
 
-def test_the_trie_stays_bounded_and_forgets_what_was_not_used() -> None:
-    from xlaprof.runtime import tapes
-    from xlaprof.runtime.trie import prune
+@given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=6), max_size=12), st.integers(1, 30))
+def test_a_trie_is_pruned_to_what_was_used_last(paths: list[list[str]], keep: int) -> None:
+    root = Node(None, None, None)
+    for age, path in enumerate(paths, start=1):
+        node = root
+        for key in path:
+            if key not in node.edges:
+                node.edges[key] = Node(node, key, None)
+            node = node.edges[key]
+        node.last_used = age
 
+    def count(node: Node) -> int:
+        return 1 + sum(count(edge) for edge in node.edges.values())
+
+    everything = count(root)
+    left = prune(root, keep)
+    assert left == count(root)
+    assert left <= max(keep, 1)
+    if everything <= keep:
+        assert left == everything
+    elif paths and keep > len(paths[-1]):
+        node = root  # there was room for the latest path, so it is there
+        for key in paths[-1]:
+            node = node.edges[key]
+
+
+def test_a_pruned_trie_records_on() -> None:
     x = on_device(1.0)
-    for n in range(1, 40):
-        y = x
-        for _ in range(n):
-            y = y * 0.5
-        xr.sync()
-    tape = tapes.tape()
-    left = prune(tape.root, 10)
-    tape.nodes = left
-    assert left <= 10
+    tape = xr._tapes.tape()
+    tape.nodes = prune(tape.root, 1)
+    assert tape.nodes == 1
     y = x * 0.5
     xr.sync()
     assert y.item() == 0.5

@@ -73,6 +73,7 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
                 rec.stack(line) if line else 0,
             )
         )
+        rec.breathe(perf_counter_ns())
         clock.leave(frames, tape.node)
     if wait:
         wait_for(tape)

@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from . import escape, host, randomness, views
 from .cells import Cell, View
 from .grow import Unlowered, grow
-from .ops import DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op, is_view
+from .ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op, is_view
 from .tape import Tape, const
 from .tensor import HANDLERS, XLATensor, dress, make
 from .trie import Node
@@ -60,7 +60,7 @@ def functional(op: Op) -> Handler:
     """The cheapest handler that suits a functional operator."""
     record = general(op)
     required = [a for a in op.func._schema.arguments if not a.has_default_value()]
-    if len(op.func._schema.returns) != 1 or op.random or op.baked or not required or op.kinds[0] is not TENSOR:
+    if len(op.func._schema.returns) != 1 or op.random or not required or op.kinds[0] is not TENSOR:
         return record
     if len(required) == 1:
         return unary(op, record)
@@ -144,10 +144,11 @@ def binary(op: Op, otherwise: Handler) -> Handler:
 
 def inplace(op: Op) -> Handler:
     """``op_(tensor, ...)``: the value is computed as by the functional twin, then the storage holds it."""
+    simple = len(op.kinds) > 1 and op.kinds[1] in (TENSOR, SCALAR) and not op.random
 
     def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         target = args[0]
-        fast = not kwargs and len(args) == 2 and type(args[1]) in _HOT and not op.random and not op.baked
+        fast = not kwargs and len(args) == 2 and type(args[1]) in _HOT and simple
         if type(target) is not XLATensor:
             return escape.write_to_host(op, args, kwargs)
         cell = target._cell
@@ -268,29 +269,27 @@ def step(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
 def key_of(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """The edge's key: operator, a key per positional argument, and a pair per keyword argument."""
     keys: list[Any] = [op]
-    keys += [_key(tape, kind, value, op.baked) for kind, value in zip(op.kinds, args, strict=False)]
+    keys += [_key(tape, kind, value) for kind, value in zip(op.kinds, args, strict=False)]
     if kwargs:
         kinds = op.kwarg_kinds
-        keys += [
-            (name, _key(tape, kinds[name], kwargs[name], op.baked))
-            for name in sorted(kwargs)
-            if kinds[name] is not DROPPED
-        ]
+        keys += [(name, _key(tape, kinds[name], kwargs[name])) for name in sorted(kwargs) if kinds[name] is not DROPPED]
     return tuple(keys)
 
 
-def _key(tape: Tape, kind: str, value: Any, baked: bool) -> Any:
+def _key(tape: Tape, kind: str, value: Any) -> Any:
     if value is None or kind is DROPPED:
         return None
     if kind is TENSOR:
         if type(value) is XLATensor:
             cell = value._cell
             return cell.slot if cell.epoch == tape.epoch else tape.enter(cell)
-        return const(value) if baked else tape.scalar(value)
+        return tape.scalar(value)
     if kind is SCALAR:
-        return const(value) if baked else tape.scalar(value)
+        return tape.scalar(value)
+    if kind is BAKED:
+        return const(value)
     if kind is TENSORS:
-        return tuple(_key(tape, TENSOR, v, baked) for v in value)
+        return tuple(_key(tape, TENSOR, v) for v in value)
     assert kind is STATIC
     return _frozen(value)
 

@@ -153,6 +153,8 @@ def _report(metrics: list[str], counters: list[str]) -> str:
                 lines += [f"  ValueRate: {_duration(int(rate * 1e9))} / second"]
                 lines += [f"  Rate: {len(samples) / elapsed:.6g} / second"]
         ordered = sorted(ns for _, ns in samples)
+        if not ordered:  # all still on their way
+            continue
         shown = [f"{int(p * 100)}%={_duration(ordered[int(p * len(ordered))])}" for p in _PERCENTILES]
         lines.append(f"  Percentiles: {'; '.join(shown)}")
     for name in counters:

@@ -8,10 +8,13 @@ import torch
 from torch._ops import OpOverload
 
 from .lowering.registry import RANDOM
+from .lowering.registry import STATIC as STATIC_SCALARS
 from .lowering.table import LOWERINGS
 
 # How an argument is keyed on the tape.
 TENSOR, TENSORS, SCALAR, STATIC, DROPPED = "tensor", "tensors", "scalar", "static", "dropped"
+#: a ``Scalar`` that is part of the graph, whatever its value (exponents, norms' orders...)
+BAKED = "baked"
 
 _KIND = {
     "Tensor": TENSOR,
@@ -25,36 +28,12 @@ _KIND = {
 #: arguments that say where and how memory lies: no part of a graph
 _DROPPED = {"device", "layout", "pin_memory", "generator", "non_blocking"}
 
-#: operators whose ``Scalar`` arguments are part of the graph: PyTorch/XLA bakes these in too
-BAKED = {
-    "aten.pow.Tensor_Scalar",
-    "aten.pow_.Scalar",
-    "aten.norm.Scalar",
-    "aten.norm.ScalarOpt_dim",
-    "aten.norm.ScalarOpt_dim_dtype",
-    "aten.norm.ScalarOpt_dtype",
-    "aten.renorm.default",
-    "aten.renorm_.default",
-    "aten.linalg_vector_norm.default",
-    "aten.arange.default",
-    "aten.arange.start",
-    "aten.arange.start_step",
-    "aten.range.default",
-    "aten.range.step",
-    "aten.linspace.default",
-    "aten.logspace.default",
-    "aten.histc.default",
-    "aten.dist.default",
-    "aten.constant_pad_nd.default",
-}
-
 
 class Op:
     """One overload: how its arguments are keyed, what it writes, and its lowering."""
 
     __slots__ = (
         "aten",
-        "baked",
         "func",
         "kinds",
         "kwarg_kinds",
@@ -72,13 +51,13 @@ class Op:
         self.func = func
         self.name = str(func)
         self.aten = "aten::" + schema.name.split("::")[-1] if schema.name.startswith("aten::") else schema.name
-        self.baked = self.name in BAKED
         self.names = tuple(a.name for a in schema.arguments)
-        self.kinds = tuple(_kind(a) for a in schema.arguments if not a.kwarg_only)
-        self.kwarg_kinds = {a.name: _kind(a) for a in schema.arguments}
         self.writes = tuple(i for i, a in enumerate(schema.arguments) if a.alias_info and a.alias_info.is_write)
         #: the functional overload of an in-place one
         self.twin: OpOverload | None = functional_twin(func) if self.writes else None
+        baked = STATIC_SCALARS.get(str(self.twin or func), frozenset())
+        self.kwarg_kinds = {a.name: BAKED if a.name in baked else _kind(a) for a in schema.arguments}
+        self.kinds = tuple(self.kwarg_kinds[a.name] for a in schema.arguments if not a.kwarg_only)
         self.lowering = LOWERINGS.get(self.name)
         if self.lowering is None and self.twin is not None:
             self.lowering = LOWERINGS.get(str(self.twin))

@@ -15,8 +15,9 @@ from .graph import Graph
 from .lowering.apply import Evaluator
 from .lowering.registry import JAX_DTYPE
 
-#: programs kept at most; the least recently used is forgotten, and that is reported
-CACHE_SIZE = int(os.environ.get("XLAPROF_COMPILE_CACHE_SIZE", "2048"))
+#: programs kept at most; the least recently used is forgotten, and that is reported. XLA maps memory for each, and
+#: the system bounds the number of maps of a process.
+CACHE_SIZE = int(os.environ.get("XLAPROF_COMPILE_CACHE_SIZE", "1024"))
 
 
 class Program:

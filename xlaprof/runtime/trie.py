@@ -185,5 +185,10 @@ def prune(root: Node, keep: int) -> int:
         assert node.parent is not None
         del node.parent.edges[node.key]
         gone.add(id(node))
-        total -= size[id(node)]
+        removed = size[id(node)]
+        total -= removed
+        above: Node | None = node.parent
+        while above is not None:
+            size[id(above)] -= removed
+            above = above.parent
     return total
