@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/record_ops.py [--ops 1000] [--repeat 9]
 
 The same method as the peer's figures: a chain of 1000 operations on a 16x16 tensor, its graph compiled before, process
-CPU time on one core (the process pins itself), no recording on. "record" is the chain alone, "sync" the barrier after it
-(hand-over, not the run). The best of the repeats is quoted: noise only ever adds.
+CPU time on one core (the process pins itself), no recording on. "record" is the chain alone, "sync" the barrier after
+it (hand-over, not the run). The best of the repeats is quoted: noise only ever adds.
 """
 
 from __future__ import annotations

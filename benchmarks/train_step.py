@@ -19,11 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from llama import BATCH, LENGTH, VOCABULARY, Llama
 from torch.nn import functional as F
 
 import xlaprof
 import xlaprof.runtime as xr
-from llama import BATCH, LENGTH, VOCABULARY, Llama
 
 PEER = {"step": 115.3, "record": 13.4, "sync": 2.1}
 

@@ -49,7 +49,14 @@ class Trace:
         self._name = name
         self._metadata: dict[str, Any] = metadata
 
+    # What a scope is while nothing is recorded. A recording puts the two methods below in their place.
     def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        pass
+
+    def _enter_recorded(self) -> Self:
         rec = recorder.active
         if rec is not None and not rec.in_dynamo():
             stack = rec.here.open
@@ -63,7 +70,9 @@ class Trace:
             self._entered: Entry | None = entered
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+    def _exit_recorded(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
         rec = recorder.active
         if rec is not None:
             try:
@@ -134,6 +143,25 @@ class Trace:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
+
+
+class _Switch:
+    """Told by the recorder when recordings start and stop: scopes cost what they must only in between."""
+
+    _off = (Trace.__enter__, Trace.__exit__)
+    _on = (Trace._enter_recorded, Trace._exit_recorded)
+
+    def recording_started(self, rec: recorder.Recorder, /) -> None:
+        Trace.__enter__, Trace.__exit__ = self._on  # type: ignore[method-assign]
+
+    def recording_stopping(self, rec: recorder.Recorder, /) -> None:
+        Trace.__enter__, Trace.__exit__ = self._off  # type: ignore[method-assign]
+
+    def counters(self) -> tuple[dict[str, int], dict[str, float]]:
+        return {}, {}
+
+
+recorder.add_observer(_Switch())
 
 
 class StepTrace(Trace):

@@ -21,7 +21,7 @@ from .logfile import LogFile
 from .sampling import Sampler, StepOpened
 
 PERIOD_S = 0.040
-#: a thread not seen for so long is let in (see :meth:`Writer.let_in`), waited for so long, and if in vain left for so long
+#: a thread not seen for so long is let in (see :meth:`Writer.let_in`): waited for so long; if in vain, left for so long
 LATE_NS = 60_000_000
 LET_IN_S = 0.005
 IN_VAIN_NS = 1_000_000_000
