@@ -66,7 +66,7 @@ def to_jax(t: torch.Tensor) -> np.ndarray:
     return t.numpy().copy()
 
 
-def to_torch(a: jax.Array, dtype: torch.dtype) -> torch.Tensor:
+def to_torch(a: jax.Array | np.ndarray, dtype: torch.dtype) -> torch.Tensor:
     values = np.array(a)
     if dtype in _BITS:
         bits = np.int8 if values.dtype.itemsize == 1 else np.int16
@@ -267,7 +267,9 @@ class _Run:
         """The elements at the ``indices`` that an operator of ``_ANY_OF_EQUALS`` returned."""
         place = _ANY_OF_EQUALS[str(self.call.op)]
         dim = self.call.args[place] if len(self.call.args) > place else -1
-        x = torch.from_numpy(self.call.tensors[0])
+        values = self.expected[0]
+        assert values is not None
+        x = to_torch(self.call.tensors[0], values.dtype)
         if indices.dim() < x.dim():
             indices = indices.unsqueeze(dim)
         return x.gather(dim, indices) if x.dim() else x
