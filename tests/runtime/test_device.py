@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import io
+import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +39,47 @@ def test_every_dtype_makes_the_round_trip(dtype: torch.dtype) -> None:
     x = torch.tensor([[0, 1, 2], [3, 100, 5]]).to(dtype)
     assert torch.equal(x.to("xla").cpu(), x)
     assert x.to("xla").dtype == dtype
+
+
+def _float(t: torch.Tensor) -> torch.Tensor:
+    return t.float()
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf|Sparse CSR", "ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize(
+    ("make", "what", "way_out", "follow"),
+    [
+        (lambda x: x.to(torch.complex32), "complex32", "convert to torch.complex64", lambda t: t.to(torch.complex64)),
+        (lambda x: x.to(torch.float8_e4m3fnuz), "float8_e4m3fnuz", "convert to torch.float32", _float),
+        (lambda x: x.byte().view(torch.bits8), "bits8", "view(torch.uint8)", lambda t: t.view(torch.uint8)),
+        (lambda x: torch.quantize_per_tensor(x, 0.5, 0, torch.qint8), "qint8", "dequantize()", torch.dequantize),
+        (torch.Tensor.to_sparse, "sparse_coo", "to_dense()", torch.Tensor.to_dense),
+        (torch.Tensor.to_sparse_csr, "sparse_csr", "to_dense()", torch.Tensor.to_dense),
+    ],
+)
+def test_what_the_device_has_no_form_for_is_refused_with_a_way_out_that_works(
+    make: Callable[..., torch.Tensor], what: str, way_out: str, follow: Callable[..., torch.Tensor]
+) -> None:
+    tensor = make(torch.eye(2))
+    says = rf"^a torch\.{what} tensor cannot live on xla: .*{re.escape(way_out)}"
+    with pytest.raises(RuntimeError, match=says):
+        torch.zeros(2, 2, device="xla").copy_(tensor)
+    if not tensor.is_quantized:  # PyTorch answers .to() of those by itself
+        with pytest.raises(RuntimeError, match=says):
+            tensor.to("xla")
+    device_form = follow(tensor)
+    assert torch.equal(device_form.to("xla").cpu(), device_form)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_a_dtype_the_device_lacks_is_refused_where_it_would_appear() -> None:
+    refused = r"^a torch\.complex32 tensor cannot live on xla"
+    with pytest.raises(RuntimeError, match=refused):
+        torch.empty(2, dtype=torch.complex32, device="xla")
+    with pytest.raises(RuntimeError, match=refused):
+        torch.tensor(1j, dtype=torch.complex32).to("xla")
+    with pytest.raises(RuntimeError, match=refused):
+        torch.ones(2, device="xla").to(torch.complex32)
 
 
 def test_64_bit_integers_and_floats_are_exact() -> None:

@@ -30,6 +30,14 @@ _HOST_INDICES = {
 
 _BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
 
+#: the nearest dtype that the device has, where PyTorch converts to it
+_NEAREST = {
+    torch.complex32: torch.complex64,
+    torch.float8_e4m3fnuz: torch.float32,
+    torch.float8_e5m2fnuz: torch.float32,
+    torch.float8_e8m0fnu: torch.float32,
+}
+
 
 def tape_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tape:
     """The tape a call is recorded on: that of its first ``xla`` tensor, or of its ``device``."""
@@ -73,6 +81,25 @@ def _has_host(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(_has_host(v) for v in value)
 
 
+def require_dtype(dtype: torch.dtype) -> None:
+    """Raise ``RuntimeError``, with the way out, for a dtype that no value on the device has."""
+    if dtype in JAX_DTYPE:
+        return
+    if str(dtype).startswith(("torch.qint", "torch.quint")):
+        way_out = "call dequantize() first"
+    elif dtype in _NEAREST:
+        way_out = f"convert to {_NEAREST[dtype]} first"
+    else:
+        way_out = "move its bits, view(torch.uint8)"
+    raise RuntimeError(f"a {dtype} tensor cannot live on xla: {way_out}")
+
+
+def _require_dense(value: torch.Tensor) -> None:
+    """Raise ``RuntimeError``, with the way out, for a host tensor whose layout no value on the device has."""
+    if value.layout is not torch.strided:
+        raise RuntimeError(f"a {value.layout} tensor cannot live on xla: call to_dense() first")
+
+
 def to_device(tape: Tape, value: torch.Tensor) -> XLATensor:
     """A new tensor on ``tape``'s device with the host tensor's value."""
     cell = Cell(tape, sig(tuple(value.shape), value.dtype), 0, NOWHERE, 0)
@@ -85,7 +112,10 @@ def fill(tape: Tape, cell: Cell, value: torch.Tensor) -> None:
     """Give a base ``cell`` the host tensor's value, which has its shape and dtype.
 
     A 0-dim value becomes a scalar of the graph, as PyTorch/XLA does: 0, 1 and -1 part of it, others inputs.
+    Raises ``RuntimeError`` for a dtype or layout that the device does not have.
     """
+    require_dtype(value.dtype)
+    _require_dense(value)
     if value.ndim == 0 and value.dtype not in (torch.complex64, torch.complex128, torch.uint64):
         full = torch.ops.aten.full.default([], value.item(), dtype=value.dtype, device=tape.torch_device)
         tape.acquire()

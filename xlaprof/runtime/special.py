@@ -200,8 +200,9 @@ def empty(
     memory_format: Any = None,
 ) -> XLATensor:
     """``torch.empty(device="xla")``: storage with no value yet; nothing is recorded."""
-    cell = Cell(tapes.of_device(device), sig(tuple(size), dtype or torch.get_default_dtype()), 0, NOWHERE, 0)
-    return handle(cell)
+    dtype = dtype or torch.get_default_dtype()
+    host.require_dtype(dtype)
+    return handle(Cell(tapes.of_device(device), sig(tuple(size), dtype), 0, NOWHERE, 0))
 
 
 def empty_strided(
