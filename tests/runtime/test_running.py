@@ -132,3 +132,19 @@ def test_a_recording_changes_no_result_and_no_count(tmp_path: Path) -> None:
     for counts in (plain, observed):
         counts.pop("GarbageCollection", None)
     assert observed == plain
+
+
+class Tower(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.tan() * 2.5
+
+
+def test_the_program_names_the_users_lines() -> None:
+    from xlaprof.runtime.program import cache
+
+    y = Tower()(torch.ones(3, 41).to("xla"))
+    xr.sync()
+    assert y.shape == (3, 41)
+    hlo = next(reversed(cache._programs.values())).compiled.as_text()
+    line = Tower.forward.__code__.co_firstlineno + 1
+    assert f"Tower/test_running.py:{line}/tan" in hlo
