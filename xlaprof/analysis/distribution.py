@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import exp, log
 
 _EXACT = 4096  # values kept as they are; beyond, they are counted in buckets
@@ -100,9 +101,8 @@ class Distribution:
     def _spill(self) -> None:
         values, buckets = self._values, self._buckets
         self._tell(len(values), sum(values), min(values), max(values))
-        for value in values:
-            bucket = _bucket(value)
-            buckets[bucket] = buckets.get(bucket, 0) + 1
+        for bucket, count in Counter([int(log(value) / _WIDTH) if value > 0 else -1 for value in values]).items():
+            buckets[bucket] = buckets.get(bucket, 0) + count
         values.clear()
 
     def _tell(self, count: int, total: int, least: int, most: int) -> None:

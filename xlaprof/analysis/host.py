@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 #: (start, end, cause, stack id): one stretch of host time, nanoseconds, with the one cause it counts for.
 Segment = tuple[int, int, int, int]
@@ -116,3 +117,24 @@ class HostTimeline:
         twin._starts = self._starts.copy()
         twin._ends = self._ends.copy()
         return twin
+
+
+def within(segments: Sequence[Segment], starts: Sequence[int], start: int, end: int) -> list[Segment]:
+    """What lies in ``[start, end)`` of sorted disjoint segments, cut at its edges; ``starts``: where they start.
+
+    Only the first and the last of them can reach out, so whoever sums them up need not look at every edge.
+    """
+    if end <= start:
+        return []
+    first = bisect_left(starts, start)
+    if first and segments[first - 1][1] > start:
+        first -= 1
+    inside = list(segments[first : bisect_left(starts, end, first)])
+    if inside:
+        begin, stop, cause, stack = inside[0]
+        if begin < start:
+            inside[0] = (start, stop, cause, stack)
+        begin, stop, cause, stack = inside[-1]
+        if stop > end:
+            inside[-1] = (begin, end, cause, stack)
+    return inside

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from xlaprof.analysis.device import Quiet
-from xlaprof.analysis.host import OTHER, SCOPE, TRACING, Segment
+from xlaprof.analysis.host import OTHER, SCOPE, TRACING, Segment, within
 
 LONGEST = 32  # gaps kept one by one
 _PLACES = 256  # lines kept per cause
@@ -90,40 +90,34 @@ class IdleBlame:
         steps: Sequence[tuple[int, int, int]] = (),
     ) -> None:
         """Blame ``gaps``; all arguments sorted and disjoint (``steps``: start, end, number)."""
-        first_segment = first_hole = first_traced = first_step = 0
-        count = len(segments)
+        first_hole = first_traced = first_step = 0
+        starts = [segment[0] for segment in segments]
+        hole_count, stretch_count, step_count = len(holes), len(traced), len(steps)
         causes = self.causes
         for gap in gaps:
             start, end = gap
-            while first_segment < count and segments[first_segment][1] <= start:
-                first_segment += 1
-            while first_hole < len(holes) and holes[first_hole][1] <= start:
+            while first_hole < hole_count and holes[first_hole][1] <= start:
                 first_hole += 1
-            while first_traced < len(traced) and traced[first_traced].end <= start:
+            while first_traced < stretch_count and traced[first_traced].end <= start:
                 first_traced += 1
             parts: dict[Cause, int] = {}
             blank: list[tuple[int, int]] = []
-            scoped = longest = 0  # the longest part of a scope: its segment, ns
+            scoped: Segment | None = None  # the longest of a scope
+            longest = (end - start) // 8  # shorter ones do not explain the gap
             cursor = start
-            position = first_segment
-            while position < count:
-                begin, stop, cause, _ = segments[position]
-                if begin >= end:
-                    break
+            inside = within(segments, starts, start, end)
+            for segment in inside:
+                begin, stop, cause, _ = segment
                 if begin > cursor:
                     blank.append((cursor, begin))
-                    cursor = begin
-                if stop > end:
-                    stop = end
-                ns = stop - cursor
+                ns = stop - begin
                 if cause in parts:
                     parts[cause] += ns
                 else:
                     parts[cause] = ns
-                if ns > longest and cause >= SCOPE:
-                    scoped, longest = position, ns
+                if cause >= SCOPE and ns > longest:
+                    scoped, longest = segment, ns
                 cursor = stop
-                position += 1
             if cursor < end:
                 blank.append((cursor, end))
             if blank:
@@ -136,13 +130,13 @@ class IdleBlame:
                 tally.gaps += 1
                 if ns > tally.most:
                     tally.most = ns
-            if longest * 8 > end - start and first_hole < len(holes):
-                self._place_scope(segments[scoped], gap, holes, first_hole)
+            if scoped is not None:
+                self._place_scope(scoped, holes, first_hole)
             if len(self.longest) < LONGEST or end - start > self.longest[0][0]:
-                while first_step < len(steps) and steps[first_step][1] <= start:
+                while first_step < step_count and steps[first_step][1] <= start:
                     first_step += 1
-                inside = first_step < len(steps) and steps[first_step][0] <= start
-                self._remember(gap, parts, segments[first_segment:position], steps[first_step][2] if inside else -1)
+                in_step = first_step < step_count and steps[first_step][0] <= start
+                self._remember(gap, parts, inside, steps[first_step][2] if in_step else -1)
 
     def merge(self, other: IdleBlame, texts: dict[int, int], stacks: dict[int, int]) -> None:
         """Add another's totals, its ids mapped to ours."""
@@ -221,10 +215,9 @@ class IdleBlame:
         if other > tracing:
             parts[OTHER] = parts.get(OTHER, 0) + other - tracing
 
-    def _place_scope(self, segment: Segment, gap: Quiet, holes: Sequence[Hollow], first: int) -> None:
+    def _place_scope(self, segment: Segment, holes: Sequence[Hollow], first: int) -> None:
         """A scope may not know its line; the hole that overlaps it most does."""
         start, end, cause, _ = segment
-        start, end = max(start, gap.start), min(end, gap.end)
         tally = self.causes[cause]
         for position in range(first, len(holes)):
             begin, stop, before, after = holes[position]
@@ -240,9 +233,8 @@ class IdleBlame:
         main = ranked[0][0]
         stack = most = 0
         for start, end, cause, place in segments:
-            ns = min(end, gap.end) - max(start, gap.start)
-            if cause == main and ns > most:
-                stack, most = place, ns
+            if cause == main and end - start > most:
+                stack, most = place, end - start
         hole = (0, 0)
         if isinstance(main, tuple):
             hole = main

@@ -305,7 +305,8 @@ class Totals:
                 idle = start - max(read.end, self._last_run)
                 if idle > 0:
                     read.tally.serial += min(idle, read.event.wait)
-        self._last_run = max(self._last_run, end)
+        if end > self._last_run:
+            self._last_run = end
         self.window.execution(event.device, start, end)
         if self.now[0] != "running":
             self.now = ("running", event.t)
@@ -375,7 +376,8 @@ class Totals:
     def _on_step(self, event: Step) -> None:
         start, dur = event.t, event.dur
         end = start + dur
-        self._name_main(event.tid)
+        if not self._named:
+            self._name_main(event.tid)
         tally = self._step_tally(event.name)
         tally.add(event.num, dur)
         number = tally.count
@@ -389,10 +391,11 @@ class Totals:
                         reads.last_step = key
                         reads.steps += 1
             self._recent.clear()
-        for fallen, moment in self._fallen:
-            if moment >= start:
-                fallen.in_steps += 1
-        self._fallen.clear()
+        if self._fallen:
+            for fallen, moment in self._fallen:
+                if moment >= start:
+                    fallen.in_steps += 1
+            self._fallen.clear()
         for site, moment in self._visited:
             if moment >= start:
                 site.in_steps += 1
@@ -407,12 +410,18 @@ class Totals:
     def _on_digest(self, event: StepDigest) -> None:
         start = event.t
         end = start + event.dur
-        self._name_main(event.tid)
+        if not self._named:
+            self._name_main(event.tid)
         tally = self._step_tally(event.name)
         tally.add(event.num, event.dur)
         reads = fallbacks = scopes = 0
         for key, triple in event.reads.items():
             count, total, most = _triple(triple)
+            if key in event.fallbacks:  # the transfers it caused are its own, and so is their time
+                self._told_fallback(key).reads += count
+                self.read[0] += count
+                self.read[1] += total
+                continue
             read = self._told_read(key)
             read.count += count
             read.told += count
@@ -451,14 +460,16 @@ class Totals:
         self._seen(start, end)
 
     def _name_main(self, tid: int) -> None:
-        if not self._named:
-            self._main = tid
-            self._named = True
+        self._main = tid
+        self._named = True
 
     def _count_unbarred(self, tally: StepTally) -> None:
-        tally.unbarred = 0 if self._cut else tally.unbarred + 1
-        tally.worst_unbarred = max(tally.worst_unbarred, tally.unbarred)
-        self._cut = False
+        if self._cut:
+            tally.unbarred = 0
+            self._cut = False
+        else:
+            tally.unbarred += 1
+            tally.worst_unbarred = max(tally.worst_unbarred, tally.unbarred)
 
     def _step_tally(self, name: int) -> StepTally:
         tally = self.steps.get(name)

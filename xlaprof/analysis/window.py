@@ -7,10 +7,11 @@ several steps does not explain what happens in one) and up to the last execution
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from operator import attrgetter
 
 from xlaprof.analysis.device import DeviceTimeline, Quiet
-from xlaprof.analysis.host import OTHER, SCOPE, TRACING, HostTimeline, Segment
+from xlaprof.analysis.host import OTHER, SCOPE, TRACING, HostTimeline, Segment, within
 from xlaprof.analysis.idle import Hollow, IdleBlame, Traced
 
 _SETTLE_AT = 8192  # segments and executions held before settling
@@ -90,7 +91,8 @@ class Window:
 
     def barrier(self, moment: int, end: int, tracing: int) -> None:
         if tracing:
-            self._traced.append(Traced(min(self._last_barrier, moment), moment, tracing))
+            last = self._last_barrier
+            self._traced.append(Traced(last if last < moment else moment, moment, tracing))
             self._tracing.append((moment, tracing))
         self._last_barrier = end
 
@@ -147,7 +149,7 @@ class Window:
         segments = self.host.take(host_horizon)
         holes = [hole for hole in self._holes if hole.start < host_horizon]
         traced = [stretch for stretch in self._traced if stretch.start < host_horizon]
-        self._open.sort(key=lambda step: step.start)
+        self._open.sort(key=attrgetter("start"))
         steps = [(step.start, step.end, step.num) for step in self._open]
         for position, quiet in enumerate(gaps):
             budget = traced if not position else [Traced(one.start, one.end, one.left) for one in traced]
@@ -220,29 +222,32 @@ class Window:
         self._open = still_open
 
     def _split(self, name: int, first: bool) -> Split:
-        return (self.first if first else self.splits).setdefault(name, Split())
+        splits = self.first if first else self.splits
+        split = splits.get(name)
+        if split is None:
+            split = splits[name] = Split()
+        return split
 
 
 def _add_host(step: OpenStep, segments: list[Segment], starts: list[int]) -> None:
-    parts, start, end = step.parts, step.start, step.end
-    for position in range(max(bisect_right(starts, start) - 1, 0), len(segments)):
-        begin, stop, cause, _ = segments[position]
-        if begin < start:
-            begin = start
-        if stop > end:
-            if begin >= end:
-                break
-            stop = end
-        ns = stop - begin
-        if ns > 0:
-            if cause > SCOPE:
-                cause = SCOPE
-            parts[cause] = parts.get(cause, 0) + ns
+    parts = step.parts
+    for begin, stop, cause, _ in within(segments, starts, step.start, step.end):
+        if cause > SCOPE:
+            cause = SCOPE
+        if cause in parts:
+            parts[cause] += stop - begin
+        else:
+            parts[cause] = stop - begin
 
 
 def _add_busy(step: OpenStep, busy: list[tuple[int, int]]) -> None:
-    for position in range(max(bisect_right(busy, (step.start, FOREVER)) - 1, 0), len(busy)):
-        begin, stop = busy[position]
-        if begin >= step.end:
-            break
-        step.busy += max(0, min(stop, step.end) - max(begin, step.start))
+    start, end = step.start, step.end
+    first = max(bisect_right(busy, (start, FOREVER)) - 1, 0)
+    last = bisect_left(busy, (end,), first)
+    for begin, stop in busy[first:last]:
+        if begin < start:
+            begin = start
+        if stop > end:
+            stop = end
+        if stop > begin:
+            step.busy += stop - begin
