@@ -13,6 +13,7 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
+from itertools import chain
 from typing import BinaryIO, NamedTuple
 
 import msgspec
@@ -192,12 +193,15 @@ class LogReader:
         self.close()
 
     def __iter__(self) -> Iterator[AnyEvent]:
+        return chain.from_iterable(self._batches())
+
+    def _batches(self) -> Iterator[list[AnyEvent]]:
         with self._file:
-            yield from self._first
+            yield self._first
             self._first = []
             while chunk := self._read():
-                yield from self._lines.feed(chunk)
-            yield from self._lines.finish()
+                yield self._lines.feed(chunk)
+            yield self._lines.finish()
 
     def _begin(self) -> list[AnyEvent]:
         """The events up to and with the chunk that holds the header."""

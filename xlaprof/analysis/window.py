@@ -90,11 +90,13 @@ class Window:
             self._holes.append(hole)
 
     def barrier(self, moment: int, end: int, tracing: int) -> None:
+        last = self._last_barrier
         if tracing:
-            last = self._last_barrier
-            self._traced.append(Traced(last if last < moment else moment, moment, tracing))
+            if moment > last:  # else it came late, and the stretch before it is another barrier's
+                self._traced.append(Traced(last, moment, tracing))
             self._tracing.append((moment, tracing))
-        self._last_barrier = end
+        if end > last:
+            self._last_barrier = end
 
     def execution(self, device: int, start: int, end: int, busy: int = -1) -> None:
         timeline = self.devices.get(device)
