@@ -376,8 +376,7 @@ class Totals:
     def _on_step(self, event: Step) -> None:
         start, dur = event.t, event.dur
         end = start + dur
-        if not self._named:
-            self._name_main(event.tid)
+        self._name_main(event.tid)
         tally = self._step_tally(event.name)
         tally.add(event.num, dur)
         number = tally.count
@@ -410,8 +409,7 @@ class Totals:
     def _on_digest(self, event: StepDigest) -> None:
         start = event.t
         end = start + event.dur
-        if not self._named:
-            self._name_main(event.tid)
+        self._name_main(event.tid)
         tally = self._step_tally(event.name)
         tally.add(event.num, event.dur)
         reads = fallbacks = scopes = 0
@@ -460,16 +458,14 @@ class Totals:
         self._seen(start, end)
 
     def _name_main(self, tid: int) -> None:
-        self._main = tid
-        self._named = True
+        if not self._named:
+            self._main = tid
+            self._named = True
 
     def _count_unbarred(self, tally: StepTally) -> None:
-        if self._cut:
-            tally.unbarred = 0
-            self._cut = False
-        else:
-            tally.unbarred += 1
-            tally.worst_unbarred = max(tally.worst_unbarred, tally.unbarred)
+        tally.unbarred = 0 if self._cut else tally.unbarred + 1
+        tally.worst_unbarred = max(tally.worst_unbarred, tally.unbarred)
+        self._cut = False
 
     def _step_tally(self, name: int) -> StepTally:
         tally = self.steps.get(name)
