@@ -280,6 +280,25 @@ def test_the_analysis_of_a_sampled_log_has_the_totals_of_the_full_one(story: Sto
     assert analysed(story.written) == analysed(story.told)
 
 
+def test_the_transfers_of_a_fallback_are_its_own_in_summed_steps_too() -> None:
+    def falls_back(t: int) -> list[Event]:
+        return [
+            Barrier(t + 100, 50, stack=1),
+            Execute(1, 1, t + 110, t + 120, t + 5_620),
+            TransferFromDevice(t + 700, 300, 250, 4, ITEM, 2),
+            Fallback(t + 650, 900, ITEM, 2),
+        ]
+
+    story = Story()
+    story.steps(WARM_UP + 40, inside=falls_back)
+    assert any(isinstance(event, StepDigest) for event in story.written)
+    for events in (story.told, story.written):
+        run = Run().feed_all([Header(1, 7, 0, 0), Text(TRAIN, "train"), Text(ITEM, "aten::eig"), *events])
+        (finding,) = run.report().findings
+        assert (finding.kind, finding.count) == ("fallback", WARM_UP + 40)
+        assert f"with {WARM_UP + 40} transfers" in finding.cause
+
+
 def test_a_recording_is_sampled_unless_asked_otherwise(tmp_path: Path) -> None:
     def train() -> None:
         rec = recorder.active

@@ -238,6 +238,32 @@ def test_a_process_that_ran_a_backward_pass_ends_cleanly() -> None:
     assert (done.returncode, done.stdout) == (0, "[2.0, 2.0, 2.0]\n"), done.stderr
 
 
+@pytest.mark.slow
+def test_however_soon_it_ends() -> None:
+    # Autograd's thread lets go of the pass while the interpreter goes down: one process in ten died of it.
+    program = """
+        import torch, xlaprof.runtime
+        w = torch.ones(3, device="xla", requires_grad=True)
+        (w * 2).sum().backward()
+        """
+    assert [in_a_fresh_process(program).returncode for _ in range(40)] == [0] * 40
+
+
+def test_a_backward_pass_before_the_runtime_was_there_is_explained() -> None:
+    done = in_a_fresh_process(
+        """
+        import torch
+        torch.ones(2, requires_grad=True).sum().backward()
+        import xlaprof.runtime
+        w = torch.ones(3, device="xla", requires_grad=True)
+        print((w * 3).sum().item())
+        (w * 2).sum().backward()
+        """
+    )
+    assert done.stdout == "9.0\n"
+    assert "import xlaprof.runtime at the top of the program" in done.stderr.splitlines()[-1]
+
+
 def test_an_accelerator_that_is_not_there_is_named() -> None:
     done = in_a_fresh_process(
         """

@@ -20,12 +20,12 @@ import os as _os
 
 import torch
 
-from . import device as _device
+from . import device_guard as _device_guard
 
-_device.install()
+_device_guard.install()
 
+from . import autograd, metrics, observe, randomness, special, torch_module  # noqa: E402
 from . import execute as _execute  # noqa: E402
-from . import metrics, observe, randomness, special, torch_module  # noqa: E402
 from . import tapes as _tapes  # noqa: E402
 from .execute import initialize_cache  # noqa: E402
 from .program import cache as _cache  # noqa: E402
@@ -35,6 +35,7 @@ from .tensor import XLATensor  # noqa: E402
 if _os.environ.get("XLA_PERSISTENT_CACHE_PATH"):  # PyTorch/XLA's variable
     initialize_cache(_os.environ["XLA_PERSISTENT_CACHE_PATH"])
 special.install()
+autograd.install()
 torch_module.install()
 randomness.follow_torch_seed()
 observe.install()
