@@ -4,8 +4,9 @@ The engine counts devices when the first backward pass of the process begins, an
 :mod:`xlaprof.runtime` was imported leaves ``xla`` without a thread. Nothing can be done about it then but to say so.
 
 The thread that works for ``xla`` lets go of a backward pass a moment after ``backward()`` has returned. Its tensors are
-Python objects: if the interpreter is being finalized by then, the attempt to take its lock ends the thread in the middle
-of C++, and the process with it. So at exit the thread is given another, empty task; when that is done, so is all before.
+Python objects: if the interpreter is being finalized by then, the attempt to take its lock ends the thread in the
+middle of C++, and the process with it. So at exit the thread is given another, empty task; when that is done, so is all
+before it.
 """
 
 from __future__ import annotations
