@@ -1,8 +1,8 @@
 """What the host does between barriers, by the clock, while a recording is on.
 
-One reading per operation: the time since the reading before is *tracing* (the program's Python and ours, recording
-operations) unless it is long, then it is a *hole*: the host recorded nothing. What is told by events of its own (reads,
-uploads, fallbacks, compiles) is set *aside* and is neither.
+A look is taken at an operation when the last one is old enough. The time in between is *tracing* (the program's Python
+and ours, recording operations) unless it is long, then it is a *hole*: the host recorded nothing. What is told by events
+of its own (reads, uploads, fallbacks, compiles) is set *aside* and is neither.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOLE_NS = 1_000_000
 class Clock:
     """The state of that bookkeeping; one per process, like the recording."""
 
-    __slots__ = ("asides", "frames", "last", "next_poll", "node", "tracing")
+    __slots__ = ("alarm", "asides", "frames", "last", "node", "tracing")
 
     def __init__(self) -> None:
         self.reset()
@@ -31,7 +31,7 @@ class Clock:
         """A recording begins."""
         self.tracing = 0  # ns since the barrier before
         self.last = perf_counter_ns()
-        self.next_poll = 0
+        self.alarm = 0  # when to look again
         self.asides = 0
         # Where the host was when it last did something told by an event, and where the tape stood then.
         self.frames: tuple[RawFrame, ...] = ()

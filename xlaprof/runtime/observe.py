@@ -17,8 +17,8 @@ from .clock import HOLE_NS, clock
 from .tape import Tape
 from .tensor import HANDLERS, XLATensor
 
-#: ns between two looks at whether the device has finished
-POLL_NS = 100_000
+#: ns between two looks: by so much a hole may seem to begin too early, and an execution to end too late
+LOOK_NS = 100_000
 
 _plain_dispatch = XLATensor.__torch_dispatch__
 
@@ -26,19 +26,24 @@ _plain_dispatch = XLATensor.__torch_dispatch__
 def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """The dispatch function while a recording is on: the plain one after one look at the clock."""
     now = perf_counter_ns()
-    gap = now - clock.last
-    clock.last = now
-    if gap < HOLE_NS:
-        clock.tracing += gap
-    elif not clock.asides:
-        _hole(now, gap, source.here()[0])
-    if now > clock.next_poll:
-        clock.next_poll = now + POLL_NS
-        inflight.poll()
+    if now > clock.alarm:
+        _look(now)
     handler = HANDLERS.get(id(func))
     if handler is None:
         return _plain_dispatch(func, types, args, kwargs)
     return handler(args, kwargs or {})
+
+
+def _look(now: int) -> None:
+    """Book the time since the last look, and see whether the device has finished."""
+    gap = now - clock.last
+    clock.last = now
+    clock.alarm = now + LOOK_NS
+    if gap < HOLE_NS:
+        clock.tracing += gap
+    elif not clock.asides:
+        _hole(now, gap, source.here()[0])
+    inflight.poll()
 
 
 def arrive(frames: tuple[RawFrame, ...]) -> None:
