@@ -1,8 +1,8 @@
 """What the host does between barriers, by the clock, while a recording is on.
 
 A look is taken at an operation when the last one is old enough. The time in between is *tracing* (the program's Python
-and ours, recording operations) unless it is long, then it is a *hole*: the host recorded nothing. What is told by events
-of its own (reads, uploads, fallbacks, compiles) is set *aside* and is neither.
+and ours, recording operations) unless it is long, then it is a *hole*: the host recorded nothing. What is told by
+events of its own (reads, uploads, fallbacks, compiles) is set *aside* and is neither.
 """
 
 from __future__ import annotations
