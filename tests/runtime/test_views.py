@@ -23,7 +23,7 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "squeezed": lambda t: t.squeeze(),
     "diagonal": lambda t: t.diagonal() if t.dim() >= 2 else t.view(t.shape),
     "narrowed": lambda t: t.narrow(-1, 0, max(1, t.shape[-1] // 2)) if t.dim() and t.shape[-1] else t.view(t.shape),
-    "permuted": lambda t: t.permute(*reversed(range(t.dim()))),
+    "permuted": lambda t: t.permute(tuple(reversed(range(t.dim())))),
     "half": lambda t: t.chunk(2)[-1] if t.dim() and t.shape[0] else t.view(t.shape),
     "unbound": lambda t: t.unbind(-1)[0] if t.dim() and t.shape[-1] else t.view(t.shape),
     "detached": lambda t: t.detach(),

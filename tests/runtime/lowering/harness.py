@@ -261,7 +261,23 @@ class _Run:
             rtol, atol = _TOLERANCE.get(e.dtype, (0, 0))
             if name in _BY_NORM and e.numel():
                 atol *= max(1.0, e.abs().nan_to_num(0, 0, 0).max().item())
-            torch.testing.assert_close(g, e, rtol=rtol, atol=atol, equal_nan=True)
+            try:
+                torch.testing.assert_close(g, e, rtol=rtol, atol=atol, equal_nan=True)
+            except AssertionError:
+                if e.dtype is not torch.float32 or not self._as_near_to_the_truth(i, g, e):
+                    raise
+
+    def _as_near_to_the_truth(self, i: int, ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+        """Where float32 has few right digits: is our output ``i`` no further from float64's than PyTorch's is?"""
+
+        def wide(array: np.ndarray) -> torch.Tensor:
+            tensor = torch.from_numpy(array)
+            return tensor.double() if tensor.dtype is torch.float32 else tensor
+
+        args, kwargs = self.call.arguments([wide(array) for array in self.call.tensors], self.call.numbers)
+        truth = self.call.op(*args, **kwargs)
+        truth = (truth if isinstance(truth, (tuple, list)) else (truth,))[i]
+        return bool((ours - truth).abs().max() <= (theirs - truth).abs().max())
 
     def _found(self, indices: torch.Tensor) -> torch.Tensor:
         """The elements at the ``indices`` that an operator of ``_ANY_OF_EQUALS`` returned."""
