@@ -68,6 +68,7 @@ class Observer(Protocol):
 
 
 _observers: list[Observer] = []
+_at_start: list[Callable[[], None]] = []
 # reentrant: a signal handler may stop the recording that is being started
 _switch = threading.RLock()
 
@@ -81,6 +82,18 @@ def add_observer(observer: Observer) -> None:
         _arrange_end()
         if active is not None:
             active._greet(observer)
+
+
+def at_start(call: Callable[[], None]) -> None:
+    """Have ``call`` called whenever a recording starts, and at once if one is active.
+
+    For what needs no word at the end: an observer's module may be torn down at exit, so observers end the recording
+    before the exit handlers registered before them have run.
+    """
+    with _switch:
+        _at_start.append(call)
+        if active is not None:
+            call()
 
 
 class Recorder:
@@ -320,6 +333,8 @@ class record:  # used like a function
             recorder._start()
             self._recorder = active = recorder
             _arrange_end()
+            for call in tuple(_at_start):
+                call()
             for observer in tuple(_observers):
                 recorder._greet(observer)
         return self

@@ -49,7 +49,7 @@ class Trace:
         self._name = name
         self._metadata: dict[str, Any] = metadata
 
-    # What a scope is while nothing is recorded. A recording puts the two methods below in their place.
+    # What a scope is until something is recorded. A recording puts the two methods below in their place.
     def __enter__(self) -> Self:
         return self
 
@@ -145,23 +145,16 @@ class Trace:
         return f"{type(self).__name__}({self._name!r})"
 
 
-class _Switch:
-    """Told by the recorder when recordings start and stop: scopes cost what they must only in between."""
+def _record_scopes() -> None:
+    """From the first recording on: a scope costs no more than two empty methods until then.
 
-    _off = (Trace.__enter__, Trace.__exit__)
-    _on = (Trace._enter_recorded, Trace._exit_recorded)
-
-    def recording_started(self, rec: recorder.Recorder, /) -> None:
-        Trace.__enter__, Trace.__exit__ = self._on  # type: ignore[method-assign]
-
-    def recording_stopping(self, rec: recorder.Recorder, /) -> None:
-        Trace.__enter__, Trace.__exit__ = self._off  # type: ignore[method-assign]
-
-    def counters(self) -> tuple[dict[str, int], dict[str, float]]:
-        return {}, {}
+    They are not put back when it stops: exit handlers may still be recorded when that begins.
+    """
+    Trace.__enter__ = Trace._enter_recorded  # type: ignore[method-assign]
+    Trace.__exit__ = Trace._exit_recorded  # type: ignore[method-assign]
 
 
-recorder.add_observer(_Switch())
+recorder.at_start(_record_scopes)
 
 
 class StepTrace(Trace):
