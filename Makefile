@@ -11,6 +11,8 @@ VENV ?= .venv
 PYTEST ?=
 JOBS ?= 2
 
+SWEPT := build/operators.jsonl
+
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
 say := @printf '\n== %s\n'
@@ -39,7 +41,9 @@ test: $(VENV)/.dev
 
 test-full: $(VENV)/.dev
 	$(say) "Testing with the slow sweeps"
-	@$(TEST) -m "slow or not slow" $(PYTEST)
+	@rm -f $(SWEPT)
+	@XLAPROF_OUTCOMES=$(SWEPT) $(TEST) -m "slow or not slow" $(PYTEST)
+	@if test -f $(SWEPT); then $(BIN)/python -m tests.operators --from $(SWEPT) docs/operators.md; fi
 
 test-versions:
 	@PYTHON="$(PYTHON)" sh tests/versions.sh

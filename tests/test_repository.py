@@ -95,7 +95,7 @@ def test_every_module_says_what_it_is_for():
 
 #: Traces of one particular machine or person, in whatever file they are.
 MACHINE = re.compile(
-    rb"/root/|/work/\w|/tmp/bash|https?://(?:10|127|192)\.\d|[\w.+-]+@[\w-]+\.(?:com|org|net)|%s/"
+    rb"/[r]oot/|/[w]ork/\w|/[t]mp/bash|https?://(?:10|127|192)\.\d|[\w.+-]+@[\w-]+\.(?:com|org|net)|%s/"
     % re.escape(bytes(Path.home()))
 )
 

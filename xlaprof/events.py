@@ -136,7 +136,9 @@ class StepDigest(Event, frozen=True, tag="digest"):
 class Change(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why a graph is not one that was seen before: where its path left the trie of traces."""
 
-    #: "shape" | "dtype" | "operation" | "argument" | "scalar" | "outputs" | "inputs" | "aliasing" | "evicted"
+    #: "shape" | "dtype" | "size" | "operation" | "argument" | "scalar" | "outputs" | "inputs" | "aliasing" | "evicted"
+    #: | "sharding"
+    #: ("size": of a result whose shape depends on values, as it was read from the device)
     what: str
     #: the old and the new, for people: "i64[8,128]", "dim=1", "aten::relu (model.py:12)"
     old: str
@@ -211,6 +213,7 @@ class Execute(Event, frozen=True, tag="execute"):
     stack: int = 0  # Stack id
     device: int = 0
     error: str = ""
+    calls: int = 1  # programs it stands for: in eager mode those that follow each other are told together
 
 
 class TransferToDevice(Event, frozen=True, tag="h2d"):

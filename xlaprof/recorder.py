@@ -105,9 +105,11 @@ class Recorder:
         import asyncio  # slow to import, and of no use to programs that do not record
 
         self.path = path
+        self.detail: Detail = detail
         self.pid = os.getpid()
         self.queue: list[Any] = []
         self.limit = QUEUE_LIMIT  # 0 once the recording is over
+        self.turns = 0  # steps and barriers so far
         self._overflow = 0
         self._overflow_lock = threading.RLock()
         self._interner = Interner(self.queue.append)
@@ -159,6 +161,7 @@ class Recorder:
 
     def step(self, step: Step) -> None:
         """Record a step that has ended, and now and then the counters with it."""
+        self.turns += 1
         self.emit(step)
         now = time.perf_counter_ns()
         if now - self._counters_at >= COUNTERS_EVERY_NS:

@@ -95,7 +95,7 @@ def _classify(frame: FrameType) -> str:
     if name == "<string>":
         # `python -c`, `exec` and the methods that dataclasses and namedtuples write all bear this name
         return "" if code.co_name.startswith("__") else name
-    if _is_library(name, frame.f_globals.get("__name__")):
+    if is_library(name, frame.f_globals.get("__name__")):
         shown = ""
     elif name.startswith("<"):
         shown = name
@@ -127,7 +127,7 @@ def _standard_library() -> tuple[str, ...]:
 _STANDARD = _standard_library()
 
 
-def _is_library(file: str, module: object) -> bool:
+def is_library(file: str, module: object) -> bool:
     if file.startswith("<"):
         return file.startswith(_GENERATED)
     if file.startswith((_OWN, *_STANDARD)) or any(part in file for part in _PACKAGES):

@@ -80,6 +80,24 @@ def test_sizes_without_order_are_padded_to_a_few() -> None:
     assert "64, 128" in finding.advice
 
 
+def test_a_selection_whose_size_values_decide_is_told_as_that() -> None:
+    story = Story()
+    barrier, line = story.line(40, "xr.sync()"), story.line(31, "kept = logits[mask]")
+    before = 65
+    for n in (65, 63, 70, 64):
+        change = Change(what="size", old=str(before), new=str(n), subject="result of aten::index", stack=line)
+        with story.step():
+            story.read(line, op="aten::index")
+            story.barrier(barrier, 2, f"{n} rows", change=change if n != before else None)
+        before = n
+    recompile, read = story.findings("recompile")[0], story.findings("transfer")[0]
+    assert (recompile.operation, recompile.count, recompile.place.line) == ("aten::index", 3, 31)
+    assert "size of the result of aten::index, which values decide, changed from 65 to 63" in recompile.cause
+    assert "reads the size of aten::index's result" in read.cause
+    assert recompile.advice == read.advice
+    assert "ignore_index" in read.advice
+
+
 def test_a_number_that_becomes_zero_is_a_recompile() -> None:
     story = Story()
     barrier, opt = story.line(34, "xr.sync()"), story.line(32, "opt.step()")

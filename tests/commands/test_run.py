@@ -104,6 +104,7 @@ def test_output_traceback_and_exit_code_are_the_scripts_own(ending, tmp_path, wr
     assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # of a process that may have used jax: it execs at once
 def test_ctrl_c_ends_the_script_and_the_report_still_comes(tmp_path, write):
     write("loop.py", STEPS + "\nprint('looping', flush=True)\nimport threading; threading.Event().wait()")
     with subprocess.Popen(
@@ -112,6 +113,7 @@ def test_ctrl_c_ends_the_script_and_the_report_still_comes(tmp_path, write):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which `make test &` would ignore
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

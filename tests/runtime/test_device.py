@@ -183,7 +183,7 @@ def test_data_is_another_handle_on_the_same_storage() -> None:
 def test_host_tensors_do_not_mix_except_scalars_and_indices() -> None:
     x = torch.arange(4.0, device="xla")
     with pytest.raises(
-        RuntimeError, match=r"at least two devices, xla:0 and cpu! \(when checking arguments of aten::add"
+        RuntimeError, match=r"at least two devices, xla:0 and cpu! \(when checking .* other in method aten::add\)"
     ):
         x + torch.ones(4)
     assert (x + torch.tensor(1.0)).tolist() == [1.0, 2.0, 3.0, 4.0]
@@ -192,9 +192,9 @@ def test_host_tensors_do_not_mix_except_scalars_and_indices() -> None:
 
 def test_errors_are_pytorchs_and_the_runtime_goes_on() -> None:
     x = torch.ones(2, 3, device="xla")
-    with pytest.raises(RuntimeError, match=r"size of tensor a|must match the size|broadcast"):
+    with pytest.raises(RuntimeError, match=r"The size of tensor a \(3\) must match the size of tensor b \(4\)"):
         x + torch.ones(4, device="xla")
-    with pytest.raises(RuntimeError, match="reduction dim"):
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
         x @ x
     with pytest.raises(IndexError, match="out of bounds"):
         x[5]
@@ -224,44 +224,6 @@ def test_a_torch_xla_that_comes_later_is_refused(tmp_path: Path) -> None:
     done = in_a_fresh_process("import xlaprof.runtime\nimport torch_xla", tmp_path)
     assert done.returncode == 1
     assert "torch_xla cannot be imported beside it" in done.stderr
-
-
-def test_a_process_that_ran_a_backward_pass_ends_cleanly() -> None:
-    done = in_a_fresh_process(
-        """
-        import torch, xlaprof.runtime
-        w = torch.ones(3, device="xla", requires_grad=True)
-        (w * 2).sum().backward()
-        print(w.grad.tolist())
-        """
-    )
-    assert (done.returncode, done.stdout) == (0, "[2.0, 2.0, 2.0]\n"), done.stderr
-
-
-@pytest.mark.slow
-def test_however_soon_it_ends() -> None:
-    # Autograd's thread lets go of the pass while the interpreter goes down: one process in ten died of it.
-    program = """
-        import torch, xlaprof.runtime
-        w = torch.ones(3, device="xla", requires_grad=True)
-        (w * 2).sum().backward()
-        """
-    assert [in_a_fresh_process(program).returncode for _ in range(40)] == [0] * 40
-
-
-def test_a_backward_pass_before_the_runtime_was_there_is_explained() -> None:
-    done = in_a_fresh_process(
-        """
-        import torch
-        torch.ones(2, requires_grad=True).sum().backward()
-        import xlaprof.runtime
-        w = torch.ones(3, device="xla", requires_grad=True)
-        print((w * 3).sum().item())
-        (w * 2).sum().backward()
-        """
-    )
-    assert done.stdout == "9.0\n"
-    assert "import xlaprof.runtime at the top of the program" in done.stderr.splitlines()[-1]
 
 
 def test_an_accelerator_that_is_not_there_is_named() -> None:

@@ -62,6 +62,24 @@ def test_a_ragged_last_batch(told: Callable) -> None:
     assert change.code_seen
 
 
+def test_another_piece_of_the_program_that_began_with_the_same_input_is_not_the_reason(told: Callable) -> None:
+    weight = torch.ones(11, 2).to("xla")
+    table = torch.ones(5, 11).to("xla")
+    torch.nn.functional.embedding(torch.tensor([1, 2]).to("xla"), table)  # enters an f32[5,11] first, as below
+    xr.sync()
+
+    def story() -> None:
+        for rows in (8, 8, 5):
+            batch = torch.ones(rows, 11).to("xla")
+            out = batch @ weight
+            xr.sync()
+            del out
+
+    (change,) = told(story).changes[-1:]
+    assert (change.what, change.old, change.new) == ("shape", "f32[8,11]", "f32[5,11]")
+    assert change.subject == "input of aten::mm"
+
+
 def test_the_line_is_the_users(told: Callable) -> None:
     def story() -> None:
         for dtype in (torch.float32, torch.float64):

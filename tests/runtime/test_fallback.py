@@ -39,21 +39,6 @@ def test_what_it_reads_is_one_transfer() -> None:
     assert counts.reads <= 1
 
 
-@pytest.mark.parametrize(
-    ("name", "call"),
-    [
-        ("nonzero", lambda t: t.nonzero()),
-        ("masked_select", lambda t: t.masked_select(t > 0.5)),
-        ("boolean index", lambda t: t[t > 0.5]),
-        ("unique", lambda t: t.round().unique()),
-        ("repeat_interleave", lambda t: t[0].repeat_interleave(torch.tensor([1, 0, 2], device=t.device))),
-    ],
-)
-def test_shapes_that_depend_on_values(name: str, call) -> None:
-    x = torch.tensor([[0.0, 0.7, 1.2], [0.9, 0.1, 0.0]])
-    torch.testing.assert_close(call(x.to("xla")).cpu(), call(x))
-
-
 def test_out_arguments() -> None:
     x = torch.tensor([3.0, 1.0, 2.0])
     target = torch.empty(3, device="xla")

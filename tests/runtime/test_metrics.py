@@ -24,22 +24,91 @@ def test_a_step_counts_what_it_did() -> None:
     assert y.item() == 3 * 31 * 2.5
     assert metrics.counter_value("MarkStep") == 1
     assert metrics.counter_value("UncachedCompile") == 1
-    assert metrics.metric_names() == ["CompileTime", "ExecuteTime", "TransferFromDeviceTime", "TransferToDeviceTime"]
+    assert {"CompileTime", "ExecuteTime", "TransferFromDeviceTime", "TransferToDeviceTime"} <= set(
+        metrics.metric_names()
+    )
     samples, total, recent = metrics.metric_data("ExecuteTime")  # type: ignore[misc]
     assert samples == len(recent) == 1
     assert total == recent[0][1] > 0
-    assert metrics.counter_names() == ["MarkStep", "UncachedCompile", "aten::_local_scalar_dense"]
     assert metrics.executed_fallback_ops() == ["aten::_local_scalar_dense"]
+
+
+def test_bytes_and_numbers_are_metrics_too() -> None:
+    x = torch.ones(4, 8).to("xla")
+    x.mul_(0.26171875)  # which no other test has brought to the device
+    xr.sync()
+    x.cpu()
+    down, up = metrics.metric_data("InboundData"), metrics.metric_data("OutboundData")
+    assert down is not None
+    assert down[:2] == (1, 4 * 8 * 4)
+    assert up is not None
+    assert up[:2] == (2, 4 * 8 * 4 + 8)  # the tensor, and the number
+    assert [value for _, value in metrics.metric_data("TensorsGraphSize")[2]] == [1]  # type: ignore[index]
+    assert [value for _, value in metrics.metric_data("InputOutputAliasCount")[2]] == [1]  # type: ignore[index]
+    assert "  Accumulator: 128.00B\n" in metrics.metrics_report()
+
+
+def test_every_operation_is_counted_under_its_name() -> None:
+    x = torch.ones(2, 3).to("xla")
+    for _ in range(5):
+        x = (x + 1.5).t().reshape(2, 3)
+        x += 2.5
+        xr.sync()
+    assert metrics.counter_value("xla::add") == 10  # in place or not
+    assert metrics.counter_value("xla::t_copy") == 5
+    assert (x * 3).shape == (2, 3)
+    assert metrics.counter_value("xla::mul") == 1  # also what is still pending
+
+
+def test_cleared_counters_begin_again_in_the_middle_of_a_graph() -> None:
+    x = torch.tensor(100, device="xla")
+    x += 2
+    assert "xla::add" in metrics.metrics_report()
+    metrics.clear_counters()
+    assert metrics.counter_names() == []
+    assert metrics.counter_value("xla::add") is None
+    x += 2
+    assert metrics.counter_value("xla::add") == 1
+    xr.sync()
+    assert metrics.counter_value("xla::add") == 1
+
+
+def test_a_tensor_made_is_counted_and_one_that_died_too() -> None:
+    made = torch.tensor(2077, device="xla")
+    assert metrics.counter_value("CreateXlaTensor") == 1
+    result = (made * 3 + 1).float()
+    xr.sync()
+    assert metrics.counter_value("CreateXlaTensor") == 4
+    assert metrics.counter_value("DestroyXlaTensor") == 2  # the product, and the sum
+    assert result.item() == 6232.0
 
 
 def test_the_report_reads_as_pytorch_xlas() -> None:
     (torch.ones(2).to("xla") * 2.5).sum().item()
     report = xr.metrics.metrics_report()
-    assert re.search(r"^Metric: CompileTime\n  TotalSamples: \d+\n  Accumulator: \S+us\n", report)
-    assert "  Percentiles: 1%=" in report
-    assert report.endswith("Counter: aten::_local_scalar_dense\n  Value: 1\n")
-    assert "CompileTime" in xr.metrics.short_metrics_report()
-    assert xr.metrics.short_metrics_report(counter_names=["MarkStep"], metric_names=[]) == ""
+    metric = r"Metric: \w+\n  TotalSamples: \d+\n  Accumulator: \S+\n"
+    rates = r"(  ValueRate: \S+ / second\n  Rate: \S+ / second\n)?"
+    percentiles = r"  Percentiles: 1%=\S+( \d+%=\S+){8}\n"
+    counter = r"Counter: \S+\n  Value: \d+\n"
+    half = f"({metric}{rates}{percentiles})+({counter})+"
+    assert re.fullmatch(half + half, report), report
+    tensors, client = report.split("Metric: CompileTime\n")
+    assert "Counter: UncachedCompile" in tensors
+    assert "Counter: xla::mul" in tensors
+    assert client.endswith("Counter: aten::_local_scalar_dense\n  Value: 1\n")
+
+
+def test_the_short_report_has_what_matters_and_all_fallbacks() -> None:
+    (torch.ones(2).to("xla") * 2.5).sum().item()
+    xr.sync()
+    short = xr.metrics.short_metrics_report()
+    assert "ExecuteTime" in short
+    assert "MarkStep" in short
+    assert "TensorToData" not in short
+    chosen = xr.metrics.short_metrics_report(counter_names=["ExecuteComputation"], metric_names=["InboundData"])
+    assert re.findall(r"(?:Metric|Counter): (\S+)", chosen) == [
+        "InboundData", "ExecuteComputation", "aten::_local_scalar_dense"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

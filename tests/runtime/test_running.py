@@ -25,12 +25,9 @@ def test_a_graph_that_cannot_run_is_told_where_it_was_cut_and_the_runtime_goes_o
     fine = torch.ones(3).to("xla")
     xr.sync()
     huge = torch.zeros(1 << 43, device="xla")
-    with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED") as caught:
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 32 TiB; .* aten::zeros at .*test_running.py"):
         xr.sync(wait=True)
-    assert caught.value.__notes__ == [f"xlaprof: in the graph cut at {__file__}:{caught.tb.tb_lineno}"]
-    with pytest.raises(
-        RuntimeError, match=r"computation of this tensor failed \(in the graph cut at .*test_running.py"
-    ):
+    with pytest.raises(torch.OutOfMemoryError, match=r"computation of this tensor failed: .*test_running.py"):
         huge[:3].tolist()
     assert (fine + 1).tolist() == [2.0, 2.0, 2.0]
 
@@ -63,6 +60,18 @@ def test_compiled_programs_can_be_kept_between_processes(tmp_path: Path) -> None
     assert not any(cached[0])
     assert all(cached[1])
     assert cached[1]
+
+
+def test_a_program_may_end_while_the_device_works() -> None:
+    program = """
+import torch, xlaprof.runtime as xr
+x = torch.randn(1500, 1500).to("xla")
+for _ in range(8):
+    x = (x @ x) * 1e-3
+xr.sync()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_dropped_model_is_freed() -> None:

@@ -50,6 +50,13 @@ def feed(tmp_path: Path) -> Iterator[Callable[..., Feed]]:
         each.close()
 
 
+def test_a_log_that_was_complete_when_it_was_opened_is_shown(tmp_path: Path, feed: Callable[..., Feed]) -> None:
+    told(tmp_path / "run.log")
+    whole = feed(slice_bytes=1 << 20)
+    whole.open()  # reads all there is
+    assert whole.advance().report is not None
+
+
 @given(slice_bytes=st.integers(min_value=1, max_value=20_000))
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_slices_of_any_size_give_the_report_of_the_whole(tmp_path: Path, slice_bytes: int) -> None:

@@ -1,7 +1,13 @@
 """Run a script with recording on, then print its report.
 
     xlaprof run train.py --epochs 3
+    xlaprof run --live train.py --epochs 3
     xlaprof run -o run.log -m package.train --epochs 3
+    torchrun --nproc-per-node 4 -m xlaprof run train.py
+
+Scripts written for PyTorch/XLA run as they are: where torch_xla is not installed it is xlaprof's
+(docs/torch-xla-scripts.md). --live opens the terminal UI of 'xlaprof live' while the script runs. Of several
+processes each records into a log of its own, run.rank0.log, run.rank1.log...; the report is that of rank 0.
 
 Everything after the script (or after -m MODULE) belongs to the script. It runs as ``__main__`` in this process,
 as under ``python train.py``: its output, its traceback and its exit code are its own. When it has ended, its
@@ -19,22 +25,34 @@ import contextlib
 import importlib.util
 import os
 import sys
+import time
 import types
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import xlaprof
+from xlaprof import import_hook
 from xlaprof.errors import UserError
+from xlaprof.logfile import rank_and_world, rank_path
+
+if TYPE_CHECKING:
+    from xlaprof.commands._beside import Beside
 
 INTERRUPTED = 128 + 2  # as a shell reports SIGINT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s [-h] [-o LOG] [--json] [--no-report] (SCRIPT | -m MODULE) [ARGS ...]"
+    parser.usage = (
+        "%(prog)s [-h] [-o LOG] [--json] [--no-report] [--live] [--strict-parity] (SCRIPT | -m MODULE) [ARGS ...]"
+    )
     parser.add_argument("-o", "--output", metavar="LOG", default="run.log", help="the recording (default: run.log)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--no-report", action="store_true", help="record only")
+    parser.add_argument("--live", action="store_true", help="follow the run in the terminal while it lasts")
+    parser.add_argument(
+        "--strict-parity", action="store_true", help="do as PyTorch/XLA does also where it costs more (docs/parity.md)"
+    )
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module, and ARGS")
     parser.add_argument("script", metavar="SCRIPT", nargs="?", help="the script to run")
     parser.add_argument("args", metavar="ARGS", nargs=argparse.REMAINDER, help="its arguments")
@@ -51,9 +69,14 @@ def run(args: argparse.Namespace) -> int:
         recording = xlaprof.record(args.output, joinable=True).start()
     except xlaprof.RecordingError as e:
         raise UserError(str(e)) from None
+    if args.strict_parity:
+        os.environ["XLAPROF_STRICT_PARITY"] = "1"
+    import_hook.serve(watch=True)
+    beside = _open_live(recording.path) if args.live else None
     outcome = _Outcome()
     # As an exit handler, set up before those of the script, this runs after them and after its threads have ended.
-    atexit.register(_finish, recording, outcome, os.getpid(), report=not args.no_report, as_json=args.json)
+    report = None if args.no_report else _Report(args.output, time.time(), args.json)
+    atexit.register(_finish, recording, outcome, os.getpid(), beside, report)
     return _execute(program, outcome)
 
 
@@ -171,18 +194,60 @@ def _execute(program: _Program, outcome: _Outcome) -> int:
     return 0
 
 
-def _finish(recording: xlaprof.record, outcome: _Outcome, pid: int, *, report: bool, as_json: bool) -> None:
+def _open_live(path: str) -> Beside | None:
+    if rank_and_world()[0] > 0:  # one of them is enough for a terminal
+        return None
+    from xlaprof.commands._beside import Beside
+
+    return Beside(path)
+
+
+class _Report(NamedTuple):
+    """What is to be printed at the end."""
+
+    output: str  # as given to -o
+    began: float  # s, unix
+    as_json: bool
+
+
+def _finish(
+    recording: xlaprof.record, outcome: _Outcome, pid: int, beside: Beside | None, report: _Report | None
+) -> None:
     if os.getpid() != pid:  # a child forked by the program, which leaves as Python programs do
         return
     recording.stop(outcome.error)
-    if report:
-        # Imported late: what prints the report is no business of the program that is observed.
-        from xlaprof.commands import report as verb
+    if beside is not None:
+        beside.wait()
+    if report is None or rank_and_world()[0] > 0:
+        return
+    # Imported late: what prints the report is no business of the program that is observed.
+    from xlaprof.commands import report as verb
 
-        parser = argparse.ArgumentParser()
-        verb.add_arguments(parser)
-        with contextlib.redirect_stdout(sys.stderr):
-            try:
-                verb.run(parser.parse_args([recording.path, *(["--json"] if as_json else [])]))
-            except UserError as e:
-                print(f"xlaprof: {e.message}", file=sys.stderr)
+    path, others = _ranks(report.output, recording.path, report.began)
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            verb.run(parser.parse_args([path, *(["--json"] if report.as_json else [])]))
+        except UserError as e:
+            print(f"xlaprof: {e.message}", file=sys.stderr)
+        if others and not report.as_json:
+            print(f"xlaprof: this is rank 0; the others: {' '.join(map(os.path.relpath, others))}")
+
+
+def _ranks(output: str, path: str, began: float) -> tuple[str, list[str]]:
+    """The log to report on, and those of other ranks: of torchrun's, or of those the program itself has launched."""
+    _, world = rank_and_world()
+    if world > 1:
+        return path, [rank_path(output, rank, world) for rank in range(1, world)]
+    logs: list[str] = []
+    while _written_since(began, log := rank_path(path, len(logs), 2)):
+        logs.append(log)
+    return (logs[0], logs[1:]) if logs else (path, [])
+
+
+def _written_since(began: float, path: str) -> bool:
+    try:
+        return os.stat(path).st_mtime >= began - 1.0  # file systems' clocks are coarse
+    except OSError:
+        return False

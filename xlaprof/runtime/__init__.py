@@ -20,39 +20,83 @@ import os as _os
 
 import torch
 
-from . import device_guard as _device_guard
+from .pytorch import device_guard as _device_guard
 
 _device_guard.install()
 
-from . import autograd, metrics, observe, randomness, special, torch_module  # noqa: E402
-from . import execute as _execute  # noqa: E402
+from . import composites as _composites  # noqa: E402
+from . import dynamo as _dynamo  # noqa: E402
+from . import masks as _masks  # noqa: E402
+from . import metrics, observe, profiler, special, storage  # noqa: E402
 from . import tapes as _tapes  # noqa: E402
+from .checking import formless as _formless  # noqa: E402
+from .checking.value_checks import debug_checks  # noqa: E402
 from .execute import initialize_cache  # noqa: E402
+from .memory import memory_info  # noqa: E402
+from .modes.barriers import mark_step, optimizer_step, sync, wait_device_ops  # noqa: E402
+from .modes.closures import add_step_closure  # noqa: E402
+from .modes.compile import compile, step  # noqa: E402
+from .modes.eager import eager_mode, eager_mode_context, is_eager_mode  # noqa: E402
 from .program import cache as _cache  # noqa: E402
-from .randomness import get_rng_state, manual_seed, set_rng_state  # noqa: E402
+from .program import set_custom_compile_options  # noqa: E402
+from .pytorch import autocast, autograd, default_dtype, randomness, torch_module  # noqa: E402
+from .pytorch import forks as _forks  # noqa: E402
+from .pytorch import fused as _fused  # noqa: E402
+from .pytorch import grad_scaler as _grad_scaler  # noqa: E402
+from .pytorch import modules as _modules  # noqa: E402
+from .pytorch.generator import Generator  # noqa: E402
+from .pytorch.randomness import get_rng_state, set_rng_state  # noqa: E402
 from .tensor import XLATensor  # noqa: E402
+from .transfer import serialization  # noqa: E402
+from .transfer.interchange import from_jax, to_jax  # noqa: E402
 
 if _os.environ.get("XLA_PERSISTENT_CACHE_PATH"):  # PyTorch/XLA's variable
     initialize_cache(_os.environ["XLA_PERSISTENT_CACHE_PATH"])
+assert storage  # imported for its operators: t_, set_, resize_...
+assert _masks  # likewise: what selects by values
+assert _grad_scaler  # likewise: what GradScaler needs
 special.install()
+_composites.install()
+_formless.install()
+_forks.install()
+autocast.install()
 autograd.install()
+_fused.install()
 torch_module.install()
-randomness.follow_torch_seed()
+serialization.install()
+_modules.install()
+randomness.install()
+default_dtype.install()
 observe.install()
+_dynamo.install()
 
 __all__ = [
+    "Generator",
     "XLATensor",
+    "add_step_closure",
     "clear_compile_cache",
+    "compile",
+    "debug_checks",
     "device",
     "device_count",
     "device_type",
+    "eager_mode",
+    "eager_mode_context",
+    "from_jax",
     "get_rng_state",
     "initialize_cache",
+    "is_eager_mode",
     "manual_seed",
     "mark_step",
+    "memory_info",
     "metrics",
+    "optimizer_step",
+    "profiler",
+    "set_custom_compile_options",
     "set_rng_state",
+    "step",
     "sync",
+    "to_jax",
     "wait_device_ops",
 ]
 
@@ -73,25 +117,12 @@ def device_type() -> str:
     return {"GPU": "CUDA"}.get(platform, platform)
 
 
-def sync(wait: bool = False) -> None:
-    """The barrier: run what live tensors need, on every device in use, and begin a new graph.
-
-    Returns once the work is handed over; with ``wait=True``, once it is done. Raises what XLA raised if the graph
-    cannot be compiled.
-    """
-    for tape in _tapes.existing() or [_tapes.tape()]:
-        _execute.barrier(tape, "sync", wait=wait)
-
-
-def mark_step(wait: bool = False) -> None:
-    """:func:`sync` under the name older PyTorch/XLA scripts use."""
-    for tape in _tapes.existing() or [_tapes.tape()]:
-        _execute.barrier(tape, "mark_step", wait=wait)
-
-
-def wait_device_ops() -> None:
-    """Return when the devices have finished what was handed to them. Nothing new is run."""
-    _execute.wait_for()
+def manual_seed(seed: int, device: torch.device | str | int | None = None) -> None:
+    """Seed the random numbers of ``device``, by default of all ``xla`` devices. Nothing is compiled for a new seed."""
+    if device is None:
+        randomness.manual_seed_all(seed)
+    else:
+        randomness.manual_seed(seed, device)
 
 
 def clear_compile_cache() -> None:

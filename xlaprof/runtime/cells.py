@@ -19,6 +19,9 @@ import msgspec
 import torch
 
 if TYPE_CHECKING:
+    from xlaprof.stacks import RawFrame
+
+    from .spmd.sharding import OpSharding
     from .tape import Tape
     from .trie import Node
 
@@ -83,6 +86,9 @@ class Cell(msgspec.Struct, gc=False, eq=False):
     listed: int  # the epoch in which it was put on the tape's list of possible outputs
     array: Any = None  # jax.Array, Failed, or None
     views: list[Any] | None = None  # weak references to View cells
+    frames: tuple[RawFrame, ...] = ()  # where in the user's program its memory was filled first
+    address: int = 0  # what data_ptr() says, once it was asked
+    sharding: OpSharding | None = None  # over the devices, as annotated (:mod:`.spmd`)
 
 
 class View(Cell, gc=True, weakref=True, eq=False, kw_only=True):
@@ -93,7 +99,7 @@ class View(Cell, gc=True, weakref=True, eq=False, kw_only=True):
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """Stands for the value of a computation that failed on the device."""
+    """Stands for the value of a computation that failed: the type and text of the error."""
 
-    error: BaseException
-    place: str
+    kind: type[BaseException]
+    text: str

@@ -16,41 +16,68 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from xlaprof import events, recorder, stacks
 
-from . import host, metrics
+from . import debug, metrics
+from .checking.errors import is_final
+from .checking.rehearse import refuse_overlap, rehearse
 from .clock import aside
-from .grow import Unlowered
+from .custom import has_cpu_kernel, no_kernel
 from .ops import Op
+from .parity import counter
+from .pytorch import randomness
 from .tensor import XLATensor
+from .transfer import host
 
 Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 _core = core_aten_decompositions()
 
 #: decompositions that would never end, or that are written for other tensors than ours
-_NO_DECOMPOSITION = {"aten.copy_.default", "aten.clone.default", "aten._to_copy.default", "aten.empty_like.default"}
+_NO_DECOMPOSITION = {
+    "aten.uniform.default",
+    "aten.copy_.default",
+    "aten.clone.default",
+    "aten._to_copy.default",
+    "aten.empty_like.default",
+}
 
 
 def decomposition(op: Op) -> Callable[..., Any] | None:
     """PyTorch's decomposition of ``op`` into other operators, if it has one."""
     if op.name in _NO_DECOMPOSITION:
         return None
-    found = _core.get(op.func) or decomposition_table.get(op.func)
-    if found is None and op.func._can_decompose():
+    found = _core.get(op.func)
+    if found is None and op.func._can_decompose():  # PyTorch does so itself, but in inference mode
         found = op.func.decompose
-    return found
+    return found or decomposition_table.get(op.func)
 
 
 def road(op: Op) -> Handler:
     """Handler of an operator without a lowering."""
 
     def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return other_road(op, args, kwargs, Unlowered(f"{op.name} has no lowering"))
+        return other_road(op, args, kwargs)
 
     return record
 
 
-def other_road(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], why: Unlowered) -> Any:
-    """Compute ``op`` without its lowering (``why`` it does not do)."""
+def per_tensor(op: Op) -> Handler:
+    """Handler of an operator over lists of tensors (``_foreach_*``): PyTorch's own kernel, one operation per tensor.
+
+    The graph is that of the loop written out, so both find the same program.
+    """
+    kernel = torch._C.DispatchKey.CompositeExplicitAutograd
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return op.func._op_dk(kernel, *args, **kwargs)
+
+    return record
+
+
+def other_road(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute ``op`` without its lowering."""
+    args, kwargs = host.adopt(host.tape_of(args, kwargs), op, args, kwargs)
+    if op.writes:
+        refuse_overlap(op, args, kwargs)
     if op.writes == (0,) and op.twin is not None and type(args[0]) is XLATensor and not _data_dependent(op):
         return _through_twin(op, args, kwargs)
     decomposed = decomposition(op)
@@ -58,6 +85,11 @@ def other_road(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], why: Unlow
         try:
             result = decomposed(*args, **kwargs)
         except (NotImplementedError, torch._subclasses.fake_tensor.DataDependentOutputException):
+            result = NotImplemented
+        except Exception as error:
+            # In PyTorch's words; what only the decomposition refuses is computed.
+            if is_final(error) or not rehearse(op, args, kwargs):
+                raise
             result = NotImplemented
         if result is not NotImplemented:
             return result
@@ -76,34 +108,20 @@ def _through_twin(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[0]
 
 
-def out(op: Op) -> Handler:
-    """Handler of an ``out=`` overload: computed by the functional twin, then copied into the tensors given."""
-    names = [op.func._schema.arguments[i].name for i in op.writes]
-
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        targets = [kwargs[name] for name in names if name in kwargs]
-        if op.twin is None or len(targets) != len(names):
-            return on_cpu(op, args, kwargs)
-        results = op.twin(*args, **{k: v for k, v in kwargs.items() if k not in names})
-        for target, result in zip(targets, results if isinstance(results, (tuple, list)) else [results], strict=True):
-            if not torch.can_cast(result.dtype, target.dtype):
-                raise RuntimeError(
-                    f"result type {result.dtype} can't be cast to the desired output type {target.dtype}"
-                )
-            if target.shape != result.shape:
-                target.resize_(result.shape)
-            target.copy_(result)
-        return targets[0] if len(targets) == 1 else tuple(targets)
-
-    return record
+_SEVERAL_VIEWS = ("aten.unbind.int", "aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default")
 
 
 def views_by_slices(op: Op) -> Handler:
     """Handler of an operator that returns several views: each is made by the single-view operators."""
+    if op.name not in _SEVERAL_VIEWS and op.func._can_decompose():  # chunk, tensor_split... in inference mode
+        return lambda args, kwargs: op.func.decompose(*args, **kwargs)
 
     def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = dict(zip(op.names, args, strict=False)) | kwargs
         tensor, dim = given["self"], given.get("dim", 0)
+        sizes = given.get("split_sizes", given.get("split_size", 0))
+        if not -tensor.ndim <= dim < tensor.ndim or min(sizes if isinstance(sizes, (list, tuple)) else [sizes]) < 0:
+            rehearse(op, args, kwargs)
         if op.name == "aten.unbind.int":
             return [torch.ops.aten.select.int(tensor, dim, i) for i in range(tensor.shape[dim])]
         length = tensor.shape[dim]
@@ -128,11 +146,13 @@ def views_by_slices(op: Op) -> Handler:
 
 
 def write_to_host(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An in-place operation on a host tensor with arguments on ``xla``: PyTorch's error, or for ``copy_`` a read."""
-    raise RuntimeError(
-        f"Expected all tensors to be on the same device, but found at least two devices, cpu and xla! "
-        f"(when checking arguments of {op.aten})"
-    )
+    """An in-place operation on a host tensor with arguments on ``xla``: PyTorch's error."""
+    host.yield_to(args[0])
+    for name, value in (*zip(op.names, args, strict=False), *kwargs.items()):
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if type(item) is XLATensor:
+                raise host.misplaced(op, name, args[0].device, item.device)
+    raise AssertionError(f"{op.name} was dispatched to xla without a tensor on it")
 
 
 def on_cpu(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -158,13 +178,23 @@ def on_cpu(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             for leaf in leaves
         ]
         cpu_args, cpu_kwargs = tree_unflatten(on_host, spec)
+        if "generator" in op.names:  # the device's stream, not the host's
+            cpu_kwargs["generator"] = randomness.host_generator(tape.index, randomness.generator_of(args, kwargs))
+            cpu_args = tuple(a for a in cpu_args if not isinstance(a, torch.Generator))
         try:
             result = op.func(*cpu_args, **cpu_kwargs)
-        finally:
-            metrics.count(op.aten)
+        except NotImplementedError as error:
+            if has_cpu_kernel(op):
+                raise
+            raise no_kernel(op) from error
+        metrics.count(counter(op.func))
+        if debug.level:
+            debug.fell_back(counter(op.func))
         _write_back(op, args, kwargs, cpu_args, cpu_kwargs)
         aliases = {id(copy): leaf for leaf, copy in zip(leaves, on_host, strict=True) if type(leaf) is XLATensor}
-        result = tree_map_only(torch.Tensor, lambda t: aliases.get(id(t)) or host.to_device(tape, t), result)
+        result = tree_map_only(
+            torch.Tensor, lambda t: aliases[id(t)] if id(t) in aliases else host.to_device(tape, t), result
+        )
     if rec is not None:
         rec.emit(events.Fallback(start, perf_counter_ns() - start, rec.text(op.aten), rec.stack(frames), rec.thread()))
     return result

@@ -2,61 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from sys import getrefcount
 from time import perf_counter_ns
 from typing import Any
 
 import jax
-import numpy as np
 
 from xlaprof import events, recorder, stacks
 from xlaprof.stacks import RawFrame
 
-from . import explain, inflight, metrics, observe
-from .cells import NOWHERE, Cell, Failed, View
+from . import debug, explain, failures, inflight, metrics, observe
+from .cells import NOWHERE, Cell, View
+from .checking import value_checks
 from .clock import aside, clock
-from .graph import Graph, extract
+from .graph import Graph, extract, size
 from .inflight import InFlight
-from .program import Plan, Program, build, cache
+from .modes import guard, mode
+from .program import Plan, Program, Timing, build, cache
 from .tape import Tape
+from .transfer.upload import scalars
+from .transfer.upload import upload as upload  # for those who bring arrays of their own
 from .trie import Node
 
 
 def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
     """Cut the tape: execute what its live tensors need, and begin a new walk.
 
-    With ``wait``, return when the device has finished. Raises what compiling raised; the tensors that waited for it are
-    then failed, and the runtime goes on.
+    With ``wait``, return when the device has finished. Where the graph fails, what does not depend on the failure is
+    computed, the error is raised, and the runtime goes on (:mod:`.failures`). Interrupted (Ctrl-C), nothing is cut: the
+    next barrier finds all as it was.
     """
-    rec = recorder.active
+    mark = trigger != "read"  # or else it is no step's end, and no event of its own
+    rec = recorder.active if mark else None
     start = perf_counter_ns()
+    if tape.node is tape.root and rec is None and not wait:  # nothing is pending, and nobody looks
+        if mark:
+            metrics.count("MarkStep")
+        failures.raise_untold(tape)
+        return
     frames = stacks.user_frames() if rec is not None else ()
     if rec is not None:
         observe.arrive(frames)
+    asked = perf_counter_ns()
     tape.acquire()
     try:
-        metrics.count("MarkStep")
+        metrics.sample("DeviceLockWait", perf_counter_ns() - asked)
+        if mark:
+            metrics.count("MarkStep")
         pending, loops = tape.node.depth, _loops(tape.node) if rec is not None else None
         live = tape.live()
+        guard.require_allowed(tape, live, "a barrier")
+        failure = None
         try:
-            arrays, run = _run(tape, tuple(sorted({cell.slot for cell in live})), trigger, frames, donate=True)
-            for cell in live:
-                cell.array = arrays[cell.slot]
+            arrays, run = run_walk(tape, live, _slots(live), trigger, frames, donate=True)
         except Exception as error:
-            at = (frames or stacks.user_frames(1))[0]
-            place = f"in the graph cut at {at.file}:{at.line}"
-            error.add_note(f"xlaprof: {place}")
-            for cell in live:
-                cell.array = Failed(error, place)
-            raise
-        finally:
-            for cell in live:
-                cell.epoch = NOWHERE
-            tape.trim_views()
-            tape.reset()
-            tape.trim_trie()
+            failure = error
+            arrays, run = _salvage(tape, live, error, trigger, frames)
+        held = 0  # of those made since the last barrier: they have no array yet
+        for cell in live:
+            if cell.slot in arrays:
+                held += cell.array is None
+                cell.array = arrays[cell.slot]
+                if not cell.frames:
+                    cell.frames = _made_at(tape, run, cell.slot)
+            else:
+                assert failure is not None
+                failures.give_up(cell, failure)
+            cell.epoch = NOWHERE
+        tape.trim_views()
+        tape.reset(held)
+        tape.trim_trie()
+        if failure is not None:
+            raise failure
     finally:
         tape.release()
+    if mark and debug.level:
+        debug.stepped()
     if rec is not None:
         count, line = loops or (0, ())
         rec.emit(
@@ -73,10 +95,54 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
                 rec.stack(line) if line else 0,
             )
         )
+        rec.turns += 1
         rec.breathe(perf_counter_ns())
         clock.leave(frames, tape.node)
     if wait:
         wait_for(tape)
+    else:
+        failures.raise_untold(tape)
+
+
+def barriers(tapes: list[Tape], trigger: str, *, wait: bool = False) -> None:
+    """:func:`barrier` on each of ``tapes``, whatever happens on another; of several errors the first is raised."""
+    first: Exception | None = None
+    for tape in tapes:
+        try:
+            barrier(tape, trigger, wait=wait)
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def _made_at(tape: Tape, run: InFlight | None, slot: int) -> tuple[RawFrame, ...]:
+    """The user's line that made the value at ``slot``: an output of ``run``, or an input."""
+    position = tape.input_at.get(slot)
+    if position is not None:
+        return tape.owners[position].frames
+    return run.graph.places.get(slot, ()) if run is not None else ()
+
+
+def _slots(cells: list[Cell]) -> tuple[int, ...]:
+    return tuple(sorted({cell.slot for cell in cells}))
+
+
+def _salvage(
+    tape: Tape, live: list[Cell], error: Exception, trigger: str, frames: tuple[RawFrame, ...]
+) -> tuple[dict[int, Any], InFlight | None]:
+    """Values of the ``live`` cells that can be had although ``error`` ended their graph, and their execution."""
+    for _ in range(failures.ATTEMPTS):
+        culprit = getattr(error, "_xla_culprit", None)
+        if culprit is None:
+            break
+        lost = failures.dependents(tape.node, culprit)
+        live = [cell for cell in live if cell.slot not in lost]
+        try:
+            return run_walk(tape, live, _slots(live), trigger, frames, donate=False)
+        except Exception as another:  # the first is the one that is raised
+            error = another
+    return {}, None
 
 
 def wait_for(tape: Tape | None = None) -> None:
@@ -89,23 +155,32 @@ def wait_for(tape: Tape | None = None) -> None:
         frames = stacks.user_frames()
         rec.emit(events.DeviceWait(start, perf_counter_ns() - start, rec.stack(frames), rec.thread()))
         clock.leave(frames, clock.node if tape is None else tape.node)
+    failures.raise_untold(tape)
 
 
-def value(tape: Tape, cell: Cell, frames: tuple[RawFrame, ...], trigger: str = "read") -> Any:
-    """The present value of ``cell`` as a ``jax.Array`` (which may still be on its way). The tape stays as it is."""
-    return values(tape, [cell], frames, trigger)[0]
+def values(
+    tape: Tape, cells: list[Cell], frames: tuple[RawFrame, ...], trigger: str = "read", op: str = "a read"
+) -> list[Any]:
+    """The present values of ``cells``, by one execution. What was recorded stays pending, as in PyTorch/XLA.
 
-
-def values(tape: Tape, cells: list[Cell], frames: tuple[RawFrame, ...], trigger: str = "read") -> list[Any]:
-    """The present values of ``cells``, by one execution. What was recorded stays pending, as in PyTorch/XLA."""
+    ``op`` names who asks.
+    """
+    if tape.abstract:
+        raise failures.NoValue
     tape.acquire()
     try:
         if all(cell.epoch != tape.epoch and not isinstance(cell, View) and cell.array is not None for cell in cells):
             for cell in cells:
-                _raise_if_failed(cell)
+                failures.raise_if_failed(cell)
             return [cell.array for cell in cells]
+        if mode.values is not None:
+            return mode.values(tape, cells)
         slots = [tape.slot_of(cell) for cell in cells]
-        arrays, _ = _run(tape, tuple(sorted(set(slots))), trigger, frames, donate=False)
+        guard.require_allowed(tape, cells, op)
+        arrays, run = run_walk(tape, cells, tuple(sorted(set(slots))), trigger, frames, donate=False)
+        for cell in cells:
+            if not cell.frames:
+                cell.frames = _made_at(tape, run, cell.slot)
         return [arrays[slot] for slot in slots]
     finally:
         tape.release()
@@ -122,37 +197,72 @@ def materialize(tape: Tape, cell: Cell, array: Any) -> None:
         tape.release()
 
 
-def _raise_if_failed(cell: Cell) -> None:
-    if type(cell.array) is Failed:
-        raise RuntimeError(
-            f"the computation of this tensor failed ({cell.array.place}): {cell.array.error}"
-        ) from cell.array.error
+def settle(tape: Tape) -> None:
+    """Begin a new walk if nothing alive is pending: after a read, when what was read no longer is.
+
+    A program that reads and never cuts (inference, mostly) would otherwise keep all it ever computed.
+    """
+    tape.acquire()
+    try:
+        if tape.node is not tape.root and not tape.live():
+            tape.trim_views()
+            tape.reset()
+            tape.trim_trie()
+    finally:
+        tape.release()
 
 
-def _run(
-    tape: Tape, slots: tuple[int, ...], trigger: str, frames: tuple[RawFrame, ...], *, donate: bool
+def shed(tape: Tape) -> None:
+    """Cut the tape if most of what is on it is dead: read value by value, it holds on to what nobody needs.
+
+    PyTorch/XLA bounds its graphs too (``XLA_TRIM_GRAPH_SIZE``); as there, this is no barrier of the user's.
+    """
+    tape.acquire()
+    try:
+        depth = tape.node.depth
+        mostly_dead = depth > 2 * size(tape.node, _slots(tape.live()))
+        tape.shed_at = 2 * depth
+    finally:
+        tape.release()
+    if mostly_dead:
+        barrier(tape, "read")
+
+
+def run_walk(
+    tape: Tape, cells: list[Cell], slots: tuple[int, ...], trigger: str, frames: tuple[RawFrame, ...], *, donate: bool
 ) -> tuple[dict[int, Any], InFlight | None]:
-    """Arrays of the values at ``slots``; the execution that makes them, ``None`` where all were inputs."""
+    """Arrays of the values at ``slots``, those of ``cells``; what made them, ``None`` where all were inputs."""
     arrays = {slot: tape.arrays[tape.input_at[slot]] for slot in slots if slot in tape.input_at}
     wanted = tuple(slot for slot in slots if slot not in arrays)
     if not wanted:
         return arrays, None
     end = tape.node
-    plan_key = wanted if donate else (-1, *wanted)
+    asked = () if tape.partition is None else tape.partition.asked(tape, cells, wanted)
+    plan_key: tuple[Any, ...] = (*asked, *(wanted if donate else (-1, *wanted)))
+    if value_checks.enabled:  # other programs
+        plan_key = (-2, *plan_key)
     plan = end.plans.get(plan_key)
     reason = None
     if plan is None:
         reason = explain.reason(tape.divergence, end, plan_key)
         graph = extract(end, wanted)
         donated = _donatable(tape, graph) if donate else ()
-        plan = end.plans[plan_key] = Plan((tape.index, graph.hash, donated), graph)
+        key: tuple[Any, ...] = (tape.index, graph.hash, donated, value_checks.enabled)
+        if tape.partition is not None:
+            key = (repr(tape.partition), *key[1:], asked)
+        plan = end.plans[plan_key] = Plan(key, graph)
     inflight.tick(end)
     program = cache.get(plan.key)
-    if program is None:
-        program = _compile(tape, plan, trigger, frames, reason)
-    else:
-        metrics.count("CachedCompile")
-    results, run = _execute(tape, plan.graph, program, trigger, frames)
+    try:
+        if program is None:
+            program = compile_plan(tape, plan, trigger, frames, reason)
+        else:
+            metrics.count("CachedCompile")
+        if program.needs > failures.memory_limit(tape.device) > 0:  # told before any input is given up
+            raise failures.OutOfMemory(program.needs)
+        results, run = _execute(tape, plan.graph, program, trigger, frames)
+    except Exception as error:
+        raise failures.explain(error, tape, plan.graph, frames or stacks.user_frames(1)) from error
     arrays.update(zip(wanted, results, strict=True))
     return arrays, run
 
@@ -167,9 +277,15 @@ def _donatable(tape: Tape, graph: Graph) -> tuple[int, ...]:
     )
 
 
-def _compile(
-    tape: Tape, plan: Plan, trigger: str, frames: tuple[RawFrame, ...], reason: explain.Reason | None
+def compile_plan(
+    tape: Tape,
+    plan: Plan,
+    trigger: str,
+    frames: tuple[RawFrame, ...],
+    reason: explain.Reason | None,
+    make: Callable[[int, Plan], tuple[Program, Timing]] | None = None,
 ) -> Program:
+    """Compile ``plan``'s graph, by ``make`` where it is another program than usual; keep that, and tell why."""
     graph = plan.graph
     start = perf_counter_ns()
     if graph.hash in cache.forgotten:
@@ -180,11 +296,21 @@ def _compile(
     rec = recorder.active
     if rec is not None:  # it may take minutes: whoever watches is told now
         rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
+    if debug.level:
+        debug.compiling(trigger, graph, reason)
     hits = persistent_hits()
-    program, timing = build(cache.number(), plan.key, graph, tape.device, plan.key[2])
+    number = cache.number()
+    if make is not None:
+        program, timing = make(number, plan)
+    else:
+        program, timing = build(number, plan.key, graph, tape.device, plan.key[2], partition=tape.partition)
     took = perf_counter_ns() - start
     metrics.count("UncachedCompile")
-    metrics.sample("CompileTime", took)
+    metrics.count("CreateCompileHandles")
+    kind = "EagerOpCompileTime" if trigger == "eager" else "CompileTime"
+    metrics.samples((kind, took), ("InputOutputAliasCount", len(program.donated)))
+    if debug.level:
+        debug.compiled(trigger, program)
     gone = cache.put(program)
     rec = recorder.active
     if rec is not None:
@@ -217,6 +343,7 @@ def _compile(
 def _execute(
     tape: Tape, graph: Graph, program: Program, trigger: str, frames: tuple[RawFrame, ...]
 ) -> tuple[list[Any], InFlight]:
+    began = perf_counter_ns()
     inputs = [tape.arrays[position] for position in graph.positions]
     for i in program.donated:
         owner = tape.owners[graph.positions[i]]
@@ -225,50 +352,22 @@ def _execute(
         if still_shown or getrefcount(inputs[i]) > 4:
             with jax.enable_x64(True):
                 inputs[i] = jax.numpy.array(inputs[i], copy=True)
-    scalars = _scalars(tape, graph, program)
+    numbers = scalars(tape, graph, program)
     start = perf_counter_ns()
     with jax.enable_x64(True):
-        *results, token = program.compiled(*scalars, *inputs)
+        *results, token = program.compiled(*numbers, *inputs)
+    if tape.partition is not None:
+        results = tape.partition.settled(results)
     end = perf_counter_ns()
-    return results, inflight.add(tape, program.number, start, end - start, token, trigger, frames)
-
-
-def _scalars(tape: Tape, graph: Graph, program: Program) -> tuple[Any, Any, Any]:
-    """The packed scalars on the device; what did not change since the last run is there already."""
-    now = (
-        tuple([tape.floats[p.index] for p in graph.floats]),
-        tuple([tape.ints[p.index] for p in graph.ints]),
-        tuple([tape.seeds[row] for row in graph.seeds]),
+    run = inflight.add(tape, program, start, end - start, token, trigger, frames, graph, results)
+    metrics.count("ExecuteComputation")
+    metrics.count("CreateDataHandles", len(results))
+    metrics.samples(
+        ("TensorsGraphSize", len(graph.nodes)),
+        ("UnwrapXlaData", start - began),
+        ("WrapXlaData", perf_counter_ns() - end),
     )
-    before, there = program.scalars, program.uploaded
-    if there is not None and now == before:
-        return there
-    fresh = []
-    for i, (values_, dtype) in enumerate(zip(now, (np.float64, np.int64, np.uint32), strict=True)):
-        if there is not None and before[i] == values_:
-            fresh.append(there[i])
-            continue
-        array = np.array(values_, dtype)
-        fresh.append(upload(tape, array.reshape(len(values_), 2) if i == 2 else array, count=bool(values_)))
-    program.scalars, program.uploaded = now, (fresh[0], fresh[1], fresh[2])
-    return program.uploaded
-
-
-def upload(tape: Tape, host: np.ndarray[Any, Any], *, count: bool = True) -> Any:
-    """A copy of ``host`` on the tape's device, as a ``jax.Array``."""
-    start = perf_counter_ns()
-    with aside(), jax.enable_x64(True):
-        # jax may read the memory later, or use it as the buffer: give it memory nobody else writes to.
-        array = jax.device_put(host.copy(), tape.device)
-    if count:
-        took = perf_counter_ns() - start
-        metrics.sample("TransferToDeviceTime", took)
-        rec = recorder.active
-        if rec is not None:
-            rec.emit(
-                events.TransferToDevice(start, took, host.nbytes, 1, rec.stack(stacks.user_frames()), rec.thread())
-            )
-    return array
+    return results, run
 
 
 def _loops(end: Node) -> tuple[int, tuple[RawFrame, ...]]:

@@ -5,16 +5,20 @@ No graphs are compared: the edge that was missing is the reason, its siblings ar
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof import recorder
 from xlaprof.events import Change
 
-from .cells import Sig
 from .trie import Const, Node, Packed, Ref
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from xlaprof.stacks import RawFrame
+
+    from .ops import Op
 
 
 class Divergence(NamedTuple):
@@ -66,40 +70,76 @@ def reason(divergence: Divergence | None, end: Node, outs: tuple[int, ...]) -> R
             # The trie grew here during this very walk, after an early read cut nothing off.
             return None
         return _longer(parent, node)
-    old = max(siblings, key=lambda sibling: _likeness(sibling, node))
-    return _between(old, node)
+    return _between(_closest(siblings, node))
+
+
+class Match(NamedTuple):
+    """Two edges out of one node, known and new, and the operation each was entered for."""
+
+    old: Node
+    new: Node
+    expected: Node
+    came: Node
+
+
+def _closest(siblings: list[Node], node: Node) -> Match:
+    """The known edge that explains ``node`` best, and the edge of the new walk beside it.
+
+    The inputs of an operation are edges of their own. Another piece of the program may have entered the same first
+    input by chance, and the walk parts from that piece only at the second; what a reader compares with is the same
+    operation with other inputs, whose path parted from this one at an earlier input.
+    """
+    came = _consumer(node)
+    matches = [Match(sibling, node, _consumer(sibling, came.op), came) for sibling in siblings]
+    at = node.parent
+    while at is not None and at.parent is not None and _is_input(at):
+        known = [(edge, _consumer(edge, came.op)) for edge in at.parent.edges.values() if edge is not at]
+        matches += [Match(edge, at, expected, came) for edge, expected in known if expected.op is came.op]
+        at = at.parent
+    return max(matches, key=_likeness)
+
+
+def _is_input(node: Node) -> bool:
+    return node.op is not None and node.op.func is None
 
 
 def _line(node: Node) -> tuple[str, int] | None:
     return (node.frames[0].file, node.frames[0].line) if node.frames else None
 
 
-def _consumer(node: Node) -> Node:
-    """The operation an input was entered for: the first on the path that is not an input (latest path first)."""
-    while node.op is not None and node.op.func is None and node.edges:
-        node = next(reversed(node.edges.values()))
-    return node
+def _consumers(node: Node) -> Iterator[Node]:
+    """The operations an input was entered for: the first that are not inputs themselves, the latest path first."""
+    if not _is_input(node) or not node.edges:
+        yield node
+        return
+    for edge in reversed(node.edges.values()):
+        yield from _consumers(edge)
 
 
-def _likeness(old: Node, new: Node) -> tuple[int, int, int, int]:
-    """How well ``old`` explains ``new``: the same line, the same operation, few differences, recent use."""
-    a, b = _consumer(old), _consumer(new)
+def _consumer(node: Node, like: Op | None = None) -> Node:
+    """The operation ``node`` was entered for: a ``like`` if there is one, else the latest."""
+    seen = list(islice(_consumers(node), 100))
+    return next((consumer for consumer in seen if consumer.op is like), seen[0])
+
+
+def _likeness(match: Match) -> tuple[int, int, int, int]:
+    """How well ``old`` explains ``new``: the same operation, the same line, few differences, recent use."""
+    old, new, expected, came = match
     return (
-        int(a.op is b.op) + int(old.op is new.op),
-        int(_line(a) == _line(b)),
-        -len(_differences(old, new)),
+        int(expected.op is came.op) + int(old.op is new.op),
+        int(_line(expected) == _line(came)),
+        -len(_differences(old, new, came)),
         old.last_used,
     )
 
 
-def _differences(old: Node, new: Node) -> list[tuple[str, str, str, str]]:
+def _differences(old: Node, new: Node, came: Node) -> list[tuple[str, str, str, str]]:
     """``(what, subject, old, new)`` of each argument in which two nodes of one operation differ."""
     if old.op is not new.op or old.op is None:
         return []
-    if isinstance(old.key, Sig) and isinstance(new.key, Sig):
-        used_by = _consumer(new)
-        what = "dtype" if old.key.shape == new.key.shape else "shape"
-        return [(what, f"input of {_operation(used_by)}", old.key.text, new.key.text)]
+    if not isinstance(old.key, tuple):  # an input
+        what = "shape" if old.key.shape != new.key.shape else "dtype" if old.key.dtype != new.key.dtype else "sharding"
+        return [(what, f"input of {_operation(came)}", old.key.text, new.key.text)]
     found = []
     names = getattr(old.op, "names", ())
     pairs = [
@@ -108,6 +148,9 @@ def _differences(old: Node, new: Node) -> list[tuple[str, str, str, str]]:
     pairs += [(name, old.kwargs.get(name), new.kwargs.get(name)) for name in {**old.kwargs, **new.kwargs}]
     for name, a, b in pairs:
         if a == b and type(a) is type(b):
+            continue
+        if name == getattr(new.op, "read", None):  # values decided it, not the program's text
+            found.append(("size", f"result of {_operation(new)}", _show(a), _show(b)))
             continue
         kinds = {type(a), type(b)}
         what = "aliasing" if kinds == {Ref} else "scalar" if Packed in kinds else "argument"
@@ -131,15 +174,20 @@ def _operation(node: Node) -> str:
     return node.op.aten if node.op is not None else "nothing"
 
 
-def _between(old: Node, new: Node) -> Reason:
-    came, expected = _consumer(new), _consumer(old)
-    differences = _differences(old, new)
+def _between(match: Match) -> Reason:
+    old, new, expected, came = match
+    differences = _differences(old, new, came)
     if differences and came.op is expected.op:
         what, subject, before, after = differences[0]
     else:
         what, subject = "operation", "the next operation"
         before, after = _operation(expected), _operation(came)
     return Reason(what, before, after, subject, came.frames, expected.frames, new.depth - 1, _seen(new, came))
+
+
+def change(old: Node, new: Node, expected: Node, came: Node) -> Reason:
+    """What differs between two edges out of one node, ``old`` and ``new``, entered for ``expected`` and ``came``."""
+    return _between(Match(old, new, expected, came))
 
 
 def _seen(new: Node, came: Node) -> bool:
@@ -177,7 +225,15 @@ def _seen_anywhere(came: Node) -> bool:
 
 def _known_path(end: Node, outs: tuple[int, ...]) -> Reason | None:
     if end.plans:
-        old = next(reversed(end.plans))
+        # of several devices, keys also say how outputs lie
+        keys = next(reversed(end.plans)), outs
+        old, outs = (tuple(k for k in key if type(k) is int) for key in keys)
+        if old == outs:
+            was, now = (", ".join(str(k) for k in key if k is not None and type(k) is not int) for key in keys)
+            return Reason(
+                "sharding", was or "XLA's choice", now or "XLA's choice", "of the live outputs", end.frames, end.frames,
+                end.depth, True,
+            )  # fmt: skip
         missing, extra = sorted(set(old) - set(outs)), sorted(set(outs) - set(old))
         changed = {out.slot: node for node in end.path() for out in node.outs}
         node = changed.get((extra or missing or [end.slot])[0], end)

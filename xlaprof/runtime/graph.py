@@ -6,11 +6,16 @@ The same subgraph recorded at another place of the trie has the same name, so it
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .cells import Sig
 from .grow import INPUT
 from .trie import Node, Packed, Ref
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from xlaprof.stacks import RawFrame
 
 
 class Graph(NamedTuple):
@@ -24,8 +29,13 @@ class Graph(NamedTuple):
     ints: tuple[Packed, ...]
     seeds: tuple[int, ...]  # rows of the tape's seeds
     outs: tuple[int, ...]  # slots
-    out_sigs: tuple[Sig, ...]
+    places: dict[int, tuple[RawFrame, ...]]  # of the outputs: the user's frames that recorded them
     hash: str
+
+    @property
+    def numbering(self) -> dict[Packed, int]:
+        """Where each packed scalar stands among those of its kind that a program of this graph is given."""
+        return {packed: i for group in (self.floats, self.ints) for i, packed in enumerate(group)}
 
 
 def extract(end: Node, outs: tuple[int, ...]) -> Graph:
@@ -33,14 +43,7 @@ def extract(end: Node, outs: tuple[int, ...]) -> Graph:
     path = end.path()
     maker = {out.slot: node for node in path for out in node.outs}
     order = {slot: i for i, slot in enumerate(node.slot for node in path if node.op is INPUT)}
-    needed: set[int] = set()
-    todo = list(outs)
-    while todo:
-        node = maker[todo.pop()]
-        if id(node) in needed:
-            continue
-        needed.add(id(node))
-        todo.extend(_refs(node))
+    needed = _needed(maker, outs)
     nodes: list[Node] = []
     inputs: list[Node] = []
     floats: list[Packed] = []
@@ -48,15 +51,25 @@ def extract(end: Node, outs: tuple[int, ...]) -> Graph:
     seeds: list[int] = []
     numbering: dict[Packed, str] = {}
     names: dict[int, str] = {}
-    lines = []
+    entered: dict[int, Node] = {}
+    lines: list[str] = []
+
+    def number(slots: Iterable[int]) -> None:
+        """Inputs are numbered as they are read: where the walk entered them makes no difference to a graph."""
+        for slot in slots:
+            node = entered.pop(slot, None)
+            if node is not None:
+                names[slot] = f"p{len(inputs)}"
+                lines.append(f"p{len(inputs)}:{node.key.text}")
+                inputs.append(node)
+
     for node in path:
         if id(node) not in needed:
             continue
         if node.op is INPUT:
-            names[node.slot] = f"p{len(inputs)}"
-            lines.append(f"p{len(inputs)}:{node.key.text}")
-            inputs.append(node)
+            entered[node.slot] = node
             continue
+        number(_refs(node))
         for scalar in _packed(node):
             if scalar not in numbering:
                 group = floats if scalar.kind == "f" else ints
@@ -71,8 +84,8 @@ def extract(end: Node, outs: tuple[int, ...]) -> Graph:
         results = ",".join(out.sig.text for out in node.outs)
         lines.append(f"{names[node.slot] if node.outs else ''}={_canonical(node)}{arguments}:{results}")
         nodes.append(node)
+    number(outs)
     lines.append("return " + ",".join(names[slot] for slot in outs))
-    sig_at = {out.slot: out.sig for node in path if id(node) in needed for out in node.outs}
     return Graph(
         nodes=tuple(nodes),
         inputs=tuple(node.slot for node in inputs),
@@ -82,9 +95,26 @@ def extract(end: Node, outs: tuple[int, ...]) -> Graph:
         ints=tuple(ints),
         seeds=tuple(seeds),
         outs=outs,
-        out_sigs=tuple(sig_at[slot] for slot in outs),
+        places={slot: maker[slot].frames for slot in outs},
         hash=hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32],
     )
+
+
+def size(end: Node, outs: tuple[int, ...]) -> int:
+    """How many recorded operations the values at ``outs`` depend on."""
+    return len(_needed({out.slot: node for node in end.path() for out in node.outs}, outs))
+
+
+def _needed(maker: dict[int, Node], outs: tuple[int, ...]) -> set[int]:
+    """Ids of the nodes that the values at ``outs`` depend on."""
+    needed: set[int] = set()
+    todo = list(outs)
+    while todo:
+        node = maker[todo.pop()]
+        if id(node) not in needed:
+            needed.add(id(node))
+            todo.extend(_refs(node))
+    return needed
 
 
 def _canonical(node: Node) -> str:

@@ -6,17 +6,19 @@ the user's stack. Steady state never comes here.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import torch
 
-from . import explain, source
-from .cells import Sig
+from . import explain, metrics, source
+from .cells import Sig, View
 from .clock import clock
 from .infer import NoMeta, infer
-from .lowering.apply import Evaluator, verify
+from .lowering.apply import Call
 from .lowering.registry import JAX_DTYPE, Aval
 from .ops import TENSOR, TENSORS
 from .trie import Const, Node, Packed, Ref, Spec
@@ -41,6 +43,8 @@ class Pseudo:
 
 INPUT: Any = Pseudo("xlaprof.input")
 EMPTY: Any = Pseudo("xlaprof.empty", lambda ctx: jnp.zeros(ctx.out[0].shape, ctx.out[0].jax))
+#: from here on another default dtype holds (:mod:`.pytorch.default_dtype`); nothing is computed
+DEFAULT: Any = Pseudo("xlaprof.default_dtype")
 
 
 class Unlowered(Exception):
@@ -53,32 +57,31 @@ def grow(
     key: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    spec: Spec | None = None,
+    spec: Spec | list[Spec | None] | None = None,
 ) -> Node:
     """Add the edge ``key`` to the tape's current node and return the new node.
 
     ``args`` and ``kwargs`` are the user's (tensors, numbers), and ``key`` is ``(op, a key per argument, then a pair
-    (name, key) per keyword)``. With ``spec``, what the result is, they are a template made earlier. Raises
-    what PyTorch raises for bad arguments, and :class:`Unlowered` when the operation has to take another road.
+    (name, key) per keyword)``. With ``spec``, what the result is (a list: the results), they are a template made
+    earlier. Raises what PyTorch raises for bad arguments, and :class:`Unlowered` when the operation has to take another
+    road.
     """
+    start = perf_counter_ns()
     parent = tape.node
     node = Node(parent, key, op)
     specs: list[Spec | None]
     if spec is not None:
-        node.args, node.kwargs, specs = args, kwargs, [spec]
+        node.args, node.kwargs, specs = args, kwargs, spec if isinstance(spec, list) else [spec]
     else:
-        try:
-            specs = infer(op, args, kwargs)
-        except NoMeta as error:
-            raise Unlowered(str(error)) from error
         node.args, node.kwargs = _template(op, key, args, kwargs)
-        _check_lowering(op, node, specs, args, kwargs)
+        specs = _describe(op, node, args, kwargs)
     node.set_outs(specs)
     node.frames, node.module = source.here()
     if tape.divergence is None:
         tape.divergence = explain.Divergence(parent, node)
     parent.edges[key] = node
     tape.nodes += 1
+    metrics.timed("LazyTracing", perf_counter_ns() - start)
     clock.work()
     return node
 
@@ -105,66 +108,67 @@ def _unkey(kind: str, key: Any) -> Any:
     return key
 
 
-def _check_lowering(
-    op: Op,
-    node: Node,
-    specs: list[Spec | None],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> None:
+#: lowerings over one kind of arguments each
+_calls: dict[Hashable, Call] = {}
+_CALLS_LIMIT = 50_000
+
+
+def _describe(op: Op, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec | None]:
+    """What the new ``node`` returns; it is given its lowering over arguments of this kind.
+
+    A layer that is repeated is neither asked about nor traced again: both are kept by what the call looks like.
+    """
+    sigs: dict[int, Sig] = {}
+    rest: list[Any] = []
+    for template, value in zip(node.args, args, strict=False):
+        _collect(template, value, sigs, rest)
+    for name, template in node.kwargs.items():
+        _collect(template, kwargs[name], sigs, rest)
+    names = {slot: i for i, slot in enumerate(sigs)}
+    described = repr((_rename(node.args, names), _rename(node.kwargs, names)))
+    like = (op, described, tuple(sigs.values()), torch.get_default_dtype())
+    try:
+        specs = infer(op, args, kwargs, (like, tuple(rest)))
+    except NoMeta as error:
+        raise Unlowered(str(error)) from error
     if op.lowering is None:
         raise Unlowered(f"{op.name} has no lowering")
-    sigs: dict[int, Sig] = {}
-    for template, value in [*zip(node.args, args, strict=False), *((node.kwargs[k], kwargs[k]) for k in node.kwargs)]:
-        _collect(template, value, sigs)
-    slots = list(sigs)
-    names = {slot: i for i, slot in enumerate(slots)}
-    described = repr((_rename(node.args, names), sorted(_rename(node.kwargs, names).items())))
-    signature = (op.name, described, tuple(sigs.values()), tuple(s and s.sig for s in specs), torch.get_default_dtype())
-    outs = tuple(None if s is None else Aval(s.sig.shape, s.sig.dtype) for s in specs)
-
-    def trace(arrays: list[jax.Array], floats: jax.Array, ints: jax.Array, seeds: jax.Array) -> Any:
-        values = dict(zip(slots, arrays, strict=True))
-        return Evaluator(values, floats, ints, seeds).run(op, node.args, node.kwargs, outs, 0)
-
-    f = max((p.index for p in _packed(node, "f")), default=-1) + 1
-    i = max((p.index for p in _packed(node, "i")), default=-1) + 1
-    error = verify(
-        signature,
-        trace,
-        [jax.ShapeDtypeStruct(s.shape, JAX_DTYPE[s.dtype]) for s in sigs.values()],
-        jax.ShapeDtypeStruct((f,), jnp.float64),
-        jax.ShapeDtypeStruct((i,), jnp.int64),
-        jax.ShapeDtypeStruct((1, 2), jnp.uint32),
-    )
-    if error is not None:
-        raise Unlowered(f"{op.name}: {error}") from error
+    signature = (like, tuple(s and s.sig for s in specs))
+    call = _calls.get(signature)
+    if call is None:
+        if len(_calls) >= _CALLS_LIMIT:
+            _calls.clear()
+        arrays = [jax.ShapeDtypeStruct(s.shape, JAX_DTYPE[s.dtype]) for s in sigs.values()]
+        outs = tuple(None if s is None else Aval(s.sig.shape, s.sig.dtype) for s in specs)
+        call = _calls[signature] = Call(op, node.args, node.kwargs, arrays, outs)
+    if call.error is not None:
+        raise Unlowered(f"{op.name}: {call.error}")
+    node.call = call
+    return specs
 
 
-def _collect(template: Any, value: Any, sigs: dict[int, Sig]) -> None:
+def _collect(template: Any, value: Any, sigs: dict[int, Sig], rest: list[Any]) -> None:
+    """Signatures by slot, in order of first use, and what else PyTorch looks at: numbers, and strides of views."""
     if type(template) is Ref:
-        sigs[template.slot] = value._cell.sig
+        cell = value._cell
+        sigs[template.slot] = cell.sig
+        if isinstance(cell, View):
+            rest.append((value.stride(), value.storage_offset()))
+    elif type(template) is Packed:
+        rest.append(value)
     elif type(template) is tuple and isinstance(value, (list, tuple)):
         for t, v in zip(template, value, strict=True):
-            _collect(t, v, sigs)
+            _collect(t, v, sigs, rest)
 
 
-def _rename(template: Any, names: dict[int, int]) -> Any:
-    """``template`` with slots renumbered and packed scalars reduced to their kind."""
+def _rename(template: Any, names: dict[Any, int]) -> Any:
+    """``template`` with slots and packed scalars numbered in order of first use: equal numbers are one scalar."""
     if type(template) is Ref:
         return f"%{names[template.slot]}"
     if type(template) is Packed:
-        return f"<{template.kind}>"
+        return f"<{template.kind}{names.setdefault(template, len(names))}>"
     if type(template) is tuple:
         return tuple(_rename(t, names) for t in template)
     if type(template) is dict:
         return {k: _rename(v, names) for k, v in template.items()}
     return template
-
-
-def _packed(node: Node, kind: str) -> list[Packed]:
-    found = [a for a in (*node.args, *node.kwargs.values()) if type(a) is Packed]
-    for group in (*node.args, *node.kwargs.values()):
-        if type(group) is tuple:
-            found += [a for a in group if type(a) is Packed]
-    return [p for p in found if p.kind == kind]

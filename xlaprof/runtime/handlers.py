@@ -15,12 +15,18 @@ from weakref import ref
 import torch
 from torch._ops import OpOverload
 
-from . import escape, host, randomness, views
+from . import escape, outputs, parity, views
 from .cells import Cell, View
+from .checking.checks import CHECKS
+from .checking.rehearse import rehearse
+from .custom import custom
 from .grow import Unlowered, grow
+from .lowering.registry import RANDOM
 from .ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op, is_view
+from .pytorch import randomness
 from .tape import Tape, const
-from .tensor import HANDLERS, XLATensor, dress, make
+from .tensor import HANDLERS, XLATensor, dress, in_inference_mode, make, make_normal
+from .transfer import host
 from .trie import Node
 
 Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
@@ -34,9 +40,23 @@ _HOT = frozenset((XLATensor, float, int))
 
 def prepare(func: OpOverload) -> Handler:
     """Make, keep and return the handler of ``func``."""
-    handler = _handler(func)
+    handler = parity.handler(func, lambda: _handler(func)) if parity.strict else _handler(func)
+    if str(func) in RANDOM and str(func) in CHECKS:
+        handler = _checked(Op(func), handler)
     HANDLERS[id(func)] = handler
     return handler
+
+
+def _checked(op: Op, otherwise: Handler) -> Handler:
+    """Parameters of distributions are inputs of the graph: they may go wrong where the graph is a known one."""
+    suspect = CHECKS[op.name]
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if suspect(*args, **kwargs):
+            rehearse(op, args, kwargs)
+        return otherwise(args, kwargs)
+
+    return record
 
 
 def _handler(func: OpOverload) -> Handler:
@@ -46,11 +66,20 @@ def _handler(func: OpOverload) -> Handler:
     if special is not None:
         return special
     op = Op(func)
+    if func.namespace not in ("aten", "prims") and op.lowering is None:
+        return custom(op, _by_kind(op))
+    return _by_kind(op)
+
+
+def _by_kind(op: Op) -> Handler:
+    func = op.func
+    if op.aten.startswith("aten::_foreach_"):
+        return escape.per_tensor(op)
     if is_view(func):
         return escape.views_by_slices(op) if "List" in str(func._schema.returns[0].type) else view(op)
     if op.writes:
         first = func._schema.arguments[0]
-        return inplace(op) if op.writes == (0,) and not first.kwarg_only else escape.out(op)
+        return inplace(op) if op.writes == (0,) and not first.kwarg_only else outputs.out(op)
     if op.lowering is None:
         return escape.road(op)
     return functional(op)
@@ -60,11 +89,13 @@ def functional(op: Op) -> Handler:
     """The cheapest handler that suits a functional operator."""
     record = general(op)
     required = [a for a in op.func._schema.arguments if not a.has_default_value()]
+    if any(a.kwarg_only for a in required):
+        return record
     if len(op.func._schema.returns) != 1 or op.random or not required or op.kinds[0] is not TENSOR:
         return record
     if len(required) == 1:
         return unary(op, record)
-    if len(required) == 2 and op.kinds[1] in (TENSOR, SCALAR):
+    if len(required) == 2 and len(op.kinds) > 1 and op.kinds[1] in (TENSOR, SCALAR):
         return binary(op, record)
     return record
 
@@ -87,15 +118,15 @@ def unary(op: Op, otherwise: Handler) -> Handler:
             tape.node = node
             out = Cell(tape, node.sig, node.slot, epoch, epoch)
             tape.cells.append(out)
-        except Unlowered as error:
-            why = error
+        except Unlowered:
+            pass  # not kept: it holds its traceback, so this frame and the user's tensors
         else:
             result = make(XLATensor, node.size, None, None, None, node.dtype, _strided, tape.torch_device)
             result._cell = out
             return result
         finally:
             tape.release()
-        return escape.other_road(op, args, kwargs, why)
+        return escape.other_road(op, args, kwargs)
 
     return record
 
@@ -129,15 +160,15 @@ def binary(op: Op, otherwise: Handler) -> Handler:
             tape.node = node
             out = Cell(tape, node.sig, node.slot, epoch, epoch)
             tape.cells.append(out)
-        except Unlowered as error:
-            why = error
+        except Unlowered:
+            pass  # not kept: it holds its traceback, so this frame and the user's tensors
         else:
             result = make(XLATensor, node.size, None, None, None, node.dtype, _strided, tape.torch_device)
             result._cell = out
             return result
         finally:
             tape.release()
-        return escape.other_road(op, args, kwargs, why)
+        return escape.other_road(op, args, kwargs)
 
     return record
 
@@ -173,15 +204,15 @@ def inplace(op: Op) -> Handler:
                 node = grow(tape, op, key, args, kwargs)
             tape.node = node
             if op.random:
-                tape.seeds.append(randomness.draw(kwargs.get("generator")))
+                tape.seeds.append(randomness.draw(tape.index, randomness.generator_of(args, kwargs)))
             tape.write(cell, node.slot)
-        except Unlowered as error:
-            why = error
+        except Unlowered:
+            pass  # not kept: it holds its traceback, so this frame and the user's tensors
         else:
             return target
         finally:
             tape.release()
-        return escape.other_road(op, args, kwargs, why)
+        return escape.other_road(op, args, kwargs)
 
     return record
 
@@ -196,23 +227,25 @@ def general(op: Op) -> Handler:
         try:
             node = step(tape, op, args, kwargs)
             if op.random:
-                tape.seeds.append(randomness.draw(kwargs.get("generator")))
+                tape.seeds.append(randomness.draw(tape.index, randomness.generator_of(args, kwargs)))
             results = [out and dress(out, tape.output(out.slot, out.sig)) for out in node.returns]
-        except Unlowered as error:
-            why = error
+        except Unlowered:
+            pass  # not kept: it holds its traceback, so this frame and the user's tensors
         else:
             if op.returns_list:
                 return results
             return results[0] if len(results) == 1 else tuple(results)
         finally:
             tape.release()
-        return escape.other_road(op, args, kwargs, why)
+        return escape.other_road(op, args, kwargs)
 
     return record
 
 
 def view(op: Op) -> Handler:
     """A view operator: recorded as any other, but its result stays tied to its base."""
+    if op.lowering is None and op.func._can_decompose():  # into other views
+        return lambda args, kwargs: op.func.decompose(*args, **kwargs)
 
     def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         cell = args[0]._cell
@@ -228,15 +261,19 @@ def view(op: Op) -> Handler:
                 tape.node = node
             out = node.outs[0]
             shown = derive(tape, cell, node)
-            result = make(XLATensor, out.size, out.strides, out.offset, None, out.dtype, _strided, tape.torch_device)
+            new = make_normal if in_inference_mode() and not args[0].is_inference() else make
+            result = new(XLATensor, out.size, out.strides, out.offset, None, out.dtype, _strided, tape.torch_device)
             result._cell = shown
         except Unlowered as error:
-            why = error
+            why = str(error)
         else:
             return result
         finally:
             tape.release()
-        return escape.other_road(op, args, kwargs, why)
+        # Another road would end in a copy, and writes to it would be lost.
+        raise NotImplementedError(
+            f"{op.aten} cannot be a view of a tensor on {tape.torch_device} ({why}): take it of tensor.cpu()"
+        )
 
     return record
 

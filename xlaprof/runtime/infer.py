@@ -1,17 +1,23 @@
 """Shapes of results: PyTorch's own meta kernels, asked once per edge of the trie.
 
-They raise what PyTorch raises for bad shapes and dtypes, so a user sees the message they know.
+What they refuse is rehearsed on the CPU, so that a user sees the message they know; :mod:`.checks` has what they
+overlook, :mod:`.shapes` the operators that have none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import torch
 
 from .cells import sig
+from .checking.checks import CHECKS
+from .checking.dtype_checks import loses_imaginary_part
+from .checking.rehearse import refuse_overlap, rehearse
 from .lowering.registry import JAX_DTYPE
 from .ops import Op, is_view
+from .shapes import SHAPES
 from .trie import Spec
 
 
@@ -19,19 +25,47 @@ class NoMeta(Exception):
     """The operator's result shape cannot be told without its values."""
 
 
-def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec | None]:
-    """What each output of ``op`` over these tensors (of any device) will be; ``None`` for one that is left out."""
+#: answers, by what the call is like; a repeated layer asks once
+_known: dict[Hashable, list[Spec | None]] = {}
+_KNOWN_LIMIT = 100_000
+
+
+def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], alike: Hashable) -> list[Spec | None]:
+    """What each output of ``op`` over these tensors (of any device) will be; ``None`` for one that is left out.
+
+    ``alike`` is equal for calls that PyTorch gives the same answer: operator, shapes, dtypes, strides and numbers.
+    Raises what PyTorch raises on the CPU for bad arguments.
+    """
+    check = CHECKS.get(op.name)
+    if check is not None and check(*args, **kwargs):
+        rehearse(op, args, kwargs)
+    if op.writes:
+        refuse_overlap(op, args, kwargs)
+        if loses_imaginary_part(args):
+            rehearse(op, args, kwargs)
+        if op.writes == (0,) and any(isinstance(a, torch.Tensor) and a.dtype is not args[0].dtype for a in args[1:]):
+            rehearse(op, args, kwargs, about="can't be cast")
+    found = _known.get(alike)
+    if found is None:
+        if len(_known) >= _KNOWN_LIMIT:
+            _known.clear()
+        found = _known[alike] = _ask(op, args, kwargs)
+    return found
+
+
+def _ask(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec | None]:
     metas: dict[int, torch.Tensor] = {}
     named = {
         name: torch.device("meta") if name == "device" else None if name == "generator" else _meta(value, metas)
         for name, value in kwargs.items()
     }
+    shape = SHAPES.get(op.name, op.func)
     try:
-        result = op.func(*[_meta(a, metas) for a in args], **named)
+        result = shape(*[_meta(a, metas) for a in args], **named)
     except NotImplementedError as error:
         raise NoMeta(str(error)) from error
-    except RuntimeError as error:
-        if torch.Tag.dynamic_output_shape in op.func.tags:
+    except Exception as error:
+        if torch.Tag.dynamic_output_shape in op.func.tags or rehearse(op, args, kwargs):
             raise NoMeta(str(error)) from error
         raise
     if isinstance(result, torch.Tensor):
@@ -56,6 +90,8 @@ def _meta(value: Any, metas: dict[int, torch.Tensor]) -> Any:
         return found
     if isinstance(value, (list, tuple)):
         return [_meta(v, metas) for v in value]
+    if isinstance(value, torch.Generator):
+        return None
     return torch.device("meta") if isinstance(value, torch.device) else value
 
 

@@ -7,6 +7,7 @@ interpreter's lock from it (5 ms at most in pure Python), so while a recording i
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import queue
 import threading
@@ -14,13 +15,19 @@ from collections import deque
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from xlaprof import events, recorder
 
-from . import metrics
+from . import debug, metrics
+from .checking import value_checks
+from .modes import mode
 
 if TYPE_CHECKING:
     from xlaprof.stacks import RawFrame
 
+    from .graph import Graph
+    from .program import Program
     from .tape import Tape
     from .trie import Node
 
@@ -28,62 +35,129 @@ if TYPE_CHECKING:
 class InFlight:
     """One execution, from its enqueueing until its end was seen."""
 
-    __slots__ = ("ended", "enqueue", "enqueued", "frames", "number", "seq", "tape", "token", "trigger")
+    __slots__ = (
+        "calls", "ended", "enqueue", "enqueued", "error", "frames", "graph", "number", "results", "seq", "tape",
+        "tests", "token", "trigger",
+    )  # fmt: skip
 
     def __init__(
         self,
         seq: int,
         tape: Tape,
-        number: int,
+        program: Program,
         enqueued: int,
         enqueue: int,
         token: Any,
         trigger: str,
         frames: tuple[RawFrame, ...],
+        graph: Graph,
+        results: tuple[int, ...],
     ) -> None:
         self.seq = seq
         self.tape = tape
-        self.number = number
+        self.number = program.number
+        self.tests = program.tests
         self.enqueued = enqueued
         self.enqueue = enqueue
         self.token = token
         self.trigger = trigger
         self.frames = frames
+        self.graph = graph
+        self.results = results  # ids of the arrays, in order of graph.outs
+        self.calls = 1  # programs it stands for: eager mode's are told together, and counted apart
         self.ended = False
+        self.error: Exception | None = None
 
 
 _running: deque[InFlight] = deque()
-_handed_over: queue.SimpleQueue[InFlight] = queue.SimpleQueue()
+_handed_over: queue.SimpleQueue[InFlight | None] = queue.SimpleQueue()
 _stamping = threading.Lock()
 _last_end: dict[int, int] = {}
+#: those that failed on the device: not yet raised to anybody, and the latest of all
+_untold: deque[InFlight] = deque(maxlen=64)
+_failed: deque[InFlight] = deque(maxlen=64)
 _numbers = itertools.count(1)
-_ticks = itertools.count(1)
+ticks = itertools.count(1)
 _watcher: threading.Thread | None = None
 
 
 def tick(node: Node) -> None:
     """A plan that ends at ``node`` is used now."""
-    node.last_used = next(_ticks)
+    node.last_used = next(ticks)
 
 
 def add(
-    tape: Tape, number: int, enqueued: int, enqueue: int, token: Any, trigger: str, frames: tuple[RawFrame, ...]
+    tape: Tape,
+    program: Program,
+    enqueued: int,
+    enqueue: int,
+    token: Any,
+    trigger: str,
+    frames: tuple[RawFrame, ...],
+    graph: Graph,
+    results: list[Any],
 ) -> InFlight:
     """An execution was handed to the device."""
+    if debug.level:
+        debug.executing(trigger, graph, tape.node.depth)
+    ids = tuple(map(id, results))
+    run = InFlight(next(_numbers), tape, program, enqueued, enqueue, token, trigger, frames, graph, ids)
+    if trigger != "eager":
+        metrics.begin("ExecuteTime")
+        if tape.partition is not None:
+            metrics.begin("ExecuteReplicatedTime")
+    _watch_over(run)
+    return run
+
+
+def add_burst(
+    tape: Tape,
+    program: Program,
+    enqueued: int,
+    enqueue: int,
+    token: Any,
+    frames: tuple[RawFrame, ...],
+    graph: Graph,
+    calls: int,
+    ended: int,
+) -> None:
+    """``calls`` eager operations were run one after the other, ``graph`` last, up to ``ended``; ``token`` is a result.
+
+    Nobody watched the device: where it has finished by now, it is taken to have done so by ``ended``.
+    """
+    run = InFlight(next(_numbers), tape, program, enqueued, enqueue, token, "eager", frames, graph, (id(token),))
+    run.calls = calls
+    if token.is_ready():
+        run.token = None
+        _stamp(run, now=ended)
+    else:
+        _watch_over(run)
+
+
+def _watch_over(run: InFlight) -> None:
     global _watcher
-    run = InFlight(next(_numbers), tape, number, enqueued, enqueue, token, trigger, frames)
-    metrics.begin("ExecuteTime")
     _running.append(run)
     _handed_over.put(run)
     if _watcher is None:
         _watcher = threading.Thread(target=_watch, name="xlaprof-watcher", daemon=True)
         _watcher.start()
-    return run
+        atexit.register(_dismiss)
 
 
 def _watch() -> None:
-    while True:
-        _end(_handed_over.get())
+    while (run := _handed_over.get()) is not None:
+        _end(run)
+
+
+def _dismiss() -> None:
+    """At exit: the watcher sees the end of what is on its way, then goes.
+
+    Were it inside jax while the interpreter is finalized, the attempt to take the interpreter's lock would end the
+    thread in the middle of C++, and the process with it.
+    """
+    if _watcher is not None and _watcher.is_alive():  # it is not in a forked child
+        _handed_over.put(None)
+        _watcher.join()
 
 
 def _end(run: InFlight) -> None:
@@ -92,26 +166,36 @@ def _end(run: InFlight) -> None:
     if token is not None:
         try:
             token.block_until_ready()
-        except Exception as failure:  # told in the event, and raised to whoever reads the results
+            if run.tests:
+                run.error = value_checks.verdict(run.tests, np.asarray(token))
+        except Exception as failure:  # told in the event, and raised to whoever reads, waits, or cuts the next graph
             error = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            run.error = failure.with_traceback(None)
     _stamp(run, error)
 
 
-def _stamp(run: InFlight, error: str = "") -> None:
-    now = perf_counter_ns()
+def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
+    now = now or perf_counter_ns()
     with _stamping:
         if run.ended:
             return
         run.ended = True
+        if run.error is not None:
+            _untold.append(run)
+            _failed.append(run)
         run.token = None
         start = max(run.enqueued, _last_end.get(run.tape.index, 0))
         end = max(now, start)
         _last_end[run.tape.index] = end
         try:
             _running.remove(run)
-        except ValueError:  # cleared by a fork
-            return
-    metrics.end("ExecuteTime", end - start)
+        except ValueError:  # cleared by a fork, or never watched
+            if run.trigger != "eager":
+                return
+    if run.trigger != "eager":
+        metrics.end("ExecuteTime", end - start)
+        if run.tape.partition is not None:
+            metrics.end("ExecuteReplicatedTime", end - start)
     rec = recorder.active
     if rec is not None:
         rec.emit(
@@ -126,6 +210,7 @@ def _stamp(run: InFlight, error: str = "") -> None:
                 rec.stack(run.frames),
                 run.tape.index,
                 error,
+                run.calls,
             )
         )
 
@@ -141,8 +226,42 @@ def poll() -> None:
         _end(run)
 
 
+def untold(tape: Tape | None = None) -> InFlight | None:
+    """An execution (of ``tape``'s) that failed on the device and was not raised to anybody; from now on it was."""
+    for run in list(_untold):
+        if tape is None or run.tape is tape:
+            _untold.remove(run)
+            return run
+    return None
+
+
+def origin(array: Any) -> tuple[InFlight, int] | None:
+    """The execution that ``array``, which cannot be read, comes from, and its slot there; counted as told."""
+    for run in (*_running, *_failed):
+        if id(array) in run.results:
+            _end(run)
+            if run in _untold:
+                _untold.remove(run)
+            return run, run.graph.outs[run.results.index(id(array))]
+    return None
+
+
+def settle(arrays: list[Any]) -> InFlight | None:
+    """Wait for the executions that make ``arrays``; one of them whose debug checks failed, now counted as told."""
+    ids = {id(array) for array in arrays}
+    for run in (*_running, *_untold):
+        if run.tests and not ids.isdisjoint(run.results):
+            _end(run)
+            if run in _untold:
+                _untold.remove(run)
+                return run
+    return None
+
+
 def wait(tape: Tape | None = None) -> None:
     """Return when everything handed over so far (to ``tape``'s device, or to all) has ended and is stamped."""
+    if mode.wait is not None:
+        mode.wait(tape)
     for run in list(_running):
         if tape is None or run.tape is tape:
             _end(run)

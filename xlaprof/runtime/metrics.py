@@ -1,23 +1,43 @@
-"""Counters and timed metrics of the runtime, under PyTorch/XLA's names.
+"""Counters and metrics of the runtime, under PyTorch/XLA's names.
 
-Timed metrics: ``CompileTime``, ``ExecuteTime``, ``TransferToDeviceTime``, ``TransferFromDeviceTime``. Counters:
-``CachedCompile``, ``UncachedCompile``, ``MarkStep``, and ``aten::op`` for each operation that ran on the CPU.
-The functions and their meaning are those of ``torch_xla.debug.metrics``.
+The functions, what they return and the text of the reports are those of ``torch_xla.debug.metrics``; docs/metrics.md
+lists what is counted when. A metric is a series of samples: of time in nanoseconds unless :data:`_KINDS` says bytes or
+plain numbers.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
-#: how many samples of a metric are kept for its percentiles (PyTorch/XLA keeps as many)
-SAMPLES = 1024
-_PERCENTILES = (0.01, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.99)
+#: how many samples of a metric are kept for its rates and percentiles
+SAMPLES = int(os.environ.get("XLA_METRICS_SAMPLES", "1024"))
+_PERCENTILES = sorted(
+    float(p) for p in os.environ.get("XLA_METRICS_PERCENTILES", "0.01:0.05:0.1:0.2:0.5:0.8:0.9:0.95:0.99").split(":")
+)
+
+#: what the samples of a metric are, where they are not ns
+_KINDS = {
+    "InboundData": "bytes",
+    "OutboundData": "bytes",
+    "InputOutputAliasCount": "value",
+    "TensorsGraphSize": "value",
+}
+
+#: what stands in the second half of a report, where PyTorch/XLA prints what its client counts, not its lazy tensors
+_OF_THE_CLIENT = frozenset(
+    {
+        "CompileTime", "CreateCompileHandles", "CreateDataHandles", "ExecuteTime", "InboundData", "MarkStep",
+        "OutboundData", "TransferFromDeviceTime", "TransferToDeviceTime",
+    }
+)  # fmt: skip
 
 
 class Metric:
-    """One timed metric: exact count and total, and the latest samples ``(monotonic s, ns)``."""
+    """One metric: exact count and total, and the latest samples ``(monotonic s, value)``."""
 
     __slots__ = ("count", "samples", "total")
 
@@ -26,14 +46,16 @@ class Metric:
         self.total = 0
         self.samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES)
 
-    def add(self, ns: int) -> None:
-        self.total += ns
-        self.samples.append((time.monotonic(), ns))
+    def add(self, value: int) -> None:
+        self.total += value
+        self.samples.append((time.monotonic(), value))
 
 
 _counters: dict[str, int] = {}
 _metrics: dict[str, Metric] = {}
 _lock = threading.Lock()
+#: called before counters are told: who counts only when asked
+_late: list[Callable[[], None]] = []
 
 
 def count(name: str, by: int = 1) -> None:
@@ -42,19 +64,40 @@ def count(name: str, by: int = 1) -> None:
         _counters[name] = _counters.get(name, 0) + by
 
 
-def sample(name: str, ns: int) -> None:
-    """Add one sample of ``ns`` nanoseconds to the timed metric ``name``."""
-    begin(name)
-    end(name, ns)
+def count_late(settle: Callable[[], None]) -> None:
+    """Have ``settle`` called, which counts what has not been counted yet, whenever counters are asked for."""
+    _late.append(settle)
 
 
-def begin(name: str) -> None:
-    """Count a sample whose length is told by :func:`end` later: an execution counts when it is handed over."""
+def sample(name: str, value: int) -> None:
+    """Add a sample to the metric ``name``: nanoseconds, or what its kind is."""
+    samples((name, value))
+
+
+def samples(*pairs: tuple[str, int]) -> None:
+    """Add one sample to each of several metrics."""
+    with _lock:
+        for name, value in pairs:
+            metric = _metrics.get(name)
+            if metric is None:
+                metric = _metrics.setdefault(name, Metric())
+            metric.count += 1
+            metric.add(value)
+
+
+def metric(name: str) -> Metric:
+    """The metric ``name`` itself, for who adds to it in the microseconds of an eager operation."""
+    found = _metrics.get(name)
+    return _metrics.setdefault(name, Metric()) if found is None else found
+
+
+def begin(name: str, times: int = 1) -> None:
+    """Count samples whose length :func:`end` tells later, if at all: an execution counts when it is handed over."""
     with _lock:
         metric = _metrics.get(name)
         if metric is None:
             metric = _metrics.setdefault(name, Metric())
-        metric.count += 1
+        metric.count += times
 
 
 def end(name: str, ns: int) -> None:
@@ -65,40 +108,65 @@ def end(name: str, ns: int) -> None:
             metric.add(ns)
 
 
+def timed(name: str, ns: int) -> None:
+    """Tell the length of a sample that will be counted by :func:`begin`, late."""
+    with _lock:
+        _metrics.setdefault(name, Metric()).add(ns)
+
+
+def _settle() -> None:
+    for settle in _late:
+        settle()
+
+
 def counter_names() -> list[str]:
     """Names of the counters that are not zero."""
+    _settle()
     return sorted(_counters)
 
 
 def counter_value(name: str) -> int | None:
     """The counter's value, ``None`` if nothing was counted under ``name``."""
+    _settle()
     return _counters.get(name)
 
 
 def metric_names() -> list[str]:
-    """Names of the timed metrics that have samples."""
-    return sorted(_metrics)
+    """Names of the metrics that have samples."""
+    _settle()
+    return sorted(name for name, metric in _metrics.items() if metric.count)
 
 
 def metric_data(name: str) -> tuple[int, int, list[tuple[float, int]]] | None:
-    """``(samples ever, total ns, latest samples)`` of the timed metric, each sample ``(monotonic s, ns)``."""
+    """``(samples ever, their sum, latest samples)`` of the metric, each sample ``(monotonic s, value)``.
+
+    Values are ns; of ``InboundData`` and ``OutboundData`` bytes, of ``TensorsGraphSize`` and ``InputOutputAliasCount``
+    numbers. ``None`` if there are no samples.
+    """
+    _settle()
     metric = _metrics.get(name)
-    return None if metric is None else (metric.count, metric.total, list(metric.samples))
+    return (metric.count, metric.total, list(metric.samples)) if metric is not None and metric.count else None
 
 
 def executed_fallback_ops() -> list[str]:
-    """The operations that ran on the CPU, as ``aten::op``."""
-    return [name for name in counter_names() if name.startswith("aten::")]
+    """The operators that ran on the CPU, ``aten::op`` or ``library::op``, and ``aten::_local_scalar_dense``."""
+    return [name for name in sorted(_counters) if _is_fallback(name)]
+
+
+def _is_fallback(name: str) -> bool:
+    return "::" in name and not name.startswith("xla::")
 
 
 def clear_counters() -> None:
     """Forget the counters."""
+    _settle()
     with _lock:
         _counters.clear()
 
 
 def clear_metrics() -> None:
-    """Forget the timed metrics."""
+    """Forget the metrics."""
+    _settle()
     with _lock:
         _metrics.clear()
 
@@ -110,32 +178,39 @@ def clear_all() -> None:
 
 
 def totals() -> tuple[dict[str, int], dict[str, float]]:
-    """``(counts, seconds)``: counters and numbers of samples, and the timed metrics' sums."""
+    """``(counts, seconds)`` of what the runtime did: counters and numbers of samples, and the timed metrics' sums.
+
+    What was recorded (``xla::op``, ``LazyTracing``) is left out: a recording tells it as tracing time.
+    """
     with _lock:
-        counts = dict(_counters)
-        counts.update((name, metric.count) for name, metric in _metrics.items())
-        return counts, {name: metric.total / 1e9 for name, metric in _metrics.items()}
+        counts = {name: n for name, n in _counters.items() if not name.startswith("xla::")}
+        done = {name: metric for name, metric in _metrics.items() if name != "LazyTracing"}
+        counts.update((name, metric.count) for name, metric in done.items())
+        return counts, {name: m.total / 1e9 for name, m in done.items() if name not in _KINDS}
 
 
 def metrics_report() -> str:
-    """The whole report as text, laid out as PyTorch/XLA lays it out."""
-    return _report(metric_names(), counter_names())
-
-
-def short_metrics_report(
-    counter_names: list[str] | None = None,
-    metric_names: list[str] | None = None,
-) -> str:
-    """The report for the named counters and metrics; by default those that matter most."""
-    counters = counter_names if counter_names is not None else ["CachedCompile", "MarkStep", "UncachedCompile"]
-    metrics = (
-        metric_names
-        if metric_names is not None
-        else ["CompileTime", "ExecuteTime", "TransferFromDeviceTime", "TransferToDeviceTime"]
+    """The whole report as text: what PyTorch/XLA's lazy tensors count, then what its client counts."""
+    metrics, counters = metric_names(), counter_names()
+    return "".join(
+        _report([m for m in metrics if (m in _OF_THE_CLIENT) is half], [c for c in counters if _of_client(c) is half])
+        for half in (False, True)
     )
-    if counter_names is None:
-        counters = counters + executed_fallback_ops()
-    return _report([m for m in metrics if m in _metrics], [c for c in counters if c in _counters])
+
+
+def _of_client(counter: str) -> bool:
+    return counter in _OF_THE_CLIENT or _is_fallback(counter)
+
+
+def short_metrics_report(counter_names: list[str] | None = None, metric_names: list[str] | None = None) -> str:
+    """The report of the named counters and metrics, and of all fallbacks; by default of those that matter most."""
+    _settle()
+    counters = counter_names or ["CachedCompile", "MarkStep", "DynamoSyncInputExecuteTime"]
+    metrics = metric_names or [
+        "CompileTime", "ExecuteTime", "ExecuteReplicatedTime", "TransferToDeviceTime", "TransferFromDeviceTime"
+    ]  # fmt: skip
+    fallbacks = [name for name in executed_fallback_ops() if name not in counters]
+    return _report(metrics, [c for c in counters if c in _counters] + fallbacks)
 
 
 def _report(metrics: list[str], counters: list[str]) -> str:
@@ -144,27 +219,26 @@ def _report(metrics: list[str], counters: list[str]) -> str:
         data = metric_data(name)
         if data is None:
             continue
-        total_samples, total, samples = data
-        lines += [f"Metric: {name}", f"  TotalSamples: {total_samples}", f"  Accumulator: {_duration(total)}"]
-        if len(samples) > 1:
-            elapsed = samples[-1][0] - samples[0][0]
-            if elapsed > 0:
-                rate = sum(ns for _, ns in samples) / 1e9 / elapsed
-                lines += [f"  ValueRate: {_duration(int(rate * 1e9))} / second"]
-                lines += [f"  Rate: {len(samples) / elapsed:.6g} / second"]
-        ordered = sorted(ns for _, ns in samples)
+        total_samples, total, latest = data
+        show = _SHOWN[_KINDS.get(name, "time")]
+        lines += [f"Metric: {name}", f"  TotalSamples: {total_samples}", f"  Accumulator: {show(total)}"]
+        elapsed = latest[-1][0] - latest[0][0] if latest else 0.0
+        if elapsed > 0:
+            lines += [f"  ValueRate: {show(sum(v for _, v in latest) / elapsed)} / second"]
+            lines += [f"  Rate: {len(latest) / elapsed:.6g} / second"]
+        ordered = sorted(v for _, v in latest)
         if not ordered:  # all still on their way
             continue
-        shown = [f"{int(p * 100)}%={_duration(ordered[int(p * len(ordered))])}" for p in _PERCENTILES]
+        shown = [f"{p * 100:.6g}%={show(ordered[int(p * len(ordered))])}" for p in _PERCENTILES]
         lines.append(f"  Percentiles: {'; '.join(shown)}")
     for name in counters:
         lines += [f"Counter: {name}", f"  Value: {_counters.get(name, 0)}"]
     return "\n".join(lines) + "\n" if lines else ""
 
 
-def _duration(ns: int) -> str:
+def _duration(ns: float) -> str:
     """``01m02s003ms004.500us``, as PyTorch/XLA writes durations: leading zero parts left out."""
-    us, rest = divmod(ns, 1000)
+    us, rest = divmod(int(ns), 1000)
     parts: list[str] = []
     for size, unit, width in (
         (86_400_000_000, "d", 2),
@@ -177,3 +251,14 @@ def _duration(ns: int) -> str:
         if amount or parts:
             parts.append(f"{amount:0{width}d}{unit}")
     return "".join(parts) + f"{us:03d}.{rest:03d}us"
+
+
+def _bytes(size: float) -> str:
+    for suffix in ("B", "KB", "MB", "GB", "TB"):
+        if size < 1024:
+            return f"{size:.2f}{suffix}"
+        size /= 1024
+    return f"{size:.2f}PB"
+
+
+_SHOWN: dict[str, Callable[[float], str]] = {"time": _duration, "bytes": _bytes, "value": lambda v: f"{v:.2f}"}

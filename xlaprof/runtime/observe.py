@@ -6,16 +6,18 @@ dispatch function's place only while a recording is on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
 from xlaprof import events, recorder
 from xlaprof.stacks import RawFrame
 
-from . import inflight, metrics, source, tapes
+from . import inflight, metrics, source, tapes, tensor
+from .checking.errors import Foreign, raise_told
 from .clock import HOLE_NS, clock
 from .tape import Tape
-from .tensor import HANDLERS, XLATensor
+from .tensor import XLATensor
 
 #: ns between two looks: by so much a hole may seem to begin too early, and an execution to end too late
 LOOK_NS = 100_000
@@ -24,37 +26,41 @@ _plain_dispatch = XLATensor.__torch_dispatch__
 
 
 def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-    """The dispatch function while a recording is on: the plain one after one look at the clock."""
+    """The dispatch function while a recording is on: the plain one after a glance at the clock."""
     now = perf_counter_ns()
     if now > clock.alarm:
         _look(now)
-    handler = HANDLERS.get(id(func))
+    handler = tensor.current.get(id(func))
     if handler is None:
         return _plain_dispatch(func, types, args, kwargs)
-    return handler(args, kwargs or {})
+    try:
+        return handler(args, kwargs or {})
+    except Foreign:
+        return NotImplemented
+    except Exception as error:
+        raise_told(error, func, args, kwargs or {})
 
 
 def _look(now: int) -> None:
     """Book the time since the last look, and see whether the device has finished."""
-    gap = now - clock.last
-    clock.last = now
     clock.alarm = now + LOOK_NS
-    if gap < HOLE_NS:
-        clock.tracing += gap
-    elif not clock.asides:
-        _hole(now, gap, source.here()[0])
+    _book(now, lambda: source.here()[0])
     inflight.poll()
 
 
 def arrive(frames: tuple[RawFrame, ...]) -> None:
-    """The host has come to ``frames``, a barrier: what was since the last operation is tracing, or a hole."""
-    now = perf_counter_ns()
+    """The host has come to ``frames``, a barrier."""
+    _book(perf_counter_ns(), lambda: frames)
+
+
+def _book(now: int, where: Callable[[], tuple[RawFrame, ...]]) -> None:
+    """The time since the last look was tracing, or a hole that ends ``where`` the host is now."""
     gap = now - clock.last
     clock.last = now
     if gap < HOLE_NS:
         clock.tracing += gap
-    else:
-        _hole(now, gap, frames)
+    elif not clock.asides:
+        _hole(now, gap, where())
 
 
 def _hole(now: int, gap: int, after: tuple[RawFrame, ...]) -> None:
@@ -85,7 +91,8 @@ class _Observer:
 def announce(rec: recorder.Recorder, tape: Tape) -> None:
     """Tell the recording which device is behind ``tape``."""
     device = tape.device
-    rec.emit(events.Device(perf_counter_ns(), device.platform, device.device_kind, tapes.count()))
+    count = tapes.count() if tape.partition is None else len(tape.partition.devices)
+    rec.emit(events.Device(perf_counter_ns(), device.platform, device.device_kind, count))
 
 
 def install() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -23,6 +24,31 @@ _KIND = {
     "List[Optional[Tensor]]": TENSORS,
     "number": SCALAR,
     "Optional[number]": SCALAR,
+}
+
+#: arguments of schema type ``float`` that are numbers of a graph like any ``Scalar``: operator (in place too) -> names
+_FLOATS: dict[str, Collection[str]] = {
+    "_batch_norm_no_update": {"momentum"},
+    "_batch_norm_with_update": {"momentum"},
+    "_batch_norm_with_update_functional": {"momentum"},
+    "_native_batch_norm_legit": {"momentum"},
+    "_native_batch_norm_legit_functional": {"momentum"},
+    "_native_batch_norm_legit_no_training": {"momentum"},
+    "bernoulli": {"p"},
+    "cauchy": {"median", "sigma"},
+    "exponential": {"lambd"},
+    "geometric": {"p"},
+    "huber_loss": {"delta"},
+    "huber_loss_backward": {"delta"},
+    "log_normal": {"mean", "std"},
+    "native_batch_norm": {"momentum"},
+    "native_dropout": {"p"},
+    "native_dropout_backward": {"scale"},
+    "normal": {"mean", "std"},
+    "normal_functional": {"mean", "std"},
+    "smooth_l1_loss": {"beta"},
+    "smooth_l1_loss_backward": {"beta"},
+    "uniform": {"from", "to"},
 }
 
 #: arguments that say where and how memory lies: no part of a graph
@@ -56,7 +82,8 @@ class Op:
         #: the functional overload of an in-place one
         self.twin: OpOverload | None = functional_twin(func) if self.writes else None
         baked = STATIC_SCALARS.get(str(self.twin or func), frozenset())
-        self.kwarg_kinds = {a.name: BAKED if a.name in baked else _kind(a) for a in schema.arguments}
+        floats = _FLOATS.get(schema.name.split("::")[-1].rstrip("_"), ())
+        self.kwarg_kinds = {a.name: BAKED if a.name in baked else _kind(a, floats) for a in schema.arguments}
         self.kinds = tuple(self.kwarg_kinds[a.name] for a in schema.arguments if not a.kwarg_only)
         self.lowering = LOWERINGS.get(self.name)
         if self.lowering is None and self.twin is not None:
@@ -68,9 +95,11 @@ class Op:
         return self.name
 
 
-def _kind(argument: Any) -> str:
+def _kind(argument: Any, floats: Collection[str]) -> str:
     if argument.name in _DROPPED:
         return DROPPED
+    if argument.name in floats and str(argument.type) == "float":
+        return SCALAR
     return _KIND.get(str(argument.type), STATIC)
 
 

@@ -6,14 +6,22 @@ import os
 import threading
 from collections import OrderedDict
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from . import parity
+from .checking import value_checks
+from .failures import Broken
 from .graph import Graph
 from .lowering.apply import Evaluator
 from .lowering.registry import JAX_DTYPE
+
+if TYPE_CHECKING:
+    from .cells import Sig
+    from .spmd.placement import Partition
+    from .trie import Node
 
 #: programs kept at most; the least recently used is forgotten, and that is reported. XLA maps memory for each, and
 #: the system bounds the number of maps of a process.
@@ -23,18 +31,30 @@ CACHE_SIZE = int(os.environ.get("XLAPROF_COMPILE_CACHE_SIZE", "1024"))
 class Program:
     """A compiled graph."""
 
-    __slots__ = ("compiled", "donated", "hash", "key", "number", "ops", "scalars", "uploaded")
+    __slots__ = ("compiled", "donated", "hash", "key", "needs", "number", "ops", "scalars", "tests", "uploaded")
 
-    def __init__(self, number: int, key: Any, graph: Graph, compiled: Any, donated: tuple[int, ...]) -> None:
+    def __init__(
+        self, number: int, key: Any, graph: Graph, compiled: Any, donated: tuple[int, ...], tests: Any
+    ) -> None:
         self.number = number
         self.key = key
         self.hash = graph.hash
         self.ops = len(graph.nodes)
         self.compiled = compiled
         self.donated = donated
+        self.needs = _memory(compiled)  # bytes it allocates when it runs
+        self.tests: list[value_checks.Told] = tests  # debug checks, whose rows are its last output
         # The packed scalars last handed over, and their arrays on the device: what has not changed is not sent again.
         self.scalars: Any = None
         self.uploaded: tuple[Any, Any, Any] | None = None
+
+
+def _memory(compiled: Any) -> int:
+    memory = compiled.memory_analysis()
+    if memory is None:  # not told on this platform
+        return 0
+    own = memory.output_size_in_bytes - memory.alias_size_in_bytes + memory.temp_size_in_bytes
+    return int(max(own, 0))
 
 
 class Plan(NamedTuple):
@@ -51,45 +71,109 @@ class Timing(NamedTuple):
     backend: int
 
 
-def build(number: int, key: Any, graph: Graph, device: jax.Device, donated: tuple[int, ...]) -> tuple[Program, Timing]:
+_options: dict[str, Any] = {}
+
+
+def set_custom_compile_options(options: dict[str, Any]) -> None:
+    """Options for XLA, by flag name without dashes, of every program compiled from now on; ``{}`` takes them back.
+
+    As ``torch_xla.set_custom_compile_options``. An option XLA does not know is an error of the next compilation.
+    """
+    global _options
+    _options = dict(options)
+
+
+def compile_options() -> dict[str, Any]:
+    """What :func:`set_custom_compile_options` was given last."""
+    return dict(_options)
+
+
+def build(
+    number: int,
+    key: Any,
+    graph: Graph,
+    device: jax.Device,
+    donated: tuple[int, ...],
+    *,
+    partition: Partition | None = None,
+) -> tuple[Program, Timing]:
     """Compile ``graph`` for ``device``; the inputs numbered in ``donated`` are given up to it.
 
-    Raises whatever jax or XLA raises.
+    Raises :class:`~.failures.Broken` where an operation cannot be lowered, or whatever XLA raises.
     """
     start = perf_counter_ns()
     outs_at = graph.outs
+    checked = value_checks.enabled
+    told: list[value_checks.Told] = []
 
     def trace(floats: Any, ints: Any, seeds: Any, *inputs: Any) -> Any:
         values = dict(zip(graph.inputs, inputs, strict=True))
-        scalars = {p: i for i, p in enumerate(graph.floats)} | {p: i for i, p in enumerate(graph.ints)}
-        evaluator = Evaluator(values, floats, ints, seeds, scalars)
-        seed = 0
-        for node in graph.nodes:
-            assert node.op is not None
+        make = partition.evaluator(graph) if partition else Evaluator
+        evaluator = make(values, floats, ints, seeds, graph.numbering)
+        rows: list[jax.Array] = []
+
+        def call(node: Node, seed: int) -> tuple[jax.Array, ...]:
             with jax.named_scope(_scope(node)):
-                avals = tuple(out and out.aval for out in node.returns)
-                results = evaluator.run(node.op, node.args, node.kwargs, avals, seed)
-            seed += int(node.op.random)
-            for out, value in zip(node.outs, results, strict=True):
-                values[out.slot] = value
+                try:
+                    results: tuple[jax.Array, ...] = evaluator.call(node, seed)
+                except Exception as error:
+                    raise Broken(node) from error
+            if checked:
+                more, lines = value_checks.tests(node, *evaluator.read(node.args, node.kwargs))
+                told.extend(more)
+                rows.extend(lines)
+            return results
+
+        evaluator.evaluate(graph.nodes, call)
         # The last output is for whoever waits for the end: holding it keeps no buffer of the program's alive.
-        return [*[values[slot] for slot in outs_at], jnp.zeros((), jnp.bool_)]
+        token = jnp.stack(rows) if rows else jnp.zeros((), jnp.bool_)
+        return [*[values[slot] for slot in outs_at], token]
 
     trace.__name__ = trace.__qualname__ = f"graph_{number}"
-    sharding = jax.sharding.SingleDeviceSharding(device)
+    sharding: Any = jax.sharding.SingleDeviceSharding(device)
+    together = placement_of(graph, device)
+    if together is not None:
+        trace, sharding = together.spread(trace), together.sharding
+    outs = None
+    if partition is not None:
+        trace, sharding = partition.spread(trace, graph, key[4]), partition.everywhere
+        outs = partition.outs(key[4])
     avals = [
-        jax.ShapeDtypeStruct((len(graph.floats),), jnp.float64, sharding=sharding),
-        jax.ShapeDtypeStruct((len(graph.ints),), jnp.int64, sharding=sharding),
+        _numbers(len(graph.floats), jnp.float64, sharding),
+        _numbers(len(graph.ints), jnp.int64, sharding),
         jax.ShapeDtypeStruct((len(graph.seeds), 2), jnp.uint32, sharding=sharding),
-        *(jax.ShapeDtypeStruct(s.shape, JAX_DTYPE[s.dtype], sharding=sharding) for s in graph.sigs),
+        *(partition.avals(graph) if partition else [_input(s, sharding) for s in graph.sigs]),
     ]
     with jax.enable_x64(True):
-        jitted = jax.jit(trace, donate_argnums=tuple(3 + i for i in donated), keep_unused=True)
+        jitted = jax.jit(trace, donate_argnums=tuple(3 + i for i in donated), keep_unused=True, out_shardings=outs)
         lowered = jitted.lower(*avals)
         lowered_at = perf_counter_ns()
-        compiled = lowered.compile()
+        compiled = lowered.compile(_options)
+    if together is not None:
+        compiled = together.bind(compiled)
     end = perf_counter_ns()
-    return Program(number, key, graph, compiled, donated), Timing(lowered_at - start, end - lowered_at)
+    program = Program(number, key, graph, compiled, donated, told)
+    return program, Timing(lowered_at - start, end - lowered_at)
+
+
+def _input(sig: Sig, sharding: Any) -> Any:
+    return jax.ShapeDtypeStruct(sig.shape, JAX_DTYPE[sig.dtype], sharding=sharding)
+
+
+def _numbers(n: int, dtype: Any, sharding: Any) -> Any:
+    """What a program is given of ``n`` numbers: one array, or as many (:mod:`.parity`)."""
+    if parity.strict:
+        return (jax.ShapeDtypeStruct((), dtype, sharding=sharding),) * n
+    return jax.ShapeDtypeStruct((n,), dtype, sharding=sharding)
+
+
+def placement_of(graph: Graph, device: jax.Device, *, agreed: bool = True) -> Any:
+    """How several ranks run ``graph`` together, where it has collectives; ``None`` for all others."""
+    if not any(getattr(node.op, "collective", False) for node in graph.nodes):
+        return None
+    from .distributed import placement
+
+    return placement.of(graph, device, agreed=agreed)
 
 
 def _scope(node: Any) -> str:

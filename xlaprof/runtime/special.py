@@ -7,10 +7,13 @@ from typing import Any
 
 import torch
 
-from . import handlers, host, metrics, tapes
+from . import debug, handlers, metrics, tapes
 from .cells import NOWHERE, Cell, View, sig
+from .checking.errors import raise_told
+from .modes import mode
 from .ops import Op
 from .tensor import HANDLERS, XLATensor, handle
+from .transfer import host
 
 Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 SPECIAL: dict[str, Handler] = {}
@@ -38,20 +41,6 @@ def alias(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return handle(args[0]._cell, args[0])
 
 
-@special("aten.as_strided.default")
-def as_strided(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Strides are over the storage: the view is taken of the base, whatever view it was asked of."""
-    tensor, size, stride, *rest = args
-    offset = rest[0] if rest else kwargs.get("storage_offset")
-    cell = tensor._cell
-    if isinstance(cell, View):
-        offset = tensor.storage_offset() if offset is None else offset
-        tensor = handle(cell.base)
-    return _as_strided((tensor, tuple(size), tuple(stride), offset), {})
-
-
-_as_strided = handlers.view(Op(aten.as_strided.default))
-
 # -- reads --------------------------------------------------------------------------------------------
 
 
@@ -59,6 +48,8 @@ _as_strided = handlers.view(Op(aten.as_strided.default))
 def local_scalar(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``.item()``, ``bool()``, ``float()``: one value is computed and read; the tensor stays pending."""
     metrics.count("aten::_local_scalar_dense")
+    if debug.level:
+        debug.fell_back("aten::_local_scalar_dense")
     (value,) = host.read([args[0]._cell], "aten::_local_scalar_dense", keep_pending=True)
     return value.item()
 
@@ -70,6 +61,12 @@ def equal(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if a.shape != b.shape:
         return False
     return bool((a == b).all().item())
+
+
+@special("aten.allclose.default")
+def allclose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """``torch.allclose``: computed on the device, one scalar read."""
+    return bool(aten.isclose.default(*args, **kwargs).all().item())
 
 
 # -- copies -------------------------------------------------------------------------------------------
@@ -91,7 +88,8 @@ def to_copy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return to_copy((tensor,), {"device": torch.device("cpu")}).to(device=device, dtype=dtype)
     tape = tapes.of_device(device)
     if tape is not tensor._cell.tape:
-        return host.to_device(tape, to_copy((tensor,), {"device": torch.device("cpu")})).to(dtype)
+        moved = host.to_device(tape, to_copy((tensor,), {"device": torch.device("cpu")}))
+        return moved if moved.dtype == dtype else _cast((moved,), {"dtype": dtype})
     return _cast(args, {"dtype": dtype})
 
 
@@ -109,6 +107,8 @@ def copy_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tape = cell.tape
     if type(source) is not XLATensor:
         if not isinstance(source, torch.Tensor):
+            if isinstance(source, complex) and not target.is_complex():
+                source = torch.tensor(source).to(target.dtype).item()  # fill_ refuses what copy_ casts, and warns of
             return aten.fill_.Scalar(target, source)
         if source.device.type != "cpu":
             source = source.cpu()
@@ -120,72 +120,18 @@ def copy_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return target
     elif source._cell.tape is not tape:
         source = host.to_device(tape, to_copy((source,), {"device": torch.device("cpu")}))
-    if source._cell is cell:
+    other = source._cell
+    if other is cell:
         return target
-    if source._cell.sig is cell.sig and not isinstance(cell, View):
+    if other.sig is cell.sig and not isinstance(cell, View) and not isinstance(other, View):
         # The same value in another storage: no operation, as in PyTorch/XLA.
         tape.acquire()
         try:
-            tape.write(cell, tape.slot_of(source._cell))
+            tape.write(cell, tape.slot_of(other))
         finally:
             tape.release()
         return target
     return _copy_same_device((target, source), {})
-
-
-# -- storage ------------------------------------------------------------------------------------------
-
-
-def _new_storage(tensor: XLATensor, cell: Cell) -> XLATensor:
-    """Make ``tensor`` a handle on ``cell``, of whatever shape."""
-    fresh = handle(cell)
-    torch.Tensor.data.__set__(tensor, fresh)  # type: ignore[attr-defined]
-    tensor._cell = cell
-    return tensor
-
-
-@special("aten.resize_.default")
-def resize_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``resize_``: what fits of the old elements is kept, in order; the rest is fresh memory."""
-    tensor, size = args[0], tuple(args[1])
-    if tuple(tensor.shape) == size:
-        return tensor
-    numel = 1
-    for n in size:
-        numel *= n
-    flat = aten.view.default(aten.clone.default(tensor), [-1])
-    if numel > flat.shape[0]:
-        flat = aten.cat.default(
-            [flat, aten.zeros.default([numel - flat.shape[0]], dtype=tensor.dtype, device=tensor.device)]
-        )
-    kept = aten.clone.default(aten.view.default(aten.slice.Tensor(flat, 0, 0, numel), list(size)))
-    return _new_storage(tensor, kept._cell)
-
-
-@special("aten.set_.source_Tensor")
-def set_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``a.set_(b)``: from now on a handle on the other's storage."""
-    tensor, source = args
-    tensor._cell = source._cell
-    return tensor
-
-
-# -- normalization with running statistics ------------------------------------------------------------
-
-
-@special("aten.native_batch_norm.default", "aten._native_batch_norm_legit.default", "aten.cudnn_batch_norm.default")
-def batch_norm(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Batch norm in training: the functional form, and the running statistics written."""
-    x, weight, bias, mean, var, training, momentum, eps = args
-    if mean is None or var is None:
-        return aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps)
-    y, saved_mean, saved_rstd, new_mean, new_var = aten._native_batch_norm_legit_functional.default(
-        x, weight, bias, mean, var, training, momentum, eps
-    )
-    if training:
-        mean.copy_(new_mean)
-        var.copy_(new_var)
-    return y, saved_mean, saved_rstd
 
 
 # -- factories: kernels of the dispatch key XLA -------------------------------------------------------
@@ -202,6 +148,8 @@ def empty(
     """``torch.empty(device="xla")``: storage with no value yet; nothing is recorded."""
     dtype = dtype or torch.get_default_dtype()
     host.require_dtype(dtype)
+    if min(size, default=0) < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
     return handle(Cell(tapes.of_device(device), sig(tuple(size), dtype), 0, NOWHERE, 0))
 
 
@@ -235,6 +183,7 @@ def empty_like(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 #: creation operators recorded as one operation; others (windows...) are made of these by PyTorch
 FACTORIES = (
     "zeros.default",
+    "_efficientzerotensor.default",  # the tangent of what has none
     "ones.default",
     "full.default",
     "eye.default",
@@ -262,35 +211,87 @@ FACTORIES = (
 
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """What ``copy_`` becomes where PyTorch has switched Python's dispatch off (``torch.tensor(..., device="xla")``)."""
-    return copy_((target, source), {})  # type: ignore[no-any-return]
+    copy_((target, source), {})
+    if mode.done is not None:
+        mode.done()
+    return target
 
 
 _library: torch.library.Library | None = None
-_autocast: torch.library.Library | None = None
 
 
 def install() -> None:
     """Register the factories on dispatch key XLA: they have no tensor that would bring them here."""
-    global _library, _autocast
+    global _library
     if _library is not None:
         return
     _library = torch.library.Library("aten", "IMPL")
     _library.impl("empty.memory_format", empty, "XLA")
     _library.impl("empty_strided", empty_strided, "XLA")
     _library.impl("_copy_from", copy_from, "XLA")
-    _autocast = torch.library.Library("_", "IMPL")
-    _autocast.fallback(torch.library.fallthrough_kernel, "AutocastXLA")
+    # torch.tensor([a, b]) of tensors reads them where Python's dispatch is switched off
+    _library.impl("_local_scalar_dense", lambda tensor: local_scalar((tensor,), {}), "XLA")
     for name in FACTORIES:
         packet, overload = name.split(".")
         func = getattr(getattr(aten, packet), overload)
         _library.impl(func, _factory(func), "XLA")
 
 
+#: what PyTorch makes memory for first, and then fills: two operations where each is run at once
+_FILLED = {
+    aten.rand.default: aten.uniform_.default,
+    aten.rand.generator: aten.uniform_.default,
+    aten.randn.default: aten.normal_.default,
+    aten.randn.generator: aten.normal_.default,
+}
+
+
+def _made_and_filled(func: torch._ops.OpOverload, size: Any, generator: Any = None, **kwargs: Any) -> XLATensor:
+    memory = empty(size, kwargs.get("dtype"), None, kwargs.get("device"))
+    cell = memory._cell
+    cell.tape.acquire()
+    try:
+        cell.tape.slot_of(cell)
+    finally:
+        cell.tape.release()
+    assert mode.done is not None
+    mode.done()
+    _FILLED[func](memory, generator=generator)
+    return memory
+
+
 def _factory(func: torch._ops.OpOverload) -> Callable[..., Any]:
     def create(*args: Any, **kwargs: Any) -> Any:
+        if mode.done is not None and func in _FILLED:
+            return _made_and_filled(func, *args, **kwargs)
         handler = HANDLERS.get(id(func)) or handlers.prepare(func)
         # PyTorch fills in a default dtype of None; the graph's identity is the dtype itself
-        given = {k: v for k, v in kwargs.items() if v is not None or k == "device"}
-        return handler(args, given)
+        given = {k: v for k, v in kwargs.items() if v is not None or k in ("device", "generator")}
+        try:
+            made = handler(args, given)
+            if mode.done is not None:
+                mode.done()
+            return made
+        except Exception as error:
+            raise_told(error, func, args, given)
 
     return create
+
+
+# -- labels -------------------------------------------------------------------------------------------
+
+
+def _with_labels(name: str, at: int) -> None:
+    """Have ``name`` take labels (its argument ``at``) that are whole numbers in a floating dtype, as XLA devices do."""
+    record = handlers.general(Op(getattr(aten, name).default))
+
+    @special(f"aten.{name}.default")
+    def labelled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if args[at].is_floating_point() and type(args[at]) is XLATensor:
+            args = (*args[:at], args[at].long(), *args[at + 1 :])
+        return record(args, kwargs)
+
+
+for _dims in ("nll_loss", "nll_loss2d"):
+    _with_labels(f"{_dims}_forward", 1)
+    _with_labels(f"{_dims}_backward", 2)

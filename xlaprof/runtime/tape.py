@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import explain
-from .cells import NOWHERE, Cell, Failed, Sig, View
-from .grow import EMPTY, INPUT, grow
+from . import explain, walks
+from .cells import NOWHERE, Cell, Failed, Sig, View, sig
+from .checking.errors import raise_failed
+from .grow import DEFAULT, EMPTY, INPUT, grow
 from .trie import Const, Node, Packed, Ref, Spec, prune
 
 if TYPE_CHECKING:
     import jax
+
+    from .spmd.placement import Partition
 
 #: epochs are numbered over all tapes, so a cell's epoch also tells which tape it is on
 _epochs = itertools.count(1)
@@ -29,10 +32,14 @@ _epochs = itertools.count(1)
 #: nodes of a trie at most (about 1 KB each); past it the least recently used quarter is forgotten
 MAX_NODES = int(os.environ.get("XLAPROF_TRIE_NODES", "250000"))
 
+#: operations on a tape from which on a read looks whether most of them are dead
+SHED = 1000
+
 #: Scalars that are part of the graph, as PyTorch/XLA has them: others are inputs, so that they may change
 SPECIAL = (0, 1, -1) if os.environ.get("XLA_NO_SPECIAL_SCALARS", "0") in ("", "0", "false") else ()
 SPECIAL_FLOATS = {float(v): Const(float(v)) for v in SPECIAL}
 SPECIAL_INTS = {v: Const(v) for v in SPECIAL}
+_NOTHING = sig((0,), torch.bool)
 _NEGATIVE_ZERO = Const(-0.0)
 _consts: dict[tuple[type, Any], Const] = {}
 
@@ -51,6 +58,11 @@ def const(value: Any) -> Const:
 class Tape:
     """One per device. All of it is guarded by its lock: a backward pass runs on a thread of autograd's."""
 
+    #: is it laid out without values, to be compiled for others? (:mod:`.dynamo.sketch`)
+    abstract = False
+    #: how values lie over several devices, where the tape is that of all of them (:mod:`.spmd`)
+    partition: Partition | None = None
+
     def __init__(self, index: int, device: jax.Device) -> None:
         self.index = index
         self.device = device
@@ -58,12 +70,22 @@ class Tape:
         lock = threading.Lock()  # not reentrant: nothing recorded may record
         self.acquire = lock.acquire
         self.release = lock.release
-        self.root = Node(None, None, None)
-        self.nodes = 1
+        self.root, self.nodes = Node(None, None, None), 1
+        self.eager = False
+        self.default = torch.get_default_dtype()  # what Python's floats become is no part of an edge's key
+        self._resting: dict[tuple[bool, torch.dtype], tuple[Node, int]] = {}  # tries of other modes, other defaults
+        self.node = self.root
+        self.counted = 0
+        self.seeded = 0  # the last epoch in which a program read seeds
         self.reset()
 
-    def reset(self) -> None:
-        """Begin a new walk at the root. Values not materialised by now are gone."""
+    def reset(self, held: int = 0) -> None:
+        """Begin a new walk at the root. Values not materialised by now are gone; what is ``held`` lives on."""
+        if self.node is not self.root:
+            walks.ended(self.node, self.counted, held)
+        if torch.get_default_dtype() is not self.default:
+            self._change(self.eager, torch.get_default_dtype())
+        self.counted = 0  # operations on the walk that are counted (:mod:`.walks`)
         self.epoch = next(_epochs)
         self.node = self.root
         self.arrays: list[Any] = []  # inputs, in order of first use
@@ -78,6 +100,35 @@ class Tape:
         self.by_array: dict[int, int] = {}  # id of an input's array -> its slot
         self.viewed: list[Cell] = []  # cells that got a view in this epoch
         self.divergence: explain.Divergence | None = None
+        self.shed_at = SHED
+
+    def turn(self, eager: bool) -> None:
+        """Begin a new walk on the trie of eager mode, whose walks are one operation long, or of lazy mode."""
+        if eager is not self.eager:
+            fresh = self.node is self.root
+            self._change(eager, self.default)
+            if not fresh:
+                self.reset()
+
+    def mark_default(self, default: torch.dtype) -> None:
+        """What is recorded from now on has this default dtype: on the walk a mark, or a walk on another trie."""
+        if self.node is self.root:
+            self.reset()
+        else:
+            self.pseudo(DEFAULT, default, (), {}, Spec(_NOTHING))
+
+    def _change(self, eager: bool, default: torch.dtype) -> None:
+        self._resting[self.eager, self.default] = (self.root, self.nodes)
+        self.eager, self.default = eager, default
+        self.root, self.nodes = self._resting.pop((eager, default), (Node(None, None, None), 1))
+        self.node = self.root
+
+    def forget(self) -> None:
+        """Forget what was recorded before this walk: as if the process had just begun."""
+        self.root.edges.clear()
+        self.root.plans.clear()
+        self.nodes = 1
+        self._resting.clear()
 
     # -- reading values -------------------------------------------------------------------------------
 
@@ -90,14 +141,15 @@ class Tape:
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"xla:{self.index} and xla:{cell.tape.index}!"
             )
-        array = cell.array
+        array = cell.array if self.partition is None else self.partition.placed(cell)
         if array is None:
             return self._uninitialized(cell)
         if type(array) is Failed:
-            raise RuntimeError(f"the computation of this tensor failed ({array.place}): {array.error}") from array.error
+            raise_failed(array)
         slot = self.by_array.get(id(array))
         if slot is None:
-            slot = self.pseudo(INPUT, cell.sig, (), {}, Spec(cell.sig))
+            form = cell.sig if self.partition is None else self.partition.form(array, cell.sig)
+            slot = self.pseudo(INPUT, form, (), {}, Spec(cell.sig))
             self.by_array[id(array)] = slot
             self.input_at[slot] = len(self.arrays)
             self.arrays.append(array)
@@ -183,8 +235,10 @@ class Tape:
         if isinstance(cell, View):
             from .views import scatter
 
-            base = cell.base
-            self.write(base, scatter(self, cell, slot))
+            written, exact = scatter(self, cell, slot)
+            self.write(cell.base, written)
+            if not exact:
+                return  # stale, as are all views of what was just written
         elif cell.listed != epoch:
             cell.listed = epoch
             self.cells.append(cell)
@@ -195,10 +249,13 @@ class Tape:
     def invalidate(self, cell: Cell) -> None:
         """What the views of ``cell`` show has changed: they are derived again on next use."""
         if cell.views is not None:
+            alive = []  # a loop may make one view per turn
             for ref in cell.views:
                 view = ref()
                 if view is not None:
                     view.epoch = NOWHERE
+                    alive.append(ref)
+            cell.views = alive or None
 
     def output(self, slot: int, sig: Sig) -> Cell:
         """A new cell whose value is at ``slot``."""

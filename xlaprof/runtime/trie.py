@@ -17,8 +17,8 @@ from .lowering.registry import Aval
 if TYPE_CHECKING:
     from xlaprof.stacks import RawFrame
 
+    from .lowering.apply import Call
     from .ops import Op
-    from .program import Plan
 
 
 class Ref(NamedTuple):
@@ -84,6 +84,7 @@ class Node:
 
     __slots__ = (
         "args",
+        "call",
         "depth",
         "dtype",
         "edges",
@@ -117,7 +118,9 @@ class Node:
         self.outs: tuple[Out, ...] = ()  # those that are tensors
         self.frames: tuple[RawFrame, ...] = ()
         self.module = ""
-        self.plans: dict[tuple[int, ...], Plan] = {}
+        self.call: Call | None = None  # how it is lowered; None: an operation of the tape's own
+        #: by what is to be computed: Plan, or Ready on the trie of eager mode
+        self.plans: dict[tuple[int, ...], Any] = {}
         self.last_used = 0
         self.loops: tuple[int, tuple[RawFrame, ...]] | None = None
         self.next_slot: int = parent.next_slot if parent is not None else 0

@@ -1,13 +1,14 @@
 """Views made functional: how each view operator is read, and how a write through a chain of them reaches its base.
 
 Reading records the view operator itself. Writing records, from the innermost step out, its inverse: operators that
-only rearrange (``t``, ``view``, ``unsqueeze``...) have one that needs no base; all others put the new values where the
-view of the base's element numbers says they came from, which is right for any of them.
+only rearrange (``t``, ``view``, ``unsqueeze``...) have one that needs no base; slices and diagonals are updates of a
+part of it; all others put the new values where the view of the base's element numbers says they came from, which is
+right for any of them. Where a view shows one element of its base several times, the last value written to it stays, as
+it does in memory.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -37,12 +38,37 @@ def view(ctx: Ctx, self: Any, size: Any, stride: Any = None) -> Any:
 
 @lower("aten.view.dtype")
 def view_dtype(ctx: Ctx, self: Any, dtype: Any) -> Any:
-    target = JAX_DTYPE[dtype]
-    old, new = jnp.dtype(self.dtype).itemsize, jnp.dtype(target).itemsize
+    return _reinterpret(self, JAX_DTYPE[dtype]).reshape(ctx.out[0].shape)
+
+
+def _reinterpret(x: Any, dtype: Any) -> Any:
+    """The bytes of ``x`` as ``dtype``: the last dimension grows or shrinks with the size of an element."""
+    x = x.reshape(x.shape or (1,))
+    if dtype == jnp.bool_:
+        return _reinterpret(x, jnp.uint8) != 0
+    if x.dtype == jnp.bool_:
+        x = x.astype(jnp.uint8)
+    if jnp.iscomplexobj(x):
+        x = jnp.stack([x.real, x.imag], -1).reshape(*x.shape[:-1], 2 * x.shape[-1])
+    real = np.zeros((), dtype).real.dtype if jnp.issubdtype(dtype, jnp.complexfloating) else dtype
+    old, new = jnp.dtype(x.dtype).itemsize, jnp.dtype(real).itemsize
+    length = x.shape[-1] * old // new
     if old < new:
-        self = self.reshape(*self.shape[:-1], self.shape[-1] * old // new, new // old)
-    result = jax.lax.bitcast_convert_type(self, target)
-    return result.reshape(ctx.out[0].shape)
+        x = x.reshape(*x.shape[:-1], length, new // old)
+    x = jax.lax.bitcast_convert_type(x, real)
+    if old > new:
+        x = x.reshape(*x.shape[:-2], length)
+    return x if real is dtype else jax.lax.complex(x[..., ::2], x[..., 1::2])
+
+
+@lower("aten._conj.default")
+def conj(ctx: Ctx, self: Any) -> Any:
+    return jnp.conj(self)
+
+
+@lower("aten._neg_view.default")
+def neg_view(ctx: Ctx, self: Any) -> Any:
+    return -self
 
 
 @lower("aten.t.default")
@@ -134,6 +160,10 @@ _RESHAPES = {
 }
 
 
+#: what shows an element of its base more than once, or may
+_REPEATING = {"aten.expand.default", "aten.unfold.default", "aten.as_strided.default"}
+
+
 def _write_back(ctx: Ctx, base: Any, value: Any, step: Node) -> Any:
     """``base`` with ``value`` in the place that the view ``step`` shows."""
     assert step.op is not None
@@ -147,20 +177,74 @@ def _write_back(ctx: Ctx, base: Any, value: Any, step: Node) -> Any:
     if name == "aten.permute.default":
         inverse = np.argsort(normalize_dims(args[0], base.ndim)) if base.ndim else ()
         return jnp.transpose(value, tuple(int(d) for d in inverse))
-    if name == "aten.select.int":
-        dim, index = args
-        return jax.lax.dynamic_update_index_in_dim(base, value.astype(base.dtype), index % base.shape[dim], dim)
     if name == "aten.view_as_real.default":
         return jax.lax.complex(value[..., 0], value[..., 1])
     if name == "aten.view_as_complex.default":
         return jnp.stack([value.real, value.imag], -1)
     if name == "aten.view.dtype":
-        return view_dtype(ctx, value, next(t for t, j in JAX_DTYPE.items() if j == base.dtype))
+        return _reinterpret(value, base.dtype).reshape(base.shape)
+    if name == "aten._conj.default":
+        return jnp.conj(value)
+    if name == "aten._neg_view.default":
+        return -value
+    if value.size == 0:
+        return base
+    if name == "aten.select.int":
+        dim, index = args
+        return jax.lax.dynamic_update_index_in_dim(base, value, index % base.shape[dim], dim)
+    if name == "aten.slice.Tensor":
+        return _write_slice(base, value, *args, **step.kwargs)
+    if name == "aten.diagonal.default":
+        return _write_diagonal(base, value, *args, **step.kwargs)
+    if name == "aten.expand.default":
+        return _write_expanded(base, value)
     # Where did each element come from? Ask the view operator itself, over the numbers of the base's elements.
-    numbers = jnp.arange(math.prod(base.shape), dtype=jnp.int64).reshape(base.shape)
+    numbers = jnp.arange(base.size, dtype=jnp.int64).reshape(base.shape)
     shape = ctx._replace(out=(step.outs[0].aval,))
-    places = step.op.lowering(shape, numbers, *args, **step.kwargs)  # type: ignore[misc]
-    return base.reshape(-1).at[places.reshape(-1)].set(value.reshape(-1)).reshape(base.shape)
+    places = step.op.lowering(shape, numbers, *args, **step.kwargs).reshape(-1)  # type: ignore[misc]
+    if name not in _REPEATING:
+        return base.reshape(-1).at[places].set(value.reshape(-1), unique_indices=True).reshape(base.shape)
+    # The maximum does not depend on the order in which a device writes.
+    last = jnp.full(base.size, -1, jnp.int64).at[places].max(jnp.arange(value.size, dtype=jnp.int64))
+    return jnp.where(last < 0, base.reshape(-1), value.reshape(-1)[last]).reshape(base.shape)
+
+
+def _write_slice(
+    base: Any, value: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Any:
+    (dim,) = normalize_dims(dim, base.ndim)
+    length = base.shape[dim]
+    start, _, _ = slice(start, end, step).indices(length)
+    if step == 1:
+        return jax.lax.dynamic_update_slice_in_dim(base, value, start, dim)
+    rest = length - start - ((value.shape[dim] - 1) * step + 1)
+    spread = [(0, 0, 0)] * base.ndim
+    spread[dim] = (start, rest, step - 1)
+    written = np.zeros(length, np.bool_)
+    written[start : length - rest : step] = True
+    mask = written.reshape([-1 if d == dim else 1 for d in range(base.ndim)])
+    return jnp.where(mask, jax.lax.pad(value, jnp.zeros((), value.dtype), spread), base)
+
+
+def _write_diagonal(base: Any, value: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    numbers = np.arange(value.shape[-1])
+    rows, columns = numbers + max(-offset, 0), numbers + max(offset, 0)
+    last = jnp.moveaxis(base, (dim1, dim2), (-2, -1)).at[..., rows, columns].set(value, unique_indices=True)
+    return jnp.moveaxis(last, (-2, -1), (dim1, dim2))
+
+
+def _write_expanded(base: Any, value: Any) -> Any:
+    # PyTorch writes to what is expanded only one number (fill_, masked_fill_...), and maybe not everywhere: what is as
+    # it was has not been written.
+    new = value.ndim - base.ndim
+    repeated = [d for d in range(value.ndim) if d < new or (base.shape[d - new] == 1 and value.shape[d] != 1)]
+    ahead = jnp.moveaxis(value, repeated, range(len(repeated)))
+    ahead = ahead.reshape(-1, *ahead.shape[len(repeated) :])
+    before = base.reshape(ahead.shape[1:])
+    changed = ahead != before
+    last = ahead.shape[0] - 1 - jnp.argmax(changed[::-1], axis=0)
+    written = jnp.take_along_axis(ahead, last[None], axis=0)[0]
+    return jnp.where(changed.any(axis=0), written, before).reshape(base.shape)
 
 
 class Scatter(Pseudo):
@@ -169,19 +253,26 @@ class Scatter(Pseudo):
     def __init__(self, step: Node) -> None:
         super().__init__(f"xlaprof.scatter:{step.op}")
         self.lowering = lambda ctx, base, value, *_, **__: _write_back(ctx, base, value, step)
+        #: does the view show what was written to it, and nothing else?
+        self.exact = step.op is not None and step.op.name not in _REPEATING
 
 
 _scatters: dict[Any, Scatter] = {}
 
 
-def scatter(tape: Tape, view: View, slot: int) -> int:
-    """Record the write of the value at ``slot`` through ``view``; return the slot of its base's new value."""
+def scatter(tape: Tape, view: View, slot: int) -> tuple[int, bool]:
+    """Record the write of the value at ``slot`` through ``view``.
+
+    Returns the slot of its base's new value, and whether the view now shows the value written: one that shows elements
+    of its base several times shows the last of those written there.
+    """
     bases = [tape.slot_of(view.base)]
     sigs = [view.base.sig]
     for step in view.steps[:-1]:
         bases.append(tape.follow(step, bases[-1]))
         assert step.sig is not None
         sigs.append(step.sig)
+    exact = True
     for step, base, sig in zip(reversed(view.steps), reversed(bases), reversed(sigs), strict=True):
         description = (step.key[0], sig, step.sig, *step.key[2:])
         op = _scatters.get(description)
@@ -189,4 +280,5 @@ def scatter(tape: Tape, view: View, slot: int) -> int:
             op = _scatters.setdefault(description, Scatter(step))
         args = (Ref(base), Ref(slot), *step.args[1:])
         slot = tape.pseudo(op, (op, base, slot), args, step.kwargs, Spec(sig))
-    return slot
+        exact = exact and op.exact
+    return slot, exact

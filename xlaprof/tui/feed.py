@@ -77,7 +77,8 @@ class Feed:
         except LogError as error:
             fresh, self._trouble = False, str(error)
             self._tail.close()  # so that the next poll looks at it afresh
-        if fresh and self._run is not None:
+        # what open() has read of a log that is at its end is told too
+        if (fresh or self._report is None) and self._run is not None:
             self._report = self._run.report(self.path, self._tail.notes)
         now = self._clock()
         return Snapshot(

@@ -301,14 +301,6 @@ def check(program: Callable[..., Any], *args: Any) -> Checker:
     return checker
 
 
-def op_infos() -> dict[str, Any]:
-    """The OpInfo database: "name" or "name.variant" -> entry."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from torch.testing._internal.common_methods_invocations import op_db
-    return {f"{op.name}.{op.variant_test_name}".rstrip("."): op for op in op_db}
-
-
 def samples(op: Any, dtype: torch.dtype, limit: int, requires_grad: bool) -> Iterator[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -226,3 +226,17 @@ def test_conversions_wrap_and_truncate_as_in_c() -> None:
         torch.zeros(3, dtype=torch.int32).fill_(2.9)
 
     check(story)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_numbers_met_by_half_precision_have_its_digits(dtype: torch.dtype) -> None:
+    x = torch.linspace(-4, 4, 201).to(dtype)
+
+    def story() -> None:
+        for number in (0.1, 3.3):
+            torch.fmod(x, number), torch.remainder(x, number), torch.pow(number, x)
+            _ = x + number, number - x, x * number, x / number
+            torch.div(x, number, rounding_mode="trunc"), torch.div(x, number, rounding_mode="floor")
+            torch.add(x, x, alpha=number), torch.xlogy(x, number), torch.addcmul(x, x, x, value=number)
+
+    check(story)

@@ -42,6 +42,15 @@ def test_ranges_hit_their_ends() -> None:
     check(story)
 
 
+def test_integers_between_two_ends_are_truncated_as_on_the_cpu() -> None:
+    def story() -> None:
+        torch.linspace(0, 7, 50, dtype=torch.int64), torch.linspace(15, -55, 51, dtype=torch.int64)
+        torch.linspace(42, -28, 59, dtype=torch.int64), torch.linspace(-53, 43, 59, dtype=torch.int32)
+        torch.linspace(39, -55, 47, dtype=torch.int64), torch.linspace(37, -3, 31, dtype=torch.int64)
+
+    check(story)
+
+
 def test_joining() -> None:
     def story() -> None:
         a, b = torch.ones(2, 3), torch.arange(6).reshape(2, 3)

@@ -94,3 +94,14 @@ def test_binary_losses(reduction: str) -> None:
         _both_ways(F.soft_margin_loss(logit, y.sign(), reduction=reduction))
 
     check(story)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_targets_of_the_multilabel_margin_loss_end_at_the_first_minus_one(reduction: str) -> None:
+    def story() -> None:
+        x = torch.randn(4, 3, requires_grad=True)
+        target = torch.tensor([[0, 2, -1], [1, -1, 0], [2, 1, 0], [-1, 1, 2]])
+        _both_ways(F.multilabel_margin_loss(x, target, reduction=reduction))
+        _both_ways(F.multilabel_margin_loss(x[1], target[1], reduction=reduction))
+
+    check(story)

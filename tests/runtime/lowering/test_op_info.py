@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import op_database
 import pytest
 import torch
 
-from .harness import check_op_info, op_infos
+from .harness import check_op_info
 
-#: one of each kind; the rest of the database is swept by the slow test
+#: one of each kind; the whole database is swept through the device (tests/operators)
 EVERYDAY = (
     "add",
     "addmm",
@@ -32,7 +33,7 @@ EVERYDAY = (
 
 @pytest.fixture(scope="module")
 def infos() -> dict[str, Any]:
-    return op_infos()
+    return op_database.entries()
 
 
 @pytest.mark.parametrize("name", EVERYDAY)
@@ -40,18 +41,3 @@ def test_everyday_operators(infos: dict[str, Any], name: str) -> None:
     checker = check_op_info(infos[name], dtypes=(torch.float32, torch.int64), limit=2)
     assert not checker.failures, "\n".join(checker.failures)
     assert checker.checked
-
-
-#: what is no dense tensor of a CPU program, or a dtype that neither numpy nor jax has
-OUT_OF_REACH = ("jiterator", "sparse", "to_sparse", "chalf")
-CHUNKS = 16
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_the_whole_database(infos: dict[str, Any], chunk: int) -> None:
-    names = [name for name in sorted(infos) if not name.startswith(OUT_OF_REACH)]
-    failures = []
-    for name in names[chunk::CHUNKS]:
-        failures += [f"{name}: {failure}" for failure in check_op_info(infos[name], limit=3).failures]
-    assert not failures, "\n".join(failures)

@@ -138,3 +138,14 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
 def test_shapes_and_dtypes_of_what_pytorch_calls(name: str) -> None:
     checker = check(PROGRAMS[name])
     assert RANDOM & set(checker.checked)
+
+
+def test_gamma_draws_move_with_their_shape_parameter() -> None:
+    shapes = torch.tensor([0.05, 0.5, 1.0, 3.0, 20.0, 200.0], dtype=torch.float64)
+    for quotient in (0.5, 1.0, 1.5):
+        draws = shapes * quotient
+        with jax.enable_x64(True):
+            ctx = Ctx((Aval((6,), torch.float64),))
+            ours = LOWERINGS["aten._standard_gamma_grad.default"](ctx, jnp.asarray(shapes), jnp.asarray(draws))
+        # PyTorch approximates it to four digits.
+        np.testing.assert_allclose(np.asarray(ours), torch._standard_gamma_grad(shapes, draws), rtol=2e-4)

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xlaprof.analysis import sized
 from xlaprof.analysis.facts import Facts, seconds, times
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.tallies import FallbackTally
 
-_MASK = "Use a mask (torch.where, masked_fill, ignore_index) instead of selecting by a condition"
-_COUNT = "Use a histogram of fixed length (torch.bincount with minlength) instead of torch.unique"
 _EIGEN = "Use torch.linalg.eigh if the matrix is symmetric, or matrix powers if the largest eigenvalue is enough"
 #: What to write instead, by operation.
 INSTEAD = {
-    "aten::nonzero": _MASK,
-    "aten::masked_select": _MASK,
-    "aten::unique2": _COUNT,
-    "aten::_unique2": _COUNT,
+    **sized.INSTEAD,
     "aten::linalg_eig": _EIGEN,
     "aten::linalg_eigvals": _EIGEN,
     "aten::_linalg_eigvals": _EIGEN,

@@ -15,13 +15,14 @@ from itertools import pairwise
 from xlaprof.analysis.facts import Facts, seconds, times
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import Names
+from xlaprof.analysis.sized import INSTEAD, OTHERWISE
 from xlaprof.analysis.tallies import CompileRecord
 from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _SHOWN = 8  # changes listed as evidence
 
-_SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing"})
+_SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
 _SIZES = re.compile(r"\[([\d, ]*)\]")
 
 
@@ -119,6 +120,8 @@ def _cause(what: str, subject: str, change: Change, kinds: int, names: Names) ->
     if what == "shape":
         noun = f"the {subject}" if subject.startswith("input of") else subject or "an input"
         return f"The {change.what} of {noun} changed {went}"
+    if what == "size":
+        return f"The size of the {subject}, which values decide, changed {went}"
     if what == "scalar":
         return f"{_capital(subject) or 'A Python number'} went {went}, and 0, 1 and -1 are part of a graph"
     if what == "argument":
@@ -133,6 +136,7 @@ def _cause(what: str, subject: str, change: Change, kinds: int, names: Names) ->
         "outputs": "The set of tensors alive at the barrier",
         "inputs": "The set of inputs of the graph",
         "aliasing": "Which inputs of the graph are the same tensor",
+        "sharding": "How a tensor lies over the devices",
     }
     detail = f" ({subject})" if subject else ""
     return f"{nouns.get(what, f'The graph ({what})')} changed {went}{detail}"
@@ -143,6 +147,8 @@ def _advice(what: str, change: Change, changes: list[tuple[str, str]], first: Co
         return "Read the value after the barrier, or keep it on the device and read it at the end."
     if what == "shape":
         return _shape_advice(change, changes)
+    if what == "size":
+        return f"{INSTEAD.get(_operation(change), OTHERWISE)}."
     if what == "scalar":
         return (
             "Pass the number as a 1-element tensor on the device, or keep it off exactly 0, 1 and -1 "
@@ -161,6 +167,8 @@ def _advice(what: str, change: Change, changes: list[tuple[str, str]], first: Co
         return "Raise the limit of the compile cache, or let fewer different graphs arise."
     if what == "outputs":
         return "Let go of results of earlier steps before the barrier, or keep the same ones alive at every barrier."
+    if what == "sharding":
+        return "Call mark_sharding on the tensor once, before the first step, and give every batch the same sharding."
     return "Make the tensors that a step starts from the same in every step, for instance by one warm-up step."
 
 

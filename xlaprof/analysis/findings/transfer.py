@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.facts import Facts, seconds, times
 from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.sized import INSTEAD
 from xlaprof.analysis.tallies import ReadTally
 
 _OFTEN = 0.1  # reads per step
@@ -66,7 +67,8 @@ def _finding(facts: Facts, place: Place, name: str, tally: ReadTally, count: int
         rate = "in the loop"
     per_read = tally.dur / max(1, tally.count) / 1e9
     scalar = "_local_scalar_dense" in name or "bool" in name
-    what = "one number" if scalar else "a tensor"
+    sized = INSTEAD.get(name)
+    what = "one number" if scalar else f"the size of {name}'s result" if sized else "a tensor"
     cause = (
         f"The host reads {what} from the device {rate} and stops until it is computed: "
         f"{times(count)}, {seconds(tally.dur / 1e9)} waited ({seconds(per_read)} each), "
@@ -79,7 +81,7 @@ def _finding(facts: Facts, place: Place, name: str, tally: ReadTally, count: int
         count=count,
         cost_s=cost,
         cause=cause,
-        advice=_advice(place, scalar, steps),
+        advice=f"{sized}." if sized else _advice(place, scalar, steps),
         evidence=(
             f"{seconds(tally.wait / 1e9)} waiting for the device, {tally.bytes:,} bytes",
             f"longest {seconds(tally.most / 1e9)}",

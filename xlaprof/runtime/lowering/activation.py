@@ -234,6 +234,7 @@ def log_sigmoid_backward(ctx: Ctx, grad_output: Any, self: Any, buffer: Any) -> 
 # The shrinking functions compare with ``lambd`` in the tensor's own dtype, half precisions included.
 @lower("aten.softshrink.default")
 def softshrink(ctx: Ctx, self: Any, lambd: Any = 0.5) -> Any:
+    (self,) = opmath(ctx, self)
     lambd = scalar(lambd, self.dtype)
     return jnp.where(self > lambd, self - lambd, jnp.where(self < -lambd, self + lambd, self * 0))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 import jax
@@ -14,6 +14,7 @@ from .registry import JAX_DTYPE, Aval, Ctx, Unsupported
 
 if TYPE_CHECKING:
     from xlaprof.runtime.ops import Op
+    from xlaprof.runtime.trie import Node
 
 
 class Evaluator:
@@ -43,8 +44,7 @@ class Evaluator:
         Raises :class:`Unsupported` unless the results have the shapes of ``outs``.
         """
         assert op.lowering is not None
-        given = [self._read(a) for a in args]
-        named = {k: self._read(v) for k, v in kwargs.items()}
+        given, named = self.read(args, kwargs)
         key = jax.random.wrap_key_data(self._seeds[seed], impl="threefry2x32") if op.random else None
         # A lowering knows from its own arguments which outputs are left out, and looks at none of those.
         result = op.lowering(Ctx(cast(tuple[Aval, ...], outs), key, frozenset(self._weak)), *given, **named)
@@ -58,8 +58,33 @@ class Evaluator:
             array = jnp.asarray(value)
             if array.shape != out.shape:
                 raise Unsupported(f"{op.name}: result of shape {array.shape}, PyTorch says {out.shape}")
-            checked.append(array.astype(JAX_DTYPE[out.dtype]))
+            array = array.astype(JAX_DTYPE[out.dtype])
+            # A scalar handed on as it is (``full``) is a tensor from now on: another object, which counts as one.
+            checked.append(jnp.array(array, copy=True) if id(array) in self._weak else array)
         return tuple(checked)
+
+    def call(self, node: Node, seed: int) -> tuple[jax.Array, ...]:
+        """Results of a recorded operation, without those that are left out."""
+        assert node.op is not None
+        if node.call is None:
+            return self.run(node.op, node.args, node.kwargs, tuple(out and out.aval for out in node.returns), seed)
+        slots, packed = leaves(node.args, node.kwargs)
+        seeds = self._seeds[seed : seed + 1] if node.op.random else None
+        return node.call.function([self.values[slot] for slot in slots], [self._read(p) for p in packed], seeds)
+
+    def evaluate(self, nodes: Iterable[Node], call: Callable[[Node, int], tuple[jax.Array, ...]] | None = None) -> None:
+        """Add the results of ``nodes``, in their order, to the values; ``call`` stands in for :meth:`call`."""
+        call = call or self.call
+        seed = 0
+        for node in nodes:
+            assert node.op is not None
+            results = call(node, seed)
+            seed += int(node.op.random)
+            self.values.update((out.slot, value) for out, value in zip(node.outs, results, strict=True))
+
+    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The values of template arguments."""
+        return tuple(self._read(a) for a in args), {k: self._read(v) for k, v in kwargs.items()}
 
     def _read(self, template: Any) -> Any:
         kind = type(template)
@@ -69,7 +94,9 @@ class Evaluator:
             value = self._scalars.get(template)
             if value is None:
                 index = template.index if self._numbering is None else self._numbering[template]
-                value = jax.lax.index_in_dim(self._packed[template.kind], index, keepdims=False)
+                packed = self._packed[template.kind]  # an array, or arrays of one number each
+                one = isinstance(packed, tuple)
+                value = packed[index] if one else jax.lax.index_in_dim(packed, index, keepdims=False)
                 self._scalars[template] = value
                 self._weak.add(id(value))
             return value
@@ -78,22 +105,57 @@ class Evaluator:
         return template
 
 
-_verified: dict[Hashable, Exception | None] = {}
+#: jax's view of a program's packed scalar, and of a random operation's row of seeds
+_SCALAR = {"f": jax.ShapeDtypeStruct((), jnp.float64), "i": jax.ShapeDtypeStruct((), jnp.int64)}
+_SEEDS = jax.ShapeDtypeStruct((1, 2), jnp.uint32)
 
 
-def verify(signature: Hashable, trace: Callable[..., Any], *avals: Any) -> Exception | None:
-    """Does a lowering cover these arguments? Traced once per ``signature``, without compiling anything.
+class Call:
+    """A lowering over arguments of one kind (shapes, dtypes, numbers of the graph): traced once, wherever it occurs.
 
-    Returns what it raised, or ``None``. Any exception counts: a lowering that fails while it is traced cannot be
-    compiled, and the operation is to take another road (decomposition, CPU) instead of failing at the barrier.
+    jax keeps the trace, so a layer that is repeated, and a graph that is compiled again with other outputs, costs no
+    second one. ``error`` is what the lowering said when it raised: any exception counts. What fails while it is traced
+    cannot be compiled: the operation is to take another road (decomposition, CPU) instead of failing at the barrier.
     """
-    if signature in _verified:
-        return _verified[signature]
-    verdict: Exception | None = None
-    try:
-        with jax.enable_x64(True):
-            jax.eval_shape(trace, *avals)
-    except Exception as error:  # the verdict is returned and acted on
-        verdict = error
-    _verified[signature] = verdict
-    return verdict
+
+    __slots__ = ("error", "function")
+
+    def __init__(
+        self,
+        op: Op,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        arrays: list[jax.ShapeDtypeStruct],
+        outs: tuple[Aval | None, ...],
+    ) -> None:
+        slots, packed = leaves(args, kwargs)
+
+        def apply(arrays: list[Any], scalars: list[Any], seeds: Any) -> tuple[jax.Array, ...]:
+            evaluator = Evaluator(dict(zip(slots, arrays, strict=True)), None, None, seeds)
+            evaluator._scalars = dict(zip(packed, scalars, strict=True))
+            evaluator._weak = {id(scalar) for scalar in scalars}
+            return evaluator.run(op, args, kwargs, outs, 0)
+
+        self.function: Callable[..., tuple[jax.Array, ...]] = jax.jit(apply, inline=True)
+        self.error: str | None = None
+        try:
+            with jax.enable_x64(True):
+                jax.eval_shape(self.function, arrays, [_SCALAR[p.kind] for p in packed], _SEEDS if op.random else None)
+        except Exception as error:  # its words are kept, and acted on; its traceback would hold the user's tensors
+            self.error = str(error)
+
+
+def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[int], list[Packed]]:
+    """Slots and packed scalars of template arguments, each once, in order of first use."""
+    slots: dict[int, None] = {}
+    packed: dict[Packed, None] = {}
+    todo: list[Any] = [*reversed(kwargs.values()), *reversed(args)]
+    while todo:
+        item = todo.pop()
+        if type(item) is Ref:
+            slots[item.slot] = None
+        elif type(item) is Packed:
+            packed[item] = None
+        elif type(item) is tuple:
+            todo.extend(reversed(item))
+    return list(slots), list(packed)

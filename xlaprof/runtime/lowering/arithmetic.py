@@ -26,23 +26,28 @@ from xlaprof.runtime.lowering.registry import (
 @lower("aten.add.Tensor", "aten.add.Scalar")
 def add(ctx: Ctx, self: Any, other: Any, alpha: Any = 1) -> Any:
     self, other = opmath(ctx, self, other)
-    return self + _times(other, alpha)
+    return self + _times(ctx, other, alpha)
 
 
 @lower("aten.sub.Tensor", "aten.sub.Scalar")
 def sub(ctx: Ctx, self: Any, other: Any, alpha: Any = 1) -> Any:
     self, other = opmath(ctx, self, other)
-    return self - _times(other, alpha)
+    return self - _times(ctx, other, alpha)
 
 
 @lower("aten.rsub.Tensor", "aten.rsub.Scalar")
 def rsub(ctx: Ctx, self: Any, other: Any, alpha: Any = 1) -> Any:
     self, other = opmath(ctx, self, other)
-    return other - _times(self, alpha)
+    return other - _times(ctx, self, alpha)
 
 
-def _times(x: Any, alpha: Any) -> Any:
-    return x if _is_one(alpha) else x * scalar(alpha, x.dtype)
+def _times(ctx: Ctx, x: Any, alpha: Any) -> Any:
+    """``alpha * x``, with no more digits of ``alpha`` than the result's dtype has."""
+    return x if _is_one(alpha) else x * rounded(scalar(alpha, x.dtype), ctx.out[0].jax)
+
+
+def _scaled(x: Any, value: Any) -> Any:
+    return x if _is_one(value) else x * scalar(value, x.dtype)
 
 
 def _is_one(value: Any) -> bool:
@@ -52,13 +57,13 @@ def _is_one(value: Any) -> bool:
 
 @lower("aten.mul.Tensor", "aten.mul.Scalar")
 def mul(ctx: Ctx, self: Any, other: Any) -> Any:
-    self, other = opmath(ctx, self, other)
+    self, other = opmath(ctx, self, other, exact=True)
     return self * other
 
 
 @lower("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
 def div(ctx: Ctx, self: Any, other: Any) -> Any:
-    self, other = float_opmath(ctx, self, other)
+    self, other = float_opmath(ctx, self, other, exact=True)
     return self / other
 
 
@@ -66,18 +71,20 @@ def div(ctx: Ctx, self: Any, other: Any) -> Any:
 def div_mode(ctx: Ctx, self: Any, other: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return div(ctx, self, other)
-    dtype = result_dtype(ctx, self, other)
-    self, other = opmath(ctx, self, other)
+    dtype, by_number = result_dtype(ctx, self, other), ctx.is_weak(other)
+    self, other = opmath(ctx, self, other, exact=True)
     if rounding_mode == "floor":
         return _floor_divide(self, other)
     if is_integral(self):
         return lax.div(*jnp.broadcast_arrays(self, other))
-    return jnp.trunc(rounded(self / other, dtype))  # 7.5 / 0.3 is 25 in float16, and 24.99 before rounding
+    quotient = self / other
+    # By a tensor, 7.5 / 0.3 is 25 in float16; by a number, 24.99.
+    return jnp.trunc(quotient if by_number else rounded(quotient, dtype))
 
 
 @lower("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def floor_divide(ctx: Ctx, self: Any, other: Any) -> Any:
-    return _floor_divide(*opmath(ctx, self, other))
+    return _floor_divide(*opmath(ctx, self, other, exact=True))
 
 
 def _floor_divide(a: Any, b: Any) -> Any:
@@ -129,12 +136,29 @@ def pow_tensor(ctx: Ctx, self: Any, exponent: Any) -> Any:
     return _power(*opmath(ctx, self, exponent))
 
 
+def _integer_power(base: Any, exponent: Any) -> Any:
+    """By squaring, for every bit of the exponent: jax's looks at six of them, and what wraps around needs all."""
+
+    def step(_: int, state: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        result, square, rest = state
+        return jnp.where(rest & 1, result * square, result), square * square, rest >> 1
+
+    base, exponent = jnp.broadcast_arrays(base, exponent)
+    state = jnp.ones_like(base), base, exponent
+    return lax.fori_loop(0, exponent.dtype.itemsize * 8, step, state)[0]
+
+
 def _power(base: Any, exponent: Any) -> Any:
+    if is_complex(base):
+        # 0 has a logarithm of -inf, and jax makes NaN of it
+        powered = jnp.power(base, exponent)
+        of_zero = jnp.where(exponent == 0, jnp.ones_like(powered), jnp.zeros_like(powered))
+        return jnp.where((base == 0) & ((exponent.real > 0) | (exponent == 0)), of_zero, powered)
     if not is_integral(base):
         return jnp.power(base, exponent)
     if base.dtype == jnp.bool_:
         return base | ~exponent
-    result = jnp.power(base, jnp.maximum(exponent, 0))
+    result = _integer_power(base, jnp.maximum(exponent, 0))
     if jnp.issubdtype(base.dtype, jnp.unsignedinteger):
         return result
     # The reciprocal of an integer is one only for 1 and -1.
@@ -145,13 +169,13 @@ def _power(base: Any, exponent: Any) -> Any:
 @lower("aten.addcmul.default")
 def addcmul(ctx: Ctx, self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
     self, tensor1, tensor2 = opmath(ctx, self, tensor1, tensor2)
-    return self + _times(tensor1, value) * tensor2
+    return self + _scaled(tensor1, value) * tensor2
 
 
 @lower("aten.addcdiv.default")
 def addcdiv(ctx: Ctx, self: Any, tensor1: Any, tensor2: Any, value: Any = 1) -> Any:
     self, tensor1, tensor2 = opmath(ctx, self, tensor1, tensor2)
-    return self + _times(tensor1, value) / tensor2
+    return self + _scaled(tensor1, value) / tensor2
 
 
 @lower("aten.lerp.Scalar", "aten.lerp.Tensor")
@@ -242,17 +266,25 @@ def heaviside(ctx: Ctx, self: Any, values: Any) -> Any:
 
 @lower("aten.gcd.default")
 def gcd(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jnp.gcd(*opmath(ctx, self, other))
+    return _gcd(*opmath(ctx, self, other))
+
+
+def _gcd(a: Any, b: Any) -> Any:
+    # Without a sign: the smallest integer has no positive counterpart, and jax's loop would never end.
+    unsigned = jnp.dtype(f"uint{a.dtype.itemsize * 8}")
+    return jnp.gcd(jnp.abs(a).astype(unsigned), jnp.abs(b).astype(unsigned)).astype(a.dtype)
 
 
 @lower("aten.lcm.default")
 def lcm(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jnp.lcm(*opmath(ctx, self, other))
+    a, b = opmath(ctx, self, other)
+    divisor = _gcd(a, b)
+    return jnp.where(divisor == 0, 0, jnp.abs(a // jnp.where(divisor == 0, 1, divisor) * b))
 
 
 @lower("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other")
 def xlogy(ctx: Ctx, self: Any, other: Any) -> Any:
-    return _product_with_log(jnp.log, *float_opmath(ctx, self, other))
+    return _product_with_log(ctx, jnp.log, *float_opmath(ctx, self, other))
 
 
 @lower(
@@ -261,9 +293,10 @@ def xlogy(ctx: Ctx, self: Any, other: Any) -> Any:
     "aten.special_xlog1py.other_scalar",
 )
 def xlog1py(ctx: Ctx, self: Any, other: Any) -> Any:
-    return _product_with_log(jnp.log1p, *float_opmath(ctx, self, other))
+    return _product_with_log(ctx, jnp.log1p, *float_opmath(ctx, self, other))
 
 
-def _product_with_log(log: Any, x: Any, y: Any) -> Any:
-    """``x * log(y)``, where 0 times anything but NaN is 0."""
-    return jnp.where(jnp.isnan(y), jnp.nan, jnp.where(x == 0, 0, x * log(y)))
+def _product_with_log(ctx: Ctx, log: Any, x: Any, y: Any) -> Any:
+    """``x * log(y)``, where 0 times anything but NaN is 0. PyTorch rounds the logarithm to the result's dtype first."""
+    dtype = ctx.out[0].jax
+    return jnp.where(jnp.isnan(y), jnp.nan, jnp.where(x == 0, 0, x * rounded(log(y), dtype)))

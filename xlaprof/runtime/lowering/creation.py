@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from xlaprof.runtime.lowering.conversion import cast
@@ -89,20 +90,41 @@ def linspace(ctx: Ctx, start: Any, end: Any, steps: int, **kwargs: Any) -> Any:
     if jnp.issubdtype(out, jnp.complexfloating):
         return _linspace(start, end, steps, jnp.complex128)
     if jnp.issubdtype(out, jnp.integer):
-        # The step is a float32 there, and so are the values that get truncated.
+        # Truncated: 6.9999... is another number than 7, so what is added to the ends is rounded as it is there.
         start, end = scalar(start, jnp.int64), scalar(end, jnp.int64)
-        return cast(_linspace(start, end, steps, jnp.float32), out)
+        return cast(_linspace(start, end, steps, jnp.float64, _fused_multiply_add), out)
     return _linspace(start, end, steps, jnp.float64)
 
 
-def _linspace(start: Any, end: Any, steps: int, dtype: Any) -> Any:
+def _multiply_add(a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
+
+
+def _fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c`` of float64, rounded once, for an integer ``b`` below 2**27.
+
+    (T. J. Dekker, A floating-point technique for extending the available precision, 1971: the product as a sum of two
+    that are exact, and what adding the larger loses as a number of its own.)
+    """
+    high = jax.lax.reduce_precision(a, exponent_bits=11, mantissa_bits=25)
+    larger, smaller = high * b, (a - high) * b
+    total = c + larger
+    part = total - c
+    lost = (c - (total - part)) + (larger - part)
+    return total + (lost + smaller)
+
+
+def _linspace(start: Any, end: Any, steps: int, dtype: Any, multiply_add: Any = _multiply_add) -> Any:
     """From both ends to the middle, so that both are hit exactly."""
     if steps == 0:
         return jnp.zeros((0,), dtype)
     start, end = scalar(start, dtype), scalar(end, dtype)
-    step = (end - start) / max(steps - 1, 1)
-    i = jnp.arange(steps).astype(dtype)
-    return jnp.where(jnp.arange(steps) < max(steps // 2, 1), start + step * i, end - step * (steps - 1 - i))
+    # XLA multiplies by the reciprocal of a divisor it knows, which rounds twice.
+    step = (end - start) / jax.lax.optimization_barrier(jnp.asarray(max(steps - 1, 1), dtype))
+    position = jnp.arange(steps)
+    ascending = multiply_add(step, position.astype(dtype), start)
+    descending = multiply_add(-step, (steps - 1 - position).astype(dtype), end)
+    return jnp.where(position < max(steps // 2, 1), ascending, descending)
 
 
 @lower(

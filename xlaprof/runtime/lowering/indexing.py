@@ -110,6 +110,8 @@ def _mask_put(self: Array, indices: Sequence[Array | None], values: Array, accum
 
 @lower("aten.gather.default")
 def gather(ctx: Ctx, self: Array, dim: int, index: Array, *, sparse_grad: bool = False) -> Array:
+    if index.size == 0:  # of any number of dimensions
+        return jnp.zeros(index.shape, self.dtype)
     if index.ndim == 0 or self.ndim == 0:
         return jnp.take(self.reshape(-1), index, mode="clip").reshape(index.shape)
     dim %= self.ndim
@@ -138,6 +140,8 @@ def _scatter_args(self: Array, dim: int, index: Array, src: Any) -> tuple[Array,
 @lower("aten.scatter.src", "aten.scatter.value")
 def scatter(ctx: Ctx, self: Array, dim: int, index: Array, src: Any) -> Array:
     shape = self.shape
+    if index.size == 0:
+        return self
     self, dim, index, src = _scatter_args(self, dim, index, src)
     written: Array = _scatter_at(self, dim, index).set(src, mode="drop")
     return written.reshape(shape)
@@ -146,6 +150,8 @@ def scatter(ctx: Ctx, self: Array, dim: int, index: Array, src: Any) -> Array:
 @lower("aten.scatter_add.default")
 def scatter_add(ctx: Ctx, self: Array, dim: int, index: Array, src: Array) -> Array:
     shape = self.shape
+    if index.size == 0:
+        return self
     self, dim, index, src = _scatter_args(self, dim, index, src)
     return _accumulate(_scatter_at(self, dim, index), src).reshape(shape)
 
@@ -161,6 +167,8 @@ def scatter_reduce(
     ctx: Ctx, self: Array, dim: int, index: Array, src: Any, reduce: str, *, include_self: bool = True
 ) -> Array:
     shape = self.shape
+    if index.size == 0:
+        return self
     self, dim, index, src = _scatter_args(self, dim, index, src)
     return _reduce_at(self, lambda x: _scatter_at(x, dim, index), src, reduce, include_self).reshape(shape)
 
@@ -271,13 +279,6 @@ def masked_scatter_backward(ctx: Ctx, grad_output: Array, mask: Array, sizes: Se
     empty = jnp.zeros(ctx.out[0].shape, grad_output.dtype)
     rank = jnp.where(mask, jnp.cumsum(mask) - 1, empty.size)
     return empty.reshape(-1).at[rank].set(grad_output, mode="drop").reshape(empty.shape)
-
-
-@lower("aten.nonzero_static.default")
-def nonzero_static(ctx: Ctx, self: Array, *, size: int, fill_value: int = -1) -> Array:
-    if self.ndim == 0:
-        return jnp.zeros(ctx.out[0].shape, jnp.int64)
-    return jnp.stack(jnp.nonzero(self, size=size, fill_value=fill_value), axis=1)
 
 
 @lower("aten.repeat_interleave.Tensor")

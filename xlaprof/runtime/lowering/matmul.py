@@ -5,13 +5,16 @@ float32 is multiplied in full precision on every device: PyTorch's default, but 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import torch
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import Ctx, lower, opmath_dtype, scalar
+from xlaprof.runtime.lowering.registry import Ctx, Unsupported, lower, opmath_dtype, scalar
 
 
 def product(a: Any, b: Any) -> Any:
@@ -105,34 +108,85 @@ def trilinear(
     return out.reshape(ctx.out[0].shape)
 
 
+@lower("aten._grouped_mm.default")
+def grouped_mm(
+    ctx: Ctx, self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: torch.dtype | None = None
+) -> Any:
+    """One product per group; ``offs`` holds where each group ends, along the dimension that is not stacked.
+
+    Rows and columns past the last group are zero (PyTorch leaves them undefined).
+    """
+    if bias is not None:
+        raise Unsupported("a bias, which no kernel of PyTorch takes either")
+    if offs is None:
+        return product(self, mat2)
+    sizes = jnp.diff(offs, prepend=jnp.zeros(1, offs.dtype))
+    if self.ndim == 3:  # groups of columns
+        return jnp.swapaxes(_ragged(jnp.swapaxes(mat2, 0, 1), jnp.swapaxes(self, 1, 2), sizes, _ROWS), 0, 1)
+    return _ragged(self, mat2, sizes, _ROWS if mat2.ndim == 3 else _INNER)
+
+
+_ROWS = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), [0], [0])
+_INNER = lax.RaggedDotDimensionNumbers((((1,), (0,)), ((), ())), [1], [])
+
+
+def _ragged(a: Any, b: Any, sizes: Any, numbers: lax.RaggedDotDimensionNumbers) -> Any:
+    return lax.ragged_dot_general(
+        a, b, sizes, numbers, precision=lax.Precision.HIGHEST, preferred_element_type=opmath_dtype(a.dtype)
+    )
+
+
+def _distance(difference: Any, p: float) -> Any:
+    """The p-norm over the last dimension."""
+    size = jnp.abs(difference)
+    if p == 0:
+        return jnp.sum(size != 0, -1)
+    if p == math.inf:
+        return jnp.max(size, -1, initial=0)
+    if p == 1:
+        return jnp.sum(size, -1)
+    if p == 2:
+        return jnp.sqrt(jnp.sum(size * size, -1))
+    return jnp.sum(size**p, -1) ** (1 / p)
+
+
+def _slope(difference: Any, distance: Any, p: float) -> Any:
+    """Gradient of :func:`_distance`, which it gave (with the last dimension kept); 0 where two points coincide."""
+    size, sign = jnp.abs(difference), jnp.sign(difference)
+    if p == 0:
+        return jnp.zeros_like(difference)
+    if p == math.inf:
+        return jnp.where(size == distance, sign, 0)
+    if p == 1:
+        return sign
+    ratio = jnp.where(size == 0, 1, size / jnp.where(distance == 0, 1, distance))
+    return jnp.where((distance == 0) | (size == 0), 0, sign * ratio ** (p - 1))
+
+
+def _differences(x1: Any, x2: Any) -> Any:
+    return x1[..., :, None, :] - x2[..., None, :, :]
+
+
 @lower("aten._cdist_forward.default")
 def cdist(ctx: Ctx, x1: Any, x2: Any, p: float, compute_mode: int | None = None) -> Any:
-    difference = jnp.abs(x1[..., :, None, :] - x2[..., None, :, :])
-    if p == 0:
-        return jnp.sum(difference != 0, -1)
-    if p == float("inf"):
-        return jnp.max(difference, -1, initial=0)
-    if p == 1:
-        return jnp.sum(difference, -1)
-    if p == 2:
-        return jnp.sqrt(jnp.sum(difference * difference, -1))
-    return jnp.sum(difference**p, -1) ** (1 / p)
+    return _distance(_differences(x1, x2), p)
 
 
 @lower("aten._cdist_backward.default")
 def cdist_backward(ctx: Ctx, grad: Any, x1: Any, x2: Any, p: float, cdist: Any) -> Any:
-    difference = x1[..., :, None, :] - x2[..., None, :, :]
-    grad, distance = grad[..., None], cdist[..., None]
-    size, sign = jnp.abs(difference), jnp.sign(difference)
-    if p == 0:
-        return jnp.zeros_like(x1)
-    if p == float("inf"):
-        towards = jnp.where(size == distance, sign, 0)
-    elif p == 1:
-        towards = sign
-    else:
-        # The slope of the distance; zero where two points coincide.
-        safe = jnp.where(distance == 0, 1, distance)
-        towards = jnp.where(distance == 0, 0, sign * jnp.where(size == 0, 1, size / safe) ** (p - 1))
-        towards = jnp.where(size == 0, 0, towards)
-    return jnp.sum(grad * towards, -2)
+    if not grad.size:  # no batch: its shape says nothing of the gradient's
+        return jnp.zeros(ctx.out[0].shape, grad.dtype)
+    return jnp.sum(grad[..., None] * _slope(_differences(x1, x2), cdist[..., None], p), -2)
+
+
+@lower("aten._pdist_forward.default")
+def pdist(ctx: Ctx, self: Any, p: float = 2) -> Any:
+    first, second = np.triu_indices(self.shape[0], 1)
+    return _distance(self[first] - self[second], p)
+
+
+@lower("aten._pdist_backward.default")
+def pdist_backward(ctx: Ctx, grad: Any, self: Any, p: float, pdist: Any) -> Any:
+    first, second = np.triu_indices(self.shape[0], 1)
+    towards = grad[:, None] * _slope(self[first] - self[second], pdist[:, None], p)
+    return jnp.zeros_like(self).at[first].add(towards).at[second].add(-towards)

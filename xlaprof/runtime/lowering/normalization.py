@@ -110,7 +110,7 @@ def fused_rms_norm_backward(
 def native_group_norm(
     ctx: Ctx, input: Array, weight: MaybeArray, bias: MaybeArray, N: int, C: int, HxW: int, group: int, eps: float
 ) -> tuple[Array, Array, Array]:
-    x = wide(input).reshape(N, group, -1)
+    x = wide(input).reshape(N, group, C // group * HxW)
     mean, var = _moments(x, (2,))
     rstd = lax.rsqrt(var + eps)
     out = _affine(((x - mean) * rstd).reshape(N, C, HxW), weight, bias, (C, 1))
@@ -131,7 +131,7 @@ def native_group_norm_backward(
     group: int,
     output_mask: Sequence[bool],
 ) -> tuple[MaybeArray, MaybeArray, MaybeArray]:
-    x, grad = wide(input).reshape(N, group, -1), wide(grad_out).reshape(N, C, HxW)
+    x, grad = wide(input).reshape(N, group, C // group * HxW), wide(grad_out).reshape(N, C, HxW)
     mean, rstd = wide(mean).reshape(N, group, 1), wide(rstd).reshape(N, group, 1)
     normalized = (x - mean) * rstd
     of_normalized = _affine(grad, weight, None, (C, 1)).reshape(x.shape)
@@ -312,3 +312,15 @@ def batch_norm_backward(
     """The same gradient; what this overload calls ``save_var`` is 1 / std as well."""
     statistics = (running_mean, running_var, save_mean, save_var)
     return native_batch_norm_backward(ctx, grad_out, input, weight, *statistics, update, eps, output_mask)
+
+
+@lower("aten._weight_norm_interface_backward.default")
+def weight_norm_backward(
+    ctx: Ctx, grad_w: Any, saved_v: Any, saved_g: Any, saved_norms: Any, dim: int
+) -> tuple[Any, Any]:
+    """Of ``w = v * (g / norm(v))``, the norm taken over all dimensions but ``dim``."""
+    grad, v = (wide(x) for x in (grad_w, saved_v))
+    axes = tuple(d for d in range(v.ndim) if d != dim % v.ndim)
+    g, norms = (x.astype(v.dtype).reshape(jnp.sum(v, axes, keepdims=True).shape) for x in (saved_g, saved_norms))
+    along = jnp.sum(grad * v, axes, keepdims=True) / norms
+    return g / norms * (grad - v / norms * along), along.reshape(saved_g.shape)

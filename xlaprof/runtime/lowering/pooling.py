@@ -209,7 +209,7 @@ def max_unpool3d(
 
 def _divided(total: Array, divisor: Any) -> Array:
     if jnp.issubdtype(total.dtype, jnp.integer):
-        return jnp.sign(total) * (jnp.abs(total) // jnp.asarray(divisor).astype(total.dtype))
+        return jax.lax.div(total, jnp.broadcast_to(jnp.asarray(divisor).astype(total.dtype), total.shape))
     return total / jnp.asarray(divisor).astype(total.dtype)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from xlaprof.runtime.lowering.registry import Ctx, finfo, iinfo, lower, opmath_dtype, scalar
+from xlaprof.runtime.lowering.registry import Ctx, Unsupported, finfo, iinfo, lower, opmath_dtype, scalar
 
 
 def _uniform(ctx: Ctx, shape: Any, dtype: Any) -> Any:
@@ -186,6 +186,8 @@ def _integers(ctx: Ctx, low: Any, high: Any) -> Any:
     if isinstance(high, int) and high > iinfo(jnp.int64).max:
         # jax wants the exclusive end to be an int64 itself; the top value is then drawn with the rest.
         bits = jax.random.bits(ctx.key, ctx.out[0].shape, jnp.uint64)
+        if high - low == 1 << 64:
+            return jax.lax.bitcast_convert_type(bits, jnp.int64)
         return (bits % jnp.uint64(high - low)).astype(jnp.int64) + low
     return jax.random.randint(ctx.key, ctx.out[0].shape, low, high, jnp.int64)
 
@@ -213,17 +215,30 @@ def poisson(ctx: Ctx, self: Any, generator: Any = None) -> Any:
 
 @lower("aten.binomial.default", random=True)
 def binomial(ctx: Ctx, count: Any, prob: Any, generator: Any = None) -> Any:
-    return jax.random.binomial(ctx.key, count, prob, ctx.out[0].shape, opmath_dtype(count.dtype))
+    if count.dtype != prob.dtype:
+        raise Unsupported("binomial of counts and probabilities of different dtypes")
+    dtype = opmath_dtype(count.dtype)
+    return jax.random.binomial(ctx.key, count.astype(dtype), prob.astype(dtype), ctx.out[0].shape, dtype)
 
 
 @lower("aten._standard_gamma.default", random=True)
 def standard_gamma(ctx: Ctx, self: Any, generator: Any = None) -> Any:
-    return jax.random.gamma(ctx.key, self.astype(opmath_dtype(self.dtype)))
+    # Never 0, as in PyTorch: users take logarithms of these, and divide by them.
+    draw = jax.random.gamma(ctx.key, self.astype(opmath_dtype(self.dtype)))
+    return jnp.maximum(draw, finfo(self.dtype).tiny)
+
+
+@lower("aten._standard_gamma_grad.default")
+def standard_gamma_grad(ctx: Ctx, self: Any, output: Any) -> Any:
+    """How a draw (``output``) moves with its shape parameter (``self``), its quantile held."""
+    dtype = opmath_dtype(self.dtype)
+    return jax.lax.random_gamma_grad(self.astype(dtype), output.astype(dtype))
 
 
 @lower("aten._sample_dirichlet.default", random=True)
 def dirichlet(ctx: Ctx, self: Any, generator: Any = None) -> Any:
-    return jax.random.dirichlet(ctx.key, self.astype(opmath_dtype(self.dtype)))
+    alpha = self.astype(opmath_dtype(self.dtype))
+    return jax.random.dirichlet(ctx.key, alpha, dtype=alpha.dtype)
 
 
 @lower("aten.rrelu_with_noise_functional.default", random=True)

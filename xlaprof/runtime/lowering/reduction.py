@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.scipy.special import logsumexp as jax_logsumexp
 
 from xlaprof.runtime.lowering.conversion import cast
@@ -149,12 +150,12 @@ def _argument(x: Any, dim: int | None, keepdim: bool, find: Any) -> Any:
     return find(x, dim, keepdims=keepdim)
 
 
-@lower("aten.any.default", "aten.any.dim", "aten.any.dims")
+@lower("aten.any.default", "aten.any.dim", "aten.any.dims", "aten._is_any_true.default")
 def any_(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return jnp.any(self.astype(bool), _axes(dim, self.ndim), keepdims=keepdim)
 
 
-@lower("aten.all.default", "aten.all.dim", "aten.all.dims")
+@lower("aten.all.default", "aten.all.dim", "aten.all.dims", "aten._is_all_true.default")
 def all_(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return jnp.all(self.astype(bool), _axes(dim, self.ndim), keepdims=keepdim)
 
@@ -268,13 +269,28 @@ def renorm(ctx: Ctx, self: Any, p: Any, dim: int, maxnorm: Any) -> Any:
 
 @lower("aten.histc.default", static=("min", "max"))
 def histc(ctx: Ctx, self: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
-    if not is_floating(self) or isinstance(min, jax.Array) or isinstance(max, jax.Array):
-        raise Unsupported("a histogram of integers, or between bounds known at run time only")
+    if isinstance(min, jax.Array) or isinstance(max, jax.Array):
+        raise Unsupported("a histogram between bounds known at run time only")
     if self.size == 0:
         return jnp.zeros(bins)
     x = self.reshape(-1)
     low, high = (jnp.min(x), jnp.max(x)) if min == max else (jnp.asarray(min, x.dtype), jnp.asarray(max, x.dtype))
     low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
-    slot = jnp.clip(((x - low) / (high - low) * bins).astype(jnp.int64), 0, bins - 1)
+    if is_floating(x):
+        slot = ((x - low) / (high - low) * bins).astype(jnp.int64)
+    else:  # as CUDA has it; PyTorch's CPU has no histogram of integers
+        x, low, high = x.astype(jnp.int64), low.astype(jnp.int64), high.astype(jnp.int64)
+        slot = (x - low) * bins // (high - low)
+    slot = jnp.clip(slot, 0, bins - 1)
     inside = (x >= low) & (x <= high)
-    return jnp.zeros(bins, x.dtype).at[slot].add(inside.astype(x.dtype))
+    return jnp.zeros(bins, self.dtype).at[slot].add(inside.astype(self.dtype))
+
+
+@lower("aten.hash_tensor.default")
+def hash_tensor(ctx: Ctx, self: Any, dim: Any = (), *, keepdim: bool = False, mode: int = 0) -> Any:
+    """The exclusive or of the elements' bits, as float64 or int64."""
+    if is_complex(self):
+        raise Unsupported("a hash of complex numbers")
+    bits = lax.bitcast_convert_type(self.astype(jnp.float64 if is_floating(self) else jnp.int64), jnp.uint64)
+    dims = _axes(dim, self.ndim)
+    return lax.reduce(bits, jnp.uint64(0), lax.bitwise_xor, dims).reshape(ctx.out[0].shape)

@@ -189,12 +189,13 @@ def _number_dtype(value: Any) -> Any:
 finfo: Any = jnp.finfo
 iinfo: Any = jnp.iinfo
 
-_TORCH_DTYPE = {jnp.dtype(j): t for t, j in JAX_DTYPE.items()}
+#: :data:`JAX_DTYPE`, the other way round
+TORCH_DTYPE = {jnp.dtype(j): t for t, j in JAX_DTYPE.items()}
 
 
 def torch_promote(a: Any, b: Any) -> Any:
     """``torch.promote_types`` over jax dtypes."""
-    return jnp.dtype(JAX_DTYPE[torch.promote_types(_TORCH_DTYPE[jnp.dtype(a)], _TORCH_DTYPE[jnp.dtype(b)])])
+    return jnp.dtype(JAX_DTYPE[torch.promote_types(TORCH_DTYPE[jnp.dtype(a)], TORCH_DTYPE[jnp.dtype(b)])])
 
 
 def promote(ctx: Ctx, *args: Any) -> tuple[Any, ...]:
@@ -221,10 +222,14 @@ def opmath_dtype(dtype: Any) -> Any:
     return jnp.dtype(jnp.float32) if _category(dtype) == _FLOATING and dtype.itemsize < 4 else dtype
 
 
-def opmath(ctx: Ctx, *args: Any) -> tuple[Any, ...]:
-    """Like :func:`promote`, with half precisions widened to the ``float32`` they are computed in."""
+def opmath(ctx: Ctx, *args: Any, exact: bool = False) -> tuple[Any, ...]:
+    """Like :func:`promote`, with half precisions widened to the ``float32`` they are computed in.
+
+    With ``exact``, a Python number that comes last keeps all the digits it has there, as in PyTorch's products and
+    quotients; any other has no more than the common dtype.
+    """
     dtype = result_dtype(ctx, *args)
-    return _cast(args, dtype, opmath_dtype(dtype), ctx)
+    return _cast(args, dtype, opmath_dtype(dtype), ctx, exact)
 
 
 def rounded(x: Any, dtype: Any) -> Any:
@@ -235,19 +240,23 @@ def rounded(x: Any, dtype: Any) -> Any:
     return jax.lax.reduce_precision(x, finfo(dtype).nexp, finfo(dtype).nmant)
 
 
-def float_opmath(ctx: Ctx, *args: Any) -> tuple[Any, ...]:
+def float_opmath(ctx: Ctx, *args: Any, exact: bool = False) -> tuple[Any, ...]:
     """Like :func:`opmath`, for functions that turn integers into the default floating dtype."""
     dtype = result_dtype(ctx, *args)
     dtype = dtype if _category(dtype) >= _FLOATING else default_dtype()
-    return _cast(args, dtype, opmath_dtype(dtype), ctx)
+    return _cast(args, dtype, opmath_dtype(dtype), ctx, exact)
 
 
-def _cast(args: Sequence[Any], dtype: Any, wide: Any, ctx: Ctx) -> tuple[Any, ...]:
-    # A number goes to the wide dtype directly, as in PyTorch's kernels; a tensor is first rounded to the common one.
-    return tuple(
-        None if a is None else jnp.asarray(a).astype(wide) if ctx.is_weak(a) else a.astype(dtype).astype(wide)
-        for a in args
-    )
+def _cast(args: Sequence[Any], dtype: Any, wide: Any, ctx: Ctx, exact: bool) -> tuple[Any, ...]:
+    def one(a: Any) -> Any:
+        if not ctx.is_weak(a):
+            return a.astype(dtype).astype(wide)
+        number = jnp.asarray(a)
+        if dtype != wide and not (exact and a is args[-1]):
+            number = rounded(number.astype(jnp.float64), dtype)
+        return number.astype(wide)
+
+    return tuple(None if a is None else one(a) for a in args)
 
 
 def normalize_dims(dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:

@@ -74,3 +74,20 @@ def kthvalue(ctx: Ctx, self: Array, k: int, dim: int = -1, keepdim: bool = False
     values, indices = sort(ctx, jnp.atleast_1d(self), dim)
     shape = ctx.out[0].shape
     return tuple(lax.index_in_dim(a, k - 1, dim).reshape(shape) for a in (values, indices))  # type: ignore[return-value]
+
+
+@lower("aten.mode.default")
+def mode(ctx: Ctx, self: Array, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
+    """The smallest of the most frequent values, and the place of its last occurrence."""
+    x, axis = jnp.atleast_1d(self), dim % max(self.ndim, 1)
+    values, places = _sorted(x, axis, False)
+    values, places = jnp.moveaxis(values, axis, -1), jnp.moveaxis(places, axis, -1)
+    n = values.shape[-1]
+    ends = jnp.concatenate([values[..., 1:] != values[..., :-1], jnp.ones((*values.shape[:-1], 1), jnp.bool_)], -1)
+    # how far each end of a run is from the end of the run before
+    number = jnp.arange(n)
+    before = lax.cummax(jnp.where(ends, number, -1), axis=values.ndim - 1)
+    before = jnp.concatenate([jnp.full((*values.shape[:-1], 1), -1), before[..., :-1]], -1)
+    best = jnp.argmax(jnp.where(ends, number - before, 0), -1)[..., None]
+    shape = ctx.out[0].shape
+    return tuple(jnp.take_along_axis(a, best, -1).reshape(shape) for a in (values, places))  # type: ignore[return-value]

@@ -23,10 +23,6 @@ def _entr(x: Any) -> Any:
     return jnp.where(jnp.isnan(x), x, jnp.where(x > 0, positive, jnp.where(x == 0, 0, -jnp.inf)))
 
 
-def _erfcx(x: Any) -> Any:
-    return jnp.exp(x * x) * jsp.erfc(x)
-
-
 def _lgamma(x: Any) -> Any:
     return jnp.where(jnp.isinf(x), jnp.inf, jsp.gammaln(x))
 

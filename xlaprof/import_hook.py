@@ -1,0 +1,176 @@
+"""``import torch_xla`` where PyTorch/XLA is not installed: served by :mod:`xlaprof.torch_xla`.
+
+:func:`serve` puts a finder in front of ``sys.meta_path``. From then on ``torch_xla`` and everything below it are other
+names of ``xlaprof.torch_xla`` and what is below that: the same module objects, imported when they are asked for.
+Whether ``torch_xla`` is there (``importlib.util.find_spec``) and its version (``importlib.metadata``) can be asked
+without importing torch, as Hugging Face's libraries do.
+
+A ``torch_xla`` that is installed is left alone: it is looked for first, each time, and then ``xlaprof.torch_xla`` is
+another name of that.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+NAME, HOME = "torch_xla", "xlaprof.torch_xla"
+
+#: the PyTorch/XLA whose interface is served, and who serves it
+PEER = "2.9.0"
+
+
+def version() -> str:
+    """What ``torch_xla.__version__`` says: ``2.9.0+xlaprof.0.1.0``."""
+    import xlaprof
+
+    return f"{PEER}+xlaprof.{xlaprof.__version__}"
+
+
+def serve(watch: bool = False) -> None:
+    """Make ``import torch_xla`` work in this process and, once it was imported, in those ``multiprocessing`` spawns.
+
+    Cheap: neither torch nor jax is imported before ``torch_xla`` is. Does nothing the second time. With ``watch``, a
+    ``torch_xla`` that is installed is observed (:mod:`xlaprof.sources.torch_xla`).
+    """
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder(watch))
+
+
+def served() -> bool:
+    """Is ``torch_xla``, in this process, ours?"""
+    return NAME in sys.modules and sys.modules[NAME] is sys.modules.get(HOME) and not _theirs()
+
+
+def _theirs() -> bool:
+    """Is ``xlaprof.torch_xla`` another name of one that is installed?"""
+    module = sys.modules.get(HOME)
+    return module is not None and module is sys.modules.get(NAME) and module.__name__ == NAME
+
+
+def installed() -> ModuleSpec | None:
+    """The spec of a ``torch_xla`` that is not ours, if there is one that could be imported."""
+    for finder in sys.meta_path:
+        if isinstance(finder, _Finder):
+            continue
+        spec = finder.find_spec(NAME, None)
+        if spec is not None and spec.loader is not None and spec.origin is not None and not _unbuilt(spec):
+            return spec
+    return None
+
+
+def _unbuilt(spec: ModuleSpec) -> bool:
+    """Is this the package's folder in a checkout of PyTorch/XLA (its tests are run there), without its C++ part?"""
+    folder = os.path.dirname(spec.origin or "")
+    return os.path.isdir(os.path.join(folder, "csrc")) and importlib.util.find_spec("_XLAC") is None
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds ``torch_xla`` and what is below it in ``xlaprof.torch_xla``, under whose name it is imported."""
+
+    def __init__(self, watch: bool = False) -> None:
+        self._watch = watch
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name == NAME and (real := installed()) is not None:
+            if self._watch:
+                real.loader = _Watching(real.loader)
+            return real
+        if name == NAME:
+            other = HOME
+        elif name.startswith(f"{NAME}.") and served():
+            other = HOME + name.removeprefix(NAME)
+        elif name.startswith(f"{HOME}.") and _theirs():
+            other = NAME + name.removeprefix(HOME)
+        else:
+            return None
+        home = importlib.util.find_spec(other)
+        if home is None:
+            return None
+        spec = ModuleSpec(name, self, origin=home.origin, is_package=home.submodule_search_locations is not None)
+        spec.submodule_search_locations = home.submodule_search_locations
+        spec.loader_state = other
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(spec.loader_state)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is left to run: the module gets its own spec back, by which its relative imports go."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+    def find_distributions(self, context: Any = None) -> Iterator[Any]:
+        """The distribution ``torch_xla``, for ``importlib.metadata``."""
+        wanted = getattr(context, "name", None)
+        if (wanted is None or wanted.replace("-", "_").lower() == NAME) and installed() is None:
+            yield _distribution()
+
+
+class _Watching(importlib.abc.Loader):
+    """Loads a module as its own loader does, and then has it observed."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        importlib.import_module("xlaprof.sources.torch_xla").observe(module)
+
+
+def _distribution() -> Any:
+    from importlib.metadata import Distribution  # slow to import
+
+    class Served(Distribution):
+        def read_text(self, filename: str) -> str | None:
+            return {
+                "METADATA": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version()}\n",
+                "top_level.txt": f"{NAME}\n",
+            }.get(filename)
+
+        def locate_file(self, path: Any) -> Any:
+            return os.path.join(os.path.dirname(__file__), path)
+
+    return Served()
+
+
+class _Serve:
+    """Calls :func:`serve` where it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return serve, ()
+
+
+def serve_children() -> None:
+    """Have processes that ``multiprocessing`` spawns serve ``torch_xla`` too, before they import the main module.
+
+    What they are told first is a pickled dictionary; of its keys they read those they know.
+    """
+    from multiprocessing import spawn
+
+    told = spawn.get_preparation_data
+    if getattr(told, "serves_torch_xla", False):
+        return
+
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        return {NAME: _Serve(), **told(name)}
+
+    get_preparation_data.serves_torch_xla = True  # type: ignore[attr-defined]
+    spawn.get_preparation_data = get_preparation_data

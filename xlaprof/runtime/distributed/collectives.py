@@ -1,0 +1,389 @@
+"""Collectives over the ranks, under PyTorch/XLA's names (``torch_xla.core.xla_model``).
+
+They are recorded like any operation, and run inside the compiled program of the graph they are part of, which is one
+program of all ranks: every rank has to record the same ones, in the same order. In a world of one they change nothing;
+``XLA_ALWAYS_ALLREDUCE=1`` has ``all_reduce`` recorded all the same.
+
+``groups`` is a list of lists of ranks, ``[[0, 1], [2, 3]]``: each exchanges among its own. ``None`` is everybody.
+``pin_layout`` has no meaning here: arrays have one layout. ``torch_xla.core.functions`` has what is differentiable.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from . import functional, operators, world
+from . import groups as _groups
+
+REDUCE_SUM = "sum"
+REDUCE_MUL = "mul"
+REDUCE_AND = "and"
+REDUCE_OR = "or"
+REDUCE_MIN = "min"
+REDUCE_MAX = "max"
+
+_REDUCTIONS = (REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX)
+Groups = Sequence[Sequence[int]] | None
+Tensors = torch.Tensor | list[torch.Tensor]
+
+
+def all_reduce(
+    reduce_type: str, inputs: Any, scale: float = 1.0, groups: Groups = None, pin_layout: bool = True, cctx: Any = None
+) -> Any:
+    """Reduce over the ranks, elementwise, then multiply by ``scale``.
+
+    Of one tensor: a new one with the result. Of a list or tuple: the results are written to its tensors, which are
+    returned. ``reduce_type`` is ``"sum"``, ``"mul"``, ``"and"``, ``"or"``, ``"min"`` or ``"max"``.
+    """
+    named = _groups.normalized(groups)
+    _require_reduction(reduce_type)
+    one = isinstance(inputs, torch.Tensor)
+    if world.world_size() == 1 and not _always():
+        return inputs.clone() if one else inputs
+    if one and scale == 1.0 and not named and pin_layout:
+        return torch.ops._c10d_functional.all_reduce(inputs, reduce_type, "")
+    text = _groups.to_text(named)
+    if one:
+        operators.called("AllReduce", [inputs])
+        return torch.ops.xla.all_reduce([inputs], reduce_type, float(scale), text)[0]
+    operators.called("AllReduceInPlace", inputs)
+    with torch.no_grad():
+        torch.ops.xla.all_reduce_(list(inputs), reduce_type, float(scale), text)
+    return inputs
+
+
+def all_gather(value: Any, dim: int = 0, groups: Groups = None, output: Any = None, pin_layout: bool = True) -> Any:
+    """The values of all ranks, in their order, joined along ``dim``; written to ``output`` if there is one.
+
+    ``value`` is a tensor, or with ``pin_layout=False`` a list of them (all are gathered, a list is returned).
+    """
+    named = _groups.normalized(groups)
+    shards = _groups.shards(named)
+    if isinstance(value, torch.Tensor):
+        operators.called("AllGather" if output is None else "AllGatherOut", [value])
+        return _gather([value], dim, shards, named, None if output is None else [output])[0]
+    _require_tensors(value, "value")
+    if pin_layout:
+        raise RuntimeError("For xm.all_gather with list of tensors input, pin_layout=True is not yet supported.")
+    if output is not None:
+        _require_outputs(output, value)
+    operators.called("AllGatherCoalesced" if output is None else "AllGatherCoalescedOut", value)
+    return _gather(value, dim, shards, named, output)
+
+
+def _gather(
+    values: list[torch.Tensor], dim: int, shards: int, named: _groups.Groups, outputs: list[torch.Tensor] | None
+) -> list[torch.Tensor]:
+    dims = {_dim(dim, value) for value in values}
+    assert len(dims) == 1, "tensors that are gathered together have to have the same number of dimensions"
+    results = values
+    if shards > 1:
+        results = torch.ops.xla.all_gather(list(values), dims.pop(), shards, _groups.to_text(named))
+    elif outputs is None:
+        results = [value.clone() for value in values]
+    return _to(outputs, results)
+
+
+def reduce_scatter(
+    reduce_type: str,
+    input: Any,
+    scale: float,
+    scatter_dim: int,
+    shard_count: int,
+    groups: Groups = None,
+    output: Any = None,
+    pin_layout: bool = True,
+) -> Any:
+    """As :func:`all_reduce`, of which each rank gets its part along ``scatter_dim``; written to ``output`` if given.
+
+    ``input`` is a tensor or a list of them; ``shard_count`` is the number of ranks of a group.
+    """
+    named = _groups.normalized(groups)
+    _require_reduction(reduce_type)
+    _require_shards(shard_count, named, "shard_count")
+    one = isinstance(input, torch.Tensor)
+    if not one:
+        _require_tensors(input, "input")
+        if output is not None:
+            _require_outputs(output, input)
+    kind = "ReduceScatter" if one else "ReduceScatterCoalesced"
+    values = [input] if one else list(input)
+    operators.called(kind if output is None else f"{kind}Out", values)
+    dim = _dim(scatter_dim, values[0])
+    for value in values:
+        if value.shape[dim] % shard_count:
+            raise RuntimeError(
+                f"reduce_scatter: dimension {scatter_dim} of a tensor of shape {list(value.shape)} cannot be split "
+                f"into {shard_count} equal parts"
+            )
+    if shard_count > 1:
+        results = torch.ops.xla.reduce_scatter(
+            values, reduce_type, float(scale), dim, shard_count, _groups.to_text(named)
+        )
+    else:
+        results = [value * scale if scale != 1.0 else value.clone() for value in values]
+    results = _to(None if output is None else [output] if one else output, results)
+    return results[0] if one else results
+
+
+def all_to_all(
+    value: torch.Tensor,
+    split_dimension: int,
+    concat_dimension: int,
+    split_count: int,
+    groups: Groups = None,
+    pin_layout: bool = True,
+) -> torch.Tensor:
+    """``value`` is split along ``split_dimension``, the i-th part goes to the i-th rank, which joins what it gets.
+
+    ``split_count`` is the number of ranks of a group.
+    """
+    named = _groups.normalized(groups)
+    _require_shards(split_count, named, "split_count")
+    operators.called("AllToAll", [value])
+    split, concat = _dim(split_dimension, value), _dim(concat_dimension, value)
+    if value.shape[split] % split_count:
+        raise RuntimeError(
+            f"all_to_all: dimension {split_dimension} of a tensor of shape {list(value.shape)} cannot be split into "
+            f"{split_count} equal parts"
+        )
+    if split_count == 1:
+        return value.clone()
+    exchanged: torch.Tensor = torch.ops.xla.all_to_all(value, split, concat, split_count, _groups.to_text(named))
+    return exchanged
+
+
+def collective_permute(value: Any, pairs: Sequence[Sequence[int]]) -> Any:
+    """The value of the first rank of each of ``pairs`` goes to the second; who receives nothing gets zeros.
+
+    ``value`` is a tensor or a list of them.
+    """
+    size = world.world_size()
+    named = [(int(a), int(b)) for a, b in pairs]
+    for side, ranks in (("source", [a for a, _ in named]), ("target", [b for _, b in named])):
+        wrong = [rank for rank in ranks if not 0 <= rank < size or ranks.count(rank) > 1]
+        if wrong:
+            raise ValueError(
+                f"pairs={[list(p) for p in named]}: {wrong[0]} is no {side}, of ranks 0 to {size - 1}, or twice"
+            )
+    values = [value] if isinstance(value, torch.Tensor) else list(value)
+    operators.called("CollectivePermute", values)
+    results = torch.ops.xla.collective_permute(values, _groups.to_text(tuple(named)), "")
+    return results[0] if isinstance(value, torch.Tensor) else results
+
+
+def collective_broadcast(
+    tensors: Sequence[torch.Tensor], root_ordinal: int = 0, groups: Groups = None, pin_layout: bool = True
+) -> None:
+    """Write rank ``root_ordinal``'s values of ``tensors`` to those of all ranks, in place."""
+    named = _groups.normalized(groups)
+    if not 0 <= root_ordinal < world.world_size():
+        raise ValueError(f"root_ordinal={root_ordinal} is no rank of a world of {world.world_size()}")
+    if world.world_size() == 1:
+        return
+    operators.called("AllReduceInPlace", tensors)
+    with torch.no_grad():
+        torch.ops.xla.broadcast_(list(tensors), root_ordinal, _groups.to_text(named))
+
+
+def broadcast_master_param(model: torch.nn.Module) -> None:
+    """Give all ranks rank 0's parameters and buffers, and cut the graph."""
+    from xlaprof import runtime
+
+    collective_broadcast(list(itertools.chain(model.parameters(), model.buffers())))
+    runtime.sync()
+
+
+def send(value: torch.Tensor, channel_id: int) -> torch.Tensor:
+    """XLA's ``Send``, which the CPU and PyTorch/XLA's CPU do not have. Raises ``NotImplementedError``."""
+    raise NotImplementedError("xm.send: use torch.distributed.send(tensor, dst), or collective_permute(value, pairs)")
+
+
+def recv(output: torch.Tensor, channel_id: int) -> torch.Tensor:
+    """XLA's ``Recv``, which the CPU and PyTorch/XLA's CPU do not have. Raises ``NotImplementedError``."""
+    raise NotImplementedError("xm.recv: use torch.distributed.recv(tensor, src), or collective_permute(value, pairs)")
+
+
+# -- in buckets ---------------------------------------------------------------------------------------
+
+
+def buckets(tensors: Iterable[torch.Tensor], cap_mb: float, *, loose: bool = False) -> list[list[int]]:
+    """Positions of ``tensors`` in buckets of at most ``cap_mb`` MiB: a larger tensor has one of its own.
+
+    ``loose``: it joins one that is less than half full, up to twice the size.
+    """
+    cap = cap_mb * 1024 * 1024
+    full: list[list[int]] = [[]]
+    total = 0
+    for i, tensor in enumerate(tensors):
+        size = tensor.numel() * tensor.element_size()
+        if loose and size > cap and total < 0.5 * cap and total + size <= 2 * cap:
+            full[-1].append(i)
+            full.append([])
+            total = 0
+            continue
+        if total + size > cap and full[-1]:
+            full.append([])
+            total = 0
+        full[-1].append(i)
+        total += size
+    return [bucket for bucket in full if bucket]
+
+
+def all_gather_bucketized(
+    input_list: list[torch.Tensor],
+    dim: int = 0,
+    groups: Groups = None,
+    output: list[torch.Tensor] | None = None,
+    pin_layout: bool = False,
+    bucket_cap_mb: int = 160,
+) -> list[torch.Tensor]:
+    """:func:`all_gather` of a list, in exchanges of at most ``bucket_cap_mb`` MiB."""
+    if pin_layout:
+        raise RuntimeError("For xm.all_gather_bucketized, pin_layout=True is not yet supported.")
+    return CoalescingBuckets(
+        lambda some, outs: all_gather(some, dim, groups, outs, pin_layout=False), input_list, output, bucket_cap_mb
+    )()
+
+
+def reduce_scatter_bucketized(
+    reduce_type: str,
+    input_list: list[torch.Tensor],
+    scale: float,
+    scatter_dim: int,
+    shard_count: int,
+    groups: Groups = None,
+    output: list[torch.Tensor] | None = None,
+    pin_layout: bool = False,
+    bucket_cap_mb: int = 160,
+) -> list[torch.Tensor]:
+    """:func:`reduce_scatter` of a list, in exchanges of at most ``bucket_cap_mb`` MiB."""
+    return CoalescingBuckets(
+        lambda some, outs: reduce_scatter(reduce_type, some, scale, scatter_dim, shard_count, groups, outs, pin_layout),
+        input_list,
+        output,
+        bucket_cap_mb,
+    )()
+
+
+class CoalescingBuckets:
+    """``func`` of buckets of ``input_list`` (and ``output_list``): of one tensor, or of a list of them."""
+
+    def __init__(
+        self,
+        func: Callable[[Any, Any], Any],
+        input_list: list[torch.Tensor],
+        output_list: list[torch.Tensor] | None = None,
+        bucket_cap_mb: float = 160,
+    ) -> None:
+        _require_tensors(input_list, "input_list")
+        if output_list is not None:
+            _require_outputs(output_list, input_list, "output_list", "input_list")
+        self._func = func
+        self._inputs = input_list
+        self._outputs = output_list
+        self._cap = bucket_cap_mb
+
+    def __call__(self) -> list[torch.Tensor]:
+        results: list[torch.Tensor] = []
+        for bucket in buckets(self._inputs, self._cap, loose=True):
+            some = [self._inputs[i] for i in bucket]
+            into = None if self._outputs is None else [self._outputs[i] for i in bucket]
+            if len(bucket) == 1:
+                results.append(self._func(some[0], into and into[0]))
+            else:
+                results.extend(self._func(some, into))
+        return results
+
+
+# -- gradients ----------------------------------------------------------------------------------------
+
+
+def all_reduce_bucketized_gradients(
+    gradients: Iterable[torch.Tensor], scale: float, groups: Groups, pin_layout: bool, bucket_cap_mb: float = 0
+) -> None:
+    """Sum ``gradients`` over the ranks, in place, in exchanges of at most ``bucket_cap_mb`` MiB."""
+    every = list(gradients)
+    for bucket in buckets(every, bucket_cap_mb):
+        all_reduce(REDUCE_SUM, [every[i] for i in bucket], scale=scale, groups=groups, pin_layout=pin_layout)
+
+
+def reduce_gradients(
+    optimizer: torch.optim.Optimizer, groups: Groups = None, cctx: Any = None, pin_layout: bool = True
+) -> None:
+    """Average the gradients of ``optimizer``'s parameters over the ranks, in place; in a world of one nothing.
+
+    ``ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB`` bounds the size of an exchange, starting with the last parameters.
+    """
+    count = world.world_size()
+    if count == 1:
+        return
+    gradients = [
+        parameter.grad
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if isinstance(parameter, torch.Tensor) and parameter.grad is not None
+    ]
+    cap = int(os.environ.get("ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB", "0"))
+    if cap > 0:
+        all_reduce_bucketized_gradients(reversed(gradients), 1.0 / count, groups, pin_layout, cap)
+    else:
+        all_reduce(REDUCE_SUM, gradients, scale=1.0 / count, groups=groups, pin_layout=pin_layout)
+
+
+# -- arguments ----------------------------------------------------------------------------------------
+
+
+def _always() -> bool:
+    return os.environ.get("XLA_ALWAYS_ALLREDUCE", "0").lower() in ("1", "true", "yes", "on")
+
+
+def _to(outputs: list[torch.Tensor] | None, results: list[torch.Tensor]) -> list[torch.Tensor]:
+    if outputs is None:
+        return results
+    with torch.no_grad():
+        for output, result in zip(outputs, results, strict=True):
+            if output.shape != result.shape:  # as PyTorch/XLA: it becomes what it is given
+                output.resize_(result.shape)
+            output.copy_(result)
+    return outputs
+
+
+def _dim(dim: int, tensor: torch.Tensor) -> int:
+    if not -tensor.dim() <= dim < tensor.dim():
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-tensor.dim()}, {tensor.dim() - 1}], but got {dim})"
+        )
+    return dim % tensor.dim()
+
+
+def _require_reduction(kind: str) -> None:
+    if kind not in _REDUCTIONS:
+        raise ValueError(f"reduce_type={kind!r} is none of {', '.join(_REDUCTIONS)}")
+
+
+def _require_shards(count: int, named: _groups.Groups, name: str) -> None:
+    if count != _groups.shards(named):
+        raise ValueError(f"{name}={count}, but {_groups.shards(named)} ranks take part: give their number")
+
+
+def _require_tensors(value: Any, name: str) -> None:
+    if not isinstance(value, list) or not all(isinstance(v, torch.Tensor) for v in value):
+        if name == "input_list":
+            raise TypeError(f"`{name}` needs to be a list of Tensors, but given {type(value)}.")
+        raise TypeError(f"`{name}` needs to be a Tensor or a list of Tensors, but given {type(value)}.")
+
+
+def _require_outputs(output: Any, value: list[torch.Tensor], name: str = "output", beside: str = "input") -> None:
+    if not isinstance(output, list) or not all(isinstance(v, torch.Tensor) for v in output):
+        raise TypeError(f"`{name}` needs to be a list of Tensors, but given {type(output)}.")
+    if len(output) != len(value):
+        raise ValueError(f"`{name}` length doesn't match `{beside}` length: {len(output)} vs {len(value)}.")
+
+
+assert functional  # imported for its operators

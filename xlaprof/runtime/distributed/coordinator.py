@@ -1,0 +1,351 @@
+"""The process in the middle of a world: started by rank 0, beside it, and independent of what becomes of it.
+
+It does two things. It is home to jax's coordination service, of which a client that loses it ends its process from
+within C++, without a word about why; so the service must not live in a rank, which may die. And it is the *hub*: each
+rank keeps one connection to it, by which it tells once a second what it is doing. From that the hub knows who died
+(the connection ended), who was cut off (the kernel's keepalive got no answer, whatever Python is busy with), who is
+stuck (nothing moves there while others wait), and tells everybody.
+
+Run as a script, ``python coordinator.py ADDRESS WORLD TOKEN PATIENCE JOIN_TIMEOUT``: it imports the standard library
+and jaxlib alone, a third of a second. It prints its two ports, and ends when the ranks have.
+
+A frame on the wire is the length of a JSON object and of a payload, the object, the payload. From a rank come
+``hello``, ``beat``, ``meet`` (with a payload), ``outline`` and ``turns`` (:mod:`.ledger`), ``suspect`` (a collective
+failed: who is to blame?), ``failed`` and ``leave``; to it go ``welcome``, ``refused``, ``pulse``, ``met`` (with
+everyone's payloads), ``verdict`` and ``bye``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import struct
+import sys
+import time
+from typing import Any
+
+if __package__:
+    from .ledger import Ledger
+else:  # run as a script, from this folder
+    from ledger import Ledger  # type: ignore[import-not-found,no-redef]
+
+FRAME = struct.Struct(">IQ")
+PULSE_S = 1.0
+#: without an answer of the other host's kernel for about this long, it is cut off
+UNREACHABLE_S = 8
+#: a rank that has said nothing for less is not silent
+SILENT_S = 4.0
+#: how long the process outlives the last rank, whose jax client would notice its end
+LINGER_S = 1.0
+#: how long it outlives rank 0's end when others do not go
+ORPHAN_S = 40.0
+
+
+def pack(message: dict[str, Any], payload: bytes = b"") -> bytes:
+    """One frame."""
+    head = json.dumps(message).encode()
+    return FRAME.pack(len(head), len(payload)) + head + payload
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """Have the kernel notice within :data:`UNREACHABLE_S` that the other host is gone."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 2), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREACHABLE_S * 1000)
+
+
+class Member:
+    """A rank as the hub sees it."""
+
+    def __init__(self, hello: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        self.rank: int = hello["rank"]
+        self.world: int = hello["world"]
+        self.where = f"{hello['host']}, pid {hello['pid']}"
+        self.writer = writer
+        self.heard = time.monotonic()
+        self.doing = ""  # the user's line, as it last said
+        self.idle = 0.0  # s without progress
+        self.waits = ""  # what it waits at for others, and
+        self.waited = 0.0  # for how many s
+        self.joined = ""  # the last meeting it came to
+        self.gone = ""  # why it is no longer there
+
+    def last(self) -> str:
+        """What it was last known to do."""
+        parts = [f"at {self.doing}" if self.doing else "", f"last meeting '{self.joined}'" if self.joined else ""]
+        known = ", ".join(part for part in parts if part)
+        return f"; last seen {known}" if known else ""
+
+
+class Meeting:
+    """Ranks that wait for each other, with a payload from each."""
+
+    def __init__(self, tag: str, ranks: list[int]) -> None:
+        self.tag = tag
+        self.ranks = ranks
+        self.payloads: dict[int, bytes] = {}
+        self.asked: dict[int, int] = {}  # by rank: the number of its request
+
+
+class Hub:
+    """What the coordinator knows of its world, and what it makes of it."""
+
+    def __init__(self, world: int, token: str, patience: float, join_timeout: float) -> None:
+        self.world = world
+        self.token = token
+        self.patience = patience  # s without progress while others wait, 0: for ever
+        self.join_timeout = join_timeout
+        self.members: dict[int, Member] = {}
+        self.meetings: dict[Any, Meeting] = {}
+        self.connections = 0
+        self.complete = False
+        self.verdict: dict[str, Any] | None = None
+        self.ledger = Ledger()
+        self.began = time.monotonic()
+
+    # -- connections ------------------------------------------------------------------------------
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One rank, from its hello to the end of its connection."""
+        keep_alive(writer.get_extra_info("socket"))
+        self.connections += 1
+        member = None
+        why = "its process ended"
+        try:
+            hello, _ = await _receive(reader)
+            if hello.get("token") != self.token:
+                return
+            member = self._admit(hello, writer)
+            while member is not None:
+                message, payload = await _receive(reader)
+                member.heard = time.monotonic()
+                self._handle(member, message, payload)
+        except TimeoutError:
+            why = "its host cannot be reached"
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        except OSError as error:
+            why = f"its host cannot be reached ({error.strerror})"
+        finally:
+            self.connections -= 1
+            if member is not None and not member.gone:
+                member.gone = why
+                self._blame(member.rank, f"rank {member.rank} ({member.where}) is gone: {why}{member.last()}")
+            with contextlib.suppress(Exception):
+                writer.close()
+
+    def _admit(self, hello: dict[str, Any], writer: asyncio.StreamWriter) -> Member | None:
+        rank, world = hello["rank"], hello["world"]
+        other = self.members.get(rank)
+        if world != self.world:
+            why = f"rank {rank} ({hello['host']}, pid {hello['pid']}) was started for {world} ranks, rank 0 for "
+            why += f"{self.world}: give all ranks the same WORLD_SIZE"
+            writer.write(pack({"kind": "refused", "why": why}))
+            if not self.complete:
+                self._blame(rank, why)
+            return None
+        if other is not None:
+            why = f"rank {rank} of {world} is there already ({other.where}): give each process a RANK of its own"
+            writer.write(pack({"kind": "refused", "why": why}))
+            return None
+        member = self.members[rank] = Member(hello, writer)
+        if self.verdict is not None:
+            self._send(member, self.verdict)
+        elif len(self.members) == self.world:
+            self.complete = True
+            self._tell({"kind": "welcome"})
+        return member
+
+    def _handle(self, member: Member, message: dict[str, Any], payload: bytes) -> None:
+        kind = message["kind"]
+        if kind == "beat":
+            member.doing, member.idle = message["doing"], message["idle"]
+            member.waits, member.waited = message["waits"], message["waited"]
+        elif kind == "meet":
+            self._meet(member, message, payload)
+        elif kind == "outline":
+            self.ledger.outline(message["digest"], payload)
+        elif kind == "turns":
+            for ranks, at, program in message["turns"]:
+                if why := self.ledger.told(member.rank, tuple(ranks), at, program):
+                    self._blame(member.rank, why, wrong=True)
+        elif kind == "suspect":
+            self._suspect(member)
+        elif kind == "failed":
+            member.gone = "failed"
+            self._blame(member.rank, f"rank {member.rank} ({member.where}) failed: {message['why']}")
+        elif kind == "leave":
+            member.gone = "its program has ended"
+            for meeting in list(self.meetings.values()):
+                self._left(meeting)
+            if all(other.gone for other in self.members.values()):
+                self._tell({"kind": "bye"})
+
+    def _meet(self, member: Member, message: dict[str, Any], payload: bytes) -> None:
+        key = (message["tag"], tuple(message["ranks"]))
+        meeting = self.meetings.get(key)
+        if meeting is None:
+            meeting = self.meetings[key] = Meeting(message["tag"], message["ranks"])
+        meeting.payloads[member.rank] = payload
+        meeting.asked[member.rank] = message["id"]
+        member.joined = message["tag"]
+        if len(meeting.payloads) == len(meeting.ranks):
+            del self.meetings[key]
+            sizes = [len(meeting.payloads[rank]) for rank in meeting.ranks]
+            together = b"".join(meeting.payloads[rank] for rank in meeting.ranks)
+            for rank in meeting.ranks:
+                self._send(self.members[rank], {"kind": "met", "id": meeting.asked[rank], "sizes": sizes}, together)
+        else:
+            self._left(meeting)
+
+    def _left(self, meeting: Meeting) -> None:
+        """Nobody who has ended will come to the meeting."""
+        for rank in meeting.ranks:
+            member = self.members[rank]
+            if member.gone and rank not in meeting.payloads:
+                waiting = _ranks(sorted(meeting.payloads))
+                where = f"'{meeting.tag}', where {waiting} waited"
+                self._blame(rank, f"rank {rank} never comes to {where}: {member.gone}{member.last()}")
+                return
+
+    def _suspect(self, member: Member) -> None:
+        """A collective failed at ``member``: who has gone is to blame, if anybody has."""
+        for other in self.members.values():
+            if other.gone and other is not member:
+                self._blame(
+                    other.rank,
+                    f"rank {other.rank} ({other.where}) has ended while rank {member.rank} was in a collective "
+                    f"with it: {other.gone}{other.last()}",
+                )
+                return
+
+    # -- judgement --------------------------------------------------------------------------------
+
+    async def judge(self) -> None:
+        """Once a second: a pulse to everybody, and a look at who keeps others waiting."""
+        told = 0.0
+        while True:
+            await asyncio.sleep(PULSE_S)
+            self._tell({"kind": "pulse"})
+            if self.verdict is not None:
+                continue
+            if not self.complete:
+                waited = time.monotonic() - self.began
+                missing = [rank for rank in range(self.world) if rank not in self.members]
+                if waited > self.join_timeout:
+                    self._blame(missing[0], f"{_ranks(missing)} of {self.world} did not join within "
+                                f"{self.join_timeout:.0f} s: start all {self.world} ranks (WORLD_SIZE) with the same "
+                                "MASTER_ADDR and MASTER_PORT, or give them longer: XLAPROF_JOIN_TIMEOUT")  # fmt: skip
+                elif waited - told > 30:
+                    told = waited
+                    print(f"xlaprof: waiting for {_ranks(missing)} of {self.world}", file=sys.stderr, flush=True)
+            elif self.patience:
+                self._look()
+
+    def _look(self) -> None:
+        now, there = time.monotonic(), [member for member in self.members.values() if not member.gone]
+        waiting = [member for member in there if member.waits and member.waited >= self.patience]
+        if not waiting:
+            return
+        first = max(waiting, key=lambda member: member.waited)
+        whose = f"while rank {first.rank} waits at {first.waits}"
+        for member in there:
+            silent = now - member.heard
+            if silent >= max(self.patience, SILENT_S):
+                self._blame(member.rank, f"rank {member.rank} ({member.where}) has not answered for {silent:.0f} s "
+                            f"(stopped, or held in one C call) {whose}{member.last()}")  # fmt: skip
+                return
+            if not member.waits and member.idle >= self.patience:
+                self._blame(member.rank, f"rank {member.rank} ({member.where}) is stuck: nothing moved there for "
+                            f"{member.idle:.0f} s {whose}{member.last()}")  # fmt: skip
+                return
+        if len(waiting) == len(there):
+            places = "; ".join(f"rank {member.rank} at {member.waits}" for member in there)
+            since = min(member.waited for member in there)
+            self._blame(first.rank, f"all ranks wait for each other since {since:.0f} s: {places}")
+
+    def _blame(self, rank: int, why: str, *, wrong: bool = False) -> None:
+        """``wrong``: the results of those that have ended are not to be trusted either."""
+        if self.verdict is None:
+            self.verdict = {"kind": "verdict", "rank": rank, "why": why, "wrong": wrong}
+            self._tell(self.verdict)
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        for member in self.members.values():
+            self._send(member, message)
+
+    def _send(self, member: Member, message: dict[str, Any], payload: bytes = b"") -> None:
+        if not member.writer.is_closing():
+            member.writer.write(pack(message, payload))
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks))
+
+
+async def _receive(reader: asyncio.StreamReader) -> tuple[dict[str, Any], bytes]:
+    head, body = FRAME.unpack(await reader.readexactly(FRAME.size))
+    message = json.loads(await reader.readexactly(head))
+    return message, await reader.readexactly(body) if body else b""
+
+
+def _jax_service(address: str, world: int) -> tuple[Any, int]:
+    """jax's coordination service, and its port. It judges nobody: heartbeats are the hub's business."""
+    from jaxlib import _jax
+
+    for attempt in range(8):
+        with socket.socket() as probe:
+            probe.bind((address, 0))
+            port = probe.getsockname()[1]
+        try:
+            return _jax.get_distributed_runtime_service(
+                f"{address}:{port}", world, heartbeat_timeout=7 * 86400, shutdown_timeout=5
+            ), port
+        except Exception:  # somebody took the port in between
+            if attempt == 7:
+                raise
+    raise AssertionError
+
+
+async def _parent_ended() -> None:
+    """Returns when rank 0, which holds the other end of our standard input, is gone."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    await reader.read()
+
+
+async def _run(address: str, world: int, token: str, patience: float, join_timeout: float) -> None:
+    hub = Hub(world, token, patience, join_timeout)
+    server = await asyncio.start_server(hub.serve, address, 0)
+    service, jax_port = _jax_service(address, world)
+    print(server.sockets[0].getsockname()[1], jax_port, flush=True)
+    tasks = [asyncio.ensure_future(hub.judge()), asyncio.ensure_future(_parent_ended())]
+    orphaned = 0.0
+    quiet = 0.0
+    while True:
+        await asyncio.sleep(PULSE_S / 4)
+        now = time.monotonic()
+        if tasks[1].done():
+            orphaned = orphaned or now
+        if hub.connections:
+            quiet = 0.0
+        elif orphaned or hub.members:
+            quiet = quiet or now
+        if (quiet and now - quiet > LINGER_S) or (orphaned and now - orphaned > ORPHAN_S):
+            break
+    tasks[0].cancel()
+    del service
+    os._exit(0)  # nothing to wind up, and jax's service would wait for clients that are gone
+
+
+if __name__ == "__main__":
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != os.path.dirname(os.path.abspath(__file__))]
+    asyncio.run(_run(sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4]), float(sys.argv[5])))

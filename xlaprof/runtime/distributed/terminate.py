@@ -1,0 +1,43 @@
+"""What C++ ends a process for, told before it ends.
+
+Where ranks exchange values of different sizes, gloo throws in a thread of its own, where nobody can catch it, and C++
+calls its handler for that, which aborts the process without naming anything of the program. Ours comes before: it tells
+the coordinator which program this rank runs, waits for the verdict, and ends the process with that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+from . import faults
+from .link import Link
+
+#: s that the verdict may take
+VERDICT_S = 5.0
+
+_kept: list[Any] = []  # what C++ points to
+
+
+def install(link: Link) -> None:
+    """Have this process end with a verdict where it would be aborted; nothing, where C++'s library is another."""
+    try:
+        set_terminate = ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE
+    except (OSError, AttributeError):
+        return
+    set_terminate.argtypes = [ctypes.c_void_p]
+    set_terminate.restype = ctypes.c_void_p
+    before: Any = None
+
+    def ended() -> None:
+        link.tell_turns()
+        found = link.blame(VERDICT_S) if link.turns else None
+        if found is not None:
+            faults.end(f"xlaprof: {found[1]}")
+        before()  # says what it was, and aborts
+        os._exit(faults.EXIT_CODE)
+
+    handler = ctypes.CFUNCTYPE(None)(ended)
+    before = ctypes.CFUNCTYPE(None)(set_terminate(ctypes.cast(handler, ctypes.c_void_p)))
+    _kept.extend((handler, before))

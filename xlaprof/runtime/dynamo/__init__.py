@@ -1,0 +1,50 @@
+"""``torch.compile`` over ``xla`` tensors, and its backend ``openxla``.
+
+Dynamo (any backend) is told of the device in :mod:`.tracing`; ``openxla`` lowers what it captures by the runtime's own
+table. Nothing here imports ``torch._dynamo``: it is told when the program does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from . import config
+from .backend import openxla, openxla_eval
+from .donation import alias_with_buffer_donor_config, get_buffer_donation, set_buffer_donation
+from .imports import when_imported
+
+#: parts of PyTorch/XLA's bridge, imported when they are asked for
+_LATE = {
+    "GraphInputMatcher": "xlac",
+    "NoneRemover": "xlac",
+    "extract_compiled_graph": "bridge",
+    "partition_fx_graph_for_cpu_fallback": "bridge",
+    "dynamo_backend": "backend",
+}
+
+__all__ = [
+    "alias_with_buffer_donor_config",
+    "config",
+    "extract_compiled_graph",
+    "get_buffer_donation",
+    "install",
+    "openxla",
+    "openxla_eval",
+    "set_buffer_donation",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _LATE.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+
+
+def install() -> None:
+    """Tell Dynamo of the device and the backends, as soon as it is imported."""
+    from . import backend, tracing
+
+    when_imported("torch._dynamo", tracing.install)
+    when_imported("torch._dynamo.backends.torchxla", backend.install)

@@ -1,0 +1,124 @@
+"""Buffers that the user gives up to a compiled graph, as ``torch_xla._XLAC._set_buffer_donation`` has it.
+
+Whatever a graph overwrites is given up to it anyway. This is for inputs that nobody needs afterwards: their memory may
+hold a result. The mark is the buffer's, not the tensor's: what is computed into the tensor later does not have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import ref
+
+import torch
+
+from xlaprof.runtime import metrics
+from xlaprof.runtime.cells import Cell, Failed, View
+from xlaprof.runtime.special import special
+from xlaprof.runtime.tensor import XLATensor
+
+#: id of a marked buffer -> a reference that forgets it
+_marked: dict[int, Any] = {}
+
+_aliasing = False
+
+
+def set_buffer_donation(tensor: torch.Tensor, should_donate: bool) -> bool:
+    """Mark the buffer of ``tensor`` to be given up, or not. ``False`` where it has none: its value is pending."""
+    array = _buffer(tensor)
+    if array is None:
+        return False
+    key = id(array)
+    if should_donate:
+        _marked[key] = ref(array, lambda _: _marked.pop(key, None))
+    else:
+        _marked.pop(key, None)
+    metrics.count("XlaSetBufferDonation")
+    return True
+
+
+def get_buffer_donation(tensor: torch.Tensor) -> bool:
+    """Is the buffer of ``tensor`` marked, or was it given up?"""
+    return asked_for(tensor) or is_deleted(tensor)
+
+
+def asked_for(tensor: Any) -> bool:
+    """Is the buffer of ``tensor`` marked?"""
+    array = _buffer(tensor)
+    return array is not None and id(array) in _marked
+
+
+def is_deleted(tensor: Any) -> bool:
+    """Was the buffer of ``tensor`` given up?"""
+    array = tensor._cell.array if type(tensor) is XLATensor else None
+    return type(array) is Failed and array.text == _GONE
+
+
+def _buffer(tensor: Any) -> Any:
+    if type(tensor) is not XLATensor or isinstance(tensor._cell, View):
+        return None
+    cell = tensor._cell
+    pending = cell.epoch == cell.tape.epoch and cell.slot not in cell.tape.input_at
+    return None if pending or type(cell.array) is Failed else cell.array
+
+
+_GONE = "its buffer was donated to a compiled graph: clone() what is needed afterwards, or do not mark it"
+
+
+def give_up(cell: Cell) -> None:
+    """The buffer of ``cell`` is the program's from now on; reading the tensor says so."""
+    cell.array = Failed(RuntimeError, _GONE)
+
+
+@contextmanager
+def alias_with_buffer_donor_config(should_alias: bool = True) -> Iterator[bool]:
+    """Let the hash of a graph tell which of its inputs are marked; gives what was set before."""
+    global _aliasing
+    before, _aliasing = _aliasing, should_alias
+    try:
+        yield before
+    finally:
+        _aliasing = before
+
+
+def set_aliasing(on: bool) -> None:
+    """See :func:`aliasing`."""
+    global _aliasing
+    _aliasing = on
+
+
+def aliasing() -> bool:
+    """Are marked inputs part of a graph's hash?"""
+    return _aliasing
+
+
+# -- torch.ops.xla.dynamo_set_buffer_donor_(tensor, True), which can be compiled ------------------------
+
+_library: torch.library.Library | None = None
+
+
+def define_operators() -> None:
+    """Define ``torch.ops.xla.dynamo_set_buffer_donor_``, and the name it had first without the underscore."""
+    global _library
+    if _library is not None:
+        return
+    _library = torch.library.Library("xla", "FRAGMENT")
+    for name in ("dynamo_set_buffer_donor_", "dynamo_set_buffer_donor"):
+        _library.define(f"{name}(Tensor t, bool should_donate) -> Tensor")
+        # Elsewhere it means nothing. What is returned is another tensor: PyTorch wants no aliases of custom operators.
+        _library.impl(name, lambda t, should_donate: t.clone(), "CompositeExplicitAutograd")
+        _library.impl(name, lambda t, should_donate: torch.empty_like(t), "Meta")
+        torch.fx.node.has_side_effect(getattr(torch.ops.xla, name).default)
+
+
+@special("xla.dynamo_set_buffer_donor_.default", "xla.dynamo_set_buffer_donor.default")
+def _set_donor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor, should_donate = args
+    tape = tensor._cell.tape
+    if tape.abstract:  # compiled: told to the program
+        metrics.count("XlaSetBufferDonation")
+        (tape.donors.add if should_donate else tape.donors.discard)(id(tensor._cell))
+    else:
+        set_buffer_donation(tensor, should_donate)
+    return tensor.clone()

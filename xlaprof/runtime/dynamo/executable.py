@@ -1,0 +1,258 @@
+"""Calling what an FX graph was compiled to: arguments in, one execution, results out."""
+
+from __future__ import annotations
+
+import math
+from sys import getrefcount
+from time import perf_counter_ns
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+from torch.utils._pytree import tree_unflatten
+
+from xlaprof import recorder, stacks
+from xlaprof.runtime import execute, failures, inflight, metrics, observe, parity, source
+from xlaprof.runtime.cells import NOWHERE, Cell, Failed, View
+from xlaprof.runtime.checking import value_checks
+from xlaprof.runtime.clock import clock
+from xlaprof.runtime.lowering.registry import JAX_DTYPE
+from xlaprof.runtime.program import Plan, cache
+from xlaprof.runtime.pytorch import randomness
+from xlaprof.runtime.tape import Tape
+from xlaprof.runtime.tensor import XLATensor, handle
+from xlaprof.runtime.transfer import host
+from xlaprof.runtime.transfer.upload import numbers, upload
+from xlaprof.stacks import RawFrame
+
+from . import config, donation
+from .sketch import COMPUTED, CONSTANT, SELF, Layout
+
+
+class Executable:
+    """One program, and how the arguments of a call become its inputs and its outputs the result."""
+
+    def __init__(self, tape: Tape, layout: Layout, args: list[Any]) -> None:
+        self.tape = tape
+        self.layout = layout
+        graph = layout.graph
+        pool = [*args, *layout.captured]
+        overwritten = {place for place, _ in layout.writes}
+        #: inputs that are given up though nothing overwrites them: the user said so
+        self.given_up = tuple(
+            i
+            for i, place in enumerate(layout.sources)
+            if place not in overwritten
+            and i not in layout.kept
+            and (place in layout.donors or donation.asked_for(pool[place]))
+        )
+        for place in layout.donors:
+            donation.set_buffer_donation(pool[place], True)
+        donated = tuple(
+            i
+            for i, place in enumerate(layout.sources)
+            if i in self.given_up or (place in overwritten and i not in layout.kept)
+        )
+        self.program: Any = None
+        if graph.outs:
+            self.program = self._compiled(Plan((tape.index, graph.hash, donated, value_checks.enabled), graph))
+        floats = None if layout.float_args else numbers(tape, np.float64, layout.floats)
+        self.numbers = (floats, numbers(tape, np.int64, layout.ints))
+        self.no_seeds = upload(tape, np.zeros((0, 2), np.uint32), count=False)
+        sigs = {out.slot: out.sig for node in graph.nodes for out in node.outs}
+        self.sigs = [sigs[slot] for slot in graph.outs]
+        self.frames = [graph.places.get(slot, ()) for slot in graph.outs]
+
+    def _compiled(self, plan: Plan) -> Any:
+        program = cache.get(plan.key)
+        if program is not None:
+            metrics.count("CachedCompile")
+            return program
+        frames, _ = source.here()
+        try:
+            return execute.compile_plan(self.layout.tape, plan, "dynamo", frames, None)
+        except Exception as error:
+            raise failures.explain(error, self.tape, plan.graph, frames) from error
+
+    def __call__(self, args: Any) -> Any:
+        layout, tape = self.layout, self.tape
+        rec = recorder.active
+        frames: tuple[RawFrame, ...] = ()
+        if rec is not None:
+            frames, _ = source.here()
+            observe.arrive(frames)
+        pool = [*args, *layout.captured]
+        for place in layout.uploads:
+            (pool[place],) = host.send(tape, [pool[place].detach()])
+        inputs = self._inputs(pool, frames)
+        if layout.float_args:
+            self._take_floats(pool)
+        results = self._run(pool, inputs, frames) if self.program is not None else []
+        made = [
+            Cell(tape, sig, 0, NOWHERE, 0, array, None, frames)
+            for sig, array, frames in zip(self.sigs, results, self.frames, strict=True)
+        ]
+        for place, new in layout.writes:
+            overwrite(pool[place], made[new.at] if new.kind == COMPUTED else pool[new.at]._cell)
+        leaves = [
+            handle(made[at])
+            if kind is COMPUTED
+            else at
+            if kind is CONSTANT
+            else pool[at]
+            if kind is SELF
+            else _another(pool[at])
+            for kind, at in layout.outputs
+        ]
+        if rec is not None:
+            clock.leave(frames, tape.node)
+        return tree_unflatten(leaves, layout.spec)
+
+    def _take_floats(self, pool: list[Any]) -> None:
+        floats = list(self.layout.floats)
+        for i, place in self.layout.float_args:
+            floats[i] = pool[place].item()
+        self.numbers = (numbers(self.tape, np.float64, tuple(floats)), self.numbers[1])
+
+    def _inputs(self, pool: list[Any], frames: Any) -> list[Any]:
+        """The arrays of the program's inputs; those that are pending are computed first."""
+        epoch = self.tape.epoch
+        inputs: list[Any] = []
+        late = False
+        for place in self.layout.sources:
+            cell = pool[place]._cell
+            array = cell.array
+            if cell.epoch == epoch or type(cell) is View or array is None or type(array) is Failed:
+                late = True
+            inputs.append(array)
+        return ready(self.tape, [pool[place]._cell for place in self.layout.sources], frames) if late else inputs
+
+    def _run(self, pool: list[Any], inputs: list[Any], frames: Any) -> list[Any]:
+        tape, program, graph = self.tape, self.program, self.layout.graph
+        if program.donated:
+            self._own(pool, inputs)
+        seeds = self.no_seeds
+        if graph.seeds:
+            seeds = upload(tape, np.array([randomness.draw(tape.index) for _ in graph.seeds], np.uint32))
+        metrics.sample("RunCachedGraphInputData", len(inputs))
+        try:
+            if program.needs > failures.memory_limit(tape.device) > 0:
+                raise failures.OutOfMemory(program.needs)
+            start = perf_counter_ns()
+            with jax.enable_x64(True):
+                *results, token = program.compiled(*self.numbers, seeds, *inputs)
+            end = perf_counter_ns()
+        except Exception as error:
+            raise failures.explain(error, tape, graph, frames or stacks.user_frames(1)) from error
+        metrics.sample("RunCachedGraphOutputData", len(results))
+        inflight.add(tape, program, start, end - start, token, "dynamo", frames, graph, results)
+        return results  # type: ignore[no-any-return]
+
+    def _own(self, pool: list[Any], inputs: list[Any]) -> None:
+        """What is given up to the program is shown by nobody else: else a copy of it is."""
+        for i in self.program.donated:
+            if i in self.given_up:
+                cell = pool[self.layout.sources[i]]._cell
+                donation.give_up(cell)
+            # 3: the cell's, this list's and getrefcount's. More: somebody else shows this buffer.
+            elif getrefcount(inputs[i]) > 3:
+                with jax.enable_x64(True):
+                    inputs[i] = jax.numpy.array(inputs[i], copy=True)
+
+
+def executable_for(tape: Tape, layout: Layout, args: list[Any]) -> Executable:
+    """The :class:`Executable` for ``tape``'s device, or devices."""
+    if tape.partition is None:
+        return Executable(tape, layout, args)
+    from xlaprof.runtime.spmd.executable import SpreadExecutable
+
+    return SpreadExecutable(tape, layout, args)
+
+
+def ready(tape: Tape, cells: list[Cell], frames: Any) -> list[Any]:
+    """The arrays of ``cells``. What is pending is computed, by one execution, and no longer pending."""
+    arrays: dict[int, Any] = {}
+    pending = []
+    for cell in cells:
+        if id(cell) in arrays:
+            continue
+        position = tape.input_at.get(cell.slot) if cell.epoch == tape.epoch else None
+        if position is not None:
+            arrays[id(cell)] = tape.arrays[position]
+        elif cell.epoch == tape.epoch or type(cell) is View or cell.array is None:
+            arrays[id(cell)] = constant(tape, cell)
+            if arrays[id(cell)] is None:
+                pending.append(cell)
+        else:
+            failures.raise_if_failed(cell)
+            arrays[id(cell)] = cell.array
+    if pending:
+        if config.skip_input_data_check:
+            raise RuntimeError(
+                "input data to dynamo graph can not be a pending ir, please set "
+                "`torch_xla._dynamo.config.skip_input_data_check` to False"
+            )
+        metrics.count("DynamoSyncInputExecuteTime")
+        for cell, array in zip(pending, execute.values(tape, pending, frames, "dynamo"), strict=True):
+            arrays[id(cell)] = array
+            execute.materialize(tape, cell, array)
+        execute.settle(tape)
+    return [arrays[id(cell)] for cell in cells]
+
+
+#: operators whose result is one number over and over -> the number, if it is no argument
+_FILLED = {
+    "aten.ones_like.default": 1,
+    "aten.ones.default": 1,
+    "aten.zeros_like.default": 0,
+    "aten.zeros.default": 0,
+}
+_SMALL = 1024
+_constants: dict[tuple[Any, ...], Any] = {}
+
+
+def constant(tape: Tape, cell: Cell) -> Any:
+    """The array of a pending ``cell`` that shows one known number; ``None`` for all others.
+
+    A backward pass begins with a gradient of 1, which is recorded. PyTorch/XLA executes a graph for it, each step.
+    """
+    if parity.strict or cell.epoch != tape.epoch or type(cell) is View or math.prod(cell.sig.shape) > _SMALL:
+        return None
+    node = tape.node
+    while node.parent is not None and node.next_slot > cell.slot + 1:
+        node = node.parent
+    if node.op is None or node.slot != cell.slot or node.op.name not in _FILLED:
+        return None
+    key = (tape.index, cell.sig, _FILLED[node.op.name])
+    array = _constants.get(key)
+    if array is None:
+        value = np.full(cell.sig.shape, _FILLED[node.op.name]).astype(JAX_DTYPE[cell.sig.dtype])
+        array = _constants[key] = upload(tape, value)
+    execute.materialize(tape, cell, array)
+    return array
+
+
+def overwrite(tensor: torch.Tensor, cell: Cell) -> None:
+    """The storage of ``tensor`` now holds the value of ``cell``."""
+    if type(tensor) is not XLATensor or type(tensor._cell) is View or cell.sig is not tensor._cell.sig:
+        with torch.no_grad():
+            tensor.copy_(handle(cell))
+        return
+    target, tape = tensor._cell, tensor._cell.tape
+    tape.acquire()
+    try:
+        target.array = cell.array
+        target.epoch = NOWHERE
+        target.frames = target.frames or cell.frames
+        tape.invalidate(target)
+    finally:
+        tape.release()
+
+
+def _another(tensor: Any) -> Any:
+    """Another tensor with the value of ``tensor``, in a storage of its own."""
+    cell = tensor._cell
+    if type(cell) is View:
+        return tensor.detach().clone()
+    return handle(Cell(cell.tape, cell.sig, 0, NOWHERE, 0, cell.array, None, cell.frames))

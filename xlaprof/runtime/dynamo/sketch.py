@@ -1,0 +1,365 @@
+"""An FX graph laid out on a tape of its own, without values: what becomes of its inputs, and what it returns.
+
+The graph is interpreted once, over stand-ins. Each node goes the way it would go in the lazy mode (handlers,
+decompositions, views made functional, writes in place), so it ends as the same operations and finds the same program.
+Nodes that cannot be part of a program are found on the way: those that need values (no lowering: they run on the CPU),
+and those on host tensors.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
+
+from xlaprof import stacks
+from xlaprof.runtime import source, tapes
+from xlaprof.runtime.cells import NOWHERE, Cell, sig
+from xlaprof.runtime.failures import NoValue
+from xlaprof.runtime.graph import Graph, extract
+from xlaprof.runtime.pytorch import randomness
+from xlaprof.runtime.tape import Tape
+from xlaprof.runtime.tensor import XLATensor, handle
+from xlaprof.stacks import RawFrame
+
+#: what an output is: an argument itself, another handle on one's value, an output of the program, or a constant
+SELF, SAME, COMPUTED, CONSTANT = "self", "same", "computed", "constant"
+
+
+class Output(NamedTuple):
+    """Where one leaf of the result comes from: ``at`` an index of the inputs or outputs, or the constant itself."""
+
+    kind: str
+    at: Any
+
+
+class Layout(NamedTuple):
+    """An FX graph as a graph of the runtime's."""
+
+    graph: Graph
+    tape: Tape  # that it was laid out on
+    sources: tuple[int, ...]  # of each input of the graph: its place among the arguments, then ``captured``
+    captured: tuple[torch.Tensor, ...]  # tensors that are not arguments: a module's own, constants
+    uploads: tuple[int, ...]  # arguments that come from the host, by place
+    writes: tuple[tuple[int, Output], ...]  # which places are overwritten, and with what
+    donors: frozenset[int]  # places that the graph itself says are given up
+    kept: frozenset[int]  # inputs of the graph whose old value is returned: not to be given up
+    outputs: tuple[Output, ...]
+    spec: Any  # pytree of the result
+    floats: tuple[float, ...]
+    ints: tuple[int, ...]
+    float_args: tuple[tuple[int, int], ...]  # (which of the floats, place) of those that are arguments
+
+
+class Split(Exception):
+    """The graph has nodes that are no part of a program."""
+
+    def __init__(self, apart: frozenset[fx.Node]) -> None:
+        super().__init__(", ".join(sorted(node.name for node in apart)))
+        self.apart = apart
+
+
+class Sketch(Tape):
+    """A tape without values, on the device of another."""
+
+    abstract = True
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__(tape.index, tape.device)
+        self.donors: set[int] = set()  # ids of cells that are given up
+
+
+class _Unknown:
+    """A value the interpretation does not have."""
+
+
+_UNKNOWN = _Unknown()
+
+
+def lay_out(module: fx.GraphModule, args: list[Any], sketch: Sketch) -> Layout:
+    """The layout of ``module`` called with ``args``: tensors, of which only dtype and shape matter, and numbers.
+
+    Raises :class:`Split` where it cannot be one program.
+    """
+    sketch.reset()
+    sketch.donors.clear()
+    survey = _Survey(module, args, sketch)
+    state = randomness.get_rng_state(sketch.index)
+    try:
+        with tapes.sketching(sketch), torch.no_grad(), torch.random.fork_rng([]), survey.own_tensors():
+            result = survey.run(*survey.stand_ins)
+    finally:
+        randomness.set_rng_state(state, sketch.index)
+    if survey.apart:
+        raise Split(frozenset(survey.apart))
+    return survey.finish(result)
+
+
+class _Survey(fx.Interpreter):
+    """The interpretation."""
+
+    def __init__(self, module: fx.GraphModule, args: list[Any], sketch: Sketch) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.sketch = sketch
+        self.args_given = args
+        self.apart: set[fx.Node] = set()
+        self.captured: list[torch.Tensor] = []
+        self.places: dict[int, int] = {}  # id of a stand-in's cell -> its place
+        self.shown: dict[int, int] = {}  # id of a stand-in -> its place
+        self.by_cell: dict[int, torch.Tensor] = {}  # id of a real cell -> its stand-in
+        self.live: set[int] = set()  # ids of host tensors that are other ones at every call
+        self._held: list[tuple[Cell | None, torch.Tensor]] = []  # stand-ins, and others whose ids are kept
+        self.floats: dict[float, int] = {}  # numbers no program contains -> places of the arguments they stand for
+        roads = _roads(module)
+        self.numbers = frozenset(i for i, road in roads.items() if road == "number" and _is_number(args[i]))
+        self.uploads = tuple(i for i in roads if _is_host(args[i]) and i not in self.numbers)
+        self.stand_ins = [self._stand_in(i, arg) for i, arg in enumerate(args)]
+
+    def _stand_in(self, place: int, arg: Any) -> Any:
+        if not isinstance(arg, torch.Tensor):
+            return arg
+        if place in self.numbers:
+            stands_for = math.pi + len(self.floats)
+            self.floats[stands_for] = place
+            return stands_for
+        if type(arg) is XLATensor or place in self.uploads:
+            return self._new(place, arg)
+        clone = arg.detach().clone()
+        self._mark_live(clone)
+        return clone
+
+    def _new(self, place: int, tensor: torch.Tensor) -> XLATensor:
+        cell = Cell(self.sketch, sig(tuple(tensor.shape), tensor.dtype), 0, NOWHERE, 0, object())
+        made = handle(cell)
+        self.places[id(cell)] = self.shown[id(made)] = place
+        self._held.append((cell, made))
+        return made
+
+    def capture(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A stand-in for a tensor of the module's own."""
+        if type(tensor) is not XLATensor:
+            return tensor
+        cell = tensor._cell
+        known = self.by_cell.get(id(cell))
+        if known is None:
+            known = self.by_cell[id(cell)] = self._new(len(self.args_given) + len(self.captured), tensor)
+            self.captured.append(tensor)
+        return known
+
+    def own_tensors(self) -> Any:
+        """Stand-ins in place of the module's parameters and buffers, which submodules read."""
+        assert isinstance(self.module, torch.nn.Module)
+        named = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        stand_ins = {name: self.capture(tensor) for name, tensor in named.items() if type(tensor) is XLATensor}
+        return torch.nn.utils.stateless._reparametrize_module(self.module, stand_ins, tie_weights=True)
+
+    # -- nodes ----------------------------------------------------------------------------------------
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op in ("placeholder", "output"):
+            return super().run_node(n)
+        if n.op == "get_attr":
+            value = self.fetch_attr(str(n.target))
+            return self.capture(value) if isinstance(value, torch.Tensor) and not self._is_stand_in(value) else value
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        if n.target is _CAST and type(args[0]) is float:  # a number stays one, as in any other operation
+            return args[0]
+        leaves = tree_leaves((args, kwargs))
+        if any(leaf is _UNKNOWN for leaf in leaves):
+            self.apart.add(n)
+            return _UNKNOWN
+        ours = any(type(leaf) is XLATensor for leaf in leaves)
+        live = any(id(leaf) in self.live for leaf in leaves) or (_is_random(n) and not ours)
+        goes_to_xla = any(isinstance(leaf, torch.device) and leaf.type == "xla" for leaf in leaves)
+        if live and (ours or goes_to_xla):  # a value from the host that is not there yet
+            if not _is_random(n) or ours:
+                self.apart.add(n)
+                return self._like(n, args, kwargs)
+            live = False
+        try:
+            with source.at(*place_of(n)):
+                result = super().run_node(n)
+        except NoValue:
+            self.apart.add(n)
+            return self._like(n, args, kwargs)
+        if live:
+            self.apart.add(n)
+            self._mark_live(result)
+        return result
+
+    def _is_stand_in(self, tensor: torch.Tensor) -> bool:
+        return type(tensor) is XLATensor and tensor._cell.tape is self.sketch
+
+    def _mark_live(self, result: Any) -> None:
+        """Host tensors among ``result`` are other ones at every call."""
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and type(leaf) is not XLATensor:
+                self.live.add(id(leaf))
+                self._held.append((None, leaf))
+
+    def _like(self, n: fx.Node, args: Any, kwargs: Any) -> Any:
+        """Something of the kind that ``n`` returns, which is not computed here."""
+        told = n.meta.get("val", n.meta.get("example_value"))
+        try:
+            if told is None or any(_symbolic(t) for t in tree_leaves(told)):
+                zeros = tree_map_only(XLATensor, lambda t: torch.zeros(t.shape, dtype=t.dtype), (args, kwargs))
+                zeros = tree_map_only(torch.device, lambda _: torch.device("cpu"), zeros)
+                told = getattr(self, n.op)(n.target, *zeros)
+                told = tree_map_only(torch.Tensor, lambda t: t.to("meta"), told)
+            result = tree_map_only(torch.Tensor, self._blank, told)
+            self._mark_live(result)
+            return result
+        except Exception:  # whatever the operator says of zeros: what depends on it is computed apart, too
+            return _UNKNOWN
+
+    def _blank(self, told: torch.Tensor) -> torch.Tensor:
+        if told.device.type == "cpu":
+            return torch.zeros(tuple(told.shape), dtype=told.dtype)
+        return handle(Cell(self.sketch, sig(tuple(told.shape), told.dtype), 0, NOWHERE, 0, object()))
+
+    # -- the layout -----------------------------------------------------------------------------------
+
+    def finish(self, result: Any) -> Layout:
+        """What was laid out, as a graph."""
+        sketch = self.sketch
+        leaves, spec = tree_flatten(result)
+        stand_ins = [(cell, made) for cell, made in self._held if cell is not None]
+        if any(cast(XLATensor, made)._cell is not cell for cell, made in stand_ins):
+            raise NotImplementedError("an input is resized, or moved to another storage")
+        computed: list[int] = []
+
+        def of(slot: int) -> Output:
+            position = sketch.input_at.get(slot)
+            if position is not None:
+                return Output(SAME, self._place_at(position))
+            if slot not in computed:
+                computed.append(slot)
+            return Output(COMPUTED, slot)
+
+        sketch.acquire()
+        try:
+            writes = [
+                (self.places[id(cell)], of(cell.slot))
+                for cell, _ in stand_ins
+                if cell.epoch == sketch.epoch and self._is_written(cell)
+            ]
+            outputs = [
+                Output(CONSTANT, leaf)
+                if type(leaf) is not XLATensor
+                else Output(SELF, self.shown[id(leaf)])
+                if id(leaf) in self.shown
+                else of(sketch.slot_of(leaf._cell))
+                for leaf in leaves
+            ]
+        finally:
+            sketch.release()
+        wanted = tuple(sorted(computed))
+        graph = extract(sketch.node, wanted)
+        number = {slot: i for i, slot in enumerate(wanted)}
+        sources = tuple(self._place_at(position) for position in graph.positions)
+        kept = {out.at for out in (*outputs, *(out for _, out in writes)) if out.kind == SAME}
+
+        def numbered(out: Output) -> Output:
+            return Output(COMPUTED, number[out.at]) if out.kind == COMPUTED else out
+
+        return Layout(
+            graph=graph,
+            tape=sketch,
+            sources=sources,
+            captured=tuple(self.captured),
+            uploads=self.uploads,
+            writes=tuple((place, numbered(out)) for place, out in writes),
+            donors=frozenset(self.places[id(cell)] for cell, _ in stand_ins if id(cell) in sketch.donors),
+            kept=frozenset(i for i, place in enumerate(sources) if place in kept),
+            outputs=tuple(numbered(out) for out in outputs),
+            spec=spec,
+            floats=tuple(sketch.floats[p.index] for p in graph.floats),
+            ints=tuple(sketch.ints[p.index] for p in graph.ints),
+            float_args=tuple(
+                (i, self.floats[value])
+                for i, p in enumerate(graph.floats)
+                if (value := sketch.floats[p.index]) in self.floats
+            ),
+        )
+
+    def _is_written(self, cell: Cell) -> bool:
+        position = self.sketch.input_at.get(cell.slot)
+        return position is None or self.sketch.owners[position] is not cell
+
+    def _place_at(self, position: int) -> int:
+        """The place of an input; what was uploaded on the way is captured."""
+        owner = self.sketch.owners[position]
+        place = self.places.get(id(owner))
+        if place is None:
+            kept = Cell(tapes.tape(self.sketch.index), owner.sig, 0, NOWHERE, 0, self.sketch.arrays[position])
+            place = self.places[id(owner)] = len(self.args_given) + len(self.captured)
+            self.captured.append(handle(kept))
+        return place
+
+
+def _is_host(arg: Any) -> bool:
+    return isinstance(arg, torch.Tensor) and type(arg) is not XLATensor and arg.device.type == "cpu"
+
+
+def _symbolic(leaf: Any) -> bool:
+    return isinstance(leaf, torch.SymInt) or (
+        isinstance(leaf, torch.Tensor) and any(isinstance(n, torch.SymInt) for n in leaf.shape)
+    )
+
+
+def _is_random(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+
+
+def _is_number(arg: Any) -> bool:
+    return _is_host(arg) and arg.ndim == 0 and arg.dtype is torch.float64
+
+
+_CAST = torch.ops.prims.convert_element_type.default
+
+
+def _roads(module: fx.GraphModule) -> dict[int, str]:
+    """Arguments that, if they are on the host, are only brought to the device: as a ``"tensor"``, or a ``"number"``.
+
+    A Python float that changes is a 0-dim tensor in Dynamo's graphs, which is cast and meets tensors.
+    """
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    roads = {i: _road(node) for i, node in enumerate(placeholders)}
+    return {i: road for i, road in roads.items() if road}
+
+
+def _road(node: fx.Node) -> str:
+    """How those who use the host tensor of ``node`` bring it to the device; empty where one does not."""
+    roads = {_brings(user, node) for user in node.users}
+    return "" if not roads or "" in roads else "number" if roads == {"number"} else "tensor"
+
+
+def _brings(user: fx.Node, node: fx.Node) -> str:
+    if user.op != "call_function" or not isinstance(user.target, torch._ops.OpOverload):
+        return ""
+    if user.target is _CAST and user.args[1].is_floating_point:  # type: ignore[union-attr]
+        return _road(user)
+    if user.target is torch.ops.aten._to_copy.default and user.kwargs.get("device") is not None:
+        return "tensor" if torch.device(user.kwargs["device"]).type == "xla" else ""  # type: ignore[arg-type]
+    writes = any(a.alias_info is not None and a.alias_info.is_write for a in user.target._schema.arguments)
+    others = [n.meta.get("val") for n in user.all_input_nodes if n is not node]
+    if writes or not any(isinstance(value, torch.Tensor) and value.device.type == "xla" for value in others):
+        return ""
+    return "number" if torch.Tag.pointwise in user.target.tags and user.args[0] is not node else "tensor"
+
+
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
+
+
+def place_of(node: fx.Node) -> tuple[tuple[RawFrame, ...], str]:
+    """The user's frames, innermost first, and the ``nn.Module`` path that an FX node comes from."""
+    text = node.meta.get("stack_trace") or node.meta.get("fwd_stack_trace") or ""
+    frames = [RawFrame(file, int(line), func) for file, line, func in _FRAME.findall(text)]
+    users = tuple(reversed([frame for frame in frames if not stacks.is_library(frame.file, None)]))
+    modules = [kind for _, kind in (node.meta.get("nn_module_stack") or {}).values()]
+    names = [kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2] for kind in modules]
+    return users or source.here()[0], "/".join(names)

@@ -1,0 +1,86 @@
+"""What Dynamo knows of ``xla`` tensors, whichever backend it compiles for.
+
+Dynamo knows the types it may trace: a tensor class it has never heard of is a user's object to it, whose Python it
+traces *into*, and what it finds there is our dispatch function and the tape. So our class is put beside
+``torch.Tensor``: an input becomes a fake tensor on ``xla:0``, and operations on it nodes of the graph.
+
+Frames of ours run while Dynamo looks at every frame that starts (between two graphs, where a graph breaks): it skips
+them, and whatever they call.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import xlaprof
+from xlaprof.runtime import observe, special
+from xlaprof.runtime.tensor import XLATensor
+
+from . import constants
+
+#: what is never traced: jax, and all of ours but the scopes that a user's compiled function enters
+_OURS = [f"xlaprof.{module.name}" for module in pkgutil.iter_modules(xlaprof.__path__) if module.name != "trace"]
+_SKIPPED = (*_OURS, "jax", "jaxlib")
+
+
+def install() -> None:
+    """Teach the Dynamo of this process; ``torch._dynamo`` is imported by now."""
+    _register_type()
+    _skip_frames()
+    constants.install()
+
+
+def _register_type() -> None:
+    """Let Dynamo take our tensors for PyTorch's own, as it does those of devices in C++.
+
+    The table of types and the question whether a class is a subclass with a life of its own (ours is none: it is made
+    of no other tensors, and overrides no functions) are private, and there is no public way. Raises ``RuntimeError``
+    where this PyTorch has others.
+    """
+    try:
+        from torch._dynamo.variables import builder
+
+        for trace_numpy in (True, False):  # kept by this setting
+            table = builder.VariableBuilder._type_dispatch_impl(trace_numpy)
+            table[XLATensor] = table[torch.Tensor]
+        builder.infer_subclass_type = _plain(builder.infer_subclass_type)  # type: ignore[assignment]
+    except (ImportError, AttributeError, TypeError, KeyError) as error:
+        raise RuntimeError(
+            f"torch.compile of torch {torch.__version__} cannot be told of tensors on xla "
+            f"({type(error).__name__}: {error}): use a torch that xlaprof supports (pip show xlaprof)"
+        ) from error
+
+
+def _plain(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def infer_subclass_type(value: Any) -> Any:
+        return None if type(value) is XLATensor else infer(value)
+
+    return infer_subclass_type
+
+
+def _skip_frames() -> None:
+    from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+    from torch._dynamo import trace_rules
+
+    for module in _SKIPPED:
+        trace_rules.add(module)
+    recursively = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+    for function in _entries():
+        set_code_exec_strategy(function.__code__, recursively)
+
+
+def _entries() -> list[Callable[..., Any]]:
+    """The functions by which PyTorch enters the runtime."""
+    zeros: Any = special._factory(torch.ops.aten.zeros.default)  # all factories are of this code
+    return [
+        observe._plain_dispatch,
+        observe.timed_dispatch,
+        zeros,
+        special.empty,
+        special.empty_strided,
+        special.copy_from,
+    ]

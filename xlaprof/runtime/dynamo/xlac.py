@@ -1,0 +1,289 @@
+"""Compiled graphs under the names of PyTorch/XLA's C++ module, ``torch_xla._XLAC``, and the parts of its Dynamo bridge.
+
+PyTorch/XLA's bridge is Python over these functions: hash a pending graph, find its inputs, run it again on others. Ours
+needs none of it; scripts and tests that are built on them do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._pytree import tree_structure
+
+from xlaprof.runtime import tapes
+from xlaprof.runtime.cells import Cell
+from xlaprof.runtime.graph import Graph, extract
+from xlaprof.runtime.pytorch import randomness
+from xlaprof.runtime.tape import Tape
+from xlaprof.runtime.tensor import XLATensor, handle
+from xlaprof.runtime.transfer import host
+from xlaprof.runtime.trie import Ref
+
+from . import donation
+from .donation import get_buffer_donation as _get_buffer_donation
+from .donation import set_buffer_donation as _set_buffer_donation
+from .executable import Executable, executable_for
+from .sketch import COMPUTED, Layout, Output
+
+__all__ = [
+    "GraphInputMatcher",
+    "NoneRemover",
+    "_clear_pending_irs",
+    "_get_base_seed_as_tensor",
+    "_get_buffer_donation",
+    "_get_graph_hash",
+    "_get_seed_info_id",
+    "_get_tensors_handle",
+    "_get_tensors_xla_device_data_node",
+    "_run_cached_graph",
+    "_set_buffer_donation",
+    "_unique_id_for_ir_and_data",
+    "_xla_get_should_alias_with_buffer_donor_config",
+    "_xla_set_should_alias_with_buffer_donor_config",
+]
+
+#: what the id of a random seed among a graph's inputs would be; seeds are no inputs of ours
+SEED_ID = -2
+
+_KEPT = 256
+
+
+class _Pending(NamedTuple):
+    """A graph that was asked about."""
+
+    tape: Tape
+    graph: Graph
+    floats: tuple[float, ...]
+    ints: tuple[int, ...]
+    order: tuple[int, ...]  # of its inputs, as PyTorch/XLA has them
+    owners: tuple[Cell, ...]  # of the inputs, in that order
+
+
+_asked: OrderedDict[bytes, _Pending] = OrderedDict()
+_executables: OrderedDict[bytes, Executable] = OrderedDict()
+
+
+def _pending(tensors: Sequence[torch.Tensor]) -> _Pending | None:
+    """What is pending of ``tensors``, as a graph; ``None`` where nothing is."""
+    cells = [tensor._cell for tensor in tensors if isinstance(tensor, XLATensor)]
+    if not cells:
+        return None
+    tape = cells[0].tape
+    tape.acquire()
+    try:
+        slots = {tape.slot_of(cell) for cell in cells}
+        outs = tuple(sorted(slot for slot in slots if slot not in tape.input_at))
+        graph = extract(tape.node, outs)
+        order = _peer_order(graph)
+        return _Pending(
+            tape,
+            graph,
+            tuple(tape.floats[p.index] for p in graph.floats),
+            tuple(tape.ints[p.index] for p in graph.ints),
+            order,
+            tuple(tape.owners[graph.positions[i]] for i in order),
+        )
+    finally:
+        tape.release()
+
+
+def _peer_order(graph: Graph) -> tuple[int, ...]:
+    """The inputs in the order in which PyTorch/XLA meets them: post-order from the results, last operands first."""
+    made = {out.slot: node for node in graph.nodes for out in node.outs}
+    number = {slot: i for i, slot in enumerate(graph.inputs)}
+    found: dict[int, None] = {}
+    seen: set[int] = set()
+    todo = list(reversed(graph.outs))
+    while todo:
+        slot = todo.pop()
+        if slot in seen:
+            continue
+        seen.add(slot)
+        if slot in number:
+            found[number[slot]] = None
+        elif slot in made:
+            todo.extend(_operands(made[slot]))
+    return tuple(found)
+
+
+def _operands(node: Any) -> list[int]:
+    """Slots that ``node`` reads, in order."""
+    found: list[int] = []
+    todo: list[Any] = [*reversed([*node.args, *node.kwargs.values()])]
+    while todo:
+        item = todo.pop()
+        if type(item) is Ref:
+            found.append(item.slot)
+        elif type(item) is tuple:
+            todo.extend(reversed(item))
+    return found
+
+
+def _get_graph_hash(tensors: Sequence[torch.Tensor]) -> bytes:
+    """The hash of the graph that ``tensors`` need: equal for graphs that one program runs."""
+    found = _pending(tensors)
+    if found is None:
+        return b""
+    digest = bytes.fromhex(found.graph.hash)
+    if donation.aliasing():
+        marked = [i for i, cell in enumerate(found.owners) if donation.asked_for(handle(cell))]
+        if marked:
+            digest = hashlib.sha256(digest + repr(marked).encode()).digest()[:16]
+    _asked[digest] = found
+    if len(_asked) > _KEPT:
+        _asked.popitem(last=False)
+    return digest
+
+
+def _run_cached_graph(graph_hash: bytes, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The results of the graph that was hashed, over other ``inputs`` (in PyTorch/XLA's order; host tensors are sent).
+
+    Raises ``RuntimeError`` for a hash nobody was given.
+    """
+    found = _asked.get(graph_hash)
+    if found is None:
+        raise RuntimeError(
+            f"Failed to get computation by hash {graph_hash.hex()}. Maybe the entry get kicked out of the LRU cache"
+        )
+    if len(inputs) != len(found.order):
+        raise RuntimeError(f"the graph {graph_hash.hex()} has {len(found.order)} inputs, {len(inputs)} were given")
+    args = [t if type(t) is XLATensor else host.send(found.tape, [t.detach()])[0] for t in inputs]
+    executable = _executables.get(graph_hash)
+    if executable is None:
+        places = {i: place for place, i in enumerate(found.order)}
+        n = len(found.graph.outs)
+        layout = Layout(
+            graph=found.graph,
+            tape=found.tape,
+            sources=tuple(places[i] for i in range(len(found.order))),
+            captured=(),
+            uploads=(),
+            writes=(),
+            kept=frozenset(),
+            donors=frozenset(),
+            outputs=tuple(Output(COMPUTED, i) for i in range(n)),
+            spec=tree_structure([0] * n),
+            floats=found.floats,
+            ints=found.ints,
+            float_args=(),
+        )
+        executable = _executables[graph_hash] = executable_for(found.tape, layout, args)
+        if len(_executables) > _KEPT:
+            _executables.popitem(last=False)
+    results: list[torch.Tensor] = executable(args)
+    return results
+
+
+def _get_tensors_xla_device_data_node(tensors: Sequence[torch.Tensor]) -> tuple[list[int], list[torch.Tensor]]:
+    """The tensors that the pending graph of ``tensors`` reads: their ids, and a handle on each."""
+    found = _pending(tensors)
+    owners = found.owners if found is not None else ()
+    return [id(cell) for cell in owners], [handle(cell) for cell in owners]
+
+
+def _get_tensors_handle(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Identities of the buffers behind ``tensors``."""
+    return [id(tensor._cell.array) for tensor in tensors if isinstance(tensor, XLATensor)]
+
+
+def _unique_id_for_ir_and_data(tensor: torch.Tensor) -> int:
+    """A number that tensors with the same value, pending or not, share."""
+    if not isinstance(tensor, XLATensor):
+        return id(tensor)
+    cell = tensor._cell
+    pending = cell.epoch == cell.tape.epoch and cell.slot not in cell.tape.input_at
+    return -1 - cell.slot if pending else id(cell.array)
+
+
+def _clear_pending_irs(device: str) -> None:
+    """Forget what is pending on ``device``; tensors that wait for it keep the value they had before."""
+    tape = tapes.of_device(device)
+    tape.acquire()
+    try:
+        tape.trim_views()
+        tape.reset()
+    finally:
+        tape.release()
+
+
+def _get_seed_info_id() -> int:
+    """The id that stands for the random seed among a graph's inputs."""
+    return SEED_ID
+
+
+def _get_base_seed_as_tensor(device: str) -> torch.Tensor:
+    """The seed of ``device``, as a tensor there."""
+    tape = tapes.of_device(device)
+    seed = randomness.initial_seed(tape.index)
+    return host.send(tape, [torch.tensor(seed - (1 << 64) if seed >= 1 << 63 else seed)])[0]
+
+
+def _xla_get_should_alias_with_buffer_donor_config() -> bool:
+    return donation.aliasing()
+
+
+def _xla_set_should_alias_with_buffer_donor_config(should_alias: bool) -> None:
+    donation.set_aliasing(should_alias)
+
+
+# -- the bridge's parts --------------------------------------------------------------------------------
+
+
+class GraphInputMatcher:
+    """Called with a call's arguments, returns the inputs of a graph traced before: arguments in their places.
+
+    What was no argument when the graph was traced (weights, constants) is kept, and is the same in every call.
+    """
+
+    def __init__(
+        self,
+        tensor_id_to_arg_idx: dict[int, int],
+        graph_input_tensor_ids: list[int],
+        graph_input_xla_values: list[torch.Tensor],
+        xla_args_tensor_id: set[int] | Sequence[int] | None = None,
+    ) -> None:
+        arguments = set(tensor_id_to_arg_idx if xla_args_tensor_id is None else xla_args_tensor_id)
+        self.tensor_id_to_arg_idx = tensor_id_to_arg_idx
+        self.graph_input_tensor_ids = graph_input_tensor_ids
+        self.graph_input_xla_values = [
+            None if tensor_id in arguments else value
+            for tensor_id, value in zip(graph_input_tensor_ids, graph_input_xla_values, strict=True)
+        ]
+        self.seed_info_id = SEED_ID
+        self.arg_idxs = [tensor_id_to_arg_idx.get(tensor_id) for tensor_id in graph_input_tensor_ids]
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        return [
+            value if index is None else args[index]
+            for index, value in zip(self.arg_idxs, self.graph_input_xla_values, strict=True)
+        ]
+
+
+class NoneRemover:
+    """Takes ``None`` out of a list or tuple, and puts it back where it was."""
+
+    def __init__(self) -> None:
+        self.none_poslist: list[int] = []
+
+    def remove_nones(self, value_list: Any) -> Any:
+        """``value_list`` without ``None``: a list is changed, a tuple made anew."""
+        self.none_poslist = [i for i, value in enumerate(value_list) if value is None]
+        kept = [value for value in value_list if value is not None]
+        if isinstance(value_list, tuple):
+            return tuple(kept)
+        value_list[:] = kept
+        return value_list
+
+    def add_nones(self, value_list: Any) -> Any:
+        """``value_list`` with the ``None`` s that were removed."""
+        filled = list(value_list)
+        for position in self.none_poslist:
+            filled.insert(position, None)
+        if isinstance(value_list, tuple):
+            return tuple(filled)
+        value_list[:] = filled
+        return value_list

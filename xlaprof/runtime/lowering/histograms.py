@@ -1,0 +1,92 @@
+"""Histograms of one and several dimensions. Bins hold their lower edge; the last one its upper edge too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from xlaprof.runtime.lowering.registry import Ctx, lower
+
+Array = jax.Array
+Range = Sequence[float] | None
+
+
+def _edges(x: Array, bins: Sequence[int], range: Range) -> list[Array]:
+    """The bins' edges along each column of ``x`` [n, dims]: from ``range``, or the smallest to the largest value."""
+    result = []
+    for d, n in enumerate(bins):
+        if range:
+            low, high = jnp.asarray(range[2 * d], x.dtype), jnp.asarray(range[2 * d + 1], x.dtype)
+        elif x.shape[0]:
+            low, high = x[:, d].min(), x[:, d].max()
+        else:
+            low, high = jnp.zeros((), x.dtype), jnp.ones((), x.dtype)
+        flat = low == high
+        low, high = jnp.where(flat, low - 0.5, low), jnp.where(flat, high + 0.5, high)
+        # counted from both ends, as torch.linspace does
+        step, place = (high - low) / n, jnp.arange(n + 1, dtype=x.dtype)
+        result.append(jnp.where(place < (n + 1) // 2, low + step * place, high - step * (n - place)))
+    return result
+
+
+def _count(x: Array, edges: Sequence[Array], weight: Array | None, density: bool) -> Array:
+    shape = tuple(e.shape[0] - 1 for e in edges)
+    counted = jnp.ones(x.shape[0], x.dtype) if weight is None else weight.reshape(-1).astype(x.dtype)
+    inside = jnp.ones(x.shape[0], jnp.bool_)
+    place = []
+    for d, e in enumerate(edges):
+        column = x[:, d]
+        inside &= (column >= e[0]) & (column <= e[-1])
+        found = jnp.searchsorted(e, column, side="right") - 1
+        place.append(jnp.minimum(found, shape[d] - 1))
+    hist = jnp.zeros(shape, x.dtype).at[tuple(place)].add(jnp.where(inside, counted, 0), mode="drop")
+    if density:
+        hist = hist / hist.sum()
+        for d, e in enumerate(edges):
+            hist = hist / jnp.diff(e).reshape([-1 if i == d else 1 for i, _ in enumerate(shape)])
+    return hist
+
+
+def _rows(x: Array) -> Array:
+    return x.reshape(-1, x.shape[-1])
+
+
+@lower("aten.histogram.bin_ct")
+def histogram(
+    ctx: Ctx, self: Array, bins: int = 100, *, range: Range = None, weight: Any = None, density: bool = False
+) -> tuple[Array, Array]:
+    x = self.reshape(-1, 1)
+    edges = _edges(x, (bins,), range)
+    return _count(x, edges, weight, density), edges[0]
+
+
+@lower("aten.histogram.bins_tensor")
+def histogram_over(
+    ctx: Ctx, self: Array, bins: Array, *, weight: Any = None, density: bool = False
+) -> tuple[Array, Array]:
+    return _count(self.reshape(-1, 1), [bins], weight, density), bins
+
+
+@lower("aten._histogramdd_bin_edges.default")
+def histogramdd_edges(
+    ctx: Ctx, self: Array, bins: Sequence[int], *, range: Range = None, weight: Any = None, density: bool = False
+) -> tuple[Array, ...]:
+    return tuple(_edges(_rows(self), bins, range))
+
+
+@lower("aten._histogramdd_from_bin_cts.default")
+def histogramdd(
+    ctx: Ctx, self: Array, bins: Sequence[int], *, range: Range = None, weight: Any = None, density: bool = False
+) -> Array:
+    x = _rows(self)
+    return _count(x, _edges(x, bins, range), weight, density)
+
+
+@lower("aten._histogramdd_from_bin_tensors.default")
+def histogramdd_over(
+    ctx: Ctx, self: Array, bins: Sequence[Array], *, weight: Any = None, density: bool = False
+) -> Array:
+    return _count(_rows(self), bins, weight, density)

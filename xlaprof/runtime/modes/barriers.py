@@ -1,0 +1,73 @@
+"""The barriers that users write, and what belongs to a step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from xlaprof.runtime import execute, source, tapes
+
+from . import closures
+
+
+def sync(wait: bool = False, reset_scope: bool = True) -> None:
+    """The barrier: run what live tensors need, on every device in use, and begin a new graph.
+
+    Returns once the work is handed over; with ``wait=True`` (or ``XLA_SYNC_WAIT=1``), once it is done. Then step
+    closures are called. Raises ``torch.OutOfMemoryError`` where memory does not suffice and ``RuntimeError`` where the
+    graph fails otherwise, now or since the last barrier; both name the operation and the line. What does not depend on
+    it is computed, and the runtime goes on.
+
+    Inside of the profiler's ``Trace``, which names operations of one graph, it is a ``RuntimeError``, as it is there;
+    ``reset_scope=False`` allows it. (Around :class:`xlaprof.Trace` there is no such limit.)
+    """
+    _barrier("sync", wait, reset_scope)
+
+
+def mark_step(wait: bool = False, reset_scope: bool = True) -> None:
+    """:func:`sync` under the name older PyTorch/XLA scripts use."""
+    _barrier("mark_step", wait, reset_scope)
+
+
+def _barrier(trigger: str, wait: bool, reset_scope: bool) -> None:
+    if reset_scope and (scopes := source.scopes()):
+        raise RuntimeError(
+            f"Expecting scope to be empty but it is {'/'.join(f'{name}.1' for name in scopes)}: "
+            "a barrier cuts the graph that the scope is of; leave the Trace first, or use StepTrace or xlaprof.Trace"
+        )
+    wait = wait or os.environ.get("XLA_SYNC_WAIT", "0").lower() in ("1", "true", "on", "yes")
+    execute.barriers(tapes.existing() or [tapes.tape()], trigger, wait=wait)
+    closures.run()
+
+
+def wait_device_ops(devices: Sequence[torch.device | str] | None = ()) -> None:
+    """Return when ``devices``, by default all, have finished what was handed to them. Nothing new is run."""
+    for device in devices or ():
+        execute.wait_for(tapes.of_device(device))
+    if not devices:
+        execute.wait_for()
+
+
+def optimizer_step(
+    optimizer: torch.optim.Optimizer,
+    barrier: bool = False,
+    optimizer_args: Mapping[str, Any] | None = None,
+    groups: list[list[int]] | None = None,
+    pin_layout: bool = True,
+) -> Any:
+    """Average the gradients of the parameters over all processes, then ``optimizer.step(**optimizer_args)``.
+
+    ``groups``: lists of ordinals that average among themselves. With ``barrier``, :func:`sync` follows; a device loader
+    brings one with each batch. Returns what the optimizer returns. ``pin_layout`` is PyTorch/XLA's.
+    """
+    from xlaprof.runtime import distributed
+
+    if distributed.world_size() > 1:
+        distributed.reduce_gradients(optimizer, groups=groups, pin_layout=pin_layout)
+    loss = optimizer.step(**(optimizer_args or {}))
+    if barrier:
+        mark_step()
+    return loss

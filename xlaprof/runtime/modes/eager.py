@@ -1,0 +1,353 @@
+"""Eager mode: every operation is compiled alone, kept, and run at once.
+
+An operation is recorded as in lazy mode, on a trie of its own, and the walk ends with it: the program that belongs to
+the node it ended on and to the values that are alive is called, and the next operation begins at the root again. So
+views, writes in place, random numbers and errors are those of lazy mode. Views are not run: they become part of the
+programs of the operations that read them. What one operation of PyTorch's is made of (a decomposition, a list of
+tensors) is one program.
+
+These programs take only the packed scalars they read, and return nothing but values: an operation is to cost
+microseconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from xlaprof import recorder, stacks
+from xlaprof.runtime import execute, explain, failures, inflight, metrics, tapes, tensor, walks
+from xlaprof.runtime.cells import NOWHERE, Cell
+from xlaprof.runtime.checking import value_checks
+from xlaprof.runtime.graph import Graph, extract
+from xlaprof.runtime.program import Plan, Program, cache
+from xlaprof.runtime.tensor import look_in
+
+from . import bare, bursts, mode, numbers
+
+if TYPE_CHECKING:
+    from xlaprof.runtime.tape import Tape
+    from xlaprof.runtime.trie import Node
+
+#: views of a cell that are kept before the dead ones among them are forgotten
+_VIEWS = 64
+#: bytes up to which nobody asks whether the device has them
+_LARGE = 1 << 26
+
+
+class _Inside(threading.local):
+    #: is an operation on its way, of which others are part?
+    operation = False
+
+
+_inside = _Inside()
+
+
+# -- the mode ------------------------------------------------------------------------------------------------
+
+
+def is_eager_mode() -> bool:
+    """Is each operation run at once?"""
+    return mode.done is not None
+
+
+def eager_mode(enable: bool) -> None:
+    """Run every operation at once from now on (``True``), or record them until a barrier (``False``, the default).
+
+    As ``torch_xla.experimental.eager_mode``: for the whole process, all threads. What was recorded is run when the mode
+    is entered. :func:`~.compile.compile` makes one graph of a function all the same.
+    """
+    enable = bool(enable)
+    if enable is is_eager_mode():
+        return
+    for tape in tapes.existing():
+        if tape.node is not tape.root:
+            if enable:
+                execute.barrier(tape, "read")
+            else:
+                flush(tape)
+        tape.acquire()
+        try:
+            tape.turn(enable)
+        finally:
+            tape.release()
+    mode.done = _done if enable else None
+    mode.values = values if enable else None
+    mode.wait = _wait
+    look_in(*((HANDLERS, _at_once) if enable else (tensor.HANDLERS, None)))
+
+
+@contextmanager
+def eager_mode_context(enable: bool) -> Iterator[bool]:
+    """:func:`eager_mode` inside of ``with``; gives what it was before, and restores that."""
+    before = is_eager_mode()
+    eager_mode(enable)
+    try:
+        yield before
+    finally:
+        eager_mode(before)
+
+
+#: id of an overload -> its handler in eager mode
+HANDLERS: dict[int, Any] = {}
+
+
+def _at_once(handler: Any) -> Any:
+    """The handler of eager mode: that of lazy mode, and then what it has recorded is run."""
+
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if _inside.operation:
+            return handler(args, kwargs)
+        _inside.operation = True
+        try:
+            result = handler(args, kwargs)
+        finally:
+            _inside.operation = False
+        for tape in tapes.existing():
+            if tape.node is not tape.root:
+                flush(tape)
+        return result
+
+    return run
+
+
+def _done() -> None:
+    if not _inside.operation:
+        for tape in tapes.existing():
+            if tape.node is not tape.root:
+                flush(tape)
+
+
+# -- running -------------------------------------------------------------------------------------------------
+
+
+class Ready:
+    """How to run what a walk is for: the program, and where it finds its arguments."""
+
+    __slots__ = ("graph", "kept", "key", "node", "numbers", "packed", "passed", "positions", "shared", "uses")
+
+    def __init__(self, tape: Tape, slots: tuple[int, ...]) -> None:
+        self.node = tape.node
+        self.uses = 0  # not told to the counters yet
+        wanted = tuple(slot for slot in slots if slot not in tape.input_at)
+        #: where each of ``slots`` is found: a place among the inputs, or -1 for the program's next result
+        self.passed = tuple(tape.input_at.get(slot, -1) for slot in slots) if len(wanted) < len(slots) else ()
+        self.graph: Graph | None = extract(tape.node, wanted) if wanted else None
+        if self.graph is not None:
+            self.positions = self.graph.positions
+            #: is it more than one device's? Then barriers' programs run it
+            self.shared = tape.partition is not None or any(
+                getattr(node.op, "collective", False) for node in self.graph.nodes
+            )
+            self.packed = bool(self.graph.floats or self.graph.ints or self.graph.seeds)
+            #: the packed numbers of the last run, where their arrays are on the device, and those
+            self.numbers: tuple[Any, ...] | None = None
+            self.kept: list[Any] = []
+            self.key = (tape.index, self.graph.hash, (), False, "eager")
+
+
+def flush(tape: Tape) -> None:
+    """Run what the live values of the walk need, and begin the next one."""
+    tape.acquire()
+    try:
+        _flush(tape)
+    finally:
+        tape.release()
+
+
+def _flush(tape: Tape) -> None:
+    """:func:`flush`, with the tape's lock held."""
+    live = tape.live()
+    if live:
+        try:
+            if len(live) == 1:
+                cell = live[0]
+                (cell.array,) = _run(tape, (cell.slot,), live)
+                cell.epoch = NOWHERE
+                if not cell.frames:
+                    cell.frames = tape.node.frames
+            else:
+                _fill(tape, live)
+        except Exception as error:
+            for cell in live:
+                if cell.epoch == tape.epoch:
+                    failures.give_up(cell, error)
+                    cell.epoch = NOWHERE
+            _begin(tape)
+            raise
+    _begin(tape)
+
+
+def _fill(tape: Tape, live: list[Cell]) -> None:
+    """Give several cells their values."""
+    slots = tuple(sorted({cell.slot for cell in live}))
+    arrays = dict(zip(slots, _run(tape, slots, live), strict=True))
+    for cell in live:
+        cell.array = arrays[cell.slot]
+        cell.epoch = NOWHERE
+        if not cell.frames:
+            cell.frames = tape.node.frames
+
+
+def _begin(tape: Tape) -> None:
+    """The next walk."""
+    if tape.viewed:
+        for cell in tape.viewed:
+            if cell.views is not None and len(cell.views) % _VIEWS == 0:
+                cell.views = [ref for ref in cell.views if ref() is not None] or None
+        tape.viewed.clear()
+    tape.node = tape.root  # no walk to be counted: see _settle
+    tape.reset()
+    tape.trim_trie()
+
+
+def values(tape: Tape, cells: list[Cell]) -> list[Any]:
+    """The present values of ``cells``, with the tape's lock held; what is pending inside of an operation is run too."""
+    _flush(tape)
+    slots = [tape.slot_of(cell) for cell in cells]
+    distinct = tuple(sorted(set(slots)))
+    try:
+        arrays = dict(zip(distinct, _run(tape, distinct, cells), strict=True))
+    finally:
+        _begin(tape)
+    return [arrays[slot] for slot in slots]
+
+
+def _run(tape: Tape, slots: tuple[int, ...], cells: list[Cell]) -> list[Any]:
+    """Arrays of the values at ``slots``, which are in order, those of ``cells``."""
+    global _cached, _running
+    node = tape.node
+    ready: Ready | None = node.plans.get(slots)
+    if ready is None:
+        ready = node.plans[slots] = Ready(tape, slots)
+    if not ready.uses:
+        _used.append(ready)
+    ready.uses += 1
+    node.last_used = next(inflight.ticks)
+    graph = ready.graph
+    if graph is None:
+        return [tape.arrays[place] for place in ready.passed]
+    if value_checks.enabled or ready.shared:
+        return _run_as_barriers_do(tape, slots, cells)
+    program = cache.get(ready.key)
+    try:
+        if program is None:
+            program = _compile(tape, ready, graph)
+        else:
+            _cached += 1
+        if program.needs > _LARGE and program.needs > failures.memory_limit(tape.device) > 0:
+            raise failures.OutOfMemory(program.needs)
+        _running = True
+        results = _call(tape, ready, graph, program)
+    except Exception as error:
+        raise failures.explain(error, tape, graph, stacks.user_frames(1)) from error
+    if ready.passed:
+        made = iter(results)
+        return [next(made) if place < 0 else tape.arrays[place] for place in ready.passed]
+    return results
+
+
+def _call(tape: Tape, ready: Ready, graph: Graph, program: Program) -> list[Any]:
+    arrays = tape.arrays
+    given = [arrays[position] for position in ready.positions]
+    results: list[Any]
+    start = perf_counter_ns()
+    if ready.packed:
+        now = numbers.of(tape, graph)
+        if now is not None and now == ready.numbers:
+            results = program.compiled(*ready.kept, *given)
+        else:
+            with jax.enable_x64(True):  # or else jax would take float64 for float32
+                packed, kept = numbers.packed(tape, graph)
+                results = program.compiled(*packed, *given)
+            if kept:
+                ready.numbers, ready.kept = now, packed
+    else:
+        results = program.compiled(*given)
+    took = perf_counter_ns() - start
+    metric = metrics.metric("EagerOpExecuteTime")
+    metric.count += 1
+    metric.total += took
+    metric.samples.append((start * 1e-9, took))
+    if recorder.active is not None:
+        bursts.note(tape, graph, program, start, took, results)
+    return results
+
+
+def _compile(tape: Tape, ready: Ready, graph: Graph) -> Program:
+    rec = recorder.active
+    frames = stacks.user_frames() if rec is not None else ()
+    reason = None
+    if rec is not None and _comes_again(rec, ready.node):
+        reason = explain.reason(tape.divergence, ready.node, graph.outs)
+        if reason is not None and reason.what == "operation":
+            reason = None  # the program's next line
+    plan = Plan(ready.key, graph)
+    return execute.compile_plan(
+        tape, plan, "eager", frames, reason, lambda number, plan: bare.build(number, plan, tape.device)
+    )
+
+
+#: the recording, and (operator, line) -> its turn when a program was compiled there first
+_places: tuple[recorder.Recorder | None, dict[Any, int]] = (None, {})
+
+
+def _comes_again(rec: recorder.Recorder, node: Node) -> bool:
+    """Was a program compiled for this line in an earlier step? Within one, a line may go through any shapes."""
+    global _places
+    if _places[0] is not rec:
+        _places = (rec, {})
+    line = (node.frames[0].file, node.frames[0].line) if node.frames else ()
+    return _places[1].setdefault((node.op, line), rec.turns) < rec.turns
+
+
+def _wait(tape: Tape | None) -> None:
+    """Return when the values on the device of ``tape``, or on all, are there."""
+    global _running
+    bursts.close(tape)
+    if not _running:
+        return
+    _running = tape is not None  # another's may be
+    for device in [tape.device] if tape is not None else tapes.devices():
+        for array in jax.live_arrays(device.platform):
+            if not array.is_deleted() and device in array.devices():
+                with suppress(Exception):  # raised where it is read
+                    array.block_until_ready()
+
+
+def _run_as_barriers_do(tape: Tape, slots: tuple[int, ...], cells: list[Cell]) -> list[Any]:
+    """For what is more than one device's, and with the debug checks on: what they find is raised by the operation."""
+    start = perf_counter_ns()
+    arrays, _ = execute.run_walk(tape, cells, slots, "eager", stacks.user_frames(1), donate=False)
+    metrics.sample("EagerOpExecuteTime", perf_counter_ns() - start)
+    if value_checks.enabled:
+        inflight.wait(tape)
+        failures.raise_untold(tape)
+    return [arrays[slot] for slot in slots]
+
+
+#: what ran since counters were asked for, and how often its program was known
+_used: list[Ready] = []
+_cached = 0
+#: has anything run since all was waited for?
+_running = False
+
+
+def _settle() -> None:
+    """Count what has run: an operation itself only notes that it did."""
+    global _cached
+    used, _used[:] = _used[:], []
+    for ready in used:
+        times, ready.uses = ready.uses, 0
+        walks.walked(ready.node, times)
+    times, _cached = _cached, 0
+    if times:
+        metrics.count("CachedCompile", times)
+
+
+metrics.count_late(_settle)

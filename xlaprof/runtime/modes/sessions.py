@@ -1,0 +1,120 @@
+"""``max_different_graphs``: the graphs that a compiled function was traced into, and what the next one has new.
+
+A walk of the tape from the function's entry to its end, or to where it is cut, is one graph of it. Which operations
+were recorded makes the difference, not which of their values live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from xlaprof.runtime import explain, tapes
+from xlaprof.runtime.failures import place
+from xlaprof.runtime.trie import Node
+
+
+class Traced(NamedTuple):
+    """One graph: its walk's keys, which tell walks apart, and their nodes."""
+
+    keys: tuple[Any, ...]
+    nodes: tuple[Node, ...]
+
+
+class Session:
+    """What is known of one function."""
+
+    def __init__(self) -> None:
+        self.graphs: list[Traced] = []
+
+    def add(self, limit: int, name: str) -> None:
+        """The function ``name`` has been traced. Raises ``RuntimeError`` if that made one graph more than ``limit``."""
+        for tape in tapes.existing():
+            nodes = tuple(tape.node.path())
+            if not _operations(nodes):
+                continue
+            traced = Traced(tuple(node.key for node in nodes), nodes)
+            if any(known.keys == traced.keys for known in self.graphs):
+                continue
+            if len(self.graphs) >= limit:
+                raise RuntimeError(self._exceeded(limit, name, traced))
+            self.graphs.append(traced)
+
+    def _exceeded(self, limit: int, name: str, traced: Traced) -> str:
+        """What PyTorch/XLA says, and after it the reason and the lines."""
+        common = max(_common(known, traced) for known in self.graphs) if self.graphs else 0
+        known = [k for k in self.graphs if _common(k, traced) == common]
+        got = _first(traced.nodes[common:])
+        expected = {_text(node): node for k in known if (node := _first(k.nodes[common:])) is not None}
+        lines = [f"Maximum number of different graphs allowed per function exceeded: {limit}"]
+        if got is not None:
+            lines.append(f"Got: {_text(got)}")
+        else:
+            lines.append(f"Reached the end of the function at: {_text(_operations(traced.nodes)[-1])}")
+        if len(expected) == 1:
+            lines += [f"Expected: {text}" for text in expected]
+        elif expected:
+            lines += ["Expected either of:", *(f"  - {text}" for text in expected)]
+        else:
+            lines.append("Expected: the end of the function")
+        lines.append(f"{name}{_reason(common, traced, known, got, next(iter(expected.values()), None))}")
+        return "\n".join(lines)
+
+
+def _reason(common: int, traced: Traced, known: list[Traced], got: Node | None, expected: Node | None) -> str:
+    """What ``traced`` does differently from ``known`` graphs, after the nodes they have in ``common``."""
+    if got is None:
+        assert expected is not None
+        return f" ended before {place(expected)}: each way through it that ends elsewhere is another graph"
+    if expected is None:
+        return f" went on with {place(got)} where it had ended before"
+    new = traced.nodes[common]
+    old = next(k.nodes[common] for k in known if len(k.nodes) > common)
+    change = explain.change(old, new, expected, got)
+    return f": {change.subject} changed from {change.old} to {change.new} ({place(got)})"
+
+
+def _common(a: Traced, b: Traced) -> int:
+    count = 0
+    for one, other in zip(a.keys, b.keys, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count
+
+
+def _operations(nodes: tuple[Node, ...]) -> list[Node]:
+    return [node for node in nodes if node.op is not None and node.op.func is not None]
+
+
+def _first(nodes: tuple[Node, ...]) -> Node | None:
+    return next(iter(_operations(nodes)), None)
+
+
+def _text(node: Node) -> str:
+    """``[] aten::add, xla_shape=f32[10]{0}, dynamic_dims: ()``, as PyTorch/XLA writes a node of its graphs."""
+    assert node.op is not None
+    twin = getattr(node.op, "twin", None)
+    name = twin._schema.name if twin is not None else node.op.aten
+    shapes = [_shape(out.sig) for out in node.outs]
+    shape = shapes[0] if len(shapes) == 1 else f"({', '.join(shapes)})"
+    return f"[] {name}, xla_shape={shape}, dynamic_dims: ()"
+
+
+def _shape(sig: Any) -> str:
+    order = ",".join(str(d) for d in reversed(range(len(sig.shape))))
+    return f"{sig.text}{{{order}}}" if sig.shape else str(sig.text)
+
+
+_of_function: WeakKeyDictionary[Callable[..., Any], Session] = WeakKeyDictionary()
+
+
+def session(function: Callable[..., Any] | None) -> Session:
+    """What is known of ``function``, however often it is given to ``compile``; ``None``: of a function of its own."""
+    if function is None:
+        return Session()
+    try:
+        return _of_function.setdefault(function, Session())
+    except TypeError:  # it has no hash, or cannot be referred to weakly
+        return Session()

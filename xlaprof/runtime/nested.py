@@ -1,0 +1,98 @@
+"""Values in nested containers: finding them, and putting others in their place.
+
+Lists, tuples (named ones too), sets, dictionaries and their subclasses, and the attributes of other objects are looked
+into, as PyTorch/XLA does. What is called (functions, modules, classes) and everything else passes through as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Select = Callable[[Any], bool]
+
+
+class DataWrapper:
+    """Base of the user's own containers: says which tensors it holds, and makes its like of others."""
+
+    def get_tensors(self) -> list[Any]:
+        """The tensors held; ``None`` among them stays ``None``."""
+        raise NotImplementedError("The method is missing an implementation")
+
+    def from_tensors(self, tensors: list[Any]) -> Any:
+        """What stands for this object when ``tensors`` have taken the place of :meth:`get_tensors`."""
+        raise NotImplementedError("The method is missing an implementation")
+
+
+def found(value: Any, select: Select) -> list[Any]:
+    """The values in ``value`` for which ``select`` is true, each object once, in order."""
+    selected: list[Any] = []
+
+    def keep(item: Any) -> Any:
+        selected.append(item)
+        return item
+
+    rewritten(value, select, keep)
+    return selected
+
+
+def rewritten(value: Any, select: Select, change: Callable[[Any], Any]) -> Any:
+    """``value`` with the values selected replaced by what ``change`` says. Only containers that change are copied."""
+    return _walk(value, select, change, {})
+
+
+def converted(value: Any, select: Select, convert: Callable[[list[torch.Tensor]], list[torch.Tensor]]) -> Any:
+    """``value`` with the tensors selected replaced by what ``convert`` makes of all of them at once."""
+    old = tensors(value, select)
+    if not old:
+        return value
+    new = {id(tensor): made for tensor, made in zip(old, convert(old), strict=True)}
+    return rewritten(value, lambda item: id(item) in new and isinstance(item, torch.Tensor), lambda item: new[id(item)])
+
+
+def tensors(value: Any, select: Select) -> list[torch.Tensor]:
+    """The tensors in ``value`` for which ``select`` is true, each once, in order."""
+    return found(value, lambda item: isinstance(item, torch.Tensor) and select(item))
+
+
+def _walk(value: Any, select: Select, change: Callable[[Any], Any], seen: dict[int, Any]) -> Any:
+    if id(value) in seen:  # shared, or inside itself
+        return seen[id(value)]
+    seen[id(value)] = value
+    if select(value):
+        seen[id(value)] = change(value)
+    elif isinstance(value, dict):
+        items = [(_walk(k, select, change, seen), _walk(v, select, change, seen)) for k, v in value.items()]
+        if any(k is not a or v is not b for (k, v), (a, b) in zip(value.items(), items, strict=True)):
+            seen[id(value)] = _dict_like(value, dict(items))
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        parts = [_walk(v, select, change, seen) for v in value]
+        if any(a is not b for a, b in zip(value, parts, strict=True)):
+            named = isinstance(value, tuple) and hasattr(value, "_fields")
+            seen[id(value)] = type(value)(*parts) if named else type(value)(parts)
+    elif isinstance(value, DataWrapper):
+        seen[id(value)] = value.from_tensors([_walk(v, select, change, seen) for v in value.get_tensors()])
+    elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, torch.Tensor):
+        before = vars(value)
+        after = {name: _walk(v, select, change, seen) for name, v in before.items()}
+        if any(after[name] is not v for name, v in before.items()):
+            seen[id(value)] = changed = copy.copy(value)
+            changed.__dict__.update(after)
+    return seen[id(value)]
+
+
+def _dict_like(value: dict[Any, Any], items: dict[Any, Any]) -> Any:
+    """A dictionary of ``value``'s type and attributes (a ``state_dict`` has some) with other items."""
+    if type(value) is dict:
+        return items
+    changed = copy.copy(value)
+    if list(changed) == list(items):
+        for key, item in items.items():
+            changed[key] = item
+    else:
+        changed.clear()
+        changed.update(items)
+    return changed

@@ -1,0 +1,230 @@
+"""Scopes, steps and device profiles, under the names and signatures of ``torch_xla.debug.profiler``.
+
+::
+
+    import xlaprof.runtime.profiler as xp
+
+    server = xp.start_server(9012)
+    for i, (x, y) in enumerate(loader):
+        with xp.StepTrace("train", step_num=i):   # a barrier at its end
+            with xp.Trace("forward"):
+                loss = loss_fn(model(x), y)
+            ...
+
+A scope is seen by everything that looks: a recording of xlaprof's has it as its own, a profile of jax's shows it on the
+host's timeline, and the operations recorded inside it carry its name to the device's (``forward/Linear/train.py:31``).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import jax
+
+from xlaprof import trace as scopes
+
+from . import execute, source, tapes
+from .modes import closures
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_marked_step = False
+
+
+def set_tracer_marked_step(value: bool) -> None:
+    """Tell the device loader that a :class:`StepTrace` makes the barrier of this step."""
+    global _marked_step
+    _marked_step = value
+
+
+def get_tracer_marked_step() -> bool:
+    """Does a :class:`StepTrace` make the barrier of this step?"""
+    return _marked_step
+
+
+class Trace(scopes.Trace):
+    """A named scope: ``with Trace("forward", layer=3):`` or ``@Trace("forward")``.
+
+    ``kwargs`` are shown with it. In a profile of the device, what is recorded in the scope bears its name.
+    """
+
+    __slots__ = ("_annotations",)
+
+    def __init__(self, name: str, /, **kwargs: object) -> None:
+        super().__init__(name, **kwargs)
+        self._annotations: list[Any] = []  # of those that are open: a scope may be entered inside itself
+
+    def __enter__(self) -> Self:
+        annotation = self._annotate()
+        self._annotations.append(annotation)
+        annotation.__enter__()
+        source.scopes().append(self._name)
+        super().__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        super().__exit__(kind, value, tb)
+        self._leave()
+        self._annotations.pop().__exit__(kind, value, tb)
+
+    def _annotate(self) -> Any:
+        return jax.profiler.TraceAnnotation(self._name, **self._metadata)
+
+    def _leave(self) -> None:
+        """No operation bears the name any more."""
+        open_scopes = source.scopes()
+        if self._name in open_scopes:  # closed in another order than they were opened, perhaps
+            del open_scopes[len(open_scopes) - 1 - open_scopes[::-1].index(self._name)]
+
+
+class StepTrace(Trace):
+    """One step, with a barrier at its end: ``with StepTrace("train", step_num=i):``.
+
+    The device loader makes no barrier of its own for it.
+    """
+
+    __slots__ = ("_step",)
+
+    def __init__(self, name: str, /, **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+        num = kwargs.get("step_num")
+        self._step = scopes.StepTrace(name, **{**kwargs, "step_num": num if isinstance(num, int) else None})
+
+    def __enter__(self) -> Self:
+        set_tracer_marked_step(True)
+        self._step.__enter__()
+        annotation = self._annotate()
+        self._annotations.append(annotation)
+        annotation.__enter__()
+        source.scopes().append(self._name)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self._leave()
+        try:
+            execute.barriers(tapes.existing() or [tapes.tape()], "step_trace")
+            closures.run()
+        finally:
+            self._annotations.pop().__exit__(kind, value, tb)
+            self._step.__exit__(kind, value, tb)
+
+    def _annotate(self) -> Any:
+        return jax.profiler.TraceAnnotation(self._name, _r=1, **self._metadata)
+
+
+def trace_me(scope: str) -> Callable[[F], F]:
+    """Decorator: each call of the function is a :class:`Trace` named ``scope``."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            with Trace(scope):
+                return function(*args, **kwargs)
+
+        return traced  # type: ignore[return-value]
+
+    return decorate
+
+
+class ProfilerServer:
+    """What :func:`start_server` returns: the server ends when nobody holds it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self._server: Any = jax.profiler.start_server(port)
+
+    def __del__(self) -> None:
+        if getattr(self, "_server", None) is not None and sys is not None and not sys.is_finalizing():
+            jax.profiler.stop_server()
+
+
+def start_server(port: int, only_on_master: bool = True) -> ProfilerServer | None:
+    """Let clients profile this process on ``port``: :func:`trace`, TensorBoard's "capture profile", XProf.
+
+    With ``only_on_master`` only the first process of a host starts one, the others return ``None``. Raises
+    ``RuntimeError`` where the port is no port, or busy, or this process has a server already.
+    """
+    if only_on_master and not _is_master():
+        return None
+    try:
+        with socket.socket() as probe:
+            probe.bind(("", port))
+    except (OSError, OverflowError) as error:
+        raise RuntimeError(f"no profiler server on port {port}: {error}: choose another port") from None
+    try:
+        return ProfilerServer(port)
+    except ValueError as error:  # jax allows one
+        raise RuntimeError(f"no second profiler server: {error}") from None
+
+
+def _is_master() -> bool:
+    return int(os.environ.get("LOCAL_RANK", os.environ.get("PJRT_LOCAL_PROCESS_RANK", "0"))) == 0
+
+
+def trace(
+    service_addr: str,
+    logdir: str,
+    duration_ms: int = 1000,
+    num_tracing_attempts: int = 3,
+    host_tracer_level: int = 2,
+    device_tracer_level: int = 1,
+    delay_ms: int = 0,
+    timeout_s: int = 120,
+    interval_s: int = 5,
+) -> None:
+    """Profile the processes that listen at ``service_addr`` (``"host:port"``, several with commas) for ``duration_ms``.
+
+    Blocks until the profile stands in ``logdir/plugins/profile/``, where TensorBoard finds it. A request that fails is
+    made again every ``interval_s`` until ``timeout_s`` have passed; then ``RuntimeError``. Levels: of the host 1
+    critical events only, 2 more, 3 all; of the device 0 off, 1 on. Needs ``xprof``, whose client this is.
+    """
+    try:
+        from xprof.convert import _pywrap_profiler_plugin as client
+    except ImportError as error:
+        raise RuntimeError("profiler.trace is XProf's client: pip install xprof, or use start_trace here") from error
+    options = {
+        "host_tracer_level": host_tracer_level,
+        "device_tracer_level": device_tracer_level,
+        "delay_ms": delay_ms,
+    }
+    service_addr = service_addr.removeprefix("grpc://")
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            client.trace(service_addr, str(logdir), "", True, duration_ms, num_tracing_attempts, options)
+            return
+        except Exception as error:
+            if time.monotonic() + interval_s > end:
+                raise RuntimeError(f"no profile from {service_addr} in {timeout_s} s: {error}") from error
+        time.sleep(interval_s)
+
+
+def trace_detached(*args: Any, **kwargs: Any) -> None:
+    """:func:`trace` in a thread of its own."""
+    threading.Thread(target=trace, args=args, kwargs=kwargs, name="xlaprof-profile").start()
+
+
+def start_trace(log_dir: os.PathLike[str] | str, *args: Any, **kwargs: Any) -> None:
+    """Begin to profile this process; :func:`stop_trace` writes the profile to ``log_dir/plugins/profile/``.
+
+    Further arguments are ``jax.profiler.start_trace``'s; Python's own calls are left out, as PyTorch/XLA does, unless
+    its ``profiler_options`` ask for them. Raises ``RuntimeError`` if a profile has been started already.
+    """
+    tapes.tape()  # the profiler asks the backend
+    if kwargs.get("profiler_options") is None:
+        kwargs["profiler_options"] = options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0
+    jax.profiler.start_trace(log_dir, *args, **kwargs)
+
+
+def stop_trace() -> None:
+    """End the profile that :func:`start_trace` began, and write it. Raises ``RuntimeError`` if none was started."""
+    jax.profiler.stop_trace()

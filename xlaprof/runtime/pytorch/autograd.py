@@ -1,0 +1,142 @@
+"""Two corners of PyTorch's autograd engine that a device in Python meets, and a device in C++ does not.
+
+The engine counts devices when the first backward pass of the process begins, and never again: one that ran before
+:mod:`xlaprof.runtime` was imported leaves ``xla`` without a thread. So before the first pass that we see, an empty one
+tries whether there is a thread; if not, :mod:`.engine` starts them.
+
+The thread that works for a device lets go of a backward pass a moment after ``backward()`` has returned. Its tensors
+are Python objects: if the interpreter is being finalized by then, the attempt to take its lock ends the thread in the
+middle of C++, and the process with it. So at exit each thread is given another, empty task; when that is done, so is
+all before it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+from xlaprof.runtime import tapes
+
+from . import engine, transforms
+
+#: s at exit in which the threads may let go of the last, empty task
+_LET_GO_S = 0.02
+#: what the engine's assertion names when a device has no thread
+_NO_THREAD = "device_ready_queues_"
+
+
+class _State:
+    lock = threading.RLock()
+    ready = False  # there are threads, or what can be done to have them was done
+    trying = False
+    ran = False  # a backward pass, in this process
+
+
+class _Empty(torch.Tensor):
+    """A tensor on ``xla`` with no value, for a backward pass that computes nothing."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        raise AssertionError(f"an empty backward pass has computed {func}")
+
+
+def _empty(index: int) -> torch.Tensor:
+    return torch.Tensor._make_wrapper_subclass(_Empty, (), dtype=torch.float32, device=torch.device("xla", index))
+
+
+class _Hand(torch.autograd.Function):
+    """Hands the gradient on."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return _empty(x.device.index)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+
+def _empty_pass(index: int) -> None:
+    """A backward pass on ``xla:index`` that computes nothing."""
+    # outside of whatever torch.func is in the middle of
+    with temporarily_clear_interpreter_stack(), torch.inference_mode(False), torch.enable_grad():
+        x = _empty(index).requires_grad_()
+        torch.autograd.grad(_Hand.apply(x), x, _empty(index))  # type: ignore[no-untyped-call]
+
+
+def _get_ready() -> None:
+    """Have a thread for ``xla``, whatever ran in this process before."""
+    with _State.lock:
+        if _State.ready or _State.trying:  # trying: this is the empty pass
+            return
+        _State.trying = True
+        try:
+            _empty_pass(0)
+        except RuntimeError as error:
+            if _NO_THREAD not in str(error):
+                raise
+            engine.start_threads()
+        finally:
+            _State.trying = False
+        _State.ready = True
+
+
+def _settle() -> None:
+    """Return when the threads have let go of every backward pass so far."""
+    if _State.ran:
+        for tape in tapes.existing():
+            try:
+                _empty_pass(tape.index)
+            except RuntimeError as error:
+                if _NO_THREAD not in str(error):
+                    raise
+        time.sleep(_LET_GO_S)
+
+
+def _require_same_device(outputs: Sequence[Any] = (), gradients: Sequence[Any] = (), *_: Any) -> None:
+    """PyTorch's error for a gradient that is not where its tensor is: the engine asks tensors in C++ only."""
+    for i, (output, gradient) in enumerate(zip(outputs, gradients, strict=False)):
+        if isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor) and gradient.dim():
+            here, there = gradient.device, output.device
+            if here != there and "xla" in (here.type, there.type):
+                raise RuntimeError(f"invalid gradient at index {i} - expected device {there} but got {here}")
+
+
+def _prepared(run: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(run)
+    def run_backward(*args: Any, **kwargs: Any) -> Any:
+        if not _State.ready:
+            _get_ready()
+        _require_same_device(*args[:2])
+        try:
+            result = run(*args, **kwargs)
+        except RuntimeError as error:
+            if _NO_THREAD not in str(error) or _State.trying:
+                raise
+            raise RuntimeError(
+                "PyTorch's autograd engine has no thread for this xla device: it counts devices only once, in the "
+                "first backward pass of a process. Import xlaprof.runtime at the top of the program"
+            ) from error
+        _State.ran = True
+        return result
+
+    return run_backward
+
+
+def install() -> None:
+    """Have threads, and let them end in time."""
+    transforms.install()
+    engine.count_devices()
+    prepared = _prepared(torch.autograd.graph._engine_run_backward)
+    for module in (torch.autograd, torch.autograd.graph):  # the one imports it by name from the other
+        setattr(module, "_engine_run_backward", prepared)  # noqa: B010  # a private name, unknown to type checkers
+    atexit.register(_settle)

@@ -1,0 +1,113 @@
+"""``fused=True`` of ``torch.optim``'s Adam, AdamW, SGD and Adagrad.
+
+PyTorch writes each as one operator that updates all parameters, and asks by a list of devices whether there is one.
+Here it is recorded as what it does, and compiled into the step's graph like everything else; PyTorch/XLA is not on the
+list. (Hugging Face's ``Trainer`` asks for it unless told otherwise.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.optim.optimizer as _optimizer
+
+from xlaprof.runtime.special import special
+
+Tensors = Sequence[torch.Tensor]
+
+
+def install() -> None:
+    """Put ``xla`` on PyTorch's list of devices that have fused optimizers."""
+    optimizer: Any = _optimizer  # it looks the list up here each time
+    others = optimizer._get_fused_kernels_supported_devices
+    optimizer._get_fused_kernels_supported_devices = lambda: [*others(), "xla"]
+
+
+def _update(
+    parameters: Tensors, gradients: Tensors, *states: Tensors, options: dict[str, Any], step: Callable[..., Any]
+) -> None:
+    """Call ``step(p, gradient, *state)`` for each parameter, which writes; nothing stays written where infinities were.
+
+    ``grad_scale`` and ``found_inf``, of a ``GradScaler``, are among the ``options``.
+    """
+    scale, found = options.get("grad_scale"), options.get("found_inf")
+    states = tuple(state for state in states if state)
+    for p, given, *state in zip(parameters, gradients, *states, strict=True):
+        gradient = given if scale is None else given / scale
+        if scale is not None:
+            given.copy_(gradient)  # as the operator leaves it
+        if options["maximize"]:
+            gradient = -gradient
+        before = [t.clone() for t in (p, *state)] if found is not None else []
+        step(p, gradient, *state)
+        for tensor, old in zip((p, *state), before, strict=False):
+            tensor.copy_(torch.where(found.view(()) != 0, old, tensor))  # type: ignore[union-attr]
+
+
+def _adam(args: tuple[Any, ...], o: dict[str, Any], decoupled: bool) -> None:
+    parameters, gradients, averages, squares, largest, steps = args
+    decay, lr, beta1, beta2 = o["weight_decay"], o["lr"], o["beta1"], o["beta2"]
+
+    def step(p: Any, gradient: Any, count: Any, average: Any, square: Any, most: Any = None) -> None:
+        if decay and decoupled:
+            p.mul_(1 - lr * decay)
+        elif decay:
+            gradient = gradient + p * decay
+        average.lerp_(gradient, 1 - beta1)
+        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        if most is not None:
+            most.copy_(torch.maximum(most, square))
+        root = (square if most is None else most).sqrt() / (1 - beta2**count).sqrt()
+        p.sub_(lr / (1 - beta1**count) * (average / (root + o["eps"])))
+
+    counts = [count.clone() for count in steps]  # they are the caller's to write
+    _update(parameters, gradients, counts, averages, squares, largest, options=o, step=step)
+
+
+@special("aten._fused_adam_.default", "aten._fused_adam_.tensor_lr")
+def fused_adam(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A step of Adam."""
+    _adam(args, kwargs, decoupled=False)
+
+
+@special("aten._fused_adamw_.default", "aten._fused_adamw_.tensor_lr")
+def fused_adamw(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A step of AdamW."""
+    _adam(args, kwargs, decoupled=True)
+
+
+@special("aten._fused_sgd_.default", "aten._fused_sgd_.tensor_lr")
+def fused_sgd(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A step of SGD."""
+    parameters, gradients, buffers = args
+    momentum = kwargs["momentum"]
+
+    def step(p: Any, gradient: Any, buffer: Any = None) -> None:
+        if kwargs["weight_decay"]:
+            gradient = gradient + p * kwargs["weight_decay"]
+        if buffer is not None:
+            if kwargs["is_first_step"]:
+                buffer.copy_(gradient)
+            else:
+                buffer.mul_(momentum).add_(gradient * (1 - kwargs["dampening"]))
+            gradient = gradient + buffer * momentum if kwargs["nesterov"] else buffer
+        p.sub_(gradient * kwargs["lr"])
+
+    _update(parameters, gradients, buffers, options=kwargs, step=step)
+
+
+@special("aten._fused_adagrad_.default", "aten._fused_adagrad_.tensor_lr")
+def fused_adagrad(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A step of Adagrad."""
+    parameters, gradients, sums, steps = args
+
+    def step(p: Any, gradient: Any, count: Any, total: Any) -> None:
+        if kwargs["weight_decay"]:
+            gradient = gradient + p * kwargs["weight_decay"]
+        total.addcmul_(gradient, gradient)
+        p.sub_(kwargs["lr"] / (1 + (count - 1) * kwargs["lr_decay"]) * (gradient / (total.sqrt() + kwargs["eps"])))
+
+    counts = [count.clone() for count in steps]
+    _update(parameters, gradients, counts, sums, options=kwargs, step=step)

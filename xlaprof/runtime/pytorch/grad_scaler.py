@@ -1,0 +1,71 @@
+"""What ``torch.amp.GradScaler("xla")`` asks of a device: gradients unscaled, infinities found, the scale kept.
+
+Both are recorded; what the scaler itself reads of the device, one number per step, is its own doing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import torch
+
+from xlaprof.runtime.grow import Pseudo
+from xlaprof.runtime.special import special
+from xlaprof.runtime.trie import Ref, Spec
+
+aten = torch.ops.aten
+
+
+def _any_non_finite(ctx: Any, found: Any, *gradients: Any) -> Any:
+    one = jnp.ones((), found.dtype)
+    for gradient in gradients:
+        found = jnp.where(jnp.isfinite(gradient).all(), found, one)
+    return found
+
+
+#: ``(found, *gradients) -> found``: 1 if a gradient has an infinity or NaN in it, otherwise what it was
+NON_FINITE: Any = Pseudo("xlaprof.non_finite", _any_non_finite)
+
+
+@special("aten._amp_foreach_non_finite_check_and_unscale_.default")
+def check_and_unscale(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Gradients times ``inv_scale``, and ``found_inf`` set to 1 if one is not finite."""
+    gradients, found_inf, inv_scale = args
+    for name, tensor in (("inv_scale", inv_scale), ("found_inf", found_inf)):
+        if tensor.numel() != 1:
+            raise RuntimeError(f"{name} must be a 1-element tensor.")
+        if tensor.dtype is not torch.float32:
+            raise RuntimeError(f"{name} must be a float tensor.")
+    if not gradients:
+        return
+    cell = found_inf._cell
+    tape = cell.tape
+    tape.acquire()
+    try:
+        slots = [tape.slot_of(tensor._cell) for tensor in (found_inf, *gradients)]
+        refs = tuple(Ref(slot) for slot in slots)
+        tape.write(cell, tape.pseudo(NON_FINITE, (NON_FINITE, *slots), refs, {}, Spec(cell.sig)))
+    finally:
+        tape.release()
+    factor = aten.view.default(inv_scale, ()) if inv_scale.ndim else inv_scale
+    for gradient in gradients:
+        if gradient.dtype in (torch.float16, torch.bfloat16):
+            # a scale that float32 was chosen for may be 0 in half precision
+            gradient.copy_(gradient.float() * factor)
+        else:
+            gradient.mul_(factor)
+
+
+@special("aten._amp_update_scale_.default")
+def update_scale(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The scale shrunk after a step with infinities, grown after ``growth_interval`` steps in a row without."""
+    scale, growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval = args
+    found = found_inf.view(scale.shape) != 0
+    steps = growth_tracker + 1
+    due = steps == growth_interval
+    grown = scale * growth_factor
+    grown = torch.where(due & grown.isfinite().view(scale.shape), grown, scale)
+    scale.copy_(torch.where(found, scale * backoff_factor, grown))
+    growth_tracker.copy_(torch.where(found | due, torch.zeros_like(steps), steps))
+    return scale

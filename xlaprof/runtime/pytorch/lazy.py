@@ -1,0 +1,62 @@
+"""Lazy modules (``LazyLinear``, ``LazyConv2d``...): on the host until their first call has told their shapes.
+
+PyTorch turns an uninitialized parameter into a real one in place, which it cannot across implementations. So those
+meant for ``xla`` are made and initialised on the host, and move at the end of that first call's preparations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.modules.module import (
+    register_module_buffer_registration_hook,
+    register_module_parameter_registration_hook,
+)
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
+
+from xlaprof.runtime.tensor import XLATensor
+
+
+def waits(module: torch.nn.Module, fn: Any) -> bool:
+    """Has ``module`` parameters or buffers of its own, not yet initialized, that ``fn`` would bring to ``xla``?"""
+    own = (*module._parameters.values(), *module._buffers.values())
+    lazy = any(tensor is not None and is_lazy(tensor) for tensor in own)
+    return lazy and isinstance(fn(torch.empty(0)), XLATensor)
+
+
+def move_later(module: torch.nn.Module, fn: Any) -> None:
+    """Apply ``fn`` to what is ``module``'s own in its first call, once that has initialised it."""
+
+    def move(module: torch.nn.Module, args: Any) -> None:
+        hook.remove()
+        module._apply(fn, recurse=False)
+
+    # runs after the hook that initialises, which the module registered when it was made
+    hook = module.register_forward_pre_hook(move)
+
+
+def _made_on_host(original: Any, trained: bool) -> Any:
+    def new(cls: Any, requires_grad: bool = trained, device: Any = None, dtype: Any = None, **rest: Any) -> Any:
+        asked = torch.empty(0, device=device, dtype=dtype)
+        if not isinstance(asked, XLATensor):
+            return original(cls, requires_grad, device, dtype, **rest)
+        made = original(cls, requires_grad, torch.device("cpu"), asked.dtype, **rest)
+        made._meant_for = asked.device
+        return made
+
+    return new
+
+
+def _registered(module: torch.nn.Module, name: str, tensor: Any) -> None:
+    device = getattr(tensor, "_meant_for", None)
+    if device is not None and is_lazy(tensor):
+        move_later(module, lambda t: t.to(device))
+
+
+def install() -> None:
+    """Make ``LazyLinear(3, device="xla")`` and its relatives work."""
+    UninitializedParameter.__new__ = _made_on_host(UninitializedParameter.__new__, True)  # type: ignore[method-assign]
+    UninitializedBuffer.__new__ = _made_on_host(UninitializedBuffer.__new__, False)  # type: ignore[method-assign]
+    register_module_parameter_registration_hook(_registered)
+    register_module_buffer_registration_hook(_registered)

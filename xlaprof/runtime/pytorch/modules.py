@@ -1,0 +1,93 @@
+"""Modules that move to ``xla`` and back: tied parameters stay tied, optimizers made before follow.
+
+Between other devices, ``Module.to`` gives each parameter new data and keeps the object. Between the host and ``xla`` it
+cannot (their implementations differ), so PyTorch makes a new ``Parameter`` for each place that holds one: a weight
+that an embedding and a head share would become two, and an optimizer made before would go on training the old ones.
+Neither is an error anywhere: the losses are just wrong. There is no hook for this in PyTorch, so ``Module._apply`` is
+wrapped.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from xlaprof.runtime.tensor import XLATensor
+
+from . import lazy
+
+#: a parameter that somebody still holds -> the one that took its place in its module
+_successors = WeakTensorKeyDictionary()
+
+
+class _Move(threading.local):
+    """The move under way on this thread: id of a parameter -> (the parameter, its successor)."""
+
+    made: dict[int, tuple[torch.Tensor, torch.Tensor]] | None = None
+
+
+_move = _Move()
+_apply_once: Any = torch.nn.Module._apply
+
+
+def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
+    if lazy.waits(self, fn):
+        if recurse:
+            for child in self.children():
+                child._apply(fn)
+        lazy.move_later(self, fn)
+        return self
+    outermost = _move.made is None
+    made = _move.made = {} if _move.made is None else _move.made
+    before = dict(self._parameters)
+    try:
+        _apply_once(self, fn, recurse)
+        for name, old in before.items():
+            new = self._parameters[name]
+            if new is old or old is None or new is None or not (_ours(old) or _ours(new)):
+                continue
+            if id(old) in made:
+                self._parameters[name] = made[id(old)][1]  # type: ignore[assignment]
+                continue
+            new.__dict__.update({k: v for k, v in old.__dict__.items() if k != "_is_param"})
+            made[id(old)] = old, new
+            _successors[old] = new
+        return self
+    finally:
+        if outermost:
+            _move.made = None
+
+
+def _ours(parameter: torch.Tensor) -> bool:
+    return isinstance(parameter, XLATensor)
+
+
+def _follow(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Before a step: have the optimizer train the parameters that took the place of its own."""
+    if not _successors:  # parameters that moved and that nobody holds are not in it
+        return
+    for group in optimizer.param_groups:
+        for i, old in enumerate(group["params"]):
+            new = _latest(old)
+            if new is not old:
+                group["params"][i] = new
+                if old in optimizer.state:
+                    optimizer.state[new] = optimizer.state.pop(old)
+
+
+def _latest(parameter: torch.Tensor) -> torch.Tensor:
+    while (successor := _successors.get(parameter)) is not None:
+        parameter = successor
+    return parameter
+
+
+def install() -> None:
+    """Wrap ``Module._apply``, once."""
+    if torch.nn.Module._apply is _apply_once:
+        torch.nn.Module._apply = _apply  # type: ignore[method-assign]
+        register_optimizer_step_pre_hook(_follow)
+        lazy.install()

@@ -1,0 +1,63 @@
+"""What ``torch.func`` and forward-mode AD ask of a tensor, beside operators that compute.
+
+A tangent has the memory layout of its primal: PyTorch compares storages, and where they differ copies the tangent into
+zeros laid out as the primal is. Here storage is contiguous, so only the element counts can tell two layouts apart.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.fx.experimental import proxy_tensor
+
+from xlaprof.runtime.cells import View
+from xlaprof.runtime.special import special
+from xlaprof.runtime.tensor import XLATensor
+
+aten = torch.ops.aten
+
+
+def _storage_numel(tensor: torch.Tensor) -> int:
+    """Elements of the storage that ``tensor`` shows, in its own dtype."""
+    if type(tensor) is not XLATensor:
+        return tensor.untyped_storage().nbytes() // tensor.element_size()
+    cell = tensor._cell
+    base = cell.base.sig if isinstance(cell, View) else cell.sig
+    return math.prod(base.shape) * base.dtype.itemsize // tensor.dtype.itemsize
+
+
+@special("aten._has_same_storage_numel.default")
+def has_same_storage_numel(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Have both tensors storages of as many elements?"""
+    return _storage_numel(args[0]) == _storage_numel(args[1])
+
+
+@special("aten._new_zeros_with_same_feature_meta.default")
+def new_zeros_with_same_feature_meta(
+    args: tuple[Any, ...], kwargs: dict[str, Any], self_num_batch_dims: int = 0
+) -> torch.Tensor:
+    """Zeros for the tangent ``self`` of the primal ``other``: its first dimensions are batches, the rest is laid out
+    as ``other`` is.
+    """
+    tangent, primal, *rest = args
+    batch_dims = rest[0] if rest else kwargs.get("self_num_batch_dims", self_num_batch_dims)
+    numel, batch = _storage_numel(primal), tuple(tangent.shape[:batch_dims])
+    options = {"dtype": primal.dtype, "device": primal.device}
+    if numel == primal.numel() and primal.is_contiguous():
+        return aten.zeros.default([*batch, *primal.shape], **options)  # type: ignore[no-any-return]
+    strides = [numel * math.prod(batch[i + 1 :]) for i in range(batch_dims)]
+    zeros = aten.zeros.default([math.prod(batch) * numel], **options)
+    size = [*batch, *primal.shape]
+    return aten.as_strided.default(zeros, size, [*strides, *primal.stride()], primal.storage_offset())  # type: ignore[no-any-return]
+
+
+def install() -> None:
+    """Let ``make_fx`` (which ``torch.func.linearize`` traces with) record operations on our tensors.
+
+    It takes tensors of the types it lists for values, and of any other for something that traces itself: then it would
+    trace what happens inside of our dispatch, and bake our results in as constants.
+    """
+    if XLATensor not in proxy_tensor.HANDLED_TYPES:
+        proxy_tensor.HANDLED_TYPES = (*proxy_tensor.HANDLED_TYPES, XLATensor)  # type: ignore[assignment]

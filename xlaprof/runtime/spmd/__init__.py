@@ -1,0 +1,103 @@
+"""SPMD: one process, several devices, one compilation, as PyTorch/XLA's ``torch_xla.distributed.spmd`` has it.
+
+::
+
+    import xlaprof.runtime as xr
+    from xlaprof.runtime import spmd
+
+    spmd.use_spmd()                                     # CPU_NUM_DEVICES=4 python train.py
+    mesh = spmd.Mesh(range(4), (2, 2), ("data", "model"))
+    model = Model().to("xla")
+    spmd.mark_sharding(model.fc1.weight, mesh, ("model", None))
+    x = spmd.mark_sharding(batch.to("xla"), mesh, ("data", None))
+
+Tensors are global; XLA partitions what is recorded by what is annotated.
+"""
+
+from .annotate import (
+    MarkShardingFunction,
+    annotate_custom_sharding,
+    clear_sharding,
+    get_sharding_spec,
+    get_sharding_type,
+    mark_sharding,
+    mark_sharding_with_gradients,
+    sharding_of,
+    wrap_if_sharded,
+)
+from .debugging import visualize_sharding, visualize_tensor_sharding
+from .dtensor import (
+    auto_policy,
+    convert_to_xla_mesh,
+    convert_to_xla_partition_spec,
+    xla_distribute_module,
+    xla_distribute_tensor,
+)
+from .fsdp import SpmdFullyShardedDataParallel
+from .linear import (
+    EinsumLinear,
+    XLAPatchedLinear,
+    apply_backward_optimization_barrier,
+    apply_xla_patch_to_nn_linear,
+    xla_patched_nn_linear_forward,
+)
+from .loading import ShardingSpec
+from .manual import disable_manual_sharding, enable_manual_sharding, mark_manual_sharding
+from .mesh import HybridMesh, Mesh, PartitionSpec, get_1d_mesh, get_global_mesh, set_global_mesh
+from .mode import (
+    addressable_runtime_device_count,
+    disable_spmd,
+    global_runtime_device_count,
+    is_auto_spmd,
+    is_spmd,
+    use_spmd,
+)
+from .sharded_tensor import XLAShard, XLAShardedTensor, unwrap_sharded_tensor, wrap_as_sharded_tensor
+from .sharding import OpSharding, ShardingType
+
+__all__ = [
+    "EinsumLinear",
+    "HybridMesh",
+    "MarkShardingFunction",
+    "Mesh",
+    "OpSharding",
+    "PartitionSpec",
+    "ShardingSpec",
+    "ShardingType",
+    "SpmdFullyShardedDataParallel",
+    "XLAPatchedLinear",
+    "XLAShard",
+    "XLAShardedTensor",
+    "addressable_runtime_device_count",
+    "annotate_custom_sharding",
+    "apply_backward_optimization_barrier",
+    "apply_xla_patch_to_nn_linear",
+    "auto_policy",
+    "clear_sharding",
+    "convert_to_xla_mesh",
+    "convert_to_xla_partition_spec",
+    "disable_manual_sharding",
+    "disable_spmd",
+    "enable_manual_sharding",
+    "get_1d_mesh",
+    "get_global_mesh",
+    "get_sharding_spec",
+    "get_sharding_type",
+    "global_runtime_device_count",
+    "is_auto_spmd",
+    "is_spmd",
+    "mark_manual_sharding",
+    "mark_sharding",
+    "mark_sharding_with_gradients",
+    "set_global_mesh",
+    "sharding_of",
+    "unwrap_sharded_tensor",
+    "use_spmd",
+    "visualize_sharding",
+    "visualize_tensor_sharding",
+    "wrap_as_sharded_tensor",
+    "wrap_if_sharded",
+    "xla_distribute_module",
+    "xla_distribute_tensor",
+    "xla_patched_nn_linear_forward",
+]

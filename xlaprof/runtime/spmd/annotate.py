@@ -1,0 +1,211 @@
+"""Annotations: how a tensor is to lie over the devices.
+
+A tensor whose value is there is laid out anew; a recorded one gets an operation that constrains its value, which is
+part of the graph. Either way its storage remembers: what is written to it in place lies the same way after the next
+barrier.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import jax
+import numpy as np
+import torch
+
+from xlaprof.runtime import metrics
+from xlaprof.runtime.cells import NOWHERE, Cell, View
+from xlaprof.runtime.grow import INPUT
+from xlaprof.runtime.tape import Tape
+from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.trie import Node, Ref, Spec
+
+from .mesh import Mesh, PartitionSpec
+from .mode import require_spmd
+from .placement import MARK, cut, on_host
+from .sharded_tensor import XLAShardedTensor, unwrap_sharded_tensor, wrap_as_sharded_tensor
+from .sharding import OpSharding, ShardingType
+
+#: operations whose result lies as what they are given, before XLA has said so
+_ALIKE = {"aten.clone.default"}
+
+
+def mark_sharding(
+    t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec, use_dynamo_custom_op: bool = False
+) -> XLAShardedTensor:
+    """Lay ``t`` over the devices of ``mesh``, in place: its dimensions are split as ``partition_spec`` says.
+
+    Args:
+        t: a tensor on ``xla``: a parameter, a batch, or an intermediate result.
+        mesh: all devices, as a grid.
+        partition_spec: for each dimension of ``t`` the axis of the mesh (number or name), or a tuple of them, that it
+            is split over; ``None`` leaves it whole on every device.
+        use_dynamo_custom_op: of older releases; makes no difference.
+
+    Returns ``t`` wrapped: its shards can be looked at. Raises ``AssertionError`` where the spec does not fit,
+    ``RuntimeError`` where the SPMD mode is off or ``t`` lies another way already (:func:`clear_sharding` first).
+    """
+    _check_length(t, partition_spec)
+    mark(unwrap_sharded_tensor(t), mesh.get_op_sharding(partition_spec))
+    return wrap_as_sharded_tensor(t)
+
+
+def _check_length(t: torch.Tensor, partition_spec: PartitionSpec) -> None:
+    assert len(t.shape) == len(partition_spec), (
+        f"Partition spec length ({len(partition_spec)}) should be equal to the input rank ({len(t.shape)})."
+    )
+
+
+def annotate_custom_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> XLAShardedTensor:
+    """Constrain the value of ``t`` in what is recorded from now on; how it is stored stays."""
+    _check_length(t, partition_spec)
+    tensor = unwrap_sharded_tensor(t)
+    require_spmd()
+    constrain(tensor._cell, mesh.get_op_sharding(partition_spec))
+    return wrap_as_sharded_tensor(t)
+
+
+def mark(tensor: torch.Tensor, sharding: OpSharding) -> None:
+    """Lay ``tensor`` out by ``sharding``, in place."""
+    require_spmd()
+    if not isinstance(tensor, XLATensor):
+        raise RuntimeError(f'mark_sharding wants a tensor on xla, not one on {tensor.device}: .to("xla") first')
+    metrics.count("VirtualDeviceUsage")
+    cell = tensor._cell
+    tape = cell.tape
+    partition = tape.partition
+    if partition is None:
+        raise RuntimeError(f"{tape.torch_device} was not in SPMD mode when the tensor was made: make it again")
+    if not _at_rest(cell):
+        constrain(cell, sharding)
+    elif type(cell.array) is np.ndarray:  # not there yet
+        cell.sharding = sharding
+        partition.placed(cell)
+    else:
+        before = cell.sharding
+        if before is not None and before.grid and before is not sharding:
+            raise RuntimeError(
+                f"Existing annotation must be cleared first: the tensor is sharded {before}, not {sharding}; "
+                "call clear_sharding(tensor)"
+            )
+        if partition.sharding_of(partition.placed(cell)) is not sharding:
+            array = partition.moved(cell, sharding)
+            tape.acquire()
+            try:
+                cell.array, cell.epoch = array, NOWHERE
+            finally:
+                tape.release()
+    cell.sharding = sharding
+
+
+def _at_rest(cell: Cell) -> bool:
+    """Is its value in an array, and not among what is recorded?"""
+    if isinstance(cell, View) or cell.array is None:
+        return False
+    return cell.epoch != cell.tape.epoch or cell.slot in cell.tape.input_at
+
+
+def constrain(cell: Cell, sharding: OpSharding) -> None:
+    """Record that the value of ``cell`` is to lie by ``sharding``."""
+    tape = cell.tape
+    tape.acquire()
+    try:
+        slot = tape.slot_of(cell)
+        new = tape.pseudo(MARK, (MARK, slot, sharding), (Ref(slot), sharding, tape.partition), {}, Spec(cell.sig))
+        if isinstance(cell, View):  # the value is the same: nothing is written to what it shows
+            cell.slot, cell.epoch = new, tape.epoch
+        else:
+            tape.write(cell, new)
+    finally:
+        tape.release()
+
+
+def clear_sharding(t: torch.Tensor) -> torch.Tensor:
+    """Take the annotation from ``t``, whose value, where it is there, waits on the host to be laid out again."""
+    tensor = unwrap_sharded_tensor(t)
+    require_spmd()
+    cell = cast(XLATensor, tensor)._cell
+    cell.sharding = None
+    if _at_rest(cell) and isinstance(cell.array, jax.Array):
+        cell.array = np.array(cut(on_host(cell.array), cell.sig.shape))
+        cell.epoch = NOWHERE
+    return cast(torch.Tensor, tensor)
+
+
+# -- what is known of a tensor -------------------------------------------------------------------------------
+
+
+def sharding_of(tensor: torch.Tensor) -> OpSharding | None:
+    """How ``tensor`` lies: as annotated, or as its value does; ``None`` where it is not said yet."""
+    cell: Cell = unwrap_sharded_tensor(tensor)._cell
+    if cell.sharding is not None:
+        return cell.sharding
+    tape = cell.tape
+    if tape.partition is None:
+        return None
+    if cell.epoch == tape.epoch and cell.slot not in tape.input_at:
+        return _recorded(tape, cell.slot)
+    return tape.partition.lies(cell.array, cell.sig)
+
+
+def _recorded(tape: Tape, slot: int) -> OpSharding | None:
+    """How the value at ``slot`` will lie, as far as what was recorded says."""
+    makers = {out.slot: node for node in tape.node.path() for out in node.outs}
+    annotated = {cell.slot: cell.sharding for cell in tape.cells if cell.epoch == tape.epoch and cell.sharding}
+    node: Node | None = makers.get(slot)
+    while node is not None:
+        if node.slot in annotated:
+            return annotated[node.slot]
+        if node.op is MARK:
+            return cast(OpSharding, node.args[1])
+        if node.op is INPUT:
+            return cast(Any, node.key).sharding  # type: ignore[no-any-return]
+        node = makers.get(node.args[0].slot) if node.op is not None and node.op.name in _ALIKE else None
+    return None
+
+
+def get_sharding_spec(t: torch.Tensor) -> str:
+    """XLA's text of how ``t`` lies: ``{devices=[2,2]0,1,2,3}``, ``{replicated}``; empty where it is not said yet."""
+    sharding = sharding_of(t)
+    return "" if sharding is None else sharding.text
+
+
+def get_sharding_type(t: torch.Tensor) -> ShardingType | None:
+    """How ``t`` lies: replicated, tiled, or in tiles that are replicated (partial)."""
+    sharding = sharding_of(t)
+    return None if sharding is None else sharding.type
+
+
+def wrap_if_sharded(x: Any) -> Any:
+    """``x`` wrapped if it is a tensor on ``xla`` of which is known how it lies, else ``x``."""
+    if isinstance(x, XLATensor) and sharding_of(x) is not None:
+        return XLAShardedTensor(x)
+    return x
+
+
+# -- with gradients ------------------------------------------------------------------------------------------
+
+
+def _marked(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> torch.Tensor:
+    copy: torch.Tensor = unwrap_sharded_tensor(t).clone()
+    mark(copy, mesh.get_op_sharding(partition_spec))
+    return copy
+
+
+class MarkShardingFunction(torch.autograd.Function):
+    """``MarkShardingFunction.apply(tensor, mesh, spec)``: a new tensor that is annotated, and so is its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, torch_tensor: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> torch.Tensor:
+        ctx.mesh, ctx.partition_spec = mesh, partition_spec
+        return _marked(torch_tensor, mesh, partition_spec)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> Any:
+        return _marked(grad_output, ctx.mesh, ctx.partition_spec), None, None
+
+
+def mark_sharding_with_gradients(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> torch.Tensor:
+    """A tensor of ``t``'s value that lies as ``partition_spec`` says, and whose gradient does. ``t`` stays as it is."""
+    _check_length(t, partition_spec)
+    return cast(torch.Tensor, MarkShardingFunction.apply(t, mesh, partition_spec))  # type: ignore[no-untyped-call]

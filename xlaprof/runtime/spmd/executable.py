@@ -1,0 +1,63 @@
+"""What ``torch.compile(backend="openxla")`` compiled, over several devices: a program for each way arguments lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from xlaprof.runtime import execute, failures, metrics, source
+from xlaprof.runtime.checking import value_checks
+from xlaprof.runtime.dynamo.executable import Executable
+from xlaprof.runtime.dynamo.sketch import COMPUTED
+from xlaprof.runtime.program import Plan, Program, build, cache
+
+from .placement import Form, Partition
+from .sharding import OpSharding
+
+
+class SpreadExecutable(Executable):
+    """An :class:`~xlaprof.runtime.dynamo.executable.Executable` whose arguments are global arrays."""
+
+    def _compiled(self, plan: Plan) -> Any:
+        self._plan = plan  # compiled when it is known how the arguments lie
+        return plan
+
+    def _run(self, pool: list[Any], inputs: list[Any], frames: Any) -> list[Any]:
+        partition = self.tape.partition
+        assert partition is not None
+        forms = []
+        for i, place in enumerate(self.layout.sources):
+            cell = pool[place]._cell
+            if type(inputs[i]) is np.ndarray or partition.lies(inputs[i], cell.sig) is None:
+                inputs[i] = partition.placed(cell)
+            forms.append(partition.form(inputs[i], cell.sig))
+        self.program = self._program(partition, tuple(forms), self._asked(partition, pool))
+        return partition.settled(super()._run(pool, inputs, frames))
+
+    def _asked(self, partition: Partition, pool: list[Any]) -> tuple[OpSharding | None, ...]:
+        """What overwrites an argument lies as the argument does."""
+        asked: list[OpSharding | None] = [None] * len(self.layout.graph.outs)
+        for place, new in self.layout.writes:
+            if new.kind == COMPUTED:
+                cell = pool[place]._cell
+                asked[new.at] = cell.sharding or partition.lies(cell.array, cell.sig)
+        return tuple(asked)
+
+    def _program(self, partition: Partition, forms: tuple[Form, ...], asked: tuple[OpSharding | None, ...]) -> Program:
+        donated = self._plan.key[2]
+        key = (repr(partition), self._plan.graph.hash, donated, value_checks.enabled, asked, forms)
+        program = cache.get(key)
+        if program is not None:
+            metrics.count("CachedCompile")
+            return program
+        graph: Any = self._plan.graph._replace(sigs=forms)  # type: ignore[arg-type]
+        frames, _ = source.here()
+
+        def make(number: int, plan: Plan) -> Any:
+            return build(number, key, plan.graph, self.tape.device, donated, partition=partition)
+
+        try:
+            return execute.compile_plan(self.layout.tape, Plan(key, graph), "dynamo", frames, None, make)
+        except Exception as error:
+            raise failures.explain(error, self.tape, graph, frames) from error

@@ -1,0 +1,132 @@
+"""Fully sharded data parallelism as annotations: parameters and outputs split over the mesh's axis ``fsdp``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from xlaprof.runtime import tapes
+
+from .annotate import mark_sharding, sharding_of
+from .linear import apply_backward_optimization_barrier
+from .mesh import Mesh, PartitionSpec, get_global_mesh
+
+
+def _spec(shape: torch.Size, extra_data_axis: str | None = None, largest: bool = False) -> PartitionSpec:
+    """A dimension, the first or the largest, over ``fsdp``; a 0-dim tensor is replicated."""
+    spec: list[Any] = [None] * len(shape)
+    if spec:
+        axis = shape.index(max(shape)) if largest else 0
+        spec[axis] = (extra_data_axis, "fsdp") if extra_data_axis else "fsdp"
+    return tuple(spec)
+
+
+class SpmdFullyShardedDataParallel(nn.Module):
+    """``module`` with its parameters split over ``fsdp``; XLA gathers what a layer needs, and scatters gradients.
+
+    Args:
+        module: moved to ``xla`` if it is not there. Parameters that are annotated stay as they are, so that inner
+            modules can be wrapped first.
+        mesh: one with an axis ``fsdp``; the global one by default.
+        shard_output: ``shard_output(output, mesh)`` annotates what ``module`` returns; by default the first tensor is
+            split in its first dimension.
+        auto_wrap_policy: which children are wrapped too (:mod:`torch.distributed.fsdp.wrap`), by
+            ``auto_wrapper_callable`` if that is given.
+        extra_data_axis: another axis of the mesh over which the batch is split.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        mesh: Mesh | None = None,
+        shard_output: Callable[[Any, Mesh], Any] | None = None,
+        auto_wrap_policy: Callable[..., Any] | None = None,
+        auto_wrapper_callable: Callable[..., Any] | None = None,
+        extra_data_axis: str | None = None,
+    ) -> None:
+        if isinstance(module, SpmdFullyShardedDataParallel):
+            raise RuntimeError(
+                "Cannot wrap a module that is already wrapped with FSDP. For nested FSDP, "
+                "first wrap the inner child modules before wrapping the outer parent module."
+            )
+        if getattr(type(module), "forward", None) in (None, nn.Module.forward) and "forward" not in vars(module):
+            raise RuntimeError(
+                "The module wrapped by FSDP *must define a `forward` method and call it during the module's forward "
+                f"pass for FSDP to work correctly*: {type(module).__name__} has none; wrap its children, or what "
+                "calls them"
+            )
+        mesh = mesh or get_global_mesh()
+        if mesh is None:
+            raise ValueError("No mesh is provided and no global mesh is set. Please provide a mesh.")
+        names = mesh.axis_names or ()
+        if "fsdp" not in names:
+            raise ValueError("The mesh must have an axis named 'fsdp'.")
+        if extra_data_axis and extra_data_axis not in names:
+            raise ValueError(f"The provided {extra_data_axis} axis is not in the mesh.")
+        super().__init__()
+        if auto_wrap_policy is not None:
+            wrapper = auto_wrapper_callable or SpmdFullyShardedDataParallel
+            _wrap_children(module, auto_wrap_policy, wrapper, mesh=mesh, shard_output=shard_output)
+        self._orig_module = module.to(tapes.tape().torch_device)
+        self._mesh = mesh
+        for param in module.parameters():
+            if sharding_of(param) is None:
+                mark_sharding(param, mesh, _spec(param.shape, largest=True))
+        apply_backward_optimization_barrier(module)
+
+        def first(output: Any, mesh: Mesh) -> None:
+            found = output
+            if isinstance(output, tuple):
+                found = output[0]
+                warnings.warn(
+                    "The output is a tuple, but only the first element is sharded. "
+                    "If this is not intended, please provide your own shard_output callable.",
+                    stacklevel=3,
+                )
+            if not isinstance(found, torch.Tensor):
+                raise RuntimeError(
+                    f"The output type is not supported: {type(output)}. Please provide your own shard_output callable."
+                )
+            mark_sharding(found, mesh, _spec(found.shape, extra_data_axis))
+
+        self._shard_output = shard_output or first
+
+    @property
+    def module(self) -> nn.Module:
+        """What is wrapped."""
+        return self._orig_module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        output = self.module(*args, **kwargs)
+        self._shard_output(output, self._mesh)
+        return output
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.module, name)
+
+    def __getitem__(self, key: int) -> Any:
+        return self.module.__getitem__(key)  # type: ignore[operator]
+
+
+def _wrap_children(module: nn.Module, policy: Any, wrapper: Any, **kwargs: Any) -> None:
+    from torch.distributed.fsdp.wrap import _recursive_wrap  # as PyTorch/XLA has it, which keeps a copy
+
+    for name, child in module.named_modules():
+        if isinstance(child, SpmdFullyShardedDataParallel):
+            raise ValueError(f"Expected {name} to NOT be SpmdFullyShardedDataParallel if using an `auto_wrap_policy`")
+    _recursive_wrap(
+        module=module,
+        auto_wrap_policy=policy,
+        wrapper_cls=wrapper,
+        ignored_modules=set(),
+        ignored_params=set(),
+        only_wrap_children=True,
+        **kwargs,
+    )

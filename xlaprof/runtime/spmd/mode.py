@@ -1,0 +1,101 @@
+"""The SPMD mode: one virtual device ``xla:0`` for all devices of the process."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import jax
+
+from xlaprof.runtime import execute, memory, tapes
+from xlaprof.runtime.cells import NOWHERE
+from xlaprof.runtime.tape import Tape
+from xlaprof.runtime.transfer import upload
+
+#: was ``XLA_USE_SPMD`` set here, or by the user?
+_set_here = False
+
+
+def use_spmd(auto: bool | None = False, force_tensors_on_spmd_device: bool = True) -> None:
+    """One virtual device ``xla:0`` from now on, whose values lie over all devices of the process.
+
+    Tensors that exist move there, replicated, which is told by a warning; with
+    ``force_tensors_on_spmd_device=False`` they stay what they are. ``auto`` asks for automatic sharding: XLA
+    propagates what is annotated in either case, and what nothing tells is replicated.
+    """
+    global _set_here
+    if os.environ.get("XLA_USE_SPMD") is not None and not _set_here:
+        warnings.warn(
+            "XLA_USE_SPMD is being deprecated. Use torch_xla.runtime.use_spmd() without setting XLA_USE_SPMD env-var.",
+            stacklevel=2,
+        )
+    before = tapes.existing()
+    for tape in before if not tapes.together() else []:
+        execute.barrier(tape, "use_spmd")
+    old = tapes.switch(True)
+    upload.forget()  # numbers that lie on one device
+    if old and force_tensors_on_spmd_device:
+        moved = sum(_adopt(tape, tapes.tape(0)) for tape in old.values())
+        if moved:
+            warnings.warn(
+                "Replicating tensors already initialized on non-virtual XLA device for SPMD to force SPMD mode. This "
+                "is one-time overhead to setup, and to minimize such, please set SPMD mode before initializting "
+                "tensors (i.e., call use_spmd() in the beginning of the program).",
+                stacklevel=2,
+            )
+    os.environ["XLA_USE_SPMD"] = "1"
+    if auto:
+        os.environ["XLA_AUTO_SPMD"] = "1"
+    _set_here = True
+
+
+def disable_spmd() -> None:
+    """A device for each again. Tensors of the virtual device stay there, and are not to be mixed with others."""
+    global _set_here
+    for tape in tapes.existing() if tapes.together() else []:
+        execute.barrier(tape, "disable_spmd")
+    tapes.switch(False)
+    upload.forget()
+    os.environ.pop("XLA_USE_SPMD", None)
+    os.environ.pop("XLA_AUTO_SPMD", None)
+    _set_here = False
+
+
+def is_spmd() -> bool:
+    """Is the mode on? As PyTorch/XLA, ``XLA_USE_SPMD`` is asked, which :func:`use_spmd` sets."""
+    return tapes.asked_for_spmd()
+
+
+def is_auto_spmd() -> bool:
+    """Was automatic sharding asked for?"""
+    return os.environ.get("XLA_AUTO_SPMD", "0") in ("1", "true", "True")
+
+
+def _adopt(old: Tape, new: Tape) -> int:
+    """Make what lives on ``old``'s device ``new``'s; return how many storages that are."""
+    storages = memory.storages(old)
+    for cell in storages:
+        cell.tape = new
+        for weak in cell.views or ():
+            if (view := weak()) is not None:
+                view.tape, view.epoch = new, NOWHERE
+        if isinstance(cell.array, jax.Array):
+            assert new.partition is not None
+            new.partition.placed(cell)
+    return len(storages)
+
+
+def global_runtime_device_count() -> int:
+    """How many devices there are, over all processes: what a mesh is made of."""
+    return len(tapes.all_devices())
+
+
+def addressable_runtime_device_count() -> int:
+    """How many devices this process has."""
+    return len(tapes.devices())
+
+
+def require_spmd() -> None:
+    """Raise ``RuntimeError`` unless the mode is on."""
+    if not tapes.together():
+        raise RuntimeError("Please enable SPMD via `torch_xla.runtime.use_spmd()`")

@@ -1,0 +1,371 @@
+"""Global arrays: the values of the SPMD device, laid out over all devices of the process by jax.
+
+A :class:`Partition` is what the tape of that device has and no other: it says how an input lies
+(:meth:`Partition.form`, part of the graph's identity), how outputs are to lie, and translates between XLA's tiles
+(:class:`~.sharding.OpSharding`) and jax's ``NamedSharding``.
+
+jax holds whole tiles only. A value whose size no tile divides is kept filled up with zeros, and cut to its size where a
+program takes it or the host reads it: its cell's signature says the size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from xlaprof.runtime import metrics
+from xlaprof.runtime.cells import Cell, Sig
+from xlaprof.runtime.grow import Pseudo
+from xlaprof.runtime.lowering.registry import JAX_DTYPE
+
+from .sharding import OpSharding, manual, replicated, tiled
+
+if TYPE_CHECKING:
+    import torch
+
+    from xlaprof.runtime.graph import Graph
+    from xlaprof.runtime.tape import Tape
+
+
+#: (size, stride) of an axis of the devices' order
+Axis = tuple[int, int]
+
+
+class Form:
+    """Shape, dtype and sharding of an input: the key of its edge. One object per combination."""
+
+    __slots__ = ("dtype", "shape", "sharding", "stored", "text")
+
+    def __init__(self, sig: Sig, sharding: OpSharding, devices: int) -> None:
+        self.shape: tuple[int, ...] = sig.shape
+        self.dtype: torch.dtype = sig.dtype
+        self.sharding = sharding
+        #: of a manual one a tile for each device
+        self.stored = (devices, *sig.shape) if sharding is manual() else sharding.stored_shape(sig.shape)
+        self.text = f"{sig.text}{sharding.text}"
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _constrain(ctx: Any, value: Any, sharding: OpSharding, partition: Partition) -> Any:
+    return jax.lax.with_sharding_constraint(value, partition.named(sharding))
+
+
+#: the recorded operation of an annotation: arguments are a value, its :class:`OpSharding`, and the partition
+MARK: Any = Pseudo("xla::mark_sharding", _constrain)
+
+
+class Partition:
+    """The devices that one virtual device stands for, and how values lie over them."""
+
+    def __init__(self, devices: Sequence[jax.Device]) -> None:
+        self.devices = tuple(devices)
+        self._factor([(len(self.devices), 1)])
+        self._read: dict[tuple[Any, tuple[int, ...]], OpSharding | None] = {}
+        self._forms: dict[tuple[Sig, OpSharding], Form] = {}
+
+    def __repr__(self) -> str:
+        return f"SPMD:{len(self.devices)}"
+
+    # -- between XLA's and jax's words -------------------------------------------------------------------
+
+    def _factor(self, axes: Sequence[Axis]) -> None:
+        """Use a mesh whose axes are the prime factors of ``axes``, which are those of the devices' order.
+
+        One mesh for all there is: jax must find words in it for what XLA makes of what is not annotated.
+        """
+        self._axes: list[Axis] = []
+        for size, stride in sorted(axes, key=lambda axis: axis[1]):
+            for prime in _primes(size):
+                self._axes.insert(0, (prime, stride))
+                stride *= prime
+        names = tuple(f"x{i}" for i in range(len(self._axes)))
+        self.mesh = Mesh(np.array(self.devices).reshape([size for size, _ in self._axes]), names)
+        self.everywhere = NamedSharding(self.mesh, PartitionSpec())
+        self.one_each = NamedSharding(self.mesh, PartitionSpec(names))
+        self._named: dict[OpSharding, NamedSharding] = {}
+
+    def named(self, sharding: OpSharding) -> NamedSharding:
+        """jax's form of ``sharding``, over one order of the devices: jax mixes no two in a program."""
+        if not sharding.grid:
+            return self.one_each if sharding is manual() else self.everywhere
+        found = self._named.get(sharding)
+        if found is None:
+            # A tile assignment that is no transposition of the devices' order has its tiles elsewhere than it says.
+            dims = _dissect(sharding.tiles) or _dissect(np.arange(sharding.tiles.size).reshape(sharding.tiles.shape))
+            assert dims is not None
+            spec = [self._names(parts) for parts in dims]
+            if None in spec:  # three devices by two, where it was two by three
+                self._factor([part for parts in dims for part in parts])
+                spec = [self._names(parts) for parts in dims]
+            found = self._named[sharding] = NamedSharding(self.mesh, PartitionSpec(*spec[: len(sharding.grid)]))
+        return found
+
+    def _names(self, parts: list[Axis]) -> tuple[str, ...] | None:
+        """The mesh's axes that ``parts`` run through, the slowest first; ``None`` where they are cut across."""
+        names: list[str] = []
+        for size, stride in parts:
+            whole = 1
+            found: list[str] = []
+            for i in reversed(range(len(self._axes))):
+                if self._axes[i][1] == stride * whole and whole < size:
+                    whole *= self._axes[i][0]
+                    found.insert(0, f"x{i}")
+            if whole != size:
+                return None
+            names += found
+        return tuple(names)
+
+    def sharding_of(self, array: jax.Array) -> OpSharding | None:
+        """How ``array`` lies over the devices; ``None`` if it is not on all of them."""
+        key = (array.sharding, array.shape)
+        try:
+            return self._read[key]
+        except KeyError:
+            found = self._read[key] = self._tiles(*key)
+            return found
+
+    def lies(self, array: Any, sig: Sig) -> OpSharding | None:
+        """How ``array``, the value of a cell of ``sig``, lies; ``None`` if it is not on all devices."""
+        if not isinstance(array, jax.Array):
+            return None
+        return self.sharding_of(array) if array.ndim == len(sig.shape) else manual()
+
+    def _tiles(self, sharding: Any, shape: tuple[int, ...]) -> OpSharding | None:
+        if set(sharding.device_set) != set(self.devices):
+            return None
+        if sharding.is_fully_replicated:
+            return replicated()
+        index = sharding.devices_indices_map(shape)
+        starts = [sorted({tile[dim].start or 0 for tile in index.values()}) for dim in range(len(shape))]
+        grid = [len(s) for s in starts]
+        tiles = np.zeros((*grid, len(self.devices) // math.prod(grid)), np.int64)
+        filled = np.zeros(grid, np.int64)
+        for number, device in enumerate(self.devices):
+            tile = tuple(starts[dim].index(part.start or 0) for dim, part in enumerate(index[device]))
+            tiles[(*tile, filled[tile])] = number
+            filled[tile] += 1
+        return tiled(tiles, partial=True)
+
+    # -- values at rest ----------------------------------------------------------------------------------
+
+    def form(self, array: Any, sig: Sig) -> Form:
+        """Key of ``array``, the value at rest of a cell of ``sig``, as an input."""
+        sharding = self.lies(array, sig)
+        assert sharding is not None
+        key = (sig, sharding)
+        found = self._forms.get(key)
+        if found is None:
+            found = self._forms.setdefault(key, Form(*key, len(self.devices)))
+        return found
+
+    def placed(self, cell: Cell) -> Any:
+        """The value at rest of ``cell`` on the devices, whence it is now if it was on the host or elsewhere."""
+        array = cell.array
+        if type(array) is np.ndarray:
+            from xlaprof.runtime import execute
+
+            cell.array = execute.upload(cell.tape, array, sharding=cell.sharding)
+        elif isinstance(array, jax.Array) and self.sharding_of(array) is None:
+            cell.array = self.put(np.asarray(array), cell.sharding)
+        return cell.array
+
+    def put(self, host: np.ndarray[Any, Any], sharding: OpSharding | None) -> jax.Array:
+        """A global array of ``host``'s values. jax may keep the memory: nobody is to write to it."""
+        sharding = sharding or replicated()
+        stored = sharding.stored_shape(host.shape)
+        if stored != host.shape:
+            host = np.pad(host, [(0, whole - n) for whole, n in zip(stored, host.shape, strict=True)])
+        with jax.enable_x64(True):
+            where = self.named(sharding)
+            if where.is_fully_addressable:
+                array: jax.Array = jax.device_put(host, where)
+            else:  # every process has the whole value, and gives its devices their part
+                array = jax.make_array_from_callback(host.shape, where, lambda index: host[index])
+        return array
+
+    def put_part(self, host: np.ndarray[Any, Any], sharding: OpSharding | None) -> jax.Array:
+        """A global array of all processes' values, one after the other along the first dimension.
+
+        Raises ``ValueError`` where the devices of this process do not hold its part and nothing else.
+        """
+        if sharding is None or self.everywhere.is_fully_addressable:
+            return self.put(host, sharding)
+        with jax.enable_x64(True):
+            shape = (host.shape[0] * jax.process_count(), *host.shape[1:])
+            array: jax.Array = jax.make_array_from_process_local_data(self.named(sharding), host, shape)
+        return array
+
+    def moved(self, cell: Cell, sharding: OpSharding) -> jax.Array:
+        """The value at rest of ``cell``, laid out by ``sharding``."""
+        array = cell.array
+        shape = cell.sig.shape
+        if array.shape == shape == sharding.stored_shape(shape):
+            with jax.enable_x64(True):
+                moved: jax.Array = jax.device_put(array, self.named(sharding))
+            return moved
+        return self.put(cut(on_host(array), shape), sharding)
+
+    def gathered(self, cells: Sequence[Cell], arrays: Sequence[Any]) -> list[Any]:
+        """The whole values of ``cells``, at rest as ``arrays``, on the host."""
+        sharded = sum(1 for array in arrays if isinstance(array, jax.Array))
+        for cell, array in zip(cells, arrays, strict=True):
+            if self.lies(array, cell.sig) is manual():
+                raise RuntimeError(
+                    f"a manually sharded tensor {cell.sig} has a value on each device: disable_manual_sharding first"
+                )
+        if sharded:
+            metrics.count("ReplicateShardedData", sharded)
+        return [cut(on_host(array), cell.sig.shape) for cell, array in zip(cells, arrays, strict=True)]
+
+    def whole(self, cell: Cell, array: Any) -> jax.Array:
+        """The value of ``cell``, at rest as ``array``, as a global array of its shape."""
+        if type(array) is np.ndarray:
+            array = self.placed(cell)
+        if array.shape == cell.sig.shape:
+            return array  # type: ignore[no-any-return]
+        return self.put(cut(on_host(array), cell.sig.shape), None)
+
+    # -- programs ----------------------------------------------------------------------------------------
+
+    def asked(self, tape: Tape, cells: Iterable[Cell], slots: Iterable[int]) -> tuple[OpSharding | None, ...]:
+        """How the outputs at ``slots`` are to lie: as annotated, or as what they overwrite; ``None``: as XLA likes."""
+        known: dict[int, OpSharding | None] = {}
+        for owner, array in zip(tape.owners, tape.arrays, strict=True):
+            if owner.epoch == tape.epoch:
+                known[owner.slot] = self.lies(array, owner.sig)
+        for cell in cells:
+            if cell.sharding is not None:
+                known[cell.slot] = cell.sharding
+        return tuple(known.get(slot) for slot in slots)
+
+    def avals(self, graph: Graph) -> list[jax.ShapeDtypeStruct]:
+        """What a program is given for the inputs of ``graph``, whose signatures are forms."""
+        forms: Any = graph.sigs
+        return [
+            jax.ShapeDtypeStruct(form.stored, JAX_DTYPE[form.dtype], sharding=self.named(form.sharding))
+            for form in forms
+        ]
+
+    def outs(self, asked: Sequence[OpSharding | None]) -> list[Any]:
+        """The shardings of a program's results, the last one its token's; ``None`` is XLA's choice."""
+        return [*(sharding and self.named(sharding) for sharding in asked), self.everywhere]
+
+    def evaluator(self, graph: Graph) -> Any:
+        """The class of what evaluates the operations of ``graph``."""
+        from .manual import ManualEvaluator
+
+        forms: Any = graph.sigs
+        tiles = {slot for slot, form in zip(graph.inputs, forms, strict=True) if form.sharding is manual()}
+        return lambda *args: ManualEvaluator(self, tiles, *args)
+
+    def spread(self, trace: Any, graph: Graph, asked: Sequence[OpSharding | None]) -> Any:
+        """``trace`` over values as they are stored: inputs are cut to their sizes, outputs filled up to whole tiles."""
+
+        def whole(floats: Any, ints: Any, seeds: Any, *inputs: Any) -> list[Any]:
+            *outputs, token = trace(floats, ints, seeds, *self.sized(inputs, graph))
+            return [*(self._fill(value, how) for value, how in zip(outputs, asked, strict=True)), token]
+
+        whole.__name__ = whole.__qualname__ = trace.__name__
+        return whole
+
+    def sized(self, inputs: Sequence[Any], graph: Graph) -> list[Any]:
+        """Inside a program: the ``inputs`` of ``graph``, cut to their sizes."""
+        forms: Any = graph.sigs
+        return [self._cut(value, form) for value, form in zip(inputs, forms, strict=True)]
+
+    def constrained(self, outputs: Sequence[Any], asked: Sequence[OpSharding | None]) -> list[Any]:
+        """Inside a program: ``outputs`` that are to lie as ``asked``."""
+        return [
+            value if sharding is None else jax.lax.with_sharding_constraint(value, self.named(sharding))
+            for value, sharding in zip(outputs, asked, strict=True)
+        ]
+
+    def _cut(self, value: Any, form: Form) -> Any:
+        if form.stored == form.shape or form.sharding is manual():
+            return value
+        return jax.lax.with_sharding_constraint(cut(value, form.shape), self.named(form.sharding))
+
+    def _fill(self, value: Any, sharding: OpSharding | None) -> Any:
+        stored = value.shape if sharding is None else sharding.stored_shape(value.shape)
+        if sharding is None or stored == value.shape:
+            return value
+        value = jax.lax.with_sharding_constraint(value, self.named(sharding))
+        return jnp.pad(value, [(0, whole - n) for whole, n in zip(stored, value.shape, strict=True)])
+
+    def settled(self, results: list[Any]) -> list[Any]:
+        """Results of a program, each with a sharding that jax takes as an input's."""
+        for i, array in enumerate(results):
+            if type(array.sharding) is not NamedSharding:
+                sharding = self.sharding_of(array)
+                assert sharding is not None
+                shards = [shard.data for shard in array.addressable_shards]
+                results[i] = jax.make_array_from_single_device_arrays(array.shape, self.named(sharding), shards)
+        return results
+
+
+def on_host(array: Any) -> np.ndarray[Any, Any]:
+    """The whole of ``array``. Where other processes hold parts of it, all of them have to ask for it."""
+    if isinstance(array, jax.Array) and not (array.is_fully_addressable or array.is_fully_replicated):
+        from jax.experimental import multihost_utils
+
+        with jax.enable_x64(True):
+            array = multihost_utils.process_allgather(array, tiled=True)
+    return np.asarray(array)
+
+
+def cut(value: Any, shape: tuple[int, ...]) -> Any:
+    """``value`` (of numpy or jax) without what fills it up."""
+    return value if value.shape == shape else value[tuple(slice(n) for n in shape)]
+
+
+def _primes(n: int) -> list[int]:
+    """The prime factors of ``n``, the largest first."""
+    found: list[int] = []
+    factor = 2
+    while n > 1:
+        while n % factor == 0:
+            found.insert(0, factor)
+            n //= factor
+        factor += 1
+    return found
+
+
+def _dissect(tiles: np.ndarray[Any, Any]) -> list[list[Axis]] | None:
+    """Each axis of ``tiles`` as (size, stride) of the axes of the devices' order it runs through, the slowest first.
+
+    ``None`` where ``tiles`` is no transposition of a row-major order.
+    """
+    axes: list[list[Axis]] = []
+    rebuilt: Any = np.zeros(tiles.shape, np.int64)
+    for dim, size in enumerate(tiles.shape):
+        steps = np.moveaxis(tiles, dim, 0).reshape(size, -1)[:, 0] - tiles.reshape(-1)[0]
+        rebuilt = rebuilt + steps.reshape([-1 if d == dim else 1 for d in range(tiles.ndim)])
+        parts: list[Axis] = []
+        while len(steps) > 1:
+            stride = int(steps[1])
+            run = 2
+            while run < len(steps) and steps[run] == run * stride:
+                run += 1
+            while len(steps) % run:
+                run -= 1
+            if run == 1:
+                return None
+            parts.insert(0, (run, stride))
+            steps = steps[::run]
+        axes.append(parts)
+    if not np.array_equal(rebuilt, tiles):
+        return None
+    expected = 1
+    for stride, size in sorted((stride, size) for axis in axes for size, stride in axis):
+        if stride != expected:
+            return None
+        expected *= size
+    return axes if expected == tiles.size else None

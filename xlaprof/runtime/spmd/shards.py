@@ -1,0 +1,133 @@
+"""Shards: what each device holds of a tensor, seen from the host, and tensors put together of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+import torch
+
+from xlaprof.runtime import tapes
+from xlaprof.runtime.cells import NOWHERE, Cell, sig
+from xlaprof.runtime.tensor import XLATensor, handle
+from xlaprof.runtime.transfer import host
+
+from .annotate import sharding_of
+from .sharded_tensor import XLAShard
+from .sharding import OpSharding, replicated
+
+Indices = EllipsisType | list[slice]
+
+
+def device_names() -> list[str]:
+    """``CPU:0``, ``CPU:1``...: the devices of this process."""
+    platform = tapes.devices()[0].platform.upper()
+    return [f"{ {'GPU': 'CUDA'}.get(platform, platform) }:{number}" for number in _here()]
+
+
+def _here() -> list[int]:
+    """Numbers of this process's devices among all."""
+    mine = set(tapes.devices())
+    return [number for number, device in enumerate(tapes.all_devices()) if device in mine]
+
+
+def _indices(sharding: OpSharding, shape: tuple[int, ...], tile: tuple[int, ...] | None) -> Indices:
+    if tile is None:
+        return ...
+    sizes = sharding.shard_shape(shape)
+    return [slice(min(i * size, n), min((i + 1) * size, n), 1) for i, size, n in zip(tile, sizes, shape, strict=True)]
+
+
+def replica_and_indices(tensor: torch.Tensor) -> list[tuple[int, Indices]]:
+    """For each device which replica of which part of ``tensor`` it holds."""
+    sharding = sharding_of(tensor) or replicated()
+    places = sharding.places(len(tapes.all_devices()))
+    here = [places[number] for number in _here()]
+    return [(replica, _indices(sharding, tuple(tensor.shape), tile)) for tile, replica in here]
+
+
+def local_shards(tensor: XLATensor) -> list[XLAShard]:
+    """What each device holds of ``tensor``: one read."""
+    sharding = sharding_of(tensor) or replicated()
+    (value,) = host.read([tensor._cell], "xla::local_shards")
+    size = sharding.shard_shape(tuple(tensor.shape))
+    shards = []
+    for name, (replica, indices) in zip(device_names(), replica_and_indices(tensor), strict=True):
+        if isinstance(indices, EllipsisType):
+            data = value.clone()
+        else:
+            part = value[tuple(indices)]
+            data = value.new_zeros(size)
+            data[tuple(slice(n) for n in part.shape)] = part
+        shards.append(XLAShard(data, indices, name, replica))
+    return shards
+
+
+def load(tensor: XLATensor, data: Sequence[torch.Tensor], devices: Sequence[str]) -> None:
+    """Set what each device holds of ``tensor``, which lies in tiles."""
+    sharding = sharding_of(tensor)
+    if sharding is None or not sharding.grid:
+        raise RuntimeError(f"Cannot load local shards into a non sharded tensor: it is {sharding or 'not sharded'}")
+    names = device_names()
+    if sorted(devices) != sorted(names):
+        raise RuntimeError(f"expected one shard for each of {len(names)} local devices, got {len(data)}")
+    by_name = dict(zip(devices, data, strict=True))
+    value = _together([by_name[name] for name in names], sharding, tuple(tensor.shape))
+    host.fill(tensor._cell.tape, tensor._cell, value.to(tensor.dtype))
+    _settle(tensor._cell, sharding)
+
+
+def global_tensor_from_cpu_shards(
+    shards: Sequence[torch.Tensor], sharding: OpSharding, global_shape: Sequence[int] | None = None
+) -> XLATensor:
+    """A tensor on ``xla`` that lies by ``sharding``, of one host tensor for each device.
+
+    Without ``global_shape`` it has all that the shards have; with it, the last tiles may be padded. Raises
+    ``RuntimeError`` where number or sizes of the shards do not fit.
+    """
+    count = len(tapes.devices())
+    if len(shards) != count:
+        raise RuntimeError(f"expected one shard for each of {count} local devices, got {len(shards)}")
+    sizes = tuple(shards[0].shape)
+    if global_shape is not None:
+        shape = tuple(global_shape)
+    else:
+        shape = tuple(n * tiles for n, tiles in zip(sizes, sharding.grid, strict=True)) if sharding.grid else sizes
+    value = _together(shards, sharding, shape)
+    tape = tapes.tape()
+    cell = Cell(tape, sig(shape, value.dtype), 0, NOWHERE, 0)
+    result = handle(cell)
+    host.fill(tape, cell, value)
+    _settle(cell, sharding)
+    return result
+
+
+def _settle(cell: Cell, sharding: OpSharding) -> None:
+    """``cell``, whose value waits on the host, is laid out by ``sharding``."""
+    cell.sharding = sharding
+    if type(cell.array) is np.ndarray and cell.tape.partition is not None:
+        cell.tape.partition.placed(cell)
+
+
+def _together(data: Sequence[torch.Tensor], sharding: OpSharding, shape: tuple[int, ...]) -> torch.Tensor:
+    """The global tensor of ``shape`` whose parts are ``data``, one for each device."""
+    if sharding.grid and len(sharding.grid) != len(shape):
+        raise RuntimeError(f"a tensor of shape {list(shape)} has no sharding {sharding}")
+    size = sharding.shard_shape(shape)
+    for shard in data:
+        if tuple(shard.shape) != size:
+            raise RuntimeError(
+                f"Input tensor is not compatible with the global shape {list(shape)}: its shards are of shape "
+                f"{list(size)}, not {list(shard.shape)}"
+            )
+    value = torch.empty(shape, dtype=data[0].dtype)
+    for shard, (tile, _) in zip(data, sharding.places(len(data)), strict=True):
+        indices: Any = _indices(sharding, shape, tile)
+        if indices is ...:
+            value[...] = shard
+        else:
+            part = value[tuple(indices)]
+            part.copy_(shard[tuple(slice(n) for n in part.shape)])
+    return value

@@ -1,0 +1,1 @@
+"""What passes between host and device: copies, jax arrays, files, and what is printed."""

@@ -1,0 +1,310 @@
+"""Between host and device: uploads, reads, and host tensors among an operation's arguments."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import torch
+
+from xlaprof import events, recorder, stacks
+from xlaprof.runtime import execute, failures, inflight, metrics, tapes
+from xlaprof.runtime.cells import NOWHERE, Cell, sig
+from xlaprof.runtime.checking import value_checks
+from xlaprof.runtime.checking.errors import Foreign, final
+from xlaprof.runtime.clock import aside, clock
+from xlaprof.runtime.lowering.registry import JAX_DTYPE
+from xlaprof.runtime.ops import Op
+from xlaprof.runtime.tape import Tape
+from xlaprof.runtime.tensor import XLATensor, handle
+
+if TYPE_CHECKING:
+    from xlaprof.runtime.spmd.loading import ShardingSpec
+
+#: operators that take index tensors from the host (PyTorch allows it on every device)
+_HOST_INDICES = {
+    "aten.index.Tensor",
+    "aten.index_put.default",
+    "aten.index_put_.default",
+    "aten._index_put_impl_.default",
+    "aten._unsafe_index.Tensor",
+}
+
+_BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
+
+#: the nearest dtype that the device has, where PyTorch converts to it
+_NEAREST = {
+    torch.complex32: torch.complex64,
+    torch.float8_e4m3fnuz: torch.float32,
+    torch.float8_e5m2fnuz: torch.float32,
+    torch.float8_e8m0fnu: torch.float32,
+}
+
+
+def tape_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tape:
+    """The tape a call is recorded on: that of its first ``xla`` tensor, or of its ``device``."""
+    for value in (*args, *kwargs.values()):
+        if type(value) is XLATensor:
+            return value._cell.tape
+        if isinstance(value, (list, tuple)):
+            for item in value:
+                if type(item) is XLATensor:
+                    return item._cell.tape
+    return tapes.of_device(kwargs.get("device"))
+
+
+def adopt(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with host tensors brought to the device where PyTorch allows mixing: 0-dim ones, and indices.
+
+    Raises PyTorch's error for any other.
+    """
+    if not any(_has_host(value) for value in (*args, *kwargs.values())):
+        return args, kwargs
+    free = op.name in _HOST_INDICES
+
+    def move(value: Any, name: str) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(move(v, name) for v in value) if type(value) in (list, tuple) else value
+        if isinstance(value, torch.Tensor) and type(value) is not XLATensor:
+            yield_to(value)
+            if value.device.type != "cpu" or not (value.ndim == 0 or (free and name == "indices")):
+                raise misplaced(op, name, tape.torch_device, value.device)
+            return to_device(tape, value)
+        return value
+
+    if free:
+        if type(args[0]) is not XLATensor:
+            raise misplaced(op, "indices", args[0].device, tape.torch_device)
+        _require_in_range(args[0].shape, args[1])
+    moved = tuple(move(a, name) for a, name in zip(args, op.names, strict=False))
+    return moved, {k: move(v, k) for k, v in kwargs.items()}
+
+
+def _require_in_range(shape: torch.Size, indices: Any) -> None:
+    """Raise PyTorch's ``IndexError`` for positions that are out of range and known: those on the host."""
+    for dim, index in enumerate(indices):
+        if isinstance(index, torch.Tensor) and index.device.type == "cpu" and index.dtype in (torch.int64, torch.int32):
+            for value in (index.min().item(), index.max().item()) if index.numel() else ():
+                if not -shape[dim] <= value < shape[dim]:
+                    raise IndexError(f"index {value} is out of bounds for dimension {dim} with size {shape[dim]}")
+
+
+def yield_to(value: torch.Tensor) -> None:
+    """Raise :class:`~.errors.Foreign` for a tensor that has a dispatch of its own: the call is for that to answer."""
+    if type(value).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
+        raise Foreign
+
+
+def refuse_nested() -> RuntimeError:
+    """The error for a nested tensor of strided layout."""
+    return final(
+        RuntimeError(
+            "a nested tensor of layout torch.strided cannot live on xla: make it with layout=torch.jagged, "
+            "or call to_padded_tensor(0.0) first"
+        )
+    )
+
+
+def misplaced(op: Op, argument: str, expected: torch.device, found: torch.device) -> RuntimeError:
+    """PyTorch's error for a tensor that is not where the others are."""
+    if argument == "indices" and op.name in _HOST_INDICES:
+        return final(
+            RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({expected})")
+        )
+    return final(
+        RuntimeError(
+            f"Expected all tensors to be on the same device, but found at least two devices, {expected} and {found}! "
+            f"(when checking argument for argument {argument} in method {op.aten})"
+        )
+    )
+
+
+def _has_host(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return type(value) is not XLATensor
+    return isinstance(value, (list, tuple)) and any(_has_host(v) for v in value)
+
+
+def require_dtype(dtype: torch.dtype) -> None:
+    """Raise ``RuntimeError``, with the way out, for a dtype that no value on the device has."""
+    if dtype in JAX_DTYPE:
+        return
+    if str(dtype).startswith(("torch.qint", "torch.quint")):
+        way_out = "call dequantize() first"
+    elif dtype in _NEAREST:
+        way_out = f"convert to {_NEAREST[dtype]} first"
+    else:
+        way_out = "move its bits, view(torch.uint8)"
+    raise final(RuntimeError(f"a {dtype} tensor cannot live on xla: {way_out}"))
+
+
+def require_form(dtype: torch.dtype, layout: torch.layout) -> None:
+    """Raise ``RuntimeError``, with the way out, for a dtype or layout that no value on the device has."""
+    require_dtype(dtype)
+    if layout is not torch.strided:
+        raise final(
+            RuntimeError(
+                f"a {layout} tensor cannot live on xla: call to_dense() first, "
+                "or where it is the gradient of an Embedding, leave out sparse=True (sparse=False)"
+            )
+        )
+
+
+def to_device(tape: Tape, value: torch.Tensor) -> XLATensor:
+    """A new tensor on ``tape``'s device with the host tensor's value."""
+    if value.is_nested:
+        raise refuse_nested()
+    cell = Cell(tape, sig(tuple(value.shape), value.dtype), 0, NOWHERE, 0)
+    result = handle(cell)
+    fill(tape, cell, value)
+    return result
+
+
+def fill(tape: Tape, cell: Cell, value: torch.Tensor) -> None:
+    """Give a base ``cell`` the host tensor's value, which has its shape and dtype.
+
+    A 0-dim value becomes a scalar of the graph, as PyTorch/XLA does: 0, 1 and -1 part of it, others inputs.
+    Raises ``RuntimeError`` for a dtype or layout that the device does not have.
+    """
+    require_form(value.dtype, value.layout)
+    if value.ndim == 0 and value.dtype not in (torch.complex64, torch.complex128, torch.uint64):
+        start = perf_counter_ns()
+        full = torch.ops.aten.full.default([], value.item(), dtype=value.dtype, device=tape.torch_device)
+        tape.acquire()
+        try:
+            tape.write(cell, tape.slot_of(full._cell))
+        finally:
+            tape.release()
+        metrics.sample("TensorToData", perf_counter_ns() - start)
+        return
+    # for several devices it waits on the host: it may yet be said how it lies over them
+    array = execute.upload(tape, to_numpy(value)) if tape.partition is None else to_numpy(value).copy()
+    metrics.count("CreateXlaTensor")
+    metrics.count("xla::_copy_from")
+    tape.acquire()
+    try:
+        cell.array = array
+        cell.epoch = NOWHERE
+        cell.frames = cell.frames or stacks.user_frames(1)
+        tape.invalidate(cell)
+    finally:
+        tape.release()
+
+
+def send(tape: Tape, values: list[torch.Tensor], sharding: ShardingSpec | None = None) -> list[XLATensor]:
+    """New tensors on ``tape``'s device with the values of host tensors, 0-dim ones too: one TransferToDevice.
+
+    On several devices those of the rank that ``sharding`` is for lie as it says. Safe on any thread: nothing is
+    recorded.
+    """
+    start = perf_counter_ns()
+    for value in values:
+        require_form(value.dtype, value.layout)
+    # memory nobody else writes to: a worker of the user's loader may use its own again
+    own = [to_numpy(value).copy() for value in values]
+    shardings = [sharding.op_sharding if sharding and sharding.can_apply(value) else None for value in values]
+    if tape.partition is not None:
+        put = tape.partition.put_part if sharding is not None and sharding.minibatch else tape.partition.put
+        arrays = [put(host, how) for host, how in zip(own, shardings, strict=True)]
+    elif any(shardings):
+        raise RuntimeError("Please enable SPMD via `torch_xla.runtime.use_spmd()`")
+    else:
+        with jax.enable_x64(True):
+            arrays = jax.device_put(own, tape.device)
+    took = perf_counter_ns() - start
+    size = sum(value.numel() * value.element_size() for value in values)
+    metrics.samples(("TransferToDeviceTime", took), ("TensorToData", took), ("OutboundData", size))
+    metrics.count("CreateDataHandles", len(values))
+    metrics.count("CreateXlaTensor", len(values))
+    rec = recorder.active
+    if rec is not None:
+        place = rec.stack(stacks.user_frames())
+        rec.emit(events.TransferToDevice(start, took, size, len(values), place, rec.thread()))
+    sent = []
+    for value, array, how in zip(values, arrays, shardings, strict=True):
+        part = sharding is not None and sharding.minibatch and not array.is_fully_addressable
+        shape = array.shape if part else tuple(value.shape)
+        result = handle(Cell(tape, sig(shape, value.dtype), 0, NOWHERE, 0, array, sharding=how))
+        if value.requires_grad:
+            result.requires_grad_()
+        sent.append(result)
+    return sent
+
+
+def compute(cells: list[Cell], *, wait: bool) -> None:
+    """Have the values of ``cells`` on the device, by one execution for each device; what else is pending stays so."""
+    by_tape: dict[int, list[Cell]] = {}
+    for cell in cells:
+        by_tape.setdefault(cell.tape.index, []).append(cell)
+    for group in by_tape.values():
+        tape = group[0].tape
+        arrays = execute.values(tape, group, stacks.user_frames() if recorder.active is not None else (), "sync")
+        for cell, array in zip(group, arrays, strict=True):
+            execute.materialize(tape, cell, array)
+        execute.settle(tape)
+        if wait:
+            with aside():
+                jax.block_until_ready(arrays)
+
+
+def to_numpy(value: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The host tensor's values as numpy has them; its memory where that is possible."""
+    value = value.detach().resolve_conj().resolve_neg().contiguous()
+    bits = _BITS.get(value.dtype)
+    if bits is None:
+        return value.numpy()
+    return value.view(bits).numpy().view(JAX_DTYPE[value.dtype])
+
+
+def to_torch(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+    """A host tensor of its own memory with ``array``'s values."""
+    own = np.array(array, order="C", copy=True)
+    bits = _BITS.get(dtype)
+    if bits is None:
+        return torch.from_numpy(own)
+    return torch.from_numpy(own.view(np.int16 if bits is torch.int16 else np.uint8)).view(dtype)
+
+
+def read(cells: list[Cell], op: str, *, keep_pending: bool = False) -> list[torch.Tensor]:
+    """The values of ``cells`` on the host, as tensors of their own: one TransferFromDevice.
+
+    Unless ``keep_pending``, the cells are materialised: no longer pending, an input to what is recorded next. ``op``
+    names the reading operator in the log.
+    """
+    start = perf_counter_ns()
+    rec = recorder.active
+    frames = stacks.user_frames() if rec is not None else ()
+    with aside():
+        tape = cells[0].tape
+        if tape.node.depth > tape.shed_at:
+            execute.shed(tape)
+        arrays = execute.values(tape, cells, frames, op=op)
+        asked = perf_counter_ns()
+        try:
+            jax.block_until_ready(arrays)
+        except Exception as error:
+            raise failures.unreadable(cells, arrays, error) from error
+        if value_checks.enabled:
+            failures.raise_unchecked(cells, arrays)
+        waited = perf_counter_ns() - asked
+        if not keep_pending:
+            for cell, array in zip(cells, arrays, strict=True):
+                execute.materialize(tape, cell, array)
+            execute.settle(tape)
+        if tape.partition is not None:
+            arrays = tape.partition.gathered(cells, arrays)
+        results = [to_torch(np.asarray(array), cell.sig.dtype) for cell, array in zip(cells, arrays, strict=True)]
+    took = perf_counter_ns() - start
+    size = sum(r.numel() * r.element_size() for r in results)
+    metrics.samples(("TransferFromDeviceTime", took), ("InboundData", size))
+    if rec is not None:
+        inflight.poll()
+        rec.emit(
+            events.TransferFromDevice(
+                start, took, waited, size, rec.text(op), rec.stack(frames), rec.thread(), len(results)
+            )
+        )
+        clock.leave(frames, tape.node)
+    return results

@@ -1,0 +1,80 @@
+"""Values shared with jax, and handed to whatever reads DLPack.
+
+A tensor on ``xla`` is a ``jax.Array`` once its value is computed, and either can be had of the other without a copy:
+arrays never change, a tensor that is written to gets another one, and a buffer that somebody still shows is not given
+up to a program. A consumer of DLPack cannot be seen to hold on, so it gets a copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import torch
+
+from xlaprof.runtime import execute, tapes
+from xlaprof.runtime.cells import NOWHERE, Cell, sig
+from xlaprof.runtime.lowering.registry import TORCH_DTYPE
+from xlaprof.runtime.tensor import XLATensor, handle
+
+
+def to_jax(tensor: torch.Tensor) -> jax.Array:
+    """The value of ``tensor``, which is on ``xla``, as a jax array of its shape and dtype, without a copy.
+
+    What is pending of it is run, as when it is read; later writes to the tensor do not show in the array. Raises
+    ``TypeError`` for a tensor elsewhere.
+    """
+    if not isinstance(tensor, XLATensor):
+        raise TypeError(f'to_jax wants a tensor on xla, not one on {tensor.device}: move it there first, .to("xla")')
+    cell = tensor._cell
+    (array,) = execute.values(cell.tape, [cell], ())
+    execute.materialize(cell.tape, cell, array)
+    if cell.tape.partition is not None:
+        array = cell.tape.partition.whole(cell, array)
+    return array  # type: ignore[no-any-return]
+
+
+def from_jax(array: jax.Array) -> torch.Tensor:
+    """A tensor on ``xla`` with the value of ``array``, without a copy.
+
+    Raises ``TypeError`` for what is no jax array or has a dtype that PyTorch lacks, and ``ValueError`` for one that is
+    not on a single device of this process's ``xla`` devices.
+    """
+    if not isinstance(array, jax.Array):
+        raise TypeError(f"from_jax wants a jax.Array, not {type(array).__name__}: torch.as_tensor(...) takes others")
+    dtype = TORCH_DTYPE.get(jax.numpy.dtype(array.dtype))
+    if dtype is None:
+        raise TypeError(f"PyTorch has no dtype for {array.dtype}: convert the array first, array.astype(...)")
+    there = list(array.devices())
+    if tapes.together():
+        tape = tapes.tape()
+        assert tape.partition is not None
+        if tape.partition.sharding_of(array) is not None:
+            return handle(Cell(tape, sig(tuple(array.shape), dtype), 0, NOWHERE, 0, array))
+    if len(there) != 1 or there[0] not in tapes.devices():
+        raise ValueError(
+            f"the array is on {sorted(map(str, there))}, xla is {[str(d) for d in tapes.devices()]}: "
+            "move it to one of those first, jax.device_put(array, device)"
+        )
+    tape = tapes.tape(tapes.devices().index(there[0]))
+    return handle(Cell(tape, sig(tuple(array.shape), dtype), 0, NOWHERE, 0, array))
+
+
+def dlpack(tensor: XLATensor, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
+    """A capsule with a copy of the value. ``BufferError`` where a copy will not do, or gradients would be lost."""
+    if tensor.requires_grad:
+        raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+    if copy is False:
+        raise BufferError(
+            f"the memory of a tensor on {tensor.device} is not lent out, it may be given up to the next program: "
+            "take a copy (copy=None), or the jax array itself, xlaprof.runtime.to_jax(tensor)"
+        )
+    with jax.enable_x64(True):
+        own: Any = jax.numpy.array(to_jax(tensor), copy=True)
+    return own.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
+
+
+def dlpack_device(tensor: XLATensor) -> Any:
+    """The device that the capsule's memory is on: type (``kDLCPU``, ``kDLCUDA``) and number."""
+    array: Any = to_jax(tensor)
+    return array.__dlpack_device__()

@@ -1,0 +1,52 @@
+"""``repr`` of a tensor on ``xla``: what PyTorch prints for any other device, of one copy on the host.
+
+PyTorch's own printer would name the class, which its users never see, and indent by that name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import _tensor_str as printer
+from torch.autograd import forward_ad
+
+_DEFAULTS = (torch.int64, torch.bool)
+
+
+def text(tensor: torch.Tensor, contents: str | None = None) -> str:
+    """``tensor([1., 2.], device='xla:0')``; ``contents`` in place of the values if given. One read."""
+    with torch.no_grad():
+        primal, tangent = forward_ad.unpack_dual(tensor)
+        prefix = "tensor("
+        suffixes = [f"device='{tensor.device}'"]
+        default = torch.get_default_dtype()
+        shown = default, torch.complex128 if default is torch.float64 else torch.complex64, *_DEFAULTS
+        if tensor.numel() == 0:
+            values = "[]"
+            if tensor.dim() != 1:
+                suffixes.append(f"size={tuple(tensor.shape)}")
+            if tensor.dtype is not default:  # no element to tell it by
+                suffixes.append(f"dtype={tensor.dtype}")
+        else:
+            if not printer.PRINT_OPTS.edgeitems:
+                suffixes.append(f"size={tuple(tensor.shape)}")
+            if tensor.dtype not in shown:
+                suffixes.append(f"dtype={tensor.dtype}")
+            values = printer._tensor_str(primal.detach().cpu(), len(prefix)) if contents is None else contents
+        suffixes += _history(tensor)
+        if tangent is not None:
+            suffixes.append(f"tangent={tangent}")
+        line: str = printer._add_suffixes(prefix + (contents or values), suffixes, len(prefix), force_newline=False)
+    return f"Parameter containing:\n{line}" if getattr(tensor, "_is_param", False) else line
+
+
+def _history(tensor: torch.Tensor) -> list[str]:
+    try:
+        function: Any = tensor.grad_fn
+    except RuntimeError:  # a view made and written without gradients has none to tell of
+        return ["grad_fn=<Invalid>"]
+    if function is not None:
+        name = type(function).__name__
+        return [f"grad_fn=<{function.name().rsplit('::', 1)[-1] if name == 'CppFunction' else name}>"]
+    return ["requires_grad=True"] if tensor.requires_grad else []

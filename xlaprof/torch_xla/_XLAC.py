@@ -1,0 +1,315 @@
+"""``torch_xla._XLAC``: the functions of PyTorch/XLA's C++ module that scripts and its own tests call.
+
+Those that ask or do something have it done by the runtime. The rest of that module has no meaning here: an
+``AttributeError`` says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import xlaprof.runtime as _runtime
+from xlaprof import import_hook
+from xlaprof.runtime import computations, execute, metrics, program, tapes
+from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.transfer import host
+from xlaprof.torch_xla import _graphs
+from xlaprof.torch_xla import torch_xla as _top
+from xlaprof.torch_xla._served import names, served
+from xlaprof.torch_xla.core import xla_model as _xm
+
+Tensors = Sequence[torch.Tensor]
+
+_HOMES = {
+    "_set_use_eager_mode": "xlaprof.runtime:eager_mode",
+    "_get_use_eager_mode": "xlaprof.runtime:is_eager_mode",
+    "_set_allow_execution": "xlaprof.runtime.modes.guard:set_allow_execution",
+    "_get_allow_execution": "xlaprof.runtime.modes.guard:get_allow_execution",
+    "_set_current_graph_name": "xlaprof.runtime.modes.mode:set_graph_name",
+    "_get_current_graph_name": "xlaprof.runtime.modes.mode:get_graph_name",
+    "_xla_get_all_devices": "xlaprof.torch_xla.torch_xla:real_devices",
+    "_xla_real_devices": "xlaprof.torch_xla.core.xla_model:xla_real_devices",
+    **dict.fromkeys(
+        (
+            "OpSharding",
+            "XlaShardingSpec",
+            "_get_local_shard_replica_and_indices",
+            "_get_local_shards",
+            "_get_xla_op_sharding",
+            "_get_xla_sharding_spec",
+            "_get_xla_sharding_specs",
+            "_get_xla_sharding_type",
+            "_global_tensor_from_cpu_shards",
+            "_load_local_shards",
+            "_mark_manual_sharding",
+            "_spmd_full_to_shard_shape",
+            "_spmd_shard_to_full_shape",
+            "_xla_annotate_custom_sharding",
+            "_xla_clear_sharding",
+            "_xla_einsum",
+            "_xla_force_spmd_device",
+            "_xla_get_all_runtime_devices",
+            "_xla_get_runtime_devices",
+            "_xla_mark_sharding",
+            "_xla_num_runtime_devices",
+            "_xla_set_auto_sharding",
+            "_xla_spmd_all_reduce",
+            "_xla_spmd_reduce_scatter",
+        ),
+        "xlaprof.runtime.spmd.xlac",
+    ),
+    **dict.fromkeys(
+        (
+            "_clear_pending_irs",
+            "_get_base_seed_as_tensor",
+            "_get_buffer_donation",
+            "_get_graph_hash",
+            "_get_seed_info_id",
+            "_get_tensors_handle",
+            "_get_tensors_xla_device_data_node",
+            "_run_cached_graph",
+            "_set_buffer_donation",
+            "_unique_id_for_ir_and_data",
+            "_xla_get_should_alias_with_buffer_donor_config",
+            "_xla_set_should_alias_with_buffer_donor_config",
+        ),
+        "xlaprof.runtime.dynamo.xlac",
+    ),
+    "_get_executed_fallback_ops": "xlaprof.runtime.metrics:executed_fallback_ops",
+    "_xla_metrics_report": "xlaprof.runtime.metrics:metrics_report",
+    "_short_xla_metrics_report": "xlaprof.runtime.metrics:short_metrics_report",
+    "_xla_counter_names": "xlaprof.runtime.metrics:counter_names",
+    "_xla_counter_value": "xlaprof.runtime.metrics:counter_value",
+    "_xla_metric_names": "xlaprof.runtime.metrics:metric_names",
+    "_xla_metric_data": "xlaprof.runtime.metrics:metric_data",
+    "_clear_xla_counters": "xlaprof.runtime.metrics:clear_counters",
+    "_clear_xla_metrics": "xlaprof.runtime.metrics:clear_metrics",
+    "_xla_wait_device_ops": "xlaprof.torch_xla.core.xla_model:wait_device_ops",
+    "_xla_memory_info": "xlaprof.torch_xla.core.xla_model:get_memory_info",
+    "_xla_optimization_barrier_": "xlaprof.runtime.computations:optimization_barrier_",
+    "_xla_nms": "xlaprof.torch_xla.core.functions:nms",
+    "_get_xla_tensors_text": "xlaprof.torch_xla._graphs:text",
+    "_get_xla_tensors_hlo": "xlaprof.torch_xla._graphs:hlo",
+    "_get_xla_tensors_hlo_proto": "xlaprof.torch_xla._graphs:hlo_proto",
+    "_get_xla_tensors_dot": "xlaprof.torch_xla._graphs:dot",
+    "_get_xla_tensor_debug_info": "xlaprof.torch_xla._graphs:debug_info",
+    "_set_xla_custom_compile_options": "xlaprof.runtime:set_custom_compile_options",
+}
+
+__getattr__ = served(__name__, _HOMES)
+__dir__ = names(__name__, _HOMES)
+
+
+# -- devices -------------------------------------------------------------------------------------------------
+
+
+def _xla_get_devices() -> list[str]:
+    return _top.real_devices()
+
+
+def _xla_num_devices() -> int:
+    return tapes.count()
+
+
+def _xla_get_default_device() -> str:
+    return str(_top.device())
+
+
+def _xla_set_default_device(device: str) -> str:
+    before = _xla_get_default_device()
+    tapes.set_current(torch.device(device))
+    return before
+
+
+def _xla_get_default_device_ordinal() -> int:
+    return tapes.current()
+
+
+def _xla_device_kind(device: str) -> str:
+    return _xm.xla_device_kind(device)
+
+
+def _xla_runtime_is_initialized() -> bool:
+    return bool(tapes.existing())
+
+
+def _xla_computation_cache_is_initialized() -> bool:
+    return len(program.cache) > 0
+
+
+def _xla_get_num_cached_compilation_graph() -> int:
+    return len(program.cache)
+
+
+def _init_xla_lazy_backend() -> None:
+    """Done when the runtime was imported."""
+
+
+def _prepare_to_exit() -> None:
+    """Wait for the devices."""
+    execute.wait_for()
+
+
+def _has_cuda_support() -> bool:
+    return _runtime.device_type() == "CUDA"
+
+
+def _get_git_revs() -> dict[str, str]:
+    """Versions, there being no commits to name."""
+    return {"torch": torch.version.git_version, "xla": import_hook.version()}
+
+
+# -- running -------------------------------------------------------------------------------------------------
+
+
+def _xla_step_marker(
+    device: str = "", devices: Sequence[str] = (), wait: bool = False, reset_scope: bool = True
+) -> None:
+    _runtime.mark_step(wait=wait)
+
+
+def _xla_sync_multi(
+    tensors: Tensors, devices: Sequence[str] = (), wait: bool = True, sync_xla_data: bool = True
+) -> None:
+    host.compute([tensor._cell for tensor in tensors if isinstance(tensor, XLATensor)], wait=wait)
+
+
+def _xla_sync_live_tensors(device: str = "", devices: Sequence[str] = (), wait: bool = True) -> None:
+    for tape in [tapes.of_device(device)] if device else tapes.existing():
+        tape.acquire()
+        try:
+            live = tape.live()
+        finally:
+            tape.release()
+        host.compute(live, wait=wait)
+
+
+def _xla_warm_up_cache(tensors: Tensors, devices: Sequence[str] = ()) -> None:
+    _xla_sync_multi(tensors, devices)
+
+
+def _is_placeholder(tensor: torch.Tensor) -> bool:
+    """Is the tensor one that no value was ever given to?"""
+    cell: Any = tensor._cell  # type: ignore[attr-defined]
+    return cell.array is None and cell.epoch != cell.tape.epoch
+
+
+_is_placecholder = _is_placeholder  # so it is spelled there
+
+
+def _check_tensor_need_materialization(tensors: Tensors) -> list[bool]:
+    """Which of them are pending."""
+    return [isinstance(t, XLATensor) and _pending(t._cell) for t in tensors]
+
+
+def _pending(cell: Any) -> bool:
+    return bool(cell.epoch == cell.tape.epoch and cell.slot not in cell.tape.input_at)
+
+
+def _get_stablehlo(tensors: Tensors, device: str, devices: Sequence[str], emit_bytecode: bool) -> bytes:
+    return _graphs.stablehlo_bytecode(tensors) if emit_bytecode else _graphs.stablehlo(tensors).encode()
+
+
+# -- tensors -------------------------------------------------------------------------------------------------
+
+
+def _xla_tensors_from_aten(tensors: Tensors, devices: Sequence[str], shardings: Any = None) -> list[torch.Tensor]:
+    """Copies of host tensors on ``devices``, one transfer for each."""
+    made: list[torch.Tensor | None] = [None] * len(tensors)
+    for device in dict.fromkeys(devices):
+        at = [i for i, d in enumerate(devices) if d == device]
+        sent = host.send(tapes.of_device(device), [tensors[i] for i in at])
+        for i, tensor in zip(at, sent, strict=True):
+            made[i] = tensor
+    return [tensor for tensor in made if tensor is not None]
+
+
+def _xla_get_cpu_tensors(tensors: Tensors) -> list[torch.Tensor]:
+    """Copies on the host, one transfer for all."""
+    return _xm._read(list(tensors))
+
+
+def _xla_get_tensor_id(tensor: torch.Tensor) -> int:
+    """A number that is the tensor's as long as it lives."""
+    if not isinstance(tensor, XLATensor):
+        raise RuntimeError("Input tensor is not an XLA tensor: " + tensor.type())
+    return id(tensor._cell)
+
+
+def _xla_get_tensor_view_alias_id(tensor: torch.Tensor) -> int:
+    """A number that tensors on the same storage share."""
+    return tensor.untyped_storage().data_ptr()
+
+
+def _unsafe_buffer_pointer(tensor: torch.Tensor) -> int:
+    """Address of the tensor's value on the device, computed first where it is pending."""
+    return int(_runtime.to_jax(tensor).unsafe_buffer_pointer())
+
+
+def _get_xla_tensor_dimension_size(tensor: torch.Tensor, dim: int) -> torch.Tensor:
+    """The size of a dimension, as a tensor on the device."""
+    return torch.tensor(tensor.size(dim), dtype=torch.int32, device=tensor.device)
+
+
+def _replace_xla_tensor(old: torch.Tensor, new: torch.Tensor) -> None:
+    """Have ``old`` show what ``new`` shows."""
+    old.data = new
+
+
+def _xla_user_computation(name: str, tensors: Tensors, computation: computations.Computation) -> list[torch.Tensor]:
+    return computation(*tensors)
+
+
+# -- random numbers, counters --------------------------------------------------------------------------------
+
+
+def _xla_set_rng_seed(seed: int, device: str = "") -> None:
+    _xm.set_rng_state(seed, device or None)
+
+
+def _xla_get_rng_seed(device: str = "") -> int:
+    return _xm.get_rng_state(device or None)
+
+
+def _xla_increment_counter(name: str, by: int = 1) -> None:
+    metrics.count(name, by)
+
+
+# -- settings ------------------------------------------------------------------------------------------------
+
+
+def _xla_set_mat_mul_precision(precision: str) -> None:
+    """``"default"``, ``"high"`` or ``"highest"``: how exact products of float32 are on hardware that has a choice."""
+    import jax
+
+    if precision not in ("default", "high", "highest"):
+        raise ValueError(f"mat mul precision must be default, high or highest, not {precision!r}")
+    jax.config.update("jax_default_matmul_precision", precision)
+
+
+def _xla_get_mat_mul_precision() -> str:
+    import jax
+
+    return str(jax.config.jax_default_matmul_precision or "default")  # type: ignore[attr-defined]
+
+
+def _set_xla_all_numbers_special_scalars(enabled: bool) -> None:
+    """Make all numbers part of the graph (``XLA_ALL_NUMBERS_SPECIAL_SCALARS``): not served."""
+    if enabled:
+        raise NotImplementedError("numbers other than 0, 1 and -1 are inputs of the graph; see XLA_NO_SPECIAL_SCALARS")
+
+
+def _get_xla_enable_device_data_cache() -> bool:
+    return True
+
+
+def _xla_get_spmd_config_is_locked() -> bool:
+    return bool(tapes.existing())
+
+
+def _xla_get_auto_sharding() -> bool:
+    return os.environ.get("XLA_AUTO_SPMD", "0") == "1"

@@ -1,0 +1,79 @@
+"""PyTorch/XLA's interface over :mod:`xlaprof.runtime`: scripts written for ``torch_xla`` run with it as they are.
+
+::
+
+    import xlaprof.torch_xla                 # once, before the first of:
+    import torch_xla
+    import torch_xla.core.xla_model as xm
+
+``xlaprof run script.py`` does the first line for a script. The modules have PyTorch/XLA's names, signatures and
+defaults and hold no logic beyond that; what they say is the runtime's (:mod:`xlaprof.import_hook` has the mechanism).
+Where PyTorch/XLA itself is installed, that is what ``import torch_xla`` and ``import xlaprof.torch_xla`` give.
+"""
+
+from __future__ import annotations
+
+import sys as _sys
+
+from xlaprof import import_hook as _hook
+from xlaprof.torch_xla._served import names as _names
+from xlaprof.torch_xla._served import served as _served
+
+_hook.serve()
+
+if _hook.installed() is not None:
+    import torch_xla as _real
+
+    _sys.modules[__name__] = _real
+else:
+    from xlaprof.torch_xla import _environment  # what PyTorch/XLA sets before its runtime is there
+
+    _environment.prepare()
+
+    import xlaprof.runtime as _runtime
+
+    assert _runtime
+    _hook.serve_children()
+    _sys.modules[_hook.NAME] = _sys.modules[__name__]
+
+    from xlaprof.torch_xla.torch_xla import (
+        compile,
+        device,
+        device_count,
+        devices,
+        launch,
+        manual_seed,
+        real_devices,
+        set_custom_compile_options,
+        step,
+        sync,
+    )
+    from xlaprof.torch_xla.version import __version__, __xla_gitrev__
+
+    _environment.finish()
+
+_HOMES = {
+    "save_as_stablehlo": "xlaprof.torch_xla.stablehlo",
+    "save_torch_model_as_stablehlo": "xlaprof.torch_xla.stablehlo",
+}
+_SUBMODULES = (
+    "_XLAC", "_dynamo", "_internal", "amp", "core", "debug", "distributed", "experimental", "runtime", "stablehlo",
+    "test", "torch_xla", "utils", "version",
+)  # fmt: skip
+
+__getattr__ = _served(__name__, _HOMES, _SUBMODULES)
+__dir__ = _names(__name__, _HOMES, _SUBMODULES)
+__all__ = [
+    "__version__",
+    "__xla_gitrev__",
+    "compile",
+    "device",
+    "device_count",
+    "devices",
+    "launch",
+    "manual_seed",
+    "real_devices",
+    "set_custom_compile_options",
+    "step",
+    "sync",
+]

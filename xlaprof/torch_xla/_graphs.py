@@ -1,0 +1,228 @@
+"""What is pending, as text: operations (IR), XLA's HLO, StableHLO, Graphviz."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import torch
+
+from xlaprof.runtime import tapes
+from xlaprof.runtime.cells import Failed
+from xlaprof.runtime.graph import Graph, extract
+from xlaprof.runtime.lowering.apply import Evaluator
+from xlaprof.runtime.lowering.registry import JAX_DTYPE
+from xlaprof.runtime.program import placement_of
+from xlaprof.runtime.spmd import sharding_of
+from xlaprof.runtime.tape import Tape
+from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.trie import Node, Packed, Ref
+
+
+def graph_of(tensors: Sequence[torch.Tensor]) -> tuple[Tape, Graph] | None:
+    """The graph that ``tensors``, by default all that live, need of what is pending; ``None`` where nothing is."""
+    ours = [tensor._cell for tensor in tensors if isinstance(tensor, XLATensor)]
+    tape = ours[0].tape if ours else tapes.tape()
+    tape.acquire()
+    try:
+        slots = [tape.slot_of(cell) for cell in (ours if tensors else tape.live())]
+        outs = tuple(sorted({slot for slot in slots if tensors or slot not in tape.input_at}))
+        return (tape, extract(tape.node, outs)) if outs else None
+    finally:
+        tape.release()
+
+
+def _lowered(tensors: Sequence[torch.Tensor]) -> Any:
+    """The graph as ``jax.stages.Lowered``: what is packed of its numbers, and its inputs, are the parameters."""
+    found = graph_of(tensors)
+    if found is None:
+        raise RuntimeError("nothing is pending: what was recorded has been run, or nothing was")
+    tape, graph = found
+    partition = tape.partition
+    cells = [tensor._cell for tensor in tensors if isinstance(tensor, XLATensor)]
+    asked = () if partition is None else partition.asked(tape, cells, graph.outs)
+
+    def pending(floats: Any, ints: Any, seeds: Any, *inputs: Any) -> list[Any]:
+        if partition is not None:
+            inputs = tuple(partition.sized(inputs, graph))
+        values = dict(zip(graph.inputs, inputs, strict=True))
+        make = partition.evaluator(graph) if partition else Evaluator
+        make(values, floats, ints, seeds, graph.numbering).evaluate(graph.nodes)
+        outputs = [values[slot] for slot in graph.outs]
+        return outputs if partition is None else partition.constrained(outputs, asked)
+
+    sizes: list[tuple[tuple[int, ...], Any]] = [
+        ((len(graph.floats),), jax.numpy.float64),
+        ((len(graph.ints),), jax.numpy.int64),
+        ((len(graph.seeds), 2), jax.numpy.uint32),
+    ]
+    if partition is None:
+        sizes += [(s.shape, JAX_DTYPE[s.dtype]) for s in graph.sigs]
+    inputs = [] if partition is None else partition.avals(graph)
+    together = placement_of(graph, tape.device, agreed=False)
+    sharding = None if together is None else together.sharding
+    program = pending if together is None else together.spread(pending)
+    with jax.enable_x64(True):
+        given = (jax.ShapeDtypeStruct(shape, dtype, sharding=sharding) for shape, dtype in sizes)
+        return jax.jit(program).lower(*given, *inputs)
+
+
+def hlo(tensors: Sequence[torch.Tensor]) -> str:
+    """The graph as HLO text, as XLA is given it; with ``XLA_DUMP_POST_OPTIMIZATIONS`` as it has compiled it."""
+    if os.environ.get("XLA_DUMP_POST_OPTIMIZATIONS", "0").lower() in ("1", "true"):
+        return str(_lowered(tensors).compile().as_text())
+    return str(_lowered(tensors).as_text(dialect="hlo"))
+
+
+def hlo_proto(tensors: Sequence[torch.Tensor]) -> bytes:
+    """The graph as a serialized ``HloModuleProto``."""
+    serialized: bytes = _lowered(tensors).compiler_ir(dialect="hlo").as_serialized_hlo_module_proto()
+    return serialized
+
+
+def stablehlo(tensors: Sequence[torch.Tensor]) -> str:
+    """The graph as StableHLO text."""
+    return str(_lowered(tensors).as_text(dialect="stablehlo"))
+
+
+def stablehlo_bytecode(tensors: Sequence[torch.Tensor]) -> bytes:
+    """The graph as MLIR bytecode."""
+    import io
+
+    out = io.BytesIO()
+    _lowered(tensors).compiler_ir(dialect="stablehlo").operation.write_bytecode(out)
+    return out.getvalue()
+
+
+#: PyTorch/XLA's names where they are not ATen's
+_IR_NAMES = {"aten::t": "aten::permute", "aten::transpose": "aten::permute", "aten::_to_copy": "xla::cast"}
+
+
+# -- operations ----------------------------------------------------------------------------------------------
+
+
+def _rows(tape: Tape, graph: Graph) -> Iterator[tuple[int, str, list[int], str, str]]:
+    """Of each value: number, operation, numbers of operands, shape, and what else is known."""
+    numbers: dict[Any, int] = {}
+
+    def number(key: Any) -> int:
+        return numbers.setdefault(key, len(numbers))
+
+    for packed in (*graph.floats, *graph.ints):
+        dtype = "f64" if packed.kind == "f" else "s64"
+        yield number(packed), "xla::device_data", [], f"{dtype}[]", f"device={_real(tape)}"
+    for slot, signature in zip(graph.inputs, graph.sigs, strict=True):
+        yield number(slot), "xla::device_data", [], _shape(signature), f"device={_real(tape)}"
+    outs = {slot: i for i, slot in enumerate(graph.outs)}
+    for node in graph.nodes:
+        operands, rest = _operands(node)
+        roots = [outs[out.slot] for out in node.outs if out.slot in outs]
+        said = [*rest, *(f"location={p}" for p in _place(node)), *(f"ROOT={root}" for root in roots)]
+        shapes = [_shape(out.sig) for out in node.outs]
+        shape = shapes[0] if len(shapes) == 1 else f"({', '.join(shapes)})"
+        assert node.op is not None
+        numbered = [number(key) for key in operands]
+        first = number(node.outs[0].slot) if node.outs else len(numbers)
+        for out in node.outs[1:]:
+            numbers[out.slot] = first
+        yield first, _IR_NAMES.get(node.op.aten, node.op.aten), numbered, shape, ", ".join(said)
+
+
+def _operands(node: Node) -> tuple[list[Any], list[str]]:
+    """What the operation reads (slots and packed scalars), and its other arguments as text."""
+    read: list[Any] = []
+    rest: list[str] = []
+    names = getattr(node.op, "names", None) or [f"arg{i}" for i in range(len(node.args))]
+    for name, value in (*zip(names, node.args, strict=False), *node.kwargs.items()):
+        found = list(_leaves(value))
+        read.extend(found)
+        if not found and value is not None:
+            rest.append(f"{name}={value}")
+    return read, rest
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if type(value) is Ref:
+        yield value.slot
+    elif type(value) is Packed:
+        yield value
+    elif type(value) is tuple:
+        for item in value:
+            yield from _leaves(item)
+
+
+def _place(node: Node) -> list[str]:
+    return [f"{node.frames[0].func}@{node.frames[0].file}:{node.frames[0].line}"] if node.frames else []
+
+
+def _shape(signature: Any) -> str:
+    layout = ",".join(str(d) for d in reversed(range(len(signature.shape))))
+    return f"{signature.text}{{{layout}}}" if signature.shape else str(signature.text)
+
+
+def _real(tape: Tape) -> str:
+    if tape.partition is not None:
+        return "SPMD:0"
+    return f"{tape.device.platform.upper()}:{tape.device.id}"
+
+
+def text(tensors: Sequence[torch.Tensor]) -> str:
+    """The operations that ``tensors`` need, as PyTorch/XLA prints its IR."""
+    found = graph_of(tensors)
+    rows = _rows(*found) if found is not None else ()
+    lines = []
+    for number, name, operands, shape, said in rows:
+        read = ", ".join(f"%{operand}" for operand in operands)
+        lines.append(f"  %{number} = {shape} {name}({read}), xla_shape={shape}{', ' if said else ''}{said}")
+    return "IR {\n" + "\n".join(lines) + "\n}\n"
+
+
+def dot(tensors: Sequence[torch.Tensor]) -> str:
+    """The same for Graphviz."""
+    found = graph_of(tensors)
+    lines = ["digraph G {"]
+    edges = []
+    for number, name, operands, shape, _ in _rows(*found) if found is not None else ():
+        lines.append(f'  node{number} [label="{name}\\n{shape}"]')
+        edges += [f"  node{operand} -> node{number}" for operand in operands]
+    return "\n".join([*lines, *edges, "}\n"])
+
+
+def debug_info(tensor: torch.Tensor) -> str:
+    """What is known of one tensor: its value on the device, or the operation that is to make it."""
+    if not isinstance(tensor, XLATensor):
+        return "Not a XLATensor\n"
+    cell = tensor._cell
+    tape = cell.tape
+    pending = cell.epoch == tape.epoch and cell.slot not in tape.input_at
+    lines = [f"XLA Tensor: {hex(id(cell))}", f"XLA Shape: {_shape(cell.sig)}", f"Device: {_real(tape)}"]
+    if tape.partition is not None and not pending:
+        lines += _laid_out(tensor)
+    elif pending:
+        lines += ["XLAData: None", "IR:", text([tensor]).rstrip()]
+    else:
+        held = getattr(cell, "array", None)
+        lines += ["XLAData:", f"  Data Device: {_real(tape)}", f"  Data Shape: {_shape(cell.sig)}"]
+        lines += [f"  Data Handle: {'Deleted' if type(held) is Failed else hex(id(held))}", "IR: None"]
+    return "\n".join(lines) + "\n"
+
+
+def _laid_out(tensor: XLATensor) -> list[str]:
+    """Of a value at rest on several devices: whether it is on the host yet, and how it lies."""
+    cell = tensor._cell
+    how = sharding_of(tensor)
+    if how is None:
+        return ["IR: None", "XLAData: None", f"Tensor on host: with size {list(cell.sig.shape)}"]
+    used = cell.epoch == cell.tape.epoch or cell.sharding is not None
+    shape = _shape(cell.sig)
+    return [
+        f"IR: [] {shape} xla::device_data, device={_real(cell.tape)}, sharding={how}" if used else "IR: None",
+        "XLAData: None" if cell.array is None else "XLAShardedData:",
+        f"  Data Device: {_real(cell.tape)}",
+        f"  Data Shape: {shape}",
+        f"  OpSharding: {how}",
+        f"  NumShards: {len(tapes.devices())}",
+        "Tensor on host: None",
+    ]

@@ -1,0 +1,75 @@
+"""Optimizers whose ``step(found_inf=...)`` does nothing where ``found_inf`` is not 0, decided on the device.
+
+The step is taken as PyTorch takes it, ``capturable`` so that the count of steps is on the device too, and every tensor
+it wrote gets its value from before back where it was not to be taken: one graph, nothing read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+_Closure = Callable[[], float] | None
+
+
+def _step(optimizer: Any, closure: _Closure, found_inf: torch.Tensor | None, step: Callable[..., Any]) -> Any:
+    if found_inf is None:
+        return step(closure=closure)
+    if found_inf.shape:
+        raise ValueError("The found_inf tensor has to be scalar type")
+    loss = None
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
+    skip = found_inf != 0
+    before = {id(tensor): tensor.clone() for tensor in _written(optimizer)}
+    step()
+    for tensor in _written(optimizer):
+        # what the first step makes begins at zero: SGD's momentum, whose first value is a gradient, included
+        old = before.get(id(tensor))
+        tensor.copy_(torch.where(skip, torch.zeros_like(tensor) if old is None else old, tensor))
+    return loss
+
+
+def _written(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """The tensors that a step writes: parameters with gradients, and their state."""
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if p.grad is not None:
+                yield p
+                yield from (value for value in optimizer.state[p].values() if isinstance(value, torch.Tensor))
+
+
+class Adam(torch.optim.Adam):
+    """``torch.optim.Adam`` whose ``step`` takes ``found_inf``, a 0-dim tensor."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"capturable": True, "foreach": False, **kwargs})
+
+    @torch.no_grad()
+    def step(self, closure: _Closure = None, found_inf: torch.Tensor | None = None) -> Any:
+        """A step, unless ``found_inf`` is given and is not 0. Returns what ``closure`` returned."""
+        return _step(self, closure, found_inf, super().step)
+
+
+class AdamW(torch.optim.AdamW):
+    """``torch.optim.AdamW`` whose ``step`` takes ``found_inf``, a 0-dim tensor."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"capturable": True, "foreach": False, **kwargs})
+
+    @torch.no_grad()
+    def step(self, closure: _Closure = None, found_inf: torch.Tensor | None = None) -> Any:
+        """A step, unless ``found_inf`` is given and is not 0. Returns what ``closure`` returned."""
+        return _step(self, closure, found_inf, super().step)
+
+
+class SGD(torch.optim.SGD):
+    """``torch.optim.SGD`` whose ``step`` takes ``found_inf``, a 0-dim tensor."""
+
+    @torch.no_grad()
+    def step(self, closure: _Closure = None, found_inf: torch.Tensor | None = None) -> Any:
+        """A step, unless ``found_inf`` is given and is not 0. Returns what ``closure`` returned."""
+        return _step(self, closure, found_inf, super().step)

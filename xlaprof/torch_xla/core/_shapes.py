@@ -1,0 +1,121 @@
+"""Shapes and dtypes as XLA names them, for :mod:`.xla_builder`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from xlaprof.runtime.cells import DTYPE_TEXT
+from xlaprof.runtime.lowering.registry import JAX_DTYPE
+
+
+class Type:
+    """XLA's names of dtypes."""
+
+    F32 = "f32"
+    F64 = "f64"
+    BF16 = "bf16"
+    F16 = "f16"
+    U8 = "u8"
+    S8 = "s8"
+    U16 = "u16"
+    S16 = "s16"
+    U32 = "u32"
+    S32 = "s32"
+    U64 = "u64"
+    S64 = "s64"
+    C64 = "c64"
+    C128 = "c128"
+    PRED = "pred"
+
+
+#: XLA's name -> PyTorch's dtype
+TORCH = {name: dtype for dtype, name in DTYPE_TEXT.items()}
+#: a dtype of NumPy's -> XLA's name
+NAME = {np.dtype(JAX_DTYPE[dtype]): name for dtype, name in DTYPE_TEXT.items()}
+
+
+class Shape:
+    """Dtype and sizes of a value, or a list of shapes."""
+
+    def __init__(self, shape: Any) -> None:
+        self._shape = shape
+
+    @classmethod
+    def create(cls, dtype: str, sizes: Sequence[int], dynamic_dimensions: Sequence[bool] | None = None) -> Shape:
+        """The shape of an array."""
+        dynamic = {} if dynamic_dimensions is None else {"dynamic_dimensions": tuple(dynamic_dimensions)}
+        return Shape({"type": str(dtype), "sizes": tuple(sizes), **dynamic})
+
+    @property
+    def shape(self) -> Any:
+        """As a dictionary ``{"type": "f32", "sizes": (2, 3)}``, or a list of them."""
+        return self._shape
+
+    def is_tuple(self) -> bool:
+        """Is it that of several values?"""
+        return isinstance(self._shape, (list, tuple))
+
+    def tuple_size(self) -> int:
+        """Of how many."""
+        return len(self._shape)
+
+    def tuple_shape(self, index: int) -> Any:
+        """That of one of them."""
+        return self._shape[index]
+
+    def is_dynamic(self) -> bool:
+        """Has it dimensions whose size values decide?"""
+        return "dynamic_dimensions" in self._shape
+
+    def as_scalar(self) -> Shape:
+        """The shape of one element."""
+        return Shape.create(self.dtype, ())
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.sizes)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes of the dimensions."""
+        sizes: tuple[int, ...] = self._shape["sizes"]
+        return sizes
+
+    @property
+    def dynamic_dimensions(self) -> tuple[bool, ...] | None:
+        """Which dimensions have a size that values decide."""
+        dynamic: tuple[bool, ...] | None = self._shape.get("dynamic_dimensions")
+        return dynamic
+
+    @property
+    def dtype(self) -> str:
+        """XLA's name of the dtype."""
+        name: str = self._shape["type"]
+        return name
+
+
+def shape_of(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [shape_of(item) for item in value]
+    return {"type": NAME[np.dtype(value.dtype)], "sizes": tuple(value.shape)}
+
+
+def dtype_of(name: str | None) -> Any:
+    return JAX_DTYPE[TORCH[name]] if name else jnp.float32
+
+
+def mkshape(dtype: str, sizes: Sequence[int], dynamic_dimensions: Sequence[bool] | None = None) -> Shape:
+    """:meth:`Shape.create`."""
+    return Shape.create(dtype, sizes, dynamic_dimensions)
+
+
+def tensor_shape(tensor: Any, device: str = "") -> Any:
+    """The shape of a tensor, or of each in a list."""
+    if isinstance(tensor, (list, tuple)):
+        return [tensor_shape(t) for t in tensor]
+    return Shape.create(DTYPE_TEXT[tensor.dtype], tensor.shape)

@@ -1,0 +1,74 @@
+"""``torch_xla.distributed.data_parallel``, customarily ``dp``: one process, a thread for each of its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from typing import Any
+
+import torch
+
+from xlaprof.runtime import tapes
+from xlaprof.runtime.loader import ParallelLoader
+from xlaprof.torch_xla import torch_xla as _top
+
+__all__ = ["Context", "DataParallel"]
+
+
+class Context:
+    """What the function of one device keeps from call to call."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def getattr_or(self, name: str, defval: Any) -> Any:
+        """The attribute, made of ``defval`` (called, if it can be) where it is missing."""
+        if getattr(self, name, None) is None:
+            setattr(self, name, defval() if callable(defval) else defval)
+        return getattr(self, name)
+
+
+class DataParallel:
+    """Copies of ``network`` (a module, or what makes one) on ``device_ids``, by default all devices of the process.
+
+    Calling it with ``loop_fn(model, loader, device, context)`` runs that for each device in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        network: torch.nn.Module | Callable[[], torch.nn.Module],
+        device_ids: Iterable[torch.device | str] | None = None,
+        batchdim: int = 0,
+    ) -> None:
+        self._devices = [torch.device(d) for d in (_top.devices() if device_ids is None else device_ids)]
+        self._batchdim = batchdim
+        module = network if isinstance(network, torch.nn.Module) else network()
+        self._models = [deepcopy(module).to(device) for device in self._devices] or [module]
+        self._contexts = [Context(device) for device in self._devices or [torch.device("cpu")]]
+
+    @property
+    def devices(self) -> list[torch.device]:
+        """The devices."""
+        return self._devices
+
+    @property
+    def models(self) -> list[torch.nn.Module]:
+        """The copy on each."""
+        return self._models
+
+    def __call__(self, loop_fn: Callable[..., Any], loader: Iterable[Any], **options: Any) -> list[Any]:
+        """What ``loop_fn`` returned on each device. Raises what it raised on the first that failed."""
+        if not self._devices:
+            return [loop_fn(self._models[0], loader, torch.device("cpu"), self._contexts[0])]
+        parallel = ParallelLoader(loader, self._devices, batchdim=self._batchdim)
+
+        def run(model: torch.nn.Module, device: torch.device, context: Context) -> Any:
+            tapes.set_current(device)
+            return loop_fn(model, parallel.per_device_loader(device), device, context)
+
+        try:
+            with ThreadPoolExecutor(len(self._devices)) as threads:
+                return list(threads.map(run, self._models, self._devices, self._contexts))
+        finally:
+            parallel.close()

@@ -1,0 +1,95 @@
+"""``torch_xla.runtime``, customarily ``xr``: devices, processes, the compilation cache."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+import xlaprof.runtime as _runtime
+from xlaprof.runtime import initialize_cache, program, tapes
+from xlaprof.torch_xla._served import names, served
+
+_DISTRIBUTED = "xlaprof.runtime.distributed"
+_SPMD = "xlaprof.runtime.spmd"
+_HOMES = {
+    **dict.fromkeys(
+        (
+            "global_device_count", "global_ordinal", "host_index", "local_device_count", "local_ordinal",
+            "local_process_count", "get_master_ip", "process_count", "process_index", "world_size",
+        ),
+        _DISTRIBUTED,
+    ),
+    **dict.fromkeys(
+        (
+            "addressable_runtime_device_count", "disable_spmd", "global_runtime_device_count", "is_spmd", "use_spmd",
+        ),
+        _SPMD,
+    ),
+}  # fmt: skip
+
+__getattr__ = served(__name__, _HOMES)
+__dir__ = names(__name__, _HOMES)
+
+__all__ = ["initialize_cache"]
+
+
+def set_device_type(pjrt_device: str) -> None:
+    """Choose ``"CPU"``, ``"CUDA"`` or ``"TPU"``, before a device is used. Raises ``RuntimeError`` afterwards."""
+    if tapes.existing() and os.environ.get("PJRT_DEVICE") != pjrt_device:
+        raise RuntimeError("Can't change device type after XLA runtime is initialized")
+    os.environ["PJRT_DEVICE"] = pjrt_device
+    tapes.devices.cache_clear()
+
+
+def device_type() -> str:
+    """``"CPU"``, ``"CUDA"`` or ``"TPU"``."""
+    named = os.environ.get("PJRT_DEVICE")
+    return named.split("_")[0] if named else _runtime.device_type()
+
+
+def using_pjrt() -> bool:
+    """True: the only runtime there is."""
+    return True
+
+
+def addressable_device_count() -> int:
+    """How many devices this process has."""
+    return tapes.count()
+
+
+def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
+    """``xm.xla_device``."""
+    from xlaprof.torch_xla.core import xla_model
+
+    return xla_model.xla_device(n, devkind)
+
+
+def is_bf16_supported() -> bool:
+    """Can the device compute in bfloat16? All can."""
+    return True
+
+
+def runtime_device_attributes(device: str) -> dict[str, Any]:
+    """What is known of ``device`` (``"CPU:0"``, ``"TPU:3"``): jax's attributes of it, coordinates and cores say."""
+    return {told["name"]: told for told in global_runtime_device_attributes()}[device]
+
+
+def global_runtime_device_attributes() -> list[dict[str, Any]]:
+    """:func:`runtime_device_attributes` of all devices, each with its ``name``."""
+    kind = _runtime.device_type()
+    return [{"name": f"{kind}:{i}", **_attributes(d)} for i, d in enumerate(tapes.devices())]
+
+
+def _attributes(device: Any) -> dict[str, Any]:
+    return {
+        name: value
+        for name in ("coords", "core_on_chip", "slice_index", "num_cores")
+        if (value := getattr(device, name, None)) is not None
+    }
+
+
+def get_num_cached_compilation_graph() -> int:
+    """How many compiled programs are in memory."""
+    return len(program.cache)

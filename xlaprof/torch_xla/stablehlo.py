@@ -1,0 +1,138 @@
+"""``torch_xla.stablehlo``: exported programs as StableHLO.
+
+An exported program is run once, recorded instead of computed, over inputs of the shapes it was exported with; its
+graph is lowered by the same table as everything else. Its parameters are arguments of the function, the buffers too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+from xlaprof.runtime import tapes
+from xlaprof.runtime.graph import extract
+from xlaprof.runtime.lowering.apply import Evaluator
+from xlaprof.runtime.lowering.registry import JAX_DTYPE, TORCH_DTYPE
+from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.transfer import host
+
+__all__ = [
+    "StableHLOGraphModule",
+    "exported_program_to_stablehlo",
+    "save_as_stablehlo",
+    "save_torch_model_as_stablehlo",
+]
+
+
+class StableHLOGraphModule:
+    """A program as StableHLO, with the weights it takes: callable, and written out by :meth:`save`."""
+
+    def __init__(self, exported: jax.export.Exported, weights: dict[str, np.ndarray[Any, Any]], spec: Any) -> None:
+        self._exported = exported
+        self._weights = weights
+        self._out_spec = spec
+        self.state_dict = weights
+
+    def __call__(self, *args: torch.Tensor) -> Any:
+        """What the program computes of ``args``: tensors on the host."""
+        with jax.enable_x64(True):
+            given = [host.to_numpy(torch.as_tensor(a)) for a in args]
+            results = self._exported.call(*self._weights.values(), *given)
+        tensors = [_to_torch(r) for r in results]
+        return torch.utils._pytree.tree_unflatten(tensors, self._out_spec)
+
+    def get_stablehlo_text(self, method_name: str = "forward") -> str:
+        """The program as text."""
+        return str(self._exported.mlir_module())
+
+    def get_stablehlo_bytecode(self, method_name: str = "forward") -> bytes:
+        """The program as portable bytecode."""
+        return bytes(self._exported.mlir_module_serialized)
+
+    def save(self, stablehlo_dir: str) -> None:
+        """Write the program as text and bytecode, and the weights as ``.npy`` files, into the folder."""
+        functions, data = (os.path.join(stablehlo_dir, name) for name in ("functions", "data"))
+        for folder in (functions, data):
+            os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(functions, "forward.mlir"), "w") as file:
+            file.write(self.get_stablehlo_text())
+        with open(os.path.join(functions, "forward.bytecode"), "wb") as binary:
+            binary.write(self.get_stablehlo_bytecode())
+        for name, value in self._weights.items():
+            np.save(os.path.join(data, f"{name}.npy"), value)
+        with open(os.path.join(functions, "forward.meta"), "w") as file:
+            json.dump({"name": "forward", "weights": list(self._weights)}, file)
+
+
+def exported_program_to_stablehlo(exported_model: Any, options: Any = None) -> StableHLOGraphModule:
+    """The ``torch.export.ExportedProgram`` as StableHLO. Its inputs follow its parameters and buffers."""
+    state = {**exported_model.state_dict, **exported_model.constants}
+    args, kwargs = exported_model.example_inputs
+    device = tapes.tape().torch_device
+    names = list(state)
+    flat, spec = torch.utils._pytree.tree_flatten((args, kwargs or {}))
+    ours = [host.send(tapes.tape(), [value.detach().cpu() for value in state.values()]), _moved(flat, device)]
+    with torch.no_grad():
+        module = exported_model.module()
+        module_state = dict(zip(names, ours[0], strict=True))
+        inputs, named = torch.utils._pytree.tree_unflatten(ours[1], spec)
+        result = torch.func.functional_call(module, module_state, inputs, named)
+    outs, out_spec = torch.utils._pytree.tree_flatten(result)
+    function, avals = _function([*ours[0], *ours[1]], outs)
+    with jax.enable_x64(True):
+        exported = jax.export.export(jax.jit(function, keep_unused=True))(*avals)
+    weights = {name: host.to_numpy(value.detach().cpu()) for name, value in state.items()}
+    return StableHLOGraphModule(exported, weights, out_spec)
+
+
+def _moved(values: Sequence[Any], device: torch.device) -> list[Any]:
+    tensors = [v.detach().cpu() for v in values if isinstance(v, torch.Tensor)]
+    sent = iter(host.send(tapes.tape(), tensors) if tensors else ())
+    return [next(sent) if isinstance(v, torch.Tensor) else v for v in values]
+
+
+def _function(inputs: Sequence[Any], outs: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The pending computation of ``outs`` as a function of the values of ``inputs``, and what those are."""
+    tape = tapes.tape()
+    cells = [t._cell for t in inputs if isinstance(t, XLATensor)]
+    tape.acquire()
+    try:
+        slots = [tape.slot_of(cell) for cell in cells]
+        out_slots = [tape.slot_of(t._cell) for t in outs]
+        graph = extract(tape.node, tuple(sorted(set(out_slots))))
+        floats, ints = ([getattr(tape, kind)[p.index] for p in getattr(graph, kind)] for kind in ("floats", "ints"))
+        seeds = [tape.seeds[row] for row in graph.seeds]
+        held = {slot: tape.arrays[tape.input_at[slot]] for slot in graph.inputs if slot not in slots}
+    finally:
+        tape.release()
+
+    def function(*arrays: Any) -> list[Any]:
+        values = {**held, **dict(zip(slots, arrays, strict=True))}
+        numbers = (jax.numpy.array(floats, "float64"), jax.numpy.array(ints, "int64"))
+        keys = jax.numpy.array(seeds, "uint32").reshape(-1, 2)
+        Evaluator(values, *numbers, keys, graph.numbering).evaluate(graph.nodes)
+        return [values[slot] for slot in out_slots]
+
+    return function, [jax.ShapeDtypeStruct(cell.sig.shape, JAX_DTYPE[cell.sig.dtype]) for cell in cells]
+
+
+def _to_torch(array: Any) -> torch.Tensor:
+    return host.to_torch(np.asarray(array), TORCH_DTYPE[np.dtype(array.dtype)])
+
+
+def save_as_stablehlo(exported_model: Any, stablehlo_dir: str, options: Any = None) -> None:
+    """:func:`exported_program_to_stablehlo`, written into the folder ``stablehlo_dir``."""
+    exported_program_to_stablehlo(exported_model, options).save(stablehlo_dir)
+
+
+def save_torch_model_as_stablehlo(
+    torchmodel: torch.nn.Module, args: tuple[Any, ...], path: str, kwargs: dict[str, Any] | None = None
+) -> None:
+    """The model, exported over ``args``, written into the folder ``path``."""
+    save_as_stablehlo(torch.export.export(torchmodel, args, kwargs), path)

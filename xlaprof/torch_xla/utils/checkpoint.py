@@ -1,0 +1,31 @@
+"""``torch_xla.utils.checkpoint``: activations computed again in the backward pass instead of kept.
+
+PyTorch's own does it on every device; here what is computed again reads its inputs through an optimization barrier, or
+XLA would find that it has been computed before and keep that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+
+from xlaprof.runtime.computations import optimization_barrier
+
+__all__ = ["checkpoint"]
+
+
+def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool = True, **kwargs: Any) -> Any:
+    """``torch.utils.checkpoint.checkpoint`` of ``function(*args)``."""
+    calls = 0
+
+    def guarded(*inputs: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 1:  # the backward pass
+            inputs = optimization_barrier(inputs)
+        return function(*inputs, **named)
+
+    return torch.utils.checkpoint.checkpoint(guarded, *args, use_reentrant=use_reentrant, **kwargs)
