@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -184,16 +185,42 @@ def test_an_operation_that_cannot_be_compiled_is_named(breaks: None) -> None:
 
 
 @pytest.fixture
-def ctrl_c() -> Iterator[Callable[[float], None]]:
-    """Rings Ctrl-C some seconds from now."""
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], None]]:
+    """Rings Ctrl-C some seconds from now, and again where Python swallows it (in callbacks of collections)."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    def swallowed(unraisable: Any) -> None:
+        if unraisable.exc_type is KeyboardInterrupt:
+            signal.setitimer(signal.ITIMER_REAL, 0.001)
+        else:
+            others(unraisable)
+
+    others = sys.unraisablehook
+    monkeypatch.setattr(sys, "unraisablehook", swallowed)
     before = signal.signal(signal.SIGALRM, interrupt)
     yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def when_lowered() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Calls a function when jax has lowered a program and is about to compile it."""
+    listeners: list[Callable[..., None]] = []
+
+    def register(call: Callable[[], None]) -> None:
+        def listener(name: str, seconds: float, **_: Any) -> None:
+            if name.endswith("jaxpr_to_mlir_module_duration"):
+                call()
+
+        listeners.append(listener)
+        jax.monitoring.register_event_duration_secs_listener(listener)
+
+    yield register
+    for listener in listeners:
+        jax.monitoring.unregister_event_duration_listener(listener)
 
 
 def test_ctrl_c_in_the_middle_of_anything_loses_nothing(ctrl_c: Callable[[float], None]) -> None:
@@ -217,14 +244,20 @@ def test_ctrl_c_in_the_middle_of_anything_loses_nothing(ctrl_c: Callable[[float]
     assert count.tolist() == [2.0]
 
 
-def test_ctrl_c_in_a_barrier_cuts_nothing(ctrl_c: Callable[[float], None]) -> None:
+def test_ctrl_c_in_a_barrier_cuts_nothing(when_lowered: Callable[[Callable[[], None]], None]) -> None:
+    presses = iter([KeyboardInterrupt])
+
+    def press() -> None:
+        for ctrl_c in presses:
+            raise ctrl_c
+
     x = torch.ones(2).to("xla")
     xr.sync()
     x.add_(1)
     y = x
     for i in range(300):
         y = (y * 1.5 + i).sin()
-    ctrl_c(0.05)  # compiling that takes longer
+    when_lowered(press)
     with pytest.raises(KeyboardInterrupt):
         xr.sync()
     xr.sync()
