@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2s
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xlaprof.analysis.model import Finding, FromTo, IdleStat, Place, StepStats
 
@@ -42,8 +42,15 @@ class Facts:
         change: FromTo | None = None,
         evidence: tuple[str, ...] = (),
         discriminator: str = "",
+        gain_s: float | None = None,
+        **details: Any,
     ) -> Finding:
-        """A finding with its id and severity. ``discriminator`` tells apart several at one line and operation."""
+        """A finding with its id and severity. ``discriminator`` tells apart several at one line and operation.
+
+        ``gain_s`` is what it costs unless another is given; ``details``: the fields of :class:`Finding` that have
+        defaults (``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
+        """
+        gain = cost_s if gain_s is None else gain_s
         share = cost_s / self.total_s if self.total_s > 0 else 0.0
         return Finding(
             id=stable_id(kind, place, operation, discriminator),
@@ -58,6 +65,9 @@ class Facts:
             advice=advice,
             change=change,
             evidence=evidence,
+            gain_s=gain,
+            gain_per_step_s=gain / max(1, self.step_count),
+            **details,
         )
 
 

@@ -19,6 +19,8 @@ KINDS = (
     "graph_break",
 )
 SEVERITIES = ("high", "medium", "low")
+#: of a finding: "high": measured or read from the tape; "medium": the likeliest of several; "low": a hint
+CONFIDENCES = ("high", "medium", "low")
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -39,6 +41,16 @@ class FromTo(msgspec.Struct, frozen=True):
     new: str = msgspec.field(name="to")
 
 
+class Buckets(msgspec.Struct, frozen=True):
+    """One way to pad a size that changes: to the smallest of ``edges`` that holds it."""
+
+    edges: tuple[int, ...]  # ascending
+    compiles: int  # programs compiled: one for each edge that is used
+    saved_s: float  # of compile time, against what was compiled without padding
+    waste: float  # of the elements computed, the share that is padding, 0..1
+    cost_s: float  # compile time plus the time spent on padding, over the run
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One defect: where, how often, what it cost, why, and what to change."""
 
@@ -54,6 +66,14 @@ class Finding(msgspec.Struct, frozen=True):
     advice: str  # one sentence
     change: FromTo | None = None
     evidence: tuple[str, ...] = ()  # short facts: "step 24: 1.82 s, i64[8,128] -> i64[5,128]"
+    gain_s: float = 0.0  # predicted: by so much the run would be shorter, from the critical path of host and device
+    gain_per_step_s: float = 0.0
+    confidence: str = "high"  # one of CONFIDENCES
+    rhythm: str = ""  # "every step", "every 10 steps", "3 times a step", "once", "" where it is not known
+    also: tuple[Place, ...] = ()  # other lines that take part: the branch not taken, the list that holds, the barrier
+    values: tuple[tuple[str, int], ...] = ()  # every value seen of what changes, and how often, in order of first use
+    remedy: str = ""  # code that does what the advice says, "" where one sentence is enough
+    buckets: tuple[Buckets, ...] = ()  # where the fix is padding: with 1, 2, 3... sizes
 
 
 class RunInfo(msgspec.Struct, frozen=True):

@@ -76,6 +76,14 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "advice": finding.advice,
         "change": _plain(finding.change) if finding.change is not None else None,
         "evidence": list(finding.evidence),
+        "gain_s": finding.gain_s,
+        "gain_per_step_s": finding.gain_per_step_s,
+        "confidence": finding.confidence,
+        "rhythm": finding.rhythm,
+        "also": [_plain(place) for place in finding.also],
+        "values": [{"value": value, "count": count} for value, count in finding.values],
+        "remedy": finding.remedy,
+        "buckets": _plain(finding.buckets),
     }
 
 
