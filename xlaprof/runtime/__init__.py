@@ -113,8 +113,7 @@ def device_count() -> int:
 
 def device_type() -> str:
     """What is behind the ``xla`` device: ``"CPU"``, ``"CUDA"`` or ``"TPU"``, as ``PJRT_DEVICE`` has it."""
-    platform = str(_tapes.devices()[0].platform).upper()
-    return {"GPU": "CUDA"}.get(platform, platform)
+    return _tapes.device_type()
 
 
 def manual_seed(seed: int, device: torch.device | str | int | None = None) -> None:

@@ -104,6 +104,12 @@ def switch(virtual: bool) -> dict[int, Tape]:
 _aside: dict[bool, dict[int, Tape]] = {}
 
 
+def device_type() -> str:
+    """``"CPU"``, ``"CUDA"`` or ``"TPU"``."""
+    platform = str(devices()[0].platform).upper()
+    return {"GPU": "CUDA"}.get(platform, platform)
+
+
 def count() -> int:
     """Number of ``xla`` devices of this process; one where all are one virtual device."""
     return 1 if together() else len(devices())

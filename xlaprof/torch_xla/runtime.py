@@ -9,6 +9,7 @@ import torch
 
 import xlaprof.runtime as _runtime
 from xlaprof.runtime import initialize_cache, program, tapes
+from xlaprof.runtime.spmd.mesh import device_attributes
 from xlaprof.torch_xla._served import names, served
 
 _DISTRIBUTED = "xlaprof.runtime.distributed"
@@ -78,16 +79,7 @@ def runtime_device_attributes(device: str) -> dict[str, Any]:
 
 def global_runtime_device_attributes() -> list[dict[str, Any]]:
     """:func:`runtime_device_attributes` of all devices, each with its ``name``."""
-    kind = _runtime.device_type()
-    return [{"name": f"{kind}:{i}", **_attributes(d)} for i, d in enumerate(tapes.devices())]
-
-
-def _attributes(device: Any) -> dict[str, Any]:
-    return {
-        name: value
-        for name in ("coords", "core_on_chip", "slice_index", "num_cores")
-        if (value := getattr(device, name, None)) is not None
-    }
+    return device_attributes()
 
 
 def get_num_cached_compilation_graph() -> int:

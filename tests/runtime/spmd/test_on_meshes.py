@@ -13,6 +13,7 @@ from xlaprof.runtime import spmd as xs
 from xlaprof.runtime import tapes
 from xlaprof.runtime.spmd.placement import Partition
 from xlaprof.runtime.spmd.sharding import replicated, tiled
+from xlaprof.torch_xla.distributed import spmd as served
 
 GRID = xs.Mesh(range(4), (2, 2), ("a", "b"))
 
@@ -99,10 +100,10 @@ def test_slices_of_a_torus():
         mock.patch("xlaprof.torch_xla.runtime.global_runtime_device_attributes", return_value=told),
         mock.patch("xlaprof.runtime.spmd.mesh.global_runtime_device_count", return_value=8),
     ):
-        mesh = xs.HybridMesh(ici_mesh_shape=(2, 2), dcn_mesh_shape=(2, 1), axis_names=("data", "model"))
+        mesh = served.HybridMesh(ici_mesh_shape=(2, 2), dcn_mesh_shape=(2, 1), axis_names=("data", "model"))
         assert mesh.get_logical_mesh().tolist() == [[2, 1], [0, 3], [4, 7], [6, 5]]
         with pytest.raises(ValueError, match="Provide dcn_mesh_shape to create a mesh for multislice"):
-            xs.HybridMesh(ici_mesh_shape=(2, 4))
+            served.HybridMesh(ici_mesh_shape=(2, 4))
     assert xs.HybridMesh(ici_mesh_shape=(4, 1)).get_logical_mesh().tolist() == [[0], [1], [2], [3]]
     with pytest.raises(ValueError, match="Invalid dcn_mesh_shape for single slice mesh"):
         xs.HybridMesh(ici_mesh_shape=(2, 1), dcn_mesh_shape=(2, 1))

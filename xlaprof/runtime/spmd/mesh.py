@@ -146,7 +146,7 @@ class HybridMesh(Mesh):
         dcn_mesh_shape = dcn_mesh_shape or (1,) * len(ici_mesh_shape)
         assert len(ici_mesh_shape) == len(dcn_mesh_shape)
         self.ici_mesh_shape, self.dcn_mesh_shape = ici_mesh_shape, dcn_mesh_shape
-        self.device_attributes = sorted(_attributes(), key=lambda told: int(told["name"].split(":")[1]))
+        self.device_attributes = sorted(self._attributes(), key=lambda told: int(told["name"].split(":")[1]))
         slices = "slice_index" in self.device_attributes[0]
         if slices and math.prod(dcn_mesh_shape) == 1:
             raise ValueError("Provide dcn_mesh_shape to create a mesh for multislice")
@@ -156,12 +156,18 @@ class HybridMesh(Mesh):
         ids = _by_torus(self.device_attributes, ici_mesh_shape, dcn_mesh_shape, slices)
         super().__init__(ids.reshape(-1), mesh_shape, axis_names)
 
+    def _attributes(self) -> list[dict[str, Any]]:
+        return device_attributes()
 
-def _attributes() -> list[dict[str, Any]]:
-    """What is known of each device: PyTorch/XLA's own function where its names are served, which a test may replace."""
-    from xlaprof.torch_xla import runtime
 
-    return list(runtime.global_runtime_device_attributes())
+def device_attributes() -> list[dict[str, Any]]:
+    """Of each device its ``name`` ("TPU:0") and what jax knows of its place: coordinates, core, slice, cores."""
+    told = ("coords", "core_on_chip", "slice_index", "num_cores")
+    return [
+        {"name": f"{tapes.device_type()}:{i}"}
+        | {name: value for name in told if (value := getattr(device, name, None)) is not None}
+        for i, device in enumerate(tapes.devices())
+    ]
 
 
 def _by_torus(attributes: list[dict[str, Any]], ici: tuple[int, ...], dcn: tuple[int, ...], slices: bool) -> Array:

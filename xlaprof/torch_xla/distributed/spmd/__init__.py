@@ -7,7 +7,7 @@ _SPMD = "xlaprof.runtime.spmd"
 _HOMES = {
     **dict.fromkeys(
         (
-            "EinsumLinear", "HybridMesh", "MarkShardingFunction", "Mesh", "PartitionSpec", "ShardingSpec",
+            "EinsumLinear", "MarkShardingFunction", "Mesh", "PartitionSpec", "ShardingSpec",
             "ShardingType", "XLAPatchedLinear", "XLAShard", "XLAShardedTensor", "annotate_custom_sharding",
             "apply_backward_optimization_barrier", "apply_xla_patch_to_nn_linear", "auto_policy", "clear_sharding",
             "convert_to_xla_mesh", "convert_to_xla_partition_spec", "disable_manual_sharding",
@@ -17,6 +17,7 @@ _HOMES = {
         ),
         _SPMD,
     ),
+    "HybridMesh": "xlaprof.torch_xla.distributed.spmd.hybrid_mesh",
     "_mark_manual_sharding": f"{_SPMD}:mark_manual_sharding",
 }  # fmt: skip
 
