@@ -39,6 +39,7 @@ def moved(value: Any, device: str) -> Any:
 def outcome(module: nn.Module, sample: Any, device: str, training: bool) -> list[Tensor | None]:
     """Outputs, and in training the gradients of inputs and parameters, of a copy of ``module`` on ``device``."""
     module = copy.deepcopy(module).to(device).train(training)
+    torch.manual_seed(1)  # lazy modules make their parameters in their first call
     args, kwargs = moved((sample.args, sample.kwargs), device)
     result = module(*args, **kwargs)
     outs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]

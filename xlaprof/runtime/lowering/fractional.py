@@ -33,7 +33,7 @@ def _pool(ctx: Ctx, x: Array, kernel: Sequence[int], output: Sequence[int], samp
     dims = len(kernel)
     spatial = x.shape[-dims:]
     batched = x.reshape(-1, x.shape[-dims - 1], *spatial)
-    samples = samples.reshape(*batched.shape[:2], dims)
+    samples = samples[: batched.shape[0]].reshape(*batched.shape[:2], dims)  # there may be more than are used
     # PyTorch takes the last sample for the first of two dimensions, the first for the first of three.
     order = (1, 0) if dims == 2 else (0, 1, 2)
     flat = jnp.zeros((), jnp.int64)
