@@ -1,0 +1,239 @@
+"""What is wrong with a program of the zoo, as an expert wrote it down, and when a finding says just that.
+
+The truth of ``NAME.py`` stands in ``NAME.expected.json`` beside it; ``NAME_fixed.py`` has none of these mistakes, so
+whatever is reported there is a false alarm, as it is where ``clean`` is true. **A finding is right** when
+
+1. its ``kind`` is the truth's;
+2. its line, in the program's own file, is the truth's ``line`` or one of ``also_ok``;
+3. it names the change. Where the truth gives numbers (``0.8 -> 1.0``, ``5 -> 10``) the finding's ``from`` and ``to``
+   are these numbers, up to a millionth. Of shapes (``[32, 16] -> [8, 16]``) the sizes that differ are compared, by
+   dimension (``{0: 32 -> 8}``), so that another input which changed with it, ``[32] -> [8]``, is as good; where the
+   rank differs, the ranks are. Dtypes are compared under their usual names (``bf16``, ``bfloat16``). Where the truth
+   gives words (``(step+1) % 4 == 0``, ``opt.step()``), what the finding says changed has to be of the same sort:
+   a size, a dtype, a constant, a path of the program, live outputs, the place of the barrier, the mode of a module...
+   (``SORTS``, looked for in the finding's ``change`` and ``cause``);
+4. it has the idea. Of a fallback the operator is named (without ``aten::`` and underscores); ``idea``, where the truth
+   has it, is a regular expression that is found in cause, advice, change, operation or remedy.
+
+A truth is met by one finding and a finding meets one truth. Findings that are right a second time are *repeated*, not
+wrong: the same mistake may be met at two tensors of one line. Everything else is a false alarm, and so is what is
+``acceptable`` neither: a list of findings that nobody has to make, but that an expert would not call wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+#: sort of change -> how a truth's ``what``, or a finding's text, says it
+SORTS = {
+    "size": r"shape|\bsizes?\b|\brank\b|dimension|length|number of selected",
+    "dtype": r"dtype|precision|float16|float32|float64|\bhalf\b",
+    "special scalar": r"special|0-or-1|0, 1|python scalar|scalar",
+    "constant": r"constant|argument|python (int|value|number|float)|baked",
+    "mode": r"train\b|training|eval\b|\bmode\b|dropout|batch.?norm",
+    "outputs": r"output|alive|\blive\b|still held|\bheld\b",
+    "barrier": r"barrier|\bsync|mark_step|before the step's end|a graph of its own",
+    "path": r"control.flow|\bop(eration)? sequence|operation|\bbranch|\bpath\b|another op",
+    "inputs": r"inputs?\b|optimizer.*state|\bstate\b|\.grad\b|same tensor|alias|requires_grad|frozen",
+    "evicted": r"evict|dropped from",
+}
+#: a truth of these sorts gives numbers only by the way: "2 outputs", "% 4 == 0"
+_WORDS = ("path", "outputs", "barrier", "mode", "inputs")
+_DTYPES = {
+    "f16": "float16", "half": "float16", "f32": "float32", "float": "float32", "f64": "float64", "double": "float64",
+    "bf16": "bfloat16", "s64": "int64", "i64": "int64", "long": "int64", "s32": "int32", "i32": "int32",
+    "int": "int32", "pred": "bool", "u8": "uint8", "s8": "int8",
+}  # fmt: skip
+_DTYPE_NAMES = frozenset(_DTYPES.values()) | frozenset(_DTYPES)
+_NUMBER = re.compile(r"(?<![\w.])-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?(?![\w.]*\w)", re.IGNORECASE)
+_SHAPE = re.compile(r"[\[(]\s*((?:\d+\s*,\s*)*\d*)\s*,?\s*[\])]")
+
+
+class Truth(NamedTuple):
+    """One mistake of a program."""
+
+    kind: str
+    line: int
+    also_ok: tuple[int, ...]
+    cause: str
+    change: tuple[str, str, str] | None  # what, from, to
+    idea: str  # a regular expression, "" where line, kind and change say it all
+    source: str
+
+    @property
+    def lines(self) -> frozenset[int]:
+        """Every line that may be named."""
+        return frozenset((self.line, *self.also_ok))
+
+
+class Story(NamedTuple):
+    """A program, or its fixed version, and all that is wrong with it."""
+
+    path: Path
+    truths: tuple[Truth, ...]
+    acceptable: tuple[Truth, ...]
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+
+class Score(NamedTuple):
+    """What was found of a story. Findings are those of the report's JSON."""
+
+    met: list[tuple[Truth, dict[str, Any]]]
+    missed: list[Truth]
+    repeated: list[dict[str, Any]]
+    accepted: list[dict[str, Any]]
+    alarms: list[dict[str, Any]]
+
+
+def stories(folder: Path) -> Iterator[Story]:
+    """The programs of ``folder`` and of the folders in it that have a truth, each followed by its fixed version."""
+    for truth in sorted(folder.rglob("*.expected.json")):
+        name = truth.name.removesuffix(".expected.json")
+        told = json.loads(truth.read_text())
+        yield Story(
+            truth.with_name(f"{name}.py"), _truths(told["findings"]), _truths(told.get("acceptable", ())),
+        )  # fmt: skip
+        fixed = truth.with_name(f"{name}_fixed.py")
+        if fixed.exists():
+            yield Story(fixed, (), _truths(told.get("acceptable_fixed", ())))
+
+
+def _truths(told: Any) -> tuple[Truth, ...]:
+    return tuple(
+        Truth(
+            kind=one["kind"],
+            line=one["line"],
+            also_ok=tuple(one.get("also_ok", ())),
+            cause=one.get("cause", ""),
+            change=_change(one.get("change")),
+            idea=one.get("idea", ""),
+            source=one.get("source", ""),
+        )
+        for one in told
+    )
+
+
+def _change(told: dict[str, Any] | None) -> tuple[str, str, str] | None:
+    return (str(told["what"]), str(told["from"]), str(told["to"])) if told else None
+
+
+def score(story: Story, findings: list[dict[str, Any]]) -> Score:
+    """Truths and findings brought together: as many as can be, one to one."""
+    fitting = [[i for i, finding in enumerate(findings) if is_right(truth, finding, story)] for truth in story.truths]
+    taken: dict[int, int] = {}  # finding -> truth
+    for truth in range(len(fitting)):
+        _assign(truth, fitting, taken, set())
+    met = {truth: finding for finding, truth in taken.items()}
+    right = {i for some in fitting for i in some}
+    left = [i for i in range(len(findings)) if i not in right]
+    fine = [i for i in left if any(is_right(truth, findings[i], story) for truth in story.acceptable)]
+    return Score(
+        met=[(story.truths[truth], findings[i]) for truth, i in sorted(met.items())],
+        missed=[truth for i, truth in enumerate(story.truths) if i not in met],
+        repeated=[findings[i] for i in sorted(right - set(taken))],
+        accepted=[findings[i] for i in fine],
+        alarms=[findings[i] for i in left if i not in fine],
+    )
+
+
+def _assign(truth: int, fitting: list[list[int]], taken: dict[int, int], tried: set[int]) -> bool:
+    """Give ``truth`` a finding, moving those given before where that makes room."""
+    for finding in fitting[truth]:
+        if finding in tried:
+            continue
+        tried.add(finding)
+        if finding not in taken or _assign(taken[finding], fitting, taken, tried):
+            taken[finding] = truth
+            return True
+    return False
+
+
+def is_right(truth: Truth, finding: dict[str, Any], story: Story) -> bool:
+    """The rule of this module's first lines."""
+    return not wrong(truth, finding, story)
+
+
+def wrong(truth: Truth, finding: dict[str, Any], story: Story) -> str:
+    """What keeps ``finding`` from being ``truth``: "kind", "line", "change", "idea", or nothing."""
+    if finding["kind"] != truth.kind:
+        return "kind"
+    if Path(finding["file"]).name != story.path.name or finding["line"] not in truth.lines:
+        return "line"
+    if truth.change is not None and not _same_change(truth.change, finding):
+        return "change"
+    text = _text(finding)
+    if truth.kind == "fallback" and (ops := re.findall(r"aten::(\w+)", truth.cause)):
+        said = text.replace("_", "")
+        if not any(op.replace("_", "") in said for op in ops):
+            return "idea"
+    if truth.idea and not re.search(truth.idea, text, re.IGNORECASE):
+        return "idea"
+    return ""
+
+
+def _text(finding: dict[str, Any]) -> str:
+    change = finding.get("change") or {}
+    parts = (finding["cause"], finding["advice"], finding["operation"], *change.values(), finding.get("remedy", ""))
+    return "\n".join(map(str, parts))
+
+
+def _same_change(truth: tuple[str, str, str], finding: dict[str, Any]) -> bool:
+    what, old, new = truth
+    told = finding.get("change")
+    if not told:
+        return False
+    sorts = _sorts(what) or _sorts(f"{what} {old} {new}")
+    if not sorts & set(_WORDS):
+        wanted, got = _values(old, new), _values(str(told["from"]), str(told["to"]))
+        if wanted is not None:
+            return got is not None and _equal(wanted, got)
+        dtypes = _dtype(old), _dtype(new)
+        if all(dtypes):
+            return dtypes == (_dtype(str(told["from"])), _dtype(str(told["to"])))
+    said = _sorts(f"{told['what']} {told['from']} {told['to']} {finding['cause']}")
+    return not sorts or bool(sorts & said)
+
+
+def _sorts(text: str) -> set[str]:
+    return {sort for sort, pattern in SORTS.items() if re.search(pattern, text, re.IGNORECASE)}
+
+
+def _values(old: str, new: str) -> tuple[tuple[float, float], ...] | None:
+    """``(dimension, before, after)`` flattened, of shapes; the two numbers, of numbers; ``None``: neither."""
+    a, b = _shape(old), _shape(new)
+    if a is not None and b is not None:
+        if len(a) != len(b):
+            return ((len(a), len(b)),)
+        return tuple(sorted({(float(x), float(y)) for x, y in zip(a, b, strict=True) if x != y}))
+    numbers = _NUMBER.findall(old), _NUMBER.findall(new)
+    if all(numbers):
+        return ((float(numbers[0][0]), float(numbers[1][0])),)
+    return None
+
+
+def _shape(text: str) -> tuple[int, ...] | None:
+    found = _SHAPE.search(text)
+    if found is None:
+        return None
+    return tuple(int(part) for part in found[1].replace(" ", "").split(",") if part)
+
+
+def _equal(wanted: tuple[tuple[float, float], ...], got: tuple[tuple[float, float], ...]) -> bool:
+    return len(wanted) == len(got) and all(
+        math.isclose(a, b, rel_tol=1e-6) for pair in zip(wanted, got, strict=True) for a, b in zip(*pair, strict=True)
+    )
+
+
+def _dtype(text: str) -> str:
+    for word in re.findall(r"[a-z]+\d*", text.replace("torch.", "").lower()):
+        if word in _DTYPE_NAMES:
+            return _DTYPES.get(word, word)
+    return ""
