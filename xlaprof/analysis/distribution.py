@@ -94,6 +94,25 @@ class Distribution:
                 return min(max(_middle(bucket), self.least), self.most)
         return float(self.most)
 
+    def sample(self, most: int) -> list[float]:
+        """At most ``most`` values that lie as all of them do, ascending: all, or evenly spaced percentiles."""
+        count = self.count
+        if not self._buckets:
+            ordered = sorted(self._values)
+            if count <= most:
+                return [float(value) for value in ordered]
+            return [float(ordered[(2 * i + 1) * count // (2 * most)]) for i in range(most)]
+        counts = Counter(self._buckets)
+        counts.update(map(_bucket, self._values))
+        drawn: list[float] = []
+        seen = 0
+        size = min(most, count)
+        for bucket in sorted(counts):
+            seen += counts[bucket]
+            while len(drawn) < size and (2 * len(drawn) + 1) * count < 2 * size * seen:
+                drawn.append(min(max(_middle(bucket), self.least), self.most))
+        return drawn
+
     @property
     def mean(self) -> float:
         return self.total / self.count if self.count else 0.0

@@ -91,6 +91,13 @@ class Run(Totals):
         self.events += count
         return self
 
+    def resume(self, moment: int) -> Run:
+        """Begin in the middle of a recording, at the end of a barrier; returns itself."""
+        self.begin = None
+        self._seen(moment, moment)
+        self._last_barrier = moment
+        return self
+
     # -- asking
 
     def report(self, path: str = "", notes: Iterable[str] = (), top: int | None = None) -> Report:

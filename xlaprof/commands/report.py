@@ -61,27 +61,33 @@ def run(args: argparse.Namespace) -> int:
 
 def analyse(path: str, since_step: int | None = None, show_progress: bool = False) -> Report:
     """The report of the log at ``path``. Raises :class:`UserError` when nothing could be read."""
+    run, notes = fold(path, since_step, show_progress)
+    return run.report(path, notes)
+
+
+def fold(path: str, since_step: int | None = None, show_progress: bool = False) -> tuple[Run, tuple[str, ...]]:
+    """The log at ``path``, analysed, and what the reader has to say. Raises :class:`UserError` like :func:`analyse`."""
     try:
         reader = log.read(path)
-        fold = Run(since_step=since_step)
+        run = Run(since_step=since_step)
         events: Iterator[AnyEvent] = iter(reader)
         if show_progress and os.path.getsize(path) > _LARGE:
             events = _with_progress(events, path)
-        with _no_collection():
-            fold.feed_all(events)
+        with no_collection():
+            run.feed_all(events)
     except log.LogError as error:
         raise UserError(str(error)) from None
-    if since_step is not None and fold.waiting:
+    if since_step is not None and run.waiting:
         raise UserError(
-            f"{path} has no step {since_step} or later (the last one is {fold.step_num}): name an earlier one"
-            if fold.step_num >= 0
+            f"{path} has no step {since_step} or later (the last one is {run.step_num}): name an earlier one"
+            if run.step_num >= 0
             else f"{path} has no named steps, so --since-step {since_step} leaves nothing: leave the option out"
         )
-    return fold.report(path, reader.notes)
+    return run, reader.notes
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Millions of events leave no cycles: looking for them costs a twentieth of the time."""
     enabled = gc.isenabled()
     gc.disable()

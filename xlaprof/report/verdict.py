@@ -1,0 +1,111 @@
+"""What ``xlaprof check`` says: one line where the budget was kept, else what broke it; JSON; GitHub's annotations."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from xlaprof.analysis.budget import Offence, Verdict, lines
+from xlaprof.analysis.limits import LIMITS, Budget
+from xlaprof.report.glyphs import printable
+
+SCHEMA = 1
+
+
+def page(verdicts: Sequence[Verdict]) -> str:
+    """For people. A run that kept its budget gets one line."""
+    told = [
+        f"{printable(verdict.path)} keeps its budget: {printable('; '.join(used.told for used in verdict.used))}"
+        for verdict in verdicts
+        if verdict.kept
+    ]
+    told += lines(verdicts)
+    return "".join(f"{line}\n" for line in told)
+
+
+def to_json(verdicts: Sequence[Verdict], budget: Budget, config: str | None) -> dict[str, Any]:
+    """As docs/ci.md describes it."""
+    return {
+        "schema": SCHEMA,
+        "ok": all(verdict.kept for verdict in verdicts),
+        "config": config,
+        "budget": {limit.name: getattr(budget, limit.name) for limit in LIMITS if budget.given(limit.name)},
+        "logs": [
+            {
+                "path": verdict.path,
+                "rank": verdict.rank,
+                "ok": verdict.kept,
+                "steps": verdict.steps,
+                "warnings": list(verdict.warnings),
+                "limits": [
+                    {
+                        "name": used.budget,
+                        "limit": used.limit,
+                        "value": used.value,
+                        "ok": not used.broken,
+                        "text": used.told,
+                        "findings": [_offence(offence) for offence in used.offences],
+                    }
+                    for used in verdict.used
+                ],
+            }
+            for verdict in verdicts
+        ],
+    }
+
+
+def dumps(verdicts: Sequence[Verdict], budget: Budget, config: str | None) -> str:
+    return json.dumps(to_json(verdicts, budget, config), indent=2, allow_nan=False) + "\n"
+
+
+def github(verdicts: Sequence[Verdict], root: str) -> Iterator[str]:
+    """GitHub's workflow commands, one for each line to blame; paths below ``root`` are told from there."""
+    blamed: dict[tuple[str, str, str, int], tuple[Offence, list[str]]] = {}
+    for verdict in verdicts:
+        for used in verdict.breaches:
+            if not used.offences:
+                yield _command(f"xlaprof: {used.budget}", "", 0, f"{verdict.path}: {used.told}")
+            for offence in used.offences:
+                _, limits = blamed.setdefault(offence.key, (offence, []))
+                limits.append(f"{used.budget} ({used.told})")
+    for offence, limits in blamed.values():
+        text = f"{offence.cause}\nFix: {offence.advice}\nBreaks {'; '.join(dict.fromkeys(limits))}."
+        where = _below(offence.place.file, root)
+        yield _command(f"xlaprof: {offence.kind}", where, offence.place.line, text)
+
+
+def _command(title: str, file: str, line: int, text: str) -> str:
+    where = f"file={_property(file)},line={line}," if file and line > 0 else ""
+    return f"::error {where}title={_property(title)}::{_data(text)}\n"
+
+
+def _below(file: str, root: str) -> str:
+    if not os.path.isabs(file):
+        return file
+    relative = os.path.relpath(file, root)
+    return file if relative.startswith(os.pardir) else relative
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _offence(offence: Offence) -> dict[str, Any]:
+    place = offence.place
+    return {
+        "id": offence.id or None,
+        "kind": offence.kind,
+        "file": place.file,
+        "line": place.line,
+        "function": place.func,
+        "code": place.code,
+        "count": offence.count,
+        "cause": offence.cause,
+        "advice": offence.advice,
+    }
