@@ -52,6 +52,25 @@ def eager_operations(ops: int, rounds: int) -> None:
     xr.eager_mode(False)
 
 
+def what_compile_adds(rounds: int, calls: int = 3000) -> None:
+    """Print the us of a barrier with nothing before it, and of an empty compiled function's call."""
+
+    def empty() -> None:
+        pass
+
+    compiled = xr.compile(empty)
+    best: dict[str, float] = {}
+    for name, eager, call in (("sync()", False, xr.sync), ("a call of compile(f)", True, compiled)):
+        with xr.eager_mode_context(eager):
+            for _ in range(rounds):
+                start = time.process_time()
+                for _ in range(calls):
+                    call()
+                spent = (time.process_time() - start) / calls * 1e6
+                best[name] = min(spent, best.get(name, spent))
+    print(", ".join(f"{name} with nothing recorded: {us:.1f} us" for name, us in best.items()))
+
+
 def mlp(make: Callable[..., torch.optim.Optimizer] | None) -> Callable[[], None]:
     """A step of the MLP 64-128-128-10 on a batch of 32, without the barrier."""
     torch.manual_seed(0)
@@ -136,6 +155,7 @@ def main() -> None:
         eager_operations(args.ops, args.rounds)
     if args.only == "eager":
         return
+    what_compile_adds(args.rounds)
     ours, theirs = (f"{who + ' lazy':>9}{'eager':>9}{'compile':>9}" for who in ("our", "its"))
     print(f"{'CPU ms per step':18}{ours}   {theirs}{'compile/lazy':>14}{'eager speed':>14}")
     adam, sgd = (lambda p: torch.optim.Adam(p, lr=1e-3)), (lambda p: torch.optim.SGD(p, lr=0.01))
