@@ -59,12 +59,14 @@ class Text(Event, frozen=True, tag="text"):
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One frame of a stack: ``file`` and ``func`` and ``code`` are :class:`Text` ids."""
+    """One frame of a stack: ``file``, ``func``, ``code`` and ``head`` are :class:`Text` ids."""
 
     file: int
     line: int
     func: int
     code: int = 0  # the source line, stripped
+    loop: int = 0  # line of the innermost for or while around it in its function, where the source tells; 0: none
+    head: int = 0  # Text id: that line's source, stripped
 
 
 class Stack(Event, frozen=True, tag="stack"):
@@ -149,6 +151,16 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     expected: int = 0  # Stack id of the operation that was expected
     position: int = 0  # operations recorded in common before the paths part
     code_seen: bool = True  # this line had recorded this operation before (False: code run for the first time)
+    name: str = ""  # what the program calls what differs: "model.head.weight", "lr", "history"; "" where not known
+    made: int = 0  # Stack id: the line that made the tensor that differs, or brought it to the device
+    moved: bool = False  # it was brought from the host there
+    #: what recorded the operations that came or went: "grad" (adding to ``.grad``) | "optimizer" | "state" (an optimizer
+    #: making its state) | "zero_grad" | "clip" | "mode" (train/eval) | "random" | "backward" | "" (the program itself)
+    role: str = ""
+    condition: int = 0  # Stack id: the if, for or while that decides whether they are recorded
+    added: int = 0  # operations that came, all over the graph, and
+    removed: int = 0  # that were there before
+    against: int = 0  # the program it was compared with: the likest that ran at this barrier
 
 
 class Compile(Event, frozen=True, tag="compile"):
@@ -238,6 +250,8 @@ class TransferFromDevice(Event, frozen=True, tag="d2h"):
     stack: int = 0
     tid: int = 1
     tensors: int = 1
+    via: int = 0  # Text id: the library's function that the line called and that read: "clip_grad_norm_"; 0: none
+    late: bool = False  # what made the value is not what the device was given last: it did not run dry meanwhile
 
 
 class DeviceWait(Event, frozen=True, tag="wait"):
@@ -287,6 +301,24 @@ class Hole(Event, frozen=True, tag="hole"):
     before: int = 0  # Stack id of the operation recorded last
     after: int = 0  # Stack id of the operation recorded next
     tid: int = 1
+
+
+class Sample(Event, frozen=True, tag="sample"):
+    """What the host was seen doing while the device was idle and nothing was recorded: its stack was looked at.
+
+    Over ``[t, t + dur)`` every look found the same. Taken in long gaps only.
+    """
+
+    t: int
+    dur: int
+    stack: int = 0  # Stack id
+    #: "python": it ran | "data": it drew the next item of its data | "checkpoint": it saved or loaded one
+    #: | "wait": it waited outside Python (sleep, file, network, lock) | "gil": for the interpreter's lock, which thread
+    #: ``holder`` had | "cpu": for a processor, which other programs had | "": not known
+    state: str = ""
+    tid: int = 1
+    holder: str = ""  # name of the thread that held the interpreter's lock, and
+    at: int = 0  # Stack id: where it was
 
 
 class GraphBreak(Event, frozen=True, tag="break"):
@@ -359,6 +391,7 @@ AnyEvent = (
     | Gc
     | DataWait
     | Hole
+    | Sample
     | GraphBreak
     | Evicted
     | Counters

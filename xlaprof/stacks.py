@@ -41,12 +41,55 @@ def frames_of_thread(ident: int, limit: int = 8) -> tuple[RawFrame, ...]:
     return () if frame is None else _walk(frame, limit)
 
 
+def shown_file(frame: FrameType) -> str:
+    """The name of the file that ``frame`` is in, absolute; empty where its code is not the user's."""
+    shown = _shown.get(frame.f_code.co_filename)
+    return _classify(frame) if shown is None else shown
+
+
 def source_line(file: str, line: int) -> str:
     """The text of a line, stripped; empty where the source cannot be had. Reads files: not for hot paths."""
     text = linecache.getline(file, line)
     if not text and os.path.isfile(file):
         text = _lenient_line(file, line)
     return text.strip()[:_LONGEST_LINE]
+
+
+def loop_line(file: str, line: int) -> int:
+    """Line of the ``for`` or ``while`` that a line is repeated by, in its function; 0 where none is found.
+
+    Told by indentation, without parsing: right for code as people write it. The head of a ``while`` is repeated by
+    itself, that of a ``for`` is not. Reads files: not for hot paths.
+    """
+    lines = linecache.getlines(file)
+    if not 0 < line <= len(lines):
+        return 0
+    text = lines[line - 1]
+    if text.lstrip().startswith("while "):
+        return line
+    indent = _indent(text)
+    for i in range(line - 2, -1, -1):
+        if not indent:
+            break
+        code = lines[i].lstrip()
+        if not code or code.startswith("#"):
+            continue
+        if (found := _indent(lines[i])) < indent:
+            if code.startswith(_LOOPS):
+                return i + 1
+            if code.startswith(_FUNCTIONS):
+                break
+            indent = found
+    return 0
+
+
+_LOOPS = ("for ", "while ", "async for ")
+_FUNCTIONS = ("def ", "async def ", "class ")
+
+
+def _indent(text: str) -> int:
+    text = text.expandtabs()
+    return len(text) - len(text.lstrip())
 
 
 _LONGEST_LINE = 400

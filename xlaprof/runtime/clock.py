@@ -7,6 +7,7 @@ events of its own (reads, uploads, fallbacks, compiles) is set *aside* and is ne
 
 from __future__ import annotations
 
+import threading
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ HOLE_NS = 1_000_000
 class Clock:
     """The state of that bookkeeping; one per process, like the recording."""
 
-    __slots__ = ("alarm", "asides", "frames", "last", "node", "tracing")
+    __slots__ = ("alarm", "asides", "frames", "ident", "last", "node", "tid", "tracing")
 
     def __init__(self) -> None:
         self.reset()
@@ -33,6 +34,8 @@ class Clock:
         self.last = perf_counter_ns()
         self.alarm = 0  # when to look again
         self.asides = 0
+        self.ident = threading.main_thread().ident or 0  # of the thread that was last at a barrier, and
+        self.tid = 1  # the recording's number for it
         # Where the host was when it last did something told by an event, and where the tape stood then.
         self.frames: tuple[RawFrame, ...] = ()
         self.node: Node | None = None

@@ -19,7 +19,7 @@ import numpy as np
 
 from xlaprof import events, recorder
 
-from . import debug, metrics
+from . import debug, gaps, metrics
 from .checking import value_checks
 from .modes import mode
 
@@ -73,6 +73,8 @@ _running: deque[InFlight] = deque()
 _handed_over: queue.SimpleQueue[InFlight | None] = queue.SimpleQueue()
 _stamping = threading.Lock()
 _last_end: dict[int, int] = {}
+#: index of a tape -> ids of the arrays that the execution handed over last makes
+_latest: dict[int, tuple[int, ...]] = {}
 #: those that failed on the device: not yet raised to anybody, and the latest of all
 _untold: deque[InFlight] = deque(maxlen=64)
 _failed: deque[InFlight] = deque(maxlen=64)
@@ -102,6 +104,7 @@ def add(
         debug.executing(trigger, graph, tape.node.depth)
     ids = tuple(map(id, results))
     run = InFlight(next(_numbers), tape, program, enqueued, enqueue, token, trigger, frames, graph, ids)
+    _latest[tape.index] = ids
     if trigger != "eager":
         metrics.begin("ExecuteTime")
         if tape.partition is not None:
@@ -127,6 +130,7 @@ def add_burst(
     """
     run = InFlight(next(_numbers), tape, program, enqueued, enqueue, token, "eager", frames, graph, (id(token),))
     run.calls = calls
+    _latest.pop(tape.index, None)  # which arrays it made is not known
     if token.is_ready():
         run.token = None
         _stamp(run, now=ended)
@@ -145,8 +149,18 @@ def _watch_over(run: InFlight) -> None:
 
 
 def _watch() -> None:
-    while (run := _handed_over.get()) is not None:
+    pause: float | None = None  # until the next look at what keeps the device waiting; None: nobody wants to know
+    while True:
+        try:
+            run = _handed_over.get(timeout=pause)
+        except queue.Empty:
+            pause = gaps.look(max(_last_end.values(), default=0)) if not _running else None
+            continue
+        if run is None:
+            return
+        gaps.end()
         _end(run)
+        pause = gaps.begin()
 
 
 def _dismiss() -> None:
@@ -198,6 +212,7 @@ def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
             metrics.end("ExecuteReplicatedTime", end - start)
     rec = recorder.active
     if rec is not None:
+        gaps.end()  # what was found in the gap before it is told before it
         rec.emit(
             events.Execute(
                 run.seq,
@@ -244,6 +259,14 @@ def origin(array: Any) -> tuple[InFlight, int] | None:
                 _untold.remove(run)
             return run, run.graph.outs[run.results.index(id(array))]
     return None
+
+
+def is_older(tape: Tape, arrays: list[Any]) -> bool:
+    """Whether ``arrays`` were on the device or on their way before what was handed over last: whoever waits for them
+    leaves the device something to do.
+    """
+    latest = _latest.get(tape.index)
+    return latest is not None and not any(id(array) in latest for array in arrays)
 
 
 def settle(arrays: list[Any]) -> InFlight | None:

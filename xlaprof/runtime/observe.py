@@ -7,13 +7,14 @@ dispatch function's place only while a recording is on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
 from xlaprof import events, recorder
 from xlaprof.stacks import RawFrame
 
-from . import inflight, metrics, source, tapes, tensor
+from . import gaps, inflight, metrics, source, tapes, tensor
 from .checking.errors import Foreign, raise_told
 from .clock import HOLE_NS, clock
 from .tape import Tape
@@ -50,6 +51,9 @@ def _look(now: int) -> None:
 
 def arrive(frames: tuple[RawFrame, ...]) -> None:
     """The host has come to ``frames``, a barrier."""
+    rec = recorder.active
+    if rec is not None:
+        clock.ident, clock.tid = get_ident(), rec.thread()
     _book(perf_counter_ns(), lambda: frames)
 
 
@@ -76,6 +80,7 @@ class _Observer:
 
     def recording_started(self, rec: recorder.Recorder) -> None:
         clock.reset()
+        gaps.start(rec)
         XLATensor.__torch_dispatch__ = staticmethod(timed_dispatch)
         for tape in tapes.existing():
             announce(rec, tape)
@@ -83,6 +88,7 @@ class _Observer:
     def recording_stopping(self, rec: recorder.Recorder) -> None:
         XLATensor.__torch_dispatch__ = staticmethod(_plain_dispatch)
         inflight.wait()
+        gaps.stop()
 
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:
         return metrics.totals()

@@ -1,0 +1,59 @@
+"""How much of the processor a thread had, by the kernel's own books (Linux; elsewhere nothing is known).
+
+Told of a thread: the time it ran, the time it was ready and waited for a processor, and whether it sleeps in a system
+call that cannot be the wait for the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import NamedTuple
+
+#: numbers of the futex system calls: how a thread waits for a lock, the interpreter's among them
+_FUTEX = {"x86_64": (202, 449, 454, 455), "aarch64": (98, 422, 449, 454, 455)}.get(platform.machine(), ())
+
+
+class Ran(NamedTuple):
+    """Totals of a thread's life, ns."""
+
+    running: int
+    queued: int  # ready to run, but every processor was somebody else's
+
+
+class ThreadCpu:
+    """The books of the thread with this native id (``Thread.native_id``)."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, native_id: int | None) -> None:
+        self._path = f"/proc/self/task/{native_id}"
+        self._fd = -1
+        try:
+            self._fd = os.open(f"{self._path}/schedstat", os.O_RDONLY)
+        except OSError:  # no such books here, or no such thread: it is not known
+            return
+
+    def read(self) -> Ran | None:
+        """None where nothing is known."""
+        if self._fd < 0:
+            return None
+        try:
+            running, queued, *_ = os.pread(self._fd, 100, 0).split()
+            return Ran(int(running), int(queued))
+        except (OSError, ValueError):  # the thread has ended
+            return None
+
+    def sleeps_elsewhere(self) -> bool:
+        """Whether it is inside a system call other than a lock's: a sleep, a file, a socket."""
+        try:
+            with open(f"{self._path}/syscall", "rb") as file:
+                number = file.read(20).split()[0]
+        except (OSError, IndexError):  # not permitted here: not known
+            return False
+        return bool(_FUTEX) and number.isdigit() and int(number) not in _FUTEX
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
