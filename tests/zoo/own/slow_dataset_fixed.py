@@ -1,0 +1,36 @@
+"""Images are decoded one by one in the training process; the loader has no workers."""
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, Dataset
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+torch.manual_seed(0)
+device = xm.xla_device()
+
+
+class Photos(Dataset):
+    def __init__(self):
+        self.images = torch.stack([torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(i)) for i in range(96)])
+
+    def __len__(self):
+        return 96
+
+    def __getitem__(self, i):
+        return self.images[i], i % 4
+
+
+model = nn.Sequential(nn.Flatten(), nn.Linear(192, 32), nn.ReLU(), nn.Linear(32, 4)).to(device)
+opt = torch.optim.SGD(model.parameters(), lr=0.05)
+loader = DataLoader(Photos(), batch_size=8)
+xm.mark_step()
+for epoch in range(2):
+    for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
+        opt.zero_grad()
+        loss = F.cross_entropy(model(images), labels)
+        loss.backward()
+        xm.optimizer_step(opt)
+        xm.mark_step()
+print("loss", round(loss.item(), 3))
