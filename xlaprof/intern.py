@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .events import Frame, Stack, Text, Thread
-from .stacks import RawFrame, source_line
+from .stacks import RawFrame, loop_line, source_line
 
 if TYPE_CHECKING:
     import asyncio
@@ -133,13 +133,20 @@ class Interner:
         """The event for a new place. Reads source files: the writer's thread only."""
         frames = []
         for raw, file, func in zip(new.frames, new.files, new.funcs, strict=True):
-            code = source_line(raw.file, raw.line)
-            known = self._codes.get(code)
-            if known is None:
-                known = self._codes[code] = next(self._ids)
-                write(Text(known, code))
-            frames.append(Frame(file, raw.line, func, known))
+            code = self._code(source_line(raw.file, raw.line), write)
+            loop = loop_line(raw.file, raw.line)
+            if loop:
+                frames.append(Frame(file, raw.line, func, code, loop, self._code(source_line(raw.file, loop), write)))
+            else:
+                frames.append(Frame(file, raw.line, func, code))
         return Stack(new.id, frames, new.module)
+
+    def _code(self, code: str, write: Callable[[Text], None]) -> int:
+        known = self._codes.get(code)
+        if known is None:
+            known = self._codes[code] = next(self._ids)
+            write(Text(known, code))
+        return known
 
     def after_fork(self) -> None:
         """In a forked child: the lock may have been held by a thread that no longer exists."""

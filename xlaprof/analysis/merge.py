@@ -46,8 +46,16 @@ def merge_into(mine: Run, theirs: Run) -> None:
         ours = mine.scopes[text(name)]
         ours.stack = ours.stack or stack(scope.stack)
     _add(mine.reads, theirs.reads, pair)
+    for key, via in theirs.vias.items():
+        mine.vias.setdefault(pair(key), text(via))
+    for place, ns in theirs.read_runs.items():
+        mine.read_runs[stack(place)] = mine.read_runs.get(stack(place), 0) + ns
+    for place, count in theirs.given.items():
+        mine.given[stack(place)] = mine.given.get(stack(place), 0) + count
     for (place, cause), ns in theirs.pauses.items():
         mine.pauses[stack(place), cause] = mine.pauses.get((stack(place), cause), 0) + ns
+    for place, name in theirs.holders.items():
+        mine.holders.setdefault(stack(place), name)
     _add(mine.fallbacks, theirs.fallbacks, pair)
     loops = {stack(place): stack(site.loop) for place, site in theirs.sites.items()}
     before = {place: site.loops for place, site in mine.sites.items()}

@@ -63,6 +63,17 @@ class Names:
             return self.place(before), self.place(after)
         return self._place_of(best[0]), self._place_of(best[1])
 
+    def loops(self, stack_id: int) -> tuple[Place, ...]:
+        """Heads of the loops that repeat a place, innermost first: of each function on its stack the innermost one."""
+        stack = self._stacks.get(stack_id)
+        if stack is None:
+            return ()
+        return tuple(
+            Place(file=self.text(f.file), line=f.loop, func=self.text(f.func), code=self.text(f.head))
+            for f in stack.frames
+            if f.loop
+        )
+
     def adopt(self, other: Names) -> tuple[dict[int, int], dict[int, int]]:
         """Take over the names of another recording: maps from its text and stack ids to the ids they have here."""
         known = {text: id for id, text in self._texts.items()}
@@ -79,7 +90,15 @@ class Names:
         free = max(self._stacks, default=0) + 1
         for id, stack in other._stacks.items():
             frames = [
-                Frame(texts.get(f.file, 0), f.line, texts.get(f.func, 0), texts.get(f.code, 0)) for f in stack.frames
+                Frame(
+                    texts.get(f.file, 0),
+                    f.line,
+                    texts.get(f.func, 0),
+                    texts.get(f.code, 0),
+                    f.loop,
+                    texts.get(f.head, 0),
+                )
+                for f in stack.frames
             ]
             mine = Stack(id=free, frames=frames, module=texts.get(stack.module, 0))
             key = _key(mine)

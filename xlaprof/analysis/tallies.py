@@ -6,6 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from xlaprof.analysis.distribution import Distribution
+from xlaprof.analysis.rhythm import Rhythm
 from xlaprof.events import Change
 
 RECENT = 120
@@ -14,13 +15,19 @@ RECENT = 120
 class ReadTally:
     """Reads of one operation at one place. Nanoseconds."""
 
-    _SUMS = ("bytes", "count", "dur", "in_steps", "looped", "serial", "steps", "told", "told_dur", "wait")
-    __slots__ = (*_SUMS, "last_step", "most")
+    _SUMS = (
+        "bytes", "compiled", "count", "dur", "in_steps", "late", "looped", "serial", "stalled", "steps", "told",
+        "told_dur", "wait",
+    )  # fmt: skip
+    __slots__ = (*_SUMS, "last_step", "most", "rhythm")
 
     def __init__(self) -> None:
         self.count = 0
         self.dur = 0
         self.wait = 0
+        self.compiled = 0  # ns of dur: compiling the graph that computes the value
+        self.late = 0  # reads of values that the device need not hurry for: it had been given more to do since
+        self.stalled = 0  # reads that the host had to wait for; like ``late`` not of those known only from digests
         self.most = 0
         self.bytes = 0
         self.in_steps = 0  # inside a StepTrace
@@ -30,18 +37,25 @@ class ReadTally:
         self.told = 0  # of count: known only from digests
         self.told_dur = 0
         self.last_step = (-1, -1)  # name and number of the last step counted in ``steps``
+        self.rhythm = Rhythm()
 
     def merge(self, other: ReadTally) -> None:
         for name in self._SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.most = max(self.most, other.most)
+        self.rhythm.merge(other.rhythm)
+
+    @property
+    def known(self) -> int:
+        """Reads that were told one by one."""
+        return self.count - self.told
 
 
 class FallbackTally:
     """Runs of one operation on the CPU, at one place, with the transfers they caused. Nanoseconds."""
 
-    _SUMS = ("bytes", "count", "dur", "in_steps", "reads")
-    __slots__ = (*_SUMS, "most")
+    _SUMS = ("bytes", "compiled", "count", "down", "dur", "in_steps", "reads", "up", "up_bytes", "wait")
+    __slots__ = (*_SUMS, "most", "rhythm")
 
     def __init__(self) -> None:
         self.count = 0
@@ -50,11 +64,18 @@ class FallbackTally:
         self.in_steps = 0
         self.reads = 0
         self.bytes = 0
+        self.compiled = 0  # ns of dur: compiling the graph that computes the inputs
+        self.wait = 0  # waiting for the device to compute them
+        self.down = 0  # copying them to the host
+        self.up = 0  # copying the results to the device
+        self.up_bytes = 0
+        self.rhythm = Rhythm()
 
     def merge(self, other: FallbackTally) -> None:
         for name in self._SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.most = max(self.most, other.most)
+        self.rhythm.merge(other.rhythm)
 
 
 class CompileRecord(NamedTuple):

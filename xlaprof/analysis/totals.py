@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from xlaprof.analysis import host
-from xlaprof.analysis.idle import Hollow
+from xlaprof.analysis.idle import Hollow, Seen, Sighting
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
-from xlaprof.analysis.tallies import CompileRecord, FallbackTally, ReadTally, ScopeTally, Site, StepTally
+from xlaprof.analysis.tallies import CompileRecord, ScopeTally, Site, StepTally
+from xlaprof.analysis.transfers import TransferTotals, pair, triple_of
 from xlaprof.analysis.window import Window
 from xlaprof.events import (
     Barrier,
@@ -28,6 +29,7 @@ from xlaprof.events import (
     Gc,
     GraphBreak,
     Hole,
+    Sample,
     Scope,
     Step,
     StepDigest,
@@ -41,43 +43,34 @@ _PENDING = 10_000  # reads, fallbacks and barriers held until a step claims them
 _AT_ONCE = 200_000  # ns between the end of a transfer and that of the operation it was part of
 _DEEPEST = 1000  # nesting of scopes told apart
 
+#: of samples: their state -> the cause it counts for
+_STATES = {"data": host.DATA, "checkpoint": host.CHECKPOINT, "gil": host.GIL, "wait": host.WAIT, "cpu": host.CPU}
+
 #: Name id of steps that were inferred from barriers, which have no name.
 INFERRED = 0
 
 
-class _Read:
-    """A read that may still turn out to belong to a step or to a fallback."""
-
-    __slots__ = ("end", "event", "tally")
-
-    def __init__(self, tally: ReadTally, event: TransferFromDevice) -> None:
-        self.tally: ReadTally | None = tally
-        self.event = event
-        self.end = event.t + event.dur
-
-
-class Totals:
+class Totals(TransferTotals):
     """The totals of one recording so far. Ids are the recording's own; lengths and moments are nanoseconds."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.names = Names()
         self.begin: int | None = None  # first and
         self.last = 0  # last moment of the recording
         self.window = Window()
         self.steps: dict[int, StepTally] = {}
         self.scopes: dict[int, ScopeTally] = {}
-        self.reads: dict[tuple[int, int], ReadTally] = {}
-        self.fallbacks: dict[tuple[int, int], FallbackTally] = {}
         self.sites: dict[int, Site] = {}
         self.compiles: list[CompileRecord] = []
         self.compiled = [0, 0]  # exact: count and ns
         self.executed = [0, 0]
         self.uploads = [0, 0]
-        self.read = [0, 0]
         self.barriers = 0
         self.programs: dict[int, int] = {}  # program -> moment it was last enqueued, and
         self.program_runs: dict[int, int] = {}  # how often it ran
         self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
+        self.holders: dict[int, str] = {}  # stack -> name of the thread that was there, in the main thread's way
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.evicted = 0
         self.counters: Counters | None = None
@@ -90,13 +83,7 @@ class Totals:
         self._dominant: Site | None = None  # the barrier reached most often
         self._last_barrier = 0
         self._cut = False  # something cut the graph since the last step
-        self._recent: deque[_Read] = deque(maxlen=_PENDING)  # since the last step
-        self._unbarred: deque[_Read] = deque(maxlen=_PENDING)  # since the last barrier
-        self._serial: deque[_Read] = deque(maxlen=_PENDING)  # since the last execution
-        self._last_run = 0  # end of the last execution
-        self._known = (0, 0)  # when and at which stack the main thread last ended a transfer or fallback
         self._inner: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
-        self._fallen: deque[tuple[FallbackTally, int]] = deque(maxlen=_PENDING)  # fallbacks since the last step
         self._visited: deque[tuple[Site, int]] = deque(maxlen=_PENDING)  # barriers since the last step
 
     def handlers(self) -> dict[type, Callable[[Any], None]]:
@@ -116,6 +103,7 @@ class Totals:
             Gc: self._on_gc,
             DataWait: self._on_data,
             Hole: self._on_hole,
+            Sample: self._on_sample,
             GraphBreak: self._on_break,
             Evicted: self._on_evicted,
             Counters: self._on_counters,
@@ -181,6 +169,7 @@ class Totals:
     def _on_wait(self, event: DeviceWait) -> None:
         if event.tid == self._main:
             self._paint(event.t, event.t + event.dur, host.TRANSFER, event.stack)
+            self.window.schedule.waited(event.t, event.t + event.dur, event.dur)
 
     def _on_hole(self, event: Hole) -> None:
         if event.tid == self._main:
@@ -193,12 +182,20 @@ class Totals:
             else:
                 self.window.hole(Hollow(start, end, event.before, event.after))
 
+    def _on_sample(self, event: Sample) -> None:
+        if event.tid == self._main:
+            seen = Seen(_STATES.get(event.state, host.OTHER), event.stack, event.at)
+            self.window.sighting(Sighting(event.t, event.t + event.dur, seen))
+            if event.holder and len(self.holders) < _RECORDS:
+                self.holders[event.at] = event.holder
+
     def _paused(self, stack: int, cause: int, dur: int) -> None:
         key = (stack, cause)
         if key in self.pauses or len(self.pauses) < _RECORDS:
             self.pauses[key] = self.pauses.get(key, 0) + dur
 
     def _on_upload(self, event: TransferToDevice) -> None:
+        self._sent.append(event)
         self.uploads[0] += 1
         self.uploads[1] += event.dur
         if event.tid == self._main:
@@ -215,7 +212,10 @@ class Totals:
         self.compiled[1] += event.dur
         end = event.t + event.dur
         self._paint(event.t, end, host.COMPILE, event.stack)
+        self.window.schedule.compiled(event.t, end)
         site = self._site(event.stack)
+        if event.trigger == "read":
+            self._reading += event.dur
         if event.trigger == "read" and event.loops > site.loops:
             site.trigger = event.trigger
             site.loops, site.loop = event.loops, event.loop
@@ -247,7 +247,7 @@ class Totals:
         self.barriers += 1
         if event.dur:
             self._paint(start, end, host.DISPATCH, stack)
-        self.window.barrier(start, end, event.tracing)
+        self.window.barrier(start, end, event.tracing, event.ops)
         site = self._site(stack)
         site.trigger = event.trigger
         site.visits += 1
@@ -266,13 +266,6 @@ class Totals:
             self._last_barrier = end
         self._seen(start, end)
 
-    def _looped(self) -> None:
-        if self._last_barrier:
-            for read in self._unbarred:
-                if read.tally is not None:
-                    read.tally.looped += 1
-        self._unbarred.clear()
-
     def _infer_step(self, site: Site, end: int) -> None:
         """Without a StepTrace, a step is what lies between two visits of the barrier that is reached most often."""
         if site.executed == 1:
@@ -285,6 +278,7 @@ class Totals:
             self._dominant = site
             self.step_num = tally.count
             tally.add(self.step_num, end - site.end)
+            self._turn += 1
             self.window.step(INFERRED, self.step_num, site.end, end, first=False, named=False)
             self.now = ("running", end)
         site.end = end
@@ -298,73 +292,12 @@ class Totals:
         if event.program in self.programs or len(self.programs) < _PROGRAMS:
             self.programs[event.program] = event.t
             self.program_runs[event.program] = self.program_runs.get(event.program, 0) + 1
-        waiting = self._serial
-        while waiting and waiting[0].end < end:
-            read = waiting.popleft()
-            if read.tally is not None:
-                idle = start - max(read.end, self._last_run)
-                if idle > 0:
-                    read.tally.serial += min(idle, read.event.wait)
-        if end > self._last_run:
-            self._last_run = end
+        self._ran(event)
         self.window.execution(event.device, start, end)
+        self.window.schedule.executed(event.t, start, end, event.device)
         if self.now[0] != "running":
             self.now = ("running", event.t)
         self._seen(event.t, end)
-
-    def _on_read(self, event: TransferFromDevice) -> None:
-        self.read[0] += 1
-        self.read[1] += event.dur
-        end = event.t + event.dur
-        self._paint(event.t, end, host.TRANSFER, event.stack)
-        key = (event.stack, event.op)
-        tally = self.reads.get(key)
-        if tally is None:
-            tally = self.reads[key] = ReadTally()
-        tally.count += 1
-        tally.dur += event.dur
-        tally.wait += event.wait
-        tally.bytes += event.bytes
-        if event.dur > tally.most:
-            tally.most = event.dur
-        read = _Read(tally, event)
-        self._recent.append(read)
-        self._unbarred.append(read)
-        self._serial.append(read)
-        if event.tid == self._main:
-            self._known = (end, event.stack)
-        if end > self.last:
-            self.last = end
-
-    def _on_fallback(self, event: Fallback) -> None:
-        start = event.t
-        end = start + event.dur
-        key = (event.stack, event.op)
-        tally = self.fallbacks.get(key)
-        if tally is None:
-            tally = self.fallbacks[key] = FallbackTally()
-        tally.count += 1
-        tally.dur += event.dur
-        if event.dur > tally.most:
-            tally.most = event.dur
-        for read in reversed(self._recent):  # the transfers it caused are its own
-            cause = read.event
-            if cause.t < start:
-                break
-            if read.tally is not None and cause.tid == event.tid and read.end <= end:
-                read.tally.count -= 1
-                read.tally.dur -= cause.dur
-                read.tally.wait -= cause.wait
-                read.tally.bytes -= cause.bytes
-                read.tally = None
-                tally.reads += 1
-                tally.bytes += cause.bytes
-        self.window.host.repaint(start, host.TRANSFER, host.FALLBACK)
-        self._paint(start, end, host.FALLBACK, event.stack)
-        self._fallen.append((tally, start))
-        if event.tid == self._main:
-            self._known = (end, event.stack)
-        self._seen(start, end)
 
     def _on_break(self, event: GraphBreak) -> None:
         key = (event.stack, event.reason, event.op)
@@ -380,26 +313,13 @@ class Totals:
         tally = self._step_tally(event.name)
         tally.add(event.num, dur)
         number = tally.count
-        if self._recent:
-            key = (event.name, number)
-            for read in self._recent:
-                reads = read.tally
-                if reads is not None and read.event.t >= start:
-                    reads.in_steps += 1
-                    if reads.last_step != key:
-                        reads.last_step = key
-                        reads.steps += 1
-            self._recent.clear()
-        if self._fallen:
-            for fallen, moment in self._fallen:
-                if moment >= start:
-                    fallen.in_steps += 1
-            self._fallen.clear()
+        self._claim(start, event.name, number)
         for site, moment in self._visited:
             if moment >= start:
                 site.in_steps += 1
         self._visited.clear()
         self._count_unbarred(tally)
+        self._next_turn(start, end)
         self.step_num = event.num
         self.window.step(event.name, event.num, start, end, first=number == 1)
         if self.now[0] != "running":
@@ -412,36 +332,11 @@ class Totals:
         self._name_main(event.tid)
         tally = self._step_tally(event.name)
         tally.add(event.num, event.dur)
-        reads = fallbacks = scopes = 0
-        for key, triple in event.reads.items():
-            count, total, most = _triple(triple)
-            if key in event.fallbacks:  # the transfers it caused are its own, and so is their time
-                self._told_fallback(key).reads += count
-                self.read[0] += count
-                self.read[1] += total
-                continue
-            read = self._told_read(key)
-            read.count += count
-            read.told += count
-            read.in_steps += count
-            read.steps += 1
-            read.dur += total
-            read.told_dur += total
-            read.most = max(read.most, most)
-            reads += total
-            self.read[0] += count
-            self.read[1] += total
-        for key, triple in event.fallbacks.items():
-            count, total, most = _triple(triple)
-            fallen = self._told_fallback(key)
-            fallen.count += count
-            fallen.in_steps += count
-            fallen.dur += total
-            fallen.most = max(fallen.most, most)
-            fallbacks += total
+        reads, fallbacks = self._told(event)
+        scopes = 0
         for key, triple in event.scopes.items():
-            count, total, most = _triple(triple)
-            scope = self.scopes.setdefault(_pair(key)[0], ScopeTally())
+            count, total, most = triple_of(triple)
+            scope = self.scopes.setdefault(pair(key)[0], ScopeTally())
             scope.total.add_many(count, total, most)
             scope.told += total
             scopes += total
@@ -454,6 +349,7 @@ class Totals:
         self.window.told(event.name, event.dur, event.busy, parts, first=tally.count == 1)
         self.window.execution(0, start, end, event.busy)
         self.window.steps_end = max(self.window.steps_end, end)
+        self._next_turn(start, end)
         self.step_num = event.num
         self._seen(start, end)
 
@@ -478,21 +374,3 @@ class Totals:
         if site is None:
             site = self.sites[stack] = Site()
         return site
-
-    def _told_read(self, key: str) -> ReadTally:
-        return self.reads.setdefault(_pair(key), ReadTally())
-
-    def _told_fallback(self, key: str) -> FallbackTally:
-        return self.fallbacks.setdefault(_pair(key), FallbackTally())
-
-
-def _triple(histogram: list[int]) -> tuple[int, int, int]:
-    """Count, total and longest; zeros for what is missing."""
-    count, total, most, *_ = (*histogram, 0, 0, 0)
-    return count, total, most
-
-
-def _pair(key: str) -> tuple[int, int]:
-    """The ids in a digest's key "stack:op"; 0 for what is not a number."""
-    stack, _, op = key.partition(":")
-    return (int(stack) if stack.isdecimal() else 0), (int(op) if op.isdecimal() else 0)

@@ -1,6 +1,11 @@
-"""fallback: an operation without a lowering ran on the CPU, its inputs and outputs copied there and back.
+"""fallback: the host takes part in an operation that should be the device's alone.
 
-Not a finding is one that ran once, outside the steps. Cost: all of its time, transfers included.
+Two sorts. An operation without a lowering runs on the CPU, its inputs and outputs copied there and back: all of that
+time is its cost. And an operation whose result's size depends on values (a selection by a mask, ``nonzero``,
+``unique``) cannot be recorded before the host has read that size; PyTorch/XLA runs these on the CPU, too. That costs
+what a read costs (:mod:`xlaprof.analysis.reads`).
+
+Not a finding is what ran only while the program was set up.
 """
 
 from __future__ import annotations
@@ -9,21 +14,52 @@ from collections.abc import Iterator
 
 from xlaprof.analysis import sized
 from xlaprof.analysis.facts import Facts, seconds, times
+from xlaprof.analysis.findings.transfer import how_often
 from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.reads import Reads, by_line
 from xlaprof.analysis.tallies import FallbackTally
 
+_SETTING_UP = 0.05  # of the time of the steps: what fallbacks outside of them may cost
+
 _EIGEN = "Use torch.linalg.eigh if the matrix is symmetric, or matrix powers if the largest eigenvalue is enough"
+_RAGGED = "Pad to one length (to_padded_tensor) before the step"
+_BINS = "Find the bins with torch.bucketize and count them with torch.zeros(n).index_add_"
 #: What to write instead, by operation.
 INSTEAD = {
     **sized.INSTEAD,
     "aten::linalg_eig": _EIGEN,
     "aten::linalg_eigvals": _EIGEN,
     "aten::_linalg_eigvals": _EIGEN,
+    "aten::linalg_lstsq": "Solve the normal equations (torch.linalg.solve(A.mT @ A, A.mT @ b)), or use torch.linalg.qr",
+    "aten::linalg_ldl_factor_ex": "Use torch.linalg.cholesky if the matrix is positive definite, else torch.linalg.lu",
+    "aten::histc": _BINS,
+    "aten::_histogramdd_bin_edges": _BINS,
+    "aten::_histogramdd_from_bin_cts": _BINS,
+    "aten::kthvalue": "Use torch.topk or torch.sort and take the element",
+    "aten::mode": "Sort, and count runs, or use torch.bincount with minlength over a known range",
+    "aten::randperm": "Draw the order on the host with the next batch, or sort random keys (torch.rand(n).argsort())",
+    "aten::multinomial": "Draw with the Gumbel trick: (logits + gumbel noise).argmax(-1)",
+    "aten::_nested_tensor_from_mask": _RAGGED,
+    "aten::_nested_from_padded": _RAGGED,
+    "aten::_ctc_loss": "Compute the loss in log space with torch.logaddexp over a fixed number of frames",
+    "aten::grid_sampler_3d": "Gather the neighbours with index tensors computed on the device",
 }
+
+_MASKED = (
+    "tags = tags.masked_fill(~mask, -100)  # instead of logits[mask], tags[mask]\n"
+    "loss = F.cross_entropy(logits.flatten(0, -2), tags.flatten(), ignore_index=-100)"
+)
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line and operation."""
+    yield from _on_the_cpu(facts)
+    for reads in by_line(facts, sized=True):
+        if reads.is_habit(facts):
+            yield _sized(facts, reads)
+
+
+def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
     groups: dict[tuple[str, int, str, str], tuple[Place, FallbackTally]] = {}
     for (stack, op), tally in facts.run.fallbacks.items():
         place = facts.names.place(stack)
@@ -37,21 +73,58 @@ def find(facts: Facts) -> Iterator[Finding]:
             continue  # a read
         if tally.count < 2 and not tally.in_steps:
             continue
-        cost = tally.dur / 1e9
-        reads = f", with {tally.reads} transfer{'s' * (tally.reads != 1)}" if tally.reads else ""
-        yield facts.finding(
-            "fallback",
-            place,
-            operation=name,
-            count=tally.count,
-            cost_s=cost,
-            cause=(
-                f"{name} has no lowering, so it ran on the CPU {times(tally.count)}{reads}: {seconds(cost)} "
-                "in which the device waited for the host."
-            ),
-            advice=_advice(name),
-            evidence=(f"{seconds(cost / tally.count)} each, longest {seconds(tally.most / 1e9)}",),
-        )
+        if facts.named_steps and not tally.in_steps and tally.dur / 1e9 < _SETTING_UP * facts.total_s:
+            continue
+        yield _finding(facts, place, name, tally)
+
+
+def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally) -> Finding:
+    cost = tally.dur / 1e9
+    reads = f", with {tally.reads} transfer{'s' * (tally.reads != 1)}" if tally.reads else ""
+    rhythm = tally.rhythm.text()
+    often = f" ({rhythm})" if rhythm and tally.count > 1 else ""
+    compiled = f"{seconds(tally.compiled / 1e9)} compiling its inputs, " if tally.compiled else ""
+    computed = max(0, tally.dur - tally.wait - tally.down - tally.up - tally.compiled)
+    return facts.finding(
+        "fallback",
+        place,
+        operation=name,
+        count=tally.count,
+        cost_s=cost,
+        cause=(
+            f"{sized.told(name)} has no lowering, so it ran on the CPU {times(tally.count)}{often}{reads}: "
+            f"{seconds(cost)} in which the device waited for the host."
+        ),
+        advice=_advice(name),
+        evidence=(
+            f"{seconds(cost / tally.count)} each, longest {seconds(tally.most / 1e9)}",
+            f"{seconds(tally.wait / 1e9)} waiting for the device to compute the inputs, {compiled}"
+            f"{seconds(tally.down / 1e9)} copying {tally.bytes:,} bytes to the host, {seconds(tally.up / 1e9)} copying "
+            f"{tally.up_bytes:,} bytes back, {seconds(computed / 1e9)} on the CPU",
+        ),
+        rhythm=rhythm,
+    )
+
+
+def _sized(facts: Facts, reads: Reads) -> Finding:
+    tally, name = reads.tally, reads.op
+    return facts.finding(
+        "fallback",
+        reads.place,
+        operation=name,
+        count=reads.count,
+        cost_s=reads.cost_s,
+        cause=(
+            f"Values decide the size of the result of {sized.told(name)}, so it cannot stay on the device: "
+            f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {times(reads.count)}, "
+            f"{seconds(tally.dur / 1e9)} waited ({seconds(tally.dur / max(1, tally.count) / 1e9)} each)."
+        ),
+        advice=_advice(name),
+        evidence=(reads.waited(), f"longest {seconds(tally.most / 1e9)}"),
+        confidence="high" if tally.known else "medium",
+        rhythm=tally.rhythm.text(),
+        remedy=_MASKED if "cross_entropy" in reads.place.code else "",
+    )
 
 
 def _advice(name: str) -> str:

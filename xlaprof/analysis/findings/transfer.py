@@ -1,12 +1,7 @@
-"""transfer: a loop that reads values from the device.
+"""transfer: a loop that reads values from the device, and stops until they are there.
 
-Not a finding are reads outside the loop (the result at the end) and rare ones: less than one in ten steps that
-cost next to nothing. The reads inside a CPU fallback count as the fallback's.
-
-Cost: what the program would gain if the read did not wait. A read makes host and device take turns: the host
-waits for the device, then the device waits until the host has recorded the next graph. Had they overlapped, the
-shorter of the two waits would have vanished; so a read costs the shorter of its wait and of the idle time that
-follows it, plus the copy itself.
+Which reads those are, and what they cost: :mod:`xlaprof.analysis.reads`. The reads inside a CPU fallback count as the
+fallback's, those of a size that values decide are told as one.
 """
 
 from __future__ import annotations
@@ -15,86 +10,74 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.facts import Facts, seconds, times
 from xlaprof.analysis.model import Finding, Place
-from xlaprof.analysis.sized import INSTEAD
-from xlaprof.analysis.tallies import ReadTally
-
-_OFTEN = 0.1  # reads per step
-_DEAR = 0.02  # of the time of the steps
-_LEAST = 3  # reads that make a habit
+from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.reading import asked
+from xlaprof.analysis.reads import Reads, by_line
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each line and operation that reads in the loop."""
-    groups: dict[tuple[str, int, str, str], tuple[Place, ReadTally]] = {}
-    for (stack, op), tally in facts.run.reads.items():
-        place = facts.names.place(stack)
-        name = facts.names.text(op)
-        key = (place.file, place.line, name, "" if place.line else str(stack))
-        if key not in groups:
-            groups[key] = (place, ReadTally())
-        groups[key][1].merge(tally)
-    for (_, _, name, _), (place, tally) in groups.items():
-        count = _in_loop(facts, tally)
-        if count < _LEAST:
-            continue
-        cost = cost_s(tally)
-        often = count > _OFTEN * facts.step_count
-        if not often and cost < _DEAR * facts.total_s:
-            continue
-        yield _finding(facts, place, name, tally, count, cost)
+    """One finding for each line that reads in the loop."""
+    for reads in by_line(facts, sized=False):
+        if reads.is_habit(facts):
+            yield _finding(facts, reads)
 
 
-def cost_s(tally: ReadTally) -> float:
-    """Seconds that would be gained without the reads of ``tally``."""
-    told_in_full = tally.count - tally.told
-    if not told_in_full:
-        return tally.told_dur / 1e9
-    known = tally.dur - tally.told_dur
-    each = (tally.serial + max(0, known - tally.wait)) / told_in_full
-    return each * tally.count / 1e9
-
-
-def _in_loop(facts: Facts, tally: ReadTally) -> int:
-    if facts.named_steps:
-        return tally.in_steps
-    return tally.looped if facts.run.barriers > 1 else tally.count
-
-
-def _finding(facts: Facts, place: Place, name: str, tally: ReadTally, count: int, cost: float) -> Finding:
-    steps = facts.step_count
-    rate = "in every step" if tally.steps >= 0.9 * steps else f"in {tally.steps or count} of {steps} steps"
-    if not steps:
-        rate = "in the loop"
+def _finding(facts: Facts, reads: Reads) -> Finding:
+    tally, place = reads.tally, reads.place
+    way = asked(reads.op, reads.via, place.code, _seldom(facts, reads))
     per_read = tally.dur / max(1, tally.count) / 1e9
-    scalar = "_local_scalar_dense" in name or "bool" in name
-    sized = INSTEAD.get(name)
-    what = "one number" if scalar else f"the size of {name}'s result" if sized else "a tensor"
-    cause = (
-        f"The host reads {what} from the device {rate} and stops until it is computed: "
-        f"{times(count)}, {seconds(tally.dur / 1e9)} waited ({seconds(per_read)} each), "
-        "and the device has nothing to do until the host has caught up."
+    barrier = _barrier_after(facts, reads)
+    purpose = f" {way.purpose}" if way.purpose else ""
+    apart = f"; it comes before the barrier (line {barrier.line}), so the graph up to here runs once more" * bool(
+        barrier.line
     )
+    after = f", after the barrier (line {barrier.line})" * bool(barrier.line and "barrier" not in way.advice)
+    late = f"{tally.late:,} more cost nothing: the device had been given more to do"
     return facts.finding(
         "transfer",
         place,
-        operation=name,
-        count=count,
-        cost_s=cost,
-        cause=cause,
-        advice=f"{sized}." if sized else _advice(place, scalar, steps),
-        evidence=(
-            f"{seconds(tally.wait / 1e9)} waiting for the device, {tally.bytes:,} bytes",
-            f"longest {seconds(tally.most / 1e9)}",
+        operation=reads.op,
+        count=reads.count,
+        cost_s=reads.cost_s,
+        cause=(
+            f"{_capital(way.name)} reads {way.what} from the device {how_often(facts, reads)}{purpose}, and the host "
+            f"stops until it is computed: {times(reads.count)}, {seconds(tally.dur / 1e9)} waited "
+            f"({seconds(per_read)} each), and the device has nothing to do until the host has caught up{apart}."
         ),
+        advice=f"{way.advice}{after}.",
+        evidence=(reads.waited(), f"longest {seconds(tally.most / 1e9)}", *([late] if tally.late else [])),
+        confidence="high" if tally.known else "medium",
+        rhythm=tally.rhythm.text(),
+        also=(barrier,) if barrier.line else (),
+        remedy=way.remedy,
     )
 
 
-def _advice(place: Place, scalar: bool, steps: int) -> str:
-    code = place.code
-    if code.startswith(("if ", "while ", "elif ", "assert ")):
-        return "Decide on the device (torch.where, a mask), or look at the value only every N steps."
-    if scalar or ".item()" in code:
-        value = "loss" if "loss" in code else "value"
-        every = max(10, 10 ** (len(str(max(1, steps))) - 1))
-        return f"Keep the {value} on the device (.detach()) and read it every {every} steps, or at the end."
-    return "Do this work on the device, or hand the tensor over once, after the loop."
+def how_often(facts: Facts, reads: Reads) -> str:
+    """ "in every step", "every 5 steps", "3 times a step", "in the loop"."""
+    rhythm = reads.tally.rhythm
+    if facts.step_count and rhythm.steps > 1:
+        text = rhythm.text()
+        return f"in {text}" if text == "every step" else text
+    return "in the loop"
+
+
+def _seldom(facts: Facts, reads: Reads) -> int:
+    """Every how many steps it may be read: a tenth as often as now, at least."""
+    enough: int = 10 ** (len(str(max(1, facts.step_count))) - 1)
+    every = reads.tally.rhythm.every
+    return max(10, enough, 10 * every if every > 1 else 0)
+
+
+def _barrier_after(facts: Facts, reads: Reads) -> Place:
+    """The barrier whose graph the reads compute a part of beforehand; nowhere where they do not."""
+    if not reads.alone:
+        return NOWHERE
+    sites = facts.run.sites
+    barriers = [stack for stack, site in sites.items() if site.trigger != "read" and site.executed >= 3]
+    barrier = max(barriers, key=lambda stack: sites[stack].executed, default=0)
+    return facts.names.bracket(reads.stacks[0], barrier)[1] if barrier else NOWHERE
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

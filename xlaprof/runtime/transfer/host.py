@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from xlaprof import events, recorder, stacks
-from xlaprof.runtime import execute, failures, inflight, metrics, tapes
+from xlaprof.runtime import called, execute, failures, inflight, metrics, tapes
 from xlaprof.runtime.cells import NOWHERE, Cell, sig
 from xlaprof.runtime.checking import value_checks
 from xlaprof.runtime.checking.errors import Foreign, final
@@ -276,11 +276,14 @@ def read(cells: list[Cell], op: str, *, keep_pending: bool = False) -> list[torc
     start = perf_counter_ns()
     rec = recorder.active
     frames = stacks.user_frames() if rec is not None else ()
+    late = False
     with aside():
         tape = cells[0].tape
         if tape.node.depth > tape.shed_at:
             execute.shed(tape)
         arrays = execute.values(tape, cells, frames, op=op)
+        if rec is not None:
+            late = inflight.is_older(tape, arrays)
         asked = perf_counter_ns()
         try:
             jax.block_until_ready(arrays)
@@ -303,7 +306,16 @@ def read(cells: list[Cell], op: str, *, keep_pending: bool = False) -> list[torc
         inflight.poll()
         rec.emit(
             events.TransferFromDevice(
-                start, took, waited, size, rec.text(op), rec.stack(frames), rec.thread(), len(results)
+                start,
+                took,
+                waited,
+                size,
+                rec.text(op),
+                rec.stack(frames),
+                rec.thread(),
+                len(results),
+                rec.text(called.by(frames, op)),
+                late,
             )
         )
         clock.leave(frames, tape.node)

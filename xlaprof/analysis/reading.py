@@ -1,0 +1,195 @@
+"""What a line that reads from the device does, in its own words, and what to write instead.
+
+Told by the library function that read, where there is one (``Tensor.__format__``, ``clip_grad_norm_``), by the code of
+the line, and by ATen's operator.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+SCALAR = "aten::_local_scalar_dense"
+
+
+class Asked(NamedTuple):
+    """How a value was asked for."""
+
+    name: str  # as the user knows it: ".item()", "print()", "if", "clip_grad_norm_()"
+    what: str  # what is read: "one number", "a tensor"
+    purpose: str  # what for, where that can be seen: "to check for NaN or infinity"
+    advice: str
+    remedy: str  # code
+
+
+class _Pattern(NamedTuple):
+    """Reads of one purpose. Fits where both regular expressions are found."""
+
+    via: str  # in the name of the library function; empty: in any
+    code: str  # in the code of the line
+    advice: str  # with {every}: how often it may be read
+    purpose: str = ""
+    name: str = ""  # where neither function nor line say it well
+    remedy: str = ""
+    numbers_only: bool = True
+
+
+_EVERY = "if step % {every} == 0:\n    "
+_DECIDE = "Decide on the device (torch.where, a mask), or look at the value only every {every} steps"
+
+#: the first that fits
+_PATTERNS = (
+    _Pattern(
+        r"clip_grad|clip_grads|get_total_norm",
+        "",
+        "Leave out error_if_nonfinite, and read the norm that clip_grad_norm_ returns every {every} steps",
+        purpose="to raise an error where the norm is not finite",
+        name="clip_grad_norm_(error_if_nonfinite=True)",
+        remedy="norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # stays on the device\n"
+        + _EVERY
+        + "print(norm.item())  # after the barrier",
+    ),
+    _Pattern(
+        r"GradScaler",
+        "",
+        "Use autocast with bfloat16, which needs no GradScaler, or an optimizer of torch_xla.amp.syncfree, which skips "
+        "a step with infinities on the device",
+        purpose="to learn whether gradients are infinite (found_inf)",
+        remedy='with torch.autocast("xla", dtype=torch.bfloat16):\n    loss = loss_fn(model(x), y)\n'
+        "loss.backward()\noptimizer.step()",
+    ),
+    _Pattern(
+        r"linalg|cholesky|lobpcg",
+        "",
+        "Call the variant that leaves the check to you (torch.linalg.inv_ex, cholesky_ex, solve_ex)",
+        purpose="to check for errors",
+        numbers_only=False,
+    ),
+    _Pattern(
+        "",
+        r"set_postfix|set_description|postfix|progress|\bp?bar\.|tqdm",
+        "Show the value every {every} steps, or that of some steps ago, which is long computed",
+        purpose="to show it in the progress bar",
+        remedy=_EVERY + "bar.set_postfix(loss=loss.item())  # after the barrier",
+        numbers_only=False,
+    ),
+    _Pattern(
+        "",
+        r"isnan|isinf|isfinite|non_?finite",
+        "Look every {every} steps at a flag kept on the device, or replace what is not finite there (torch.where)",
+        purpose="to check for NaN or infinity",
+        remedy="bad = bad | ~torch.isfinite(loss)  # stays on the device\n"
+        "if step % {every} == 0 and bad.item():\n    raise FloatingPointError(step)",
+    ),
+    _Pattern(
+        "",
+        r"nonzero|argwhere|== ?timestep|timesteps? ?==",
+        "Count the position in Python (enumerate): it is known on the host and need not be searched for on the device",
+        purpose="to find a position",
+        remedy="for index, t in enumerate(timesteps):\n    ...  # index is the position of t",
+        numbers_only=False,
+    ),
+    _Pattern(
+        "",
+        r"^while\b",
+        "Run a fixed number of turns with a mask (torch.where), or test the condition only every {every} turns",
+        purpose="to decide whether to go on",
+    ),
+    _Pattern("", r"^assert\b", "Assert on the host before the upload, or look every {every} steps"),
+    _Pattern(
+        "",
+        r"^(el)?if\b|\bif\b.*(\.item\(\)|any\(\)|all\(\))",
+        _DECIDE,
+        purpose="to decide which way to go",
+        remedy="done = done | (token == EOS)  # stays on the device\n"
+        "if step % {every} == 0 and done.all().item():\n    break",
+    ),
+    _Pattern(r"__contains__", "", _DECIDE),
+    _Pattern(
+        r"__repr__|__str__|_tensor_str",
+        "",
+        "Print every {every} steps, after the barrier, or at the end",
+        remedy=_EVERY + "print(loss.item())  # after the barrier",
+        numbers_only=False,
+    ),
+    _Pattern(
+        "",
+        r"correct|accura|\bacc\b|\bhits\b|==.*sum\(\)|\.eq\(.*sum\(\)|metric|\bscore|\bf1\b",
+        "Add up on the device, and read the sum once, after the loop",
+        purpose="for a metric",
+        remedy="correct = torch.zeros((), device=device)\nfor x, y in loader:\n"
+        "    correct += (model(x).argmax(-1) == y).sum()\n    xr.sync()\nprint(correct.item())  # once",
+    ),
+    _Pattern(
+        "",
+        r"loss",
+        "Keep the loss on the device (.detach()) and read it every {every} steps, or at the end",
+        remedy="losses.append(loss.detach())  # stays on the device\n"
+        + _EVERY
+        + "print(torch.stack(losses).tolist())  # after the barrier\n    losses.clear()",
+    ),
+)
+
+#: the line's own words for it; the first that is found
+_WORDS = (
+    (r"\.item\(\)", ".item()"),
+    (r"\.tolist\(\)", ".tolist()"),
+    (r"\.cpu\(\)", ".cpu()"),
+    (r"\.numpy\(|np\.(as)?array\(", ".numpy()"),
+    (r"\.to\(.{0,20}cpu", '.to("cpu")'),
+    (r"\bsave\(", "save()"),
+    (r"torch\.equal\(", "torch.equal()"),
+    (r"allclose\(", "torch.allclose()"),
+    (r"\bfloat\(", "float()"),
+    (r"\bint\(", "int()"),
+    (r"\bbool\(", "bool()"),
+    (r"\bround\(", "round()"),
+    (r"\brange\(", "range()"),
+    (r"\bprint\(", "print()"),
+    (r"\.info\(|\.debug\(|\.warning\(|\.add_scalar\(|\blog\w*\(", "logging"),
+    (r"^while\b", "while"),
+    (r"^assert\b", "assert"),
+    (r"^(el)?if\b", "if"),
+    (r"\bnot\b|\band\b|\bor\b|\bif\b", "a test"),
+)
+_SPECIAL = {
+    "__repr__": "print()",
+    "__str__": "print()",
+    "__format__": "an f-string",
+    "__contains__": "in",
+    "__array__": ".numpy()",
+    "__iter__": "iteration",
+    "__reduce_ex__": "pickling",
+    "__deepcopy__": "copy.deepcopy()",
+}
+
+
+def asked(op: str, via: str, code: str, every: int) -> Asked:
+    """How the line ``code`` asks for a value by ``op``, through ``via``; ``every``: how often it may be read."""
+    scalar = op == SCALAR
+    what = "one number" if scalar else "a tensor"
+    name = _name(via, code, scalar)
+    for pattern in _PATTERNS:
+        if (scalar or not pattern.numbers_only) and re.search(pattern.via, via) and re.search(pattern.code, code):
+            advice, remedy = pattern.advice.format(every=every), pattern.remedy.format(every=every)
+            return Asked(pattern.name or name, what, pattern.purpose, advice, remedy)
+    if scalar:
+        later = f"Keep the value on the device (.detach()) and read it every {every} steps, or at the end"
+        return Asked(name, what, "", later, "")
+    if name in ("save()", "pickling"):
+        advice = "Save less often, or hand a copy made on the device to a background thread"
+    else:
+        advice = "Do this work on the device, or hand the tensor over once, after the loop"
+    return Asked(name, what, "", advice, "")
+
+
+def _name(via: str, code: str, scalar: bool) -> str:
+    method = via.rpartition(".")[2]
+    if method in _SPECIAL:
+        return _SPECIAL[method]
+    if method:
+        return f"{method}()"
+    for pattern, name in _WORDS:
+        if re.search(pattern, code):
+            return name
+    return "a tensor's value" if scalar else "a tensor's copy"

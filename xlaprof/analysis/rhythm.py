@@ -1,0 +1,66 @@
+"""How often something happens that is not told step by step: every step, every N steps, N times a step, once."""
+
+from __future__ import annotations
+
+_GAPS = 16  # different distances kept apart
+_MOST = 0.7  # share of the distances that makes a rhythm
+
+
+class Rhythm:
+    """Distances in steps between the steps in which something happened, counted in bounded memory."""
+
+    __slots__ = ("count", "first", "gaps", "last", "steps")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.steps = 0  # steps in which it happened
+        self.first = -1  # ordinal of the first and
+        self.last = -1  # of the last of them
+        self.gaps: dict[int, int] = {}  # steps from one to the next -> how often
+
+    def at(self, step: int, count: int = 1) -> None:
+        """It happened ``count`` times in the step with this ordinal. Constant cost."""
+        self.count += count
+        if step == self.last and self.steps:
+            return
+        self.steps += 1
+        if self.steps == 1:
+            self.first = step
+        else:
+            gap = step - self.last
+            if gap in self.gaps or len(self.gaps) < _GAPS:
+                self.gaps[gap] = self.gaps.get(gap, 0) + 1
+        self.last = step
+
+    def merge(self, other: Rhythm) -> None:
+        """Add what happened in another recording, whose steps are others."""
+        self.first = self.first if self.steps else other.first
+        self.count += other.count
+        self.steps += other.steps
+        for gap, count in other.gaps.items():
+            if gap in self.gaps or len(self.gaps) < _GAPS:
+                self.gaps[gap] = self.gaps.get(gap, 0) + count
+
+    @property
+    def every(self) -> int:
+        """Steps from one time to the next, where that is mostly the same; 0 where it is not, or not known."""
+        if not self.gaps:
+            return 0
+        gap = max(self.gaps, key=lambda gap: self.gaps[gap])
+        return gap if gap > 0 and self.gaps[gap] >= _MOST * (self.steps - 1) else 0
+
+    def text(self) -> str:
+        """ "every step", "3 times a step", "every 10 steps", "4 times every 10 steps", "once"; "": unknown."""
+        if not self.count:
+            return ""
+        if self.count == 1:
+            return "once"
+        if self.steps < 2:
+            return f"{self.count:,} times in one step"
+        each = round(self.count / self.steps)
+        every = self.every
+        if every == 1:
+            return "every step" if each <= 1 else f"{each:,} times a step"
+        if every:
+            return f"every {every:,} steps" if each <= 1 else f"{each:,} times every {every:,} steps"
+        return f"now and then, in {self.steps:,} steps"
