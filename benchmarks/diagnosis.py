@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -84,12 +85,22 @@ def report(program: Path, log: Path, *, again: bool = False) -> dict[str, Any]:
             env={"PJRT_DEVICE": "CPU", **os.environ},
         )  # fmt: skip
     text = done.stdout if again else done.stderr
-    if done.returncode:
-        raise Failed(f"exit code {done.returncode}: {(text.strip().splitlines() or ['no output'])[-1]}")
-    return _json_in(text)
+    found = _json_in(text)
+    if done.returncode or found is None:
+        raise Failed(
+            f"exit code {done.returncode}, {'no' if found is None else 'a'} report: {_last_words(done.stderr)}"
+        )
+    return found
 
 
-def _json_in(text: str) -> dict[str, Any]:
+def _last_words(text: str) -> str:
+    """What a program died of: the last line that names an exception, else the last."""
+    lines = [line for line in text.splitlines() if line.strip()] or ["no output"]
+    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)]
+    return (named or lines)[-1]
+
+
+def _json_in(text: str) -> dict[str, Any] | None:
     """The report in what a program wrote to standard error: the object that starts a line."""
     at = 0 if text.startswith("{") else text.find("\n{") + 1
     while at > 0 or text.startswith("{"):
@@ -103,7 +114,7 @@ def _json_in(text: str) -> dict[str, Any]:
         if following < 0:
             break
         at = following + 1
-    raise Failed("no report")
+    return None
 
 
 def judge(story: Story, logs: Path, *, again: bool) -> Result:

@@ -6,12 +6,12 @@ whatever is reported there is a false alarm, as it is where ``clean`` is true. *
 1. its ``kind`` is the truth's;
 2. its line, in the program's own file, is the truth's ``line`` or one of ``also_ok``;
 3. it names the change. Where the truth gives numbers (``0.8 -> 1.0``, ``5 -> 10``) the finding's ``from`` and ``to``
-   are these numbers, up to a millionth. Of shapes (``[32, 16] -> [8, 16]``) the sizes that differ are compared, by
-   dimension (``{0: 32 -> 8}``), so that another input which changed with it, ``[32] -> [8]``, is as good; where the
-   rank differs, the ranks are. Dtypes are compared under their usual names (``bf16``, ``bfloat16``). Where the truth
-   gives words (``(step+1) % 4 == 0``, ``opt.step()``), what the finding says changed has to be of the same sort:
-   a size, a dtype, a constant, a path of the program, live outputs, the place of the barrier, the mode of a module...
-   (``SORTS``, looked for in the finding's ``change`` and ``cause``);
+   are these numbers, up to a millionth. Of shapes (``[32, 16] -> [8, 16]``) the sizes that differ are compared
+   (``32 -> 8``), so that another input which changed with it, ``[32] -> [8]``, is as good; where the rank differs,
+   ranks and numbers of elements are. Dtypes are compared under their usual names (``bf16``, ``bfloat16``). Where the
+   truth gives words (``(step+1) % 4 == 0``, ``opt.step()``), what the finding says changed has to be of the same
+   sort: a size, a dtype, a constant, a path of the program, live outputs, the place of the barrier, the mode of a
+   module... (``SORTS``, looked for in the finding's ``change`` and ``cause``);
 4. it has the idea. Of a fallback the operator is named (without ``aten::`` and underscores); ``idea``, where the truth
    has it, is a regular expression that is found in cause, advice, change, operation or remedy.
 
@@ -39,11 +39,9 @@ SORTS = {
     "outputs": r"output|alive|\blive\b|still held|\bheld\b",
     "barrier": r"barrier|\bsync|mark_step|before the step's end|a graph of its own",
     "path": r"control.flow|\bop(eration)? sequence|operation|\bbranch|\bpath\b|another op",
-    "inputs": r"inputs?\b|optimizer.*state|\bstate\b|\.grad\b|same tensor|alias|requires_grad|frozen",
+    "inputs": r"set of inputs|optimizer.*state|\bstate\b|\.grad\b|same tensor|alias|requires_grad|frozen",
     "evicted": r"evict|dropped from",
 }
-#: a truth of these sorts gives numbers only by the way: "2 outputs", "% 4 == 0"
-_WORDS = ("path", "outputs", "barrier", "mode", "inputs")
 _DTYPES = {
     "f16": "float16", "half": "float16", "f32": "float32", "float": "float32", "f64": "float64", "double": "float64",
     "bf16": "bfloat16", "s64": "int64", "i64": "int64", "long": "int64", "s32": "int32", "i32": "int32",
@@ -191,13 +189,11 @@ def _same_change(truth: tuple[str, str, str], finding: dict[str, Any]) -> bool:
     if not told:
         return False
     sorts = _sorts(what) or _sorts(f"{what} {old} {new}")
-    if not sorts & set(_WORDS):
-        wanted, got = _values(old, new), _values(str(told["from"]), str(told["to"]))
-        if wanted is not None:
-            return got is not None and _equal(wanted, got)
-        dtypes = _dtype(old), _dtype(new)
-        if all(dtypes):
-            return dtypes == (_dtype(str(told["from"])), _dtype(str(told["to"])))
+    if "outputs" not in sorts and (wanted := _values(old, new, alone=True)) is not None:
+        got = _values(str(told["from"]), str(told["to"]))
+        return got is not None and _equal(wanted, got)
+    if _is_dtype(old) and _is_dtype(new):
+        return (_dtype(old), _dtype(new)) == (_dtype(str(told["from"])), _dtype(str(told["to"])))
     said = _sorts(f"{told['what']} {told['from']} {told['to']} {finding['cause']}")
     return not sorts or bool(sorts & said)
 
@@ -206,30 +202,36 @@ def _sorts(text: str) -> set[str]:
     return {sort for sort, pattern in SORTS.items() if re.search(pattern, text, re.IGNORECASE)}
 
 
-def _values(old: str, new: str) -> tuple[tuple[float, float], ...] | None:
-    """``(dimension, before, after)`` flattened, of shapes; the two numbers, of numbers; ``None``: neither."""
-    a, b = _shape(old), _shape(new)
-    if a is not None and b is not None:
+def _values(old: str, new: str, *, alone: bool = False) -> tuple[tuple[float, float], ...] | None:
+    """The sizes that differ, before and after, of shapes; two numbers, of numbers; ``None``: neither.
+
+    ``alone``: only where the texts are shapes or numbers and nothing else.
+    """
+    texts = [text.strip() for text in (old, new)]
+    shapes = [_SHAPE.fullmatch(text) if alone else _SHAPE.search(text) for text in texts]
+    if shapes[0] and shapes[1]:
+        a, b = _sizes(shapes[0]), _sizes(shapes[1])
         if len(a) != len(b):
-            return ((len(a), len(b)),)
+            return ((float(len(a)), float(len(b))), *((float(x), float(x)) for x in (math.prod(a), math.prod(b))))
         return tuple(sorted({(float(x), float(y)) for x, y in zip(a, b, strict=True) if x != y}))
-    numbers = _NUMBER.findall(old), _NUMBER.findall(new)
-    if all(numbers):
+    numbers = [_NUMBER.fullmatch(text) if alone else _NUMBER.search(text) for text in texts]
+    if numbers[0] and numbers[1]:
         return ((float(numbers[0][0]), float(numbers[1][0])),)
     return None
 
 
-def _shape(text: str) -> tuple[int, ...] | None:
-    found = _SHAPE.search(text)
-    if found is None:
-        return None
-    return tuple(int(part) for part in found[1].replace(" ", "").split(",") if part)
+def _sizes(shape: re.Match[str]) -> list[int]:
+    return [int(part) for part in shape[1].replace(" ", "").split(",") if part]
 
 
 def _equal(wanted: tuple[tuple[float, float], ...], got: tuple[tuple[float, float], ...]) -> bool:
     return len(wanted) == len(got) and all(
         math.isclose(a, b, rel_tol=1e-6) for pair in zip(wanted, got, strict=True) for a, b in zip(*pair, strict=True)
     )
+
+
+def _is_dtype(text: str) -> bool:
+    return text.strip().removeprefix("torch.").lower() in _DTYPE_NAMES
 
 
 def _dtype(text: str) -> str:

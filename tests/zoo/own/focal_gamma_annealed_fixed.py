@@ -23,8 +23,7 @@ opt = torch.optim.SGD(model.parameters(), lr=0.1)
 g = torch.Generator().manual_seed(6)
 torch_xla.sync()
 for step in range(10):
-    if step and step % 2 == 0:
-        criterion.gamma += 0.25
+    criterion.gamma = torch.tensor([1.25 + 0.25 * (step // 2)]).to(device)
     x = torch.randn(16, 12, generator=g)
     y = torch.randint(0, 4, (16,), generator=g).to(device)
     opt.zero_grad()
