@@ -242,19 +242,20 @@ def run_walk(
     if value_checks.enabled:  # other programs
         plan_key = (-2, *plan_key)
     plan = end.plans.get(plan_key)
-    reason = None
+    walk = None
     if plan is None:
-        reason = explain.reason(tape.divergence, end, plan_key)
         graph = extract(end, wanted)
         donated = _donatable(tape, graph) if donate else ()
         key: tuple[Any, ...] = (tape.index, graph.hash, donated, value_checks.enabled)
         if tape.partition is not None:
             key = (repr(tape.partition), *key[1:], asked)
         plan = end.plans[plan_key] = Plan(key, graph)
+        walk = explain.walk(tape, trigger, frames, end, plan, plan_key)
     inflight.tick(end)
     program = cache.get(plan.key)
     try:
         if program is None:
+            reason = explain.reason(tape, walk, cells) if walk is not None else None
             program = compile_plan(tape, plan, trigger, frames, reason)
         else:
             metrics.count("CachedCompile")

@@ -1,256 +1,333 @@
-"""Why a graph is new: where its walk left the trie, told as what was expected there and what came.
+"""Why a graph is new: how it differs from the likest one that ran at the same barrier, told in the program's terms.
 
-No graphs are compared: the edge that was missing is the reason, its siblings are what had been recorded before.
+Nothing is kept or looked at while known graphs run. A graph that is compiled is compared with those compiled before at
+its barrier (:mod:`.contrast`); the first difference that is not the consequence of another is the reason. Where there
+is none to be compared with, it is where the walk left the trie (:mod:`.siblings`).
 """
 
 from __future__ import annotations
 
-from itertools import islice
+import warnings
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xlaprof import recorder
-from xlaprof.events import Change
+from xlaprof.stacks import is_library
 
-from .trie import Const, Node, Packed, Ref
+from . import known_as
+from .branches import decision, keeping
+from .cells import Cell
+from .contrast import Contrast, Difference, contrast
+from .program import Plan, cache
+from .reasons import Divergence, Reason, line_of, operation, show
+from .siblings import change, parted
+from .trie import Node, Packed, Ref
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Sequence
 
     from xlaprof.stacks import RawFrame
 
-    from .ops import Op
+    from .graph import Graph
+    from .tape import Tape
+
+__all__ = ["Divergence", "Reason", "Walk", "change", "diverged", "parted", "reason", "walk"]
+
+#: graphs remembered on a tape, those of them kept when the trie is full, and of those at one barrier the ones compared
+KNOWN, KEPT = 256, 16
+_COMPARED = 6
+_OPTIMIZER = frozenset({"optimizer", "state"})
 
 
-class Divergence(NamedTuple):
-    """The walk's first new edge: from ``parent`` to ``node``."""
+class Walk(NamedTuple):
+    """A walk that met no plan: what it ended with, and where."""
 
-    parent: Node
-    node: Node
-
-
-class Reason(NamedTuple):
-    """:class:`xlaprof.events.Change` before its stacks are interned."""
-
-    what: str
-    old: str
-    new: str
-    subject: str
-    frames: tuple[RawFrame, ...]
-    expected: tuple[RawFrame, ...]
-    position: int
-    code_seen: bool
-
-    def event(self, rec: recorder.Recorder) -> Change:
-        """The change as it goes into a log."""
-        return Change(
-            self.what,
-            self.old,
-            self.new,
-            self.subject,
-            rec.stack(self.frames),
-            rec.stack(self.expected),
-            self.position,
-            self.code_seen,
-        )
+    trigger: str
+    place: tuple[RawFrame, ...]  # the barrier; empty where nobody recorded
+    end: Node
+    plan: Plan
+    key: tuple[Any, ...]  # of the plan, at its end
+    made: tuple[tuple[RawFrame, ...], ...]  # lines that made the graph's inputs
 
 
-def reason(divergence: Divergence | None, end: Node, outs: tuple[int, ...]) -> Reason | None:
-    """Why the walk that ends at ``end`` with live outputs ``outs`` met no plan; ``None``: nothing came before it.
+def diverged(parent: Node, node: Node) -> Divergence:
+    """The first new edge of a walk, with what can be said of it only now."""
+    return Divergence(parent, node, known_as.hyperparameters() if node.role in _OPTIMIZER else ())
 
-    ``divergence`` is its first new edge, ``None`` when every edge was known.
+
+def walk(tape: Tape, trigger: str, place: tuple[RawFrame, ...], end: Node, plan: Plan, key: tuple[Any, ...]) -> Walk:
+    """Remember a walk for which a plan was made, to compare later ones with."""
+    made = tuple(tape.owners[position].frames for position in plan.graph.positions)
+    new = Walk(trigger, place, end, plan, key, made)
+    tape.known.append(new)
+    return new
+
+
+def reason(tape: Tape, new: Walk, cells: Sequence[Cell]) -> Reason | None:
+    """Why the graph of ``new`` is not a known one; ``None``: nothing came before it.
+
+    ``cells`` are those whose values it is to compute.
     """
-    if divergence is None:
-        return _known_path(end, outs)
-    parent, node = divergence
-    siblings = [edge for edge in parent.edges.values() if edge is not node]
-    if not siblings:
-        if parent.parent is None:
-            return None  # the first walk of all
-        if not parent.plans:
-            # The trie grew here during this very walk, after an early read cut nothing off.
-            return None
-        return _longer(parent, node)
-    return _between(_closest(siblings, node))
+    try:
+        return _reason(tape, new, cells)
+    except Exception as error:  # whatever is wrong with an explanation, the program goes on
+        warnings.warn(f"xlaprof cannot say why a graph is new: {error!r}", RuntimeWarning, stacklevel=2)
+        return None
 
 
-class Match(NamedTuple):
-    """Two edges out of one node, known and new, and the operation each was entered for."""
-
-    old: Node
-    new: Node
-    expected: Node
-    came: Node
-
-
-def _closest(siblings: list[Node], node: Node) -> Match:
-    """The known edge that explains ``node`` best, and the edge of the new walk beside it.
-
-    The inputs of an operation are edges of their own. Another piece of the program may have entered the same first
-    input by chance, and the walk parts from that piece only at the second; what a reader compares with is the same
-    operation with other inputs, whose path parted from this one at an earlier input.
-    """
-    came = _consumer(node)
-    matches = [Match(sibling, node, _consumer(sibling, came.op), came) for sibling in siblings]
-    at = node.parent
-    while at is not None and at.parent is not None and _is_input(at):
-        known = [(edge, _consumer(edge, came.op)) for edge in at.parent.edges.values() if edge is not at]
-        matches += [Match(edge, at, expected, came) for edge, expected in known if expected.op is came.op]
-        at = at.parent
-    return max(matches, key=_likeness)
-
-
-def _is_input(node: Node) -> bool:
-    return node.op is not None and node.op.func is None
-
-
-def _line(node: Node) -> tuple[str, int] | None:
-    return (node.frames[0].file, node.frames[0].line) if node.frames else None
-
-
-def _consumers(node: Node) -> Iterator[Node]:
-    """The operations an input was entered for: the first that are not inputs themselves, the latest path first."""
-    if not _is_input(node) or not node.edges:
-        yield node
-        return
-    for edge in reversed(node.edges.values()):
-        yield from _consumers(edge)
-
-
-def _consumer(node: Node, like: Op | None = None) -> Node:
-    """The operation ``node`` was entered for: a ``like`` if there is one, else the latest."""
-    seen = list(islice(_consumers(node), 100))
-    return next((consumer for consumer in seen if consumer.op is like), seen[0])
-
-
-def _likeness(match: Match) -> tuple[int, int, int, int]:
-    """How well ``old`` explains ``new``: the same operation, the same line, few differences, recent use."""
-    old, new, expected, came = match
-    return (
-        int(expected.op is came.op) + int(old.op is new.op),
-        int(_line(expected) == _line(came)),
-        -len(_differences(old, new, came)),
-        old.last_used,
+def _reason(tape: Tape, new: Walk, cells: Sequence[Cell]) -> Reason | None:
+    found = _closest(tape, new)
+    if found is None:
+        return parted(tape.divergence, new.end, new.key)
+    old, differing = found
+    told = _told(tape, old, new, differing, cells)
+    if told is None:
+        return parted(tape.divergence, new.end, new.key)
+    program = cache.peek(old.plan.key)
+    return told._replace(
+        added=differing.added,
+        removed=differing.removed,
+        position=differing.common,
+        against=program.number if program is not None else 0,
     )
 
 
-def _differences(old: Node, new: Node, came: Node) -> list[tuple[str, str, str, str]]:
-    """``(what, subject, old, new)`` of each argument in which two nodes of one operation differ."""
-    if old.op is not new.op or old.op is None:
-        return []
-    if not isinstance(old.key, tuple):  # an input
-        what = "shape" if old.key.shape != new.key.shape else "dtype" if old.key.dtype != new.key.dtype else "sharding"
-        return [(what, f"input of {_operation(came)}", old.key.text, new.key.text)]
+def _closest(tape: Tape, new: Walk) -> tuple[Walk, Contrast] | None:
+    """Of the graphs that ran at the same barrier lately the likest, and how it differs; of those alike the latest."""
+    same = [w for w in tape.known if w is not new and w.trigger == new.trigger and w.place == new.place]
+    same.sort(key=lambda w: w.end.last_used, reverse=True)
+    compared = [(w, contrast(w.plan.graph, new.plan.graph)) for w in same[:_COMPARED]]
+    return min(compared, key=lambda pair: pair[1].distance, default=None)
+
+
+def _told(tape: Tape, old: Walk, new: Walk, found: Contrast, cells: Sequence[Cell]) -> Reason | None:
+    first = _first(old, new, found)
+    if first is None:
+        return _outputs(old, new, found, cells)
+    if first.what in ("shape", "dtype", "sharding"):
+        return _input(tape, new, first)
+    if first.block is not None:
+        return _path(new, found, first)
+    if first.came is None or first.expected is None:
+        return None
+    if first.what in ("inputs", "aliasing"):
+        return _value(tape, new, first)
+    return _number(tape, old, new, first)
+
+
+def _first(old: Walk, new: Walk, found: Contrast) -> Difference | None:
+    """The difference that the others follow from: of an input before all, then the first that was recorded.
+
+    A tensor of another shape is cause enough for another path through the program, and for other arguments.
+    """
+    inputs = [d for d in found.differences if d.what in ("shape", "dtype", "sharding")]
+    if found.blocks:  # what stands beside what may be by chance
+        inputs = _by_maker(old, new) or [d for d in inputs if d.input >= 0 and not found.blocks]
+    if inputs:
+        return inputs[0]
+    sizes = [d for d in found.differences if d.what == "size"]
+    return next(iter(sizes or found.differences), None)
+
+
+def _by_maker(old: Walk, new: Walk) -> list[Difference]:
+    """Inputs that one line of the program made, and that now have another shape or dtype."""
+    before: dict[tuple[RawFrame, ...], list[Any]] = {}
+    for frames, sig in zip(old.made, old.plan.graph.sigs, strict=True):
+        if frames:
+            before.setdefault(frames, []).append(sig)
+    now: dict[tuple[RawFrame, ...], list[tuple[int, Any]]] = {}
+    for frames, slot, sig in zip(new.made, new.plan.graph.inputs, new.plan.graph.sigs, strict=True):
+        now.setdefault(frames, []).append((slot, sig))
     found = []
-    names = getattr(old.op, "names", ())
-    pairs = [
-        (names[i] if i < len(names) else str(i), a, b) for i, (a, b) in enumerate(zip(old.args, new.args, strict=False))
-    ]
-    pairs += [(name, old.kwargs.get(name), new.kwargs.get(name)) for name in {**old.kwargs, **new.kwargs}]
-    for name, a, b in pairs:
-        if a == b and type(a) is type(b):
+    for frames, sigs in before.items():
+        others = now.get(frames, [])
+        if len(others) != len(sigs):
             continue
-        if name == getattr(new.op, "read", None):  # values decided it, not the program's text
-            found.append(("size", f"result of {_operation(new)}", _show(a), _show(b)))
-            continue
-        kinds = {type(a), type(b)}
-        what = "aliasing" if kinds == {Ref} else "scalar" if Packed in kinds else "argument"
-        found.append((what, f"{name} of {_operation(new)}", _show(a), _show(b)))
-    if not found and old.key != new.key:
-        found.append(("argument", f"arguments of {_operation(new)}", repr(old.key[1:]), repr(new.key[1:])))
+        gone, came = Counter(sigs), Counter(sig for _, sig in others)
+        old_sigs = [sig for sig in sigs if gone[sig] > came[sig]]
+        new_sigs = [(slot, sig) for slot, sig in others if came[sig] > gone[sig]]
+        for was, (slot, sig) in zip(old_sigs, new_sigs, strict=False):
+            what = "shape" if was.shape != sig.shape else "dtype"
+            user = _user(new.plan.graph, slot)
+            found.append(Difference(what, "", was.text, sig.text, user, user, slot))
     return found
 
 
-def _show(value: Any) -> str:
-    if isinstance(value, Ref):
-        return f"value {value.slot}"
-    if isinstance(value, Packed):
-        return f"scalar input {value}"
-    if isinstance(value, Const):
-        return repr(value.value)
-    return str(list(value)) if isinstance(value, tuple) else repr(value)
+def _user(graph: Graph, slot: int) -> Node | None:
+    """The first operation that reads a value."""
+    return next((node for node in graph.nodes if slot in _slots(node)), None)
 
 
-def _operation(node: Node) -> str:
-    return node.op.aten if node.op is not None else "nothing"
+def _slots(node: Node) -> list[int]:
+    found: list[int] = []
+    todo: list[Any] = [*node.args, *node.kwargs.values()]
+    while todo:
+        item = todo.pop()
+        if type(item) is Ref:
+            found.append(item.slot)
+        elif type(item) is tuple:
+            todo.extend(item)
+    return found
 
 
-def _between(match: Match) -> Reason:
-    old, new, expected, came = match
-    differences = _differences(old, new, came)
-    if differences and came.op is expected.op:
-        what, subject, before, after = differences[0]
-    else:
-        what, subject = "operation", "the next operation"
-        before, after = _operation(expected), _operation(came)
-    return Reason(what, before, after, subject, came.frames, expected.frames, new.depth - 1, _seen(new, came))
+def _frames(node: Node | None) -> tuple[RawFrame, ...]:
+    return node.frames if node is not None else ()
 
 
-def change(old: Node, new: Node, expected: Node, came: Node) -> Reason:
-    """What differs between two edges out of one node, ``old`` and ``new``, entered for ``expected`` and ``came``."""
-    return _between(Match(old, new, expected, came))
-
-
-def _seen(new: Node, came: Node) -> bool:
-    """Had this line recorded this operation before, here or anywhere the siblings lead?"""
-    assert new.parent is not None
-    line = _line(came)
-    stack = [edge for edge in new.parent.edges.values() if edge is not new]
-    budget = 20_000  # nodes looked at: enough for any step, bounded for any program
-    while stack and budget:
-        node = stack.pop()
-        budget -= 1
-        if node.op is came.op and _line(node) == line:
-            return True
-        stack.extend(node.edges.values())
-    return False
-
-
-def _longer(parent: Node, node: Node) -> Reason:
-    came = _consumer(node)
+def _input(tape: Tape, new: Walk, d: Difference) -> Reason:
+    owner = _owner(tape, new, d.input)
+    made = owner.frames if owner is not None and _is_users(owner.frames) else ()
     return Reason(
-        "operation", "barrier", _operation(came), "the end of the graph", came.frames, parent.frames, parent.depth,
-        _seen_anywhere(came),
+        d.what, d.old, d.new, f"input of {operation(d.came)}", _frames(d.came), _frames(d.expected), 0, True,
+        name=known_as.parameter(owner) if owner is not None else "",
+        made=made,
+        moved=bool(made) and not _computed(tape, made),
     )  # fmt: skip
 
 
-def _seen_anywhere(came: Node) -> bool:
-    node: Node | None = came.parent
-    line = _line(came)
-    while node is not None and node.parent is not None:
-        if node.op is came.op and _line(node) == line:
-            return True
-        node = node.parent
-    return False
+def _owner(tape: Tape, new: Walk, slot: int) -> Cell | None:
+    graph = new.plan.graph
+    if slot not in graph.inputs:
+        return None
+    return tape.owners[graph.positions[graph.inputs.index(slot)]]
 
 
-def _known_path(end: Node, outs: tuple[int, ...]) -> Reason | None:
-    if end.plans:
-        # of several devices, keys also say how outputs lie
-        keys = next(reversed(end.plans)), outs
-        old, outs = (tuple(k for k in key if type(k) is int) for key in keys)
-        if old == outs:
-            was, now = (", ".join(str(k) for k in key if k is not None and type(k) is not int) for key in keys)
-            return Reason(
-                "sharding", was or "XLA's choice", now or "XLA's choice", "of the live outputs", end.frames, end.frames,
-                end.depth, True,
-            )  # fmt: skip
-        missing, extra = sorted(set(old) - set(outs)), sorted(set(outs) - set(old))
-        changed = {out.slot: node for node in end.path() for out in node.outs}
-        node = changed.get((extra or missing or [end.slot])[0], end)
-        return Reason(
-            "outputs",
-            f"{len(old)} live outputs",
-            f"{len(outs)} live outputs",
-            f"value of {_operation(node)} " + ("is now still held" if extra else "is no longer held"),
-            node.frames,
-            node.frames,
-            end.depth,
-            True,
-        )
-    if end.edges:
-        after = next(iter(end.edges.values()))
-        nxt = _consumer(after)
-        return Reason(
-            "operation", _operation(nxt), "barrier", "the end of the graph", end.frames, nxt.frames, end.depth, True
-        )
-    return None
+def _is_users(frames: tuple[RawFrame, ...]) -> bool:
+    return bool(frames) and not is_library(frames[0].file, None)
+
+
+def _computed(tape: Tape, frames: tuple[RawFrame, ...]) -> bool:
+    """Did a graph compute what was made at ``frames``? Else it was brought there from the host."""
+    return any(frames == place for known in tape.known for place in known.plan.graph.places.values())
+
+
+def _number(tape: Tape, old: Walk, new: Walk, d: Difference) -> Reason:
+    assert d.came is not None
+    before, now = _number_of(d.old, _floats(old), _floats(old, "i")), _number_of(d.new, tape.floats, tape.ints, tape)
+    hyper = tape.divergence.hyper if tape.divergence is not None else ()
+    name, sign = known_as.number(now, hyper)
+    if sign < 0:
+        before, now = -before if isinstance(before, (int, float)) else before, -now
+    subject = f"{d.argument} of {operation(d.came)}"
+    role = d.came.role
+    if d.what == "size":
+        subject = f"result of {operation(d.came)}"
+    elif d.argument == "training":
+        role = "mode"
+    elif type(d.old) is Packed and type(d.new) is Packed:
+        role = "shared"
+    return Reason(
+        d.what, _shown(before), _shown(now), subject, d.came.frames, _frames(d.expected), 0,
+        line_of(d.came) == (line_of(d.expected) if d.expected is not None else None),
+        name=name, role=role,
+    )  # fmt: skip
+
+
+def _number_of(value: Any, floats: Sequence[Any], ints: Sequence[Any], tape: Tape | None = None) -> Any:
+    """The number an argument was: of a packed one, what was handed over."""
+    if type(value) is not Packed:
+        return value
+    numbers = floats if value.kind == "f" else ints
+    if isinstance(numbers, dict):
+        return numbers.get(value, "another number")
+    return numbers[value.index] if value.index < len(numbers) else "another number"
+
+
+def _floats(old: Walk, kind: str = "f") -> Any:
+    """Numbers that the program of ``old`` was given last, by their place."""
+    program = cache.peek(old.plan.key)
+    if program is None or program.scalars is None:
+        return {}
+    graph = old.plan.graph
+    packed, given = (graph.floats, program.scalars[0]) if kind == "f" else (graph.ints, program.scalars[1])
+    return dict(zip(packed, given, strict=False))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float) and value == 0:
+        return "0.0"
+    return show(value) if not isinstance(value, str) else str(value)
+
+
+def _value(tape: Tape, new: Walk, d: Difference) -> Reason:
+    """A value that was computed in the graph and now comes from before it, or the other way round."""
+    assert d.came is not None
+    owner = _owner(tape, new, d.input)
+    if d.what == "aliasing":
+        old, now = "the same tensor as elsewhere", "another tensor"
+    elif isinstance(d.old, str):
+        old, now = d.old, d.new
+    else:
+        here, before = "computed in the graph", "held from before"
+        old, now = (here, before) if d.new is not None else (before, here)
+    made = owner.frames if owner is not None and _is_users(owner.frames) else ()
+    return Reason(
+        d.what, old, now, f"{d.argument} of {operation(d.came)}", d.came.frames, _frames(d.expected), 0, True,
+        name=known_as.parameter(owner) if owner is not None else "",
+        made=made, role=d.came.role,
+    )  # fmt: skip
+
+
+def _path(new: Walk, found: Contrast, d: Difference) -> Reason | None:
+    block = d.block
+    assert block is not None
+    came, expected = d.came, d.expected
+    where = decision(block, new.place)
+    if block.new:
+        frames, other = where.frames, _frames(block.old[0]) if block.old else _frames(expected)
+        old, now = operation(block.old[0] if block.old else expected), operation(block.new[0])
+    else:  # what is gone is what tells the path
+        frames, other = where.frames, _frames(came)
+        old, now = operation(block.old[0]), operation(came)
+    old, now = (("barrier" if text == "nothing" else text) for text in (old, now))
+    line = frames[0] if frames else None
+    nodes = new.plan.graph.nodes
+    return Reason(
+        "operation", old, now, "the next operation", frames or _frames(came) or new.place, other or new.place, 0,
+        not block.new or any(node not in block.new and line in node.frames for node in nodes),
+        role=_role(found.blocks, block), condition=where.condition,
+    )  # fmt: skip
+
+
+def _role(blocks: Iterable[Any], first: Any) -> str:
+    """What recorded the operations that came or went: all of them, or else the first."""
+    all_roles = {node.role for block in blocks for node in (*block.old, *block.new)}
+    if len(all_roles) == 1:
+        return all_roles.pop()
+    if "grad" in all_roles and all_roles <= {"grad", "backward"}:
+        return "grad"
+    roles = Counter(node.role for node in (*first.old, *first.new))
+    if "state" in roles or ("state" in all_roles and set(roles) <= _OPTIMIZER):
+        return "state"
+    return roles.most_common(1)[0][0] if roles else ""
+
+
+def _outputs(old: Walk, new: Walk, found: Contrast, cells: Sequence[Cell]) -> Reason | None:
+    """The operations are the same: the tensors that live on are not, or how they may be overwritten."""
+    before = {found.slots.get(slot, slot) for slot in old.plan.graph.outs}
+    now = set(new.plan.graph.outs)
+    extra, missing = sorted(now - before), sorted(before - now)
+    changed = [slot for slot in extra or missing if slot >= 0]
+    if not changed:
+        return None
+    makers = {out.slot: node for node in new.plan.graph.nodes for out in node.outs}
+    lost = {out.slot: node for node in old.plan.graph.nodes for out in node.outs}
+    node = makers.get(changed[0]) or lost.get(changed[0], new.end)
+    cell = next((cell for cell in cells if cell.slot == changed[0]), None)
+    holder = known_as.holder(cell) if cell is not None and extra else None
+    name = holder.name if holder is not None else ""
+    if cell is not None and not name:
+        name = known_as.parameter(cell)
+    kept = keeping(new.place, name) if holder is not None and holder.kind in ("list", "dict", "set") else ()
+    return Reason(
+        "outputs",
+        f"{len(before)} live outputs",
+        f"{len(now)} live outputs",
+        f"value of {operation(node)} " + ("is now still held" if extra else "is no longer held"),
+        kept or node.frames,
+        node.frames,
+        0,
+        True,
+        name=name,
+        made=node.frames,
+        role=holder.kind if holder is not None else "",
+    )

@@ -77,8 +77,9 @@ def grow(
         specs = _describe(op, node, args, kwargs)
     node.set_outs(specs)
     node.frames, node.module = source.here()
+    node.role = source.role()
     if tape.divergence is None:
-        tape.divergence = explain.Divergence(parent, node)
+        tape.divergence = explain.diverged(parent, node)
     parent.edges[key] = node
     tape.nodes += 1
     metrics.timed("LazyTracing", perf_counter_ns() - start)

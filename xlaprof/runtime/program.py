@@ -201,6 +201,10 @@ class Cache:
                 self._programs.move_to_end(key)
             return program
 
+    def peek(self, key: Any) -> Program | None:
+        """The program, used or not."""
+        return self._programs.get(key)
+
     def number(self) -> int:
         """The next program's number, from 1."""
         with self._lock:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import torch
 
 from xlaprof import stacks
 from xlaprof.stacks import RawFrame
 
+from . import known_as
+
 #: frames looked at when the nn.Module path is collected
 _DEPTH = 80
+_OPTIM = os.path.dirname(torch.optim.__file__)
+_FUNCTIONAL = torch.nn.functional.__file__
+_CLIP = os.path.join(os.path.dirname(torch.nn.utils.__file__), "clip_grad.py")
+#: functions that do another thing in training than in evaluation
+_MODES = frozenset(
+    {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "batch_norm",
+     "instance_norm", "rrelu", "_verify_batch_size"}
+)  # fmt: skip
 
 
 def here() -> tuple[tuple[RawFrame, ...], str]:
@@ -74,16 +86,46 @@ def _backward_frames() -> tuple[RawFrame, ...]:
     return ()
 
 
+def role() -> str:
+    """Which part of training records the operation: one of :attr:`xlaprof.events.Change.role`."""
+    node = torch._C._current_autograd_node()
+    if node is not None:
+        return "grad" if node.name().endswith("AccumulateGrad") else "backward"
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        code = frame.f_code
+        file, name = code.co_filename, code.co_name
+        if file.startswith(_OPTIM):
+            return _IN_OPTIMIZER.get(name, "optimizer")
+        if file == _FUNCTIONAL and name in _MODES:
+            return "mode"
+        if file == _CLIP:
+            return "clip"
+        if name == "zero_grad":  # a module's
+            return "zero_grad"
+        frame = frame.f_back
+    return ""
+
+
+_IN_OPTIMIZER = {"_init_group": "state", "zero_grad": "zero_grad"}
+
+
 def module_path() -> str:
     """Class names of the ``nn.Module``s whose ``forward`` runs, outermost first: ``"Decoder/Block/Attention"``."""
     names: list[str] = []
+    outermost = None
     frame = sys._getframe(1)
     for _ in range(_DEPTH):
         if frame.f_code.co_name == "forward":
             owner = frame.f_locals.get("self")
             if isinstance(owner, torch.nn.Module):
                 names.append(type(owner).__name__)
+                outermost = owner
         if frame.f_back is None:
             break
         frame = frame.f_back
+    if outermost is not None:
+        known_as.met(outermost)
     return "/".join(reversed(names))

@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import threading
+from collections import deque
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,7 @@ class Tape:
         self.acquire = lock.acquire
         self.release = lock.release
         self.root, self.nodes = Node(None, None, None), 1
+        self.known: deque[explain.Walk] = deque(maxlen=explain.KNOWN)  # walks that made plans, to compare with
         self.eager = False
         self.default = torch.get_default_dtype()  # what Python's floats become is no part of an edge's key
         self._resting: dict[tuple[bool, torch.dtype], tuple[Node, int]] = {}  # tries of other modes, other defaults
@@ -129,6 +131,7 @@ class Tape:
         self.root.plans.clear()
         self.nodes = 1
         self._resting.clear()
+        self.known.clear()
 
     # -- reading values -------------------------------------------------------------------------------
 
@@ -281,3 +284,5 @@ class Tape:
         """Keep the trie within :data:`MAX_NODES`; called at barriers, when the walk stands at the root."""
         if self.nodes > MAX_NODES:
             self.nodes = prune(self.root, MAX_NODES * 3 // 4)
+            latest = sorted(self.known, key=lambda walk: walk.end.last_used)[-explain.KEPT :]
+            self.known = deque(latest, explain.KNOWN)  # they hold on to nodes

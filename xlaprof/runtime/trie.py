@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from .lowering.apply import Call
     from .ops import Op
+    from .unrolled import Unrolled
 
 
 class Ref(NamedTuple):
@@ -101,6 +102,7 @@ class Node:
         "parent",
         "plans",
         "returns",
+        "role",
         "sig",
         "size",
         "slot",
@@ -118,11 +120,12 @@ class Node:
         self.outs: tuple[Out, ...] = ()  # those that are tensors
         self.frames: tuple[RawFrame, ...] = ()
         self.module = ""
+        self.role = ""  # which part of training recorded it (:func:`.source.role`)
         self.call: Call | None = None  # how it is lowered; None: an operation of the tape's own
         #: by what is to be computed: Plan, or Ready on the trie of eager mode
         self.plans: dict[tuple[int, ...], Any] = {}
         self.last_used = 0
-        self.loops: tuple[int, tuple[RawFrame, ...]] | None = None
+        self.loops: Unrolled | None = None
         self.next_slot: int = parent.next_slot if parent is not None else 0
         # Rows of the tape's seeds drawn by the random operations before this one.
         self.next_seed: int = parent.next_seed + int(parent.op is not None and parent.op.random) if parent else 0

@@ -284,7 +284,7 @@ def _compile(tape: Tape, ready: Ready, graph: Graph) -> Program:
     frames = stacks.user_frames() if rec is not None else ()
     reason = None
     if rec is not None and _comes_again(rec, ready.node):
-        reason = explain.reason(tape.divergence, ready.node, graph.outs)
+        reason = explain.parted(tape.divergence, ready.node, graph.outs)
         if reason is not None and reason.what == "operation":
             reason = None  # the program's next line
     plan = Plan(ready.key, graph)
