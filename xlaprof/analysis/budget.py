@@ -6,7 +6,7 @@ are where the words come from: what is to blame for a limit that was broken is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -114,6 +114,14 @@ def lines(verdicts: Sequence[Verdict]) -> list[str]:
             told.append(f"    {which}: {offence.cause}")
             told.append(f"    Fix: {offence.advice}")
     return ["".join(ch if ch.isprintable() else " " for ch in line) for line in told]
+
+
+def reads_in_steps(run: Run, named: bool) -> Iterator[tuple[tuple[int, int], int]]:
+    """How often each read (its stack and operation) came in a step; between barriers, where steps have no names."""
+    for key, tally in run.reads.items():
+        reads = tally.in_steps if named else tally.looped
+        if reads > 0:
+            yield key, reads
 
 
 # -- what comes after a step --------------------------------------------------------------------------
@@ -271,10 +279,7 @@ def _transfers(case: _Case, budget: Budget) -> Used:
     count = 0
     offences = []
     groups: dict[tuple[str, int], tuple[Place, int, str]] = {}
-    for (stack, op), tally in counted.reads.items():
-        reads = tally.in_steps if case.named else tally.looped
-        if reads <= 0:
-            continue
+    for (stack, op), reads in reads_in_steps(counted, case.named):
         count += reads
         place = counted.names.place(stack)
         _, before, _ = groups.get((place.file, place.line), (place, 0, ""))

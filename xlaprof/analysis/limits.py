@@ -126,7 +126,8 @@ def _rate(value: object) -> float:
     return number
 
 
-def _share(value: object) -> float:
+def share(value: object) -> float:
+    """A share of a whole, 0..1, from "10%", "0.1" or 0.1. Raises ValueError."""
     percent = isinstance(value, str) and value.strip().endswith("%")
     number = _rate(str(value).strip()[:-1]) / 100 if percent else _rate(value)
     if number > 1:
@@ -176,7 +177,7 @@ def _names(value: object) -> tuple[str, ...]:
 SORTS: dict[str, Callable[[object], object]] = {
     "count": _count,
     "rate": _rate,
-    "share": _share,
+    "share": share,
     "seconds": _seconds,
     "bytes": _bytes,
     "flag": _flag,

@@ -25,14 +25,15 @@ from xlaprof.errors import UserError
 from xlaprof.events import AnyEvent
 
 FOUND = 1  # exit code under --fail-on
+_PAGE = 10  # findings shown to people who did not say how many
 _LARGE = 50_000_000  # bytes from which on progress is shown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log", help="a recording: run.log")
     parser.add_argument("--json", action="store_true", help="print JSON (docs/report-json.md)")
-    parser.add_argument("--top", type=_natural, metavar="N", help="show at most N findings")
-    parser.add_argument("--since-step", type=_natural, metavar="N", help="leave out everything before step N")
+    parser.add_argument("--top", type=natural, metavar="N", help="show at most N findings (default: 10; all in JSON)")
+    parser.add_argument("--since-step", type=natural, metavar="N", help="leave out everything before step N")
     parser.add_argument(
         "--fail-on",
         choices=["low", "medium", "high"],
@@ -43,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     report = analyse(args.log, since_step=args.since_step, show_progress=sys.stderr.isatty())
-    shown = report if args.top is None else top(report, args.top)
+    most = args.top if args.top is not None or args.json else _PAGE
+    shown = report if most is None else top(report, most)
     hidden = len(report.findings) - len(shown.findings)
     if args.json:
         from xlaprof.report.json import dumps
@@ -124,7 +126,8 @@ def _with_progress(events: Iterator[AnyEvent], path: str) -> Iterator[AnyEvent]:
             yield event
 
 
-def _natural(text: str) -> int:
+def natural(text: str) -> int:
+    """A number of 0 or more, for argparse."""
     try:
         number = int(text)
     except ValueError:

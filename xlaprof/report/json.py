@@ -1,4 +1,4 @@
-"""A report as JSON: the contract of ``xlaprof report --json``, described in docs/report-json.md.
+"""A report as JSON: the contract of ``xlaprof report --json``, described in docs/report-json.md; and two compared.
 
 The structs of :mod:`xlaprof.analysis.model` go out under their own names, lengths in seconds; what the contract names
 differently is renamed here and nowhere else. Keys are only ever added; a change of meaning raises :data:`SCHEMA`.
@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from xlaprof.analysis.compare import Comparison
+from xlaprof.analysis.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding, Report
 
 SCHEMA = 1
@@ -46,18 +48,46 @@ def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
         "seconds": {name: value for name, value in report.seconds.items() if math.isfinite(value)},
         "scopes": _plain(report.scopes),
         "idle": idle,
-        "findings": [_finding(finding) for finding in report.findings],
+        "findings": [finding_to_json(finding) for finding in report.findings],
         "hidden": hidden,
         "clean": report.clean and not hidden,
     }
 
 
 def dumps(report: Report, hidden: int = 0) -> str:
-    """The report as indented JSON text in ASCII, ending in a line feed: it fits any pipe and holds any string."""
-    return json.dumps(to_json(report, hidden), indent=2, allow_nan=False) + "\n"
+    """The report as :func:`text`."""
+    return text(to_json(report, hidden))
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def comparison_to_json(comparison: Comparison) -> dict[str, Any]:
+    """Two runs, as docs/compare.md describes it."""
+    return {
+        "schema": SCHEMA,
+        "worse": list(comparison.worse),
+        "better": list(comparison.better),
+        "before": _plain(comparison.before),
+        "after": _plain(comparison.after),
+        "notes": list(comparison.notes),
+        "confidence": CONFIDENCE,
+        "steps": _plain(comparison.steps),
+        "figures": _plain(comparison.quantities),
+        "gone": [finding_to_json(finding) for finding in comparison.gone],
+        "new": [finding_to_json(finding) for finding in comparison.new],
+        "changed": [
+            {"before": finding_to_json(pair.before), "after": finding_to_json(pair.after)}
+            for pair in comparison.changed
+        ],
+        "kept": [finding_to_json(pair.after) for pair in comparison.kept],
+    }
+
+
+def text(told: dict[str, Any]) -> str:
+    """Indented JSON in ASCII, ending in a line feed: it fits any pipe and holds any string."""
+    return json.dumps(told, indent=2, allow_nan=False) + "\n"
+
+
+def finding_to_json(finding: Finding) -> dict[str, Any]:
+    """One finding, as in the list of a report."""
     place = finding.place
     return {
         "id": finding.id,

@@ -42,8 +42,13 @@ def show(report: Report, hidden: int = 0, console: Console | None = None) -> Non
     """Print the report on standard output. ``hidden``: how many findings were left out of it."""
     console = console or Console(highlight=False, markup=False, emoji=False)
     console.width = min(console.width, WIDEST)
+    print_page(render(report, console.width, hidden), console)
+
+
+def print_page(content: RenderableType, console: Console) -> None:
+    """Print without blanks at the ends of lines, and what the terminal's encoding lacks as question marks."""
     with console.capture() as page:
-        console.print(render(report, console.width, hidden))
+        console.print(content)
     encoding = getattr(console.file, "encoding", None) or "utf-8"
     text = "\n".join(line.rstrip(" ") for line in page.get().split("\n"))
     console.file.write(text.encode(encoding, "replace").decode(encoding))
@@ -54,17 +59,18 @@ def render(report: Report, width: int, hidden: int = 0) -> RenderableType:
     """The page, to be printed ``width`` columns wide."""
     parts: list[RenderableType] = [_header(report.run, width)]
     if report.steps:
-        parts += [_title("Steps", width), _steps(report.steps)]
+        parts += [title("Steps", width), _steps(report.steps)]
         parts += list(_split(report.steps[0], width))
     if report.idle.idle_s > 0:
         parts += list(_idle(report.idle, width))
     if report.scopes:
-        parts += [_title("Scopes", width), _scopes(report.scopes)]
+        parts += [title("Scopes", width), _scopes(report.scopes)]
     parts += list(_findings(report, width, hidden))
     return Group(*parts)
 
 
-def _title(text: str, width: int, note: str = "") -> Text:
+def title(text: str, width: int, note: str = "") -> Text:
+    """A heading with a rule behind it."""
     line = Text()
     line.append("\n")
     line.append(text, "bold")
@@ -158,7 +164,7 @@ def _split(stat: StepStats, width: int) -> Iterator[RenderableType]:
         return
     mean = split.total_s / count
     without = ", without the first" if stat.count > 1 else ""
-    yield _title("Where a step's time goes", width, f"mean of {count:,}{without}: {seconds(mean)}")
+    yield title("Where a step's time goes", width, f"mean of {count:,}{without}: {seconds(mean)}")
     rows = [(label, getattr(split, field), style) for label, field, style in PARTS]
     rows = [row for row in rows if row[1] > 0.0005 * split.total_s]
     rows.sort(key=lambda row: -row[1])
@@ -170,7 +176,7 @@ def _split(stat: StepStats, width: int) -> Iterator[RenderableType]:
 
 def _idle(idle: IdleStat, width: int) -> Iterator[RenderableType]:
     note = f"{idle.idle_ratio:.0%} of {seconds(idle.window_s)}, from the first execution to the last"
-    yield _title("Device idle", width, note)
+    yield title("Device idle", width, note)
     rows = [(printable(cause), value, "red") for cause, value in idle.causes if value >= 0.01 * idle.idle_s][:8]
     shown = sum(value for _, value, _ in rows)
     if idle.idle_s - shown > 0.0005 * idle.idle_s:
@@ -232,47 +238,72 @@ def _findings(report: Report, width: int, hidden: int) -> Iterator[RenderableTyp
         yield Text("No findings.", "bold green")
         return
     count = len(findings) + hidden
-    yield _title(f"{count} finding{'s' if count != 1 else ''}", width, "the one that costs most first")
+    yield title(f"{count} finding{'s' if count != 1 else ''}", width, "the one that costs most first")
     for number, finding in enumerate(findings, 1):
         if number > 1:
             yield Text()
         yield from _finding(number, finding, width)
     if hidden:
-        yield Text(f"\n{hidden} more not shown (--top)", "dim")
+        yield Text(f"\n{hidden} more not shown (--top {count} shows all)", "dim")
 
 
 def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableType]:
-    style = SEVERITY_STYLE[finding.severity]
     head = Text(f"{number:>2} ", "bold")
-    head.append(finding.kind, style)
+    head.append(finding.kind, SEVERITY_STYLE[finding.severity])
     head.append(f"  {finding.severity}", "dim")
+    if finding.confidence != "high":
+        head.append(f"  {finding.confidence} confidence", "yellow")
+    cost = f"costs {seconds(finding.cost_s)}" if finding.cost_s > 0 else ""
+    right = "   ".join(part for part in (f"{finding.count:,} x", cost, _per_step(finding.cost_per_step_s)) if part)
     if finding.operation:
-        head.append(f"  {shorten(printable(finding.operation), 32)}", "dim")
-    cost = f"{seconds(finding.cost_s)}" if finding.cost_s > 0 else ""
-    right = f"{finding.count:,} x" + (f"   costs {cost}" if cost else "")
-    head.append(" " * max(2, width - head.cell_len - len(right)))
-    head.append(right, "bold")
-    yield head
-    place = finding.place
-    where = Text("   ")
-    if place.line:
-        where.append(shorten(printable(place.file), width - 24, keep_end=True), "cyan")
-        where.append(f":{place.line}", "cyan")
-        if place.func and place.func != "<module>":
-            where.append(f" in {shorten(printable(place.func), 24)}", "dim")
-    else:
-        where.append("no line is known", "dim")
-    where.truncate(width, overflow="ellipsis")
-    yield where
-    if place.code:
-        code = Text("   | ", "dim")
-        code.append(shorten(printable(place.code), width - 5), "bold")
-        yield code
+        room = width - head.cell_len - len(right) - 4
+        head.append(f"  {shorten(printable(finding.operation), min(32, max(12, room)))}", "dim")
+    yield from _beside(head, Text(right, "bold"), width)
+    gain = f"gain {seconds(finding.gain_s)}" if finding.gain_s > 0 else ""
+    right = "   ".join(part for part in (printable(finding.rhythm), gain, _per_step(finding.gain_per_step_s)) if part)
+    beside = width - len(right) - 2 >= 38
+    yield from _beside(where(finding, width - len(right) - 2 if beside else width), Text(right, "green"), width)
+    code = Text("   | ", "dim")
+    code.append(shorten(printable(finding.place.code), width - 5 - len(finding.id) - 2), "bold")
+    yield from _beside(code if finding.place.code else Text("  "), Text(finding.id, "dim"), width)
     indent = "   "
     yield Text(fill(printable(finding.cause), width, initial_indent=indent, subsequent_indent=indent))
     fix = Text(fill(f"Fix: {printable(finding.advice)}", width, initial_indent=indent, subsequent_indent=indent))
     fix.stylize("bold green", 3, 7)
     yield fix
+
+
+def where(finding: Finding, width: int) -> Text:
+    """File, line and function of a finding in ``width`` columns."""
+    place = finding.place
+    line = Text("   ")
+    if place.line:
+        func = f" in {shorten(printable(place.func), 24)}" if place.func and place.func != "<module>" else ""
+        room = max(16, width - 3 - len(func) - len(f":{place.line}"))
+        line.append(f"{shorten(printable(place.file), room, keep_end=True)}:{place.line}", "cyan")
+        line.append(func, "dim")
+    else:
+        line.append("no line is known", "dim")
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def _per_step(value: float) -> str:
+    return f"{seconds(value)}/step" if value > 0 else ""
+
+
+def _beside(left: Text, right: Text, width: int) -> Iterator[Text]:
+    """Both on one line, ``right`` at its end; on two where that is too narrow."""
+    gap = width - left.cell_len - right.cell_len
+    if gap >= 2:
+        left.append(" " * gap if right.cell_len else "")
+        left.append_text(right)
+        yield left
+        return
+    yield left
+    if right.cell_len:
+        right.truncate(max(1, width - 3), overflow="ellipsis")
+        yield Text("   ") + right
 
 
 def _table() -> Table:

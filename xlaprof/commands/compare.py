@@ -1,0 +1,66 @@
+"""Compare two recorded runs of a program: findings gone and new, step time with its confidence.
+
+    xlaprof compare baseline.log candidate.log
+    xlaprof compare baseline.log candidate.log --tolerance 5%
+    xlaprof compare baseline.log candidate.log --json | jq .new
+
+Exit code 0 if the candidate is as good or better, 1 if it is worse (a new finding, a finding of higher severity, or
+slower steps, told with 95 % confidence and by more than the tolerance), 2 if the two cannot be compared: other devices,
+another number of processes, other programs, no steps in common. --anyway compares those too. See docs/compare.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from xlaprof.analysis.compare import TOLERANCE, compare, obstacles
+from xlaprof.analysis.limits import share
+from xlaprof.commands.report import fold, natural
+from xlaprof.errors import UserError
+
+WORSE = 1  # exit code
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("baseline", help="a recording: run.log")
+    parser.add_argument("candidate", help="another, to be judged by it")
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/compare.md)")
+    parser.add_argument("--since-step", type=natural, metavar="N", help="leave out everything before step N of both")
+    parser.add_argument(
+        "--tolerance",
+        type=_tolerance,
+        metavar="SHARE",
+        default=TOLERANCE,
+        help=f"a smaller difference of the step time is none (default: {TOLERANCE:.0%})".replace("%", "%%"),
+    )
+    parser.add_argument("--anyway", action="store_true", help="compare what should not be compared")
+
+
+def run(args: argparse.Namespace) -> int:
+    progress = sys.stderr.isatty()
+    before, notes_before = fold(args.baseline, args.since_step, progress)
+    after, notes_after = fold(args.candidate, args.since_step, progress)
+    reports = before.report(args.baseline, notes_before), after.report(args.candidate, notes_after)
+    why = obstacles(*reports)
+    if why and not args.anyway:
+        raise UserError(
+            f"cannot compare {args.baseline} and {args.candidate}: {'; '.join(why)} (--anyway does all the same)"
+        )
+    comparison = compare(before, after, reports, args.tolerance, why)
+    if args.json:
+        from xlaprof.report.json import comparison_to_json, text
+
+        sys.stdout.write(text(comparison_to_json(comparison)))
+    else:
+        from xlaprof.report.compare import show
+
+        show(comparison)
+    return WORSE if comparison.worse else 0
+
+
+def _tolerance(text: str) -> float:
+    try:
+        return share(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a share like 5% or 0.05") from None
