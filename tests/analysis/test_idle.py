@@ -18,6 +18,7 @@ from xlaprof.events import (
     Fallback,
     Gc,
     Hole,
+    Sample,
     Scope,
     Step,
     Text,
@@ -221,6 +222,12 @@ extra = st.one_of(
     st.builds(
         lambda t, dur, a, b: Hole(t=t, dur=dur, before=a, after=b), *[st.integers(0, 200)] * 2, *[st.integers(0, 3)] * 2
     ),
+    st.builds(
+        lambda t, dur, stack, state: Sample(t=t, dur=dur, stack=stack, state=state, at=stack),
+        *[st.integers(0, 250)] * 2,
+        st.integers(0, 3),
+        st.sampled_from(["", "python", "wait", "data", "checkpoint", "gil", "cpu", "of a later version"]),
+    ),
     st.builds(lambda t, dur, n: Barrier(t=t, dur=dur, tracing=n), *[st.integers(0, 200)] * 3),
     st.builds(lambda t, dur, num: Step(name=1, num=num, t=t, dur=dur), *[st.integers(0, 200)] * 3),
     st.builds(
@@ -238,6 +245,9 @@ def test_whatever_comes_in_whatever_order_the_parts_sum_to_the_whole(events) -> 
     idle = report.idle
     assert sum(part for _, part in idle.causes) == pytest.approx(idle.idle_s, abs=1e-12)
     assert idle.busy_s + idle.idle_s == pytest.approx(idle.window_s, abs=1e-12)
+    devices = run.settled().devices()
+    blamed = sum(tally.total for tally in run.settled().window.idle.causes.values())
+    assert blamed == sum(device.idle for device in devices)  # to the nanosecond
     assert all(part >= 0 for _, part in idle.causes)
     for gap in idle.gaps:
         assert sum(part for _, part in gap.blame) == pytest.approx(gap.dur_s, abs=1e-12)
@@ -249,4 +259,4 @@ def test_whatever_comes_in_whatever_order_the_parts_sum_to_the_whole(events) -> 
 
 
 def test_causes_have_names() -> None:
-    assert set(host.CAUSES) == set(range(9))
+    assert set(host.CAUSES) == set(range(13))

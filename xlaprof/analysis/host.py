@@ -9,7 +9,7 @@ from collections.abc import Sequence
 Segment = tuple[int, int, int, int]
 
 # Causes of host time. A named scope is SCOPE plus the id of its name.
-OTHER, COMPILE, TRANSFER, UPLOAD, FALLBACK, DISPATCH, DATA, GC, TRACING = range(9)
+OTHER, COMPILE, TRANSFER, UPLOAD, FALLBACK, DISPATCH, DATA, GC, TRACING, CHECKPOINT, GIL, WAIT, CPU = range(13)
 SCOPE = 16
 
 CAUSES = {
@@ -21,6 +21,10 @@ CAUSES = {
     DATA: "data wait",
     GC: "garbage collection",
     TRACING: "tracing",
+    CHECKPOINT: "checkpoint",
+    GIL: "waiting for the interpreter's lock",
+    WAIT: "waiting",
+    CPU: "waiting for a processor",
     OTHER: "other",
 }
 

@@ -1,8 +1,10 @@
 """Idle gaps of a device, every nanosecond blamed on exactly one thing the host did.
 
 The cause of an idle nanosecond is, in this order: what the host's timeline says it did then (compile, transfer,
-fallback, dispatch, data wait, garbage collection; else the innermost named scope); a :class:`~xlaprof.events.Hole`,
-plain Python between two known lines; tracing, as long as the barrier that follows has tracing time left; "other".
+fallback, dispatch, data wait, garbage collection); that it was seen to draw its data, to save a checkpoint or to wait
+for the interpreter's lock (:class:`~xlaprof.events.Sample`); the innermost named scope; whatever else it was seen to
+do; a :class:`~xlaprof.events.Hole`, plain Python between two known lines; tracing, as long as the barrier that follows
+has tracing time left; "other".
 Idle time while the host waits inside a read for the device to finish can only be the tail latency of that read.
 """
 
@@ -13,14 +15,35 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from xlaprof.analysis.device import Quiet
-from xlaprof.analysis.host import OTHER, SCOPE, TRACING, Segment, within
+from xlaprof.analysis.host import CHECKPOINT, COMPILE, DATA, GIL, OTHER, SCOPE, TRACING, Segment, within
+from xlaprof.analysis.occasions import Occasions
 
 LONGEST = 32  # gaps kept one by one
 _PLACES = 256  # lines kept per cause
 _CAUSES = 4096  # causes kept apart; further holes count as "other"
 
-#: A cause of idle time: a cause of host time, or the pair of stacks of a hole.
-Cause = int | tuple[int, int]
+_LONG = 1_000_000  # ns of a gap from which on they count for a habit
+_STRONG = frozenset({DATA, CHECKPOINT, GIL})  # say more than the name of a scope
+
+
+class Seen(NamedTuple):
+    """What looks at the host's stack found: a cause of host time, at a stack; where another thread was in its way."""
+
+    cause: int
+    stack: int
+    at: int
+
+
+#: A cause of idle time: a cause of host time, the pair of stacks of a hole, or what was seen.
+Cause = int | tuple[int, int] | Seen
+
+
+class Sighting(NamedTuple):
+    """Over ``[start, end)`` the host was seen to do one thing."""
+
+    start: int
+    end: int
+    seen: Seen
 
 
 class Hollow(NamedTuple):
@@ -55,15 +78,24 @@ class LongGap(NamedTuple):
 
 
 class Tally:
-    """What a cause cost: total ns, number of gaps, the most in one, and for a scope the holes it overlapped."""
+    """What a cause cost: total ns, number of gaps, the most in one.
 
-    __slots__ = ("gaps", "holes", "most", "total")
+    ``holes`` and ``lines``: of a scope, and of what was seen, the holes it overlapped and the stacks it was seen at.
+    ``habit_total`` is of the gaps in which it took long and nothing was compiled, ``habit_most`` the most in one of
+    them, and ``habit`` when they were.
+    """
+
+    __slots__ = ("gaps", "habit", "habit_most", "habit_total", "holes", "lines", "most", "total")
 
     def __init__(self) -> None:
         self.total = 0
         self.gaps = 0
         self.most = 0
         self.holes: dict[tuple[int, int], int] = {}
+        self.lines: dict[int, int] = {}
+        self.habit: Occasions | None = None
+        self.habit_total = 0
+        self.habit_most = 0
 
     def merge(self, other: Tally) -> None:
         self.total += other.total
@@ -71,6 +103,31 @@ class Tally:
         self.most = max(self.most, other.most)
         for hole, ns in other.holes.items():
             self.holes[hole] = self.holes.get(hole, 0) + ns
+        for stack, ns in other.lines.items():
+            self.lines[stack] = self.lines.get(stack, 0) + ns
+        self.habit_total += other.habit_total
+        self.habit_most = max(self.habit_most, other.habit_most)
+        if other.habit is not None:
+            if self.habit is None:
+                self.habit = Occasions()
+            self.habit.merge(other.habit)
+
+    def repeat(self, ns: int, step: int) -> None:
+        """It took ``ns`` of a gap, in the step with this ordinal, in which nothing was compiled."""
+        self.habit_total += ns
+        if ns > self.habit_most:
+            self.habit_most = ns
+        if self.habit is None:
+            self.habit = Occasions()
+        self.habit.add(step)
+
+    def lie_in(self, hole: tuple[int, int], ns: int) -> None:
+        if hole in self.holes or len(self.holes) < _PLACES:
+            self.holes[hole] = self.holes.get(hole, 0) + ns
+
+    def lie_at(self, stack: int, ns: int) -> None:
+        if stack in self.lines or len(self.lines) < _PLACES:
+            self.lines[stack] = self.lines.get(stack, 0) + ns
 
 
 class IdleBlame:
@@ -87,13 +144,15 @@ class IdleBlame:
         segments: Sequence[Segment],
         holes: Sequence[Hollow],
         traced: Sequence[Traced],
-        steps: Sequence[tuple[int, int, int]] = (),
+        steps: Sequence[tuple[int, int, int, int]] = (),
+        sightings: Sequence[Sighting] = (),
     ) -> None:
-        """Blame ``gaps``; all arguments sorted and disjoint (``steps``: start, end, number)."""
-        first_hole = first_traced = first_step = 0
+        """Blame ``gaps``; all arguments sorted and disjoint (``steps``: start, end, number, ordinal)."""
+        first_hole = first_traced = first_step = first_seen = 0
         starts = [segment[0] for segment in segments]
-        hole_count, stretch_count, step_count = len(holes), len(traced), len(steps)
+        hole_count, stretch_count, step_count, seen_count = len(holes), len(traced), len(steps), len(sightings)
         causes = self.causes
+        shortest = self.longest[0][0] if len(self.longest) >= LONGEST else -1
         for gap in gaps:
             start, end = gap
             while first_hole < hole_count and holes[first_hole][1] <= start:
@@ -106,10 +165,18 @@ class IdleBlame:
             longest = (end - start) // 8  # shorter ones do not explain the gap
             cursor = start
             inside = within(segments, starts, start, end)
+            if seen_count:
+                while first_seen < seen_count and sightings[first_seen].end <= start:
+                    first_seen += 1
+                if first_seen < seen_count and sightings[first_seen].start < end:
+                    inside = self._see(start, end, inside, sightings, first_seen, holes, first_hole, parts)
             for segment in inside:
                 begin, stop, cause, _ = segment
                 if begin > cursor:
                     blank.append((cursor, begin))
+                cursor = stop
+                if cause < 0:  # what was seen, counted already
+                    continue
                 ns = stop - begin
                 if cause in parts:
                     parts[cause] += ns
@@ -117,11 +184,11 @@ class IdleBlame:
                     parts[cause] = ns
                 if cause >= SCOPE and ns > longest:
                     scoped, longest = segment, ns
-                cursor = stop
             if cursor < end:
                 blank.append((cursor, end))
             if blank:
                 self._blank(blank, holes, first_hole, traced, first_traced, parts)
+            step = -2
             for each, ns in parts.items():
                 tally = causes.get(each)
                 if tally is None:
@@ -130,18 +197,101 @@ class IdleBlame:
                 tally.gaps += 1
                 if ns > tally.most:
                     tally.most = ns
+                if ns >= _LONG and COMPILE not in parts:
+                    if step == -2:  # the step it began in, or the next
+                        while first_step < step_count and steps[first_step][1] <= start:
+                            first_step += 1
+                        step = steps[first_step][3] if first_step < step_count else -1
+                    tally.repeat(ns, step)
             if scoped is not None:
                 self._place_scope(scoped, holes, first_hole)
-            if len(self.longest) < LONGEST or end - start > self.longest[0][0]:
+            if end - start > shortest:
                 while first_step < step_count and steps[first_step][1] <= start:
                     first_step += 1
                 in_step = first_step < step_count and steps[first_step][0] <= start
                 self._remember(gap, parts, inside, steps[first_step][2] if in_step else -1)
+                shortest = self.longest[0][0] if len(self.longest) >= LONGEST else -1
+
+    def _see(
+        self,
+        start: int,
+        end: int,
+        inside: Sequence[Segment],
+        sightings: Sequence[Sighting],
+        first: int,
+        holes: Sequence[Hollow],
+        first_hole: int,
+        parts: dict[Cause, int],
+    ) -> list[Segment]:
+        """Count what was seen in a gap, and return its segments with that among them (as cause -1).
+
+        What is told by events stays; of the time in a scope only what says more than its name is taken.
+        """
+        found: list[Segment] = []
+        blank: list[tuple[int, int, int]] = []  # start, end, scope or -1
+        cursor = start
+        for segment in inside:
+            begin, stop, cause, _ = segment
+            if begin > cursor:
+                blank.append((cursor, begin, -1))
+            if cause >= SCOPE:
+                blank.append((begin, stop, cause))
+            else:
+                found.append(segment)
+                if cause == DATA:
+                    self._place_data(segment, sightings, first)
+            cursor = stop
+        if cursor < end:
+            blank.append((cursor, end, -1))
+        for begin, stop, scope in blank:
+            cursor = begin
+            for position in range(first, len(sightings)):
+                since, until, seen = sightings[position]
+                if since >= stop:
+                    break
+                since, until = max(since, cursor), min(until, stop)
+                if until <= since:
+                    continue
+                if scope >= 0 and seen.cause not in _STRONG:
+                    self._tally(scope).lie_at(seen.stack, until - since)
+                    continue
+                if scope >= 0 and since > cursor:
+                    found.append((cursor, since, scope, 0))
+                cause = self._known(seen)
+                parts[cause] = parts.get(cause, 0) + until - since
+                tally = self._tally(cause)
+                tally.lie_at(seen.stack, until - since)
+                _lie_in_holes(tally, since, until, holes, first_hole)
+                found.append((since, until, -1, seen.stack))
+                cursor = until
+            if scope >= 0 and cursor < stop:
+                found.append((cursor, stop, scope, 0))
+        found.sort()
+        return found
+
+    def _place_data(self, segment: Segment, sightings: Sequence[Sighting], first: int) -> None:
+        """Where the data was made that the host waited for: in a thread of the loader's."""
+        start, end, cause, _ = segment
+        for position in range(first, len(sightings)):
+            since, until, seen = sightings[position]
+            if since >= end:
+                break
+            ns = min(until, end) - max(since, start)
+            if ns > 0 and seen.at:
+                self._tally(cause).lie_at(seen.at, ns)
+
+    def _known(self, cause: Cause) -> Cause:
+        """``cause``, or what it counts as where there are too many."""
+        if cause in self.causes or len(self.causes) < _CAUSES:
+            return cause
+        return cause.cause if isinstance(cause, Seen) else OTHER
 
     def merge(self, other: IdleBlame, texts: dict[int, int], stacks: dict[int, int]) -> None:
         """Add another's totals, its ids mapped to ours."""
 
         def ours(cause: Cause) -> Cause:
+            if isinstance(cause, Seen):
+                return Seen(cause.cause, stacks.get(cause.stack, 0), stacks.get(cause.at, 0))
             if isinstance(cause, tuple):
                 return stacks.get(cause[0], 0), stacks.get(cause[1], 0)
             return SCOPE + texts.get(cause - SCOPE, 0) if cause >= SCOPE else cause
@@ -150,6 +300,7 @@ class IdleBlame:
             mapped = Tally()
             mapped.merge(tally)
             mapped.holes = {(stacks.get(a, 0), stacks.get(b, 0)): ns for (a, b), ns in tally.holes.items()}
+            mapped.lines = {stacks.get(stack, 0): ns for stack, ns in tally.lines.items()}
             self._tally(ours(cause)).merge(mapped)
         for _, _, gap in other.longest:
             a, b = gap.hole
@@ -203,8 +354,7 @@ class IdleBlame:
                     cursor = begin
                 if stop > end:
                     stop = end
-                pair = (before, after)
-                cause: Cause = pair if pair in self.causes or len(self.causes) < _CAUSES else OTHER
+                cause = self._known((before, after))
                 parts[cause] = parts.get(cause, 0) + stop - cursor
                 cursor = stop
             if cursor < end:
@@ -218,27 +368,22 @@ class IdleBlame:
     def _place_scope(self, segment: Segment, holes: Sequence[Hollow], first: int) -> None:
         """A scope may not know its line; the hole that overlaps it most does."""
         start, end, cause, _ = segment
-        tally = self.causes[cause]
-        for position in range(first, len(holes)):
-            begin, stop, before, after = holes[position]
-            if begin >= end:
-                break
-            ns = (stop if stop < end else end) - (begin if begin > start else start)
-            pair = (before, after)
-            if ns > 0 and (pair in tally.holes or len(tally.holes) < _PLACES):
-                tally.holes[pair] = tally.holes.get(pair, 0) + ns
+        _lie_in_holes(self.causes[cause], start, end, holes, first)
 
     def _remember(self, gap: Quiet, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
         ranked = tuple(sorted(parts.items(), key=lambda part: -part[1]))
         main = ranked[0][0]
         stack = most = 0
-        for start, end, cause, place in segments:
-            if cause == main and end - start > most:
-                stack, most = place, end - start
         hole = (0, 0)
-        if isinstance(main, tuple):
+        if isinstance(main, Seen):
+            stack = main.stack
+        elif isinstance(main, tuple):
             hole = main
-        elif main >= SCOPE:
+        else:
+            for start, end, cause, place in segments:
+                if cause == main and end - start > most:
+                    stack, most = place, end - start
+        if isinstance(main, int) and main >= SCOPE:
             hole = max(self.causes[main].holes.items(), key=lambda item: item[1], default=(hole, 0))[0]
         self._keep(LongGap(gap.end - gap.start, gap.start, step, ranked, stack, hole))
 
@@ -249,6 +394,16 @@ class IdleBlame:
             heapq.heappush(self.longest, entry)
         elif gap.dur > self.longest[0][0]:
             heapq.heapreplace(self.longest, entry)
+
+
+def _lie_in_holes(tally: Tally, start: int, end: int, holes: Sequence[Hollow], first: int) -> None:
+    for position in range(first, len(holes)):
+        begin, stop, before, after = holes[position]
+        if begin >= end:
+            break
+        ns = (stop if stop < end else end) - (begin if begin > start else start)
+        if ns > 0:
+            tally.lie_in((before, after), ns)
 
 
 def _use(traced: Sequence[Traced], first: int, count: int, start: int, end: int) -> int:

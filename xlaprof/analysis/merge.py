@@ -66,6 +66,7 @@ def merge_into(mine: Run, theirs: Run) -> None:
     for (place, reason, op), count in theirs.breaks.items():
         key = (stack(place), reason, text(op))
         mine.breaks[key] = mine.breaks.get(key, 0) + count
+    mine.torch_compile.merge(theirs.torch_compile, texts, stacks)
     _add_compiles(mine, theirs, stacks)
     mine.window.merge(theirs.window, texts, stacks)
     mine.merged_devices = mine.merged_devices + theirs.devices()

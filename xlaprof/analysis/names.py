@@ -43,6 +43,11 @@ class Names:
             self._places[stack_id] = place
         return place
 
+    def frames(self, stack_id: int) -> tuple[Place, ...]:
+        """The lines of a stack, innermost first; none for one that the log never named."""
+        stack = self._stacks.get(stack_id)
+        return tuple(self._place_of(frame) for frame in stack.frames) if stack is not None else ()
+
     def bracket(self, before: int, after: int) -> tuple[Place, Place]:
         """The two lines of one function between which the program went from ``before`` to ``after``.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from xlaprof.analysis import counters, host
 from xlaprof.analysis.facts import Facts
 from xlaprof.analysis.findings import find
-from xlaprof.analysis.idle import Cause, LongGap
+from xlaprof.analysis.idle import Cause, LongGap, Seen
 from xlaprof.analysis.model import (
     Activity,
     Gap,
@@ -48,6 +48,12 @@ def summarize(run: Run, path: str, notes: tuple[str, ...], top: int | None) -> R
 
 def label(cause: Cause, names: Names) -> str:
     """What a cause of idle time is called: "compile", "scope load", "python train.py:12-19"."""
+    if isinstance(cause, Seen):
+        if cause.cause in (host.OTHER, host.WAIT):
+            doing = "waiting" if cause.cause == host.WAIT else "python"
+            place = names.place(cause.stack)
+            return f"{doing} {short(place)}" if place.line else f"{doing} at an unknown line"
+        return host.CAUSES[cause.cause]
     if isinstance(cause, tuple):
         before, after = names.bracket(*cause)
         return f"python {span(before, after)}"

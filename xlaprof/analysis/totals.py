@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xlaprof.analysis import host
+from xlaprof.analysis.compiled import TorchCompile
 from xlaprof.analysis.idle import Hollow, Seen, Sighting
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
@@ -72,6 +73,7 @@ class Totals(TransferTotals):
         self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
         self.holders: dict[int, str] = {}  # stack -> name of the thread that was there, in the main thread's way
         self.breaks: dict[tuple[int, str, int], int] = {}
+        self.torch_compile = TorchCompile()
         self.evicted = 0
         self.counters: Counters | None = None
         self.now = ("starting", 0)  # what it is doing, and since which moment
@@ -107,6 +109,7 @@ class Totals(TransferTotals):
             GraphBreak: self._on_break,
             Evicted: self._on_evicted,
             Counters: self._on_counters,
+            **self.torch_compile.handlers(self),
         }
 
     def _seen(self, start: int, end: int) -> None:
@@ -212,13 +215,15 @@ class Totals(TransferTotals):
         self.compiled[1] += event.dur
         end = event.t + event.dur
         self._paint(event.t, end, host.COMPILE, event.stack)
-        self.window.schedule.compiled(event.t, end)
+        self.window.schedule.compiled(event.t, end, event.ops)
         site = self._site(event.stack)
         if event.trigger == "read":
             self._reading += event.dur
-        if event.trigger == "read" and event.loops > site.loops:
+        elif event.trigger == "dynamo":
+            self.torch_compile.on_lowered(event)
             site.trigger = event.trigger
-            site.loops, site.loop = event.loops, event.loop
+            site.grow(event.ops)
+            site.repeat(event)
         if len(self.compiles) < _RECORDS:
             self.compiles.append(
                 CompileRecord(
@@ -252,7 +257,7 @@ class Totals(TransferTotals):
         site.trigger = event.trigger
         site.visits += 1
         if event.loops > site.loops:
-            site.loops, site.loop = event.loops, event.loop
+            site.repeat(event)
         if event.execution:
             site.visit(event.ops)
             site.dispatch.add(event.dur)
@@ -303,6 +308,7 @@ class Totals(TransferTotals):
         key = (event.stack, event.reason, event.op)
         if key in self.breaks or len(self.breaks) < _RECORDS:
             self.breaks[key] = self.breaks.get(key, 0) + 1
+        self.torch_compile.on_break(event, self.step_num + 1)
 
     # -- steps
 

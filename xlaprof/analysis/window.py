@@ -12,7 +12,8 @@ from operator import attrgetter
 
 from xlaprof.analysis.device import DeviceTimeline, Quiet
 from xlaprof.analysis.host import OTHER, SCOPE, TRACING, HostTimeline, Segment, within
-from xlaprof.analysis.idle import Hollow, IdleBlame, Traced
+from xlaprof.analysis.idle import Hollow, IdleBlame, Sighting, Traced
+from xlaprof.analysis.schedule import Schedule, StepSpan
 
 _SETTLE_AT = 8192  # segments and executions held before settling
 _KEEP = 4096  # of them held back where no step says what is finished
@@ -25,10 +26,11 @@ CAUSES = SCOPE + 1  # of a split: scopes count together
 class OpenStep:
     """A step that has ended but whose time is not wholly settled."""
 
-    __slots__ = ("busy", "end", "first", "name", "num", "parts", "start", "tracing")
+    __slots__ = ("busy", "end", "first", "name", "num", "ordinal", "parts", "start", "tracing")
 
-    def __init__(self, name: int, num: int, start: int, end: int, first: bool) -> None:
+    def __init__(self, name: int, num: int, start: int, end: int, first: bool, ordinal: int = 0) -> None:
         self.name = name
+        self.ordinal = ordinal  # of the recording's steps
         self.first = first  # of its name
         self.num = num
         self.start = start
@@ -38,7 +40,7 @@ class OpenStep:
         self.tracing = 0
 
     def copy(self) -> OpenStep:
-        twin = OpenStep(self.name, self.num, self.start, self.end, self.first)
+        twin = OpenStep(self.name, self.num, self.start, self.end, self.first, self.ordinal)
         twin.parts, twin.busy, twin.tracing = self.parts.copy(), self.busy, self.tracing
         return twin
 
@@ -73,11 +75,14 @@ class Window:
         self.host = HostTimeline()
         self.devices: dict[int, DeviceTimeline] = {}
         self.idle = IdleBlame()
+        self.schedule = Schedule()  # what a prediction runs again
         self.first: dict[int, Split] = {}  # the first step of each name
         self.splits: dict[int, Split] = {}  # the others
         self.steps_end = 0  # end of the last named step; 0: none yet
         self._holes: list[Hollow] = []
+        self._sightings: list[Sighting] = []
         self._traced: list[Traced] = []
+        self._ordinal = 0  # of the step that ends next
         self._tracing: list[tuple[int, int]] = []  # (moment, ns) of the barriers since the last step
         self._last_barrier = 0
         self._open: list[OpenStep] = []
@@ -88,10 +93,19 @@ class Window:
             hole = hole._replace(start=self._holes[-1].end)
         if hole.end > hole.start:
             self._holes.append(hole)
+            self.schedule.hole(hole)
 
-    def barrier(self, moment: int, end: int, tracing: int) -> None:
+    def sighting(self, sighting: Sighting) -> None:
+        """The host was seen. Looks come in order; what was seen before is not seen anew."""
+        if self._sightings and sighting.start < self._sightings[-1].end:
+            sighting = sighting._replace(start=self._sightings[-1].end)
+        if sighting.end > sighting.start:
+            self._sightings.append(sighting)
+
+    def barrier(self, moment: int, end: int, tracing: int, ops: int = 0) -> None:
         last = self._last_barrier
         if tracing:
+            self.schedule.recorded(last or moment - tracing, moment, end, tracing, ops)
             if moment > last:  # else it came late, and the stretch before it is another barrier's
                 self._traced.append(Traced(last, moment, tracing))
             self._tracing.append((moment, tracing))
@@ -107,7 +121,8 @@ class Window:
             self.settle()
 
     def step(self, name: int, num: int, start: int, end: int, first: bool, named: bool = True) -> None:
-        step = OpenStep(name, num, start, end, first)
+        step = OpenStep(name, num, start, end, first, self._ordinal)
+        self._ordinal += 1
         for moment, ns in self._tracing:
             if moment >= start:
                 step.tracing += ns
@@ -120,10 +135,12 @@ class Window:
 
     def told(self, name: int, total: int, busy: int, parts: dict[int, int], first: bool) -> None:
         """A step known as a digest: its parts are sums, so each can only have what those before it left."""
+        self._ordinal += 1
         split = self._split(name, first)
         split.steps += 1
         split.total += total
         split.busy += busy
+        self.schedule.told += total
         left = total
         for cause, ns in parts.items():
             ns = min(ns, left)
@@ -149,19 +166,27 @@ class Window:
         if final:
             host_horizon = FOREVER
         segments = self.host.take(host_horizon)
+        closed = [
+            StepSpan(step.start, step.end, step.name, step.first)
+            for step in self._open
+            if step.end <= host_horizon and step.start >= (self.schedule.end or step.start)
+        ]
+        self.schedule.settle(None if final else host_horizon, segments, closed)
         holes = [hole for hole in self._holes if hole.start < host_horizon]
         traced = [stretch for stretch in self._traced if stretch.start < host_horizon]
         self._open.sort(key=attrgetter("start"))
-        steps = [(step.start, step.end, step.num) for step in self._open]
+        steps = [(step.start, step.end, step.num, step.ordinal) for step in self._open]
+        sightings = stretched([one for one in self._sightings if one.start < host_horizon], holes)
         for position, quiet in enumerate(gaps):
             budget = traced if not position else [Traced(one.start, one.end, one.left) for one in traced]
-            self.idle.blame(quiet, segments, holes, budget, steps)
+            self.idle.blame(quiet, segments, holes, budget, steps, sightings)
         busy.sort()
         starts = [segment[0] for segment in segments]
         for step in self._open:
             _add_host(step, segments, starts)
             _add_busy(step, busy)
         self._holes = [hole for hole in self._holes if hole.end > host_horizon]
+        self._sightings = [one for one in self._sightings if one.end > host_horizon]
         self._traced = [stretch for stretch in self._traced if stretch.end > host_horizon]
         self._close(host_horizon)
         held = max((len(timeline.pending) for timeline in self.devices.values()), default=0)
@@ -173,10 +198,13 @@ class Window:
         twin.host = self.host.copy()
         twin.devices = {device: timeline.copy() for device, timeline in self.devices.items()}
         twin.idle = self.idle.copy()
+        twin.schedule = self.schedule.copy()
         twin.first = {name: split.copy() for name, split in self.first.items()}
         twin.splits = {name: split.copy() for name, split in self.splits.items()}
         twin.steps_end = self.steps_end
         twin._holes = self._holes.copy()
+        twin._sightings = self._sightings.copy()
+        twin._ordinal = self._ordinal
         twin._traced = [Traced(one.start, one.end, one.left) for one in self._traced]
         twin._tracing = self._tracing.copy()
         twin._last_barrier = self._last_barrier
@@ -186,6 +214,7 @@ class Window:
     def merge(self, other: Window, texts: dict[int, int], stacks: dict[int, int]) -> None:
         """Add the settled totals of another recording, its ids mapped to ours."""
         self.idle.merge(other.idle, texts, stacks)
+        self.schedule.merge(other.schedule, texts, stacks)
         for mine, theirs in ((self.first, other.first), (self.splits, other.splits)):
             for name, split in theirs.items():
                 mine.setdefault(texts.get(name, 0), Split()).merge(split)
@@ -229,6 +258,26 @@ class Window:
         if split is None:
             split = splits[name] = Split()
         return split
+
+
+def stretched(sightings: list[Sighting], holes: list[Hollow]) -> list[Sighting]:
+    """Of a hole in which the host was seen, every nanosecond belongs to what was seen last before, or else first."""
+    if not sightings or not holes:
+        return sightings
+    found: list[Sighting] = []
+    ends = [hole.end for hole in holes]
+    for position, one in enumerate(sightings):
+        start, end, seen = one
+        earlier = found[-1].end if found else start
+        later = sightings[position + 1].start if position + 1 < len(sightings) else FOREVER
+        nth = bisect_right(ends, start)
+        if nth < len(holes) and holes[nth].start < start:
+            start = max(holes[nth].start, min(earlier, start))
+        nth = bisect_left(ends, end)
+        if nth < len(holes) and holes[nth].start < end:
+            end = max(end, min(holes[nth].end, later))
+        found.append(Sighting(start, end, seen))
+    return found
 
 
 def _add_host(step: OpenStep, segments: list[Segment], starts: list[int]) -> None:

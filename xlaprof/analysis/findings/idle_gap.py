@@ -1,8 +1,11 @@
-"""idle_gap: the device idles, step after step, while the host does something else.
+"""idle_gap: the device idles, again and again, while the host does something else.
 
 Only what the program's own Python does is a finding of this kind: a named scope, plain Python between two lines,
-waiting for data, garbage collection. Idle time of compiles, reads and fallbacks belongs to their findings; that of
-tracing and dispatch is what a step needs. Cost: the idle time blamed on it.
+waiting for data, a checkpoint, garbage collection, a thread in the way. Idle time of compiles, reads and fallbacks
+belongs to their findings; that of tracing and dispatch is what a step needs.
+
+A finding is a habit: gaps of the first steps and those in which something was compiled do not count, nor does one long
+pause among short ones; it comes in most steps, or in every so many, or it is long. Cost: the idle time blamed on it.
 """
 
 from __future__ import annotations
@@ -10,95 +13,176 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xlaprof.analysis import host
+from xlaprof.analysis.activities import Activity, activities, heaviest
 from xlaprof.analysis.facts import Facts, seconds
-from xlaprof.analysis.idle import Cause, Tally
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.places import culprit, span
+from xlaprof.analysis.places import culprit, short, span
 
 SHARE = 0.05  # of the analysed window, compiles left out
-_LEAST = 3  # gaps
-_NOISE_NS = 1_000_000  # mean length below which a gap is noise
+_LEAST = 3  # times
+_NOISE_NS = 2_000_000  # mean length below which a gap is noise, but in long runs
+_LONG_NS = 20_000_000  # mean length from which on it need not come regularly
+_UNTOLD_NS = 5_000_000  # the same where no steps are known
+_WORTH_NS = 20_000_000  # of all of them
+_MOSTLY = 0.5  # of the steps from the first time to the last: then it is a habit
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each scope, stretch of Python or other activity of the host."""
     compiling = facts.run.window.idle.causes.get(host.COMPILE)
     window = max(1, facts.idle.window_s * 1e9 - (compiling.total if compiling else 0))
-    tallies: dict[tuple[str, str, int], tuple[Cause, Tally]] = {}
-    for cause, tally in facts.run.window.idle.causes.items():
-        if isinstance(cause, tuple):
-            before, after = facts.names.bracket(*cause)
-            key = ("python", f"{before.file}:{before.line}-{after.file}", after.line)
-        elif cause in (host.DATA, host.GC) or cause >= host.SCOPE:
-            key = ("cause", str(cause), 0)
-        else:
-            continue
-        if key not in tallies:
-            tallies[key] = (cause, Tally())
-        tallies[key][1].merge(tally)
-    for cause, tally in tallies.values():
-        if tally.gaps < _LEAST or tally.total < SHARE * window or tally.total < _NOISE_NS * tally.gaps:
-            continue
-        if tally.most * 2 > tally.total:
-            continue  # one long pause, not a habit
-        yield _finding(facts, cause, tally, window)
+    for activity in activities(facts.run):
+        if _is_habit(activity, window):
+            yield _finding(facts, activity, window)
 
 
-def _finding(facts: Facts, cause: Cause, tally: Tally, window: float) -> Finding:
-    cost = tally.total / 1e9
-    share = tally.total / window
-    what, advice, place, operation = _explain(facts, cause, tally)
+def _is_habit(activity: Activity, window: float) -> bool:
+    own = activity.own
+    total = sum(tally.habit_total for tally in own)
+    if total < SHARE * window or total < _WORTH_NS:
+        return False
+    rhythm = activity.rhythm
+    times = max([rhythm.steps, *(tally.habit.count for tally in own if tally.habit is not None)])
+    if times < _LEAST or max(tally.habit_most for tally in own) * 2 > total:
+        return False
+    mean = total / times
+    if mean < _NOISE_NS and total < 50 * _WORTH_NS:
+        return False
+    mostly = rhythm.steps >= _MOSTLY * (rhythm.last - rhythm.first + 1) and rhythm.steps >= _LEAST
+    if not rhythm.steps:  # the program has none that are known
+        return mean >= _UNTOLD_NS
+    return mean >= _LONG_NS or mostly or rhythm.every > 0
+
+
+def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
+    cost = activity.total / 1e9
+    gaps = activity.gaps
+    what, advice, place, operation = _explain(facts, activity)
+    longest = max(tally.most for tally in activity.causes.values()) / 1e9
+    also = tuple(other for other in (activity.line,) if other.line and other != place)
     return facts.finding(
         "idle_gap",
         place,
         operation=operation,
-        count=tally.gaps,
+        count=gaps,
         cost_s=cost,
         cause=(
-            f"The device idles while the host {what}: {seconds(cost)} in {tally.gaps:,} gaps, "
-            f"{share:.0%} of the time that was not compiling."
+            f"The device idles while the host {what}: {seconds(cost)} in {gaps:,} gaps, "
+            f"{activity.total / window:.0%} of the time that was not compiling."
         ),
         advice=advice,
-        evidence=(f"{seconds(cost / tally.gaps)} each, longest {seconds(tally.most / 1e9)}",),
+        evidence=(f"{seconds(cost / gaps)} each, longest {seconds(longest)}", *_evidence(facts, activity)),
+        confidence="medium" if activity.kind == host.GIL or not (activity.lines or _is_told(activity)) else "high",
+        rhythm=activity.rhythm.text(),
+        also=also,
     )
 
 
-def _explain(facts: Facts, cause: Cause, tally: Tally) -> tuple[str, str, Place, str]:
-    names = facts.names
-    if isinstance(cause, tuple):
-        before, after = names.bracket(*cause)
+def _is_told(activity: Activity) -> bool:
+    return isinstance(activity.main, int)
+
+
+def _evidence(facts: Facts, activity: Activity) -> Iterator[str]:
+    """The lines that most of it was spent at, where there are several; what was none of the program's doing."""
+    whole = sum(activity.lines.values())
+    at: dict[str, int] = {}
+    for stack, ns in activity.lines.items():
+        place = facts.names.place(stack)
+        at[short(place)] = at.get(short(place), 0) + ns
+    if len(at) > 1:
+        ranked = sorted(at.items(), key=lambda item: -item[1])[:3]
+        yield "seen at " + ", ".join(f"{line} ({ns / whole:.0%})" for line, ns in ranked)
+    kept = activity.seen.get(host.CPU, 0)
+    if kept >= 0.1 * activity.total:
+        yield f"for {kept / activity.total:.0%} of it other programs had the processors"
+
+
+def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
+    """What the host does, what to do about it, where, and its name."""
+    kind = activity.kind
+    place = heaviest(facts.names, activity)
+    if kind == host.SCOPE:
+        return _explain_scope(facts, activity, place)
+    if kind == host.GC:
+        return _explain_collection(facts)
+    if kind == host.DATA:
+        if not place.line:
+            place = _longest_pause(facts, host.DATA)
         return (
-            f"runs plain Python ({span(before, after)})",
-            "Move this work out of the loop or into a background thread (DataLoader workers), or do it on the device.",
-            culprit(before, after),
-            "",
-        )
-    if cause == host.DATA:
-        return (
-            "waits for the data loader",
+            f"waits for its next batch{_made_at(place, activity.line)}",
             "Load ahead: more DataLoader workers, a larger prefetch_factor, or cheaper per-sample work.",
-            _longest_pause(facts, host.DATA),
+            place,
             "data wait",
         )
-    if cause == host.GC:
+    if kind == host.CHECKPOINT:
         return (
-            "collects garbage",
-            "Call gc.freeze() after the set-up, and gc.collect() only between epochs.",
-            _longest_pause(facts, host.GC),
-            "garbage collection",
+            "saves or loads a checkpoint",
+            "Do so less often, or copy the state to the host and write it in a background thread.",
+            place,
+            "checkpoint",
         )
-    name = names.text(cause - host.SCOPE)
-    scope = facts.run.scopes.get(cause - host.SCOPE)
-    place = names.place(scope.stack) if scope is not None else NOWHERE
-    if not place.line and tally.holes:
-        place = culprit(*names.bracket(*max(tally.holes, key=lambda pair: tally.holes[pair])))
+    if kind == host.GIL:
+        at = max((cause.at for cause in activity.causes if not isinstance(cause, int) and len(cause) == 3), default=0)
+        holder, where = facts.run.holders.get(at, ""), facts.names.place(at)
+        return (
+            f"waits for the interpreter's lock, which thread '{holder}' has"
+            + (f" at {short(where)} ({where.code})" if where.line else ""),
+            "Do that thread's work in a process of its own, or with functions that release the lock while they work.",
+            where if where.line else place,
+            "interpreter lock",
+        )
+    if kind == host.WAIT:
+        return (
+            f"waits at {short(place)} ({place.code}) for what is outside Python: a sleep, a file, the network, a lock",
+            "Do this in a background thread that the loop does not wait for, or leave it out of the loop.",
+            place,
+            "",
+        )
+    if place.line:
+        where_to = f"at {short(place)} ({place.code})"
+    else:
+        before, after = facts.names.bracket(*max(activity.holes().items(), key=lambda item: item[1])[0])
+        where_to, place = f"({span(before, after)})", culprit(before, after)
+    return (
+        f"runs plain Python {where_to}",
+        "Move this work out of the loop or into a background thread (DataLoader workers), or do it on the device.",
+        place,
+        "",
+    )
+
+
+def _made_at(place: Place, loop: Place) -> str:
+    if not place.line or (place.file, place.line) == (loop.file, loop.line):
+        return ""
+    return f", which is made at {short(place)} ({place.code})"
+
+
+def _explain_scope(facts: Facts, activity: Activity, place: Place) -> tuple[str, str, Place, str]:
+    main = activity.main
+    assert isinstance(main, int)
+    name = facts.names.text(main - host.SCOPE)
+    if not place.line:
+        scope = facts.run.scopes.get(main - host.SCOPE)
+        place = facts.names.place(scope.stack) if scope is not None else NOWHERE
+    holes = activity.holes()
+    if not place.line and holes:
+        place = culprit(*facts.names.bracket(*max(holes, key=lambda pair: holes[pair])))
     return (
         f"is in scope '{name}'",
         f"Do what '{name}' does before the loop, in a background thread, or on the device.",
         place,
         name,
     )
+
+
+def _explain_collection(facts: Facts) -> tuple[str, str, Place, str]:
+    place = _longest_pause(facts, host.GC)
+    if "gc.collect" in place.code:
+        advice = "Collect between epochs instead, and call gc.freeze() after the set-up so that little is looked at."
+    else:
+        advice = "Call gc.freeze() after the set-up, and gc.collect() only between epochs."
+    return "collects garbage", advice, place, "garbage collection"
 
 
 def _longest_pause(facts: Facts, cause: int) -> Place:

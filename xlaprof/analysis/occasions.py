@@ -1,0 +1,68 @@
+"""Which steps something happened in, in bounded memory: a habit is one run of steps however long it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xlaprof.analysis.rhythm import Rhythm
+
+_RUNS = 64  # runs kept; what is so irregular has no rhythm
+_EXPANDED = 50_000  # steps looked at to tell the rhythm of several together
+
+
+class Occasions:
+    """Ordinals of steps, ascending, as runs of even distance: (first, distance, number)."""
+
+    __slots__ = ("count", "missed", "runs")
+
+    def __init__(self) -> None:
+        self.count = 0  # of occasions: several may be in one step
+        self.missed = 0  # steps beyond the runs that are kept
+        self.runs: list[list[int]] = []
+
+    def add(self, step: int) -> None:
+        """It happened in the step with this ordinal; below 0: in none. Constant cost."""
+        self.count += 1
+        if step < 0:
+            return
+        runs = self.runs
+        if not runs:
+            runs.append([step, 0, 1])
+            return
+        run = runs[-1]
+        first, distance, number = run
+        gap = step - (first + distance * (number - 1))
+        if gap == 0:
+            return
+        if number == 1 and gap > 0:
+            run[1], run[2] = gap, 2
+        elif gap == distance:
+            run[2] = number + 1
+        elif len(runs) < _RUNS:
+            runs.append([step, 0, 1])
+        else:
+            self.missed += 1
+
+    def merge(self, other: Occasions) -> None:
+        """Add those of another rank or segment; of both the steps of whoever has more are kept."""
+        self.count += other.count
+        if other.steps > self.steps:
+            self.runs = [run.copy() for run in other.runs]
+            self.missed = other.missed
+
+    @property
+    def steps(self) -> int:
+        return sum(number for _, _, number in self.runs) + self.missed
+
+
+def rhythm(several: Iterable[Occasions]) -> Rhythm:
+    """How often any of ``several`` happened: each step counts once."""
+    steps: set[int] = set()
+    for one in several:
+        for first, distance, number in one.runs:
+            for nth in range(min(number, _EXPANDED - len(steps))):
+                steps.add(first + distance * nth)
+    found = Rhythm()
+    for step in sorted(steps):
+        found.at(step)
+    return found
