@@ -25,6 +25,7 @@ from xlaprof.events import (
     Change,
     Compile,
     DataWait,
+    DeviceWait,
     End,
     Event,
     Execute,
@@ -238,6 +239,12 @@ class Story:
                 t=start, dur=self.now - start, wait=wait, bytes=4, op=self.text(op), stack=stack, tid=tid
             )
         )
+
+    def wait(self, stack: int = 0) -> None:
+        """Wait until the device has done everything."""
+        start = self.now
+        self.now = max(self.now, self._device_free)
+        self.tell(DeviceWait(t=start, dur=self.now - start, stack=stack))
 
     def fallback(self, stack: int, op: str, ms: float, tid: int = 1) -> None:
         """Run ``op`` on the CPU: read its input, compute, upload."""

@@ -1,0 +1,233 @@
+"""What ran when, host and device: kept to be run again without a defect (:mod:`~xlaprof.analysis.critical`).
+
+A recording is settled in batches (:class:`~xlaprof.analysis.window.Window`); each is a stretch of time with all that
+host and device did in it. Short recordings keep all of theirs. Of a long one every second batch is kept, then every
+fourth, and so on: an even sample, of bounded size, which always has the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from xlaprof.analysis.host import SCOPE, Segment
+from xlaprof.analysis.idle import Hollow
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.lanes import Lanes
+
+_LIMIT = 40_000  # intervals kept
+
+
+class Execution(NamedTuple):
+    """A program on a device: handed over at ``enqueued``, the device busy with it over ``[start, end)``."""
+
+    enqueued: int
+    start: int
+    end: int
+    device: int
+
+
+class Wait(NamedTuple):
+    """Over ``[start, end)`` the host read or waited; for ``waited`` ns of it the device had not finished."""
+
+    start: int
+    end: int
+    waited: int
+
+
+class Recorded(NamedTuple):
+    """``ns`` of ``[start, end)`` were spent recording ``ops`` operations for the barrier that was over at ``done``."""
+
+    start: int
+    end: int
+    done: int
+    ns: int
+    ops: int
+
+
+class Compiled(NamedTuple):
+    """A graph of ``ops`` operations was compiled."""
+
+    start: int
+    end: int
+    ops: int
+
+
+class StepSpan(NamedTuple):
+    """A step, by the host's clock."""
+
+    start: int
+    end: int
+    name: int
+    first: bool  # of its name
+
+
+class Batch:
+    """All that happened in ``[start, end)``. ``segments`` and ``holes`` are sorted and disjoint."""
+
+    __slots__ = ("compiled", "end", "executions", "holes", "lanes", "recorded", "segments", "start", "steps", "waits")
+
+    def __init__(
+        self,
+        start: int,
+        end: int,
+        *,
+        segments: Sequence[Segment],
+        holes: Sequence[Hollow],
+        executions: Sequence[Execution],
+        waits: Sequence[Wait],
+        recorded: Sequence[Recorded],
+        compiled: Sequence[Compiled],
+        steps: Sequence[StepSpan],
+    ) -> None:
+        self.start = start
+        self.end = end
+        self.segments = segments
+        self.holes = holes
+        self.executions = executions
+        self.waits = waits
+        self.recorded = recorded
+        self.compiled = compiled
+        self.steps = steps
+        self.lanes: Lanes | None = None  # made from the above when first asked for
+
+    @property
+    def size(self) -> int:
+        return len(self.segments) + len(self.executions) + len(self.waits) + len(self.holes)
+
+
+class Schedule:
+    """The batches kept of one recording, and those of the recordings merged into it."""
+
+    __slots__ = (
+        "_compiled", "_executions", "_holes", "_recorded", "_stride", "_waits",
+        "batches", "end", "others", "seen", "span", "told",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, Batch]] = []  # with their number
+        self.others: list[Schedule] = []
+        self.seen = 0  # batches, kept or not, and
+        self.span = 0  # their ns
+        self.told = 0  # ns of them known only as digests
+        self.end: int | None = None  # of the last of them
+        self._stride = 1
+        self._executions: list[Execution] = []
+        self._waits: list[Wait] = []
+        self._recorded: list[Recorded] = []
+        self._compiled: list[Compiled] = []
+        self._holes: list[Hollow] = []
+
+    # -- what happens, in whatever order it is told
+
+    def executed(self, enqueued: int, start: int, end: int, device: int) -> None:
+        self._executions.append(Execution(enqueued, start, end, device))
+
+    def waited(self, start: int, end: int, waited: int) -> None:
+        self._waits.append(Wait(start, end, waited))
+
+    def recorded(self, start: int, end: int, done: int, ns: int, ops: int) -> None:
+        self._recorded.append(Recorded(start, end, done, ns, ops))
+
+    def compiled(self, start: int, end: int, ops: int) -> None:
+        self._compiled.append(Compiled(start, end, ops))
+
+    def hole(self, hole: Hollow) -> None:
+        self._holes.append(hole)
+
+    # -- settling
+
+    def settle(self, horizon: int | None, segments: Sequence[Segment], steps: Sequence[StepSpan]) -> None:
+        """Everything before ``horizon`` (None: everything) is known; ``segments`` and ``steps`` are what is new."""
+        executions = _take(self._executions, horizon, attrgetter("enqueued"))
+        waits = _take(self._waits, horizon, attrgetter("end"))
+        recorded = _take(self._recorded, horizon, attrgetter("done"))
+        compiled = _take(self._compiled, horizon, attrgetter("end"))
+        holes = _take(self._holes, horizon, attrgetter("end"))
+        told: list[Sequence[tuple[int, ...]]] = [segments, steps, executions, waits, recorded, compiled, holes]
+        if not any(told):
+            return
+        start = min(one[0] for part in told for one in part) if self.end is None else self.end
+        if horizon is None:
+            ends = [one[1] for part in (segments, steps, waits, recorded, holes) for one in part[-1:]]
+            horizon = max([start, *ends, *(one.enqueued for one in executions[-1:])])
+        horizon = max(horizon, start)
+        self.end = horizon
+        self.span += horizon - start
+        number = self.seen
+        self.seen += 1
+        if number % self._stride == 0:
+            batch = Batch(
+                start,
+                horizon,
+                segments=segments,
+                holes=holes,
+                executions=executions,
+                waits=waits,
+                recorded=recorded,
+                compiled=compiled,
+                steps=steps,
+            )
+            self.batches.append((number, batch))
+            while len(self.batches) > 2 and sum(batch.size for _, batch in self.batches) > _LIMIT:
+                self._stride *= 2
+                self.batches = [kept for kept in self.batches if kept[0] % self._stride == 0]
+
+    def copy(self) -> Schedule:
+        """A twin that can be settled without touching this one."""
+        twin = Schedule()
+        twin.batches, twin.others = self.batches.copy(), self.others.copy()
+        twin.seen, twin.span, twin.told, twin.end = self.seen, self.span, self.told, self.end
+        twin._stride, twin._compiled = self._stride, self._compiled.copy()
+        twin._executions, twin._waits = self._executions.copy(), self._waits.copy()
+        twin._recorded, twin._holes = self._recorded.copy(), self._holes.copy()
+        return twin
+
+    def merge(self, other: Schedule, texts: dict[int, int], stacks: dict[int, int]) -> None:
+        """Keep another recording's batches beside our own, their ids mapped to ours."""
+        for part in (other, *other.others):
+            if part.batches:
+                self.others.append(part._named(texts, stacks))
+
+    def parts(self) -> Iterable[Schedule]:
+        """The schedule of each recording: this one's and those merged into it."""
+        return [part for part in (self, *self.others) if part.batches]
+
+    def _named(self, texts: dict[int, int], stacks: dict[int, int]) -> Schedule:
+        twin = Schedule()
+        twin.seen, twin.span, twin.told, twin.end = self.seen, self.span, self.told, self.end
+        for number, batch in self.batches:
+            segments = [
+                (start, end, SCOPE + texts.get(cause - SCOPE, 0) if cause >= SCOPE else cause, stacks.get(stack, 0))
+                for start, end, cause, stack in batch.segments
+            ]
+            holes = [
+                hole._replace(before=stacks.get(hole.before, 0), after=stacks.get(hole.after, 0))
+                for hole in batch.holes
+            ]
+            steps = [step._replace(name=texts.get(step.name, 0)) for step in batch.steps]
+            named = Batch(
+                batch.start,
+                batch.end,
+                segments=segments,
+                holes=holes,
+                executions=batch.executions,
+                waits=batch.waits,
+                recorded=batch.recorded,
+                compiled=batch.compiled,
+                steps=steps,
+            )
+            twin.batches.append((number, named))
+        return twin
+
+
+_T = TypeVar("_T", bound=tuple[int, ...])
+
+
+def _take(items: list[_T], horizon: int | None, moment: Callable[[_T], int]) -> list[_T]:
+    """Remove and return, sorted, what came by ``horizon``."""
+    taken = sorted(items if horizon is None else (one for one in items if moment(one) <= horizon))
+    items[:] = [] if horizon is None else [one for one in items if moment(one) > horizon]
+    return taken
