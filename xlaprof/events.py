@@ -182,6 +182,8 @@ class Compile(Event, frozen=True, tag="compile"):
     tid: int = 1
     loops: int = 0  # most times one line recorded the same operation in this graph
     loop: int = 0  # Stack id of that line
+    loop_ops: int = 0  # operations from one such time to the next, on average
+    loop_shared: bool = False  # each time over one and the same value, as turns of a loop do and layers do not
 
 
 class Compiling(Event, frozen=True, tag="compiling"):
@@ -210,6 +212,8 @@ class Barrier(Event, frozen=True, tag="barrier"):
     tid: int = 1
     loops: int = 0  # most times one line recorded the same operation in this graph
     loop: int = 0  # Stack id of that line
+    loop_ops: int = 0  # operations from one such time to the next, on average
+    loop_shared: bool = False  # each time over one and the same value, as turns of a loop do and layers do not
 
 
 class Execute(Event, frozen=True, tag="execute"):

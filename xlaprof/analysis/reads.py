@@ -118,15 +118,23 @@ def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> int:
     run = facts.run
     if facts.named_steps:
         return tally.in_steps
-    site = run.sites.get(stack)
-    if site is not None and site.trigger == "read" and site.loops >= REPEATS:
-        return 0  # of a loop without a barrier this is the end
+    if _ends_unrolled_loop(facts, stack):
+        return 0
     if run.barriers <= 1:
         return tally.count
     loop = innermost(facts.names, stack)
     if loop.line and tally.looped < tally.count and head(loop) in _working_loops(facts):
         return tally.count
     return tally.looped
+
+
+def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
+    """A loop without a barrier lies before these reads, which end its graph."""
+    site = facts.run.sites.get(stack)
+    if site is None or site.trigger != "read" or site.loops < REPEATS:
+        return False
+    loop = innermost(facts.names, stack)
+    return not loop.line or head(loop) not in {head(one) for one in facts.names.loops(site.loop)}
 
 
 def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:

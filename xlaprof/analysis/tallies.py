@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from xlaprof.analysis.distribution import Distribution
 from xlaprof.analysis.rhythm import Rhythm
-from xlaprof.events import Change
+from xlaprof.events import Barrier, Change, Compile
 
 RECENT = 120
 
@@ -108,6 +108,8 @@ class Site:
         "last_ops",
         "longest_growth",
         "loop",
+        "loop_ops",
+        "loop_shared",
         "loops",
         "ops",
         "programs",
@@ -129,14 +131,26 @@ class Site:
         self.grew = 0  # visits in a row with more operations than the one before
         self.grown_from = 0
         self.longest_growth = (0, 0, 0)  # visits, operations first, operations last
-        self.loops = 0
-        self.loop = 0
+        self.loops = 0  # most often that one line repeated an operation in one graph, and
+        self.loop = 0  # the stack of that line
+        self.loop_ops = 0
+        self.loop_shared = False
         self.start = 0  # begin of the stretch that its last visit ended
         self.end = 0
 
     def visit(self, ops: int) -> None:
         self.executed += 1
         self.ops += ops
+        self.grow(ops)
+
+    def repeat(self, event: Barrier | Compile) -> None:
+        """The graph that ends here repeats a line."""
+        if event.loops > self.loops:
+            self.loops, self.loop = event.loops, event.loop
+            self.loop_ops, self.loop_shared = event.loop_ops, event.loop_shared
+
+    def grow(self, ops: int) -> None:
+        """A graph of so many operations ended here."""
         if ops > self.last_ops and self.last_ops:
             if not self.grew:
                 self.grown_from = self.last_ops
@@ -159,6 +173,7 @@ class Site:
         self.longest_growth = max(self.longest_growth, other.longest_growth)
         if other.loops > self.loops:
             self.loops, self.loop = other.loops, other.loop
+            self.loop_ops, self.loop_shared = other.loop_ops, other.loop_shared
 
 
 class ScopeTally:

@@ -14,6 +14,7 @@ from xlaprof.analysis.compiled import TorchCompile
 from xlaprof.analysis.idle import Hollow, Seen, Sighting
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
+from xlaprof.analysis.rhythm import Rhythm
 from xlaprof.analysis.tallies import CompileRecord, ScopeTally, Site, StepTally
 from xlaprof.analysis.transfers import TransferTotals, pair, triple_of
 from xlaprof.analysis.window import Window
@@ -69,7 +70,10 @@ class Totals(TransferTotals):
         self.uploads = [0, 0]
         self.barriers = 0
         self.programs: dict[int, int] = {}  # program -> moment it was last enqueued, and
-        self.program_runs: dict[int, int] = {}  # how often it ran
+        self.program_runs: dict[int, int] = {}  # how often it ran,
+        self.program_busy: dict[int, int] = {}  # ns the device was busy with it, and
+        self.program_rhythms: dict[int, Rhythm] = {}  # in which of the executions at its barrier it was
+        self._turns: dict[int, int] = {}  # stack -> executions there
         self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
         self.holders: dict[int, str] = {}  # stack -> name of the thread that was there, in the main thread's way
         self.breaks: dict[tuple[int, str, int], int] = {}
@@ -219,11 +223,11 @@ class Totals(TransferTotals):
         site = self._site(event.stack)
         if event.trigger == "read":
             self._reading += event.dur
-        elif event.trigger == "dynamo":
-            self.torch_compile.on_lowered(event)
             site.trigger = event.trigger
             site.grow(event.ops)
             site.repeat(event)
+        elif event.trigger == "dynamo":
+            self.torch_compile.on_lowered(event)
         if len(self.compiles) < _RECORDS:
             self.compiles.append(
                 CompileRecord(
@@ -274,6 +278,8 @@ class Totals(TransferTotals):
     def _infer_step(self, site: Site, end: int) -> None:
         """Without a StepTrace, a step is what lies between two visits of the barrier that is reached most often."""
         if site.executed == 1:
+            if self._dominant is None:
+                self._turn += 1
             site.start = self._last_barrier or self.begin or 0
         elif self._dominant is None or site is self._dominant or site.executed > self._dominant.executed:
             tally = self._step_tally(INFERRED)
@@ -297,6 +303,12 @@ class Totals(TransferTotals):
         if event.program in self.programs or len(self.programs) < _PROGRAMS:
             self.programs[event.program] = event.t
             self.program_runs[event.program] = self.program_runs.get(event.program, 0) + 1
+            self.program_busy[event.program] = self.program_busy.get(event.program, 0) + end - start
+            rhythm = self.program_rhythms.get(event.program)
+            if rhythm is None:
+                rhythm = self.program_rhythms[event.program] = Rhythm()
+            turn = self._turns[event.stack] = self._turns.get(event.stack, 0) + 1
+            rhythm.at(turn)
         self._ran(event)
         self.window.execution(event.device, start, end)
         self.window.schedule.executed(event.t, start, end, event.device)

@@ -12,7 +12,7 @@ import jax
 from xlaprof import events, recorder, stacks
 from xlaprof.stacks import RawFrame
 
-from . import debug, explain, failures, inflight, metrics, observe
+from . import debug, explain, failures, inflight, metrics, observe, unrolled
 from .cells import NOWHERE, Cell, View
 from .checking import value_checks
 from .clock import aside, clock
@@ -23,7 +23,6 @@ from .program import Plan, Program, Timing, build, cache
 from .tape import Tape
 from .transfer.upload import scalars
 from .transfer.upload import upload as upload  # for those who bring arrays of their own
-from .trie import Node
 
 
 def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
@@ -50,7 +49,7 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
         metrics.sample("DeviceLockWait", perf_counter_ns() - asked)
         if mark:
             metrics.count("MarkStep")
-        pending, loops = tape.node.depth, _loops(tape.node) if rec is not None else None
+        pending, loop = tape.node.depth, unrolled.of(tape.node) if rec is not None else unrolled.NONE
         live = tape.live()
         guard.require_allowed(tape, live, "a barrier")
         failure = None
@@ -80,7 +79,6 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
     if mark and debug.level:
         debug.stepped()
     if rec is not None:
-        count, line = loops or (0, ())
         rec.emit(
             events.Barrier(
                 start,
@@ -91,8 +89,10 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
                 clock.take_tracing(),
                 run.seq if run is not None else 0,
                 rec.thread(),
-                count,
-                rec.stack(line) if line else 0,
+                loop.count,
+                rec.stack(loop.frames) if loop.frames else 0,
+                loop.ops,
+                loop.shared,
             )
         )
         rec.turns += 1
@@ -301,10 +301,11 @@ def compile_plan(
         debug.compiling(trigger, graph, reason)
     hits = persistent_hits()
     number = cache.number()
-    if make is not None:
-        program, timing = make(number, plan)
-    else:
-        program, timing = build(number, plan.key, graph, tape.device, plan.key[2], partition=tape.partition)
+    with aside():  # or else it would be told as tracing too
+        if make is not None:
+            program, timing = make(number, plan)
+        else:
+            program, timing = build(number, plan.key, graph, tape.device, plan.key[2], partition=tape.partition)
     took = perf_counter_ns() - start
     metrics.count("UncachedCompile")
     metrics.count("CreateCompileHandles")
@@ -315,7 +316,7 @@ def compile_plan(
     gone = cache.put(program)
     rec = recorder.active
     if rec is not None:
-        count, line = _loops(tape.node)
+        loop = unrolled.of(tape.node)
         rec.emit(
             events.Compile(
                 start,
@@ -332,8 +333,10 @@ def compile_plan(
                 timing.backend,
                 persistent_hits() > hits,
                 rec.thread(),
-                count,
-                rec.stack(line) if line else 0,
+                loop.count,
+                rec.stack(loop.frames) if loop.frames else 0,
+                loop.ops,
+                loop.shared,
             )
         )
         for old in gone:
@@ -369,18 +372,6 @@ def _execute(
         ("WrapXlaData", perf_counter_ns() - end),
     )
     return results, run
-
-
-def _loops(end: Node) -> tuple[int, tuple[RawFrame, ...]]:
-    """How often the line that repeats itself most recorded the same operation on the walk to ``end``."""
-    if end.loops is None:
-        seen: dict[Any, list[Node]] = {}
-        for node in end.path():
-            if node.frames and node.op is not None and node.op.func is not None:
-                seen.setdefault((node.op, node.frames), []).append(node)
-        most = max(seen.values(), key=len, default=[])
-        end.loops = (len(most), most[0].frames if most else ())
-    return end.loops
 
 
 _persistent_hits = 0

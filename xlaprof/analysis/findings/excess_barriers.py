@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xlaprof.analysis.facts import Facts, seconds
+from xlaprof.analysis.facts import Facts, seconds, times
 from xlaprof.analysis.model import Finding
 
 LINES = 3  # barriers at different lines in one step
 _SMALL = 200  # operations between two
+_PER_STEP = 2  # times a step that a barrier inside the model is reached
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """At most one finding of each shape."""
-    yield from _scattered(facts)
+    scattered = list(_scattered(facts))
+    yield from scattered or _in_forward(facts)
     yield from _accumulating(facts)
 
 
@@ -49,6 +51,35 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
             ),
             advice=f"Put the barrier right after the optimizer's step (line {line.line}): one graph then holds it all.",
             discriminator="accumulation",
+        )
+
+
+def _in_forward(facts: Facts) -> Iterator[Finding]:
+    """A barrier inside a module's forward: it cuts every step, between layers."""
+    names = facts.names
+    sites = {stack: site for stack, site in facts.run.sites.items() if site.trigger != "read" and site.executed >= 3}
+    inside = {stack: site for stack, site in sites.items() if ".forward" in f".{names.place(stack).func}"}
+    rest = [site for stack, site in sites.items() if stack not in inside]
+    steps = max((site.executed for site in rest), default=0)
+    for stack, site in inside.items():
+        if site.executed < max(3, _PER_STEP * steps) or site.ops > _SMALL * site.executed:
+            continue
+        place = names.place(stack)
+        cost = site.dispatch.total / 1e9
+        per_step = f"{site.executed / steps:.0f} times a step" if steps else times(site.executed)
+        yield facts.finding(
+            "excess_barriers",
+            place,
+            count=site.executed,
+            cost_s=cost,
+            cause=(
+                f"A barrier inside the model ({place.func}) cuts the graph {per_step}, into pieces of "
+                f"{round(site.ops / site.executed)} operations: XLA cannot fuse across them and each costs the host "
+                f"{seconds(cost / site.executed)}."
+            ),
+            advice="Remove the barrier from the model, and keep one at the end of the step.",
+            rhythm=per_step if steps else "",
+            discriminator="forward",
         )
 
 

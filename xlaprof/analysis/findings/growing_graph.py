@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xlaprof.analysis.facts import Facts, seconds
+from xlaprof.analysis.looping import innermost
 from xlaprof.analysis.model import Finding
 
 VISITS = 4  # growths in a row
@@ -18,17 +19,40 @@ def find(facts: Facts) -> Iterator[Finding]:
         if visits < VISITS or after < before * _FACTOR:
             continue
         cost = sum(record.dur for record in facts.run.compiles if record.stack == stack and record.nth) / 1e9
+        place = facts.names.place(stack)
+        each = (after - before) / visits
+        grew = f"grew {visits} times in a row, from {before:,} to {after:,} operations ({each:,.0f} more each time)"
+        if site.trigger == "read":
+            loop = innermost(facts.names, stack)
+            line = f" at line {place.line}" if place.line else ""
+            yield facts.finding(
+                "growing_graph",
+                loop if loop.line else place,
+                count=visits,
+                cost_s=cost,
+                cause=(
+                    f"No barrier ends a step, so each read{line} runs what all steps before it recorded, too: its "
+                    f"graph {grew} and is compiled anew ({seconds(cost)} in all)."
+                ),
+                advice="Call torch_xla.sync() (xlaprof.runtime.sync()) at the end of every step, and read after it.",
+                rhythm="every step",
+                also=(place,) if loop.line else (),
+                remedy=f"{loop.code}\n    ...\n    torch_xla.sync()" if loop.line else "",
+            )
+            continue
         yield facts.finding(
             "growing_graph",
-            facts.names.place(stack),
+            place,
             count=visits,
             cost_s=cost,
             cause=(
-                f"The graph that ends here grew {visits} times in a row, from {before:,} to {after:,} operations, so "
-                f"each is compiled anew ({seconds(cost)} in all): a step carries on what the steps before it recorded."
+                f"The graph that ends here {grew}, so each is compiled anew ({seconds(cost)} in all): a step carries "
+                "on what the steps before it recorded."
             ),
             advice=(
                 "Detach what is carried from step to step (.detach()) and end every step with a barrier, so that "
                 "each graph starts from computed tensors."
             ),
+            rhythm="every step",
+            remedy="hidden = hidden.detach()  # before the next step",
         )

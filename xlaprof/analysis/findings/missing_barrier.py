@@ -1,8 +1,9 @@
 """missing_barrier: a loop without a barrier, unrolled into one graph.
 
-Told from steps that pass without anything cutting the graph, and, in programs that name no steps, from graphs cut
-only by a read in which one line recorded the same operation again and again. Cost: the compile time of these
-graphs, all but what one repetition of the loop needs.
+Told from steps that pass without anything cutting the graph; in programs that name no steps, from graphs cut only by a
+read in which one line recorded the same operation again and again; and inside the graph of a step from a loop of many
+turns over the same tensors (layers repeat lines too, but each has its own weights). Cost: the compile time of these
+graphs, all but what one turn of the loop needs.
 """
 
 from __future__ import annotations
@@ -10,46 +11,87 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xlaprof.analysis.facts import Facts, seconds
-from xlaprof.analysis.model import Finding
+from xlaprof.analysis.looping import REPEATS, head
+from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.tallies import CompileRecord, Site
 
 STEPS = 8  # in one graph
-REPEATS = 10  # of one line in one graph
+_TURNS = 20  # of a loop inside a step's graph: fewer may be micro-batches
+_LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or over a sequence
+_WORK = 10  # operations in each: fewer are a loop over tensors
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """At most one finding: the loop that has no barrier."""
+    """At most one finding for each way it shows itself."""
     run = facts.run
-    unrolled = max((tally.worst_unbarred for name, tally in run.steps.items() if name), default=0)
-    barriers = sum(site.executed for site in run.sites.values() if site.trigger != "read")
     if not run.compiles:
         return
+    unrolled = max((tally.worst_unbarred for name, tally in run.steps.items() if name), default=0)
+    barriers = sum(site.executed for site in run.sites.values() if site.trigger != "read")
     if unrolled >= STEPS or (unrolled >= 3 and not barriers):
-        stack, loops = _longest_loop(list(run.sites.values()))
-        yield _finding(facts, stack or _largest(run.compiles).stack, max(unrolled, loops), "steps")
+        site = _longest(run.sites)
+        yield _finding(facts, site, max(unrolled, run.sites[site].loops if site else 0), "steps")
         return
-    reads = [site for site in run.sites.values() if site.trigger == "read" and site.loops >= REPEATS]
-    if reads and not facts.named_steps and barriers <= 1:
-        stack, loops = _longest_loop(reads)
-        yield _finding(facts, stack, loops, "repetitions of one line")
+    reads = {stack: site for stack, site in run.sites.items() if site.trigger == "read" and site.loops >= REPEATS}
+    if reads and not facts.named_steps and barriers <= 1 and not _grows(reads):
+        site = _longest(reads)
+        yield _finding(facts, site, reads[site].loops, "turns")
+        return
+    yield from _inside(facts)
 
 
-def _longest_loop(sites: list[Site]) -> tuple[int, int]:
-    longest = max(sites, key=lambda site: site.loops, default=None)
-    return (longest.loop, longest.loops) if longest is not None else (0, 0)
+def _inside(facts: Facts) -> Iterator[Finding]:
+    """A loop inside the graph of a step."""
+    sites = {
+        stack: site
+        for stack, site in facts.run.sites.items()
+        if site.loop_shared and site.loops >= _TURNS and site.loop_ops >= _WORK
+    }
+    site = _longest(sites)
+    if site and _loop(facts, sites[site].loop, site, strict=True).line:
+        yield _finding(facts, site, sites[site].loops, "turns")
 
 
-def _largest(compiles: list[CompileRecord]) -> CompileRecord:
-    return max(compiles, key=lambda record: record.ops)
+def _grows(reads: dict[int, Site]) -> bool:
+    """Each of the reads runs all that was recorded before it: another finding's."""
+    return any(site.longest_growth[0] >= REPEATS - 1 for site in reads.values())
 
 
-def _finding(facts: Facts, stack: int, count: int, noun: str) -> Finding:
-    largest = _largest(facts.run.compiles)
-    cost = sum(record.dur for record in facts.run.compiles if record.ops * 2 > largest.ops) / 1e9
+def _longest(sites: dict[int, Site]) -> int:
+    """The site whose graph repeats a line most often; 0: none."""
+    return max(sites, key=lambda stack: sites[stack].loops, default=0)
+
+
+def _loop(facts: Facts, repeated: int, cut: int, *, strict: bool) -> Place:
+    """Head of the loop that is around the ``repeated`` line and not around where the graph is ``cut``.
+
+    ``strict``: not one in a module's ``forward``, which is over layers or a sequence.
+    """
+    around = {head(loop) for loop in facts.names.loops(cut)}
+    inner = [
+        loop
+        for loop in facts.names.loops(repeated)
+        if head(loop) not in around and not (strict and loop.func.rpartition(".")[2].startswith(_LAYERS))
+    ]
+    return inner[-1] if inner else NOWHERE
+
+
+def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
+    run = facts.run
+    own = [record for record in run.compiles if record.stack == site] or run.compiles
+    largest: CompileRecord = max(own, key=lambda record: record.ops)
+    cost = sum(record.dur for record in own if record.ops * 2 > largest.ops) / 1e9
     cut = facts.names.place(largest.stack)
-    # The repeated line may lie deep in the model: the loop is in the function that both it and the cut are called from.
-    place = facts.names.bracket(stack, largest.stack)[0]
-    by = f"the read at line {cut.line}" if cut.line else "the first read"
+    stack = run.sites[site].loop if site else 0
+    # The repeated line may lie deep in the model. Where no loop is known it is in the function that both it and the cut
+    # are called from.
+    loop = _loop(facts, stack, largest.stack, strict=False)
+    place = loop if loop.line else facts.names.bracket(stack or largest.stack, largest.stack)[0]
+    line = facts.names.place(stack)
+    is_read = largest.trigger == "read"
+    by = f"the {'read' if is_read else 'barrier'} at line {cut.line}" if cut.line else "the first read"
+    per_turn = f", about {run.sites[site].loop_ops:,} for each" if site and run.sites[site].loop_ops else ""
     return facts.finding(
         "missing_barrier",
         place,
@@ -57,7 +99,15 @@ def _finding(facts: Facts, stack: int, count: int, noun: str) -> Finding:
         cost_s=cost * (count - 1) / max(1, count),
         cause=(
             f"No barrier ends the graph inside the loop: {count} {noun} became one graph of {largest.ops:,} "
-            f"operations, compiled and run only by {by} ({seconds(largest.dur / 1e9)} to compile)."
+            f"operations{per_turn}, compiled and run only by {by} ({seconds(largest.dur / 1e9)} to compile)."
         ),
-        advice="Call xlaprof.runtime.sync() at the end of every repetition: one small graph is then compiled once.",
+        advice=(
+            "Call torch_xla.sync() (xlaprof.runtime.sync()) at the end of every turn of the loop: one small graph is "
+            "then compiled once."
+        ),
+        evidence=(f"{len(own)} graphs compiled there, {seconds(sum(r.dur for r in own) / 1e9)} in all",),
+        confidence="high" if loop.line else "medium",
+        rhythm=f"{count} times in one graph",
+        also=tuple(p for p in dict.fromkeys((cut, line)) if p.line and p != place),
+        remedy=f"{loop.code}\n    ...\n    torch_xla.sync()" if loop.line else "",
     )
