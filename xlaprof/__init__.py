@@ -38,6 +38,9 @@ _HOME = {
     "LogError": "log",
 }
 
+#: what starts recordings: whoever asks for one has torch.compile observed, if torch is there or comes
+_RECORDERS = ("record", "start_recording")
+
 __all__ = [
     "LogError",
     "RecordingError",
@@ -56,6 +59,8 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f".{home}", __name__), name)
+    if name in _RECORDERS:
+        importlib.import_module(".sources.dynamo", __name__).install()
     return value
 
 

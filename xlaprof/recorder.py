@@ -21,7 +21,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Protocol, get_args
 
-from .events import Compile, Compiling, Counters, End, Event, Gc, GraphBreak, Step
+from .events import Compile, Compiling, Counters, DynamoLimit, End, Event, Gc, GraphBreak, Recompile, Step
 from .intern import TEXT_LIMIT, Interner
 from .logfile import LogFile, header, line, rank_and_world, rank_path
 from .sampling import Sampler, StepOpened
@@ -41,7 +41,7 @@ COUNTERS_EVERY_NS = 200_000_000
 WAKE_EVERY_NS = 20_000_000
 STOP_TIMEOUT_S = 10.0
 
-_URGENT = frozenset({Compiling, Compile, GraphBreak})
+_URGENT = frozenset({Compiling, Compile, GraphBreak, Recompile, DynamoLimit})
 
 
 Detail = Literal["auto", "full"]

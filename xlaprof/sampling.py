@@ -24,10 +24,13 @@ from .events import (
     Compiling,
     Device,
     Dropped,
+    DynamoCompile,
+    DynamoLimit,
     Evicted,
     Execute,
     Fallback,
     GraphBreak,
+    Recompile,
     Scope,
     Step,
     StepDigest,
@@ -40,7 +43,9 @@ HOLD_EVENTS = 4_096
 SLOW = 1.5
 _MEDIAN_OF = 101
 
-_REMARKABLE = frozenset({Compiling, Compile, GraphBreak, Evicted, Dropped, Device})
+_REMARKABLE = frozenset(
+    {Compiling, Compile, GraphBreak, DynamoCompile, Recompile, DynamoLimit, Evicted, Dropped, Device}
+)
 
 Put = Callable[[Any], None]
 

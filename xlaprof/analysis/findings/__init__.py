@@ -12,6 +12,9 @@ import msgspec
 from xlaprof.analysis.facts import Facts
 from xlaprof.analysis.model import Finding
 
+#: operations of findings that come first, whatever they were measured to cost: limits that switch compilation off
+LOUD = "torch._dynamo.config."
+
 Finder = Callable[[Facts], Iterator[Finding]]
 
 
@@ -25,7 +28,16 @@ def finders() -> tuple[Finder, ...]:
 def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
     found = [finding for finder in finders() for finding in finder(facts)]
-    found.sort(key=lambda finding: (-finding.cost_s, finding.kind, finding.place.file, finding.place.line, finding.id))
+    found.sort(
+        key=lambda finding: (
+            not finding.operation.startswith(LOUD),
+            -finding.cost_s,
+            finding.kind,
+            finding.place.file,
+            finding.place.line,
+            finding.id,
+        )
+    )
     return _with_ids_apart(found)
 
 

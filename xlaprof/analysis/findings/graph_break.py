@@ -1,32 +1,136 @@
-"""graph_break: something cut a graph that was meant to be one. Cost: not known, so 0; the pieces run one by one."""
+"""graph_break: something cut a graph that was meant to be one.
+
+Not a finding are breaks by design: ``backward()`` in a compiled step, what PyTorch and libraries keep out of graphs
+themselves. Where those leave nothing to compile at all, that is one: a call that captures no operation.
+
+Cost: the tracing that a break made useless, and, where the value read at it is a guard, every version compiled for
+another value (Dynamo's recompilation is the break's doing, so it is not told a second time).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xlaprof.analysis.facts import Facts, times
+import msgspec
+
+from xlaprof.analysis.compiled import BreakTally, CallTally, RecompileRecord
+from xlaprof.analysis.facts import Facts, seconds, times
+from xlaprof.analysis.findings.dynamo_recompile import LIMIT, limit_clause, read_at_break, values_seen
 from xlaprof.analysis.model import Finding, Place
+
+_SHOWN = 8
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each line and reason."""
-    groups: dict[tuple[str, int, str, str], tuple[Place, int]] = {}
-    for (stack, reason, text), count in facts.run.breaks.items():
+    """One finding for each line and reason, and one for each call that was compiled for nothing."""
+    groups: dict[tuple[str, int, str, str], tuple[Place, BreakTally]] = {}
+    for (stack, reason), told in facts.run.torch_compile.breaks.items():
+        if told.event.by_design:
+            continue
         place = facts.names.place(stack)
-        key = (place.file, place.line, reason, facts.names.text(text))
-        groups[key] = (place, groups[key][1] + count if key in groups else count)
-    for (_, _, reason, op), (place, count) in groups.items():
-        why = " ".join(reason.split()).rstrip(".") or "no reason was given"
-        yield facts.finding(
-            "graph_break",
-            place,
-            operation=op,
-            count=count,
-            cost_s=0.0,
-            cause=f"The compiled function was cut in two here {times(count)}: {why}.",
-            advice=_advice(place.code),
-            discriminator=reason,
+        key = (place.file, place.line, reason, facts.names.text(told.event.op))
+        if key not in groups:
+            groups[key] = (place, BreakTally(told.event, told.step))
+        groups[key][1].merge(told)
+    explained: set[int] = set()
+    for place, tally in groups.values():
+        explained |= tally.callers
+        yield _finding(facts, place, tally)
+    for stack, call in facts.run.torch_compile.calls.items():
+        if not call.ops and call.broken and stack not in explained:
+            yield _nothing(facts, facts.names.place(stack), call)
+
+
+def _finding(facts: Facts, place: Place, tally: BreakTally) -> Finding:
+    event = tally.event
+    why = " ".join(event.reason.split()).rstrip(".") or "no reason was given"
+    behind = [
+        record
+        for record in facts.run.torch_compile.recompiles
+        if read_at_break(facts, record) == (place.file, place.line)
+    ]
+    function = facts.names.text(event.func)
+    limit = next((record for record in behind if record.limit is not None), None)
+    cause = [_what(facts, function, tally, why)]
+    if behind:
+        values = values_seen([record.event.guards[0] for record in behind])
+        again = sum(record.dur for record in behind) / 1e9
+        cause.append(
+            f"the value read here is a guard, so what follows was compiled again {times(len(behind))} "
+            f"({_few([value for value, _ in values])}), {seconds(again)} in all"
         )
+        if limit is not None and limit.limit is not None:
+            cause.append(limit_clause(limit.limit, limit.step))
+    if not tally.compiled and _captured(facts, tally) == 0:
+        cause.append("torch.compile captured 0 operations in all")
+    finding = facts.finding(
+        "graph_break",
+        place,
+        operation=facts.names.text(event.op) if limit is None else LIMIT,
+        count=tally.count,
+        cost_s=(tally.restarted + sum(record.dur for record in behind)) / 1e9,
+        cause=f"{'; '.join(cause)}.",
+        advice=event.hint or _advice(place.code),
+        evidence=_evidence(facts, tally, behind),
+        discriminator=event.reason,
+    )
+    return finding if limit is None else msgspec.structs.replace(finding, severity="high")
+
+
+def _what(facts: Facts, function: str, tally: BreakTally, why: str) -> str:
+    if not tally.compiled:
+        return f"Nothing of {function or 'the function'} is compiled, it runs as plain Python: {why}"
+    graphs = _graphs(facts, tally)
+    if function and graphs > 1:
+        return f"{function} was cut in two here {times(tally.count)} and is {graphs} graphs instead of one: {why}"
+    return f"The compiled function{f' {function}' * bool(function)} was cut in two here {times(tally.count)}: {why}"
+
+
+def _graphs(facts: Facts, tally: BreakTally) -> int:
+    """Of how many graphs the function now is made."""
+    found = (one for one in facts.run.torch_compile.functions.values() if one.name == tally.event.func)
+    return max((len(one.graphs) for one in found if one.callers & tally.callers), default=0)
+
+
+def _captured(facts: Facts, tally: BreakTally) -> int:
+    calls = facts.run.torch_compile.calls
+    return sum(calls[stack].ops for stack in tally.callers if stack in calls)
+
+
+def _evidence(facts: Facts, tally: BreakTally, behind: list[RecompileRecord]) -> tuple[str, ...]:
+    event, evidence = tally.event, []
+    if event.gb:
+        evidence.append(f"PyTorch's number for it: {event.gb}{f' ({event.explanation})' * bool(event.explanation)}")
+    library = facts.names.place(event.at)
+    if library.line:
+        evidence.append(f"met in the library's {library.file}:{library.line}, which this line calls")
+    if tally.restarted:
+        evidence.append(f"{seconds(tally.restarted / 1e9)} of tracing thrown away")
+    for record in behind[:_SHOWN]:
+        guard = record.event.guards[0]
+        evidence.append(f"compile {record.event.compile}: {seconds(record.dur / 1e9)}, {guard.old} -> {guard.new}")
+    return tuple(evidence)
+
+
+def _nothing(facts: Facts, place: Place, call: CallTally) -> Finding:
+    function = facts.names.text(call.first.func)
+    return facts.finding(
+        "graph_break",
+        place,
+        operation="",
+        count=call.compiles,
+        cost_s=call.dur / 1e9,
+        cause=(
+            f"torch.compile captured 0 operations of {function or 'the function called here'}, though it tried "
+            f"{times(call.compiles)}: all of it runs as plain Python."
+        ),
+        advice="Compile the module inside instead (for DDP or FSDP the model before it is wrapped), or do without.",
+        discriminator="nothing captured",
+    )
+
+
+def _few(values: list[str]) -> str:
+    return ", ".join(values[:4]) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
 
 
 def _advice(code: str) -> str:

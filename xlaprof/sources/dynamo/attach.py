@@ -1,0 +1,140 @@
+"""The handler on Dynamo's trace: attached while a recording is on, gone without a trace afterwards.
+
+A handler on the logger ``torch.__trace`` has torch write its records, 1 to 4 % of the time that compiling takes, and
+none of a step's. Whatever goes wrong in here is counted, said once in the log, and never reaches Dynamo. No lock is
+taken: threads compile side by side, and a fork may come at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from time import perf_counter_ns
+from typing import Any
+
+from xlaprof import events, recorder
+
+from . import live
+from .tell import Teller
+
+LOGGER = "torch.__trace"
+
+
+class Handler(logging.Handler):
+    """Hands Dynamo's records to a :class:`Teller` as long as its recording is on."""
+
+    def __init__(self, rec: recorder.Recorder) -> None:
+        super().__init__()
+        self._rec = rec
+        self._teller = Teller(rec)
+        self._was_disabled = self._over = False
+        self._failures = 0
+        self._failure = ""
+
+    def createLock(self) -> None:
+        """None is needed: events are appended, and what is remembered is only looked up."""
+        self.lock = None
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """As any handler, without filters and the lock."""
+        self.emit(record)
+        return True
+
+    # -- coming and going
+
+    def attach(self) -> None:
+        """Be there, also after ``set_logs``, a ``dictConfig`` or ``torch._dynamo.reset`` has taken us away."""
+        if self._over or recorder.active is not self._rec:
+            return
+        logger = logging.getLogger(LOGGER)
+        if self not in logger.handlers:
+            logger.addHandler(self)
+        if logger.disabled:  # logging.config does that to every logger it was not told of
+            self._was_disabled = True
+            logger.disabled = False
+        self._call_back()
+
+    def detach(self) -> None:
+        """Leave nothing behind, for good."""
+        self._over = True
+        logger = logging.getLogger(LOGGER)
+        logger.removeHandler(self)
+        if self._was_disabled:
+            logger.disabled = True
+            self._was_disabled = False
+        told = _callbacks()
+        if told is not None:
+            for those in (told.start_callbacks, told.end_callbacks):
+                with contextlib.suppress(ValueError):  # reset() was here before
+                    those.remove(self._on_start if those is told.start_callbacks else self._on_end)
+
+    def _call_back(self) -> None:
+        told = _callbacks()
+        if told is None:
+            return
+        if self._on_start not in told.start_callbacks:
+            told.register_start_callback(self._on_start)
+        if self._on_end not in told.end_callbacks:
+            told.register_end_callback(self._on_end)
+
+    # -- what Dynamo calls
+
+    def emit(self, record: logging.LogRecord) -> None:
+        rec = recorder.active
+        if rec is not self._rec:  # in a forked child, or another recording has begun
+            self.detach()
+            return
+        try:
+            metadata = getattr(record, "metadata", None)
+            if isinstance(metadata, dict) and "chromium_event" not in metadata and "str" not in metadata:
+                self._teller.take(metadata, getattr(record, "payload", None))
+        except Exception as error:
+            self._fail(error)
+
+    def _on_start(self, args: Any) -> None:
+        try:
+            self.attach()
+            rec = recorder.active
+            if rec is not None and rec is self._rec:
+                place = rec.stack(live.caller())
+                rec.emit(events.Compiling(perf_counter_ns(), 0, place, "dynamo", rec.thread()))
+        except Exception as error:
+            self._fail(error)
+
+    def _on_end(self, args: Any) -> None:
+        try:
+            self.attach()  # what was compiled may have set up logging
+        except Exception as error:
+            self._fail(error)
+
+    # -- what the recording asks
+
+    def counters(self) -> tuple[dict[str, int], dict[str, float]]:
+        told = self._teller
+        counts = {
+            "DynamoCompile": told.compiles,
+            "DynamoGraphBreak": told.breaks,
+            "DynamoRecompile": told.recompiles,
+        }
+        return counts, {"DynamoCompile": told.seconds}
+
+    def _fail(self, error: Exception) -> None:
+        self._failures += 1
+        self._failure = self._failure or f"{type(error).__name__}: {error}"[:200]
+
+    def confess(self) -> None:
+        """Say in the log what could not be told."""
+        if self._failures:
+            self._rec.emit(events.Dropped(perf_counter_ns(), self._failures, "torch.compile", self._failure))
+            self._failures = 0
+
+
+def _callbacks() -> Any:
+    """Dynamo's list of who is told when it begins to compile; None where this PyTorch has none."""
+    try:
+        from torch._dynamo.callback import callback_handler
+    except ImportError:
+        return None
+    if not hasattr(callback_handler, "start_callbacks") or not hasattr(callback_handler, "end_callbacks"):
+        return None
+    return callback_handler

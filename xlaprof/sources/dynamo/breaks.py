@@ -1,0 +1,82 @@
+"""The text that Dynamo leaves of a graph break, taken apart: what, why, what it proposes, and the user's stack."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from xlaprof.stacks import RawFrame, is_library
+
+
+class Break(NamedTuple):
+    """A graph break. ``frames`` are all of it, innermost first, libraries included."""
+
+    gb: str  # "GB0059": its number in PyTorch's registry, "" where it has none
+    title: str
+    explanation: str
+    hints: tuple[str, ...]
+    context: str  # what Dynamo's developers print beside it: the function, the operator
+    skipped: bool  # nothing of this function is compiled: it could not go on behind the break
+    frames: tuple[RawFrame, ...]
+
+    def user_frames(self, limit: int = 8) -> tuple[RawFrame, ...]:
+        """The frames that are the user's own code."""
+        return tuple(frame for frame in self.frames if not is_library(frame.file, None))[:limit]
+
+    @property
+    def in_library(self) -> bool:
+        """The line at which the graph broke is a library's."""
+        return bool(self.frames) and is_library(self.frames[0].file, None)
+
+
+_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<func>.+)$', re.MULTILINE)
+_NUMBER = re.compile(r"/gb/gb(\d+)")
+_FIELD = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTILINE)
+#: what stands before the break itself: how Dynamo came to it
+_PREFIXES = (
+    "Failed to handle graph break gracefully",
+    "Encountered graph break when attempting to",
+)
+_SKIPPED = ("Skipping the function and falling back to eager", "torch.compile will skip tracing the frame")
+_RESUMING = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
+
+
+def parse_break(text: str) -> Break:
+    """Take one apart; whatever is missing is empty."""
+    told, _, stack = text.partition("\nUser code traceback:\n")
+    if not stack and "occurred in the following user code:" in text:
+        told, _, stack = text.partition("occurred in the following user code:")
+    stack = stack.partition("\nTraceback (most recent call last)")[0]
+    skipped = any(sign in told for sign in _SKIPPED)
+    told = told.partition("*** While handling this graph break")[0]
+    told = told.partition("\nStack variable source attribution:")[0]
+    body = told.partition("Graph Break Reason: ")[2] or told
+    head = _FIELD.split(body, maxsplit=1)[0]
+    paragraphs = [part.strip() for part in re.split(r"\n\s*\n", head) if part.strip()]
+    titles = [part for part in paragraphs if not part.startswith(_PREFIXES)]
+    fields = _fields(body)
+    number = _NUMBER.search(body)
+    frames = tuple(
+        RawFrame(found["file"], int(found["line"]), _RESUMING.sub(r"\1", found["func"]))
+        for found in reversed(list(_FRAME.finditer(stack)))
+    )
+    return Break(
+        gb=f"GB{number[1]}" if number else "",
+        title=(titles[0] if titles else "").partition("\n")[0].strip(),
+        explanation=" ".join(fields.get("Explanation", ())),
+        hints=tuple(fields.get("Hint", ())),
+        context=" ".join(fields.get("Developer debug context", ())),
+        skipped=skipped,
+        frames=frames,
+    )
+
+
+def _fields(body: str) -> dict[str, list[str]]:
+    """``Explanation``, ``Hint`` and ``Developer debug context``; each goes on until the next or an empty line."""
+    fields: dict[str, list[str]] = {}
+    found = list(_FIELD.finditer(body))
+    for i, field in enumerate(found):
+        end = found[i + 1].start() if i + 1 < len(found) else len(body)
+        value = body[field.end() : end].partition("\n\n")[0]
+        fields.setdefault(field[1], []).append(" ".join(value.split()))
+    return fields

@@ -1,0 +1,215 @@
+"""The guard that failed, as Dynamo writes it: what it is about, what it expected, what came, and the line it is from.
+
+Of tensors both values are in the text. Of Python values only the old one is: ``source`` is the expression whose value
+is the new one, for whoever has the frame at hand (:mod:`.live`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from xlaprof.stacks import RawFrame
+
+
+class Guard(NamedTuple):
+    """A guard that failed."""
+
+    #: "shape" | "size bound" | "stride" | "rank" | "dtype" | "device" | "dispatch" | "requires_grad" | "value" |
+    #: "length" | "type" | "object" | "keys" | "attribute" | "training" | "mode" | "aliasing" | "backend" | "stack" |
+    #: "freed" | "guard"
+    kind: str
+    subject: str  # as the user knows it: "x", "self.k", "lst", "grad_mode"
+    old: str
+    new: str  # "" where the text does not tell
+    text: str  # the guard itself
+    source: str = ""  # expression for the new value
+    dim: int = -1  # of sizes and strides
+    frames: tuple[RawFrame, ...] = ()  # where the guard was made, innermost first, libraries included
+    hint: str = ""  # PyTorch's
+
+
+class Reason(NamedTuple):
+    """Why one version that was compiled before did not fit."""
+
+    against: str  # the compile id of that version
+    guard: Guard
+
+
+_AGAINST = re.compile(r"^(!?\d+(?:/\d+)*): ")
+_STACK = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<func>.+)$', re.MULTILINE)
+_COMMENT = re.compile(r"\s*  #\s")  # code  # source line  # file:line in function
+_LOCAL = re.compile(r"\bL\['(\w+)'\]")
+_AT = re.compile(r"# (?P<file>[^#\n]*?):(?P<line>\d+) in (?P<func>[\w.<>]+)")
+_HINT = re.compile(r"\(HINT: (.*)\)\s*$", re.DOTALL)
+
+_TENSOR = re.compile(
+    r"^tensor '(?P<source>.*)' (?P<what>size|stride|rank|dtype|dispatch key set|device|Tensor device index)"
+    r" mismatch(?: at index (?P<dim>\d+))?[.:]? [Ee]xpected (?P<old>.*?), (?:but got|actual) (?P<new>.*?)"
+    r"(?:\. (?P<hint>Guard failed .*))?$",
+    re.DOTALL,
+)
+_GRAD = re.compile(r"^tensor '(?P<source>.*)' requires_grad mismatch\. expected requires_grad=(?P<old>\d)")
+_KINDS = {
+    "size": "shape",
+    "stride": "stride",
+    "rank": "rank",
+    "dtype": "dtype",
+    "dispatch key set": "dispatch",
+    "device": "device",
+    "Tensor device index": "device",
+}
+_DTYPES = {
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Long": "int64",
+    "Int": "int32",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Bool": "bool",
+    "ComplexFloat": "complex64",
+    "ComplexDouble": "complex128",
+}
+_NOT_TENSOR = re.compile(r"^expected type of '(?P<source>.*?)' to be a tensor type, .*?found <class '(?P<new>[^']+)'>")
+_GLOBAL = re.compile(r"^GLOBAL_STATE changed: (?P<what>.*)$")
+_TYPE = re.compile(r"^___check_type_id\((?P<source>.*), \d+\)(?:, type=<(?:class|enum) '(?P<old>[^']+)'>)?")
+_OBJECT = re.compile(r"^___check_obj_id\((?P<source>.*), \d+\)(?:, type=<(?:class|enum) '(?P<old>[^']+)'>)?")
+_KEYS = re.compile(r"^(?P<no>not )?___dict_contains\((?P<key>'[^']*'|[^,]*), (?P<source>.*)\)$")
+_LENGTH = re.compile(r"^len\((?P<source>.*)\) (?P<sign>==|!=|>=) (?P<old>\d+)$")
+_HASATTR = re.compile(r"^hasattr\((?P<source>.*), '(?P<name>[^']*)'\) == (?P<old>True|False)$")
+_EMPTY = re.compile(r"^not (?P<source>[\w.\[\]'\"()]+)$")
+_IS = re.compile(r"^(?P<source>.+?) is (?P<no>not )?(?P<old>None|True|False|\.\.\.)$")
+_EQUAL = re.compile(r"^(?P<source>.+) == (?P<old>.+)$", re.DOTALL)
+_SIZE = re.compile(r"[^\s()%*+/<>=-]+\.(?:size\(\)\[\d+\]|stride\(\)\[\d+\]|storage_offset\(\))")
+_DUPLICATE = re.compile(r"^Duplicate tensors? found:?\s*(?P<what>.*)", re.DOTALL)
+_FREED = re.compile(r"invalidated because (?P<source>\S+) got deallocated")
+
+
+def parse_reason(text: str) -> Reason:
+    """One reason; where nothing of it is known it is a guard of kind "guard" with its text."""
+    found = _AGAINST.match(text)
+    against = found[1] if found else ""
+    body = text[found.end() :] if found else text
+    body, _, stack = body.partition("\nUser stack trace:\n")
+    frames = tuple(
+        RawFrame(f["file"], int(f["line"]), _plain(f["func"])) for f in reversed(list(_STACK.finditer(stack)))
+    )
+    return Reason(against, parse_guard(body, frames))
+
+
+def parse_guard(text: str, frames: tuple[RawFrame, ...] = ()) -> Guard:
+    """One guard, with or without the comment that names its line."""
+    text = text.strip()
+    hint = _HINT.search(text)
+    code = _LOCAL.sub(r"\1", _COMMENT.split(text, maxsplit=1)[0].strip())
+    at = None if frames else _AT.search(text)
+    if at is not None:
+        frames = (RawFrame(at["file"].strip(), int(at["line"]), _plain(at["func"])),)
+    guard = _of_tensor(code) or _of_state(code) or _of_value(code) or Guard("guard", "", "", "", code)
+    return guard._replace(text=code, frames=frames, hint=" ".join(hint[1].split()) if hint else guard.hint)
+
+
+def _of_tensor(code: str) -> Guard | None:
+    if found := _GRAD.match(code):
+        old = found["old"] != "0"
+        return Guard("requires_grad", subject(found["source"]), str(old), str(not old), code, found["source"])
+    if found := _TENSOR.match(code):
+        kind, source = _KINDS.get(found["what"], "guard"), found["source"]
+        old, new = found["old"].strip(), found["new"].strip().rstrip(".")
+        if kind == "dtype":
+            old, new = _DTYPES.get(old, old), _DTYPES.get(new, new)
+        dim = int(found["dim"]) if found["dim"] else -1
+        return Guard(kind, subject(source), old, new, code, source, dim, hint=found["hint"] or "")
+    if found := _NOT_TENSOR.match(code):
+        return Guard("type", subject(found["source"]), "Tensor", _class(found["new"]), code, found["source"])
+    if found := _DUPLICATE.match(code):
+        names = ", ".join(map(subject, re.findall(r"[\"']([^\"']+)[\"']", found["what"])))
+        return Guard("aliasing", names, "different tensors", "the same tensor", code)
+    return None
+
+
+def _of_state(code: str) -> Guard | None:
+    if found := _GLOBAL.match(code):
+        return Guard("mode", " ".join(found["what"].split()), "", "", code)
+    if code.startswith("BACKEND_MATCH"):
+        return Guard("backend", "the backend", "the backend it was compiled with", "another function", code)
+    if found := _FREED.search(code):
+        return Guard("freed", subject(found["source"]), "alive", "freed", code)
+    return None
+
+
+def _of_value(code: str) -> Guard | None:
+    if ".size()[" in code or ".stride()[" in code or ".storage_offset()" in code:
+        source = re.search(
+            r"[^\s()%*+/<>=-]+(?:\[[^]]*\])*\.(?:size\(\)\[\d+\]|stride\(\)\[\d+\]|storage_offset\(\))", code
+        )
+        if source is not None:
+            tensor = re.sub(r"\.(size|stride|storage_offset)\(\).*$", "", source[0])
+            dim = re.search(r"\[(\d+)\]$", source[0])
+            return Guard("size bound", subject(tensor), code, "", code, source[0], int(dim[1]) if dim else -1)
+    if found := _TYPE.match(code):
+        return Guard("type", subject(found["source"]), _class(found["old"] or ""), "", code, f"type({found['source']})")
+    if found := _OBJECT.match(code):
+        return Guard("object", subject(found["source"]), _class(found["old"] or ""), "", code, found["source"])
+    if found := _KEYS.match(code):
+        old, new = ("absent", "present") if found["no"] else ("present", "absent")
+        return Guard("keys", f"{subject(found['source'])}[{found['key']}]", old, new, code)
+    if found := _LENGTH.match(code):
+        old = found["old"] if found["sign"] == "==" else f"{found['sign']} {found['old']}".replace("!= 0", "not empty")
+        return Guard("length", subject(found["source"]), old, "", code, f"len({found['source']})")
+    if found := _HASATTR.match(code):
+        old, new = ("set", "not set") if found["old"] == "True" else ("not set", "set")
+        return Guard("attribute", f"{subject(found['source'])}.{found['name']}", old, new, code)
+    if found := _EMPTY.match(code):
+        return Guard("length", subject(found["source"]), "0", "", code, f"len({found['source']})")
+    if found := _IS.match(code):
+        old = f"not {found['old']}" if found["no"] else found["old"]
+        return _value(found["source"], old, code)
+    if found := _EQUAL.match(code):
+        return _value(found["source"], found["old"], code)
+    return None
+
+
+def _value(source: str, old: str, code: str) -> Guard:
+    name = subject(source)
+    if re.fullmatch(r"-?\d+\.\d{8,}(?:e[+-]?\d+)?", old):
+        old = f"{float(old):.8g}"
+    if source.startswith("___stack"):
+        return Guard("stack", "the value that was read", old, "", code, source)
+    if source.endswith(".training"):
+        return Guard("training", name.removesuffix(".training") or name, old, "", code, source)
+    if source.endswith(".requires_grad"):
+        return Guard("requires_grad", name.removesuffix(".requires_grad"), old, "", code, source)
+    return Guard("value", name, old, "", code, source)
+
+
+_INNER = (
+    (re.compile(r"\.__dict__\['(\w+)'\]"), r".\1"),
+    (re.compile(r"(?:\._modules|\._parameters|\._buffers)(?:\['([\w.]+)'\]|\.(\w+))"), r".\1\2"),
+    (re.compile(r"\bG\['__import_(\w+)'\]"), r"\1"),
+    (re.compile(r"\bG\['(\w+)'\]"), r"\1"),
+    (re.compile(r"\bL\['(\w+)'\]"), r"\1"),
+    (re.compile(r"\.__closure__\[\d+\]\.cell_contents"), ""),
+    (re.compile(r"list\(dict\.keys\((.*?)\)\)"), r"the keys of \1"),
+)
+
+
+def subject(source: str) -> str:
+    """A guard's expression as the user would write it: ``self.__dict__['_modules']['l']`` is ``self.l``."""
+    name = re.sub(r"\.__dict__\['(_modules|_parameters|_buffers)'\]", r".\1", source)
+    for pattern, instead in _INNER:
+        name = pattern.sub(instead, name)
+    return name.replace("_dot_", ".")
+
+
+def _class(name: str) -> str:
+    """``torch.nn.parameter.Parameter`` is ``Parameter``."""
+    return name.rpartition(".")[2]
+
+
+def _plain(func: str) -> str:
+    found = re.match(r"^torch_dynamo_resume_in_(.*)_at_\d+$", func)
+    return found[1] if found else func

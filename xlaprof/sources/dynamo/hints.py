@@ -1,0 +1,216 @@
+"""A graph break in plain words: one sentence why, one sentence what to change.
+
+PyTorch's own texts are written for its developers: a hint like "Please report an issue to PyTorch" helps nobody whose
+training is slow. Where a better one is known it stands here, by the break's number in PyTorch's registry; elsewhere the
+first of PyTorch's hints that is any use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from .breaks import Break
+
+#: how hints begin that say nothing about this program
+_USELESS = (
+    "Please report an issue",
+    "Please file an issue",
+    "File an issue",
+    "This is likely to be a Dynamo bug",
+    "It may be possible to write Dynamo tracing rules",
+    "Your code may result in an error when running in eager",
+    "This graph break is fundamental",
+    "This graph break may have been caused by an earlier",
+    "If it is a Python builtin, please file an issue",
+    "If the context manager seems like it should be supported",
+    "Avoid calling builtin",
+    "If you are attempting to call a logging function",
+    "Dynamo has detected that tracing the code will result in an error",
+    "If it is a third-party C/C++ Python extension",
+)
+
+_PRINT = "Remove the print from the compiled function, or print after it returns."
+_LOG = (
+    "Log after the compiled function returns, or add the function to "
+    "torch._dynamo.config.ignore_logging_functions so that compiled code leaves it out."
+)
+_BRANCH = "Replace the condition on a tensor by torch.where or torch.cond, or decide on a Python value outside."
+_ITEM = (
+    "Keep the value a tensor (torch.where, torch.clamp, arithmetic) instead of reading it in the compiled function; "
+    "on inductor torch._dynamo.config.capture_scalar_outputs = True keeps it in the graph."
+)
+_SHAPE = (
+    "Keep the shape fixed (torch.where or a multiplication by the mask instead of selecting); on inductor "
+    "torch._dynamo.config.capture_dynamic_output_shape_ops = True keeps it in the graph."
+)
+_OUTSIDE = "Do this before or after the compiled function, not inside."
+_CALL = (
+    "Move the call out of the compiled function; a third-party operator can be wrapped as a custom operator "
+    "(torch.library.custom_op) or allowed by torch.compiler.allow_in_graph."
+)
+
+
+def _builtin(found: Break) -> tuple[str, str]:
+    name = _between(found.explanation, "builtin operator `") or _between(found.context, "builtin ")
+    if name == "print":
+        return "Dynamo cannot put print into a graph", _PRINT
+    if name == "open":
+        return "Dynamo cannot open a file inside a graph", "Open and read files outside the compiled function."
+    if name in ("int", "float", "bool"):
+        return f"{name}() needs the value of a tensor, which a graph does not have", _ITEM
+    return f"Dynamo cannot trace the built-in function {name or 'called here'}", _OUTSIDE
+
+
+def _skipped_call(found: Break) -> tuple[str, str]:
+    module, name = _after(found.context, "module: "), _after(found.context, "qualname: ")
+    full = ".".join(part.lstrip("_") for part in (module, name) if part) or _between(found.explanation, "`").rstrip(".")
+    if "warn" in name:
+        return f"Dynamo cannot put {full} into a graph", "Warn before or after the compiled function, not inside."
+    if module in ("time", "random", "_random"):
+        return f"{full} gives another value at each call, which a graph cannot hold", _OUTSIDE
+    if _SYNC.search(f"{full} {found.explanation}"):
+        return f"{full} is a barrier, which a graph cannot hold", "Call the barrier after the compiled function."
+    return f"Dynamo does not trace into {full or 'the function called here'}", _CALL
+
+
+_SYNC = re.compile(r"\b(torch_xla\.sync|mark_step|xla_model\.\w*step|xla_sync)\b")
+
+
+def _not_inlined(found: Break) -> tuple[str, str]:
+    name = _after(found.context, "qualname: ") or _between(found.explanation, "`")
+    if name.startswith("Optimizer.") or ".optim." in name:
+        return f"PyTorch keeps {name} out of graphs", f"Call {name.rpartition('.')[2]} outside the compiled function."
+    if _SYNC.search(name):
+        return f"{name} is a barrier, which a graph cannot hold", "Call the barrier after the compiled function."
+    return f"PyTorch has marked {name or 'this function'} as not to be traced", (
+        "Call it outside the compiled function, or decorate it with torch._dynamo.dont_skip_tracing."
+    )
+
+
+def _operator(found: Break) -> str:
+    name = found.context.split()[0] if found.context else ""
+    return "::".join(name.removesuffix(".default").split(".", 1)) if name.startswith("aten.") else name
+
+
+def _dynamic_shape(found: Break) -> tuple[str, str]:
+    return f"the shape of {_operator(found) or 'the result'} depends on the values of its input", _SHAPE
+
+
+def _data_dependent(found: Break) -> tuple[str, str]:
+    return f"{_operator(found) or 'the operation'} gives a Python value that depends on a tensor's values", _ITEM
+
+
+def _context_manager(found: Break) -> tuple[str, str]:
+    name = _between(found.explanation, "enter a `")
+    return f"Dynamo cannot enter the context manager {name}".rstrip(), (
+        "Enter it around the call of the compiled function, not inside."
+    )
+
+
+def _disabled(found: Break) -> tuple[str, str]:
+    name = _between(found.explanation, "<function ").partition(" at 0x")[0]
+    return f"{name or 'The function called here'} is marked torch.compiler.disable", (
+        "Remove torch.compiler.disable from it, or call it outside the compiled function."
+    )
+
+
+def _method(found: Break) -> tuple[str, str]:
+    name, owner = _between(found.explanation, "method `"), _between(found.explanation, "of class `")
+    what = f"{owner}.{name}" if owner and name else name or "the method called here"
+    return f"Dynamo cannot trace {what}", _OUTSIDE
+
+
+def _logger(found: Break) -> tuple[str, str]:
+    return "Dynamo cannot put a call of a logger into a graph", _LOG
+
+
+def _fixed(reason: str, hint: str) -> Callable[[Break], tuple[str, str]]:
+    return lambda found: (reason, hint)
+
+
+_KNOWN: dict[str, Callable[[Break], tuple[str, str]]] = {
+    "GB0003": _fixed(
+        "a generator cannot be compiled by itself", "Return a list, or compile the function that loops over it."
+    ),
+    "GB0007": _skipped_call,
+    "GB0008": _not_inlined,
+    "GB0009": _not_inlined,
+    "GB0025": _fixed("torch._dynamo.graph_break() asks for it", "Remove the call of torch._dynamo.graph_break()."),
+    "GB0033": _data_dependent,
+    "GB0034": _fixed("an assert needs the value of a tensor", "Check the tensor outside, or use torch._assert_async."),
+    "GB0035": _fixed("the condition needs the value of a tensor", _BRANCH),
+    "GB0036": _dynamic_shape,
+    "GB0037": _dynamic_shape,
+    "GB0038": _fixed("a slice by a tensor has a size that only its values tell", _SHAPE),
+    "GB0059": _builtin,
+    "GB0097": _fixed(
+        "a deque of limited length that exists already is changed", "Change the deque outside the compiled function."
+    ),
+    "GB0098": _disabled,
+    "GB0099": _disabled,
+    "GB0109": _fixed("tolist() needs the values of the tensor", _ITEM),
+    "GB0123": _fixed("backward() starts a graph of its own", "Call backward() outside the compiled function."),
+    "GB0124": _fixed("item() needs the value of the tensor, which a graph does not have", _ITEM),
+    "GB0125": _fixed(
+        "requires_grad_() cannot be part of a graph", "Call requires_grad_() before the compiled function."
+    ),
+    "GB0142": _context_manager,
+    "GB0156": _method,
+    "GB0170": _fixed("the branch depends on the value of a tensor", _BRANCH),
+    "GB0179": _fixed(
+        "copy.deepcopy cannot be part of a graph", "Copy with tensor.clone(), or outside the compiled function."
+    ),
+    "GB0213": lambda found: (_builtin(found)[0], "Use the torch function for it instead of the built-in."),
+    "GB0291": _logger,
+    "GB4198": _fixed(
+        "copy.deepcopy cannot be part of a graph", "Copy with tensor.clone(), or outside the compiled function."
+    ),
+    "GB7000": _fixed("the graph breaks inside a loop", "Move what breaks the graph out of the loop."),
+}
+
+
+def explain(found: Break) -> tuple[str, str]:
+    """Why the graph broke and what to change: a clause without a full stop, and a sentence (empty: none is known)."""
+    if _in_logging(found):
+        return _logger(found)
+    known = _KNOWN.get(found.gb)
+    if known is not None:
+        return known(found)
+    first = found.explanation.partition(". ")[0] or found.title or "Dynamo could not trace this line"
+    return first.strip().rstrip("."), hint(found)
+
+
+def hint(found: Break) -> str:
+    """The first of PyTorch's hints that is any use, as a sentence; empty where none is."""
+    for one in found.hints:
+        text = one.strip().rstrip(".")
+        if text and not text.startswith(_USELESS):
+            return f"{text}."
+    return ""
+
+
+def by_design(found: Break) -> bool:
+    """A break that nobody could or would mend: PyTorch or a library cuts the graph there on purpose.
+
+    ``backward()`` in a compiled step (it gets a graph of its own), what optimizers keep out of graphs, a break or a
+    ``disable`` that a library's author wrote, and an exception on its way out.
+    """
+    if found.gb in ("GB0123", "GB0088"):
+        return True
+    if found.gb in ("GB0008", "GB0009") and _after(found.context, "qualname: ").startswith("Optimizer."):
+        return True
+    return found.gb in ("GB0025", "GB0098", "GB0099") and found.in_library
+
+
+def _in_logging(found: Break) -> bool:
+    return bool(found.frames) and found.frames[0].file.replace("\\", "/").endswith("/logging/__init__.py")
+
+
+def _between(text: str, start: str, end: str = "`") -> str:
+    rest = text.partition(start)[2]
+    return re.split(rf"[{re.escape(end)}\s]" if start.endswith(" ") else re.escape(end), rest, maxsplit=1)[0].strip()
+
+
+def _after(text: str, start: str) -> str:
+    return text.partition(start)[2].partition(",")[0].strip()

@@ -1,0 +1,291 @@
+"""What Dynamo's own frames know while it compiles: new values of guards, everything that differs, who calls.
+
+Records of the trace are written while Dynamo's functions are on the stack, so what they hold can be looked at: the
+frame of the user's function, and the versions that were compiled before. All of it is read, nothing is called that
+guards do not call themselves, and every surprise (another PyTorch) means only that less is known.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import re
+import sys
+from time import perf_counter_ns
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+from xlaprof import stacks
+from xlaprof.stacks import RawFrame
+
+from .guards import Guard, Reason, parse_guard, subject
+
+#: a look at everything that differs takes at most so long
+BUDGET_NS = 50_000_000
+_DEEPEST = 1_000
+_SHOWN = 60  # characters of a Python value
+
+_UNKNOWN = object()
+
+
+class Missed(NamedTuple):
+    """A frame whose guards all failed."""
+
+    code: CodeType
+    locals: dict[str, Any]
+    scope: dict[str, Any]
+    entries: list[Any]  # the versions compiled before, the newest first
+
+
+def missed() -> Missed | None:
+    """The frame that is being compiled again, while Dynamo tells why; None where this PyTorch does it otherwise."""
+    frame = _frame_of("get_and_maybe_log_recompilation_reasons")
+    if frame is None:
+        return None
+    held = frame.f_locals
+    user, entries = held.get("frame"), held.get("cache_entries")
+    if user is None or not isinstance(entries, list):
+        return None
+    scope = {"G": user.f_globals, "L": user.f_locals, "__builtins__": builtins}
+    for entry in entries[:1]:
+        scope |= getattr(entry.guard_manager, "closure_vars", None) or {}
+    return Missed(user.f_code, user.f_locals, scope, entries)
+
+
+def compiling() -> tuple[CodeType, dict[str, Any], Any] | None:
+    """Code, locals and backend of the frame that is being compiled, while it is."""
+    frame = _frame_of("_compile", "convert_frame.py")
+    if frame is None:
+        return None
+    held = frame.f_locals
+    code, values = held.get("code"), held.get("locals")
+    if not isinstance(code, CodeType) or not isinstance(values, dict):
+        return None
+    return code, values, held.get("compiler_fn")
+
+
+def backend_name(backend: Any) -> str:
+    """``inductor`` of what Dynamo wraps around it."""
+    for _ in range(8):
+        name = getattr(backend, "compiler_name", None) or getattr(backend, "_compiler_name", None)
+        if isinstance(name, str) and name:
+            return name
+        inner = getattr(backend, "_torchdynamo_orig_backend", None) or getattr(backend, "func", None)
+        if inner is None:
+            break
+        backend = inner
+    name = getattr(backend, "__name__", None)
+    return name if isinstance(name, str) else type(backend).__name__
+
+
+def caller() -> tuple[RawFrame, ...]:
+    """The user's lines that called the compiled function: outside everything that Dynamo runs."""
+    frame: FrameType | None = sys._getframe(1)
+    depth, outside = 0, 0
+    while frame is not None and depth < _DEEPEST:
+        depth += 1
+        if frame.f_code.co_filename.endswith(_EVAL_FRAME):
+            outside = depth
+        frame = frame.f_back
+    return stacks.user_frames(skip=outside)
+
+
+_EVAL_FRAME = ("/torch/_dynamo/eval_frame.py", "\\torch\\_dynamo\\eval_frame.py")
+
+
+def _frame_of(function: str, file: str = "") -> FrameType | None:
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_DEEPEST):
+        if frame is None or (frame.f_code.co_name == function and frame.f_code.co_filename.endswith(file)):
+            return frame
+        frame = frame.f_back
+    return None
+
+
+# -- what differs ---------------------------------------------------------------------------------------
+
+
+def differences(now: Missed, reasons: tuple[Reason, ...]) -> tuple[str, list[Guard]]:
+    """The version compiled before that comes nearest, and every guard of it that fails, with both values.
+
+    A version tells only the first guard that fails; that it is the nearest shows in how few fail in all. What Dynamo
+    told of it comes first.
+    """
+    best: tuple[str, list[Guard]] | None = None
+    deadline = perf_counter_ns() + BUDGET_NS
+    told = {reason.against: reason.guard for reason in reasons}
+    for entry in now.entries:
+        against = str(getattr(entry, "compile_id", ""))
+        guard = told.get(against)
+        if guard is None:
+            continue
+        found = [_with_values(guard, entry, now)]
+        found += _others(entry, now, found[0], deadline)
+        if best is None or len(found) < len(best[1]):
+            best = (against, found)
+        if perf_counter_ns() > deadline:
+            break
+    if best is None and reasons:
+        best = reasons[0].against, [_with_values(reasons[0].guard, None, now)]
+    return best or ("", [])
+
+
+def _others(entry: Any, now: Missed, first: Guard, deadline: int) -> list[Guard]:
+    found = []
+    for part in getattr(entry.guard_manager, "code_parts", None) or ():
+        if perf_counter_ns() > deadline:
+            break
+        for guard in _failed(part, now):
+            if (guard.kind, guard.subject) == (first.kind, first.subject) and guard.dim in (first.dim, -1):
+                continue
+            if first.kind == "shape" and guard.kind in ("shape", "stride") and guard.subject == first.subject:
+                continue  # another size has other strides, and may have several other sizes
+            found.append(guard)
+    return found
+
+
+_TENSOR = re.compile(
+    r"^check_tensor\((?P<source>.*), (?:Tensor|Parameter|\w+), DispatchKeySet\(.*?\), (?P<dtype>torch\.\w+), "
+    r"device=(?P<device>\S+), requires_grad=(?P<grad>True|False), size=\[(?P<size>[^\]]*)\]"
+)
+
+
+#: guards on PyTorch's state, which is told of with the first that failed
+_TOLD_APART = ("___check_global_state", "___check_torch_function_mode", "torch.")
+
+
+def _failed(part: Any, now: Missed) -> list[Guard]:
+    """What fails of ``part`` of a version's guards now and can be told alone."""
+    if not isinstance(part, str) or part.startswith(
+        ("___check_global_state", "___check_torch_function_mode", "torch.")
+    ):
+        return []
+    if found := _TENSOR.match(part):
+        return _failed_tensor(found, now)
+    code = re.sub(r", type=<.*$", "", part.partition("  #")[0].strip())
+    if evaluate(code, now) is not False:
+        return []
+    guard = parse_guard(part)
+    return [] if guard.kind == "guard" else [_with_values(guard, None, now)]
+
+
+def _failed_tensor(found: re.Match[str], now: Missed) -> list[Guard]:
+    tensor = evaluate(found["source"], now)
+    if not _is_tensor(tensor):
+        return []
+    name, source, text, failed = subject(found["source"]), found["source"], found[0], []
+    if str(tensor.dtype) != found["dtype"]:
+        old, new = found["dtype"].removeprefix("torch."), str(tensor.dtype).removeprefix("torch.")
+        failed.append(Guard("dtype", name, old, new, text, source))
+    if str(tensor.requires_grad) != found["grad"]:
+        failed.append(Guard("requires_grad", name, found["grad"], str(tensor.requires_grad), text, source))
+    sizes = _sizes(found["size"])
+    if len(sizes) != tensor.ndim:
+        failed.append(Guard("rank", name, _shape(found["dtype"], sizes), show(tensor), text, source))
+        return failed
+    for dim, (before, size) in enumerate(zip(sizes, tensor.shape, strict=True)):
+        if before is not None and before != size:
+            failed.append(Guard("shape", name, _shape(found["dtype"], sizes), show(tensor), text, source, dim))
+            break
+    return failed
+
+
+def _with_values(guard: Guard, entry: Any, now: Missed) -> Guard:
+    """``guard`` with its new value, and of tensors the whole shape before and now."""
+    if guard.kind in ("shape", "rank", "stride", "size bound"):
+        source = re.sub(r"\.(size|stride|storage_offset)\(\).*$", "", guard.source)
+        tensor = evaluate(source, now)
+        if _is_tensor(tensor) and guard.kind != "stride":
+            before = _compiled_shape(entry, source)
+            return guard._replace(new=show(tensor), old=before or ("" if guard.kind == "size bound" else guard.old))
+        return guard
+    if guard.kind == "mode":
+        old, new = _mode(guard.subject)
+        return guard._replace(old=old, new=new)
+    if guard.new or not guard.source:
+        return guard
+    value = evaluate(guard.source, now)
+    if value is _UNKNOWN:
+        return guard
+    if guard.kind == "type" and isinstance(value, type):
+        return guard._replace(new=value.__name__)
+    if guard.kind == "object":
+        old = guard.old if guard.old != type(value).__name__ else f"another {guard.old}"
+        return guard._replace(old=old, new=show(value))
+    return guard._replace(new=show(value))
+
+
+def _compiled_shape(entry: Any, source: str) -> str:
+    """The shape of a tensor that a version was compiled for; dynamic sizes are ``?``."""
+    if entry is None:
+        return ""
+    name = subject(source)
+    for part in getattr(entry.guard_manager, "code_parts", None) or ():
+        found = _TENSOR.match(part) if isinstance(part, str) else None
+        if found and subject(found["source"]) == name:
+            return _shape(found["dtype"], _sizes(found["size"]))
+    return ""
+
+
+def _sizes(text: str) -> list[int | None]:
+    return [int(part) if part.strip().lstrip("-").isdigit() else None for part in text.split(",") if part.strip()]
+
+
+def _shape(dtype: str, sizes: list[int | None]) -> str:
+    return f"{_short(dtype)}[{','.join('?' if size is None else str(size) for size in sizes)}]"
+
+
+def _short(dtype: str) -> str:
+    name = dtype.removeprefix("torch.")
+    return "bf16" if name == "bfloat16" else re.sub(r"^(float|int|uint|complex)(\d+)$", lambda f: f[1][0] + f[2], name)
+
+
+def _mode(name: str) -> tuple[str, str]:
+    """Old and new of a global state that has two values and can be asked."""
+    torch: Any = sys.modules.get("torch")
+    if name.startswith("grad_mode"):
+        now = torch.is_grad_enabled()
+        return str(not now), str(now)
+    if found := re.match(r"autocast\((\w+)\)_enabled", name):
+        now = torch.is_autocast_enabled(found[1])
+        return str(not now), str(now)
+    if name.startswith("default_dtype"):
+        return "", str(torch.get_default_dtype()).removeprefix("torch.")
+    return "", ""
+
+
+# -- values ---------------------------------------------------------------------------------------------
+
+
+def evaluate(source: str, now: Missed) -> Any:
+    """The value of a guard's expression in the frame, as Dynamo itself asks for it; ``_UNKNOWN`` where it cannot be."""
+    try:
+        return eval(source, now.scope, now.locals)
+    except Exception:  # an index that is not there, an attribute that is gone: that is what differs
+        return _UNKNOWN
+
+
+def _is_tensor(value: Any) -> bool:
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def show(value: Any) -> str:
+    """A Python value for people. Of tensors and arrays the shape only: their values never enter a log."""
+    if _is_tensor(value):
+        return f"{_short(str(value.dtype))}[{','.join(map(str, value.shape))}]"
+    if isinstance(value, float):
+        return min(repr(value), f"{value:.8g}", key=len)
+    if value is None or isinstance(value, bool | int | complex | str | bytes | enum.Enum):
+        text = str(value) if isinstance(value, enum.Enum) else repr(value)
+        return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    if isinstance(value, type) or callable(value):
+        name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+        if isinstance(name, str):
+            return name
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        return f"{type(value).__name__} of {len(value)}"
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.dtype | torch.device | torch.Size):
+        return str(value)
+    return type(value).__name__

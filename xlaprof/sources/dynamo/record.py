@@ -1,0 +1,139 @@
+"""One record of Dynamo's structured trace, understood: a pure function of its metadata and its payload.
+
+The records of a process at work and the lines of a TORCH_TRACE file are the same data. Nothing here asks torch
+anything, so that a trace can be read where torch is not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+from .breaks import Break, parse_break
+from .guards import Reason, parse_reason
+
+
+class Broke(NamedTuple):
+    """Tracing met something that cut the graph."""
+
+    compile: str
+    found: Break
+
+
+class Recompiles(NamedTuple):
+    """Why no version that was compiled before could be used: of each, the newest first, the guard that failed."""
+
+    compile: str
+    reasons: tuple[Reason, ...]
+
+
+class Compiled(NamedTuple):
+    """One attempt at a frame (or at its backward graph) is over. Lengths in ns; the moment in ns of the unix clock."""
+
+    compile: str
+    func: str  # the user's name for it: "forward" also where what is left of it after a break was compiled
+    file: str
+    line: int  # of its definition; of the break, for what is left of it
+    resumed: int  # line of the break that it goes on behind; 0: it is the function itself
+    start: int
+    dur: int
+    restarted: int  # of dur: tracing thrown away because a break was met
+    backend: int  # of dur: the compiler behind Dynamo
+    ops: int
+    inputs: int
+    guards: int
+    backward: bool
+    compiled: bool  # False: this frame runs as if it were not compiled
+    fail: str  # type name of what stopped it
+    limit: str  # "recompile_limit" | "accumulated_recompile_limit", where that stopped it
+    limit_value: int
+
+
+Understood = Broke | Recompiles | Compiled
+
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<func>.*)_at_(?P<line>\d+)(?:_\d+)?$")
+_LIMIT = re.compile(r"exceeding the (\w*recompile_limit) .*?set to (\d+)", re.DOTALL)
+
+
+def understand(metadata: Any, payload: Any) -> Understood | None:
+    """What a record says, if it says anything of the above."""
+    if not isinstance(metadata, dict):
+        return None
+    artifact = metadata.get("artifact")
+    if isinstance(artifact, dict):
+        name = artifact.get("name")
+        if name == "dynamo_graph_break_reason" and isinstance(payload, str):
+            return Broke(compile_id(metadata), parse_break(payload))
+        if name == "recompile_reasons" and isinstance(payload, str):
+            return Recompiles(compile_id(metadata), tuple(map(parse_reason, _reasons(payload))))
+        return None
+    for key in ("compilation_metrics", "bwd_compilation_metrics"):
+        metrics = metadata.get(key)
+        if isinstance(metrics, dict):
+            return _compiled(metrics, metadata, key.startswith("bwd"))
+    return None
+
+
+def compile_id(metadata: dict[str, Any]) -> str:
+    """Dynamo's name of a compilation, ``frame/version``; of compiled autograd's ``!graph/frame/version``."""
+    parts = [str(metadata[key]) for key in ("frame_id", "frame_compile_id") if metadata.get(key) is not None]
+    autograd = metadata.get("compiled_autograd_id")
+    return "/".join([*([f"!{autograd}"] if autograd is not None else []), *parts])
+
+
+def user_name(co_name: str) -> tuple[str, int]:
+    """The name that a function has in the source, and the line it goes on behind; 0 where it begins at its top."""
+    found = _RESUMED.match(co_name)
+    if found is None:
+        return co_name, 0
+    inner, _ = user_name(found["func"])
+    return inner, int(found["line"])
+
+
+def _reasons(payload: str) -> list[str]:
+    """Several come as a JSON list, one as it is."""
+    if payload.startswith("["):
+        try:
+            told = json.loads(payload)
+        except ValueError:
+            return [payload]
+        if isinstance(told, list):
+            return [one for one in told if isinstance(one, str)]
+    return [payload]
+
+
+def _compiled(metrics: dict[str, Any], metadata: dict[str, Any], backward: bool) -> Compiled:
+    func, resumed = user_name(_text(metrics, "co_name"))
+    reason = _text(metrics, "fail_reason")
+    limit = _LIMIT.search(reason) if "recompile limit" in reason else None
+    dur = _number(metrics, "duration_us") * 1e3 or _number(metrics, "entire_frame_compile_time_s") * 1e9
+    return Compiled(
+        compile=_text(metrics, "compile_id") or compile_id(metadata),
+        func=func,
+        file=_text(metrics, "co_filename"),
+        line=int(_number(metrics, "co_firstlineno")),
+        resumed=resumed,
+        start=int(_number(metrics, "start_time_us")) * 1000,
+        dur=int(dur),
+        restarted=int(_number(metrics, "dynamo_time_before_restart_s") * 1e9),
+        backend=int(_number(metrics, "backend_compile_time_s") * 1e9),
+        ops=int(_number(metrics, "graph_op_count")),
+        inputs=int(_number(metrics, "graph_input_count")),
+        guards=int(_number(metrics, "guard_count")),
+        backward=backward or metrics.get("is_forward") is False,
+        compiled=backward or metrics.get("has_guarded_code") is True,
+        fail=_text(metrics, "fail_type"),
+        limit=limit[1] if limit else "",
+        limit_value=int(limit[2]) if limit else 0,
+    )
+
+
+def _text(metrics: dict[str, Any], key: str) -> str:
+    value = metrics.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(metrics: dict[str, Any], key: str) -> float:
+    value = metrics.get(key)
+    return value if isinstance(value, int | float) and value == value and abs(value) < 1e18 else 0

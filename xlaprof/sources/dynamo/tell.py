@@ -1,0 +1,248 @@
+"""What was understood of Dynamo's trace, and what its frames know beside, told as events of a recording."""
+
+from __future__ import annotations
+
+import os
+import time
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+from xlaprof import events, recorder
+from xlaprof.stacks import RawFrame, is_library
+
+from . import hints, live
+from .guards import Guard
+from .record import Broke, Compiled, Recompiles, understand, user_name
+
+#: functions remembered, by their number; and versions whose objects are
+_KNOWN = 4_096
+
+
+class _Function(NamedTuple):
+    """What a frame of Dynamo's is, in the user's terms."""
+
+    name: str
+    file: str
+    line: int
+    resumed: int  # line of the graph break it goes on behind, or 0
+
+
+class Teller:
+    """Takes the records of one recording, in order; on whatever thread compiles."""
+
+    def __init__(self, rec: recorder.Recorder) -> None:
+        self._rec = rec
+        self.compiles = self.breaks = self.recompiles = 0
+        self.seconds = 0.0
+        self._functions: dict[str, _Function] = {}  # Dynamo's number of the frame -> what it is
+        self._defined: dict[tuple[str, str], int] = {}  # (file, name) -> line of the definition
+        self._objects: dict[int, set[int]] = {}  # id of a method's code -> ids of the objects it was compiled for
+        self._shapes: dict[tuple[str, str], str] = {}  # (frame, tensor) -> the shape that came last
+        self._last: dict[str, events.Guard] = {}  # compile id -> the guard to blame
+
+    def take(self, metadata: dict[str, Any], payload: Any) -> None:
+        """Tell one record of the trace, if there is something to tell."""
+        if "dynamo_start" in metadata:
+            self._begin(metadata)
+            return
+        found = understand(metadata, payload)
+        if isinstance(found, Broke):
+            self._broke(found)
+        elif isinstance(found, Recompiles):
+            self._recompiles(found)
+        elif isinstance(found, Compiled):
+            self._compiled(found)
+
+    # -- a compilation begins
+
+    def _begin(self, metadata: dict[str, Any]) -> None:
+        known = live.compiling()
+        if known is None:
+            return
+        code, values, _ = known
+        self._name(str(metadata.get("frame_id")), code)
+        self._is_new_object(code, values)
+
+    def _name(self, frame: str, code: Any) -> _Function:
+        """Remember what Dynamo's frame of this number is."""
+        name, resumed = user_name(code.co_name)
+        file, line = os.path.abspath(code.co_filename), code.co_firstlineno
+        if code.co_filename.startswith("<"):
+            file = code.co_filename
+        if not resumed:
+            _bound(self._defined)[file, name] = line
+        function = _Function(name, file, self._defined.get((file, name), line), resumed)
+        _bound(self._functions)[frame] = function
+        return function
+
+    def _is_new_object(self, code: Any, values: dict[str, Any]) -> bool:
+        """Whether a method is compiled for this object for the first time, though it was for others."""
+        if "self" not in values or not code.co_argcount or code.co_varnames[0] != "self":
+            return False
+        known = _bound(self._objects).setdefault(id(code), set())
+        this = id(values["self"])
+        new = this not in known
+        if new and len(known) < _KNOWN:
+            known.add(this)
+        return new and len(known) > 1
+
+    # -- what is told
+
+    def _broke(self, broke: Broke) -> None:
+        found, rec = broke.found, self._rec
+        reason, hint = hints.explain(found)
+        frames = found.user_frames()
+        function = self._functions.get(_frame(broke.compile))
+        self.breaks += 1
+        rec.emit(
+            events.GraphBreak(
+                t=perf_counter_ns(),
+                reason=reason,
+                stack=rec.stack(tuple(map(_absolute, frames)) or live.caller()),
+                tid=rec.thread(),
+                explanation=found.explanation[:400],
+                hint=hint,
+                gb=found.gb,
+                compile=broke.compile,
+                func=rec.text(function.name if function else frames[-1].func if frames else ""),
+                skipped=found.skipped,
+                by_design=hints.by_design(found),
+                at=rec.stack(found.frames[:1]) if found.in_library else 0,
+            )
+        )
+
+    def _recompiles(self, told: Recompiles) -> None:
+        rec, now = self._rec, live.missed()
+        frame = _frame(told.compile)
+        fresh = False
+        if now is not None:
+            function = self._name(frame, now.code)
+            against, guards = live.differences(now, told.reasons)
+            fresh = self._is_new_object(now.code, now.locals)
+        else:
+            function = self._functions.get(frame) or _Function("", "", 0, 0)
+            against, guards = (told.reasons[0].against, [told.reasons[0].guard]) if told.reasons else ("", [])
+        all_told = [self._guard(frame, function, guard) for guard in guards]
+        if all_told:
+            _bound(self._last)[told.compile] = all_told[0]
+        self.recompiles += 1
+        rec.emit(
+            events.Recompile(
+                t=perf_counter_ns(),
+                compile=told.compile,
+                func=rec.text(function.name),
+                stack=rec.stack(live.caller()),
+                code=self._code(function),
+                resumed=self._resumed(function),
+                against=against,
+                guards=all_told,
+                versions=len(told.reasons),
+                fresh=fresh,
+                tid=rec.thread(),
+            )
+        )
+
+    def _guard(self, frame: str, function: _Function, guard: Guard) -> events.Guard:
+        """A guard as an event; where a version takes every size, the shape before is the one that came last."""
+        old = guard.old
+        if guard.kind in ("shape", "rank", "size bound"):
+            before = self._shapes.get((frame, guard.subject), "")
+            old = before if before and (not old or "?" in old or guard.kind == "size bound") else old or guard.text
+            if guard.new:
+                _bound(self._shapes)[frame, guard.subject] = guard.new
+        frames = tuple(_whole(one, function) for one in guard.frames if not is_library(one.file, None))
+        return events.Guard(
+            kind=guard.kind,
+            subject=guard.subject,
+            old=old,
+            new=guard.new,
+            text=guard.text[:300],
+            dim=guard.dim,
+            stack=self._rec.stack(frames[:8]),
+            hint=guard.hint[:300],
+        )
+
+    def _compiled(self, done: Compiled) -> None:
+        rec, frame = self._rec, _frame(done.compile)
+        now, unix = perf_counter_ns(), time.time_ns()
+        known = live.compiling()
+        if known is not None and frame not in self._functions:
+            self._name(frame, known[0])
+        function = self._functions.get(frame)
+        if function is None:
+            function = _Function(done.func, done.file, done.line, done.resumed)
+        backend = live.backend_name(known[2]) if known is not None and known[2] is not None else ""
+        start = now - (unix - done.start) if done.start else now - done.dur
+        place, code, resumed = rec.stack(live.caller()), self._code(function), self._resumed(function)
+        self.compiles += 1
+        self.seconds += done.dur / 1e9
+        rec.emit(
+            events.DynamoCompile(
+                t=min(max(start, now - 10 * done.dur - 1_000_000_000), now),
+                dur=done.dur,
+                compile=done.compile,
+                func=rec.text(function.name),
+                stack=place,
+                code=code,
+                resumed=resumed,
+                backend=rec.text(backend),
+                ops=done.ops,
+                inputs=done.inputs,
+                guards=done.guards,
+                restarted=done.restarted,
+                lower=done.backend,
+                backward=done.backward,
+                compiled=done.compiled,
+                fail=done.fail,
+                tid=rec.thread(),
+            )
+        )
+        if done.limit:
+            rec.emit(
+                events.DynamoLimit(
+                    t=now,
+                    compile=done.compile,
+                    func=rec.text(function.name),
+                    stack=place,
+                    code=code,
+                    resumed=resumed,
+                    limit=done.limit,
+                    value=done.limit_value,
+                    guard=self._last.get(done.compile),
+                    tid=rec.thread(),
+                )
+            )
+
+    def _code(self, function: _Function) -> int:
+        return self._rec.stack((RawFrame(function.file, function.line, function.name),)) if function.line else 0
+
+    def _resumed(self, function: _Function) -> int:
+        if not function.resumed:
+            return 0
+        return self._rec.stack((RawFrame(function.file, function.resumed, function.name),))
+
+
+def _frame(compile: str) -> str:
+    """Dynamo's number of the frame in a compile id: "1" of "1/0" and of "!0/1/0"."""
+    return compile.removeprefix("!").split("/")[-2] if "/" in compile else compile
+
+
+def _absolute(frame: RawFrame) -> RawFrame:
+    if frame.file.startswith("<"):
+        return frame
+    return frame._replace(file=os.path.abspath(frame.file))
+
+
+def _whole(frame: RawFrame, function: _Function) -> RawFrame:
+    """A guard's line, whose file may have lost the beginning of its name: it mostly is the function's own."""
+    name = frame.file.replace("\\", "/")
+    if not os.path.isabs(frame.file) and function.file.replace("\\", "/").endswith(name):
+        return frame._replace(file=function.file)
+    return _absolute(frame)
+
+
+def _bound(table: Any) -> Any:
+    """``table``, emptied when it has grown beyond bounds: what it forgets is told a little less well."""
+    if len(table) >= _KNOWN:
+        table.clear()
+    return table
