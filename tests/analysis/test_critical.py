@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from analysis.story import MS, Story
 from xlaprof.analysis import critical, host, schedule
-from xlaprof.analysis.critical import Cut, gain_of_all_s, gain_s, play
+from xlaprof.analysis.critical import Cut, WhatIf, play
 from xlaprof.analysis.run import Run
 from xlaprof.events import Change, StepDigest
 
@@ -18,6 +18,14 @@ ITEM, BARRIER, FORWARD = "loss.item()", "xr.sync()", "y = model(x)"
 def settled(story: Story) -> Run:
     story.finish()
     return story.run().settled()
+
+
+def gain_s(run: Run, cut: Cut) -> float:
+    return WhatIf(run).gain_s(cut)
+
+
+def gain_of_all_s(run: Run, cuts: list[Cut]) -> float:
+    return WhatIf(run).gain_of_all_s(cuts)
 
 
 def spans(run: Run) -> list[int]:
@@ -48,7 +56,7 @@ def test_without_the_read_host_and_device_work_at_the_same_time(host_ms: int, de
     assert spans(run) == [10 * (host_ms + device_ms) * MS]
     (without,) = spans(fixed)
     assert gain_s(run, critical.reads([item])) == pytest.approx((spans(run)[0] - without) / 1e9, abs=1e-12)
-    (step, *_) = critical.steps_without(run, critical.reads([item]), story.text("train"))
+    (step, *_) = WhatIf(run).steps(critical.reads([item]), story.text("train"))
     assert step.recorded == (host_ms + device_ms) * MS
     assert step.now == max(host_ms, device_ms) * MS
 

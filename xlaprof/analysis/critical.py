@@ -160,76 +160,77 @@ def _remains(key: Key, cut: Cut, kept: Mapping[int, float], known: Mapping[int, 
 # -- predictions
 
 
-def gain_s(run: Run, cut: Cut) -> float:
-    """By how many seconds the run would have been shorter without ``cut``."""
-    return min(_gained(run, cut) * _scale(run, cut), _wall(run)) / 1e9
+class WhatIf:
+    """Predictions for one run, which must be settled."""
 
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        #: of each recording: what is kept of it, and how that was
+        self.parts = [(part, play(part)) for part in run.window.schedule.parts()]
+        self.parts.sort(key=lambda part: part[1].start)
+        self.wall = max(0, run.last - (run.begin or 0))
 
-def gain_of_all_s(run: Run, cuts: Iterable[Cut]) -> float:
-    """By how many seconds without any of ``cuts``."""
-    cuts = [cut for cut in cuts if cut]
-    each = [(_gained(run, cut), _scale(run, cut)) for cut in cuts]
-    known = sum(ns for ns, _ in each)
-    scale = sum(ns * scale for ns, scale in each) / known if known else 1.0
-    most = max((ns * scale for ns, scale in each), default=0.0)
-    return min(max(_gained(run, together(cuts)) * scale, most), _wall(run)) / 1e9
+    def gain_s(self, cut: Cut) -> float:
+        """By how many seconds the run would have been shorter without ``cut``."""
+        return min(self._gained(cut) * self._scale(cut), self.wall) / 1e9
 
+    def gain_of_all_s(self, cuts: Iterable[Cut]) -> float:
+        """By how many seconds without any of ``cuts``."""
+        cuts = [cut for cut in cuts if cut]
+        each = [(self._gained(cut), self._scale(cut)) for cut in cuts]
+        known = sum(ns for ns, _ in each)
+        scale = sum(ns * scale for ns, scale in each) / known if known else 1.0
+        most = max((ns * scale for ns, scale in each), default=0.0)
+        return min(max(self._gained(together(cuts)) * scale, most), self.wall) / 1e9
 
-def steps_without(run: Run, cut: Cut, name: int) -> list[PlayedStep]:
-    """The steps of that name that are known in detail, without the first of each recording."""
-    played = [play(part, cut) for part in run.window.schedule.parts()]
-    return [step for part in played for step in part.steps if step.name == name and not step.first]
+    def steps(self, cut: Cut, name: int) -> list[PlayedStep]:
+        """The steps of that name that are known in detail, without the first of each recording."""
+        played = [step for part, _ in self.parts for step in play(part, cut).steps]
+        return [step for step in played if step.name == name and not step.first]
 
+    def _gained(self, cut: Cut) -> int:
+        """ns gained in what was kept. Recordings at the same time (ranks) are as fast as the slowest, others add up."""
+        if not cut:
+            return 0
+        gained = most = 0
+        until: int | None = None
+        for part, before in self.parts:
+            ns = before.span - play(part, cut).span
+            if until is not None and before.start < until:
+                most, until = max(most, ns), max(until, before.end)
+            else:
+                gained += most
+                most, until = ns, before.end
+        return gained + most
 
-def _wall(run: Run) -> int:
-    return max(0, run.last - (run.begin or 0))
-
-
-def _gained(run: Run, cut: Cut) -> float:
-    """ns gained in what was kept. Recordings at the same time (ranks) are as fast as the slowest, others add up."""
-    if not cut:
-        return 0.0
-    gained = 0
-    most, until = 0, None
-    for part in sorted(run.window.schedule.parts(), key=lambda part: part.batches[0][1].start):
-        before = play(part)
-        ns = before.span - play(part, cut).span
-        if until is not None and before.start < until:
-            most, until = max(most, ns), max(until, before.end)
-        else:
-            gained += most
-            most, until = ns, before.end
-    return gained + most
-
-
-def _scale(run: Run, cut: Cut) -> float:
-    """What the run holds of ``cut`` over what is held of it in the batches kept."""
-    parts = run.window.schedule.parts()
-    if not any(part.told or part.seen > len(part.batches) for part in parts):
-        return 1.0
-    kept = {moment: share for moment, _, share in cut.compiles}
-    spent: dict[tuple[Cause, int], int] = {}
-    held = 0.0
-    for part in parts:
-        for _, batch in part.batches:
-            lanes = lanes_of(batch)
-            for key, ns in lanes.spent().items():
-                gone = 1 - _remains(key, cut, kept, lanes.known)
-                held += ns * gone
-                if gone and key.compile not in kept:
-                    which = (key.cause, key.stack if (key.cause, key.stack) in cut.places else -1)
-                    spent[which] = spent.get(which, 0) + ns
-    whole = sum(ns * (1 - share) for _, ns, share in cut.compiles)
-    span = sum(part.span for part in parts)
-    sampled = span / max(1, sum(batch.end - batch.start for part in parts for _, batch in part.batches))
-    in_full = span / max(1, span - sum(part.told for part in parts))
-    for cause, stack in {*cut.places, *((cause, -1) for cause in cut.causes)}:
-        exact = _exact(run, cause, stack)
-        if exact is None:  # digests tell of plain Python, uploads and pauses, but not of barriers
-            each = sampled * (in_full if cause == host.DISPATCH else 1.0)
-            exact = round(spent.get((cause, stack), 0) * each)
-        whole += exact
-    return whole / held if held else 0.0
+    def _scale(self, cut: Cut) -> float:
+        """What the run holds of ``cut`` over what is held of it in the batches kept."""
+        parts = [part for part, _ in self.parts]
+        if not any(part.told or part.seen > len(part.batches) for part in parts):
+            return 1.0
+        kept = {moment: share for moment, _, share in cut.compiles}
+        spent: dict[tuple[Cause, int], int] = {}
+        held = 0.0
+        for part in parts:
+            for _, batch in part.batches:
+                lanes = lanes_of(batch)
+                for key, ns in lanes.spent().items():
+                    gone = 1 - _remains(key, cut, kept, lanes.known)
+                    held += ns * gone
+                    if gone and key.compile not in kept:
+                        which = (key.cause, key.stack if (key.cause, key.stack) in cut.places else -1)
+                        spent[which] = spent.get(which, 0) + ns
+        whole = sum(ns * (1 - share) for _, ns, share in cut.compiles)
+        span = sum(part.span for part in parts)
+        sampled = span / max(1, sum(batch.end - batch.start for part in parts for _, batch in part.batches))
+        in_full = span / max(1, span - sum(part.told for part in parts))
+        for cause, stack in {*cut.places, *((cause, -1) for cause in cut.causes)}:
+            exact = _exact(self.run, cause, stack)
+            if exact is None:  # digests tell of plain Python, uploads and pauses, but not of barriers
+                each = sampled * (in_full if cause == host.DISPATCH else 1.0)
+                exact = round(spent.get((cause, stack), 0) * each)
+            whole += exact
+        return whole / held if held else 0.0
 
 
 def _exact(run: Run, cause: Cause, stack: int) -> int | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from hashlib import blake2s
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from xlaprof.analysis.model import Finding, FromTo, IdleStat, Place, StepStats
+from xlaprof.analysis.critical import Cut, WhatIf, together
+from xlaprof.analysis.model import Finding, FromTo, IdleStat, Place, Prediction, StepStats
 
 if TYPE_CHECKING:
     from xlaprof.analysis.run import Run
@@ -28,6 +31,13 @@ class Facts:
         self.total_s = inside if inside > 0 else (run.last - (run.begin or 0)) / 1e9
         #: steps were named by the program, not inferred from barriers
         self.named_steps = any(not stat.inferred for stat in steps)
+        self._cuts: list[Cut] = []  # of the findings made so far,
+        self._uncut_s = 0.0  # and the gains of those that have none
+
+    @cached_property
+    def what_if(self) -> WhatIf:
+        """The run without what findings tell of."""
+        return WhatIf(self.run)
 
     def finding(
         self,
@@ -42,15 +52,22 @@ class Facts:
         change: FromTo | None = None,
         evidence: tuple[str, ...] = (),
         discriminator: str = "",
+        cut: Cut | None = None,
         gain_s: float | None = None,
         **details: Any,
     ) -> Finding:
         """A finding with its id and severity. ``discriminator`` tells apart several at one line and operation.
 
-        ``gain_s`` is what it costs unless another is given; ``details``: the fields of :class:`Finding` that have
-        defaults (``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
+        ``cut``: what a fix takes out of the run (:mod:`~xlaprof.analysis.critical`), from which the gain is predicted.
+        Without it ``gain_s`` is what it costs unless another is given. ``details``: the fields of :class:`Finding`
+        that have defaults (``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """
-        gain = cost_s if gain_s is None else gain_s
+        if cut:
+            gain = self.what_if.gain_s(cut)
+            self._cuts.append(cut)
+        else:
+            gain = cost_s if gain_s is None else gain_s
+            self._uncut_s += gain
         share = cost_s / self.total_s if self.total_s > 0 else 0.0
         return Finding(
             id=stable_id(kind, place, operation, discriminator),
@@ -69,6 +86,24 @@ class Facts:
             gain_per_step_s=gain / max(1, self.step_count),
             **details,
         )
+
+
+    def predicted(self) -> Prediction | None:
+        """The run with everything fixed that findings were made of."""
+        wall = max(0, self.run.last - (self.run.begin or 0)) / 1e9
+        gain = min(wall, self._uncut_s + (self.what_if.gain_of_all_s(self._cuts) if self._cuts else 0.0))
+        if gain <= 0:
+            return None
+        stat = self.steps[0] if self.steps else None
+        step = stat.median_s if stat is not None else 0.0
+        return Prediction(gain, wall - gain, step, self._fixed_step_s(stat) if stat is not None else 0.0)
+
+    def _fixed_step_s(self, stat: StepStats) -> float:
+        names = (name for name in self.run.steps if name and self.names.text(name) == stat.name)
+        steps = self.what_if.steps(together(self._cuts), 0 if stat.inferred else next(names, 0))
+        before = median(step.recorded for step in steps) if steps else 0
+        share = median(step.now for step in steps) / before if before else 1.0
+        return max(0.0, stat.median_s * share - self._uncut_s / max(1, self.step_count))
 
 
 def stable_id(kind: str, place: Place, operation: str, discriminator: str = "") -> str:

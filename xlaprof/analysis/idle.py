@@ -23,7 +23,7 @@ _PLACES = 256  # lines kept per cause
 _CAUSES = 4096  # causes kept apart; further holes count as "other"
 
 _LONG = 1_000_000  # ns of a gap from which on they count for a habit
-_STRONG = frozenset({DATA, CHECKPOINT, GIL})  # say more than the name of a scope
+STRONG = frozenset({DATA, CHECKPOINT, GIL})  # say more than the name of a scope
 
 
 class Seen(NamedTuple):
@@ -252,7 +252,7 @@ class IdleBlame:
                 since, until = max(since, cursor), min(until, stop)
                 if until <= since:
                     continue
-                if scope >= 0 and seen.cause not in _STRONG:
+                if scope >= 0 and seen.cause not in STRONG:
                     self._tally(scope).lie_at(seen.stack, until - since)
                     continue
                 if scope >= 0 and since > cursor:

@@ -12,7 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 from xlaprof.analysis import host
-from xlaprof.analysis.idle import Cause
+from xlaprof.analysis.idle import STRONG, Cause
 from xlaprof.analysis.schedule import Batch
 
 #: ns that recording an operation takes where the path is known, in programs that never took one twice
@@ -61,7 +61,7 @@ class Lanes:
         self.items: list[Item] = []
         self.marks: list[tuple[int, int]] = []  # of each step: which MARK is its begin, and which its end
         self.waited: dict[int, int] = {}  # key -> ns the host waited under it
-        pieces, self.known = _with_recording(batch, list(_pieces(batch)))
+        pieces, self.known = _with_recording(batch, list(_seen(batch, _pieces(batch))))
         pauses = _pauses(batch)
         numbers: dict[Key, int] = {}
         points = self._points(batch)
@@ -149,6 +149,30 @@ def _blank(batch: Batch, start: int, end: int) -> Iterator[_Piece]:
         start = stop
     if end > start:
         yield _Piece(start, end, Key(host.OTHER))
+
+
+def _seen(batch: Batch, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+    """The pieces, those that tell nothing, or no more than a scope, counting for what looks at the host found."""
+    sightings = batch.sightings
+    for piece in pieces:
+        start, end, key, _ = piece
+        scope = _is_scope(key.cause)
+        if not sightings or not (scope or isinstance(key.cause, tuple) or key.cause == host.OTHER):
+            yield piece
+            continue
+        for nth in range(bisect_right(sightings, start, key=lambda one: one.end), len(sightings)):
+            since, until, seen = sightings[nth]
+            if since >= end:
+                break
+            since, until = max(since, start), min(until, end)
+            if until <= since or (scope and seen.cause not in STRONG):
+                continue
+            if since > start:
+                yield _Piece(start, since, key)
+            yield _Piece(since, until, Key(seen))
+            start = until
+        if end > start:
+            yield _Piece(start, end, key)
 
 
 def _with_recording(batch: Batch, pieces: list[_Piece]) -> tuple[list[_Piece], dict[int, float]]:

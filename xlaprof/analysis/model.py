@@ -179,6 +179,15 @@ class Activity(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
+class Prediction(msgspec.Struct, frozen=True):
+    """The run with all findings fixed, from the critical path of host and device."""
+
+    gain_s: float  # by so much the run would be shorter; fixes overlap, so it is not the sum of the findings' gains
+    wall_s: float  # and then take this
+    step_s: float  # median step now, and
+    fixed_step_s: float  # then; both 0 where there are no steps
+
+
 class Report(msgspec.Struct, frozen=True):
     """Everything there is to say of a run. ``clean`` when no finding was made."""
 
@@ -190,6 +199,7 @@ class Report(msgspec.Struct, frozen=True):
     idle: IdleStat
     findings: tuple[Finding, ...]  # ranked by cost
     activity: Activity
+    predicted: Prediction | None = None  # None: nothing would be gained
 
     @property
     def clean(self) -> bool:

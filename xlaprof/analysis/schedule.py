@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from xlaprof.analysis.host import SCOPE, Segment
-from xlaprof.analysis.idle import Hollow
+from xlaprof.analysis.idle import Hollow, Sighting
 
 if TYPE_CHECKING:
     from xlaprof.analysis.lanes import Lanes
@@ -65,9 +65,12 @@ class StepSpan(NamedTuple):
 
 
 class Batch:
-    """All that happened in ``[start, end)``. ``segments`` and ``holes`` are sorted and disjoint."""
+    """All that happened in ``[start, end)``. ``segments``, ``holes`` and ``sightings`` are sorted and disjoint."""
 
-    __slots__ = ("compiled", "end", "executions", "holes", "lanes", "recorded", "segments", "start", "steps", "waits")
+    __slots__ = (
+        "compiled", "end", "executions", "holes", "lanes", "recorded", "segments", "sightings", "start", "steps",
+        "waits",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class Batch:
         recorded: Sequence[Recorded],
         compiled: Sequence[Compiled],
         steps: Sequence[StepSpan],
+        sightings: Sequence[Sighting],
     ) -> None:
         self.start = start
         self.end = end
@@ -91,11 +95,13 @@ class Batch:
         self.recorded = recorded
         self.compiled = compiled
         self.steps = steps
+        self.sightings = sightings
         self.lanes: Lanes | None = None  # made from the above when first asked for
 
     @property
     def size(self) -> int:
-        return len(self.segments) + len(self.executions) + len(self.waits) + len(self.holes)
+        lists = (self.segments, self.executions, self.waits, self.holes, self.sightings)
+        return sum(map(len, lists))
 
 
 class Schedule:
@@ -139,8 +145,14 @@ class Schedule:
 
     # -- settling
 
-    def settle(self, horizon: int | None, segments: Sequence[Segment], steps: Sequence[StepSpan]) -> None:
-        """Everything before ``horizon`` (None: everything) is known; ``segments`` and ``steps`` are what is new."""
+    def settle(
+        self,
+        horizon: int | None,
+        segments: Sequence[Segment],
+        steps: Sequence[StepSpan],
+        sightings: Sequence[Sighting] = (),
+    ) -> None:
+        """Everything before ``horizon`` (None: everything) is known; the others are what is new."""
         executions = _take(self._executions, horizon, attrgetter("enqueued"))
         waits = _take(self._waits, horizon, attrgetter("end"))
         recorded = _take(self._recorded, horizon, attrgetter("done"))
@@ -169,6 +181,7 @@ class Schedule:
                 recorded=recorded,
                 compiled=compiled,
                 steps=steps,
+                sightings=sightings,
             )
             self.batches.append((number, batch))
             while len(self.batches) > 2 and sum(batch.size for _, batch in self.batches) > _LIMIT:
@@ -207,6 +220,10 @@ class Schedule:
                 hole._replace(before=stacks.get(hole.before, 0), after=stacks.get(hole.after, 0))
                 for hole in batch.holes
             ]
+            sightings = [
+                one._replace(seen=one.seen._replace(stack=stacks.get(one.seen.stack, 0), at=stacks.get(one.seen.at, 0)))
+                for one in batch.sightings
+            ]
             steps = [step._replace(name=texts.get(step.name, 0)) for step in batch.steps]
             named = Batch(
                 batch.start,
@@ -218,6 +235,7 @@ class Schedule:
                 recorded=batch.recorded,
                 compiled=batch.compiled,
                 steps=steps,
+                sightings=sightings,
             )
             twin.batches.append((number, named))
         return twin

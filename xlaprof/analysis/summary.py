@@ -33,7 +33,8 @@ def summarize(run: Run, path: str, notes: tuple[str, ...], top: int | None) -> R
     """The report of a settled run."""
     steps = _steps(run)
     idle = _idle(run)
-    findings = find(Facts(run, steps, idle))
+    facts = Facts(run, steps, idle)
+    findings = find(facts)
     return Report(
         run=_info(run, path, notes),
         steps=steps,
@@ -43,6 +44,7 @@ def summarize(run: Run, path: str, notes: tuple[str, ...], top: int | None) -> R
         idle=idle,
         findings=findings if top is None else findings[:top],
         activity=_activity(run),
+        predicted=facts.predicted(),
     )
 
 

@@ -171,12 +171,12 @@ class Window:
             for step in self._open
             if step.end <= host_horizon and step.start >= (self.schedule.end or step.start)
         ]
-        self.schedule.settle(None if final else host_horizon, segments, closed)
         holes = [hole for hole in self._holes if hole.start < host_horizon]
         traced = [stretch for stretch in self._traced if stretch.start < host_horizon]
         self._open.sort(key=attrgetter("start"))
         steps = [(step.start, step.end, step.num, step.ordinal) for step in self._open]
         sightings = stretched([one for one in self._sightings if one.start < host_horizon], holes)
+        self.schedule.settle(None if final else host_horizon, segments, closed, sightings)
         for position, quiet in enumerate(gaps):
             budget = traced if not position else [Traced(one.start, one.end, one.left) for one in traced]
             self.idle.blame(quiet, segments, holes, budget, steps, sightings)

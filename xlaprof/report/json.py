@@ -49,6 +49,8 @@ def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
         "scopes": _plain(report.scopes),
         "idle": idle,
         "findings": [finding_to_json(finding) for finding in report.findings],
+        "gain_s": report.predicted.gain_s if report.predicted is not None else 0.0,
+        "predicted": _plain(report.predicted),
         "hidden": hidden,
         "clean": report.clean and not hidden,
     }

@@ -15,11 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from xlaprof.analysis.facts import seconds
-from xlaprof.analysis.model import Finding, IdleStat, Report, RunInfo, ScopeStat, StepStats
+from xlaprof.analysis.model import Finding, IdleStat, Prediction, Report, RunInfo, ScopeStat, StepStats
 from xlaprof.report.glyphs import bar, printable, shorten, sparkline
 
 WIDEST = 100  # columns: beyond, lines are hard to read
 _SCOPES = 12  # rows
+_WORTH_SAYING = 0.001  # of the run
 
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "low": "bold cyan"}
 
@@ -245,6 +246,15 @@ def _findings(report: Report, width: int, hidden: int) -> Iterator[RenderableTyp
         yield from _finding(number, finding, width)
     if hidden:
         yield Text(f"\n{hidden} more not shown (--top {count} shows all)", "dim")
+    if report.predicted is not None and report.predicted.gain_s >= _WORTH_SAYING * report.run.wall_s:
+        yield Text(f"\n{_predicted(report.predicted)}", "green")
+
+
+def _predicted(predicted: Prediction) -> str:
+    before, after = seconds(predicted.step_s), seconds(predicted.fixed_step_s)
+    step = f", a step {after} instead of {before}" if after != before else ""
+    wall = seconds(predicted.wall_s + predicted.gain_s)
+    return f"With all of this fixed the run takes {seconds(predicted.wall_s)} instead of {wall}{step}."
 
 
 def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableType]:
