@@ -138,12 +138,14 @@ EXTRA = (
             max_position_embeddings=64,
             word_embed_proj_dim=32,
         ),
-        padded_causal_text,
+        text_of_2d_mask,
+        reads=2,
+        why="masking_utils.py:307 and 313 ask whether the mask hides anything; OPT counts its positions in it",
     ),
     Entry(
         "bloom",
         made("BloomForCausalLM", "BloomConfig", vocab_size=VOCAB, hidden_size=32, n_layer=2, n_head=4),
-        padded_causal_text,
+        text_of_2d_mask,
     ),
     Entry("gpt_neox", made("GPTNeoXForCausalLM", "GPTNeoXConfig", **SMALL), padded_causal_text),
     Entry(
