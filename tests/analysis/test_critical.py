@@ -173,6 +173,22 @@ def test_barriers_too_many_give_back_their_dispatch() -> None:
     assert gain_s(run, critical.barriers(lines[:2])) == pytest.approx(0.040)
 
 
+def test_what_the_device_computed_for_a_read_alone_goes_with_it() -> None:
+    story = Story()
+    barrier, item = story.line(20, BARRIER), story.line(15, ITEM)
+    for _ in range(10):
+        story.trace(1)
+        story.compile("forward", 0, item, trigger="read")
+        story.execute("forward", 4, item, "read")
+        story.read(item, copy=0)
+        story.trace(1)
+        story.barrier(barrier, device=10, compile=0, dispatch=0)
+    run = settled(story)
+    # 1, wait for the 10 and the 4, 1; without the read 1 and 10 for each
+    assert gain_s(run, critical.reads([item])) == pytest.approx((6 + 9 * 15 + 10 - (1 + 140)) / 1e3)
+    assert gain_s(run, critical.reads([item], alone=[item])) == pytest.approx((6 + 9 * 15 + 10 - (2 + 100)) / 1e3)
+
+
 def test_two_defects_that_hide_each_other_gain_more_together() -> None:
     story = Story()
     barrier = story.line(20, BARRIER)

@@ -35,6 +35,8 @@ class Cut(NamedTuple):
     causes: frozenset[Cause] = frozenset()
     #: (moment it began, ns, share that remains) of compiles; recording anew what was compiled goes with them
     compiles: frozenset[tuple[int, int, float]] = frozenset()
+    #: stacks of reads for which alone the device computed something
+    runs: frozenset[int] = frozenset()
 
     def __bool__(self) -> bool:
         return any(self[:])
@@ -43,9 +45,13 @@ class Cut(NamedTuple):
 NOTHING = Cut()
 
 
-def reads(stacks: Iterable[int]) -> Cut:
-    """The host reads nothing at these stacks any more, so the graph is not cut there either."""
-    return Cut(frozenset((cause, stack) for stack in stacks for cause in (host.TRANSFER, host.DISPATCH)))
+def reads(stacks: Iterable[int], alone: Iterable[int] = ()) -> Cut:
+    """The host reads nothing at these stacks any more, so the graph is not cut there either.
+
+    ``alone``: those of them that had computed what the barrier computes once more.
+    """
+    places = frozenset((cause, stack) for stack in stacks for cause in (host.TRANSFER, host.DISPATCH))
+    return Cut(places, runs=frozenset(alone))
 
 
 def fallbacks(stacks: Iterable[int]) -> Cut:
@@ -80,6 +86,7 @@ def together(cuts: Iterable[Cut]) -> Cut:
         frozenset().union(*(cut.places for cut in cuts)),
         frozenset().union(*(cut.causes for cut in cuts)),
         frozenset((moment, ns, share) for (moment, ns), share in least.items()),
+        frozenset().union(*(cut.runs for cut in cuts)),
     )
 
 
@@ -129,6 +136,9 @@ def play(schedule: Schedule, cut: Cut = NOTHING) -> Played:
                 now += a if share == 1 else round(a * share)
             elif kind == RUN:
                 begin = free.get(b, now)
+                if c and c in cut.runs:
+                    ends.append(begin)
+                    continue
                 ended = free[b] = (begin if begin > now else now) + a
                 ends.append(ended)
                 work += a

@@ -20,7 +20,7 @@ KNOWN_OPERATION_NS = 10_000
 _LATE = 1_000_000  # ns by which the end of an execution may be seen too late
 _NO_WAIT = 20_000  # ns that reading a value takes which is there
 
-#: Items: (HOST, ns, key, 0), (RUN, ns, device, 0), (WAIT, execution, key, lag), (MARK, 0, 0, 0).
+#: Items: (HOST, ns, key, 0), (RUN, ns, device, stack of its read), (WAIT, execution, key, lag), (MARK, 0, 0, 0).
 HOST, RUN, WAIT, MARK = range(4)
 Item = tuple[int, int, int, int]
 
@@ -95,7 +95,7 @@ class Lanes:
         numbers = {moment: number for number, moment in enumerate(marks)}
         self.marks = [(numbers[step.start], numbers[step.end]) for step in batch.steps]
         points = [(moment, (MARK, 0, 0, 0)) for moment in marks]
-        points += [(one.enqueued, (RUN, max(0, one.end - one.start), one.device, 0)) for one in batch.executions]
+        points += [(one.enqueued, (RUN, max(0, one.end - one.start), one.device, one.read)) for one in batch.executions]
         points.sort(key=lambda point: point[0])  # stable: executions stay in their order
         return points
 

@@ -27,6 +27,7 @@ class Execution(NamedTuple):
     start: int
     end: int
     device: int
+    read: int = 0  # stack of the read that needed it
 
 
 class Wait(NamedTuple):
@@ -128,8 +129,8 @@ class Schedule:
 
     # -- what happens, in whatever order it is told
 
-    def executed(self, enqueued: int, start: int, end: int, device: int) -> None:
-        self._executions.append(Execution(enqueued, start, end, device))
+    def executed(self, enqueued: int, start: int, end: int, device: int, read: int = 0) -> None:
+        self._executions.append(Execution(enqueued, start, end, device, read))
 
     def waited(self, start: int, end: int, waited: int) -> None:
         self._waits.append(Wait(start, end, waited))
@@ -237,6 +238,7 @@ class Schedule:
                 steps=steps,
                 sightings=sightings,
             )
+            named.executions = [one._replace(read=stacks.get(one.read, 0)) for one in batch.executions]
             twin.batches.append((number, named))
         return twin
 

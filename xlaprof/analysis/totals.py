@@ -311,7 +311,9 @@ class Totals(TransferTotals):
             rhythm.at(turn)
         self._ran(event)
         self.window.execution(event.device, start, end)
-        self.window.schedule.executed(event.t, start, end, event.device)
+        self.window.schedule.executed(
+            event.t, start, end, event.device, event.stack if event.trigger == "read" else 0
+        )
         if self.now[0] != "running":
             self.now = ("running", event.t)
         self._seen(event.t, end)
