@@ -98,7 +98,14 @@ def _add_compiles(mine: Run, theirs: Run, stacks: dict[int, int]) -> None:
     for record in theirs.compiles:
         change = record.change
         if change is not None:
-            change = replace(change, stack=stacks.get(change.stack, 0), expected=stacks.get(change.expected, 0))
+            change = replace(
+                change,
+                stack=stacks.get(change.stack, 0),
+                expected=stacks.get(change.expected, 0),
+                made=stacks.get(change.made, 0),
+                condition=stacks.get(change.condition, 0),
+                against=change.against and change.against + shift,
+            )
         mine.compiles.append(
             record._replace(
                 program=record.program + shift,
@@ -110,6 +117,8 @@ def _add_compiles(mine: Run, theirs: Run, stacks: dict[int, int]) -> None:
     for program, moment in theirs.programs.items():
         mine.programs[program + shift] = moment
         mine.program_runs[program + shift] = theirs.program_runs[program]
+        mine.program_busy[program + shift] = theirs.program_busy[program]
+        mine.program_rhythms[program + shift] = theirs.program_rhythms[program]
 
 
 def _add(mine: dict[_Key, _T], theirs: dict[_Key, _T], key: Callable[[_Key], _Key]) -> None:

@@ -245,7 +245,7 @@ def _floats(old: Walk, kind: str = "f") -> Any:
 def _shown(value: Any) -> str:
     if isinstance(value, float) and value == 0:
         return "0.0"
-    return show(value) if not isinstance(value, str) else str(value)
+    return str(value) if isinstance(value, str) else show(value)
 
 
 def _value(tape: Tape, new: Walk, d: Difference) -> Reason:
@@ -284,7 +284,7 @@ def _path(new: Walk, found: Contrast, d: Difference) -> Reason | None:
     return Reason(
         "operation", old, now, "the next operation", frames or _frames(came) or new.place, other or new.place, 0,
         not block.new or any(node not in block.new and line in node.frames for node in nodes),
-        role=_role(found.blocks, block), condition=where.condition,
+        role=_role(found.blocks, block), condition=where.condition, made=_frames((block.new or block.old)[0]),
     )  # fmt: skip
 
 

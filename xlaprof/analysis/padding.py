@@ -1,0 +1,119 @@
+"""To which sizes a tensor is best padded: few sizes compile seldom, many waste little.
+
+Given how often each size came, what one compile costs and what the device needs for one unit of size, the boundaries
+for 1, 2, 3... buckets that waste least are computed exactly, by dynamic programming. In an optimum every boundary is a
+size that came, and each bucket is a stretch of neighbouring sizes. The waste of a stretch grows the faster the longer
+it is (the quadrangle inequality), so the best split points are in order and each row is filled by divide and conquer:
+O(buckets x sizes x log sizes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+
+from xlaprof.analysis.model import Buckets
+
+#: sizes and buckets looked at: more sizes are joined with their neighbours first
+_SIZES = 2048
+MOST = 8
+
+
+def choices(
+    seen: Mapping[int, int], compile_s: float, unit_s: float, *, compiled: int | None = None, most: int = MOST
+) -> tuple[Buckets, ...]:
+    """The best boundaries for 1, 2, 3... buckets, as many as there are sizes or ``most``.
+
+    ``seen``: size -> how often it came. ``compile_s``: seconds of one compile. ``unit_s``: seconds the device works for
+    one unit of size, each time. ``compiled``: programs that were compiled without padding, the number of sizes unless
+    told.
+    """
+    sizes, counts = _joined({size: count for size, count in seen.items() if size > 0 and count > 0})
+    if not sizes:
+        return ()
+    was = len(sizes) if compiled is None else compiled
+    total = sum(size * count for size, count in zip(sizes, counts, strict=True))
+    found = []
+    for number, edges in enumerate(_best(sizes, counts, min(most, len(sizes))), 1):
+        padded = _padded(sizes, counts, edges)
+        found.append(
+            Buckets(
+                edges=edges,
+                compiles=number,
+                saved_s=max(0, was - number) * compile_s,
+                waste=(padded - total) / padded,
+                cost_s=number * compile_s + (padded - total) * unit_s,
+            )
+        )
+    return tuple(found)
+
+
+def best(found: tuple[Buckets, ...]) -> Buckets | None:
+    """The choice that costs least; of those that cost the same the fewest buckets."""
+    return min(found, key=lambda one: (one.cost_s, one.compiles), default=None)
+
+
+def _joined(seen: Mapping[int, int]) -> tuple[list[int], list[int]]:
+    sizes = sorted(seen)
+    step = -(-len(sizes) // _SIZES) if sizes else 1
+    chunks = [sizes[i : i + step] for i in range(0, len(sizes), step)]
+    return [chunk[-1] for chunk in chunks], [sum(seen[size] for size in chunk) for chunk in chunks]
+
+
+def _padded(sizes: list[int], counts: list[int], edges: tuple[int, ...]) -> int:
+    """Units computed when every size is padded to the smallest of ``edges`` that holds it."""
+    total, at = 0, 0
+    for size, count in zip(sizes, counts, strict=True):
+        while edges[at] < size:
+            at += 1
+        total += edges[at] * count
+    return total
+
+
+def _best(sizes: list[int], counts: list[int], most: int) -> list[tuple[int, ...]]:
+    """For 1, 2, ... ``most`` buckets the boundaries with the least padding."""
+    n = len(sizes)
+    before = [0, *accumulate(counts)]  # how often one of the first i sizes came
+    # row[i]: units computed for the first i sizes with so many buckets, and where the last of these begins
+    row = [0.0] + [float(sizes[i] * before[i + 1]) for i in range(n)]
+    splits: list[list[int]] = [[0] * (n + 1)]
+    found: list[tuple[int, ...]] = [(sizes[-1],)]
+    for number in range(2, most + 1):
+        new, at = [float("inf")] * (n + 1), [0] * (n + 1)
+        todo = [(number, n, number - 1, n - 1)]  # fill new[low..high], whose split points lie in [first..last]
+        while todo:
+            low, high, first, last = todo.pop()
+            if low > high:
+                continue
+            middle = (low + high) // 2
+            edge, until = sizes[middle - 1], before[middle]
+            for split in range(first, min(last, middle - 1) + 1):
+                cost = row[split] + edge * (until - before[split])
+                if cost < new[middle]:
+                    new[middle], at[middle] = cost, split
+            todo += [(low, middle - 1, first, at[middle]), (middle + 1, high, at[middle], last)]
+        row = new
+        splits.append(at)
+        edges, end = [], n
+        for back in reversed(splits):
+            edges.append(sizes[end - 1])
+            end = back[end]
+        found.append(tuple(reversed(edges)))
+    return found
+
+
+def unit_seconds(busy: Mapping[int, tuple[int, float]]) -> float:
+    """Seconds of device time for one unit of size, from ``size -> (times it ran, seconds in all)``.
+
+    The slope of the line through the mean times that errs least; where one size ran, or larger ones ran no longer, the
+    mean time over the mean size (nothing but the size is then held against padding).
+    """
+    points = [(size, seconds / count, count) for size, (count, seconds) in busy.items() if count > 0 and size > 0]
+    weight = sum(count for _, _, count in points)
+    if not weight:
+        return 0.0
+    size = sum(s * count for s, _, count in points) / weight
+    time = sum(t * count for _, t, count in points) / weight
+    spread = sum(count * (s - size) ** 2 for s, _, count in points)
+    slope = sum(count * (s - size) * (t - time) for s, t, count in points) / spread if spread else 0.0
+    return slope if slope > 0 else max(0.0, time / size)

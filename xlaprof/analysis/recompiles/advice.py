@@ -1,0 +1,262 @@
+"""What to change so that a graph is compiled once: one sentence, and the code where code says it better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from xlaprof.analysis import padding
+from xlaprof.analysis.facts import Facts
+from xlaprof.analysis.model import Buckets
+from xlaprof.analysis.recompiles.extra import READ, Group
+from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
+from xlaprof.analysis.recompiles.wording import expression, operator, quoted, target
+from xlaprof.analysis.sized import INSTEAD, OTHERWISE
+
+_LISTED = 6  # boundaries named in a sentence
+_GROWS = 2  # steps in which a size grows before it is said to
+
+
+class Advice(NamedTuple):
+    """The sentence, the code, and the sizes to choose from where the fix is padding."""
+
+    text: str
+    remedy: str = ""
+    buckets: tuple[Buckets, ...] = ()
+
+
+def advise(facts: Facts, group: Group) -> Advice:
+    """How to do without these compiles."""
+    change = group.first
+    if group.name == READ:
+        return Advice("Read the value after the barrier, or keep it on the device and read it at the end.")
+    if group.sort == "shape":
+        return _shape(facts, group)
+    if group.sort == "dtype":
+        return Advice(
+            f"Convert the input to one dtype before the step ({dtype(change.old)} came first).",
+            f"{_name(facts, group)} = {_name(facts, group)}.to({_torch(dtype(change.old))})",
+        )
+    if group.sort == "size":
+        return Advice(f"{INSTEAD.get(operator(change), OTHERWISE)}.")
+    if group.sort == "scalar":
+        return _scalar(group)
+    if group.sort == "argument":
+        if change.role == "mode":
+            return _mode()
+        return Advice("Keep the argument constant, or compute with a tensor on the device instead of a Python number.")
+    if group.sort == "operation":
+        return _path(facts, group)
+    if group.sort == "evicted":
+        return Advice("Raise the limit of the compile cache, or let fewer different graphs arise.")
+    if group.sort == "outputs":
+        return Advice(
+            "Let go of results of earlier steps before the barrier, or keep the same ones alive at every barrier: "
+            "keep the value after the barrier, when it is computed, or copy it to the host."
+        )
+    if group.sort == "sharding":
+        return Advice(
+            "Call mark_sharding on the tensor once, before the first step, and give every batch the same sharding."
+        )
+    return Advice("Make the tensors that a step starts from the same in every step, for instance by one warm-up step.")
+
+
+def _mode() -> Advice:
+    return Advice(
+        "Call model.train() after the evaluation and model.eval() before it, each before the next step is recorded, "
+        "and give the evaluation a barrier of its own."
+    )
+
+
+def _scalar(group: Group) -> Advice:
+    change = group.first
+    if change.role == "shared":
+        return Advice("Pass the two numbers as 1-element tensors on the device, so that their values do not matter.")
+    name = change.name or expression(group.place.code, change)
+    remedy = f"{name} = torch.tensor([{change.new}], device=device)" if name.isidentifier() and name != "lr" else ""
+    if name == "lr":
+        remedy = (
+            "# start the schedule a little above 0 and stay a little below 1, or make every number an input:\n"
+            "XLA_NO_SPECIAL_SCALARS=1 python train.py"
+        )
+    return Advice(
+        "Pass the number as a 1-element tensor on the device, or keep it off exactly 0, 1 and -1 "
+        "(XLA_NO_SPECIAL_SCALARS=1 makes every number an input).",
+        remedy,
+    )
+
+
+def _path(facts: Facts, group: Group) -> Advice:
+    change = group.first
+    barrier = facts.names.place(group.extras[0].record.stack)
+    at = f" at line {barrier.line}" if barrier.line else ""
+    if change.role == "mode":
+        return _mode()
+    if change.role == "barrier":
+        return Advice(f"Remove this barrier, or let every step have it: one barrier a step{at}.")
+    if change.role == "state":
+        return Advice(
+            "Let the optimizer make its state before the first step: run one warm-up step with all parameters, or "
+            "give it its parameters at the beginning."
+        )
+    if change.role == "grad":
+        return Advice(
+            f"Move the barrier{at} so that every graph holds the same work, once per optimizer step, or clear "
+            "gradients with zero_grad(set_to_none=False) so that they are always added to."
+        )
+    if change.role == "backward":
+        return Advice("Let the same parameters require gradients in all steps, and build the loss from the same terms.")
+    condition = facts.names.place(change.condition)
+    instead = f"the if of {quoted(condition)}" if condition.line else "if"
+    return Advice(
+        f"Take the same path in every step (torch.where instead of {instead}), or move the barrier{at} so that "
+        "every graph holds the same work."
+    )
+
+
+# -- shapes
+
+
+def _shape(facts: Facts, group: Group) -> Advice:
+    change = group.first
+    old, new = dims(change.old), dims(change.new)
+    if old is None or new is None:
+        return Advice("Give this input the same shape in every step.")
+    if len(old) != len(new):
+        return Advice(
+            f"Give this input the same number of dimensions in every step ({len(old)} came first): unsqueeze it on the "
+            "host before it is brought to the device."
+        )
+    changed = sorted({axis for extra in group.extras for axis in axes(extra.change)})
+    if not changed:
+        return Advice("Give this input the same shape in every step.")
+    if len(changed) > 1:
+        return _several(group, changed)
+    return _one(facts, group, changed[0], old, new)
+
+
+def _several(group: Group, changed: list[int]) -> Advice:
+    most = {axis: max(_along(group, axis)) for axis in changed}
+    told = " and ".join(f"dimension {axis} to {size}" for axis, size in most.items())
+    return Advice(
+        f"Dimensions {', '.join(map(str, changed))} change together: choose a few pairs of sizes and pad each batch to "
+        f"the smallest that holds it, or pad {told}."
+    )
+
+
+def _along(group: Group, axis: int) -> list[int]:
+    """Sizes of one dimension, the first and then each that was compiled for."""
+    found = []
+    for text in (group.first.old, *(extra.change.new for extra in group.extras)):
+        sizes = dims(text)
+        if sizes is not None and axis < len(sizes):
+            found.append(sizes[axis])
+    return found
+
+
+def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple[int, ...]) -> Advice:
+    along = _along(group, axis)
+    name = _name(facts, group)
+    if len(along) > _GROWS and all(b > a for a, b in pairwise(along)) and not group.first.moved:
+        return Advice(
+            f"Dimension {axis} grows from step to step: allocate it once at its largest size ({max(along)} so far) "
+            "and write into it at a position held in a tensor.",
+            _static(name, axis, old, max(along), dtype(group.first.old)),
+        )
+    seen = _seen(facts, group, axis)
+    busy = _busy(facts, group, axis)
+    mean = group.cost_s / len(group.extras)
+    found = padding.choices(seen, mean, padding.unit_seconds(busy), compiled=1 + len(group.extras))
+    best = padding.best(found)
+    assert best is not None  # at least one size came
+    distinct = len(set(along))
+    if distinct <= 2 and axis == 0 and new[0] < old[0]:
+        text = f"Pad the last batch to {old[0]} or pass drop_last=True to the DataLoader."
+        return Advice(text, f"# DataLoader(..., drop_last=True), or\n{_pad(name, axis, len(old), (old[0],))}", found)
+    if distinct <= 2:
+        return Advice(
+            f"Pad dimension {axis} to {max(along)} in every step.", _pad(name, axis, len(old), (max(along),)), found
+        )
+    edges = ", ".join(map(str, best.edges[-_LISTED:]))
+    saved = f"{best.compiles} compile{'s' * (best.compiles > 1)} instead of {1 + len(group.extras)}"
+    if best.compiles >= 1 + len(group.extras):  # padding would cost more than it saves, up to here
+        edges, saved = str(max(along)), "one graph for all sizes, which pays as soon as more of them come"
+        best = found[0]
+    return Advice(
+        f"Dimension {axis} took {distinct} sizes from {min(along)} to {max(along)}: pad it to {edges} ({saved}, "
+        f"{best.waste:.0%} of the work on padding), or mask positions instead of selecting them.",
+        _pad(name, axis, len(old), best.edges),
+        found,
+    )
+
+
+def _seen(facts: Facts, group: Group, axis: int) -> Mapping[int, int]:
+    """Size -> how often a graph with it ran."""
+    runs = facts.run.program_runs
+    seen: dict[int, int] = {}
+    for program, size in _programs(group, axis):
+        seen[size] = seen.get(size, 0) + max(1, runs.get(program, 0))
+    return seen
+
+
+def _busy(facts: Facts, group: Group, axis: int) -> Mapping[int, tuple[int, float]]:
+    """Size -> how often a graph with it ran, and the device's seconds for that."""
+    found: dict[int, tuple[int, float]] = {}
+    for program, size in _programs(group, axis):
+        runs, busy = facts.run.program_runs.get(program, 0), facts.run.program_busy.get(program, 0)
+        count, total = found.get(size, (0, 0.0))
+        found[size] = count + runs, total + busy / 1e9
+    return found
+
+
+def _programs(group: Group, axis: int) -> list[tuple[int, int]]:
+    found: dict[int, int] = {}
+    for extra in group.extras:
+        for program, text in ((extra.change.against, extra.change.old), (extra.record.program, extra.change.new)):
+            sizes = dims(text)
+            if sizes is not None and axis < len(sizes):
+                found.setdefault(program, sizes[axis])
+    return list(found.items())
+
+
+def _name(facts: Facts, group: Group) -> str:
+    change = group.first
+    name = change.name or target(facts.names.place(change.made))
+    return name if name.replace(".", "").isidentifier() else "x"
+
+
+def _pad(name: str, axis: int, rank: int, edges: tuple[int, ...]) -> str:
+    """Code that pads dimension ``axis`` of ``name`` to the next of ``edges``."""
+    zeros = "0, 0, " * (rank - 1 - axis)
+    size = (
+        f"size = {edges[0]}"
+        if len(edges) == 1
+        else f"size = next(edge for edge in {edges} if edge >= {name}.shape[{axis}])"
+    )
+    return (
+        f"# on the host, before the batch is brought to the device; leave the padding out of the loss\n{size}\n"
+        f"{name} = torch.nn.functional.pad({name}, ({zeros}0, size - {name}.shape[{axis}]))"
+    )
+
+
+def _static(name: str, axis: int, shape: tuple[int, ...], most: int, kind: str) -> str:
+    sizes = ", ".join(str(most) if i == axis else str(size) for i, size in enumerate(shape))
+    return (
+        f"buffer = torch.zeros({sizes}, dtype={_torch(kind)}, device=device)  # once, at the largest length\n"
+        f"position = torch.tensor([{shape[axis]}], device=device)\n"
+        f"# in the loop, instead of torch.cat:\n"
+        f"buffer = buffer.index_copy({axis}, position, new)  # new: one more along dimension {axis}\n"
+        "position = position + 1  # what lies behind it is masked"
+    )
+
+
+_DTYPES = {
+    "f32": "torch.float32", "f64": "torch.float64", "f16": "torch.float16", "bf16": "torch.bfloat16",
+    "s8": "torch.int8", "s16": "torch.int16", "s32": "torch.int32", "s64": "torch.int64", "i64": "torch.int64",
+    "u8": "torch.uint8", "pred": "torch.bool", "c64": "torch.complex64", "c128": "torch.complex128",
+}  # fmt: skip
+
+
+def _torch(kind: str) -> str:
+    return _DTYPES.get(kind, kind)

@@ -1,0 +1,168 @@
+"""Which compiles are too many, and which of them have one cause.
+
+Not too many is warm-up: the first compile at a barrier (a new phase of the program, such as evaluation, has a barrier
+of its own), and a first graph that is replaced within the first steps and never comes back (an optimizer that made its
+state). A read that needs a graph of its own in a loop that has barriers is one too many, from the first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from xlaprof.analysis.facts import Facts
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.recompiles.shapes import axes, dims
+from xlaprof.analysis.sized import is_sized
+from xlaprof.analysis.tallies import CompileRecord
+from xlaprof.events import Change
+
+EARLY = 3  # visits of a barrier in which its first graph may still be replaced
+_HABIT = 3  # reads in the loop, or graphs of one read outside it, that are no accident
+_SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
+
+#: subject of the change of a read that cuts a step in two
+READ = "read before the barrier"
+
+
+class Extra(NamedTuple):
+    """A compile that should not have been, why, and where to say so."""
+
+    record: CompileRecord
+    change: Change
+    place: Place
+
+
+class Group(NamedTuple):
+    """Compiles of one cause."""
+
+    sort: str  # shape | dtype | size | scalar | argument | operation | outputs | inputs | aliasing | sharding | evicted
+    name: str  # tells it apart from others at its line
+    place: Place
+    extras: tuple[Extra, ...]
+
+    @property
+    def first(self) -> Change:
+        """What changed at first."""
+        return self.extras[0].change
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds that went into these compiles."""
+        return sum(extra.record.dur for extra in self.extras) / 1e9
+
+
+def groups(facts: Facts) -> list[Group]:
+    """The extra compiles by line and cause, in the order in which they first came."""
+    found: dict[tuple[str, int, str, str], list[Extra]] = {}
+    for record in facts.run.compiles:
+        change = _defect(facts, record)
+        if change is None:
+            continue
+        place = _place(facts, record, change)
+        sort, name = _cause(facts, change)
+        found.setdefault((place.file, place.line, sort, name), []).append(Extra(record, change, place))
+    told = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
+    return [group for group in told if not _follows(group, told)]
+
+
+def _place(facts: Facts, record: CompileRecord, change: Change) -> Place:
+    """The line to show: of another shape the one that made the tensor, of anything else the operation's."""
+    if change.what in ("shape", "dtype"):
+        made = facts.names.place(change.made)
+        if made.line:
+            return made
+    place = facts.names.place(change.stack)
+    return place if place.line else facts.names.place(record.stack)
+
+
+def _cause(facts: Facts, change: Change) -> tuple[str, str]:
+    """Sort, and what tells it apart from other causes at one line."""
+    if change.what == "shape":
+        rank = "rank" if len(dims(change.old) or ()) != len(dims(change.new) or ()) else ""
+        return "shape", rank or ("" if change.made else change.subject)
+    if change.what == "scalar":
+        special = next((text for text in (change.new, change.old) if special_number(text)), "")
+        return "scalar", f"{change.subject} {change.role} {special}"
+    if change.what == "operation" and change.subject != READ:
+        inner = facts.names.place(change.made)
+        return "operation", f"{change.role} {inner.code or inner.line or change.subject}"
+    return change.what, change.subject
+
+
+def special_number(text: str) -> bool:
+    """Is it one of the numbers that are part of a graph: 0, 1, -1?"""
+    try:
+        return float(text) in (0.0, 1.0, -1.0)
+    except ValueError:
+        return False
+
+
+def _follows(group: Group, told: list[Group]) -> bool:
+    """A graph of its own for a read that asks for a size: the line has its finding."""
+    return group.name == READ and any(
+        other.sort == "size" and (other.place.file, other.place.line) == (group.place.file, group.place.line)
+        for other in told
+    )
+
+
+def _defect(facts: Facts, record: CompileRecord) -> Change | None:
+    """What changed, if this compile should not have been."""
+    change = record.change
+    if record.trigger == "read" and not (change is not None and change.what == "evicted"):
+        sized, repeated = _reads(facts, record.stack)
+        if not sized and not record.nth and repeated >= _HABIT and _has_loop(facts):
+            return Change(
+                "operation", "the graph up to the barrier", "the graph up to this read", READ, stack=record.stack
+            )
+        if repeated < _HABIT and facts.run.sites[record.stack].compiles <= _HABIT:
+            return None  # results read at the end
+    if change is None or change.what == "evicted":
+        return change
+    if not record.nth:
+        return None  # the first graph of this barrier
+    if change.what in _SETTLING and record.visits <= EARLY and not _comes_back(facts, record):
+        return None
+    return change
+
+
+def _reads(facts: Facts, stack: int) -> tuple[bool, int]:
+    """Were sizes read at ``stack`` that values decide; and how often was anything read there, in the loop?"""
+    tallies = {op: tally for (place, op), tally in facts.run.reads.items() if place == stack}
+    sized = any(is_sized(facts.names.text(op)) for op in tallies)
+    return sized, sum(tally.in_steps if facts.named_steps else tally.looped for tally in tallies.values())
+
+
+def _has_loop(facts: Facts) -> bool:
+    """A barrier goes on with the graph that the read began."""
+    return any(site.executed >= _HABIT for site in facts.run.sites.values())
+
+
+def _comes_back(facts: Facts, record: CompileRecord) -> bool:
+    """A graph that this one replaced ran again later: the program goes back and forth between them."""
+    programs = facts.run.programs
+    return any(programs.get(program, 0) > record.t + record.dur for program in record.before)
+
+
+def values(facts: Facts, group: Group) -> tuple[tuple[str, int], ...]:
+    """Every value seen of what changes, and how often the graph with it ran, in order of first use."""
+    if group.sort not in ("shape", "dtype", "size", "argument", "scalar"):
+        return ()
+    axis = _axis(group)
+    runs = facts.run.program_runs
+    programs: dict[str, set[int]] = {}
+    for extra in group.extras:
+        change = extra.change
+        programs.setdefault(_value(change.old, axis), set()).add(change.against)
+        programs.setdefault(_value(change.new, axis), set()).add(extra.record.program)
+    return tuple((value, max(1, sum(runs.get(one, 0) for one in own))) for value, own in programs.items())
+
+
+def _axis(group: Group) -> int:
+    """The one dimension that changes, or -1."""
+    changed = {axis for extra in group.extras for axis in axes(extra.change)}
+    return changed.pop() if group.sort == "shape" and len(changed) == 1 else -1
+
+
+def _value(text: str, axis: int) -> str:
+    sizes = dims(text) if axis >= 0 else None
+    return str(sizes[axis]) if sizes is not None and axis < len(sizes) else text

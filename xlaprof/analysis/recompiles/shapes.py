@@ -1,0 +1,30 @@
+"""Shapes as a log writes them: "f32[8,128]"."""
+
+from __future__ import annotations
+
+import re
+
+from xlaprof.events import Change
+
+_SIZES = re.compile(r"\[([\d, ]*)\]")
+
+
+def dims(text: str) -> tuple[int, ...] | None:
+    """The sizes in ``text``; ``None`` where it is no shape."""
+    found = _SIZES.search(text)
+    if found is None:
+        return None
+    return tuple(int(part) for part in found[1].replace(" ", "").split(",") if part)
+
+
+def dtype(text: str) -> str:
+    """ "f32" """
+    return text.partition("[")[0] or text
+
+
+def axes(change: Change) -> tuple[int, ...]:
+    """The dimensions in which two shapes of one rank differ."""
+    old, new = dims(change.old), dims(change.new)
+    if old is None or new is None or len(old) != len(new):
+        return ()
+    return tuple(axis for axis, (a, b) in enumerate(zip(old, new, strict=True)) if a != b)
