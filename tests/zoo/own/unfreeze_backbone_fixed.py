@@ -27,7 +27,7 @@ g = torch.Generator().manual_seed(2)
 xm.mark_step()
 for step in range(14):
     if step == UNFREEZE_AT:
-        opt.param_groups[0]["lr"] = 0.1
+        opt.param_groups[0]["lr"] = 0.09
     x = torch.randn(16, 14, generator=g).to(device)
     y = torch.randint(0, 3, (16,), generator=g).to(device)
     loss = F.cross_entropy(model(x), y)
