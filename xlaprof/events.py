@@ -325,6 +325,18 @@ class Sample(Event, frozen=True, tag="sample"):
     at: int = 0  # Stack id: where it was
 
 
+class Live(Event, frozen=True, tag="live"):
+    """What is alive on the device, read at a barrier now and then."""
+
+    t: int
+    tensors: int
+    bytes: int
+    #: of tensors that outlived several readings ``[Stack id of the line that made them, tensors, bytes]``; a sample,
+    #: first of those that are last in their step, then of the most
+    held: list[list[int]] = []
+    tid: int = 1
+
+
 class GraphBreak(Event, frozen=True, tag="break"):
     """Something cut a graph that was meant to be one (Dynamo, or a read inside ``compile``)."""
 
@@ -474,6 +486,7 @@ AnyEvent = (
     | DataWait
     | Hole
     | Sample
+    | Live
     | GraphBreak
     | DynamoCompile
     | Recompile

@@ -57,6 +57,9 @@ def merge_into(mine: Run, theirs: Run) -> None:
     for place, name in theirs.holders.items():
         mine.holders.setdefault(stack(place), name)
     _add(mine.fallbacks, theirs.fallbacks, pair)
+    if theirs.lives.seen > mine.lives.seen:
+        mine.held = [(stack(place), count) for place, count in theirs.held]
+    mine.lives.merge(theirs.lives)
     loops = {stack(place): stack(site.loop) for place, site in theirs.sites.items()}
     before = {place: site.loops for place, site in mine.sites.items()}
     _add(mine.sites, theirs.sites, stack)

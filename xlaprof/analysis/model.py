@@ -17,6 +17,7 @@ KINDS = (
     "growing_graph",
     "idle_gap",
     "graph_break",
+    "growth",
 )
 SEVERITIES = ("high", "medium", "low")
 #: of a finding: "high": measured or read from the tape; "medium": the likeliest of several; "low": a hint

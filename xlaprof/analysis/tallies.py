@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from xlaprof.analysis.distribution import Distribution
 from xlaprof.analysis.rhythm import Rhythm
+from xlaprof.analysis.series import Series
 from xlaprof.events import Barrier, Change, Compile
 
 RECENT = 120
@@ -92,6 +93,14 @@ class CompileRecord(NamedTuple):
     visits: int  # times this barrier had been reached before
     step: int  # number of the step it happened in; -1 before the first
     before: tuple[int, ...]  # programs compiled at this barrier before (the last few)
+
+
+class Reading(NamedTuple):
+    """What was alive on the device at a moment."""
+
+    step: int  # steps ended by then
+    tensors: int
+    bytes: int
 
 
 class Site:
@@ -204,12 +213,13 @@ class ScopeTally:
 class StepTally:
     """The steps of one name. Nanoseconds."""
 
-    __slots__ = ("firsts", "last_num", "recent", "rest", "unbarred", "worst_unbarred")
+    __slots__ = ("firsts", "last_num", "recent", "rest", "series", "unbarred", "worst_unbarred")
 
     def __init__(self) -> None:
         self.firsts: list[int] = []  # the first step; one of each recording that was merged
         self.rest = Distribution()
         self.recent: deque[int] = deque(maxlen=RECENT)
+        self.series: Series[int] = Series()  # in order of time, without the first
         self.last_num = -1
         self.unbarred = 0  # steps since something cut the graph
         self.worst_unbarred = 0
@@ -226,6 +236,7 @@ class StepTally:
     def add(self, num: int, dur: int) -> None:
         if self.firsts:
             self.rest.add(dur)
+            self.series.add(dur)
         else:
             self.firsts.append(dur)
         self.recent.append(dur)
@@ -234,6 +245,7 @@ class StepTally:
     def merge(self, other: StepTally) -> None:
         self.firsts += other.firsts
         self.rest.merge(other.rest)
+        self.series.merge(other.series)
         self.recent.extend(other.recent)
         self.last_num = max(self.last_num, other.last_num)
         self.worst_unbarred = max(self.worst_unbarred, other.worst_unbarred)

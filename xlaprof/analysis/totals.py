@@ -15,7 +15,8 @@ from xlaprof.analysis.idle import Hollow, Seen, Sighting
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.rhythm import Rhythm
-from xlaprof.analysis.tallies import CompileRecord, ScopeTally, Site, StepTally
+from xlaprof.analysis.series import Series
+from xlaprof.analysis.tallies import CompileRecord, Reading, ScopeTally, Site, StepTally
 from xlaprof.analysis.transfers import TransferTotals, pair, triple_of
 from xlaprof.analysis.window import Window
 from xlaprof.events import (
@@ -31,6 +32,7 @@ from xlaprof.events import (
     Gc,
     GraphBreak,
     Hole,
+    Live,
     Sample,
     Scope,
     Step,
@@ -79,6 +81,8 @@ class Totals(TransferTotals):
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.torch_compile = TorchCompile()
         self.evicted = 0
+        self.lives: Series[Reading] = Series()
+        self.held: list[tuple[int, int]] = []  # stacks of lines whose tensors stay alive, and of how many it is known
         self.counters: Counters | None = None
         self.now = ("starting", 0)  # what it is doing, and since which moment
         self.compiling: tuple[int, Place] | None = None  # since when, for which line, while a compilation lasts
@@ -109,6 +113,7 @@ class Totals(TransferTotals):
             Gc: self._on_gc,
             DataWait: self._on_data,
             Hole: self._on_hole,
+            Live: self._on_live,
             Sample: self._on_sample,
             GraphBreak: self._on_break,
             Evicted: self._on_evicted,
@@ -124,6 +129,11 @@ class Totals(TransferTotals):
 
     def _on_counters(self, event: Counters) -> None:
         self.counters = event
+
+    def _on_live(self, event: Live) -> None:
+        self.lives.add(Reading(self._turn, event.tensors, event.bytes))
+        if event.held:
+            self.held = [(one[0], one[1]) for one in event.held if len(one) > 1]
 
     def _on_evicted(self, event: Evicted) -> None:
         self.evicted += 1
@@ -311,9 +321,7 @@ class Totals(TransferTotals):
             rhythm.at(turn)
         self._ran(event)
         self.window.execution(event.device, start, end)
-        self.window.schedule.executed(
-            event.t, start, end, event.device, event.stack if event.trigger == "read" else 0
-        )
+        self.window.schedule.executed(event.t, start, end, event.device, event.stack if event.trigger == "read" else 0)
         if self.now[0] != "running":
             self.now = ("running", event.t)
         self._seen(event.t, end)

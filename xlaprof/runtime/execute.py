@@ -16,6 +16,7 @@ from . import debug, explain, failures, inflight, metrics, observe, unrolled
 from .cells import NOWHERE, Cell, View
 from .checking import value_checks
 from .clock import aside, clock
+from .gauge import gauge
 from .graph import Graph, extract, size
 from .inflight import InFlight
 from .modes import guard, mode
@@ -59,9 +60,13 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
             failure = error
             arrays, run = _salvage(tape, live, error, trigger, frames)
         held = 0  # of those made since the last barrier: they have no array yet
+        fresh: list[Cell] | None = [] if rec is not None and start >= gauge.due else None
         for cell in live:
             if cell.slot in arrays:
-                held += cell.array is None
+                if cell.array is None:
+                    held += 1
+                    if fresh is not None:
+                        fresh.append(cell)
                 cell.array = arrays[cell.slot]
                 if not cell.frames:
                     cell.frames = _made_at(tape, run, cell.slot)
@@ -95,6 +100,8 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
                 loop.shared,
             )
         )
+        if fresh is not None:
+            gauge.read(rec, tape, fresh)
         rec.turns += 1
         rec.breathe(perf_counter_ns())
         clock.leave(frames, tape.node)

@@ -17,6 +17,7 @@ from xlaprof.stacks import RawFrame
 from . import gaps, inflight, metrics, source, tapes, tensor
 from .checking.errors import Foreign, raise_told
 from .clock import HOLE_NS, clock
+from .gauge import gauge
 from .tape import Tape
 from .tensor import XLATensor
 
@@ -80,6 +81,7 @@ class _Observer:
 
     def recording_started(self, rec: recorder.Recorder) -> None:
         clock.reset()
+        gauge.reset()
         gaps.start(rec)
         XLATensor.__torch_dispatch__ = staticmethod(timed_dispatch)
         for tape in tapes.existing():

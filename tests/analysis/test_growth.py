@@ -1,0 +1,109 @@
+"""What rises steadily over a long run is told with the line that keeps it; noise, jumps and warm-up are not."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from analysis.story import Story
+from xlaprof.analysis.series import Series, rise
+from xlaprof.events import Live
+
+MIB = 1 << 20
+
+
+def test_a_steady_rise_is_told_by_its_ends() -> None:
+    found = rise([100 + i for i in range(400)])
+    assert found is not None
+    assert found.first == pytest.approx(190, abs=3)
+    assert found.last == pytest.approx(490, abs=3)
+
+
+def test_noise_a_jump_a_fall_and_too_few_values_are_no_rise() -> None:
+    dice = random.Random(3)
+    for _ in range(50):
+        assert rise([dice.gauss(100, 15) for _ in range(300)]) is None
+    assert rise([100.0] * 150 + [160.0] * 150) is None
+    assert rise([1000.0 - i for i in range(300)]) is None
+    assert rise([float(i) for i in range(40)]) is None
+    assert rise([300.0, 200.0, 150.0] + [100.0] * 300) is None
+
+
+def test_a_rise_is_found_in_noise() -> None:
+    dice = random.Random(5)
+    found = rise([100 + i / 4 + dice.gauss(0, 10) for i in range(800)])
+    assert found is not None
+    assert found.last > 1.8 * found.first
+
+
+def test_a_series_stays_bounded_and_in_order() -> None:
+    series: Series[int] = Series()
+    for i in range(100_000):
+        series.add(i)
+    assert series.seen == 100_000
+    assert len(series.values) <= 512
+    assert series.values == sorted(series.values)
+    assert series.values[0] == 0
+    assert series.values[-1] > 99_000
+
+
+def trained(steps: int, *, tensors: float = 0.0, size: float = 0.0, slower: float = 0.0) -> Story:
+    """A training of which each step keeps so many tensors and bytes, and is so many ms longer than the one before."""
+    story = Story()
+    barrier = story.line(20, "torch_xla.sync()")
+    loss, hidden = story.line(12, "loss = criterion(model(x), y)"), story.line(8, "h = self.fc(x)", func="forward")
+    out = story.line(9, "return self.out(h.relu())", func="forward")
+    for n in range(steps):
+        with story.step():
+            story.trace(2 + slower * n)
+            story.barrier(barrier, device=5)
+            held = [[loss, 30, 120], [hidden, 30, 9000], [out, 30, 500]] if tensors else []
+            story.tell(Live(t=story.now, tensors=int(60 + tensors * n), bytes=int(8 * MIB + size * n), held=held))
+    return story
+
+
+def test_a_history_that_is_kept_is_told_at_the_line_that_made_it() -> None:
+    (finding,) = trained(200, tensors=6, size=40_000).findings()
+    assert (finding.kind, finding.place.line) == ("growth", 12)
+    assert [place.line for place in finding.also] == [8, 9]
+    assert "from 60 tensors (8.0 MiB) to 1,254" in finding.cause
+    assert "gradient" in finding.cause
+    assert "append(loss.detach())" in finding.remedy
+    assert finding.cost_s == 0
+
+
+def test_a_list_of_detached_numbers_is_none() -> None:
+    assert trained(400, tensors=1, size=4).findings() == []
+
+
+def test_few_large_tensors_that_stay_are_one() -> None:
+    (finding,) = trained(300, tensors=1, size=30_000).findings()
+    assert (finding.kind, finding.place.line) == ("growth", 12)
+
+
+def test_a_short_run_tells_nothing_of_growth() -> None:
+    assert trained(60, tensors=50, size=1e6, slower=0.1).findings() == []
+
+
+def test_steps_that_get_slower_are_told_with_what_that_costs() -> None:
+    story = trained(300, slower=0.02)
+    (finding,) = story.findings()
+    assert (finding.kind, finding.operation, finding.place.line) == ("growth", "train", 20)
+    first = 2.2 + 0.02 * 0.225 * 300  # the first sixteenth after the warm-up
+    durations = [2.2 + 0.02 * n for n in range(1, 300)]
+    assert finding.cost_s == pytest.approx((sum(durations) - first * 299) / 1e3, rel=0.05)
+    assert "get slower all the time" in finding.cause
+
+
+def test_of_two_ranks_the_growth_is_told_once() -> None:
+    one, two = trained(200, tensors=6), trained(200, tensors=6)
+    kinds = [finding.kind for finding in (one.run() + two.run()).report("").findings]
+    assert kinds == ["growth"]
+
+
+def test_a_log_whose_readings_make_no_sense_is_read() -> None:
+    story = trained(150, tensors=6)
+    story.tell(Live(t=-5, tensors=-1, bytes=-(10**18), held=[[], [99], [7, 3, 1, 4]]))
+    story.spend(1)
+    assert isinstance(story.findings(), list)
