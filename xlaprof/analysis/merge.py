@@ -50,10 +50,13 @@ def merge_into(mine: Run, theirs: Run) -> None:
         mine.vias.setdefault(pair(key), text(via))
     for place, ns in theirs.read_runs.items():
         mine.read_runs[stack(place)] = mine.read_runs.get(stack(place), 0) + ns
+    for key, count in theirs.selections.items():
+        mine.selections[pair(key)] = mine.selections.get(pair(key), 0) + count
     for place, count in theirs.given.items():
         mine.given[stack(place)] = mine.given.get(stack(place), 0) + count
     for (place, cause), ns in theirs.pauses.items():
         mine.pauses[stack(place), cause] = mine.pauses.get((stack(place), cause), 0) + ns
+    mine.compile_bill.merge(theirs.compile_bill)
     for place, name in theirs.holders.items():
         mine.holders.setdefault(stack(place), name)
     _add(mine.fallbacks, theirs.fallbacks, pair)

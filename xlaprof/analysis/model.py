@@ -17,6 +17,7 @@ KINDS = (
     "growing_graph",
     "idle_gap",
     "graph_break",
+    "compile_cost",
     "growth",
 )
 SEVERITIES = ("high", "medium", "low")
@@ -171,6 +172,36 @@ class IdleStat(msgspec.Struct, frozen=True):
     gaps: tuple[Gap, ...]  # the longest, longest first
 
 
+class ProgramStat(msgspec.Struct, frozen=True):
+    """A compiled program: what it is, what compiling it took, what it was used for."""
+
+    program: int  # numbered from 1 in order of compilation
+    ops: int
+    inputs: int
+    outputs: int
+    trigger: str
+    compile_s: float  # all of it, of which
+    lower_s: float  # lowering to StableHLO
+    backend_s: float  # XLA
+    cached: bool  # loaded from the persistent cache
+    runs: int
+    busy_s: float  # the device was busy with it
+    place: Place  # the barrier or read that needed it
+
+
+class CompileStat(msgspec.Struct, frozen=True):
+    """What compiling took. ``programs``: those that took longest."""
+
+    count: int = 0
+    total_s: float = 0.0
+    lower_s: float = 0.0
+    backend_s: float = 0.0
+    cached: int = 0  # of count: loaded from the persistent cache
+    saved_s: float = 0.0  # what the persistent cache would save in a second run, beyond what it has saved in this one
+    once: int = 0  # programs that ran once at most: compiling them did not pay
+    programs: tuple[ProgramStat, ...] = ()
+
+
 class Activity(msgspec.Struct, frozen=True):
     """What the program is doing now, for the live UI."""
 
@@ -201,6 +232,7 @@ class Report(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]  # ranked by cost
     activity: Activity
     predicted: Prediction | None = None  # None: nothing would be gained
+    compilation: CompileStat = CompileStat()
 
     @property
     def clean(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xlaprof.analysis import counters, host
+from xlaprof.analysis.compilation import compilation
 from xlaprof.analysis.facts import Facts
 from xlaprof.analysis.findings import find
 from xlaprof.analysis.idle import Cause, LongGap, Seen
@@ -45,6 +46,7 @@ def summarize(run: Run, path: str, notes: tuple[str, ...], top: int | None) -> R
         findings=findings if top is None else findings[:top],
         activity=_activity(run),
         predicted=facts.predicted(),
+        compilation=compilation(run),
     )
 
 

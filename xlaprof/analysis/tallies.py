@@ -93,6 +93,40 @@ class CompileRecord(NamedTuple):
     visits: int  # times this barrier had been reached before
     step: int  # number of the step it happened in; -1 before the first
     before: tuple[int, ...]  # programs compiled at this barrier before (the last few)
+    inputs: int = 0
+    outputs: int = 0
+    lower: int = 0  # ns of dur: our lowering
+    backend: int = 0  # ns of dur: XLA's compilation, or loading what it compiled before
+    cached: bool = False  # from the persistent compilation cache
+    loops: int = 0  # most times one line recorded the same operation in the graph
+
+
+class CompileBill:
+    """What all compiles took. Nanoseconds; exact however many they are, and of all recordings that were merged."""
+
+    __slots__ = ("backend", "cached", "count", "lower", "spared", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0
+        self.lower = 0  # our lowering
+        self.backend = 0  # XLA's part, or loading what it made before
+        self.cached = 0  # of count: loaded from the persistent cache
+        self.spared = 0  # of backend: what that cache would spare a second run
+
+    def add(self, event: Compile) -> None:
+        self.count += 1
+        self.total += event.dur
+        self.lower += event.lower
+        self.backend += event.backend
+        if event.cached:
+            self.cached += 1
+        else:
+            self.spared += event.backend
+
+    def merge(self, other: CompileBill) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class Reading(NamedTuple):

@@ -16,7 +16,7 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.rhythm import Rhythm
 from xlaprof.analysis.series import Series
-from xlaprof.analysis.tallies import CompileRecord, Reading, ScopeTally, Site, StepTally
+from xlaprof.analysis.tallies import CompileBill, CompileRecord, Reading, ScopeTally, Site, StepTally
 from xlaprof.analysis.transfers import TransferTotals, pair, triple_of
 from xlaprof.analysis.window import Window
 from xlaprof.events import (
@@ -35,6 +35,7 @@ from xlaprof.events import (
     Live,
     Sample,
     Scope,
+    Selected,
     Step,
     StepDigest,
     TransferFromDevice,
@@ -68,6 +69,7 @@ class Totals(TransferTotals):
         self.sites: dict[int, Site] = {}
         self.compiles: list[CompileRecord] = []
         self.compiled = [0, 0]  # exact: count and ns
+        self.compile_bill = CompileBill()
         self.executed = [0, 0]
         self.uploads = [0, 0]
         self.barriers = 0
@@ -114,6 +116,7 @@ class Totals(TransferTotals):
             DataWait: self._on_data,
             Hole: self._on_hole,
             Live: self._on_live,
+            Selected: self._on_selected,
             Sample: self._on_sample,
             GraphBreak: self._on_break,
             Evicted: self._on_evicted,
@@ -227,6 +230,7 @@ class Totals(TransferTotals):
     def _on_compile(self, event: Compile) -> None:
         self.compiled[0] += 1
         self.compiled[1] += event.dur
+        self.compile_bill.add(event)
         end = event.t + event.dur
         self._paint(event.t, end, host.COMPILE, event.stack)
         self.window.schedule.compiled(event.t, end, event.ops)
@@ -252,6 +256,12 @@ class Totals(TransferTotals):
                     visits=site.visits,
                     step=self.step_num + 1,
                     before=site.programs,
+                    inputs=event.inputs,
+                    outputs=event.outputs,
+                    lower=event.lower,
+                    backend=event.backend,
+                    cached=event.cached,
+                    loops=event.loops,
                 )
             )
         site.compiles += 1

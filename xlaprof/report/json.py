@@ -15,6 +15,8 @@ import msgspec
 from xlaprof.analysis.compare import Comparison
 from xlaprof.analysis.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding, Report
+from xlaprof.analysis.occurrences import Occurrences
+from xlaprof.report.source import Source
 
 SCHEMA = 1
 
@@ -51,6 +53,7 @@ def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
         "findings": [finding_to_json(finding) for finding in report.findings],
         "gain_s": report.predicted.gain_s if report.predicted is not None else 0.0,
         "predicted": _plain(report.predicted),
+        "compilation": _plain(report.compilation),
         "hidden": hidden,
         "clean": report.clean and not hidden,
     }
@@ -80,6 +83,23 @@ def comparison_to_json(comparison: Comparison) -> dict[str, Any]:
             for pair in comparison.changed
         ],
         "kept": [finding_to_json(pair.after) for pair in comparison.kept],
+    }
+
+
+def explanation_to_json(
+    finding: Finding, happened: Occurrences, mine: Source, others: tuple[Source, ...]
+) -> dict[str, Any]:
+    """One finding in depth: its fields as in the list of a report, with its code and the times that it happened."""
+    return {
+        **finding_to_json(finding),
+        "source": {"state": mine.state, "now": mine.now or None, "lines": _plain(mine.lines)},
+        "also": [{**_plain(other.place), "state": other.state, "lines": _plain(other.lines)} for other in others],
+        "occurrences": {
+            "total": happened.total,
+            "parts": list(happened.parts),
+            "wall_s": happened.wall_s,
+            "first": _plain(happened.first),
+        },
     }
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xlaprof.analysis.facts import seconds
-from xlaprof.analysis.model import Finding, IdleStat, Prediction, Report, RunInfo, ScopeStat, StepStats
+from xlaprof.analysis.model import Finding, IdleStat, Place, Prediction, Report, RunInfo, ScopeStat, StepStats
 from xlaprof.report.glyphs import bar, printable, shorten, sparkline
 
 WIDEST = 100  # columns: beyond, lines are hard to read
@@ -37,6 +37,10 @@ PARTS = (
     ("named scopes", "scopes_s", "bright_blue"),
     ("other Python", "other_s", "white"),
 )
+
+
+#: seconds of compiling from which on the page tells of it
+_COMPILED_S = 1.0
 
 
 def show(report: Report, hidden: int = 0, console: Console | None = None) -> None:
@@ -64,6 +68,8 @@ def render(report: Report, width: int, hidden: int = 0) -> RenderableType:
         parts += list(_split(report.steps[0], width))
     if report.idle.idle_s > 0:
         parts += list(_idle(report.idle, width))
+    if report.compilation.total_s >= _COMPILED_S:
+        parts += list(_compilation(report, width))
     if report.scopes:
         parts += [title("Scopes", width), _scopes(report.scopes)]
     parts += list(_findings(report, width, hidden))
@@ -185,6 +191,26 @@ def _idle(idle: IdleStat, width: int) -> Iterator[RenderableType]:
     yield _bars(rows, idle.idle_s, width)
 
 
+def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
+    compiled = report.compilation
+    share = compiled.total_s / report.run.wall_s if report.run.wall_s > 0 else 0.0
+    note = f"{compiled.count:,} programs in {seconds(compiled.total_s)}, {share:.0%} of the run"
+    yield title("Compilation", width, note)
+    rows = [
+        (f"{program.ops:,} operations, {program.runs:,} runs", program.compile_s, "yellow")
+        for program in compiled.programs[:3]
+    ]
+    rest = compiled.total_s - sum(value for _, value, _ in rows)
+    if compiled.count > len(rows) and rest > 0.0005 * compiled.total_s:
+        rows.append((f"{compiled.count - len(rows):,} more", rest, "dim yellow"))
+    yield _bars(rows, compiled.total_s, width)
+    if compiled.cached:
+        yield Text(f"{compiled.cached:,} of them came from the persistent cache.", "dim")
+    elif compiled.saved_s >= _COMPILED_S:
+        saved = seconds(compiled.saved_s)
+        yield Text(f"The persistent cache (initialize_cache) would save a second run {saved} of this.", "dim")
+
+
 def _bars(rows: list[tuple[str, float, str]], whole: float, width: int) -> RenderableType:
     label_width = 30
     bar_width = max(10, width - label_width - 20)
@@ -272,7 +298,7 @@ def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableTy
     gain = f"gain {seconds(finding.gain_s)}" if finding.gain_s > 0 else ""
     right = "   ".join(part for part in (printable(finding.rhythm), gain, _per_step(finding.gain_per_step_s)) if part)
     beside = width - len(right) - 2 >= 38
-    yield from _beside(where(finding, width - len(right) - 2 if beside else width), Text(right, "green"), width)
+    yield from _beside(where(finding.place, width - len(right) - 2 if beside else width), Text(right, "green"), width)
     code = Text("   | ", "dim")
     code.append(shorten(printable(finding.place.code), width - 5 - len(finding.id) - 2), "bold")
     yield from _beside(code if finding.place.code else Text("  "), Text(finding.id, "dim"), width)
@@ -283,9 +309,8 @@ def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableTy
     yield fix
 
 
-def where(finding: Finding, width: int) -> Text:
-    """File, line and function of a finding in ``width`` columns."""
-    place = finding.place
+def where(place: Place, width: int) -> Text:
+    """File, line and function in ``width`` columns."""
     line = Text("   ")
     if place.line:
         func = f" in {shorten(printable(place.func), 24)}" if place.func and place.func != "<module>" else ""

@@ -1,0 +1,45 @@
+"""What compiling cost, by program, and what of it a second run could spare."""
+
+from __future__ import annotations
+
+from heapq import nlargest
+from typing import TYPE_CHECKING
+
+from xlaprof.analysis.model import CompileStat, ProgramStat
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.run import Run
+
+PROGRAMS = 50  # told one by one
+
+
+def compilation(run: Run) -> CompileStat:
+    """The compiles of a settled run. ``saved_s`` is XLA's part of those that were not loaded from the cache."""
+    bill = run.compile_bill
+    dearest = nlargest(PROGRAMS, run.compiles, key=lambda record: record.dur)
+    return CompileStat(
+        count=bill.count,
+        total_s=bill.total / 1e9,
+        lower_s=bill.lower / 1e9,
+        backend_s=bill.backend / 1e9,
+        cached=bill.cached,
+        saved_s=bill.spared / 1e9,
+        once=sum(run.program_runs.get(record.program, 0) <= 1 for record in run.compiles),
+        programs=tuple(
+            ProgramStat(
+                program=record.program,
+                ops=record.ops,
+                inputs=record.inputs,
+                outputs=record.outputs,
+                trigger=record.trigger,
+                compile_s=record.dur / 1e9,
+                lower_s=record.lower / 1e9,
+                backend_s=record.backend / 1e9,
+                cached=record.cached,
+                runs=run.program_runs.get(record.program, 0),
+                busy_s=run.program_busy.get(record.program, 0) / 1e9,
+                place=run.names.place(record.stack),
+            )
+            for record in dearest
+        ),
+    )

@@ -1,0 +1,68 @@
+"""compile_cost: one graph is so large that compiling it in two would pay.
+
+XLA's compile time grows faster than the graph, so a graph of many thousand operations is cheaper in parts. What the
+time for an operation is in smaller graphs the run itself tells; where it has none, only a compile of minutes is a
+finding. A loop that was unrolled belongs to missing_barrier, a graph that was compiled again to recompile. Cost: the
+compile time beyond what the parts would have taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xlaprof.analysis.facts import Facts, seconds
+from xlaprof.analysis.model import Finding
+from xlaprof.analysis.tallies import CompileRecord
+
+_DEAR_NS = 60_000_000_000  # a compile below is no finding
+_VERY_DEAR_NS = 300_000_000_000  # one above is, whatever is known of others
+_LARGE = 5_000  # operations
+_UNROLLED = 4  # times a line is repeated from which on the graph is a loop's
+_DEARER = 2.0  # times as long for an operation as in smaller graphs
+_SMALLER = 0.5  # of its operations
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """One finding for each place at which so large a graph was compiled."""
+    seen: set[int] = set()
+    for record in sorted(facts.run.compiles, key=lambda record: -record.dur):
+        if record.dur < _DEAR_NS or record.ops < _LARGE or record.loops >= _UNROLLED or record.nth:
+            continue
+        if record.cached or record.stack in seen:
+            continue
+        usual = _usual(facts.run.compiles, record)
+        if record.dur < _VERY_DEAR_NS and not (usual and record.dur >= _DEARER * usual * record.ops):
+            continue
+        seen.add(record.stack)
+        yield _finding(facts, record, usual)
+
+
+def _usual(records: list[CompileRecord], large: CompileRecord) -> float:
+    """ns for an operation in the smaller graphs of the run; 0 where there is none to compare with."""
+    smaller = [one for one in records if 100 <= one.ops <= _SMALLER * large.ops and not one.cached]
+    ops = sum(one.ops for one in smaller)
+    return sum(one.dur for one in smaller) / ops if ops else 0.0
+
+
+def _finding(facts: Facts, record: CompileRecord, usual: float) -> Finding:
+    cost = (record.dur - min(usual * record.ops, record.dur)) / 1e9 if usual else record.dur / 2e9
+    each = f"{record.dur / record.ops / 1e6:.1f} ms for an operation"
+    compared = f", {record.dur / record.ops / usual:.1f} times that of the run's smaller graphs" if usual else ""
+    return facts.finding(
+        "compile_cost",
+        facts.names.place(record.stack),
+        count=1,
+        cost_s=cost,
+        cause=f"One graph of {record.ops:,} operations took {seconds(record.dur / 1e9)} to compile: {each}{compared}.",
+        advice=(
+            "Put a barrier (sync()) between its parts, such as after the backward pass: two graphs of half the size "
+            "compile faster. Keep what was compiled between runs with initialize_cache()."
+        ),
+        evidence=(
+            f"lowering {seconds(record.lower / 1e9)}, XLA {seconds(record.backend / 1e9)}",
+            f"{record.inputs:,} inputs, {record.outputs:,} outputs, "
+            f"run {facts.run.program_runs.get(record.program, 0):,} times",
+        ),
+        confidence="medium" if usual else "low",
+        rhythm="once",
+    )
