@@ -1,0 +1,175 @@
+"""What a thread is doing, read off real frames: plain Python, the next item of its data, a checkpoint, our own work."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from xlaprof import stacks
+from xlaprof.activity import CHECKPOINT, DATA, PYTHON, Activity, activity
+from xlaprof.stacks import RawFrame
+
+
+class Eye:
+    """Looks at its caller when told to, as a sampler would from another thread; ``spine``: the last barrier."""
+
+    def __init__(self) -> None:
+        self.seen: list[Activity | None] = []
+        self.spine: tuple[RawFrame, ...] = ()
+
+    def barrier(self) -> None:
+        self.spine = stacks.user_frames(skip=1)
+
+    def look(self, up: int = 1) -> None:
+        frame: FrameType | None = sys._getframe(up)
+        assert frame is not None
+        self.seen.append(activity(frame, self.spine))
+
+
+def batches(eye: Eye) -> Iterator[int]:
+    for i in range(3):
+        eye.look()
+        yield i
+
+
+class Lazy:
+    """An iterator of a class of the user's own."""
+
+    def __init__(self, eye: Eye) -> None:
+        self.eye = eye
+        self.left = 3
+
+    def __iter__(self) -> Lazy:
+        return self
+
+    def __next__(self) -> int:
+        self.left -= 1
+        if self.left < 0:
+            raise StopIteration
+        self.eye.look()
+        return self.left
+
+
+@pytest.mark.parametrize("make", [batches, Lazy])
+def test_what_the_training_loop_iterates_over_is_its_data(make: Callable[[Eye], Iterator[int]]) -> None:
+    eye = Eye()
+    for _ in make(eye):
+        eye.barrier()
+    first, *others = eye.seen
+    assert first is not None
+    assert first.kind == PYTHON
+    assert [one.kind for one in others if one is not None] == [DATA, DATA]
+    assert others[0] is not None
+    inner, loop = others[0].frames[:2]
+    assert inner.func in ("batches", "Lazy.__next__")
+    assert loop.line == eye.spine[0].line - 1  # the for above the barrier
+
+
+def test_next_in_a_while_loop_is_data_too() -> None:
+    eye = Eye()
+    source = batches(eye)
+    while (item := next(source, None)) is not None:
+        assert item >= 0
+        eye.barrier()
+    assert [one.kind for one in eye.seen if one is not None] == [PYTHON, DATA, DATA]
+
+
+def test_a_loop_that_reaches_no_barrier_draws_no_data() -> None:
+    eye = Eye()
+    eye.barrier()
+    total = 0
+    for i in batches(eye):  # statistics, say
+        total += i
+    assert [one.kind for one in eye.seen if one is not None] == [PYTHON] * 3
+
+
+def test_a_generator_consumed_inside_a_function_of_the_step_is_no_data() -> None:
+    eye = Eye()
+    for _ in range(2):
+        sum(batches(eye))
+        eye.barrier()
+    assert {one.kind for one in eye.seen if one is not None} == {PYTHON}
+
+
+class Photos(Dataset[Any]):
+    def __init__(self, eye: Eye) -> None:
+        self.eye = eye
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, i: int) -> int:
+        self.eye.look()
+        return i
+
+
+def test_a_plain_data_loader_is_known_from_its_first_item() -> None:
+    eye = Eye()
+    for _ in DataLoader(Photos(eye), batch_size=1):
+        pass
+    for one in eye.seen:
+        assert one is not None
+        assert one.kind == DATA
+        assert [frame.func for frame in one.frames[:2]] == [
+            "Photos.__getitem__", "test_a_plain_data_loader_is_known_from_its_first_item",
+        ]  # fmt: skip
+
+
+def test_saving_is_a_checkpoint() -> None:
+    eye = Eye()
+
+    class Watched(io.BytesIO):
+        def write(self, data: Any) -> int:
+            if not eye.seen:
+                eye.look()
+            return super().write(data)
+
+    torch.save({"weight": torch.ones(3)}, Watched())
+    (one,) = eye.seen
+    assert one is not None
+    assert one.kind == CHECKPOINT
+
+
+def test_our_own_work_is_told_by_events() -> None:
+
+    from xlaprof import trace
+
+    def inside(function: Callable[[], None]) -> Callable[[], None]:
+        return trace.Trace("scope")(function)
+
+    eye = Eye()
+
+    @inside
+    def work() -> None:
+        eye.look(2)  # the frame of the decorator, which is ours
+
+    work()
+    assert eye.seen == [None]
+
+
+def test_waiting_for_a_queue_is_waiting_as_asked() -> None:
+    import queue
+
+    eye = Eye()
+
+    class Watched(queue.Queue[int]):
+        def _qsize(self) -> int:
+            eye.look(2)  # Queue.get
+            return 1
+
+        def _get(self) -> int:
+            return 7
+
+    assert Watched().get() == 7
+    assert all(one is not None and one.asked_to_wait for one in eye.seen)
+    eye.look()
+    last = eye.seen[-1]
+    assert last is not None
+    assert not last.asked_to_wait

@@ -1,0 +1,233 @@
+"""Looks at a thread that keeps the device waiting: when, what is told of them, and what they cost."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from xlaprof.events import Event, Sample
+from xlaprof.stack_sampler import BUSY_S, FIRST_S, PAUSES_S, READER, StackSampler, Target
+from xlaprof.stacks import RawFrame
+from xlaprof.thread_cpu import Ran, ThreadCpu
+
+MS = 1_000_000
+
+
+class Log:
+    """What a sampler asks of a recording."""
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self.places: dict[tuple[RawFrame, ...], int] = {}
+
+    def emit(self, event: Event) -> None:
+        assert isinstance(event, Sample)
+        self.samples.append(event)
+
+    def stack(self, frames: tuple[RawFrame, ...]) -> int:
+        return self.places.setdefault(frames, len(self.places) + 1)
+
+    def func(self, stack: int) -> str:
+        return next(frames[0].func for frames, id in self.places.items() if id == stack)
+
+
+class Clock:
+    now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class Somebody:
+    """A thread that is where it is told to be: in one function or another, until it is told to go on."""
+
+    def __init__(self, name: str = "somebody") -> None:
+        self.there = threading.Semaphore(0)
+        self.go = threading.Semaphore(0)
+        self.thread = threading.Thread(target=self._live, name=name, daemon=True)
+        self.thread.start()
+        self.there.acquire()
+
+    def _live(self) -> None:
+        self.first_place()
+        self.second_place()
+
+    def first_place(self) -> None:
+        self.there.release()
+        self.go.acquire()
+
+    def second_place(self) -> None:
+        self.there.release()
+        self.go.acquire()
+
+    def on(self) -> None:
+        self.go.release()
+        self.there.acquire()
+
+    def end(self) -> None:
+        self.go.release(2)
+        self.thread.join()
+
+
+@pytest.fixture
+def somebody() -> Iterator[Somebody]:
+    one = Somebody()
+    yield one
+    one.end()
+
+
+def sampler() -> tuple[StackSampler, Log, Clock]:
+    log, clock = Log(), Clock()
+    any_log: Any = log
+    return StackSampler(any_log, clock), log, clock
+
+
+def target(somebody: Somebody, since: int = 0) -> Target:
+    ident = somebody.thread.ident
+    assert ident is not None
+    return Target(ident, 1, since, ())
+
+
+def test_looks_that_find_the_same_are_one_sample_from_the_beginning_of_the_gap(somebody: Somebody) -> None:
+    looks, log, clock = sampler()
+    assert looks.idle_again() == FIRST_S
+    for moment in (5, 8, 12, 17):
+        clock.now = moment * MS
+        looks.look(target(somebody), 0)
+    assert log.samples == []
+    looks.flush()
+    (sample,) = log.samples
+    assert (sample.t, sample.dur, sample.state) == (0, 17 * MS, "wait")
+    assert "Somebody.first_place" in log.func(sample.stack)
+
+
+def test_another_place_is_another_sample_and_they_do_not_overlap(somebody: Somebody) -> None:
+    looks, log, clock = sampler()
+    for moment in (5, 8):
+        clock.now = moment * MS
+        looks.look(target(somebody), 0)
+    somebody.on()
+    clock.now = 12 * MS
+    looks.look(target(somebody), 0)
+    looks.close()
+    first, second = log.samples
+    assert (first.t, first.dur) == (0, 8 * MS)
+    assert (second.t, second.dur) == (8 * MS, 4 * MS)
+    assert "second_place" in log.func(second.stack)
+
+
+def test_the_pauses_grow_and_a_gap_of_a_minute_is_few_looks(somebody: Somebody) -> None:
+    looks, _, clock = sampler()
+    pause = looks.idle_again()
+    while clock.now < 60_000 * MS:
+        clock.now += round(pause * 1e9)
+        pause = looks.look(target(somebody), 0)
+    assert pause == PAUSES_S[-1]
+    assert looks.looks < 60 / PAUSES_S[-1] + 20
+    looks.close()
+
+
+def test_a_host_that_is_busy_with_what_is_told_is_not_looked_at(somebody: Somebody) -> None:
+    looks, log, clock = sampler()
+    pauses = []
+    for moment in range(5, 500, 5):
+        clock.now = moment * MS
+        pauses.append(looks.look(target(somebody, since=clock.now - MS), 0))  # it recorded something 1 ms ago
+    looks.close()
+    assert looks.looks == 0
+    assert log.samples == []
+    assert pauses[-1] == BUSY_S[-1]
+
+
+def test_what_ended_before_the_device_was_idle_is_not_told_as_idle(somebody: Somebody) -> None:
+    looks, log, clock = sampler()
+    clock.now = 100 * MS
+    looks.look(target(somebody, since=10 * MS), 60 * MS)
+    looks.close()
+    (sample,) = log.samples
+    assert (sample.t, sample.dur) == (60 * MS, 40 * MS)
+
+
+def test_a_thread_that_has_ended_is_no_trouble(somebody: Somebody) -> None:
+    looks, log, clock = sampler()
+    other = Somebody()
+    gone = target(other)
+    other.end()
+    clock.now = 50 * MS
+    looks.look(gone, 0)
+    looks.close()
+    assert log.samples == []
+
+
+def test_of_the_first_look_alone_it_is_not_known_how_it_ran(somebody: Somebody) -> None:
+    looks, log, clock = sampler()
+    clock.now = 6 * MS
+    looks.look(target(somebody), 0)
+    looks.close()
+    assert [sample.state for sample in log.samples] == [""]
+
+
+def test_another_thread_that_ran_meanwhile_held_the_lock() -> None:
+    """The books are read as the kernel would give them: the one did not run, the other did all the time."""
+    looks, _, _ = sampler()
+    holder, waiting = Somebody("hog"), Somebody("main")
+    ident, native = holder.thread.ident, holder.thread.native_id
+    assert ident is not None
+    assert native is not None
+    assert waiting.thread.ident is not None
+    looks._others[native] = (ThreadCpu(native), Ran(-30 * MS, 0))  # it has run 30 ms since
+    found = looks._holder(waiting.thread.ident, 40 * MS)
+    assert found is not None
+    assert found[0] == "hog"
+    assert looks._holder(waiting.thread.ident, 40 * MS) is None  # and not since then
+    looks.close()
+    holder.end()
+    waiting.end()
+
+
+def test_of_the_runtimes_loader_the_thread_that_reads_is_told() -> None:
+    looks, log, _ = sampler()
+    reader = Somebody(READER)
+    name, at = looks._reader()
+    assert name == READER
+    assert "first_place" in log.func(at)
+    reader.end()
+
+
+def test_the_kernels_books_of_a_thread() -> None:
+    own = ThreadCpu(threading.get_native_id())
+    before = own.read()
+    if before is None:
+        pytest.skip("this kernel keeps no such books")
+    until = time.thread_time_ns() + 30 * MS
+    while time.thread_time_ns() < until:
+        pass
+    after = own.read()
+    assert after is not None
+    assert after.running - before.running >= 20 * MS
+    own.close()
+    assert own.read() is None
+    assert ThreadCpu(None).read() is None
+
+
+def test_a_sleep_in_the_kernel_is_told_from_the_wait_for_a_lock(somebody: Somebody) -> None:
+    here, there = os.pipe()
+    reading = threading.Thread(target=os.read, args=(here, 1), daemon=True)
+    reading.start()
+    try:
+        lock, pipe = ThreadCpu(somebody.thread.native_id), ThreadCpu(reading.native_id)
+        if not os.access("/proc/self/syscall", os.R_OK) or not pipe.sleeps_elsewhere():
+            pytest.skip("this kernel does not tell")
+        assert not lock.sleeps_elsewhere()
+        lock.close()
+        pipe.close()
+    finally:
+        os.write(there, b".")
+        reading.join()
+        os.close(here)
+        os.close(there)
