@@ -277,6 +277,18 @@ class Fallback(Event, frozen=True, tag="fallback"):
     tid: int = 1
 
 
+class Selected(Event, frozen=True, tag="selected"):
+    """An operation used a mask whose number of elements the host had read. It needed not read it again.
+
+    PyTorch/XLA does, on the CPU: the line shares that mistake. Told once for each graph.
+    """
+
+    t: int
+    op: int  # Text id: "aten::index_put"
+    stack: int = 0  # Stack id
+    tid: int = 1
+
+
 class Gc(Event, frozen=True, tag="gc"):
     """Python's garbage collector stopped the host."""
 
@@ -486,6 +498,7 @@ AnyEvent = (
     | DataWait
     | Hole
     | Sample
+    | Selected
     | Live
     | GraphBreak
     | DynamoCompile

@@ -58,14 +58,14 @@ def source_line(file: str, line: int) -> str:
 def loop_line(file: str, line: int) -> int:
     """Line of the ``for`` or ``while`` that a line is repeated by, in its function; 0 where none is found.
 
-    Told by indentation, without parsing: right for code as people write it. The head of a ``while`` is repeated by
-    itself, that of a ``for`` is not. Reads files: not for hot paths.
+    Told by indentation, without parsing: right for code as people write it. The head of a loop is part of it: there the
+    next item is drawn. Reads files: not for hot paths.
     """
     lines = linecache.getlines(file)
     if not 0 < line <= len(lines):
         return 0
     text = lines[line - 1]
-    if text.lstrip().startswith("while "):
+    if text.lstrip().startswith(_LOOPS):
         return line
     indent = _indent(text)
     for i in range(line - 2, -1, -1):

@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
+
+from msgspec import structs
 
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.run import Run
@@ -85,14 +88,28 @@ class Story:
         return self._texts[text]
 
     def line(
-        self, number: int, code: str = "", func: str = "train", file: str = "", outer: tuple[int, ...] = ()
+        self,
+        number: int,
+        code: str = "",
+        func: str = "train",
+        file: str = "",
+        outer: tuple[int, ...] = (),
+        loops: tuple[int, ...] = (),
     ) -> int:
-        """A stack whose innermost frame is this line; ``outer``: lines of main() it was called from."""
-        key = (number, code, func, file, outer)
+        """A stack whose innermost frame is this line; ``outer``: lines of main() it was called from.
+
+        ``loops``: of each frame the line of the loop around it, 0 for none.
+        """
+        key = (number, code, func, file, outer, loops)
         if key not in self._stacks:
             where = self.text(file or self.file)
             frames = [Frame(where, number, self.text(func), self.text(code) if code else 0)]
             frames += [Frame(self.text(self.file), caller, self.text("main"), 0) for caller in outer]
+            head = self.text("for turn in turns:") if any(loops) else 0
+            frames = [
+                structs.replace(frame, loop=loop, head=head if loop else 0)
+                for frame, loop in zip_longest(frames, loops[: len(frames)], fillvalue=0)
+            ]
             self._stacks[key] = len(self._stacks) + 1
             self.events.append(Stack(id=self._stacks[key], frames=frames))
         return self._stacks[key]
@@ -151,6 +168,8 @@ class Story:
         tid: int = 1,
         loops: int = 0,
         loop: int = 0,
+        loop_ops: int = 0,
+        loop_shared: bool = False,
     ) -> None:
         """Compile ``graph``, unless it was before."""
         if graph in self._programs:
@@ -173,6 +192,8 @@ class Story:
                 tid=tid,
                 loops=loops,
                 loop=loop,
+                loop_ops=loop_ops,
+                loop_shared=loop_shared,
             )
         )
 
@@ -206,6 +227,8 @@ class Story:
         trigger: str = "sync",
         loops: int = 0,
         loop: int = 0,
+        loop_ops: int = 0,
+        loop_shared: bool = False,
     ) -> None:
         """End a graph: compile it if it is new, run it."""
         start = self.now
@@ -224,19 +247,37 @@ class Story:
                 execution=execution,
                 loops=loops,
                 loop=loop,
+                loop_ops=loop_ops,
+                loop_shared=loop_shared,
             )
         )
         self._tracing = 0
 
-    def read(self, stack: int, op: str = "aten::_local_scalar_dense", copy: float = 0.01, tid: int = 1) -> None:
-        """Wait for the device, then copy."""
+    def read(
+        self,
+        stack: int,
+        op: str = "aten::_local_scalar_dense",
+        copy: float = 0.01,
+        tid: int = 1,
+        via: str = "",
+        late: bool = False,
+    ) -> None:
+        """Wait for the device, then copy; a ``late`` one need not wait."""
         start = self.now
-        self.now = max(self.now, self._device_free)
+        self.now = self.now if late else max(self.now, self._device_free)
         wait = self.now - start
         self.spend(copy)
         self.tell(
             TransferFromDevice(
-                t=start, dur=self.now - start, wait=wait, bytes=4, op=self.text(op), stack=stack, tid=tid
+                t=start,
+                dur=self.now - start,
+                wait=wait,
+                bytes=4,
+                op=self.text(op),
+                stack=stack,
+                tid=tid,
+                via=self.text(via) if via else 0,
+                late=late,
             )
         )
 
@@ -252,6 +293,10 @@ class Story:
         self.read(stack, op, tid=tid)
         self.spend(ms)
         self.tell(Fallback(t=start, dur=self.now - start, op=self.text(op), stack=stack, tid=tid))
+
+    def retell_fallback(self, stack: int, op: str, start: int) -> None:
+        """What was told since ``start`` was part of an operation on the CPU."""
+        self.tell(Fallback(t=start, dur=self.now - start, op=self.text(op), stack=stack))
 
     def upload(self, ms: float, stack: int, tid: int = 1) -> None:
         self.spend(ms)

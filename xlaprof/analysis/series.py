@@ -10,8 +10,8 @@ from typing import Generic, NamedTuple, TypeVar
 _MOST = 512
 _WARM_UP = 0.2  # share at the beginning that is not looked at
 _BLOCKS = 16
-_RISING = 13  # of the 15 steps from block to block that have to go up
-_LEAST = 3  # values in a block
+_FEWEST = 10  # blocks
+_RISING = 0.85  # of the steps from block to block that have to go up: 13 of 15, 8 of 9
 
 _T = TypeVar("_T")
 
@@ -48,18 +48,20 @@ class Rise(NamedTuple):
     last: float
 
 
-def rise(values: Sequence[float]) -> Rise | None:
+def rise(values: Sequence[float], block: int = 3) -> Rise | None:
     """Whether ``values`` rise all the time; ``None`` for noise, for a jump, and where they are too few to know.
 
-    Medians of sixteen blocks have to go up nearly every time: by chance that happens once in 270 runs, and
-    whoever asks demands an amount, too. A jump, as when another program starts, raises one or two of them only.
+    Medians of sixteen blocks (of at least ten, each of ``block`` values or more) have to go up nearly every time: by
+    chance that happens once in 270 runs, and whoever asks demands an amount, too. A jump, as when another program
+    starts, raises one or two of them only.
     """
     values = values[int(len(values) * _WARM_UP) :]
-    if len(values) < _BLOCKS * _LEAST:
+    count = min(_BLOCKS, len(values) // block)
+    if count < _FEWEST:
         return None
-    size = len(values) / _BLOCKS
-    blocks = [median(values[int(i * size) : int((i + 1) * size)]) for i in range(_BLOCKS)]
-    if sum(after > before for before, after in pairwise(blocks)) < _RISING:
+    size = len(values) / count
+    blocks = [median(values[int(i * size) : int((i + 1) * size)]) for i in range(count)]
+    if sum(after > before for before, after in pairwise(blocks)) < _RISING * (count - 1):
         return None
     whole = blocks[-1] - blocks[0]
     if max(after - before for before, after in pairwise(blocks)) > whole / 2:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from xlaprof.analysis import host
 from xlaprof.analysis.tallies import FallbackTally, ReadTally
 from xlaprof.analysis.window import Window
-from xlaprof.events import Execute, Fallback, StepDigest, TransferFromDevice, TransferToDevice
+from xlaprof.events import Execute, Fallback, Selected, StepDigest, TransferFromDevice, TransferToDevice
 
 _PENDING = 10_000  # reads and fallbacks held until a step claims them
 _AT_HAND = 16  # uploads that may still turn out to belong to a fallback
@@ -44,6 +44,9 @@ class TransferTotals:
         self.read = [0, 0]  # exact: count and ns
         self.vias: dict[tuple[int, int], int] = {}  # (stack, op) of reads -> the library's function that read
         self.read_runs: dict[int, int] = {}  # stack of reads -> ns the device worked for nothing but them
+        self.selections: dict[
+            tuple[int, int], int
+        ] = {}  # (stack, op) of writes by a mask whose size was read -> graphs
         self.given: dict[int, int] = {}  # stack of everything else the device was given -> how often
         self._turn = 0  # steps ended: the ordinal of the present one
         self._turned = 0  # when the last of them ended
@@ -94,6 +97,11 @@ class TransferTotals:
             self._known = (end, event.stack)
         if end > self.last:
             self.last = end
+
+    def _on_selected(self, event: Selected) -> None:
+        key = (event.stack, event.op)
+        if key in self.selections or len(self.selections) < _PENDING:
+            self.selections[key] = self.selections.get(key, 0) + 1
 
     def _on_fallback(self, event: Fallback) -> None:
         start = event.t

@@ -10,18 +10,20 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from time import perf_counter_ns
 from typing import Any
 
 import torch
 
-from xlaprof import stacks
+from xlaprof import events, recorder, stacks
 
-from . import dynamic_shape, handlers
+from . import dynamic_shape, handlers, source
 from .checking.errors import final
 from .checking.rehearse import refuse_overlap
 from .ops import Op
 from .special import special
 from .tensor import XLATensor
+from .trie import Node
 
 aten = torch.ops.aten
 
@@ -58,7 +60,7 @@ def _put(func: torch._ops.OpOverload) -> None:
             return plain(args, kwargs)
         _warn_of_bytes(indices)
         if sum(i is not None for i in indices) == 1:
-            _check_count(tensor, indices, values)
+            _check_count(op, tensor, indices, values)
             return plain(args, kwargs)
         if op.writes:
             refuse_overlap(op, args, kwargs)
@@ -85,12 +87,14 @@ for _func in (
     _put(_func)
 
 
-def _check_count(tensor: XLATensor, indices: Sequence[Any], values: torch.Tensor) -> None:
+def _check_count(op: Op, tensor: XLATensor, indices: Sequence[Any], values: torch.Tensor) -> None:
     """Where it happens to be known how many elements the one mask selects, ``values`` has to be as many."""
     at, mask = next((at, i) for at, i in enumerate(indices) if i is not None)
     size = dynamic_shape.known("nonzero", mask) if type(mask) is XLATensor and values.ndim else None
     if size is None:
         return
+    if recorder.active is not None:
+        _tell(recorder.active, op, tensor)
     selected = [*tensor.shape[:at], size, *tensor.shape[at + mask.ndim :]]
     try:
         values.expand(selected)
@@ -101,6 +105,24 @@ def _check_count(tensor: XLATensor, indices: Sequence[Any], values: torch.Tensor
                 f"shape {selected}"
             )
         ) from None
+
+
+#: ends of walks at which it was told, by id, in the recording to this file
+_told: dict[tuple[str, int], Node] = {}
+_TOLD = 256
+
+
+def _tell(rec: recorder.Recorder, op: Op, tensor: XLATensor) -> None:
+    """Tell the recording, once for each graph, of a line that writes through a mask whose size was read."""
+    node = tensor._cell.tape.node
+    key = (rec.path, id(node))
+    if key in _told:
+        return
+    if len(_told) >= _TOLD:
+        _told.clear()
+    _told[key] = node
+    frames, module = source.here()
+    rec.emit(events.Selected(perf_counter_ns(), rec.text(op.aten), rec.stack(frames, module), rec.thread()))
 
 
 def _numbered(op: Op, tensor: XLATensor, indices: Sequence[Any]) -> tuple[Any, list[Any]] | None:

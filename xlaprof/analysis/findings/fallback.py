@@ -10,11 +10,12 @@ Not a finding is what ran only while the program was set up.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from xlaprof.analysis import sized
 from xlaprof.analysis.facts import Facts, seconds, times
-from xlaprof.analysis.findings.transfer import how_often
+from xlaprof.analysis.findings.transfer import how_often, rhythm_of
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.reads import Reads, by_line
 from xlaprof.analysis.tallies import FallbackTally
@@ -45,6 +46,7 @@ INSTEAD = {
     "aten::grid_sampler_3d": "Gather the neighbours with index tensors computed on the device",
 }
 
+_BACKWARD = re.compile(r"backward\(|grad\(")
 _MASKED = (
     "tags = tags.masked_fill(~mask, -100)  # instead of logits[mask], tags[mask]\n"
     "loss = F.cross_entropy(logits.flatten(0, -2), tags.flatten(), ignore_index=-100)"
@@ -54,9 +56,11 @@ _MASKED = (
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line and operation."""
     yield from _on_the_cpu(facts)
-    for reads in by_line(facts, sized=True):
-        if reads.is_habit(facts):
-            yield _sized(facts, reads)
+    selections = [reads for reads in by_line(facts, sized=True) if reads.is_habit(facts)]
+    for reads in selections:
+        yield _sized(facts, reads)
+    if selections:
+        yield from _again(facts, max(selections, key=lambda reads: reads.count), {r.place.line for r in selections})
 
 
 def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
@@ -81,7 +85,7 @@ def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
 def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally) -> Finding:
     cost = tally.dur / 1e9
     reads = f", with {tally.reads} transfer{'s' * (tally.reads != 1)}" if tally.reads else ""
-    rhythm = tally.rhythm.text()
+    rhythm = tally.rhythm.text() if facts.step_count else ""
     often = f" ({rhythm})" if rhythm and tally.count > 1 else ""
     compiled = f"{seconds(tally.compiled / 1e9)} compiling its inputs, " if tally.compiled else ""
     computed = max(0, tally.dur - tally.wait - tally.down - tally.up - tally.compiled)
@@ -122,9 +126,35 @@ def _sized(facts: Facts, reads: Reads) -> Finding:
         advice=_advice(name),
         evidence=(reads.waited(), f"longest {seconds(tally.most / 1e9)}"),
         confidence="high" if tally.known else "medium",
-        rhythm=tally.rhythm.text(),
+        rhythm=rhythm_of(facts, reads),
         remedy=_MASKED if "cross_entropy" in reads.place.code else "",
     )
+
+
+def _again(facts: Facts, first: Reads, lines: set[int]) -> Iterator[Finding]:
+    """Other lines at which a mask is used whose size was read: mostly where gradients go back through a selection."""
+    told: set[tuple[str, int]] = set()
+    for stack, op in facts.run.selections:
+        place, name = facts.names.place(stack), facts.names.text(op)
+        if not place.line or place.line in lines or (place.file, place.line) in told:
+            continue
+        told.add((place.file, place.line))
+        yield facts.finding(
+            "fallback",
+            place,
+            operation=name,
+            count=first.count,
+            cost_s=0.0,
+            cause=(
+                f"{'The gradient of the selection' if _BACKWARD.search(place.code) else 'What was selected'} at line "
+                f"{first.place.line} is put back by the same mask ({sized.told(name)}): here the device does that "
+                "alone, but PyTorch/XLA runs aten::nonzero on the CPU once more."
+            ),
+            advice=_advice(first.op),
+            confidence="medium",
+            rhythm=rhythm_of(facts, first),
+            also=(first.place,),
+        )
 
 
 def _advice(name: str) -> str:

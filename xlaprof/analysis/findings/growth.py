@@ -37,7 +37,8 @@ def _alive(facts: Facts) -> Finding | None:
     readings = facts.run.lives.values
     if not readings or readings[-1].step - readings[0].step < _STEPS:
         return None
-    tensors, size = rise([one.tensors for one in readings]), rise([one.bytes for one in readings])
+    # what is counted has no noise
+    tensors, size = rise([one.tensors for one in readings], 1), rise([one.bytes for one in readings], 1)
     steps = (readings[-1].step - readings[0].step) * (1 - 0.2)
     heavier = size is not None and size.last >= _LARGER * size.first and size.last - size.first >= _BYTES
     more = (

@@ -47,7 +47,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         advice=f"{way.advice}{after}.",
         evidence=(reads.waited(), f"longest {seconds(tally.most / 1e9)}", *([late] if tally.late else [])),
         confidence="high" if tally.known else "medium",
-        rhythm=tally.rhythm.text(),
+        rhythm=rhythm_of(facts, reads),
         also=(barrier,) if barrier.line else (),
         remedy=way.remedy,
     )
@@ -55,11 +55,15 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
 
 def how_often(facts: Facts, reads: Reads) -> str:
     """ "in every step", "every 5 steps", "3 times a step", "in the loop"."""
-    rhythm = reads.tally.rhythm
-    if facts.step_count and rhythm.steps > 1:
-        text = rhythm.text()
+    text = rhythm_of(facts, reads)
+    if text and reads.tally.rhythm.steps > 1:
         return f"in {text}" if text == "every step" else text
     return "in the loop"
+
+
+def rhythm_of(facts: Facts, reads: Reads) -> str:
+    """ "every step", "3 times a step"; empty in a program whose steps are not known."""
+    return reads.tally.rhythm.text() if facts.step_count else ""
 
 
 def _seldom(facts: Facts, reads: Reads) -> int:

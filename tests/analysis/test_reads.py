@@ -1,0 +1,267 @@
+"""Which reads are told, as what, with which rhythm and cost; and the fallbacks beside them."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.story import MS, Story
+from xlaprof.analysis.reading import SCALAR, asked
+from xlaprof.analysis.rhythm import Rhythm
+from xlaprof.events import Selected, StepDigest
+
+
+@pytest.mark.parametrize(
+    ("code", "via", "name", "purpose", "advice"),
+    [
+        ("total += loss.item()", "", ".item()", "", "Keep the loss on the device"),
+        ("if loss < best:", "", "if", "which way", "Decide on the device"),
+        ("while residual > tolerance:", "", "while", "whether to go on", "fixed number of turns"),
+        ("assert x.max() < 1", "", "assert", "", "on the host before the upload"),
+        ("if torch.isnan(loss).any():", "", "if", "NaN or infinity", "flag kept on the device"),
+        ("clip(m)", "clip_grad_norm_", "clip_grad_norm_(error_if_nonfinite=True)", "not finite", "error_if_nonfinite"),
+        ("scaler.step(opt)", "GradScaler.step", "step()", "found_inf", "bfloat16"),
+        ('bar.set_postfix(loss=f"{loss:.3f}")', "Tensor.__format__", "an f-string", "progress bar", "every 10 steps"),
+        ("print(loss)", "Tensor.__repr__", "print()", "", "after the barrier"),
+        ("correct += (p == y).sum().item()", "", ".item()", "for a metric", "read the sum once"),
+        ("index = (self.timesteps == timestep).nonzero().item()", "", ".item()", "find a position", "enumerate"),
+        ("x = float(scale)", "", "float()", "", "Keep the value"),
+        ("if token in stop:", "Tensor.__contains__", "in", "which way", "Decide on the device"),
+        ("inverse = torch.linalg.inv(a)", "linalg_inv", "linalg_inv()", "errors", "inv_ex"),
+    ],
+)  # fmt: skip
+def test_a_line_that_reads_a_number_is_called_what_it_is(
+    code: str, via: str, name: str, purpose: str, advice: str
+) -> None:
+    way = asked(SCALAR, via, code, 10)
+    assert way.name == name
+    assert way.what == "one number"
+    assert purpose in way.purpose
+    assert advice in way.advice
+
+
+def test_a_line_that_reads_a_tensor_is_called_what_it_is() -> None:
+    assert asked("aten::_to_copy", "", "arr = images.cpu().numpy()", 10).name == ".cpu()"
+    assert asked("aten::_to_copy", "", "words = tokens[row].tolist()", 10).name == ".tolist()"
+    assert asked("aten::_to_copy", "", "xm.save(state, path)", 10).advice.startswith("Save less often")
+    assert asked("aten::_to_copy", "", "loss.cpu()", 10).what == "a tensor"
+
+
+def test_rhythms() -> None:
+    def told(*steps: int, each: int = 1) -> str:
+        rhythm = Rhythm()
+        for step in steps:
+            for _ in range(each):
+                rhythm.at(step)
+        return rhythm.text()
+
+    assert told() == ""
+    assert told(4) == "once"
+    assert told(*range(9)) == "every step"
+    assert told(*range(9), each=3) == "3 times a step"
+    assert told(*range(0, 90, 10)) == "every 10 steps"
+    assert told(*range(0, 90, 10), each=4) == "4 times every 10 steps"
+    assert told(1, 2, 3, 5, 8, 13, 21, 34) == "now and then, in 8 steps"
+    assert told(7, each=12) == "12 times in one step"
+
+
+def test_a_rhythm_counts_distances_in_bounded_memory_and_adds_up() -> None:
+    rhythm, other = Rhythm(), Rhythm()
+    for n in range(1000):
+        rhythm.at(n * n)
+        other.at(5 * n)
+    assert len(rhythm.gaps) <= 16
+    rhythm.merge(other)
+    assert rhythm.count == rhythm.steps == 2000
+
+
+def looped(every: int = 1, steps: int = 40, **read: object) -> Story:
+    """A loop whose steps have no name, with a read after its barrier."""
+    story = Story()
+    barrier = story.line(20, "torch_xla.sync()", loops=(10,))
+    item = story.line(22, "log(loss.item())", loops=(10,))
+    for n in range(steps):
+        story.trace(4)
+        story.barrier(barrier, 20)
+        if not n % every:
+            story.read(item, **read)  # type: ignore[arg-type]
+    return story
+
+
+def test_the_rhythm_of_a_read_is_found_without_named_steps() -> None:
+    (finding,) = looped(every=5).findings()
+    assert (finding.kind, finding.rhythm, finding.count) == ("transfer", "every 5 steps", 8)
+    assert ".item() reads one number from the device every 5 steps" in finding.cause
+    assert "every 50 steps" in finding.advice
+    assert "losses.append(loss.detach())" in finding.remedy
+
+
+def test_a_late_read_costs_nothing_and_is_not_told() -> None:
+    assert looped(late=True).findings() == []
+
+
+def test_a_read_of_what_the_device_had_finished_long_ago_is_not_told() -> None:
+    story = Story()
+    barrier, item = story.line(20, "torch_xla.sync()"), story.line(22, "log(loss.item())")
+    for _ in range(40):
+        with story.step():
+            story.barrier(barrier, device=2)
+            story.trace(20)  # the host is the slower one
+            story.read(item, copy=0.002)
+    assert story.findings("transfer") == []
+
+
+def test_what_a_read_compiles_is_not_its_cost() -> None:
+    story = Story()
+    barrier, item = story.line(44, "torch_xla.sync()", loops=(31,)), story.line(41, "log(loss.item())", loops=(31,))
+    for n in range(20):
+        story.trace(4)
+        if n % 5 == 0:
+            start = story.now
+            story.compile("loss only", 300, item, trigger="read")
+            story.execute("loss only", 5, item, "read")
+            story.spend(0)
+            story.read(item)
+            read = story.events[-1]
+            assert read.t >= start  # type: ignore[attr-defined]
+        story.barrier(barrier, 12)
+    (finding,) = story.findings("transfer")
+    assert finding.cost_s < 0.1
+    assert "before the barrier (line 44)" in finding.cause
+    assert [place.line for place in finding.also] == [44]
+
+
+def test_a_read_at_the_end_of_every_epoch_is_no_habit() -> None:
+    def epochs(line_loop: int) -> Story:
+        story = Story()
+        barrier = story.line(38, "torch_xla.sync()", func="main", loops=(33,))
+        item = story.line(42, "print(total.item())", func="main", loops=(line_loop,))
+        for _ in range(4):
+            for _ in range(6):
+                story.trace(2)
+                story.barrier(barrier, 10)
+            story.read(item)
+        return story
+
+    assert epochs(31).findings("transfer") == []  # for epoch in ...: around the loop of line 33
+    assert len(epochs(33).findings("transfer")) == 1  # in the loop itself: every sixth step
+
+
+def test_reads_that_a_loop_without_a_barrier_ends_in_are_none_but_those_in_the_loop_are() -> None:
+    def captions(loop_of_read: int) -> Story:
+        story = Story()
+        read = story.line(44, "picture = x.cpu()", func="main", loops=(loop_of_read,))
+        line = story.line(19, "h = torch.relu(self.inp(x))", func="forward", outer=(42,), loops=(0, 40))
+        for n in range(5):
+            story.trace(20)
+            story.compile(
+                f"unrolled {n if loop_of_read == 40 else 0}", 500, read, None, "read", 600 + n, loops=50, loop=line
+            )
+            story.execute("unrolled", 50, read, "read")
+            story.read(read, "aten::_to_copy")
+        return story
+
+    assert {finding.kind for finding in captions(37).findings()} == {"missing_barrier"}
+    assert "transfer" in {finding.kind for finding in captions(40).findings()}
+
+
+def test_reads_in_the_loop_that_gives_the_device_work_count_without_a_barrier_between_them() -> None:
+    story = Story()
+    story.barrier(story.line(3, "torch_xla.sync()"), 1, "set-up")
+    story.barrier(story.line(4, "torch_xla.sync()"), 1, "set-up too")
+    call, item = story.line(21, "h = model(x)", loops=(12,)), story.line(22, "peak = h.max().item()", loops=(12,))
+    for _ in range(6):
+        story.trace(2)
+        story.execute("compiled", 10, call, "dynamo")
+        story.read(item)
+    (finding,) = story.findings("transfer")
+    assert (finding.place.line, finding.count) == (22, 6)
+
+
+def test_ways_of_reading_at_one_line_are_one_finding() -> None:
+    story = Story()
+    barrier, line = story.line(20, "torch_xla.sync()"), story.line(22, "log(loss.item(), image.cpu())")
+    for _ in range(10):
+        with story.step():
+            story.trace(3)
+            story.barrier(barrier, 10)
+            story.read(line)
+            story.read(line, "aten::_to_copy")
+    (finding,) = story.findings()
+    assert finding.count == 20
+
+
+def test_digests_keep_the_rhythm() -> None:
+    story = looped(steps=0)
+    item, name = story.line(22, "log(loss.item())", loops=(10,)), story.text("train")
+    key = f"{item}:{story.text(SCALAR)}"
+    for n in range(100):
+        reads = {key: [1, 3 * MS, 3 * MS]} if n % 4 == 0 else {}
+        story.tell(StepDigest(name=name, num=n, t=story.now, dur=10 * MS, executions=1, busy=5 * MS, reads=reads))
+        story.spend(10)
+    (finding,) = story.findings()
+    assert (finding.rhythm, finding.confidence, finding.count) == ("every 4 steps", "medium", 25)
+
+
+def test_two_ranks_add_up() -> None:
+    one, two = looped().run(), looped().run()
+    (finding,) = (one + two).report("").findings
+    assert finding.count == 80
+    assert finding.rhythm == "every step"
+
+
+def test_a_fallback_says_what_its_copies_cost() -> None:
+    story = Story()
+    barrier, eig = story.line(20, "torch_xla.sync()"), story.line(15, "r = torch.linalg.eigvals(w)")
+    for _ in range(10):
+        with story.step():
+            story.trace(3)
+            start = story.now
+            story.read(eig, "aten::linalg_eig", copy=2)
+            story.spend(4)
+            story.upload(1, eig)
+            story.retell_fallback(eig, "aten::linalg_eig", start)
+            story.barrier(barrier, 10)
+    (finding,) = story.findings("fallback")
+    assert finding.rhythm == "every step"
+    assert "20 ms copying 40 bytes to the host, 10 ms copying 640 bytes back, 40 ms on the CPU" in finding.evidence[1]
+
+
+def test_fallbacks_while_setting_up_named_steps_are_none() -> None:
+    story = Story()
+    setting_up = story.line(3, "order = torch.randperm(n)")
+    for _ in range(3):
+        story.fallback(setting_up, "aten::randperm", 0.1)
+    barrier = story.line(20, "torch_xla.sync()")
+    for _ in range(20):
+        with story.step():
+            story.barrier(barrier, 10)
+            story.spend(9)
+    assert story.findings("fallback") == []
+
+
+def selecting(with_selection: bool = True) -> Story:
+    story = Story()
+    barrier, line = story.line(44, "torch_xla.sync()"), story.line(41, "loss = F.cross_entropy(logits[a], tags[a])")
+    back = story.line(42, "loss.backward()")
+    for _ in range(8):
+        with story.step():
+            if with_selection:
+                story.trace(1)
+                story.execute("count", 1, line, "read")
+                story.read(line, "aten::index")
+            story.tell(Selected(t=story.now, op=story.text("aten::index_put"), stack=back))
+            story.barrier(barrier, 5)
+    return story
+
+
+def test_the_backward_of_a_selection_is_told_beside_it() -> None:
+    found = {finding.place.line: finding for finding in selecting().findings("fallback")}
+    assert set(found) == {41, 42}
+    assert "ignore_index" in found[41].remedy
+    assert "The gradient of the selection at line 41" in found[42].cause
+    assert found[42].cost_s == 0
+    assert [place.line for place in found[42].also] == [41]
+
+
+def test_a_write_by_a_mask_alone_is_nobodys_mistake() -> None:
+    assert selecting(with_selection=False).findings("fallback") == []
