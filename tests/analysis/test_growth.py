@@ -7,7 +7,7 @@ import random
 import pytest
 
 from analysis.story import Story
-from xlaprof.analysis.series import Series, rise
+from xlaprof.analysis.series import Series, climb, rise
 from xlaprof.events import Live
 
 MIB = 1 << 20
@@ -28,6 +28,16 @@ def test_noise_a_jump_a_fall_and_too_few_values_are_no_rise() -> None:
     assert rise([1000.0 - i for i in range(300)]) is None
     assert rise([float(i) for i in range(40)]) is None
     assert rise([300.0, 200.0, 150.0] + [100.0] * 300) is None
+
+
+def test_exact_numbers_climb_whatever_their_distances() -> None:
+    steps = [1, 3, 5, 8, 11, 14, 18, 22, 26, 30, 35, 40, 45, 48, 437]
+    found = climb([(step, 10 + 3 * step) for step in steps])
+    assert found == (10 + 3 * 8, 10 + 3 * 437)
+    assert climb([(step, 10.0 if step < 40 else 900.0) for step in steps]) is None
+    assert climb([(step, 10 + 3 * step) for step in steps[:11]]) is None
+    assert climb([(7, float(n)) for n in range(30)]) is None
+    assert climb([(step, 100 + 5 * (step % 7)) for step in range(200)]) is None
 
 
 def test_a_rise_is_found_in_noise() -> None:

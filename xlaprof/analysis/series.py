@@ -10,8 +10,9 @@ from typing import Generic, NamedTuple, TypeVar
 _MOST = 512
 _WARM_UP = 0.2  # share at the beginning that is not looked at
 _BLOCKS = 16
-_FEWEST = 10  # blocks
-_RISING = 0.85  # of the steps from block to block that have to go up: 13 of 15, 8 of 9
+_LEAST = 3  # values in a block
+_FEWEST = 10  # exact numbers
+_RISING = 0.85  # share of the steps from one to the next that have to go up: 13 of 15
 
 _T = TypeVar("_T")
 
@@ -48,20 +49,33 @@ class Rise(NamedTuple):
     last: float
 
 
-def rise(values: Sequence[float], block: int = 3) -> Rise | None:
-    """Whether ``values`` rise all the time; ``None`` for noise, for a jump, and where they are too few to know.
+def climb(points: Sequence[tuple[float, float]]) -> Rise | None:
+    """Whether exact numbers, each with its place (a step), go up all the time, evenly; ``None`` if not or too few.
 
-    Medians of sixteen blocks (of at least ten, each of ``block`` values or more) have to go up nearly every time: by
-    chance that happens once in 270 runs, and whoever asks demands an amount, too. A jump, as when another program
-    starts, raises one or two of them only.
+    A jump, or a few, is no climb: half of the distances have to be climbed at half of the mean rate at least.
+    """
+    points = points[int(len(points) * _WARM_UP) :]
+    if len(points) < _FEWEST or points[-1][0] <= points[0][0] or points[-1][1] <= points[0][1]:
+        return None
+    (start, first), (end, last) = points[0], points[-1]
+    rates = [(b - a) / (at - since) for (since, a), (at, b) in pairwise(points) if at > since]
+    if not rates or sum(rate > 0 for rate in rates) < _RISING * len(rates):
+        return None
+    return Rise(first, last) if median(rates) >= (last - first) / (end - start) / 2 else None
+
+
+def rise(values: Sequence[float]) -> Rise | None:
+    """Whether noisy ``values`` rise all the time; ``None`` for noise, for a jump, and where they are too few to know.
+
+    Medians of sixteen blocks have to go up nearly every time: by chance that happens once in 270 runs, and whoever asks
+    demands an amount, too. A jump, as when another program starts, raises one or two of them only.
     """
     values = values[int(len(values) * _WARM_UP) :]
-    count = min(_BLOCKS, len(values) // block)
-    if count < _FEWEST:
+    if len(values) < _BLOCKS * _LEAST:
         return None
-    size = len(values) / count
-    blocks = [median(values[int(i * size) : int((i + 1) * size)]) for i in range(count)]
-    if sum(after > before for before, after in pairwise(blocks)) < _RISING * (count - 1):
+    size = len(values) / _BLOCKS
+    blocks = [median(values[int(i * size) : int((i + 1) * size)]) for i in range(_BLOCKS)]
+    if sum(after > before for before, after in pairwise(blocks)) < _RISING * (_BLOCKS - 1):
         return None
     whole = blocks[-1] - blocks[0]
     if max(after - before for before, after in pairwise(blocks)) > whole / 2:

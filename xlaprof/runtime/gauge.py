@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter, deque
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -51,15 +51,14 @@ class Gauge:
 
     def read(self, rec: Recorder, tape: Tape, fresh: list[Cell]) -> None:
         """Tell what is alive on ``tape``'s device; ``fresh``: what was made since the barrier before, computed now."""
-        start = perf_counter_ns()
+        start, began = perf_counter_ns(), thread_time_ns()
         arrays = [array for array in jax.live_arrays(tape.device.platform) if not array.is_deleted()]
         size = sum(array.nbytes for array in arrays)
         held = [[rec.stack(frames), count, total] for frames, count, total in self._kept()]
         rec.emit(events.Live(start, len(arrays), size, held, rec.thread()))
         made = (cell for cell in fresh[-_TENSORS:] if cell.frames and isinstance(cell.array, jax.Array))
         self._made.append([_Made(weakref.ref(c.array), c.slot, c.frames, c.array.nbytes) for c in made])
-        now = perf_counter_ns()
-        self.due = now + max(EVERY_NS, _SHARE * (now - start))
+        self.due = perf_counter_ns() + max(EVERY_NS, _SHARE * (thread_time_ns() - began))
 
     def _kept(self) -> list[tuple[tuple[RawFrame, ...], int, int]]:
         """Lines whose tensors outlive several readings, with their number and bytes.

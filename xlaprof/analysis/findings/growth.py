@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from xlaprof.analysis.facts import Facts, seconds
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.series import rise
+from xlaprof.analysis.series import climb, rise
 
 _STEPS = 100  # fewer tell nothing of a trend
 _SLOWER = 1.3
@@ -22,7 +22,9 @@ _BYTES = 1 << 20
 _MORE = 1.5
 _TENSORS = 200
 _EACH_STEP = 4.0  # tensors
-_LINES = 3  # lines whose tensors are kept from which on it is the history of a result that is
+#: lines whose tensors are kept, or tensors kept in each step, from which on it is a result with its history that is
+_LINES = 3
+_HISTORY = 2.5
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -37,8 +39,8 @@ def _alive(facts: Facts) -> Finding | None:
     readings = facts.run.lives.values
     if not readings or readings[-1].step - readings[0].step < _STEPS:
         return None
-    # what is counted has no noise
-    tensors, size = rise([one.tensors for one in readings], 1), rise([one.bytes for one in readings], 1)
+    tensors = climb([(one.step, one.tensors) for one in readings])
+    size = climb([(one.step, one.bytes) for one in readings])
     steps = (readings[-1].step - readings[0].step) * (1 - 0.2)
     heavier = size is not None and size.last >= _LARGER * size.first and size.last - size.first >= _BYTES
     more = (
@@ -53,7 +55,7 @@ def _alive(facts: Facts) -> Finding | None:
     others = tuple(dict.fromkeys(one for one, _ in held[1:] if one.line and one != place))
     first, last = readings[0], readings[-1]
     numbers = f"from {first.tensors:,} tensors ({_bytes(first.bytes)}) to {last.tensors:,} ({_bytes(last.bytes)})"
-    history = len(others) + 1 >= _LINES
+    history = len(others) + 1 >= _LINES or last.tensors - first.tensors >= _HISTORY * (last.step - first.step)
     kept = f"; what stays was made at line {place.line}" if place.line else ""
     what = ", with all that its gradient needs," if history else ""
     return facts.finding(
