@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from xlaprof import stacks
-from xlaprof.activity import CHECKPOINT, DATA, PYTHON, Activity, activity
+from xlaprof.activity import CHECKPOINT, DATA, PYTHON, TORCH, Activity, activity
 from xlaprof.stacks import RawFrame
 
 
@@ -173,3 +173,16 @@ def test_waiting_for_a_queue_is_waiting_as_asked() -> None:
     last = eye.seen[-1]
     assert last is not None
     assert not last.asked_to_wait
+
+
+def test_pytorchs_own_python_is_told_from_the_users() -> None:
+    eye = Eye()
+
+    class Looks(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            eye.look()  # the user's
+            eye.look(2)  # Module.__call__
+            return x
+
+    Looks()(torch.ones(1))
+    assert [one.kind for one in eye.seen if one is not None] == [PYTHON, TORCH]

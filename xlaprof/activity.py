@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .stacks import RawFrame, is_library, shown_file, source_line
 
 #: kinds of :class:`Activity`, as :class:`xlaprof.events.Sample` tells them
-PYTHON, DATA, CHECKPOINT = "python", "data", "checkpoint"
+PYTHON, TORCH, DATA, CHECKPOINT = "python", "torch", "data", "checkpoint"
 
 _FRAMES = 8  # of the user's, kept
 _DEPTH = 200  # frames looked at
@@ -43,6 +43,7 @@ def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
     is its data.
     """
     kind = ""
+    torch = False  # it is in PyTorch's own Python, called from the user's innermost line
     found: list[RawFrame] = []
     loops = {(frame.file, frame.func): frame.line for frame in spine}
     inner: FrameType | None = None
@@ -55,6 +56,8 @@ def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
         if mark == "own":
             if not found and not kind:
                 return None
+        elif mark == TORCH:
+            torch = torch or not found
         elif mark and not kind:
             kind = mark
         if shown:
@@ -67,7 +70,7 @@ def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
         inner, frame = frame, frame.f_back
     module = start.f_globals.get("__name__")
     told = isinstance(module, str) and (module in _WAITS or module.startswith(_WAIT_PACKAGES))
-    return Activity(kind or PYTHON, tuple(found), told)
+    return Activity(kind or (TORCH if torch else PYTHON), tuple(found), told)
 
 
 _files: dict[str, tuple[str, str]] = {}
@@ -83,7 +86,8 @@ def _file(frame: FrameType) -> tuple[str, str]:
             mark = DATA if name == _LOADER else "own"
         elif is_library(name, frame.f_globals.get("__name__")):
             path = name.replace(os.sep, "/")
-            mark = next((kind for kind, parts in _MARKS if any(part in path for part in parts)), "")
+            rest = TORCH if "/site-packages/torch/" in path or "/dist-packages/torch/" in path else ""
+            mark = next((kind for kind, parts in _MARKS if any(part in path for part in parts)), rest)
         if len(_files) >= _CACHED:
             _files.clear()
         known = _files[name] = (shown_file(frame), mark)

@@ -328,7 +328,7 @@ class Sample(Event, frozen=True, tag="sample"):
     t: int
     dur: int
     stack: int = 0  # Stack id
-    #: "python": it ran | "data": it drew the next item of its data | "checkpoint": it saved or loaded one
+    #: "python": it ran | "torch": it ran PyTorch's Python, or waited for its autograd | "data": it drew the next item of its data | "checkpoint": it saved or loaded one
     #: | "wait": it waited outside Python (sleep, file, network, lock) | "gil": for the interpreter's lock, which thread
     #: ``holder`` had | "cpu": for a processor, which other programs had | "": not known
     state: str = ""

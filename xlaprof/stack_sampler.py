@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import recorder
-from .activity import DATA, PYTHON, Activity, activity
+from .activity import DATA, PYTHON, TORCH, Activity, activity
 from .events import Sample
 from .stacks import RawFrame, frames_of_thread
 from .thread_cpu import Ran, ThreadCpu
@@ -23,7 +23,7 @@ from .thread_cpu import Ran, ThreadCpu
 FIRST_S = 0.005
 PAUSES_S = (0.003, 0.004, 0.005, 0.005, 0.005, 0.01, 0.01, 0.02, 0.02, 0.02, 0.05)
 #: pauses while the host is busy with what is told otherwise, the last of which repeats
-BUSY_S = (0.005, 0.01, 0.02, 0.04)
+BUSY_S = (0.005, 0.01, 0.02)
 
 #: shares of the time between two looks: from which on it ran, was kept from a processor, or another thread held
 #: the interpreter's lock
@@ -131,15 +131,16 @@ class StackSampler:
 
     def _judge(self, seen: Activity, ident: int, before: _Books | None, books: _Books) -> tuple[str, float, str, int]:
         """``(state, its share of the time, holder, where)``; the rest of the time the thread ran."""
-        if seen.kind != PYTHON:
+        if seen.kind not in (PYTHON, TORCH):
             return seen.kind, 1.0, *(self._reader() if seen.kind == DATA and seen.asked_to_wait else ("", 0))
+        torch = seen.kind == TORCH
         if before is None or before.main is None or books.main is None:
-            return "", 1.0, "", 0
+            return ("torch" if torch else ""), 1.0, "", 0
         span = max(1, books.at - before.at)
         ran = (books.main.running - before.main.running) / span
         queued = (books.main.queued - before.main.queued) / span
         if ran >= _RAN:
-            return PYTHON, 1.0, "", 0
+            return seen.kind, 1.0, "", 0
         if queued >= _QUEUED:
             return "cpu", min(queued, 1.0), "", 0
         assert self._main is not None
@@ -148,9 +149,9 @@ class StackSampler:
             held = self._holder(ident, span)
             if held is not None:
                 return "gil", 1.0 - min(ran, 1.0), *held
-            if not asked_before:
+            if not asked_before and not torch:
                 return "", 1.0, "", 0  # who ran is known from the next look on
-        return ("wait" if ran < _RAN / 2 else PYTHON), 1.0, "", 0
+        return ("wait" if ran < _RAN / 2 and not torch else seen.kind), 1.0, "", 0
 
     def _holder(self, ident: int, span: int) -> tuple[str, int] | None:
         """The other thread of Python that ran most since it was last asked, if that is much; its name and place.

@@ -62,6 +62,11 @@ class Activity:
         return max(self.seen, key=lambda cause: self.seen[cause], default=host.OTHER)
 
     @property
+    def guessed(self) -> bool:
+        """It is known only from the lines around it."""
+        return not self.seen and isinstance(self.main, tuple)
+
+    @property
     def own(self) -> list[Tally]:
         """The tallies of what is the program's own: not the wait for a processor that other programs have."""
         return [
@@ -99,6 +104,8 @@ def activities(run: Run) -> Iterator[Activity]:
         if not tally.total:
             continue
         if isinstance(cause, Seen):
+            if cause.cause == host.TRACING:
+                continue
             line = _outset(names, cause.stack, spine)
             key = (line.file, line.func, line.line) if cause.cause != host.GIL else ("", "gil", cause.at)
             if key not in by_line:

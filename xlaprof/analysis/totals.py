@@ -49,7 +49,10 @@ _AT_ONCE = 200_000  # ns between the end of a transfer and that of the operation
 _DEEPEST = 1000  # nesting of scopes told apart
 
 #: of samples: their state -> the cause it counts for
-_STATES = {"data": host.DATA, "checkpoint": host.CHECKPOINT, "gil": host.GIL, "wait": host.WAIT, "cpu": host.CPU}
+_STATES = {
+    "data": host.DATA, "checkpoint": host.CHECKPOINT, "gil": host.GIL, "wait": host.WAIT, "cpu": host.CPU,
+    "torch": host.TRACING,
+}  # fmt: skip
 
 #: Name id of steps that were inferred from barriers, which have no name.
 INFERRED = 0

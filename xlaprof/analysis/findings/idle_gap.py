@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from xlaprof.analysis import host
 from xlaprof.analysis.activities import Activity, activities, heaviest
 from xlaprof.analysis.facts import Facts, seconds
+from xlaprof.analysis.idle import Seen
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import culprit, short, span
@@ -24,6 +25,7 @@ _LEAST = 3  # times
 _NOISE_NS = 2_000_000  # mean length below which a gap is noise, but in long runs
 _LONG_NS = 20_000_000  # mean length from which on it need not come regularly
 _UNTOLD_NS = 5_000_000  # the same where no steps are known
+_STANDS_OUT = 0.5  # of the time in which the host recorded: what was never looked into must be so much
 _WORTH_NS = 20_000_000  # of all of them
 _MOSTLY = 0.5  # of the steps from the first time to the last: then it is a habit
 
@@ -33,26 +35,43 @@ def find(facts: Facts) -> Iterator[Finding]:
     compiling = facts.run.window.idle.causes.get(host.COMPILE)
     window = max(1, facts.idle.window_s * 1e9 - (compiling.total if compiling else 0))
     for activity in activities(facts.run):
-        if _is_habit(activity, window):
+        if _is_habit(facts, activity, window):
             yield _finding(facts, activity, window)
 
 
-def _is_habit(activity: Activity, window: float) -> bool:
+def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     own = activity.own
     total = sum(tally.habit_total for tally in own)
     if total < SHARE * window or total < _WORTH_NS:
+        return False
+    if activity.guessed and total < _STANDS_OUT * _unexplained(facts, activity):
         return False
     rhythm = activity.rhythm
     times = max([rhythm.steps, *(tally.habit.count for tally in own if tally.habit is not None)])
     if times < _LEAST or max(tally.habit_most for tally in own) * 2 > total:
         return False
     mean = total / times
+    if activity.guessed and mean < _UNTOLD_NS:
+        return False
     if mean < _NOISE_NS and total < 50 * _WORTH_NS:
         return False
     mostly = rhythm.steps >= _MOSTLY * (rhythm.last - rhythm.first + 1) and rhythm.steps >= _LEAST
     if not rhythm.steps:  # the program has none that are known
         return mean >= _UNTOLD_NS
     return mean >= _LONG_NS or mostly or rhythm.every > 0
+
+
+def _unexplained(facts: Facts, activity: Activity) -> float:
+    """ns of other idle time in which the host recorded, or did what is not known: a busy machine stretches it all."""
+    whole = 0
+    for cause, tally in facts.run.window.idle.causes.items():
+        if cause in activity.causes:
+            continue
+        seen_recording = isinstance(cause, Seen) and cause.cause == host.TRACING
+        between = isinstance(cause, tuple) and not isinstance(cause, Seen)
+        if seen_recording or between or cause in (host.TRACING, host.OTHER):
+            whole += tally.total
+    return whole
 
 
 def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
@@ -123,7 +142,7 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
             "checkpoint",
         )
     if kind == host.GIL:
-        at = max((cause.at for cause in activity.causes if not isinstance(cause, int) and len(cause) == 3), default=0)
+        at = max((cause.at for cause in activity.causes if isinstance(cause, Seen)), default=0)
         holder, where = facts.run.holders.get(at, ""), facts.names.place(at)
         return (
             f"waits for the interpreter's lock, which thread '{holder}' has"
