@@ -59,7 +59,7 @@ class _Watch:
 
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:
         """Also the moment to see whether somebody has cleared the logger's handlers."""
-        if self._handler is None:
+        if self._handler is None or not self._handler.serves(recorder.active):
             return {}, {}
         self._handler.attach()
         return self._handler.counters()

@@ -109,6 +109,9 @@ class Handler(logging.Handler):
 
     # -- what the recording asks
 
+    def serves(self, rec: recorder.Recorder | None) -> bool:
+        return rec is self._rec
+
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:
         told = self._teller
         counts = {

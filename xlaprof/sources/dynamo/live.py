@@ -275,7 +275,7 @@ def show(value: Any) -> str:
     if _is_tensor(value):
         return f"{_short(str(value.dtype))}[{','.join(map(str, value.shape))}]"
     if isinstance(value, float):
-        return min(repr(value), f"{value:.8g}", key=len)
+        return repr(value) if len(repr(value)) <= 12 else f"{value:.8g}"
     if value is None or isinstance(value, bool | int | complex | str | bytes | enum.Enum):
         text = str(value) if isinstance(value, enum.Enum) else repr(value)
         return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
