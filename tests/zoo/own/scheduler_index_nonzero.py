@@ -12,7 +12,8 @@ class EulerScheduler:
     def __init__(self, steps):
         ramp = torch.linspace(1, 0, steps)
         self.sigmas = torch.cat([(0.1 + ramp * 3) ** 2, torch.zeros(1)]).tolist()
-        self.timesteps = (ramp * 999).to(device)
+        self.schedule = (ramp * 999).round().tolist()
+        self.timesteps = torch.tensor(self.schedule).to(device)
 
     def step(self, noise, timestep, sample):
         index = (self.timesteps == timestep).nonzero().item()
@@ -37,7 +38,8 @@ scheduler = EulerScheduler(steps=12)
 sample = torch.randn(2, 3, 8, 8).to(device)
 xm.mark_step()
 with torch.no_grad():
-    for t in scheduler.timesteps:
+    for value in scheduler.schedule:
+        t = torch.tensor([value]).to(device)
         noise = unet(sample, t)
         sample = scheduler.step(noise, t, sample)
         xm.mark_step()
