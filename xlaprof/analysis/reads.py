@@ -12,6 +12,8 @@ device's work for the read alone), plus the copy itself.
 
 from __future__ import annotations
 
+from xlaprof.analysis import critical
+from xlaprof.analysis.critical import Cut
 from xlaprof.analysis.facts import Facts, seconds
 from xlaprof.analysis.looping import REPEATS, head, innermost, is_outside
 from xlaprof.analysis.model import Place
@@ -36,7 +38,8 @@ class Reads:
         self.count = 0  # in the loop
         self.via = ""
         self.stacks: list[int] = []
-        self.alone = 0  # ns the device worked for nothing but these
+        self.alone = 0  # ns the device worked for nothing but these: with
+        self.alone_at: list[int] = []  # these stacks
         self._ops: dict[str, int] = {}
 
     @property
@@ -55,6 +58,7 @@ class Reads:
             self.stacks.append(stack)
             if name == SCALAR or is_sized(name):  # what else is read need not be computed again
                 self.alone += facts.run.read_runs.get(stack, 0)
+                self.alone_at.append(stack)
         if not _after_epoch(facts, stack, tally):
             self.count += _in_loop(facts, stack, tally)
 
@@ -66,6 +70,11 @@ class Reads:
             return tally.told_dur / 1e9
         each = (min(tally.serial + self.alone, tally.wait) + self.copy_ns) / tally.known
         return each * tally.count / 1e9
+
+    @property
+    def cut(self) -> Cut:
+        """What of the run goes with them."""
+        return critical.reads(self.stacks, self.alone_at)
 
     @property
     def copy_ns(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xlaprof.analysis import critical
 from xlaprof.analysis.facts import Facts, seconds, times
 from xlaprof.analysis.model import Finding
 
@@ -72,6 +73,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             place,
             count=site.executed,
             cost_s=cost,
+            cut=critical.barriers([stack]),
             cause=(
                 f"A barrier inside the model ({place.func}) cuts the graph {per_step}, into pieces of "
                 f"{round(site.ops / site.executed)} operations: XLA cannot fuse across them and each costs the host "
@@ -109,6 +111,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
         facts.names.place(smallest),
         count=count,
         cost_s=cost,
+        cut=critical.barriers(stack for stack, site in sites.items() if site is not largest),
         cause=(
             f"Each step is cut into {per_step} graphs of {round(ops / visits)} operations on average, by barriers at "
             f"lines {', '.join(map(str, numbers))}: XLA cannot fuse across them and each costs the host "

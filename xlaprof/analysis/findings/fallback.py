@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from xlaprof.analysis import sized
+from xlaprof.analysis import critical, sized
+from xlaprof.analysis.critical import Cut
 from xlaprof.analysis.facts import Facts, seconds, times
 from xlaprof.analysis.findings.transfer import how_often, rhythm_of
 from xlaprof.analysis.model import Finding, Place
@@ -64,25 +65,26 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
-    groups: dict[tuple[str, int, str, str], tuple[Place, FallbackTally]] = {}
+    groups: dict[tuple[str, int, str, str], tuple[Place, FallbackTally, list[int]]] = {}
     for (stack, op), tally in facts.run.fallbacks.items():
         place = facts.names.place(stack)
         name = facts.names.text(op)
         key = (place.file, place.line, name, "" if place.line else str(stack))
         if key not in groups:
-            groups[key] = (place, FallbackTally())
+            groups[key] = (place, FallbackTally(), [])
         groups[key][1].merge(tally)
-    for (_, _, name, _), (place, tally) in groups.items():
+        groups[key][2].append(stack)
+    for (_, _, name, _), (place, tally, stacks) in groups.items():
         if name == "aten::_local_scalar_dense":
             continue  # a read
         if tally.count < 2 and not tally.in_steps:
             continue
         if facts.named_steps and not tally.in_steps and tally.dur / 1e9 < _SETTING_UP * facts.total_s:
             continue
-        yield _finding(facts, place, name, tally)
+        yield _finding(facts, place, name, tally, critical.fallbacks(stacks))
 
 
-def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally) -> Finding:
+def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, cut: Cut) -> Finding:
     cost = tally.dur / 1e9
     reads = f", with {tally.reads} transfer{'s' * (tally.reads != 1)}" if tally.reads else ""
     rhythm = tally.rhythm.text() if facts.step_count else ""
@@ -95,6 +97,7 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally) -> Fin
         operation=name,
         count=tally.count,
         cost_s=cost,
+        cut=cut,
         cause=(
             f"{sized.told(name)} has no lowering, so it ran on the CPU {times(tally.count)}{often}{reads}: "
             f"{seconds(cost)} in which the device waited for the host."
@@ -118,6 +121,7 @@ def _sized(facts: Facts, reads: Reads) -> Finding:
         operation=name,
         count=reads.count,
         cost_s=reads.cost_s,
+        cut=reads.cut,
         cause=(
             f"Values decide the size of the result of {sized.told(name)}, so it cannot stay on the device: "
             f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {times(reads.count)}, "

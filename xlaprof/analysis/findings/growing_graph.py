@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xlaprof.analysis import critical
 from xlaprof.analysis.facts import Facts, seconds
 from xlaprof.analysis.looping import innermost
 from xlaprof.analysis.model import Finding
@@ -18,7 +19,9 @@ def find(facts: Facts) -> Iterator[Finding]:
         visits, before, after = site.longest_growth
         if visits < VISITS or after < before * _FACTOR:
             continue
-        cost = sum(record.dur for record in facts.run.compiles if record.stack == stack and record.nth) / 1e9
+        again = [record for record in facts.run.compiles if record.stack == stack and record.nth]
+        cost = sum(record.dur for record in again) / 1e9
+        cut = critical.compiles(again)
         place = facts.names.place(stack)
         each = (after - before) / visits
         grew = f"grew {visits} times in a row, from {before:,} to {after:,} operations ({each:,.0f} more each time)"
@@ -30,6 +33,7 @@ def find(facts: Facts) -> Iterator[Finding]:
                 loop if loop.line else place,
                 count=visits,
                 cost_s=cost,
+                cut=cut,
                 cause=(
                     f"No barrier ends a step, so each read{line} runs what all steps before it recorded, too: its "
                     f"graph {grew} and is compiled anew ({seconds(cost)} in all)."
@@ -45,6 +49,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             place,
             count=visits,
             cost_s=cost,
+            cut=cut,
             cause=(
                 f"The graph that ends here {grew}, so each is compiled anew ({seconds(cost)} in all): a step carries "
                 "on what the steps before it recorded."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xlaprof.analysis import critical
 from xlaprof.analysis.facts import Facts, seconds
 from xlaprof.analysis.looping import REPEATS, head
 from xlaprof.analysis.model import Finding, Place
@@ -97,6 +98,7 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
         place,
         count=count,
         cost_s=cost * (count - 1) / max(1, count),
+        cut=critical.compiles((r for r in own if r.ops * 2 > largest.ops), 1 / max(1, count)),
         cause=(
             f"No barrier ends the graph inside the loop: {count} {noun} became one graph of {largest.ops:,} "
             f"operations{per_turn}, compiled and run only by {by} ({seconds(largest.dur / 1e9)} to compile)."

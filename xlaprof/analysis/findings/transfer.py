@@ -39,6 +39,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         operation=reads.op,
         count=reads.count,
         cost_s=reads.cost_s,
+        cut=reads.cut,
         cause=(
             f"{_capital(way.name)} reads {way.what} from the device {how_often(facts, reads)}{purpose}, and the host "
             f"stops until it is computed: {times(reads.count)}, {seconds(tally.dur / 1e9)} waited "
