@@ -87,6 +87,8 @@ class Handler(logging.Handler):
         try:
             metadata = getattr(record, "metadata", None)
             if isinstance(metadata, dict) and "chromium_event" not in metadata and "str" not in metadata:
+                if "dynamo_start" in metadata:
+                    self._call_back()  # reset() forgets who wanted to be called
                 self._teller.take(metadata, getattr(record, "payload", None))
         except Exception as error:
             self._fail(error)

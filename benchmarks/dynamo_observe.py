@@ -1,0 +1,79 @@
+"""What observing ``torch.compile`` costs: a steady compiled step, and a compilation, with and without a recording.
+
+    nice python benchmarks/dynamo_observe.py [--steps N] [--rounds N]
+
+A step of a compiled model that compiles nothing writes no record of Dynamo's trace, so it should cost the same to the
+instruction; rounds with and without a recording alternate in one process, and the least CPU time of each counts. Of a
+compilation (backend "eager", a function of 40 operations, compiled again after ``torch._dynamo.reset``) the CPU time of
+the thread is compared the same way. The recording's own writer thread is not in either figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch._dynamo
+
+import xlaprof
+
+
+def model() -> torch.nn.Module:
+    layers = [layer for _ in range(10) for layer in (torch.nn.Linear(32, 32), torch.nn.GELU())]
+    return torch.nn.Sequential(*layers)
+
+
+def spent(work: Callable[[], None]) -> float:
+    """Seconds of CPU time of this thread."""
+    before = time.thread_time()
+    work()
+    return time.thread_time() - before
+
+
+def alternating(work: Callable[[], None], rounds: int) -> tuple[float, float]:
+    """The least time of ``work`` without and with a recording."""
+    without, within = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(rounds):
+            without.append(spent(work))
+            with xlaprof.record(Path(folder) / f"{i}.log"):
+                within.append(spent(work))
+    return min(without), min(within)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=2000, help="compiled steps in a round")
+    parser.add_argument("--rounds", type=int, default=10, help="rounds of each")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    net, x = model(), torch.randn(4, 32)
+    fast = torch.compile(net, backend="eager")
+    with torch.no_grad():
+        fast(x)
+
+        def steps() -> None:
+            for _ in range(args.steps):
+                fast(x)
+
+        def compilation() -> None:
+            torch._dynamo.reset()
+            with contextlib.redirect_stdout(None):
+                torch.compile(net, backend="eager")(x)
+
+        steps()
+        without, within = alternating(steps, args.rounds)
+        each = without / args.steps * 1e6
+        print(f"steady compiled step  {each:8.1f} us  recorded {within / args.steps * 1e6:8.1f} us  {within / without - 1:+.2%}")
+        compilation()
+        without, within = alternating(compilation, args.rounds)
+        print(f"compilation           {without * 1e3:8.1f} ms  recorded {within * 1e3:8.1f} ms  {within / without - 1:+.2%}")
+
+
+if __name__ == "__main__":
+    main()

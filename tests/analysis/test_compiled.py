@@ -1,0 +1,223 @@
+"""Findings about ``torch.compile`` from planted events: what is one, what is not, and what each costs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.analysis.story import MS, Story
+from xlaprof.analysis.model import Finding
+from xlaprof.analysis.run import Run
+from xlaprof.events import DynamoCompile, DynamoLimit, Event, GraphBreak, Guard, Recompile
+
+
+class Compiling:
+    """A story of functions that are compiled; each has a line of its definition and of its call."""
+
+    def __init__(self) -> None:
+        self.story = Story()
+        self.call = self.story.line(40, "loss = fast(x)")
+        self.code = self.story.line(10, "def forward(x):", func="forward")
+        self.func = self.story.text("forward")
+
+    def compile(self, name: str, ms: float = 100, ops: int = 5, **fields: object) -> None:
+        start = self.story.now
+        self.story.spend(ms)
+        event = {"stack": self.call, "code": self.code, "backend": self.story.text("inductor"), **fields}
+        self.story.tell(DynamoCompile(t=start, dur=round(ms * MS), compile=name, func=self.func, ops=ops, **event))  # type: ignore[arg-type]
+
+    def recompile(self, name: str, *guards: Guard, ms: float = 100, **fields: object) -> None:
+        event = {"stack": self.call, "code": self.code, **fields}
+        self.story.tell(
+            Recompile(t=self.story.now, compile=name, func=self.func, guards=list(guards), versions=1, **event)  # type: ignore[arg-type]
+        )
+        self.compile(name, ms, **{key: value for key, value in fields.items() if key in ("stack", "resumed")})  # type: ignore[arg-type]
+
+    def broke(self, name: str, line: int, reason: str = "print cannot be in a graph", **fields: object) -> None:
+        stack = self.story.line(line, "print(x)", func="forward")
+        self.story.tell(
+            GraphBreak(t=self.story.now, reason=reason, stack=stack, compile=name, func=self.func, **fields)  # type: ignore[arg-type]
+        )
+
+    def findings(self) -> list[Finding]:
+        return self.story.findings()
+
+
+def shape(old: int, new: int, **fields: object) -> Guard:
+    return Guard("shape", "x", f"f32[{old},3]", f"f32[{new},3]", f"size mismatch {old} {new}", 0, **fields)  # type: ignore[arg-type]
+
+
+def test_recompilations_of_one_cause_are_one_finding_with_every_value() -> None:
+    told = Compiling()
+    told.compile("0/0")
+    told.recompile("0/1", shape(4, 5), ms=300)
+    told.recompile("0/2", shape(5, 9), ms=200)
+    (finding,) = told.findings()
+    assert (finding.kind, finding.place.line, finding.count) == ("recompile", 40, 2)
+    assert finding.cost_s == pytest.approx(0.5)
+    assert finding.change is not None
+    assert (finding.change.old, finding.change.new) == ("f32[4,3]", "f32[5,3]")
+    assert finding.values == (("4", 1), ("5", 1), ("9", 1))
+    assert "mark_dynamic(x, 0)" in finding.advice
+    assert finding.remedy.startswith("torch._dynamo.mark_dynamic(x, 0)")
+    assert 10 in {place.line for place in finding.also}
+
+
+def test_xlas_part_of_a_recompilation_is_its_cost_too() -> None:
+    told = Compiling()
+    told.compile("0/0", backend=told.story.text("openxla"))
+    told.story.compile("first", 1000, told.call, trigger="dynamo")
+    told.recompile("0/1", shape(32, 8), ms=100)
+    told.story.compile("second", 700, told.call, trigger="dynamo")
+    (finding,) = told.findings()
+    assert finding.cost_s == pytest.approx(0.8)
+
+
+def test_a_backward_graph_belongs_to_its_forward() -> None:
+    told = Compiling()
+    told.compile("0/0")
+    told.recompile("0/1", shape(4, 5), ms=100)
+    told.compile("0/1", 50, backward=True)
+    (finding,) = told.findings()
+    assert finding.cost_s == pytest.approx(0.15)
+
+
+def test_a_value_is_told_where_the_guard_was_made() -> None:
+    told = Compiling()
+    made = told.story.line(12, "y = x * self.k", func="forward")
+    told.compile("0/0")
+    told.recompile("0/1", Guard("value", "self.k", "2", "3", "self.k == 2", stack=made))
+    (finding,) = told.findings()
+    assert finding.place.line == 12
+    assert {place.line for place in finding.also} == {40, 10}
+    assert "from 2 to 3" in finding.cause
+    assert "buffer" in finding.advice
+
+
+def test_the_limit_joins_its_cause_and_comes_first() -> None:
+    told = Compiling()
+    dear = told.story.line(90, "other = slow(y)")
+    told.compile("0/0")
+    for i in range(1, 8):
+        with told.story.step():
+            told.recompile(f"0/{i}", shape(i, i + 1), ms=10)
+    told.recompile("5/1", Guard("dtype", "y", "float32", "float16", ""), ms=5000, stack=dear)
+    last = shape(8, 9)
+    told.recompile("0/8", last, ms=1)
+    told.story.tell(
+        DynamoLimit(t=told.story.now, compile="0/8", func=told.func, stack=told.call, value=8, guard=last)
+    )
+    first, second = told.findings()
+    assert (first.severity, first.place.line, first.count) == ("high", 40, 8)
+    assert "recompile_limit = 8" in first.cause
+    assert "since step 7" in first.cause
+    assert "compiled again 7 times" in first.cause
+    assert second.cost_s > first.cost_s
+
+
+def test_a_limit_without_its_recompilations_is_told_all_the_same() -> None:
+    told = Compiling()
+    told.story.tell(DynamoLimit(t=0, compile="0/8", func=told.func, stack=told.call, value=8))
+    (finding,) = told.findings()
+    assert (finding.kind, finding.severity, finding.place.line) == ("recompile", "high", 40)
+
+
+@pytest.mark.parametrize("kind", ["mode", "training"])
+def test_another_phase_with_a_line_of_its_own_is_no_finding(kind: str) -> None:
+    told = Compiling()
+    told.compile("0/0")
+    evaluation = told.story.line(60, "logits = fast(x)", func="evaluate")
+    told.recompile("0/1", Guard(kind, "grad_mode", "True", "False"), shape(32, 64), stack=evaluation)
+    assert told.findings() == []
+    told.recompile("0/2", Guard(kind, "grad_mode", "False", "True"))
+    assert len(told.findings()) == 1, "back at the first line: it goes to and fro"
+
+
+def test_the_first_version_for_another_object_is_no_finding() -> None:
+    told = Compiling()
+    told.compile("0/0")
+    told.recompile("0/1", shape(4, 5), fresh=True)
+    assert told.findings() == []
+
+
+def test_a_break_is_charged_with_what_its_value_recompiles() -> None:
+    told = Compiling()
+    told.broke("0/0", 21, "item() needs the value", gb="GB0124", hint="Keep it a tensor.")
+    told.compile("0/0", 100, restarted=40 * MS)
+    place = told.story.line(21, "print(x)", func="forward")
+    told.compile("1/0", resumed=place)
+    told.recompile("1/1", Guard("stack", "the value that was read", "1.5", "2.5"), ms=60, resumed=place)
+    (finding,) = told.findings()
+    assert (finding.kind, finding.place.line, finding.count) == ("graph_break", 21, 1)
+    assert finding.cost_s == pytest.approx(0.1)
+    assert finding.advice == "Keep it a tensor."
+    assert "2 graphs instead of one" in finding.cause
+    assert "1.5, 2.5" in finding.cause
+
+
+def test_breaks_by_design_are_no_findings_unless_nothing_is_left() -> None:
+    told = Compiling()
+    told.broke("0/0", 21, "backward() starts a graph of its own", by_design=True)
+    told.compile("0/0")
+    assert told.findings() == []
+    empty = Compiling()
+    empty.broke("0/0", 21, "disabled by a library", by_design=True)
+    empty.compile("0/0", ops=0)
+    empty.compile("1/0", ops=0)
+    (finding,) = empty.findings()
+    assert (finding.kind, finding.place.line) == ("graph_break", 40)
+    assert "captured 0 operations of forward" in finding.cause
+
+
+def test_a_function_that_is_skipped_says_so() -> None:
+    told = Compiling()
+    told.broke("0/0", 21, "print cannot be in a graph", skipped=True)
+    told.compile("0/0", ops=0, compiled=False, fail="Unsupported")
+    (finding,) = told.findings()
+    assert "Nothing of forward is compiled" in finding.cause
+
+
+def test_compiling_is_what_the_live_view_shows() -> None:
+    from xlaprof.events import Compiling as Begun
+
+    told = Compiling()
+    told.story.tell(Begun(t=told.story.now, ops=0, stack=told.call, trigger="dynamo"))
+    assert told.story.report().activity.state == "compiling"
+    told.compile("0/0")
+    assert told.story.report().activity.state == "running"
+
+
+def test_ranks_add_up() -> None:
+    def rank(number: int) -> Run:
+        told = Compiling()
+        told.story.text("only here" * number)
+        told.broke("0/0", 21)
+        told.compile("0/0", restarted=10 * MS)
+        told.recompile("0/1", shape(4, 5 + number))
+        return told.story.run()
+
+    report = (rank(0) + rank(1)).report()
+    kinds = {finding.kind: finding for finding in report.findings}
+    assert kinds["recompile"].count == 2
+    assert kinds["recompile"].place.line == 40
+    assert kinds["graph_break"].count == 2
+    assert kinds["graph_break"].cost_s == pytest.approx(0.02)
+
+
+def test_nothing_in_the_events_is_trusted() -> None:
+    """Ids nobody has told, events in any order, twice or never: no crash, whatever is said."""
+    rng = random.Random(3)
+    told = Compiling()
+    told.compile("0/0")
+    told.broke("0/0", 21)
+    told.recompile("0/1", shape(4, 5))
+    told.story.tell(DynamoLimit(t=0, compile="0/1", func=999, stack=999, value=-1, guard=Guard("odd", dim=7)))
+    told.story.tell(Recompile(t=-5, compile="", func=998, guards=[Guard("shape", "x", "[", "f32[a,b]", dim=4)]))
+    told.story.tell(Recompile(t=5, compile="0/1", func=998, guards=[]))
+    told.story.tell(DynamoCompile(t=10**15, dur=-3, compile="!", func=-1, ops=-4, restarted=10**18))
+    told.story.tell(GraphBreak(t=0, reason="", compile="never"))
+    events: list[Event] = list(told.story.events)
+    for _ in range(20):
+        rng.shuffle(events)
+        Run().feed_all(events + rng.sample(events, 3)).report()
