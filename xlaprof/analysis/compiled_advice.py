@@ -83,7 +83,8 @@ def _shape(guard: Guard, guards: Sequence[Guard], backend: str) -> str:
             "torch._dynamo.config.force_parameter_static_shapes = False."
         )
     before, now = _size(guard.old, dim), _size(guard.new, dim)
-    last = len(guards) <= 2 and dim == 0 and before is not None and now is not None and now < before
+    sizes = {one for guard in guards for one in (_size(guard.old, dim), _size(guard.new, dim)) if one is not None}
+    last = len(sizes) <= 2 and dim == 0 and before is not None and now is not None and now < before
     pad = (
         f"pad the last batch to {before} or pass drop_last=True to the DataLoader"
         if last

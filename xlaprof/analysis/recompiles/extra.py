@@ -118,6 +118,8 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
             return None  # results read at the end
     if change is None or change.what == "evicted":
         return change
+    if record.trigger == "dynamo":
+        return None  # of a graph that Dynamo captured: why it captured another one is Dynamo's to tell
     if not record.nth:
         return None  # the first graph of this barrier
     if change.what in _SETTLING and record.visits <= EARLY and not _comes_back(facts, record):
