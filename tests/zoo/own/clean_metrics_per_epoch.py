@@ -17,6 +17,7 @@ opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-
 xm.mark_step()
 for epoch in range(3):
     metrics = {"loss": torch.zeros((), device=device), "accuracy": torch.zeros((), device=device)}
+    xm.mark_step()
     for xb, yb in loader:
         opt.zero_grad()
         logits = model(xb)
