@@ -26,5 +26,4 @@ for step in range(20):
         with xp.Trace("optimizer"):
             opt.step()
             running += loss.detach()
-        xm.mark_step()
 print("mean loss", round(running.item() / 20, 3))
