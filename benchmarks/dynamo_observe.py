@@ -69,10 +69,14 @@ def main() -> None:
         steps()
         without, within = alternating(steps, args.rounds)
         each = without / args.steps * 1e6
-        print(f"steady compiled step  {each:8.1f} us  recorded {within / args.steps * 1e6:8.1f} us  {within / without - 1:+.2%}")
+        print(
+            f"steady compiled step  {each:8.1f} us  recorded {within / args.steps * 1e6:8.1f} us  {within / without - 1:+.2%}"
+        )
         compilation()
         without, within = alternating(compilation, args.rounds)
-        print(f"compilation           {without * 1e3:8.1f} ms  recorded {within * 1e3:8.1f} ms  {within / without - 1:+.2%}")
+        print(
+            f"compilation           {without * 1e3:8.1f} ms  recorded {within * 1e3:8.1f} ms  {within / without - 1:+.2%}"
+        )
 
 
 if __name__ == "__main__":

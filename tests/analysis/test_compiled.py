@@ -105,9 +105,7 @@ def test_the_limit_joins_its_cause_and_comes_first() -> None:
     told.recompile("5/1", Guard("dtype", "y", "float32", "float16", ""), ms=5000, stack=dear)
     last = shape(8, 9)
     told.recompile("0/8", last, ms=1)
-    told.story.tell(
-        DynamoLimit(t=told.story.now, compile="0/8", func=told.func, stack=told.call, value=8, guard=last)
-    )
+    told.story.tell(DynamoLimit(t=told.story.now, compile="0/8", func=told.func, stack=told.call, value=8, guard=last))
     first, second = told.findings()
     assert (first.severity, first.place.line, first.count) == ("high", 40, 8)
     assert "recompile_limit = 8" in first.cause
@@ -139,6 +137,27 @@ def test_the_first_version_for_another_object_is_no_finding() -> None:
     told.compile("0/0")
     told.recompile("0/1", shape(4, 5), fresh=True)
     assert told.findings() == []
+
+
+def test_a_new_object_in_each_step_is_a_finding() -> None:
+    told = Compiling()
+    told.compile("0/0")
+    for i in range(1, 5):
+        with told.story.step():
+            told.recompile(f"0/{i}", shape(i, i + 1), fresh=True)
+    (finding,) = told.findings()
+    assert finding.count == 3
+
+
+def test_an_optimizers_second_step_is_warm_up() -> None:
+    told = Compiling()
+    told.compile("0/0")
+    code = told.story.line(100, "def step(self)", func="step", file="/v/site-packages/torch/optim/adam.py")
+    state = Guard("length", "self.state[p]", "not empty", "0", "len(self.state[p]) != 0")
+    told.recompile("0/1", state, code=code)
+    assert told.findings() == []
+    told.recompile("0/2", state, code=code)
+    assert len(told.findings()) == 1
 
 
 def test_a_break_is_charged_with_what_its_value_recompiles() -> None:

@@ -14,7 +14,10 @@ from tests.sources.observed import Counts, Observed, line_of, observing
 from xlaprof.events import Compiling, DynamoCompile, DynamoLimit, GraphBreak, Recompile
 
 # torch's own modules, which Dynamo and Inductor import while they compile
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore::UserWarning")]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -237,7 +240,11 @@ def test_all_guards_that_fail_are_told(tmp_path: Path) -> None:
 
     found = observe(tmp_path, program)
     (event,) = found.of(Recompile)
-    assert {(guard.kind, guard.subject) for guard in event.guards} == {("shape", "x"), ("value", "k"), ("value", "name")}
+    assert {(guard.kind, guard.subject) for guard in event.guards} == {
+        ("shape", "x"),
+        ("value", "k"),
+        ("value", "name"),
+    }
 
 
 def read(x: Any) -> Any:

@@ -151,7 +151,9 @@ def test_reasons_are_plain_and_hints_are_of_use() -> None:
     unknown = parse_break(PRINT.replace("gb0059", "gb9999"))
     assert hints.explain(unknown)[0].startswith("Dynamo does not know how to trace builtin operator `print`")
     assert hints.hint(unknown) == "", "both of PyTorch's hints say nothing about this program"
-    useful = parse_break(PRINT.replace("gb0059", "gb9999").replace("Please report an issue to PyTorch", "Use torch.sin"))
+    useful = parse_break(
+        PRINT.replace("gb0059", "gb9999").replace("Please report an issue to PyTorch", "Use torch.sin")
+    )
     assert hints.hint(useful) == "Use torch.sin."
 
 

@@ -16,6 +16,8 @@ from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Guar
 if TYPE_CHECKING:
     from xlaprof.analysis.totals import Totals
 
+#: kinds of guards that fail in another phase of a program
+_MODES = frozenset({"mode", "training", "dispatch"})
 _RECORDS = 10_000
 _FRAMES = 1_000  # numbers of frames told apart per function
 _RAISED = "GB0088"  # an exception of the program's own on its way out: no break that anything is lost by
@@ -45,10 +47,11 @@ class BreakTally:
 class FunctionTally:
     """One function of the user's as ``torch.compile`` has it, with all that follows its breaks. Nanoseconds."""
 
-    __slots__ = ("backend", "callers", "compiles", "dur", "graphs", "name", "ops")
+    __slots__ = ("backend", "callers", "compiles", "dur", "graphs", "name", "ops", "step")
 
-    def __init__(self, name: int) -> None:
+    def __init__(self, name: int, step: int) -> None:
         self.name = name  # Text id
+        self.step = step  # in which it was compiled first
         self.backend = 0  # Text id
         self.compiles = 0
         self.dur = 0
@@ -86,12 +89,14 @@ class CallTally:
 class RecompileRecord:
     """A function was compiled again. Nanoseconds."""
 
-    __slots__ = ("dur", "event", "limit", "phase", "step")
+    __slots__ = ("due", "dur", "event", "limit", "step")
 
-    def __init__(self, event: Recompile, step: int, phase: bool) -> None:
+    def __init__(self, event: Recompile, step: int, due: bool) -> None:
         self.event = event
         self.step = step  # number of the step it happened in; -1 before the first
-        self.phase = phase  # another phase of the program, with a version of its own: evaluation
+        #: a version of its own is due: to another phase of the program (evaluation, called from a line of its own in
+        #: another mode), to another object of the class (a block of a model that is compiled block by block)
+        self.due = due
         self.dur = 0  # its forward and backward graph, and what XLA took for them
         self.limit: DynamoLimit | None = None  # it was one too many
 
@@ -118,7 +123,7 @@ class TorchCompile:
             totals.compiling = None
             totals.now = ("running", end)
             totals._seen(event.t, end)
-            self.on_compile(event)
+            self.on_compile(event, totals.step_num + 1)
 
         return {
             DynamoCompile: compiled,
@@ -144,8 +149,9 @@ class TorchCompile:
     def on_recompile(self, event: Recompile, step: int) -> None:
         function = self.functions.get((event.code, event.func))
         seen = function.callers if function is not None else set()
-        phase = event.stack not in seen and any(guard.kind in ("mode", "training") for guard in event.guards)
-        record = RecompileRecord(event, step, phase)
+        apart = event.stack not in seen and any(guard.kind in _MODES for guard in event.guards)
+        another = event.fresh and (function is None or step <= function.step)
+        record = RecompileRecord(event, step, apart or another)
         if len(self.recompiles) < _RECORDS:
             self.recompiles.append(record)
         if len(self._again) >= _RECORDS:
@@ -159,7 +165,7 @@ class TorchCompile:
         elif len(self.limits) < _RECORDS:
             self.limits.append((event, step))
 
-    def on_compile(self, event: DynamoCompile) -> None:
+    def on_compile(self, event: DynamoCompile, step: int) -> None:
         record = self._again.get(event.compile)
         if record is not None:
             record.dur += event.dur
@@ -172,7 +178,7 @@ class TorchCompile:
         key = (event.code, event.func)
         function = self.functions.get(key)
         if function is None:
-            function = FunctionTally(event.func)
+            function = FunctionTally(event.func, step)
             if len(self.functions) < _RECORDS:
                 self.functions[key] = function
         function.compiles += 1
@@ -209,7 +215,7 @@ class TorchCompile:
             mine.callers = known | {stacks.get(one, 0) for one in theirs.callers}
         for (code, name), function in other.functions.items():
             key = stacks.get(code, 0), texts.get(name, 0)
-            ours = self.functions.setdefault(key, FunctionTally(key[1]))
+            ours = self.functions.setdefault(key, FunctionTally(key[1], function.step))
             before = set(ours.callers)
             ours.merge(function)
             ours.backend = ours.backend or texts.get(function.backend, 0)
@@ -218,7 +224,7 @@ class TorchCompile:
             here = self.calls.setdefault(stacks.get(place, 0), CallTally(_translated(call.first, texts, stacks)))
             here.merge(call)
         for record in other.recompiles:
-            copy = RecompileRecord(_translated(record.event, texts, stacks), record.step, record.phase)
+            copy = RecompileRecord(_translated(record.event, texts, stacks), record.step, record.due)
             copy.dur = record.dur
             copy.limit = None if record.limit is None else _translated(record.limit, texts, stacks)
             self.recompiles.append(copy)

@@ -61,7 +61,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     groups: dict[tuple[str, int, str, str], list[tuple[RecompileRecord, Guard, Place]]] = {}
     for record in facts.run.torch_compile.recompiles:
         guard = _to_blame(record)
-        if record.limit is None and (record.phase or record.event.fresh):
+        if record.limit is None and record.due:
             continue
         if read_at_break(facts, record) is not None:
             continue
@@ -70,9 +70,16 @@ def find(facts: Facts) -> Iterator[Finding]:
         kind = "shape" if guard.kind == "stride" else guard.kind
         groups.setdefault((place.file, place.line, kind, subject), []).append((record, guard, place))
     for recompiles in groups.values():
-        yield _finding(facts, recompiles)
+        if len(recompiles) > 1 or not _makes_state(facts, *recompiles[0][:2]):
+            yield _finding(facts, recompiles)
     for limit, step in facts.run.torch_compile.limits:
         yield _unexplained(facts, limit, step)
+
+
+def _makes_state(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
+    """An optimizer's second step: it had no state in the first. That is warm-up."""
+    file = facts.names.place(record.event.code).file.replace("\\", "/")
+    return "/torch/optim/" in file and "self.state" in guard.text and record.limit is None
 
 
 def read_at_break(facts: Facts, record: RecompileRecord) -> tuple[str, int] | None:
