@@ -31,7 +31,7 @@ class Cut(NamedTuple):
 
     #: all time of a cause at a stack: reads, fallbacks, barriers
     places: frozenset[tuple[int, int]] = frozenset()
-    #: all time of a cause, wherever: a scope, a stretch of Python between two stacks, garbage collection
+    #: all time of a cause, from the first execution on: a scope, Python between two stacks, garbage collection
     causes: frozenset[Cause] = frozenset()
     #: (moment it began, ns, share that remains) of compiles; recording anew what was compiled goes with them
     compiles: frozenset[tuple[int, int, float]] = frozenset()
@@ -157,7 +157,9 @@ def play(schedule: Schedule, cut: Cut = NOTHING) -> Played:
 
 def _remains(key: Key, cut: Cut, kept: Mapping[int, float], known: Mapping[int, float]) -> float:
     """The share of a stretch of host time that is still spent."""
-    if key.cause in cut.causes or (key.cause, key.stack) in cut.places:
+    if (key.cause, key.stack) in cut.places:
+        return 0.0
+    if key.cause in cut.causes and not key.early and not key.compile:
         return 0.0
     if key.compile not in kept:
         return 1.0

@@ -31,6 +31,7 @@ class Key(NamedTuple):
     cause: Cause
     stack: int = 0
     compile: int = 0  # when the compile began that it belongs to; recording the graph belongs to it (TRACING)
+    early: bool = False  # before anything ran on a device
 
 
 class _Piece(NamedTuple):
@@ -67,6 +68,8 @@ class Lanes:
         points = self._points(batch)
         due = 0
         for start, end, key, wait in _with_pauses(pieces, pauses):
+            if end <= batch.first_run:
+                key = key._replace(early=True)
             number = numbers.get(key)
             if number is None:
                 number = numbers[key] = len(self.keys)

@@ -69,8 +69,8 @@ class Batch:
     """All that happened in ``[start, end)``. ``segments``, ``holes`` and ``sightings`` are sorted and disjoint."""
 
     __slots__ = (
-        "compiled", "end", "executions", "holes", "lanes", "recorded", "segments", "sightings", "start", "steps",
-        "waits",
+        "compiled", "end", "executions", "first_run", "holes", "lanes", "recorded", "segments", "sightings",
+        "start", "steps", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +86,7 @@ class Batch:
         compiled: Sequence[Compiled],
         steps: Sequence[StepSpan],
         sightings: Sequence[Sighting],
+        first_run: int,
     ) -> None:
         self.start = start
         self.end = end
@@ -97,6 +98,7 @@ class Batch:
         self.compiled = compiled
         self.steps = steps
         self.sightings = sightings
+        self.first_run = first_run  # when the recording's first execution was handed over, or later than all of this
         self.lanes: Lanes | None = None  # made from the above when first asked for
 
     @property
@@ -109,7 +111,7 @@ class Schedule:
     """The batches kept of one recording, and those of the recordings merged into it."""
 
     __slots__ = (
-        "_compiled", "_executions", "_holes", "_recorded", "_stride", "_waits",
+        "_compiled", "_executions", "_first_run", "_holes", "_recorded", "_stride", "_waits",
         "batches", "end", "others", "seen", "span", "told",
     )  # fmt: skip
 
@@ -121,6 +123,7 @@ class Schedule:
         self.told = 0  # ns of them known only as digests
         self.end: int | None = None  # of the last of them
         self._stride = 1
+        self._first_run: int | None = None
         self._executions: list[Execution] = []
         self._waits: list[Wait] = []
         self._recorded: list[Recorded] = []
@@ -168,6 +171,8 @@ class Schedule:
             horizon = max([start, *ends, *(one.enqueued for one in executions[-1:])])
         horizon = max(horizon, start)
         self.end = horizon
+        if self._first_run is None and executions:
+            self._first_run = executions[0].enqueued
         self.span += horizon - start
         number = self.seen
         self.seen += 1
@@ -183,6 +188,7 @@ class Schedule:
                 compiled=compiled,
                 steps=steps,
                 sightings=sightings,
+                first_run=horizon if self._first_run is None else self._first_run,
             )
             self.batches.append((number, batch))
             while len(self.batches) > 2 and sum(batch.size for _, batch in self.batches) > _LIMIT:
@@ -194,7 +200,7 @@ class Schedule:
         twin = Schedule()
         twin.batches, twin.others = self.batches.copy(), self.others.copy()
         twin.seen, twin.span, twin.told, twin.end = self.seen, self.span, self.told, self.end
-        twin._stride, twin._compiled = self._stride, self._compiled.copy()
+        twin._stride, twin._first_run, twin._compiled = self._stride, self._first_run, self._compiled.copy()
         twin._executions, twin._waits = self._executions.copy(), self._waits.copy()
         twin._recorded, twin._holes = self._recorded.copy(), self._holes.copy()
         return twin
@@ -237,6 +243,7 @@ class Schedule:
                 compiled=batch.compiled,
                 steps=steps,
                 sightings=sightings,
+                first_run=batch.first_run,
             )
             named.executions = [one._replace(read=stacks.get(one.read, 0)) for one in batch.executions]
             twin.batches.append((number, named))

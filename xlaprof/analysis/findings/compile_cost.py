@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xlaprof.analysis import critical
 from xlaprof.analysis.facts import Facts, seconds
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.tallies import CompileRecord
@@ -53,6 +54,7 @@ def _finding(facts: Facts, record: CompileRecord, usual: float) -> Finding:
         facts.names.place(record.stack),
         count=1,
         cost_s=cost,
+        cut=critical.compiles([record], 1 - cost * 1e9 / record.dur),
         cause=f"One graph of {record.ops:,} operations took {seconds(record.dur / 1e9)} to compile: {each}{compared}.",
         advice=(
             "Put a barrier (sync()) between its parts, such as after the backward pass: two graphs of half the size "

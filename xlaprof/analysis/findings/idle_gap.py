@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xlaprof.analysis import host
+from xlaprof.analysis import critical, host
 from xlaprof.analysis.activities import Activity, activities, heaviest
 from xlaprof.analysis.facts import Facts, seconds
 from xlaprof.analysis.idle import Seen
@@ -86,6 +86,7 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         operation=operation,
         count=gaps,
         cost_s=cost,
+        cut=critical.doing(activity.causes),
         cause=(
             f"The device idles while the host {what}: {seconds(cost)} in {gaps:,} gaps, "
             f"{activity.total / window:.0%} of the time that was not compiling."

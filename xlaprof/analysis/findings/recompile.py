@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xlaprof.analysis import critical
 from xlaprof.analysis.facts import Facts, seconds
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.recompiles.advice import advise
@@ -43,6 +44,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         operation=operator(change),
         count=count,
         cost_s=group.cost_s,
+        cut=critical.compiles(extra.record for extra in group.extras),
         cause=cause(facts, group, rhythm),
         advice=advice.text,
         change=FromTo(what=change.what, old=change.old, new=change.new),
