@@ -6,12 +6,12 @@ import torch_xla.core.xla_model as xm
 
 torch.manual_seed(0)
 device = xm.xla_device()
-model = nn.Sequential(nn.Linear(64, 512), nn.Tanh(), nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 4)).to(device).eval()
+model = nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 4)).to(device).eval()
 g = torch.Generator().manual_seed(0)
 outputs = []
 xm.mark_step()
-for batch in range(24):
-    x = torch.randn(64, 64, generator=g).to(device)
+for batch in range(150):
+    x = torch.randn(32, 64, generator=g).to(device)
     with torch.no_grad():
         logits = model(x)
     outputs.append(logits)
