@@ -67,16 +67,14 @@ def main() -> None:
                 torch.compile(net, backend="eager")(x)
 
         steps()
-        without, within = alternating(steps, args.rounds)
-        each = without / args.steps * 1e6
-        print(
-            f"steady compiled step  {each:8.1f} us  recorded {within / args.steps * 1e6:8.1f} us  {within / without - 1:+.2%}"
-        )
+        told("steady compiled step", *alternating(steps, args.rounds), args.steps)
         compilation()
-        without, within = alternating(compilation, args.rounds)
-        print(
-            f"compilation           {without * 1e3:8.1f} ms  recorded {within * 1e3:8.1f} ms  {within / without - 1:+.2%}"
-        )
+        told("compilation", *alternating(compilation, args.rounds), 1)
+
+
+def told(what: str, without: float, within: float, times: int) -> None:
+    each, recorded = without / times * 1e6, within / times * 1e6
+    print(f"{what:22} {each:12,.1f} us  recorded {recorded:12,.1f} us  {within / without - 1:+.2%}")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,8 @@ LLAMA = """
     model.forward = torch.compile(model.forward, backend="eager")
     for length in (5, 9):
         prompt = torch.randint(0, 64, (1, length))
-        model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=5, do_sample=False, pad_token_id=0)
+        mask = torch.ones_like(prompt)
+        model.generate(prompt, attention_mask=mask, max_new_tokens=5, do_sample=False, pad_token_id=0)
 """
 
 
@@ -52,8 +53,7 @@ def test_llama_generates(tmp_path: Path) -> None:
     found = Observed(tmp_path / "run.log")
     assert found.counts == Counts(compiles=4, graphs=4, breaks=0, recompiles=3)
     generate = 1 + textwrap.dedent(LLAMA).splitlines().index(
-        "    model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=5, do_sample=False, "
-        "pad_token_id=0)"
+        "    model.generate(prompt, attention_mask=mask, max_new_tokens=5, do_sample=False, pad_token_id=0)"
     )
     assert {found.line(event.stack) for event in found.of(DynamoCompile)} == {generate}, "not transformers' own line"
     assert all(guards and guards[0].old and guards[0].new for guards in (e.guards for e in found.of(Recompile)))

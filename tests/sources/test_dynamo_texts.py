@@ -190,8 +190,8 @@ def test_metrics_tell_what_was_compiled_and_which_limit_was_hit() -> None:
         "start_time_us": 1_700_000_000_000_000,
         "has_guarded_code": False,
         "fail_type": "Unsupported",
-        "fail_reason": "Dynamo recompile limit exceeded\n  Explanation: Dynamo attempted to recompile the code object too "
-        "many times, exceeding the recompile_limit cache size limit (currently set to 8). Excessive",
+        "fail_reason": "Dynamo recompile limit exceeded\n  Explanation: Dynamo attempted to recompile the code object "
+        "too many times, exceeding the recompile_limit cache size limit (currently set to 8). Excessive",
     }
     done = understand({"compilation_metrics": metrics, **METADATA}, None)
     assert isinstance(done, Compiled)
@@ -214,8 +214,10 @@ _values = st.recursive(
     max_leaves=6,
 )
 _names = st.sampled_from(
-    ["compilation_metrics", "bwd_compilation_metrics", "artifact", "frame_id", "frame_compile_id", "compile_id", "name"]
-    + ["co_name", "duration_us", "start_time_us", "fail_reason", "graph_op_count", "has_guarded_code"]
+    [
+        *("compilation_metrics", "bwd_compilation_metrics", "artifact", "frame_id", "frame_compile_id", "compile_id"),
+        *("name", "co_name", "duration_us", "start_time_us", "fail_reason", "graph_op_count", "has_guarded_code"),
+    ]
 )
 _tables = st.dictionaries(_names, _values, max_size=5)
 

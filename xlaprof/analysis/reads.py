@@ -84,6 +84,8 @@ class Reads:
 
     def is_habit(self, facts: Facts) -> bool:
         """Whether they are worth telling."""
+        if self.count >= _LEAST and _cuts_compiled(facts, self.place):
+            return True  # on which the device stops even where the host finds it done
         tally = self.tally
         stalled = self.count * tally.stalled // tally.known if tally.known else self.count
         if stalled < _LEAST:
@@ -116,6 +118,13 @@ def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
             found[line] = Reads(place)
         found[line].add(facts, key, tally)
     return list(found.values())
+
+
+def _cuts_compiled(facts: Facts, place: Place) -> bool:
+    """A graph of torch.compile ends at this line, for its value."""
+    told = facts.run.torch_compile.breaks.items()
+    cuts = (facts.names.place(stack) for (stack, _), tally in told if not tally.event.by_design)
+    return any((one.file, one.line) == (place.file, place.line) for one in cuts)
 
 
 def _working_s(facts: Facts) -> float:
