@@ -36,7 +36,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         return
     reads = {stack: site for stack, site in run.sites.items() if site.trigger == "read" and site.loops >= REPEATS}
     if reads and not facts.named_steps and barriers <= 1 and not _grows(reads):
-        site = _longest(reads)
+        site = _heaviest(run.compiles, reads)
         yield _finding(facts, site, reads[site].loops, "turns")
         return
     yield from _inside(facts)
@@ -62,6 +62,15 @@ def _grows(reads: dict[int, Site]) -> bool:
 def _longest(sites: dict[int, Site]) -> int:
     """The site whose graph repeats a line most often; 0: none."""
     return max(sites, key=lambda stack: sites[stack].loops, default=0)
+
+
+def _heaviest(compiles: list[CompileRecord], reads: dict[int, Site]) -> int:
+    """The read that ran most of what was recorded: of a loop's values one may ask for next to nothing, in each turn."""
+    ops = dict.fromkeys(reads, 0)
+    for record in compiles:
+        if record.stack in ops:
+            ops[record.stack] = max(ops[record.stack], record.ops)
+    return max(ops, key=lambda stack: (ops[stack], reads[stack].loops))
 
 
 def _loop(facts: Facts, repeated: int, cut: int, *, strict: bool) -> Place:
