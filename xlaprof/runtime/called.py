@@ -16,6 +16,8 @@ from xlaprof.stacks import RawFrame, is_library
 _WRAPPERS = frozenset(
     {"Module._call_impl", "Module._wrapped_call_impl", "OpOverload.__call__", "OpOverloadPacket.__call__"}
 )
+#: methods of tensors that nobody calls by name, whoever of PyTorch and this runtime has them
+_METHODS = frozenset({"__repr__", "__str__", "__format__", "__contains__", "__array__", "__iter__", "__deepcopy__"})
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _DEPTH = 60  # frames looked at
 _LIMIT = 10_000  # places remembered
@@ -44,7 +46,9 @@ def _outermost(frame: FrameType | None) -> str:
         if frame is None:
             break
         code = frame.f_code
-        if not code.co_filename.startswith((_OWN, "<frozen")):
+        if code.co_name in _METHODS:
+            name = f"Tensor.{code.co_name}"
+        elif not code.co_filename.startswith((_OWN, "<frozen")):
             if not is_library(code.co_filename, frame.f_globals.get("__name__")):
                 return name
             if "<" not in code.co_qualname and code.co_qualname not in _WRAPPERS:

@@ -48,11 +48,11 @@ def _find(end: Node) -> Unrolled:
     if not many:
         nodes = max(seen.values(), key=len, default=[])
         return _told(nodes, shared=False) if nodes else Unrolled()
-    # A line may record an operation twice in each turn: as many turns there are as most operations are repeated.
+    # A line may record an operation twice in each turn: there are as many turns as most operations are repeated.
     sharing = [nodes for nodes in many if _shares(nodes)]
     chosen = sharing or many
     turns = Counter(len(nodes) for nodes in chosen)
-    count = max(turns, key=lambda n: (turns[n], n))
+    count = max(turns, key=lambda n: (turns[n], -n))
     return _told(max((nodes for nodes in chosen if len(nodes) == count), key=_span), shared=bool(sharing))
 
 

@@ -1,0 +1,110 @@
+"""Loops without a barrier, named by their heads, and barriers where none should be."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.story import Story
+
+
+def unrolled(story: Story, line: int, *, shared: bool = True, loops: int = 24, ops: int = 45) -> Story:
+    barrier = story.line(33, "xm.mark_step()", func="main", loops=(28,))
+    for _ in range(6):
+        story.trace(30)
+        story.barrier(
+            barrier, 40, compile=2400, ops=loops * ops, loops=loops, loop=line, loop_ops=ops, loop_shared=shared
+        )
+    return story
+
+
+def attack(story: Story, func: str = "attack") -> int:
+    """A line in a loop of a function that is called in the barrier's loop."""
+    return story.line(18, "loss = F.cross_entropy(model(adv), y)", func=func, outer=(31,), loops=(16, 28))
+
+
+def test_a_loop_inside_a_step_is_told_at_its_head_with_its_turns() -> None:
+    story = Story()
+    (finding,) = unrolled(story, attack(story)).findings()
+    assert (finding.kind, finding.place.line, finding.place.func) == ("missing_barrier", 16, "attack")
+    assert finding.place.code == "for turn in turns:"
+    assert finding.count == 24
+    assert "24 turns became one graph of 1,080 operations, about 45 for each" in finding.cause
+    assert "by the barrier at line 33" in finding.cause
+    assert {place.line for place in finding.also} == {33, 18}
+    assert finding.remedy.startswith("for turn in turns:\n")
+
+
+@pytest.mark.parametrize(
+    ("func", "numbers"),
+    [
+        ("attack", {"shared": False}),  # layers, each with its own weights
+        ("Decoder.forward", {}),  # over a sequence
+        ("attack", {"loops": 16}),  # micro-batches
+        ("ema", {"ops": 2}),  # over parameters
+    ],
+)
+def test_other_loops_belong_into_one_graph(func: str, numbers: dict[str, int]) -> None:
+    story = Story()
+    assert unrolled(story, attack(story, func), **numbers).findings() == []
+
+
+def test_the_loop_of_the_barrier_itself_is_none() -> None:
+    story = Story()
+    line = story.line(30, "loss.backward()", func="main", loops=(28,))
+    assert unrolled(story, line).findings() == []
+
+
+def test_where_no_loop_is_known_the_function_is_told() -> None:
+    story = Story()
+    read = story.line(44, "picture = x.cpu()", func="main")
+    line = story.line(19, "h = torch.relu(self.inp(x))", func="forward", outer=(42,))
+    story.trace(100)
+    story.compile("unrolled", 2000, read, trigger="read", ops=600, loops=50, loop=line, loop_ops=12)
+    story.execute("unrolled", 50, read, "read")
+    story.read(read, "aten::_to_copy")
+    (finding,) = story.findings()
+    assert (finding.kind, finding.place.line, finding.confidence) == ("missing_barrier", 42, "medium")
+
+
+def test_reads_that_run_all_that_was_before_are_a_growing_graph_and_a_read_in_every_step() -> None:
+    story = Story()
+    item = story.line(21, "losses.append(loss.item())", func="main", loops=(14,))
+    for n in range(8):
+        story.trace(5)
+        story.compile(f"up to {n}", 200, item, trigger="read", ops=20 + 15 * n)
+        story.execute(f"up to {n}", 5, item, "read")
+        story.read(item)
+    found = {finding.kind: finding for finding in story.findings()}
+    assert set(found) >= {"growing_graph", "transfer"}
+    assert "missing_barrier" not in found
+    growing = found["growing_graph"]
+    assert (growing.place.line, growing.count) == (14, 7)
+    assert "from 20 to 125 operations (15 more each time)" in growing.cause
+    assert [place.line for place in growing.also] == [21]
+
+
+def test_a_barrier_in_the_model_is_told_there() -> None:
+    story = Story()
+    inner = story.line(30, "xm.mark_step()", func="Deep.forward", outer=(41,), loops=(28, 39))
+    end = story.line(42, "xm.mark_step()", func="main", loops=(39,))
+    for _ in range(12):
+        for _ in range(4):
+            story.trace(0.3)
+            story.barrier(inner, 1, "layer", 50, ops=9, dispatch=0.4)
+        story.barrier(end, 1, "sum", 50, ops=3, dispatch=0.4)
+    story.finish()
+    (finding,) = story.findings("excess_barriers")
+    assert (finding.place.line, finding.count, finding.rhythm) == (30, 48, "4 times a step")
+    assert "pieces of 9 operations" in finding.cause
+    assert finding.gain_s >= 0
+
+
+def test_a_barrier_after_each_step_of_a_sampler_is_as_it_should_be() -> None:
+    story = Story()
+    inner = story.line(30, "xm.mark_step()", func="sample", outer=(41,), loops=(28, 39))
+    for _ in range(3):
+        for _ in range(20):
+            story.trace(0.3)
+            story.barrier(inner, 10, "step", 50, ops=90)
+    story.finish()
+    assert story.findings("excess_barriers") == []
