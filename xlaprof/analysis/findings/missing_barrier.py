@@ -64,6 +64,12 @@ def _longest(sites: dict[int, Site]) -> int:
     return max(sites, key=lambda stack: sites[stack].loops, default=0)
 
 
+def _remains(turns: int, per_turn: int, ops: int) -> float:
+    """The share of the large graph that is still compiled: one turn of its loop, and what is not of the loop."""
+    once = 1 / max(1, turns)
+    return max(once, 1 - (turns - 1) * per_turn / max(1, ops)) if per_turn else once
+
+
 def _heaviest(compiles: list[CompileRecord], reads: dict[int, Site]) -> int:
     """The read that ran most of what was recorded: of a loop's values one may ask for next to nothing, in each turn."""
     ops = dict.fromkeys(reads, 0)
@@ -101,16 +107,17 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
     line = facts.names.place(stack)
     is_read = largest.trigger == "read"
     by = f"the {'read' if is_read else 'barrier'} at line {cut.line}" if cut.line else "the first read"
-    per_turn = f", about {run.sites[site].loop_ops:,} for each" if site and run.sites[site].loop_ops else ""
+    per_turn = run.sites[site].loop_ops if site else 0
+    each = f", about {per_turn:,} for each" if per_turn else ""
     return facts.finding(
         "missing_barrier",
         place,
         count=count,
         cost_s=cost * (count - 1) / max(1, count),
-        cut=critical.compiles((r for r in own if r.ops * 2 > largest.ops), 1 / max(1, count)),
+        cut=critical.compiles((r for r in own if r.ops * 2 > largest.ops), _remains(count, per_turn, largest.ops)),
         cause=(
             f"No barrier ends the graph inside the loop: {count} {noun} became one graph of {largest.ops:,} "
-            f"operations{per_turn}, compiled and run only by {by} ({seconds(largest.dur / 1e9)} to compile)."
+            f"operations{each}, compiled and run only by {by} ({seconds(largest.dur / 1e9)} to compile)."
         ),
         advice=(
             "Call torch_xla.sync() (xlaprof.runtime.sync()) at the end of every turn of the loop: one small graph is "
