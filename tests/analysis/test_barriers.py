@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis.story import Story
+from xlaprof.events import Change
 
 
 def unrolled(story: Story, line: int, *, shared: bool = True, loops: int = 24, ops: int = 45) -> Story:
@@ -108,3 +109,13 @@ def test_a_barrier_after_each_step_of_a_sampler_is_as_it_should_be() -> None:
             story.barrier(inner, 10, "step", 50, ops=90)
     story.finish()
     assert story.findings("excess_barriers") == []
+
+
+def test_a_graph_of_ever_more_inputs_is_a_recompile_and_nothing_else() -> None:
+    story = Story()
+    barrier, line = story.line(22, "torch_xla.sync()"), story.line(21, "smooth = torch.stack(history).mean()")
+    for n in range(8):
+        with story.step():
+            change = Change("inputs", f"{n} inputs", f"{n + 1} inputs", "the tensors that are stacked", stack=line)
+            story.barrier(barrier, 5, f"{n}", 100, ops=19 + n, change=change if n else None)
+    assert {finding.kind for finding in story.findings()} == {"recompile"}

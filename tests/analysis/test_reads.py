@@ -265,3 +265,16 @@ def test_the_backward_of_a_selection_is_told_beside_it() -> None:
 
 def test_a_write_by_a_mask_alone_is_nobodys_mistake() -> None:
     assert selecting(with_selection=False).findings("fallback") == []
+
+
+def test_reads_after_the_loop_are_none_though_a_loop_goes_around_the_whole_program() -> None:
+    story = Story()
+    barrier = story.line(35, "torch_xla.sync()", outer=(5,), loops=(32, 4))
+    best = story.line(36, "print([s.argmax().item() for s in scores])", outer=(5,), loops=(0, 4))
+    for _ in range(12):
+        story.trace(2)
+        story.barrier(barrier, 10)
+    for _ in range(12):
+        story.execute("argmax", 1, best, "read")
+        story.read(best)
+    assert story.findings() == []

@@ -156,11 +156,11 @@ def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
 
 
 def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:
-    """The loops in which the device is given work otherwise than by reads."""
+    """The innermost loops in which the device is given work otherwise than by reads."""
     run = facts.run
     stacks = [stack for stack, site in run.sites.items() if site.trigger != "read" and site.executed >= _LEAST]
     stacks += [stack for stack, count in run.given.items() if count >= _LEAST]
-    return {head(loop) for stack in stacks for loop in facts.names.loops(stack)}
+    return {head(innermost(facts.names, stack)) for stack in stacks}
 
 
 def _after_epoch(facts: Facts, stack: int, tally: ReadTally) -> bool:

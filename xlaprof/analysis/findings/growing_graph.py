@@ -11,6 +11,8 @@ from xlaprof.analysis.model import Finding
 
 VISITS = 4  # growths in a row
 _FACTOR = 1.2
+#: changes that are recompiles: a graph of other inputs, not of more work
+_TOLD = ("inputs", "shape", "outputs", "size")
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -20,6 +22,8 @@ def find(facts: Facts) -> Iterator[Finding]:
         if visits < VISITS or after < before * _FACTOR:
             continue
         again = [record for record in facts.run.compiles if record.stack == stack and record.nth]
+        if again and all(record.change is not None and record.change.what in _TOLD for record in again):
+            continue
         cost = sum(record.dur for record in again) / 1e9
         cut = critical.compiles(again)
         place = facts.names.place(stack)
