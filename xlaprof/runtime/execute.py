@@ -51,7 +51,7 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
         if mark:
             metrics.count("MarkStep")
         pending, loop = tape.node.depth, unrolled.of(tape.node) if rec is not None else unrolled.NONE
-        live = tape.live()
+        live = _live(tape)
         guard.require_allowed(tape, live, "a barrier")
         failure = None
         try:
@@ -109,6 +109,24 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
         wait_for(tape)
     else:
         failures.raise_untold(tape)
+
+
+def _live(tape: Tape) -> list[Cell]:
+    """What is alive on the tape, which is locked.
+
+    The thread of a backward pass holds its last values for a moment after the pass. Where they would make another
+    program of the graph than is known, it is waited for: what is compiled does not depend on who was faster.
+    """
+    live = tape.live()
+    let_go, tape.let_go = tape.let_go, None
+    if let_go is None or _plan_key(tape, live, _wanted(tape, _slots(live)), donate=True) in tape.node.plans:
+        return live
+    tape.release()
+    try:
+        let_go()
+    finally:
+        tape.acquire()
+    return tape.live()
 
 
 def barriers(tapes: list[Tape], trigger: str, *, wait: bool = False) -> None:
@@ -240,14 +258,11 @@ def run_walk(
 ) -> tuple[dict[int, Any], InFlight | None]:
     """Arrays of the values at ``slots``, those of ``cells``; what made them, ``None`` where all were inputs."""
     arrays = {slot: tape.arrays[tape.input_at[slot]] for slot in slots if slot in tape.input_at}
-    wanted = tuple(slot for slot in slots if slot not in arrays)
+    wanted = _wanted(tape, slots)
     if not wanted:
         return arrays, None
     end = tape.node
-    asked = () if tape.partition is None else tape.partition.asked(tape, cells, wanted)
-    plan_key: tuple[Any, ...] = (*asked, *(wanted if donate else (-1, *wanted)))
-    if value_checks.enabled:  # other programs
-        plan_key = (-2, *plan_key)
+    plan_key = _plan_key(tape, cells, wanted, donate=donate)
     plan = end.plans.get(plan_key)
     walk = None
     if plan is None:
@@ -255,7 +270,7 @@ def run_walk(
         donated = _donatable(tape, graph) if donate else ()
         key: tuple[Any, ...] = (tape.index, graph.hash, donated, value_checks.enabled)
         if tape.partition is not None:
-            key = (repr(tape.partition), *key[1:], asked)
+            key = (repr(tape.partition), *key[1:], tape.partition.asked(tape, cells, wanted))
         plan = end.plans[plan_key] = Plan(key, graph)
         walk = explain.walk(tape, trigger, frames, end, plan, plan_key)
     inflight.tick(end)
@@ -273,6 +288,18 @@ def run_walk(
         raise failures.explain(error, tape, plan.graph, frames or stacks.user_frames(1)) from error
     arrays.update(zip(wanted, results, strict=True))
     return arrays, run
+
+
+def _wanted(tape: Tape, slots: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of ``slots`` that a program has to compute: the others are inputs."""
+    return tuple(slot for slot in slots if slot not in tape.input_at)
+
+
+def _plan_key(tape: Tape, cells: list[Cell], wanted: tuple[int, ...], *, donate: bool) -> tuple[Any, ...]:
+    """What names the plan for ``wanted``, of ``cells``, where the walk has come to."""
+    asked = () if tape.partition is None else tape.partition.asked(tape, cells, wanted)
+    key: tuple[Any, ...] = (*asked, *(wanted if donate else (-1, *wanted)))
+    return (-2, *key) if value_checks.enabled else key  # programs that check values are others
 
 
 def _donatable(tape: Tape, graph: Graph) -> tuple[int, ...]:

@@ -23,6 +23,8 @@ from .grow import DEFAULT, EMPTY, INPUT, grow
 from .trie import Const, Node, Packed, Ref, Spec, prune
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import jax
 
     from .spmd.placement import Partition
@@ -61,6 +63,8 @@ class Tape:
 
     #: is it laid out without values, to be compiled for others? (:mod:`.dynamo.sketch`)
     abstract = False
+    #: has the thread of the last backward pass let go of all its values? If not, what to call to have it do so
+    let_go: Callable[[], None] | None = None
     #: how values lie over several devices, where the tape is that of all of them (:mod:`.spmd`)
     partition: Partition | None = None
 

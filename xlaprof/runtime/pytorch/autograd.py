@@ -7,7 +7,7 @@ tries whether there is a thread; if not, :mod:`.engine` starts them.
 The thread that works for a device lets go of a backward pass a moment after ``backward()`` has returned. Its tensors
 are Python objects: if the interpreter is being finalized by then, the attempt to take its lock ends the thread in the
 middle of C++, and the process with it. So at exit each thread is given another, empty task; when that is done, so is
-all before it.
+all before it. And a barrier that would find more alive than there will be gives it one too (``Tape.let_go``).
 """
 
 from __future__ import annotations
@@ -90,15 +90,19 @@ def _get_ready() -> None:
         _State.ready = True
 
 
-def _settle() -> None:
-    """Return when the threads have let go of every backward pass so far."""
+def _settle(index: int) -> None:
+    """Return when the thread of ``xla:index`` has let go of every backward pass so far."""
+    try:
+        _empty_pass(index)
+    except RuntimeError as error:
+        if _NO_THREAD not in str(error):
+            raise
+
+
+def _at_exit() -> None:
     if _State.ran:
         for tape in tapes.existing():
-            try:
-                _empty_pass(tape.index)
-            except RuntimeError as error:
-                if _NO_THREAD not in str(error):
-                    raise
+            _settle(tape.index)
         time.sleep(_LET_GO_S)
 
 
@@ -126,7 +130,11 @@ def _prepared(run: Callable[..., Any]) -> Callable[..., Any]:
                 "PyTorch's autograd engine has no thread for this xla device: it counts devices only once, in the "
                 "first backward pass of a process. Import xlaprof.runtime at the top of the program"
             ) from error
+        if isinstance(args[0][0], _Empty):
+            return result
         _State.ran = True
+        for tape in tapes.existing():
+            tape.let_go = functools.partial(_settle, tape.index)
         return result
 
     return run_backward
@@ -139,4 +147,4 @@ def install() -> None:
     prepared = _prepared(torch.autograd.graph._engine_run_backward)
     for module in (torch.autograd, torch.autograd.graph):  # the one imports it by name from the other
         setattr(module, "_engine_run_backward", prepared)  # noqa: B010  # a private name, unknown to type checkers
-    atexit.register(_settle)
+    atexit.register(_at_exit)
