@@ -121,6 +121,7 @@ def _live(tape: Tape) -> list[Cell]:
     let_go, tape.let_go = tape.let_go, None
     if let_go is None or _plan_key(tape, live, _wanted(tape, _slots(live)), donate=True) in tape.node.plans:
         return live
+    del live  # it holds them too
     tape.release()
     try:
         let_go()
