@@ -164,12 +164,12 @@ def test_a_thread_that_has_ended_is_no_trouble(somebody: Somebody) -> None:
     assert log.samples == []
 
 
-def test_of_the_first_look_alone_it_is_not_known_how_it_ran(somebody: Somebody) -> None:
+def test_a_thread_that_was_told_to_wait_is_known_to_from_the_first_look(somebody: Somebody) -> None:
     looks, log, clock = sampler()
     clock.now = 6 * MS
     looks.look(target(somebody), 0)
     looks.close()
-    assert [sample.state for sample in log.samples] == [""]
+    assert [sample.state for sample in log.samples] == ["wait"]
 
 
 def test_another_thread_that_ran_meanwhile_held_the_lock() -> None:

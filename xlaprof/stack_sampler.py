@@ -70,8 +70,9 @@ class StackSampler:
 
     def idle_again(self) -> float:
         """The device has just become idle: seconds until the first look."""
-        self._looks_here = self._busy = 0
-        self._books = None
+        looked, self._looks_here, self._busy = self._looks_here, 0, 0
+        # where gaps are long the next one is likely to be: then its first look can tell how the thread ran
+        self._books = self._ask(self._now(), self._main[0]) if looked and self._main is not None else None
         return FIRST_S
 
     def look(self, target: Target, idle_since: int) -> float:
@@ -90,6 +91,8 @@ class StackSampler:
         begin = max(since, self._until)
         books = self._ask(now, target.ident)
         before, self._books = self._books, books
+        if before is not None and now - before.at > 2 * (now - since):  # it was busy for most of the time since then
+            before = None
         if begin < now:
             self._tell(begin, now, target.tid, seen, *self._judge(seen, target.ident, before, books))
         self._looks_here += 1
@@ -135,7 +138,9 @@ class StackSampler:
             return seen.kind, 1.0, *(self._reader() if seen.kind == DATA and seen.asked_to_wait else ("", 0))
         torch = seen.kind == TORCH
         if before is None or before.main is None or books.main is None:
-            return ("torch" if torch else ""), 1.0, "", 0
+            assert self._main is not None
+            asleep = seen.asked_to_wait or self._main[1].sleeps_elsewhere()
+            return ("torch" if torch else "wait" if asleep else ""), 1.0, "", 0
         span = max(1, books.at - before.at)
         ran = (books.main.running - before.main.running) / span
         queued = (books.main.queued - before.main.queued) / span

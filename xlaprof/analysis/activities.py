@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _MAINLY = 0.5  # share of its time that makes a line further in the one to show
 _WORTH_SAYING = 0.2  # share of it that makes data or a checkpoint what it is about
 
+_UNSURE = frozenset({host.GLIMPSE, host.CPU})
+
 _Function = tuple[str, str]  # file, function
 
 
@@ -59,7 +61,8 @@ class Activity:
         for cause in (host.CHECKPOINT, host.DATA):
             if self.seen.get(cause, 0) >= _WORTH_SAYING * self.total:
                 return cause
-        return max(self.seen, key=lambda cause: self.seen[cause], default=host.OTHER)
+        kind = max(self.seen, key=lambda cause: self.seen[cause], default=host.OTHER)
+        return host.OTHER if kind in _UNSURE else kind
 
     @property
     def guessed(self) -> bool:
@@ -98,13 +101,14 @@ def activities(run: Run) -> Iterator[Activity]:
     """Every activity of a settled run that is the program's own: compiles, transfers, tracing... are not."""
     names = run.names
     spine = _spine(run)
+    recorded = recording(run)
     by_line: dict[tuple[str, str, int], Activity] = {}
     between: list[tuple[tuple[int, int], Tally]] = []
     for cause, tally in run.window.idle.causes.items():
         if not tally.total:
             continue
         if isinstance(cause, Seen):
-            if cause.cause == host.TRACING:
+            if cause.cause == host.TRACING or (cause.cause in _UNSURE and names.place(cause.stack) in recorded):
                 continue
             line = _outset(names, cause.stack, spine)
             key = (line.file, line.func, line.line) if cause.cause != host.GIL else ("", "gil", cause.at)
@@ -150,6 +154,11 @@ def _inward(frames: tuple[Place, ...], line: Place) -> tuple[Place, ...]:
 def _spine(run: Run) -> frozenset[_Function]:
     """The functions that are running when a barrier is reached."""
     return frozenset((frame.file, frame.func) for stack in run.sites for frame in run.names.frames(stack))
+
+
+def recording(run: Run) -> frozenset[Place]:
+    """Lines at which operations are recorded: what was glimpsed there on a busy machine is most likely just that."""
+    return frozenset(run.names.place(stack) for stack in run.recording)
 
 
 def _outset(names: Names, stack: int, spine: frozenset[_Function]) -> Place:

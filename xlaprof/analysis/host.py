@@ -9,7 +9,7 @@ from collections.abc import Sequence
 Segment = tuple[int, int, int, int]
 
 # Causes of host time. A named scope is SCOPE plus the id of its name.
-OTHER, COMPILE, TRANSFER, UPLOAD, FALLBACK, DISPATCH, DATA, GC, TRACING, CHECKPOINT, GIL, WAIT, CPU = range(13)
+OTHER, COMPILE, TRANSFER, UPLOAD, FALLBACK, DISPATCH, DATA, GC, TRACING, CHECKPOINT, GIL, WAIT, CPU, GLIMPSE = range(14)
 SCOPE = 16
 
 CAUSES = {
@@ -25,6 +25,7 @@ CAUSES = {
     GIL: "waiting for the interpreter's lock",
     WAIT: "waiting",
     CPU: "waiting for a processor",
+    GLIMPSE: "python",  # seen once: it is not known how it ran
     OTHER: "other",
 }
 

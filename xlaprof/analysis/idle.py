@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from xlaprof.analysis.device import Quiet
-from xlaprof.analysis.host import CHECKPOINT, COMPILE, DATA, GIL, OTHER, SCOPE, TRACING, Segment, within
+from xlaprof.analysis.host import CHECKPOINT, COMPILE, DATA, GIL, OTHER, SCOPE, TRACING, Segment
 from xlaprof.analysis.occasions import Occasions
 
 LONGEST = 32  # gaps kept one by one
@@ -81,16 +81,18 @@ class Tally:
     """What a cause cost: total ns, number of gaps, the most in one.
 
     ``holes`` and ``lines``: of a scope, and of what was seen, the holes it overlapped and the stacks it was seen at.
+    ``recorded``: of a scope, the part in which the host recorded operations.
     ``habit_total`` is of the gaps in which it took long and nothing was compiled, ``habit_most`` the most in one of
     them, and ``habit`` when they were.
     """
 
-    __slots__ = ("gaps", "habit", "habit_most", "habit_total", "holes", "lines", "most", "total")
+    __slots__ = ("gaps", "habit", "habit_most", "habit_total", "holes", "lines", "most", "recorded", "total")
 
     def __init__(self) -> None:
         self.total = 0
         self.gaps = 0
         self.most = 0
+        self.recorded = 0
         self.holes: dict[tuple[int, int], int] = {}
         self.lines: dict[int, int] = {}
         self.habit: Occasions | None = None
@@ -101,6 +103,7 @@ class Tally:
         self.total += other.total
         self.gaps += other.gaps
         self.most = max(self.most, other.most)
+        self.recorded += other.recorded
         for hole, ns in other.holes.items():
             self.holes[hole] = self.holes.get(hole, 0) + ns
         for stack, ns in other.lines.items():
@@ -111,15 +114,6 @@ class Tally:
             if self.habit is None:
                 self.habit = Occasions()
             self.habit.merge(other.habit)
-
-    def repeat(self, ns: int, step: int) -> None:
-        """It took ``ns`` of a gap, in the step with this ordinal, in which nothing was compiled."""
-        self.habit_total += ns
-        if ns > self.habit_most:
-            self.habit_most = ns
-        if self.habit is None:
-            self.habit = Occasions()
-        self.habit.add(step)
 
     def lie_in(self, hole: tuple[int, int], ns: int) -> None:
         if hole in self.holes or len(self.holes) < _PLACES:
@@ -148,9 +142,9 @@ class IdleBlame:
         sightings: Sequence[Sighting] = (),
     ) -> None:
         """Blame ``gaps``; all arguments sorted and disjoint (``steps``: start, end, number, ordinal)."""
-        first_hole = first_traced = first_step = first_seen = 0
-        starts = [segment[0] for segment in segments]
+        first_hole = first_traced = first_step = first_seen = first = 0
         hole_count, stretch_count, step_count, seen_count = len(holes), len(traced), len(steps), len(sightings)
+        segment_count = len(segments)
         causes = self.causes
         shortest = self.longest[0][0] if len(self.longest) >= LONGEST else -1
         for gap in gaps:
@@ -164,7 +158,23 @@ class IdleBlame:
             scoped: Segment | None = None  # the longest of a scope
             longest = (end - start) // 8  # shorter ones do not explain the gap
             cursor = start
-            inside = within(segments, starts, start, end)
+            while first < segment_count and segments[first][1] <= start:
+                first += 1
+            inside: list[Segment] = []
+            position = first
+            while position < segment_count:
+                segment = segments[position]
+                if segment[0] >= end:
+                    break
+                inside.append(segment)
+                position += 1
+            if inside:  # only the first and the last can reach out
+                begin, stop, cause, place = inside[0]
+                if begin < start:
+                    inside[0] = (start, stop, cause, place)
+                begin, stop, cause, place = inside[-1]
+                if stop > end:
+                    inside[-1] = (begin, end, cause, place)
             if seen_count:
                 while first_seen < seen_count and sightings[first_seen].end <= start:
                     first_seen += 1
@@ -189,6 +199,7 @@ class IdleBlame:
             if blank:
                 self._blank(blank, holes, first_hole, traced, first_traced, parts)
             step = -2
+            steady = end - start >= _LONG and COMPILE not in parts
             for each, ns in parts.items():
                 tally = causes.get(each)
                 if tally is None:
@@ -197,14 +208,24 @@ class IdleBlame:
                 tally.gaps += 1
                 if ns > tally.most:
                     tally.most = ns
-                if ns >= _LONG and COMPILE not in parts:
+                if ns >= _LONG and steady:
                     if step == -2:  # the step it began in, or the next
                         while first_step < step_count and steps[first_step][1] <= start:
                             first_step += 1
                         step = steps[first_step][3] if first_step < step_count else -1
-                    tally.repeat(ns, step)
+                    tally.habit_total += ns
+                    if ns > tally.habit_most:
+                        tally.habit_most = ns
+                    habit = tally.habit
+                    if habit is None:
+                        habit = tally.habit = Occasions()
+                    habit.add(step)
             if scoped is not None:
                 self._place_scope(scoped, holes, first_hole)
+                if first_traced < stretch_count:
+                    for begin, stop, cause, _ in inside:
+                        if cause >= SCOPE:
+                            causes[cause].recorded += _use(traced, first_traced, stretch_count, begin, stop)
             if end - start > shortest:
                 while first_step < step_count and steps[first_step][1] <= start:
                     first_step += 1

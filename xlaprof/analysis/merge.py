@@ -57,6 +57,8 @@ def merge_into(mine: Run, theirs: Run) -> None:
     for (place, cause), ns in theirs.pauses.items():
         mine.pauses[stack(place), cause] = mine.pauses.get((stack(place), cause), 0) + ns
     mine.compile_bill.merge(theirs.compile_bill)
+    mine.recording |= {stack(place) for place in theirs.recording}
+    mine.looks += theirs.looks
     for place, name in theirs.holders.items():
         mine.holders.setdefault(stack(place), name)
     _add(mine.fallbacks, theirs.fallbacks, pair)

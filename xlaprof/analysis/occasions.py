@@ -13,11 +13,12 @@ _EXPANDED = 50_000  # steps looked at to tell the rhythm of several together
 class Occasions:
     """Ordinals of steps, ascending, as runs of even distance: (first, distance, number)."""
 
-    __slots__ = ("count", "missed", "runs")
+    __slots__ = ("count", "expected", "missed", "runs")
 
     def __init__(self) -> None:
         self.count = 0  # of occasions: several may be in one step
         self.missed = 0  # steps beyond the runs that are kept
+        self.expected = -1  # the step that would lengthen the last run; -1: none
         self.runs: list[list[int]] = []
 
     def add(self, step: int) -> None:
@@ -26,6 +27,11 @@ class Occasions:
         if step < 0:
             return
         runs = self.runs
+        if step == self.expected:
+            run = runs[-1]
+            run[2] += 1
+            self.expected = step + run[1]
+            return
         if not runs:
             runs.append([step, 0, 1])
             return
@@ -36,10 +42,10 @@ class Occasions:
             return
         if number == 1 and gap > 0:
             run[1], run[2] = gap, 2
-        elif gap == distance:
-            run[2] = number + 1
+            self.expected = step + gap
         elif len(runs) < _RUNS:
             runs.append([step, 0, 1])
+            self.expected = -1
         else:
             self.missed += 1
 
@@ -48,7 +54,7 @@ class Occasions:
         self.count += other.count
         if other.steps > self.steps:
             self.runs = [run.copy() for run in other.runs]
-            self.missed = other.missed
+            self.missed, self.expected = other.missed, other.expected
 
     @property
     def steps(self) -> int:

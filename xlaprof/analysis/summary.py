@@ -53,7 +53,7 @@ def summarize(run: Run, path: str, notes: tuple[str, ...], top: int | None) -> R
 def label(cause: Cause, names: Names) -> str:
     """What a cause of idle time is called: "compile", "scope load", "python train.py:12-19"."""
     if isinstance(cause, Seen):
-        if cause.cause in (host.OTHER, host.WAIT):
+        if cause.cause in (host.OTHER, host.GLIMPSE, host.WAIT):
             doing = "waiting" if cause.cause == host.WAIT else "python"
             place = names.place(cause.stack)
             return f"{doing} {short(place)}" if place.line else f"{doing} at an unknown line"

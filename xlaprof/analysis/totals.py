@@ -51,7 +51,7 @@ _DEEPEST = 1000  # nesting of scopes told apart
 #: of samples: their state -> the cause it counts for
 _STATES = {
     "data": host.DATA, "checkpoint": host.CHECKPOINT, "gil": host.GIL, "wait": host.WAIT, "cpu": host.CPU,
-    "torch": host.TRACING,
+    "torch": host.TRACING, "": host.GLIMPSE,
 }  # fmt: skip
 
 #: Name id of steps that were inferred from barriers, which have no name.
@@ -82,6 +82,8 @@ class Totals(TransferTotals):
         self.program_rhythms: dict[int, Rhythm] = {}  # in which of the executions at its barrier it was
         self._turns: dict[int, int] = {}  # stack -> executions there
         self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
+        self.recording: set[int] = set()  # stacks at which operations were recorded, next to a hole
+        self.looks = 0  # samples of the main thread: its long gaps were looked into
         self.holders: dict[int, str] = {}  # stack -> name of the thread that was there, in the main thread's way
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.torch_compile = TorchCompile()
@@ -197,6 +199,9 @@ class Totals(TransferTotals):
     def _on_hole(self, event: Hole) -> None:
         if event.tid == self._main:
             start, end = event.t, event.t + event.dur
+            if len(self.recording) < _PROGRAMS:
+                self.recording.add(event.before)
+                self.recording.add(event.after)
             known, place = self._known
             if place and start - _AT_ONCE < known < end:  # a transfer told of a line nearer to the end of the hole
                 if known > start:
@@ -207,6 +212,7 @@ class Totals(TransferTotals):
 
     def _on_sample(self, event: Sample) -> None:
         if event.tid == self._main:
+            self.looks += 1
             seen = Seen(_STATES.get(event.state, host.OTHER), event.stack, event.at)
             self.window.sighting(Sighting(event.t, event.t + event.dur, seen))
             if event.holder and len(self.holders) < _RECORDS:
@@ -259,6 +265,7 @@ class Totals(TransferTotals):
                     visits=site.visits,
                     step=self.step_num + 1,
                     before=site.programs,
+                    again=event.again,
                     inputs=event.inputs,
                     outputs=event.outputs,
                     lower=event.lower,

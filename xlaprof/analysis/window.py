@@ -268,7 +268,7 @@ def stretched(sightings: list[Sighting], holes: list[Hollow]) -> list[Sighting]:
     ends = [hole.end for hole in holes]
     for position, one in enumerate(sightings):
         start, end, seen = one
-        earlier = found[-1].end if found else start
+        earlier = found[-1].end if found else -FOREVER
         later = sightings[position + 1].start if position + 1 < len(sightings) else FOREVER
         nth = bisect_right(ends, start)
         if nth < len(holes) and holes[nth].start < start:

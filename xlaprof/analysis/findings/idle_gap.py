@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xlaprof.analysis import critical, host
-from xlaprof.analysis.activities import Activity, activities, heaviest
+from xlaprof.analysis.activities import Activity, activities, heaviest, recording
 from xlaprof.analysis.facts import Facts, seconds
 from xlaprof.analysis.idle import Seen
 from xlaprof.analysis.model import Finding, Place
@@ -26,6 +26,7 @@ _NOISE_NS = 2_000_000  # mean length below which a gap is noise, but in long run
 _LONG_NS = 20_000_000  # mean length from which on it need not come regularly
 _UNTOLD_NS = 5_000_000  # the same where no steps are known
 _STANDS_OUT = 0.5  # of the time in which the host recorded: what was never looked into must be so much
+_SEEN_NS, _SEEN = 10_000_000, 0.3  # a gap this long is looked into; then so much of it must have been seen
 _WORTH_NS = 20_000_000  # of all of them
 _MOSTLY = 0.5  # of the steps from the first time to the last: then it is a habit
 
@@ -41,8 +42,10 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     own = activity.own
-    total = sum(tally.habit_total for tally in own)
+    total = sum(tally.habit_total * (1 - min(tally.recorded, tally.total) / max(1, tally.total)) for tally in own)
     if total < SHARE * window or total < _WORTH_NS:
+        return False
+    if _recorded_instead(facts, activity, total):
         return False
     if activity.guessed and total < _STANDS_OUT * _unexplained(facts, activity):
         return False
@@ -59,6 +62,17 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     if not rhythm.steps:  # the program has none that are known
         return mean >= _UNTOLD_NS
     return mean >= _LONG_NS or mostly or rhythm.every > 0
+
+
+def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
+    """Whether what the host did in a scope was, as far as it was looked into, to record operations."""
+    if activity.kind != host.SCOPE or not facts.run.looks:
+        return False
+    recorded = recording(facts.run)
+    seen = sum(ns for stack, ns in activity.lines.items() if facts.names.place(stack) not in recorded)
+    if total >= _SEEN_NS * activity.gaps:
+        return seen < _SEEN * total
+    return total < _STANDS_OUT * _unexplained(facts, activity)
 
 
 def _unexplained(facts: Facts, activity: Activity) -> float:

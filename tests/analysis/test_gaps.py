@@ -1,0 +1,185 @@
+"""Long gaps in which the host was seen: what is blamed, by name, and which of it is a habit worth a finding."""
+
+import pytest
+
+from analysis.story import MS, Story, clean
+from xlaprof.analysis import host
+from xlaprof.analysis.idle import Hollow, Seen, Sighting
+from xlaprof.analysis.model import Finding
+from xlaprof.analysis.occasions import Occasions, rhythm
+from xlaprof.analysis.window import stretched
+from xlaprof.events import Sample
+
+
+class Watched(Story):
+    """A story whose long gaps are looked into."""
+
+    def seen(self, ms: float, state: str, stack: int, holder: str = "", at: int = 0, until: float = 1.0) -> None:
+        """The host does something for ``ms``, and is looked at for the first part of it."""
+        start = self.now
+        self.spend(ms)
+        self.tell(Sample(t=start, dur=round(ms * until * MS), stack=stack, state=state, holder=holder, at=at))
+
+
+def training(story: Watched) -> tuple[int, int, int]:
+    """Stacks: the barrier, the operation before a gap and the one after."""
+    return story.line(20, "xr.sync()"), story.line(12, "y = model(x)"), story.line(18, "loss.backward()")
+
+
+def idle_gaps(story: Story) -> list[Finding]:
+    story.finish()
+    return story.findings("idle_gap")
+
+
+def test_planted_gaps_are_accounted_for_to_the_nanosecond() -> None:
+    story = Watched()
+    barrier, _, _ = training(story)
+    dataset = story.line(40, "image = decode(path)", func="Photos.__getitem__", outer=(11,))
+    writer = story.line(50, "torch.save(state, path)", func="save", outer=(21,))
+    sleeper = story.line(60, "time.sleep(0.03)", func="poll", outer=(15,))
+    worker = story.line(90, "digest(blob)", func="hash_all")
+    for step in range(10):
+        with story.step():
+            story.seen(40, "data", dataset)
+            with story.scope("augment"):
+                story.spend(25)
+            story.seen(30, "wait", sleeper)
+            story.seen(12, "python", story.line(70, "x = crunch(x)", func="crunch", outer=(16,)))
+            story.seen(7, "gil", barrier, "hasher", worker)
+            story.gc(5)
+            story.trace(3)
+            story.barrier(barrier, device=10, dispatch=0, compile=0)
+            story.seen(20 if step % 2 else 10, "checkpoint", writer)
+    story.finish()
+    idle = story.report().idle
+    ms = {cause: round(seconds * 1e9) for cause, seconds in idle.causes}
+    # The first step's host work lies before the first execution; of the checkpoints the device is busy for 10 ms.
+    assert ms == {
+        "data wait": 9 * 40 * MS,
+        "scope augment": 9 * 25 * MS,
+        "waiting train.py:60": 9 * 30 * MS,
+        "python train.py:70": 9 * 12 * MS,
+        "waiting for the interpreter's lock": 9 * 7 * MS,
+        "garbage collection": 9 * 5 * MS,
+        "tracing": 9 * 3 * MS,
+        "checkpoint": 4 * 10 * MS,
+    }
+
+
+def test_each_activity_is_one_finding_at_the_line_that_does_it() -> None:
+    story = Watched()
+    barrier, _, _ = training(story)
+    dataset = story.line(40, "image = decode(path)", func="Photos.__getitem__", outer=(11,))
+    writer = story.line(50, "torch.save(state, path)", func="save", outer=(21,))
+    for step in range(20):
+        with story.step():
+            story.seen(40, "data", dataset)
+            story.barrier(barrier, device=10, dispatch=0, compile=0)
+            if step % 4 == 3:
+                story.seen(90, "checkpoint", writer)
+    data, checkpoint = sorted(idle_gaps(story), key=lambda finding: finding.place.line)
+    assert (data.place.line, data.rhythm, data.confidence) == (40, "every step", "high")
+    assert "waits for its next batch, which is made at train.py:40" in data.cause
+    assert (checkpoint.place.line, checkpoint.rhythm) == (50, "every 4 steps")
+    assert "saves or loads a checkpoint" in checkpoint.cause
+
+
+def test_a_function_seen_at_many_lines_is_shown_where_the_loop_calls_it() -> None:
+    story = Watched()
+    barrier = story.line(20, "xr.sync()", func="main")
+    for _ in range(8):
+        with story.step():
+            for line in (101, 102, 103, 104):
+                story.seen(6, "python", story.line(line, f"step {line}", func="augment", outer=(15,)))
+            story.barrier(barrier, device=5, dispatch=0, compile=0)
+    (finding,) = idle_gaps(story)
+    assert (finding.place.line, finding.place.func) == (15, "main")
+    assert any("seen at train.py:10" in fact for fact in finding.evidence)
+
+
+def test_what_was_seen_in_part_of_a_hole_takes_all_of_it() -> None:
+    hole = Hollow(100, 200, 1, 2)
+    first, second = Seen(host.OTHER, 7, 0), Seen(host.WAIT, 8, 0)
+    found = stretched([Sighting(110, 130, first), Sighting(140, 160, second)], [hole])
+    assert found == [Sighting(100, 140, first), Sighting(140, 200, second)]
+
+
+def test_who_has_the_interpreters_lock_is_named() -> None:
+    story = Watched()
+    barrier, _, _ = training(story)
+    worker = story.line(90, "digest(blob)", func="hash_all")
+    for _ in range(8):
+        with story.step():
+            story.seen(30, "gil", barrier, "hasher", worker)
+            story.barrier(barrier, device=5, dispatch=0, compile=0)
+    (finding,) = idle_gaps(story)
+    assert "which thread 'hasher' has at train.py:90" in finding.cause
+    assert (finding.place.line, finding.confidence) == (90, "medium")
+
+
+@pytest.mark.parametrize("state", ["torch", "cpu", ""])
+def test_a_busy_machine_is_no_finding(state: str) -> None:
+    """Kept from a processor, or glimpsed once, at lines that record: everything is slow then."""
+    story = Watched()
+    barrier, before, after = training(story)
+    for _ in range(12):
+        with story.step():
+            story.python(1.5, before, after)
+            story.seen(9, state, after)
+            story.trace(8)
+            story.barrier(barrier, device=5, dispatch=0, compile=0)
+    assert idle_gaps(story) == []
+
+
+def test_scopes_in_which_operations_are_recorded_are_no_finding() -> None:
+    story = Watched()
+    barrier, _, _ = training(story)
+    for _ in range(12):
+        with story.step():
+            with story.scope("forward"):
+                story.trace(10)
+            with story.scope("backward"):
+                story.trace(20)
+            story.barrier(barrier, device=5, dispatch=0, compile=0)
+    story.finish()
+    assert dict(story.report().idle.causes)["scope backward"] == pytest.approx(11 * 0.020)
+    assert story.findings("idle_gap") == []
+
+
+def test_one_long_pause_a_few_short_ones_and_the_first_step_are_no_habit() -> None:
+    story = Watched()
+    barrier, _, _ = training(story)
+    slow = story.line(40, "table = build()", func="build", outer=(15,))
+    for step in range(20):
+        with story.step():
+            if step == 5:
+                story.seen(900, "python", slow)
+            story.barrier(barrier, device=20, dispatch=0, compile=0 if step else 400)
+            story.spend(15)
+    assert idle_gaps(story) == []
+
+
+def test_a_clean_training_has_no_finding_however_often_it_is_looked_at() -> None:
+    story = Watched()
+    clean(20, story)
+    assert story.findings("idle_gap") == []
+
+
+def test_of_a_habit_little_is_kept_however_long_it_lasts() -> None:
+    every = Occasions()
+    for step in range(0, 1_000_000, 10):
+        every.add(step)
+    assert every.runs == [[0, 10, 100_000]]
+    assert rhythm([every]).text() == "every 10 steps"
+    odd = Occasions()
+    for step in range(10_000):
+        odd.add(step * step)
+    assert len(odd.runs) <= 64
+    assert odd.count == 10_000
+
+
+def test_what_comes_in_turns_has_one_rhythm() -> None:
+    even, uneven = Occasions(), Occasions()
+    for step in range(100):
+        (uneven if step % 2 else even).add(step)
+    assert rhythm([even, uneven]).text() == "every step"
