@@ -49,6 +49,7 @@ class Device(Event, frozen=True, tag="device"):
     platform: str  # "cpu" | "cuda" | "tpu"
     kind: str  # what PJRT calls it, e.g. "NVIDIA H200"
     count: int = 1
+    cores: int = 0  # processors that it shares with the host; 0: none, or not known
 
 
 class Text(Event, frozen=True, tag="text"):

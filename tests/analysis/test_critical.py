@@ -10,7 +10,7 @@ from analysis.story import MS, Story
 from xlaprof.analysis import critical, host, schedule
 from xlaprof.analysis.critical import Cut, WhatIf, play
 from xlaprof.analysis.run import Run
-from xlaprof.events import Change, StepDigest
+from xlaprof.events import Change, Device, StepDigest
 
 ITEM, BARRIER, FORWARD = "loss.item()", "xr.sync()", "y = model(x)"
 
@@ -212,6 +212,21 @@ def test_of_a_compile_that_two_findings_shorten_the_least_remains() -> None:
     assert gain_of_all_s(run, cuts) == pytest.approx(0.090)
 
 
+@pytest.mark.parametrize(("cores", "step_ms"), [(0, 10), (1, 14), (2, 12), (4, 11)])
+def test_a_device_on_the_hosts_processors_is_slower_while_the_host_is_busy(cores: int, step_ms: float) -> None:
+    story = Story()
+    story.tell(Device(0, "cpu" if cores else "tpu", "", cores=cores))
+    barrier, item = story.line(20, BARRIER), story.line(21, ITEM)
+    for _ in range(10):
+        with story.step():
+            story.trace(4)
+            story.barrier(barrier, device=10, compile=0, dispatch=0)
+            story.read(item, copy=0)
+    run = settled(story)
+    # the first 4 ms and the last 10 the other has nothing to do
+    assert gain_s(run, critical.reads([item])) == pytest.approx(0.140 - (0.004 + 9 * step_ms / 1e3 + 0.010))
+
+
 # -- long recordings, and several
 
 
@@ -344,10 +359,12 @@ STORIES = st.lists(st.lists(ACTS, min_size=1, max_size=8), min_size=1, max_size=
 def test_run_again_with_nothing_cut_out_it_takes_what_it_took(made: tuple[Run, dict[str, Cut]]) -> None:
     run, _ = made
     for part in run.window.schedule.parts():
-        played = play(part)
         device = max((one.end for _, batch in part.batches for one in batch.executions), default=0)
-        assert played.end == max(part.end or 0, device)
-        assert all(step.now == step.recorded for step in played.steps)
+        for pace in (1, 0.5, 0):
+            played = play(part, pace=pace)
+            assert played.end == pytest.approx(max(part.end or 0, device), abs=10)
+            assert all(step.now == pytest.approx(step.recorded, abs=10) for step in played.steps)
+        assert play(part).end == max(part.end or 0, device)
 
 
 @given(STORIES)

@@ -2,7 +2,8 @@
 
 The model has one lane for the host and one for each device. The host does one thing after the other and hands
 programs over on its way; a device runs a program when it was handed over and the one before it has ended; the host
-waits where it read a value that was not computed yet. Run again with nothing cut out, the model gives the recorded
+waits where it read a value that was not computed yet. A device that is the host's own processors is slower while the
+host is busy: it has one processor less. Run again with nothing cut out, the model gives the recorded
 times to the nanosecond; with a :class:`Cut` taken out, everything that waited for it moves forward, and no more than
 that. So a read costs what host and device lost by waiting for each other, a pause of the host that the device did not
 notice costs nothing, and two defects that hide each other gain more when both are fixed.
@@ -99,52 +100,64 @@ class PlayedStep(NamedTuple):
     name: int
     first: bool
     recorded: int
-    now: int
+    now: float
 
 
 class Played(NamedTuple):
     """A schedule that was run: from when to when, and its steps."""
 
     start: int
-    end: int
+    end: float
     steps: list[PlayedStep]
 
     @property
-    def span(self) -> int:
+    def span(self) -> float:
         return self.end - self.start
 
 
-def play(schedule: Schedule, cut: Cut = NOTHING) -> Played:
-    """Run the batches kept of ``schedule`` without ``cut``. A step takes as long as the busier of host and device."""
+def play(schedule: Schedule, cut: Cut = NOTHING, pace: float = 1) -> Played:
+    """Run the batches kept of ``schedule`` without ``cut``. A step takes as long as the busier of host and device.
+
+    ``pace``: of a device while the host is busy, 1 where each has its own processors.
+    """
     kept = {moment: share for moment, _, share in cut.compiles}
-    start = now = last = schedule.batches[0][1].start if schedule.batches else 0
-    free: dict[int, int] = {}  # device -> when it has done what it was given
+    start = last = schedule.batches[0][1].start if schedule.batches else 0
+    now: float = start
+    given: dict[int, float] = {}  # device -> ns of work it was given, and
+    done: dict[int, float] = {}  # of which it has done
     steps: list[PlayedStep] = []
     for _, batch in schedule.batches:
         lanes = lanes_of(batch)
         gap = batch.start - last  # what was not kept between two batches passes as it did
         now += gap
-        free = {device: moment + gap for device, moment in free.items()}
         last = batch.end
         shares = [_remains(key, cut, kept, lanes.known) for key in lanes.keys]
-        ends: list[int] = []
-        marks: list[tuple[int, int]] = []
-        work = 0
+        overlaps = iter(lanes.overlaps)
+        ends: list[tuple[int, float]] = []  # of each execution: its device, and what that has done when it ends
+        marks: list[tuple[float, float]] = []
+        work: float = 0
+        ns: float
         for kind, a, b, c in lanes.items:
             if kind == HOST:
                 share = shares[b]
-                now += a if share == 1 else round(a * share)
+                ns = a if share == 1 else round(a * share)
+                now += ns
+                for device, goal in given.items():
+                    done[device] = min(done[device] + ns * pace, goal)
             elif kind == RUN:
-                begin = free.get(b, now)
-                if c and c in cut.runs:
-                    ends.append(begin)
-                    continue
-                ended = free[b] = (begin if begin > now else now) + a
-                ends.append(ended)
-                work += a
+                overlap = next(overlaps)
+                ns = 0 if c and c in cut.runs else a - overlap * (1 - pace)
+                done.setdefault(b, 0)
+                given[b] = given.get(b, 0) + ns
+                ends.append((b, given[b]))
+                work += ns
             elif kind == WAIT:
-                if shares[b] and ends[a] + c > now:
-                    now = ends[a] + c
+                device, goal = ends[a]
+                ns = goal - done[device] + c
+                if shares[b] and goal > done[device] and ns > 0:
+                    now += ns
+                    for device, goal in given.items():
+                        done[device] = min(done[device] + ns, goal)
             else:
                 marks.append((now, work))
         for step, (first, second) in zip(batch.steps, lanes.marks, strict=True):
@@ -152,7 +165,7 @@ def play(schedule: Schedule, cut: Cut = NOTHING) -> Played:
             (began, before), (ended, after) = marks[first], marks[second]
             took = min(recorded, max(ended - began, after - before))
             steps.append(PlayedStep(step.name, step.first, recorded, took))
-    return Played(start, max([now, *free.values()]), steps)
+    return Played(start, now + max([0, *(goal - done[device] for device, goal in given.items())]), steps)
 
 
 def _remains(key: Key, cut: Cut, kept: Mapping[int, float], known: Mapping[int, float]) -> float:
@@ -177,8 +190,9 @@ class WhatIf:
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        self.pace = _pace(run)
         #: of each recording: what is kept of it, and how that was
-        self.parts = [(part, play(part)) for part in run.window.schedule.parts()]
+        self.parts = [(part, play(part, pace=self.pace)) for part in run.window.schedule.parts()]
         self.parts.sort(key=lambda part: part[1].start)
         self.wall = max(0, run.last - (run.begin or 0))
 
@@ -197,17 +211,17 @@ class WhatIf:
 
     def steps(self, cut: Cut, name: int) -> list[PlayedStep]:
         """The steps of that name that are known in detail, without the first of each recording."""
-        played = [step for part, _ in self.parts for step in play(part, cut).steps]
+        played = [step for part, _ in self.parts for step in play(part, cut, self.pace).steps]
         return [step for step in played if step.name == name and not step.first]
 
-    def _gained(self, cut: Cut) -> int:
+    def _gained(self, cut: Cut) -> float:
         """ns gained in what was kept. Recordings at the same time (ranks) are as fast as the slowest, others add up."""
         if not cut:
             return 0
-        gained = most = 0
-        until: int | None = None
+        gained = most = 0.0
+        until: float | None = None
         for part, before in self.parts:
-            ns = before.span - play(part, cut).span
+            ns = max(0.0, before.span - play(part, cut, self.pace).span)
             if until is not None and before.start < until:
                 most, until = max(most, ns), max(until, before.end)
             else:
@@ -243,6 +257,14 @@ class WhatIf:
                 exact = round(spent.get((cause, stack), 0) * each)
             whole += exact
         return whole / held if held else 0.0
+
+
+def _pace(run: Run) -> float:
+    """How fast the device is while the host is busy: a CPU's device computes on the processors that the host uses."""
+    device = run.device
+    if device is None or device.platform != "cpu" or device.cores <= 0:
+        return 1
+    return (device.cores - 1) / device.cores
 
 
 def _exact(run: Run, cause: Cause, stack: int) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
@@ -55,7 +56,7 @@ class _Pause(NamedTuple):
 class Lanes:
     """What was done in a batch, in order."""
 
-    __slots__ = ("items", "keys", "known", "marks", "waited")
+    __slots__ = ("items", "keys", "known", "marks", "overlaps", "waited")
 
     def __init__(self, batch: Batch) -> None:
         self.keys: list[Key] = []
@@ -64,6 +65,7 @@ class Lanes:
         self.waited: dict[int, int] = {}  # key -> ns the host waited under it
         pieces, self.known = _with_recording(batch, list(_seen(batch, _pieces(batch))))
         pauses = _pauses(batch)
+        self.overlaps = _overlaps(batch, pauses)  # of each execution: ns for which the host was busy, too
         numbers: dict[Key, int] = {}
         points = self._points(batch)
         due = 0
@@ -251,6 +253,20 @@ def _pauses(batch: Batch) -> list[_Pause]:
             pauses.append(_Pause(at, at, number, min(0, at - execution.end)))
             free = end
     return pauses
+
+
+def _overlaps(batch: Batch, pauses: list[_Pause]) -> list[int]:
+    ends = [pause.end for pause in pauses]
+    paused = [0, *accumulate(pause.end - pause.start for pause in pauses)]
+
+    def busy(moment: int) -> int:
+        """ns the host was busy by then."""
+        moment = min(max(moment, batch.start), batch.end)
+        nth = bisect_right(ends, moment)
+        inside = max(0, moment - pauses[nth].start) if nth < len(pauses) else 0
+        return moment - batch.start - paused[nth] - inside
+
+    return [max(0, busy(one.end) - busy(one.start)) for one in batch.executions]
 
 
 def _with_pauses(pieces: list[_Piece], pauses: list[_Pause]) -> Iterator[_Piece]:

@@ -6,6 +6,7 @@ dispatch function's place only while a recording is on.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns
@@ -100,7 +101,13 @@ def announce(rec: recorder.Recorder, tape: Tape) -> None:
     """Tell the recording which device is behind ``tape``."""
     device = tape.device
     count = tapes.count() if tape.partition is None else len(tape.partition.devices)
-    rec.emit(events.Device(perf_counter_ns(), device.platform, device.device_kind, count))
+    cores = processors() if device.platform == "cpu" else 0
+    rec.emit(events.Device(perf_counter_ns(), device.platform, device.device_kind, count, cores))
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def install() -> None:
