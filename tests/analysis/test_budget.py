@@ -10,7 +10,7 @@ from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading, shape
 from xlaprof.analysis.budget import Used, Verdict, judge, lines
 from xlaprof.analysis.limits import BudgetError, budget
-from xlaprof.events import AnyEvent, Change, Dropped, Event, StepDigest
+from xlaprof.events import AnyEvent, Change, Dropped, Event, GraphBreak, Guard, Live, Recompile, StepDigest
 
 
 def held(story: Story, **limits: object) -> Verdict:
@@ -193,6 +193,41 @@ def test_graph_breaks() -> None:
     one = used(story, max_graph_breaks=2)
     assert (one.value, one.broken, [offence.place.line for offence in one.offences]) == (3, True, [9])
     assert not used(story, max_graph_breaks=3).broken
+
+
+def test_breaks_by_design_are_none() -> None:
+    story = clean(4)
+    story.tell(GraphBreak(t=story.now, reason="backward", stack=story.line(9, "loss.backward()"), by_design=True))
+    assert used(story, max_graph_breaks=0).value == 0
+
+
+def test_what_torch_compile_compiled_again_counts() -> None:
+    story = clean(10)
+    line = story.line(9, "return x * self.k")
+    guard = Guard(kind="value", subject="self.k", old="2", new="3", stack=line)
+    for fresh in (False, True):
+        event = Recompile(t=story.now, compile="0/1", func=story.text("forward"), guards=[guard], fresh=fresh)
+        story.tell(event)
+    one = used(story, max_recompiles=0, after_step=3)
+    assert (one.value, one.broken) == (1, True)
+    (offence,) = one.offences
+    assert offence.place.line == 9
+    assert "self.k" in offence.cause
+
+
+def test_memory_is_the_most_that_was_read() -> None:
+    story = Story()
+    barrier = story.line(20, "xr.sync()")
+    for n in range(10):
+        with story.step():
+            story.barrier(barrier, 5, compile=1)
+            story.tell(Live(t=story.now, tensors=3, bytes=2**20 * (5 if n == 2 else 3)))
+            story.spend(1)
+    assert used(story, max_memory="4MiB").value == 5 * 2**20
+    assert used(story, max_memory="4MiB").broken
+    assert used(story, max_memory="4MiB", after_step=5).told == "at most 3.0 MiB in 4 readings, 4.0 MiB allowed"
+    with pytest.raises(BudgetError, match="holds no figures of memory"):
+        held(clean(), max_memory="1GB")
 
 
 def test_idle_is_that_of_the_report() -> None:

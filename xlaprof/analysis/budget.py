@@ -7,6 +7,7 @@ are where the words come from: what is to blame for a limit that was broken is t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -15,10 +16,27 @@ from xlaprof.analysis.limits import LIMITS, Budget, BudgetError
 from xlaprof.analysis.model import SEVERITIES, Finding, Place, Report
 from xlaprof.analysis.run import Run
 from xlaprof.analysis.tallies import CompileRecord
-from xlaprof.events import AnyEvent, Barrier, Device, Dropped, End, Header, Stack, Text, Thread
+from xlaprof.events import (
+    AnyEvent,
+    Barrier,
+    Device,
+    Dropped,
+    End,
+    GraphBreak,
+    Header,
+    Live,
+    Recompile,
+    Stack,
+    Step,
+    StepDigest,
+    Text,
+    Thread,
+)
 
 #: Gives the events of a recording from its beginning, each time it is called.
 Read = Callable[[], Iterable[AnyEvent]]
+
+_Event = TypeVar("_Event", GraphBreak, Live, Recompile)
 
 #: what tells of ids and of the recording, and is no part of what happened when
 _ABOUT = (Header, Device, Text, Stack, Thread, Dropped, End)
@@ -80,9 +98,10 @@ def judge(read: Read, budget: Budget, path: str = "", notes: Callable[[], tuple[
     ``notes``: asked after reading, what the reader has to say. Raises :class:`BudgetError` where the recording cannot
     tell whether a limit was kept: a gate that does not know must not let pass.
     """
-    run = Run().feed_all(read()).settled()
-    counted = run if budget.after_step is None else _after(read, run, budget.after_step, path)
-    case = _Case(run, counted, path, notes())
+    kept: list[GraphBreak | Live | Recompile] = []
+    run = Run().feed_all(_keeping(read(), kept)).settled()
+    counted, begin = (run, None) if budget.after_step is None else _after(read, run, budget.after_step, path)
+    case = _Case(run, counted, begin, kept, path, notes())
     asked = [limit.name for limit in LIMITS if limit.limits and budget.given(limit.name)]
     used = tuple(_MEASURES[name](case, budget) for name in asked)
     return Verdict(path=path, rank=case.report.run.rank, steps=case.steps, used=used, warnings=case.warnings())
@@ -127,15 +146,16 @@ def reads_in_steps(run: Run, named: bool) -> Iterator[tuple[tuple[int, int], int
 # -- what comes after a step --------------------------------------------------------------------------
 
 
-def _after(read: Read, run: Run, step: int, path: str) -> Run:
-    """The part of the recording after the end of step ``step``."""
+def _after(read: Read, run: Run, step: int, path: str) -> tuple[Run, int]:
+    """The part of the recording after the end of step ``step``, and when that was."""
     if any(name for name in run.steps):
-        rest = Run(since_step=step + 1).feed_all(read())
+        begins: list[int] = []
+        rest = Run(since_step=step + 1).feed_all(_noting(read(), step, begins))
         if rest.waiting or not any(tally.count for tally in rest.steps.values()):
             raise BudgetError(f"{path} has no step after {step} (the last one is {run.step_num}): nothing to check")
-        return rest.settled()
+        return rest.settled(), begins[0]
     pace = _pace(run)
-    rest = _following(read(), pace, step)
+    rest, begin = _following(read(), pace, step)
     if not any(tally.count for tally in rest.steps.values()):
         raise BudgetError(
             f"{path} has no step after {step} (no named ones, and {run.sites[pace].executed} up to a barrier): "
@@ -143,7 +163,15 @@ def _after(read: Read, run: Run, step: int, path: str) -> Run:
             if pace
             else f"{path} has neither named steps nor barriers, so there is nothing after step {step} to check"
         )
-    return rest.settled()
+    return rest.settled(), begin
+
+
+def _noting(events: Iterable[AnyEvent], step: int, begins: list[int]) -> Iterator[AnyEvent]:
+    """Passes the events on, and notes when step ``step`` ended, or one with a higher number began."""
+    for event in events:
+        if not begins and isinstance(event, Step | StepDigest) and event.num >= step:
+            begins.append(event.t + event.dur if event.num == step else event.t)
+        yield event
 
 
 def _pace(run: Run) -> int:
@@ -152,8 +180,8 @@ def _pace(run: Run) -> int:
     return max(sites, key=lambda stack: sites[stack], default=0)
 
 
-def _following(events: Iterable[AnyEvent], pace: int, step: int) -> Run:
-    """What comes after visit ``step + 1`` of the barrier ``pace``."""
+def _following(events: Iterable[AnyEvent], pace: int, step: int) -> tuple[Run, int]:
+    """What comes after visit ``step + 1`` of the barrier ``pace``, and when that was."""
     rest = Run()
     visits = 0
     begin: int | None = None
@@ -168,14 +196,32 @@ def _following(events: Iterable[AnyEvent], pace: int, step: int) -> Run:
             if visits == step + 1:
                 begin = event.t + event.dur
                 rest.resume(begin)
-    return rest
+    return rest, begin or 0
+
+
+def _keeping(events: Iterable[AnyEvent], kept: list[GraphBreak | Live | Recompile]) -> Iterator[AnyEvent]:
+    """Passes the events on, and keeps those of which the analysis keeps less than all."""
+    for event in events:
+        if isinstance(event, GraphBreak | Live | Recompile):
+            kept.append(event)
+        yield event
 
 
 class _Case:
     """A run, the part of it that counts, and what was made of both."""
 
-    def __init__(self, run: Run, counted: Run, path: str, notes: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        counted: Run,
+        begin: int | None,
+        kept: list[GraphBreak | Live | Recompile],
+        path: str,
+        notes: tuple[str, ...],
+    ) -> None:
         self.run = run
+        self.begin = begin  # of what counts; None: all does
+        self._kept = kept
         self.counted = counted
         self.path = path
         self.report: Report = run.report(path, notes)
@@ -190,6 +236,11 @@ class _Case:
         elif not self.report.run.finished:
             told.append("no end of the recording: the program still runs, or was killed")
         return (*told, *self.report.run.notes)
+
+    def told(self, kind: type[_Event]) -> Iterator[_Event]:
+        """The events of this kind that count."""
+        begin = self.begin
+        return (event for event in self._kept if isinstance(event, kind) and (begin is None or event.t >= begin))
 
     # -- who is to blame
 
@@ -206,10 +257,9 @@ class _Case:
 
     def compiles(self) -> list[CompileRecord]:
         """Those that count, with what the whole run knows of them."""
-        if self.counted is self.run:
+        if self.begin is None:
             return self.run.compiles
-        begin = self.counted.begin or 0
-        return [record for record in self.run.compiles if record.t >= begin]
+        return [record for record in self.run.compiles if record.t >= self.begin]
 
 
 def _offence(finding: Finding) -> Offence:
@@ -226,10 +276,13 @@ def _recompiles(case: _Case, budget: Budget) -> Used:
         count = sum(finding.count for finding in recompiles)
         offences = tuple(map(_offence, recompiles))
     else:
-        again = [record for record in case.compiles() if record.nth]
+        # what torch.compile has compiled again it says itself: the parts of a function are compiled at one line, too
+        # (a barrier that was reached before had its first graph then, compiled or known from before the recording)
+        again = [one for one in case.compiles() if (one.nth or one.visits) and one.trigger != "dynamo"]
+        guards = [event for event in case.told(Recompile) if not event.fresh]
         # records are kept up to a number that only repetition reaches
-        count = len(again) + max(0, case.run.compiled[0] - len(case.run.compiles))
-        offences = _compiled(case, again)
+        count = len(again) + len(guards) + max(0, case.run.compiled[0] - len(case.run.compiles))
+        offences = (*_compiled(case, again), *_guarded(case, guards))
     told = f"{_many(count, 'recompilation')}, {limit} allowed"
     return Used("max_recompiles", limit, count, told, count > limit, offences)
 
@@ -260,6 +313,24 @@ def _compiled(case: _Case, records: list[CompileRecord]) -> tuple[Offence, ...]:
             else "Run this once in warm-up, so that it is compiled there."
         )
         offences.append(case.at(place, len(group), _COMPILING, cause, advice))
+    return tuple(offences)
+
+
+def _guarded(case: _Case, events: list[Recompile]) -> tuple[Offence, ...]:
+    """What torch.compile compiled again, by the line that made the guard, else the one that called the function."""
+    groups: dict[tuple[str, int], tuple[Place, list[Recompile]]] = {}
+    for event in events:
+        blamed = event.guards[0].stack if event.guards else 0
+        place = case.run.names.place(blamed or event.stack)
+        groups.setdefault((place.file, place.line), (place, []))[1].append(event)
+    offences = []
+    for place, group in groups.values():
+        guard = group[0].guards[0] if group[0].guards else None
+        why = f": {guard.subject or guard.kind} was {guard.old}, then {guard.new}" if guard else ""
+        name = case.run.names.text(group[0].func)
+        cause = f"torch.compile compiled {name or 'a function'} again {times(len(group))}{why}."
+        advice = "Keep what the guard asks for the same in every call, or mark it dynamic."
+        offences.append(case.at(place, len(group), ("recompile", "graph_break"), cause, advice))
     return tuple(offences)
 
 
@@ -297,10 +368,12 @@ def _transfers(case: _Case, budget: Budget) -> Used:
 def _graph_breaks(case: _Case, budget: Budget) -> Used:
     limit = budget.max_graph_breaks or 0
     groups: dict[tuple[str, int], tuple[Place, int, str]] = {}
-    for (stack, reason, _), number in case.counted.breaks.items():
-        place = case.counted.names.place(stack)
+    for event in case.told(GraphBreak):
+        if event.by_design:
+            continue
+        place = case.run.names.place(event.stack)
         _, before, _ = groups.get((place.file, place.line), (place, 0, ""))
-        groups[place.file, place.line] = (place, before + number, reason)
+        groups[place.file, place.line] = (place, before + 1, event.reason)
     count = sum(number for _, number, _ in groups.values())
     offences = [
         case.at(
@@ -341,7 +414,13 @@ def _step_time(case: _Case, budget: Budget) -> Used:
 
 
 def _memory(case: _Case, budget: Budget) -> Used:
-    raise BudgetError(f"{case.path} holds no figures of memory, so max_memory cannot be checked")
+    limit = budget.max_memory or 0.0
+    readings = [event.bytes for event in case.told(Live)]
+    if not readings:
+        raise BudgetError(f"{case.path} holds no figures of memory, so max_memory cannot be checked: leave it out")
+    told = f"at most {_size(max(readings))} in {_many(len(readings), 'reading')}, {_size(limit)} allowed"
+    broken = max(readings) > limit
+    return Used("max_memory", limit, max(readings), told, broken, case.of_kinds(*_GROWING) if broken else ())
 
 
 def _fallback(case: _Case, budget: Budget) -> Used:
@@ -400,6 +479,14 @@ def _no_steps(case: _Case, name: str) -> BudgetError:
         f"{case.path} has no steps, so {name} cannot be checked: "
         "name them (xlaprof.StepTrace) or end them with a barrier"
     )
+
+
+def _size(number: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.2f} GiB"
 
 
 def _many(count: int, noun: str) -> str:

@@ -1,0 +1,58 @@
+"""docs/findings: each kind has a page; its first program has the finding on the marked line, its second has not.
+
+The programs run as the pages tell people to run them: ``xlaprof run``, in a process of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from xlaprof.analysis.model import KINDS
+from xlaprof.commands.explain import pages
+
+FOLDER = Path(__file__).parents[1] / "docs" / "findings"
+#: A graph that takes a minute to compile is no test: its page has no programs, tests/analysis plants the finding.
+WITHOUT_PROGRAMS = {"compile_cost"}
+MARK = "  # <--"
+
+
+def programs(kind: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (FOLDER / f"{kind}.md").read_text("utf-8"), re.DOTALL)
+
+
+def findings(program: str, folder: Path) -> list[dict[str, Any]]:
+    script = folder / "program.py"
+    script.write_text(program)
+    command = [sys.executable, "-m", "xlaprof", "run", "--json", "-o", str(folder / "run.log"), str(script)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stderr[done.stderr.index("\n{\n") + 1 if "\n{\n" in done.stderr else 0 :])["findings"]
+
+
+def test_every_kind_has_its_page_and_the_package_has_them_all() -> None:
+    assert {page.stem for page in FOLDER.glob("*.md")} - {"README"} == set(KINDS)
+    assert set(pages()) == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_says_what_it_is_how_it_looks_and_how_to_fix_it(kind: str) -> None:
+    text = (FOLDER / f"{kind}.md").read_text("utf-8")
+    assert text.startswith(f"# {kind}\n")
+    for heading in ("## How it looks", "## How to fix it"):
+        assert heading in text
+    assert (len(programs(kind)), text.count(MARK)) == ((0, 0) if kind in WITHOUT_PROGRAMS else (2, 1))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in WITHOUT_PROGRAMS])
+def test_the_finding_is_on_the_marked_line_before_and_gone_after(kind: str, tmp_path: Path) -> None:
+    before, after = programs(kind)
+    line = next(number for number, text in enumerate(before.splitlines(), 1) if text.endswith(MARK))
+    assert (kind, line) in {(finding["kind"], finding["line"]) for finding in findings(before, tmp_path)}
+    assert kind not in {finding["kind"] for finding in findings(after, tmp_path)}

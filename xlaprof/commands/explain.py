@@ -1,0 +1,123 @@
+"""Explain one finding of a recorded run in depth, or a kind of finding.
+
+    xlaprof explain 3803bc14f5b2 run.log
+    xlaprof explain 38 run.log --json
+    xlaprof explain recompile
+    xlaprof explain recompile run.log
+
+The id is the one that xlaprof report shows; its beginning is enough where only one begins so. With a kind instead every
+finding of that kind is explained; without a log, what the kind means, how it looks and how to fix it. The code around
+the line is read from the file, if the line still is what it was when it was recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xlaprof import log
+from xlaprof.commands.report import fold, natural, no_collection
+from xlaprof.errors import UserError
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.model import Finding, Report
+    from xlaprof.analysis.occurrences import Occurrences
+    from xlaprof.analysis.run import Run
+    from xlaprof.report.source import Source
+
+#: docs/findings of the repository, which goes with the package
+PAGES = Path(__file__).parents[1] / "findings_pages"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("finding", metavar="FINDING", help="id of a finding, its beginning, or a kind of finding")
+    parser.add_argument("log", nargs="?", help="the recording it was found in: run.log")
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/report-json.md)")
+    parser.add_argument("--since-step", type=natural, metavar="N", help="leave out everything before step N")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.log is None:
+        _show_page(args.finding, args.json)
+        return 0
+    folded, notes = fold(args.log, args.since_step, sys.stderr.isatty())
+    report = folded.report(args.log, notes)
+    chosen = choose(report, args.finding)
+    told = [(finding, *_details(finding, folded, args.log)) for finding in chosen]
+    if args.json:
+        from xlaprof.report.json import explanation_to_json, text
+
+        findings = [explanation_to_json(finding, happened, mine, others) for finding, happened, mine, others in told]
+        sys.stdout.write(text({"schema": 1, "findings": findings}))
+        return 0
+    from xlaprof.report.explain import show
+
+    for number, (finding, happened, mine, others) in enumerate(told):
+        if number:
+            sys.stdout.write("\n\n")
+        show(finding, report, happened, (mine, others))
+    return 0
+
+
+def choose(report: Report, wanted: str) -> list[Finding]:
+    """The finding whose id begins with ``wanted``, or those of that kind. Raises :class:`UserError`."""
+    exact = [finding for finding in report.findings if wanted in (finding.id, finding.kind)]
+    if exact:
+        return exact
+    if not report.findings:
+        raise UserError(f"there are no findings in {report.run.path}, so there is nothing to explain")
+    begin = [finding for finding in report.findings if wanted and finding.id.startswith(wanted.lower())]
+    if len(begin) == 1:
+        return begin
+    ids = "; ".join(f"{finding.id} ({_short(finding)})" for finding in (begin or report.findings)[:20])
+    if begin:
+        raise UserError(f"'{wanted}' is the beginning of {len(begin)} ids, give more of it: {ids}")
+    raise UserError(f"no finding '{wanted}' in {report.run.path}; there are: {ids}")
+
+
+def pages() -> dict[str, Path]:
+    """The pages on kinds of findings, by kind."""
+    return {page.stem: page for page in sorted(PAGES.glob("*.md")) if page.stem.islower() and page.stem != "readme"}
+
+
+def _details(finding: Finding, folded: Run, path: str) -> tuple[Occurrences, Source, tuple[Source, ...]]:
+    from xlaprof.analysis.occurrences import occurrences
+    from xlaprof.report.source import source
+
+    try:
+        with no_collection(), log.read(path) as events:
+            happened = occurrences(events, folded, finding)
+    except log.LogError as error:
+        raise UserError(str(error)) from None
+    cwd = folded.header.cwd if folded.header is not None else ""
+    return happened, source(finding.place, cwd), tuple(source(place, cwd, 1) for place in finding.also)
+
+
+def _show_page(wanted: str, as_json: bool) -> None:
+    known = pages()
+    page = known.get(wanted.replace("-", "_"))
+    if page is None:
+        import difflib
+
+        close = difflib.get_close_matches(wanted, known, n=1)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        raise UserError(
+            f"'{wanted}' is no kind of finding: {hint}There are {', '.join(known)}. "
+            f"Of a finding name the log too: xlaprof explain {wanted} run.log"
+        )
+    text = page.read_text("utf-8")
+    if as_json:
+        from xlaprof.report.json import text as as_text
+
+        sys.stdout.write(as_text({"schema": 1, "kind": page.stem, "page": text}))
+        return
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+
+
+def _short(finding: Finding) -> str:
+    from xlaprof.analysis.places import short
+
+    return f"{finding.kind} {short(finding.place) if finding.place.line else 'on no known line'}"

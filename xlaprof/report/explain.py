@@ -1,0 +1,186 @@
+"""One finding in depth, for people: its code, when it happened, what it was, what it costs, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from textwrap import fill
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from xlaprof.analysis.facts import seconds, times
+from xlaprof.analysis.model import Finding, Report
+from xlaprof.analysis.occurrences import Occurrence, Occurrences
+from xlaprof.report.glyphs import bar, printable, shorten, sparkline
+from xlaprof.report.source import Source
+from xlaprof.report.terminal import SEVERITY_STYLE, WIDEST, print_page, title, where
+
+#: What a confidence means.
+MEANING = {
+    "high": "measured, or read from what the program recorded",
+    "medium": "the likeliest of several explanations of what was recorded",
+    "low": "a hint: what was recorded fits, and would fit something else",
+}
+_VALUES = 12  # rows of a histogram
+_TOLD = 6  # occurrences
+
+
+def show(
+    finding: Finding,
+    report: Report,
+    happened: Occurrences,
+    sources: tuple[Source, tuple[Source, ...]],
+    console: Console | None = None,
+) -> None:
+    """Print all there is on standard output. ``sources``: of the line, and of the other lines that take part."""
+    console = console or Console(highlight=False, markup=False, emoji=False)
+    console.width = min(console.width, WIDEST)
+    print_page(render(finding, report, happened, sources, console.width), console)
+
+
+def render(
+    finding: Finding,
+    report: Report,
+    happened: Occurrences,
+    sources: tuple[Source, tuple[Source, ...]],
+    width: int,
+) -> RenderableType:
+    """The page, to be printed ``width`` columns wide."""
+    mine, others = sources
+    parts: list[RenderableType] = [_head(finding), where(finding.place, width)]
+    if finding.place.module:
+        parts.append(Text(f"   in module {shorten(printable(finding.place.module), width - 13)}", "dim"))
+    parts += list(_code(mine, width))
+    parts.append(Text())
+    parts += list(_sentence("Cause: ", finding.cause, width))
+    parts += list(_sentence("Fix: ", finding.advice, width, "bold green"))
+    parts += list(_worth(finding, report, width))
+    if finding.remedy:
+        parts += [title("Code that does it", width), *(Text(f"   {line}") for line in _lines(finding.remedy))]
+    if finding.buckets:
+        parts += [title("Sizes to pad to", width), _buckets(finding)]
+    if finding.values:
+        parts += [title("Values seen", width, "in order of first use"), _values(finding, width)]
+    if finding.evidence:
+        parts.append(title("Evidence", width))
+        parts += [line for fact in finding.evidence for line in _sentence("- ", fact, width)]
+    if happened.total:
+        parts += list(_timeline(finding, happened, width))
+    if others:
+        parts.append(title("Other lines that take part", width))
+        for number, other in enumerate(others):
+            parts += [Text()] if number else []
+            parts.append(where(other.place, width))
+            parts += list(_code(other, width))
+    parts.append(Text(f"\nMore on findings of this kind: xlaprof explain {finding.kind}", "dim"))
+    return Group(*parts)
+
+
+def _head(finding: Finding) -> Text:
+    head = Text()
+    head.append(finding.kind, SEVERITY_STYLE[finding.severity])
+    head.append(f"  {finding.severity}  ")
+    if finding.operation:
+        head.append(f"{printable(finding.operation)}  ", "dim")
+    head.append(finding.id, "dim")
+    return head
+
+
+def _code(mine: Source, width: int) -> Iterator[Text]:
+    if mine.remark:
+        yield Text(
+            fill(f"! {printable(mine.remark)}", width, initial_indent="   ", subsequent_indent="     "), "yellow"
+        )
+    digits = len(str(max((line.line for line in mine.lines), default=0)))
+    for line in mine.lines:
+        shown = Text("   > " if line.marked else "     ", "bold red")
+        shown.append(f"{line.line:>{digits}} | ", "dim")
+        code = "".join(ch if ch.isprintable() else "\N{REPLACEMENT CHARACTER}" for ch in line.code.expandtabs(4))
+        shown.append(shorten(code, max(8, width - shown.cell_len)), "bold" if line.marked else "")
+        yield shown
+
+
+def _sentence(label: str, text: str, width: int, style: str = "bold") -> Iterator[Text]:
+    told = Text(fill(f"{label}{printable(text)}", width, initial_indent="   ", subsequent_indent="   "))
+    told.stylize(style, 3, 3 + len(label.rstrip()))
+    yield told
+
+
+def _worth(finding: Finding, report: Report, width: int) -> Iterator[Text]:
+    rhythm = f", {finding.rhythm}" if finding.rhythm and finding.rhythm != times(finding.count) else ""
+    yield from _sentence("Happened: ", f"{times(finding.count)}{rhythm}.", width)
+    steps = sum(stat.count for stat in report.steps)
+    if finding.cost_s > 0:
+        yield from _sentence("Costs: ", f"{_amount(finding.cost_s, finding.cost_per_step_s, steps)}.", width)
+    if finding.gain_s > 0:
+        gain = _amount(finding.gain_s, finding.gain_per_step_s, steps)
+        share = finding.gain_s / report.run.wall_s if report.run.wall_s > 0 else 0.0
+        of = f", {share:.0%} of the recording" if 0.005 <= share <= 1 else ""
+        yield from _sentence("Gain if fixed: ", f"{gain}{of} (predicted from what host and device waited for).", width)
+    meaning = MEANING.get(finding.confidence, "")
+    yield from _sentence("Confidence: ", f"{finding.confidence} ({meaning}).", width)
+    if finding.change is not None:
+        change = f"{finding.change.what}, from {finding.change.old} to {finding.change.new}."
+        yield from _sentence("Changed: ", change, width)
+
+
+def _amount(total: float, per_step: float, steps: int) -> str:
+    each = f", {seconds(per_step)} per step" if steps > 1 and per_step > 0 else ""
+    return f"{seconds(total)}{each}"
+
+
+def _buckets(finding: Finding) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("   sizes", "pad to", "compiles", "saved", "padding", "cost"):
+        table.add_column(heading, justify="left" if heading == "pad to" else "right")
+    best = min(finding.buckets, key=lambda one: one.cost_s)
+    for one in finding.buckets:
+        style = "bold green" if one == best else ""
+        edges = ", ".join(map(str, one.edges))
+        row = (str(len(one.edges)), edges, str(one.compiles), seconds(one.saved_s), f"{one.waste:.0%}")
+        table.add_row(*(Text(cell, style) for cell in (*row, seconds(one.cost_s))))
+    return table
+
+
+def _values(finding: Finding, width: int) -> RenderableType:
+    shown = finding.values[:_VALUES]
+    most = max((count for _, count in shown), default=1)
+    label = min(max(len(printable(value)) for value, _ in shown), max(12, width // 2))
+    lines = Text()
+    for number, (value, count) in enumerate(shown):
+        lines.append("\n" if number else "")
+        lines.append(f"   {shorten(printable(value), label):<{label}}  ")
+        room = max(4, width - label - 5 - 9)
+        lines.append(f"{bar(count / most if most else 0.0, room):<{room}}", "cyan")
+        lines.append(f"{count:>8,}x")
+    if len(finding.values) > _VALUES:
+        lines.append(f"\n   and {len(finding.values) - _VALUES} more", "dim")
+    return lines
+
+
+def _timeline(finding: Finding, happened: Occurrences, width: int) -> Iterator[RenderableType]:
+    yield title("When", width, f"{times(happened.total)} in {seconds(happened.wall_s)}")
+    line = Text("   ")
+    blank = [count if count else -1 for count in happened.parts]
+    marks = sparkline([max(count, 0) for count in blank], len(blank))
+    line.append("".join("·" if count < 0 else mark for count, mark in zip(blank, marks, strict=True)), "cyan")
+    yield line
+    for one in happened.first[:_TOLD]:
+        yield _occurrence(one, width)
+    if happened.total > sum(one.count for one in happened.first[:_TOLD]):
+        yield Text(f"   and {happened.total - sum(one.count for one in happened.first[:_TOLD]):,} more", "dim")
+
+
+def _occurrence(one: Occurrence, width: int) -> Text:
+    step = f"step {one.step:,}" if one.step is not None else "outside named steps"
+    many = f"  {one.count} x" if one.count > 1 else ""
+    line = Text(f"   {one.at_s:>9.3f} s  {step:<12}  {seconds(one.dur_s) if one.dur_s else '':>8}{many}")
+    if one.told:
+        line.append(f"  {shorten(printable(one.told), max(8, width - line.cell_len - 2))}", "dim")
+    return line
+
+
+def _lines(text: str) -> Iterable[str]:
+    for line in text.splitlines():
+        yield "".join(ch if ch.isprintable() else " " for ch in line.expandtabs(4))

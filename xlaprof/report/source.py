@@ -1,0 +1,79 @@
+"""The code around a recorded line, from disk, if it still is what was recorded.
+
+A recording holds the line itself; what stands around it is read where the file lies now. That file may be another by
+now, on this machine or of that name: unless the line reads as it did then, nothing of it is shown.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from xlaprof.analysis.model import Place
+
+AROUND = 4  # lines before and after
+_LARGEST = 4 << 20  # bytes: a larger file is no source code
+
+
+class SourceLine(msgspec.Struct, frozen=True):
+    """One line of a file."""
+
+    line: int
+    code: str
+    marked: bool = False
+
+
+class Source(msgspec.Struct, frozen=True):
+    """What there is to show of a place."""
+
+    place: Place
+    #: "recorded": the file has the line as it was; "changed": another line is there; "gone": there is no such file;
+    #: "unknown": the recording does not hold the line's text, or no line at all
+    state: str
+    lines: tuple[SourceLine, ...]  # with AROUND where the state is "recorded", else the recorded line, if there is one
+    now: int = 0  # where the line is now, if it moved and reads so only once
+
+    @property
+    def remark(self) -> str:
+        """What to say of it; "" where it is as recorded."""
+        name = self.place.file
+        if self.state == "changed":
+            where = f": the line is line {self.now} now" if self.now else ""
+            return f"{name} has changed since the recording{where}; this is the line as it was recorded"
+        if self.state == "gone":
+            return f"{name} cannot be read here; this is the line as it was recorded"
+        if self.state == "unknown" and self.place.line:
+            return f"the recording does not hold the text of line {self.place.line} of {name}"
+        return ""
+
+
+def source(place: Place, cwd: str = "", around: int = AROUND) -> Source:
+    """The lines around ``place``. ``cwd``: the directory the program ran in, for file names relative to it."""
+    if not place.line:
+        return Source(place, "unknown", ())
+    recorded = (SourceLine(place.line, place.code, True),) if place.code else ()
+    if not place.code:
+        return Source(place, "unknown", ())
+    text = _read(place.file, cwd)
+    if text is None:
+        return Source(place, "gone", recorded)
+    lines = text.splitlines()
+    if not (place.line <= len(lines) and lines[place.line - 1].strip() == place.code):
+        found = [number for number, line in enumerate(lines, 1) if line.strip() == place.code]
+        return Source(place, "changed", recorded, found[0] if len(found) == 1 else 0)
+    first = max(1, place.line - around)
+    shown = lines[first - 1 : place.line + around]
+    numbered = (SourceLine(number, line, number == place.line) for number, line in enumerate(shown, first))
+    return Source(place, "recorded", tuple(numbered))
+
+
+def _read(file: str, cwd: str) -> str | None:
+    for path in dict.fromkeys((os.path.join(cwd, file) if cwd else file, file)):
+        try:
+            if os.path.isfile(path) and os.path.getsize(path) <= _LARGEST:
+                with open(path, encoding="utf-8", errors="replace") as opened:
+                    return opened.read()
+        except (OSError, ValueError):  # ValueError: a null byte in the name
+            continue
+    return None
