@@ -1,7 +1,8 @@
 """graph_break: something cut a graph that was meant to be one.
 
 Not a finding are breaks by design: ``backward()`` in a compiled step, what PyTorch and libraries keep out of graphs
-themselves. Where those leave nothing to compile at all, that is one: a call that captures no operation.
+themselves. Where those, or breaks inside a library, leave nothing to compile at all, that is one: a call that captures
+no operation.
 
 Cost: the tracing that a break made useless, and, where the value read at it is a guard, every version compiled for
 another value (Dynamo's recompilation is the break's doing, so it is not told a second time).
@@ -17,6 +18,7 @@ from xlaprof.analysis.compiled import BreakTally, CallTally, RecompileRecord
 from xlaprof.analysis.facts import Facts, seconds, times
 from xlaprof.analysis.findings.dynamo_recompile import LIMIT, limit_clause, read_at_break, values_seen
 from xlaprof.analysis.model import Finding, Place
+from xlaprof.events import GraphBreak
 
 _SHOWN = 8
 
@@ -25,7 +27,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line and reason, and one for each call that was compiled for nothing."""
     groups: dict[tuple[str, int, str, str], tuple[Place, BreakTally]] = {}
     for (stack, reason), told in facts.run.torch_compile.breaks.items():
-        if told.event.by_design:
+        if told.event.by_design or (told.event.at and not _captured(facts, told)):
             continue
         place = facts.names.place(stack)
         key = (place.file, place.line, reason, facts.names.text(told.event.op))
@@ -38,7 +40,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield _finding(facts, place, tally)
     for stack, call in facts.run.torch_compile.calls.items():
         if not call.ops and call.broken and stack not in explained:
-            yield _nothing(facts, facts.names.place(stack), call)
+            yield _nothing(facts, facts.names.place(stack), call, stack)
 
 
 def _finding(facts: Facts, place: Place, tally: BreakTally) -> Finding:
@@ -112,8 +114,10 @@ def _evidence(facts: Facts, tally: BreakTally, behind: list[RecompileRecord]) ->
     return tuple(evidence)
 
 
-def _nothing(facts: Facts, place: Place, call: CallTally) -> Finding:
-    function = facts.names.text(call.first.func)
+def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding:
+    library = "/site-packages/" in facts.names.place(call.first.code).file.replace("\\", "/")
+    function = "" if library else facts.names.text(call.first.func)
+    met = [tally.event for tally in facts.run.torch_compile.breaks.values() if stack in tally.callers]
     return facts.finding(
         "graph_break",
         place,
@@ -121,12 +125,19 @@ def _nothing(facts: Facts, place: Place, call: CallTally) -> Finding:
         count=call.compiles,
         cost_s=call.dur / 1e9,
         cause=(
-            f"torch.compile captured 0 operations of {function or 'the function called here'}, though it tried "
+            f"torch.compile captured 0 operations of {function or 'what is called here'}, though it tried "
             f"{times(call.compiles)}: all of it runs as plain Python."
         ),
         advice="Compile the module inside instead (for DDP or FSDP the model before it is wrapped), or do without.",
+        evidence=tuple(dict.fromkeys(_reason(facts, event) for event in met))[:_SHOWN],
         discriminator="nothing captured",
     )
+
+
+def _reason(facts: Facts, event: GraphBreak) -> str:
+    library = facts.names.place(event.at)
+    where = f" ({library.file}:{library.line})" if library.line else ""
+    return f"{event.reason}{where}{f', {event.gb}' * bool(event.gb)}"
 
 
 def _few(values: list[str]) -> str:
