@@ -39,7 +39,7 @@ SORTS = {
     "outputs": r"output|alive|\blive\b|still held|\bheld\b",
     "barrier": r"barrier|\bsync|mark_step|before the step's end|a graph of its own",
     "path": r"control.flow|\bop(eration)? sequence|operation|\bbranch|\bpath\b|another op",
-    "inputs": r"set of inputs|other inputs|\blist\b|optimizer.*state|\bstate\b|\.grad\b|same tensor|alias|requires_grad|frozen",
+    "inputs": r"set of inputs|other inputs|\blist\b|\bstate\b|\.grad\b|same tensor|alias|requires_grad|frozen",
     "evicted": r"evict|dropped from",
 }
 _DTYPES = {
