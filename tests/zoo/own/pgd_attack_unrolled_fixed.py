@@ -1,4 +1,4 @@
-"""Robustness check: 16 projected gradient steps on each batch, one barrier per batch."""
+"""Robustness check: 24 projected gradient steps on each batch, one barrier per batch."""
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ model = nn.Sequential(nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 4)).to(device)
 model.requires_grad_(False)
 
 
-def attack(x, y, eps=0.3, steps=16):
+def attack(x, y, eps=0.3, steps=24):
     adv = x.clone()
     for _ in range(steps):
         adv.requires_grad_(True)
