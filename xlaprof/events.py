@@ -185,6 +185,7 @@ class Compile(Event, frozen=True, tag="compile"):
     loop: int = 0  # Stack id of that line
     loop_ops: int = 0  # operations from one such time to the next, on average
     loop_shared: bool = False  # each time over one and the same value, as turns of a loop do and layers do not
+    again: int = -1  # of a read: operations of its graph that the next barrier runs once more; -1: not told
 
 
 class Compiling(Event, frozen=True, tag="compiling"):

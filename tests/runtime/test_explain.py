@@ -11,39 +11,14 @@ import torch
 
 import xlaprof
 import xlaprof.runtime as xr
-from xlaprof import events, log
+from xlaprof import events
 
-
-class Told:
-    """A recording's events with its interned strings put back."""
-
-    def __init__(self, path: Path) -> None:
-        self.events = list(log.read(path))
-        self.texts = {e.id: e.text for e in self.events if isinstance(e, events.Text)}
-        self.stacks = {e.id: e for e in self.events if isinstance(e, events.Stack)}
-
-    def all(self, kind: type) -> list:
-        return [e for e in self.events if isinstance(e, kind)]
-
-    def code(self, stack: int) -> str:
-        """Source text of the line a stack names."""
-        return self.texts.get(self.stacks[stack].frames[0].code, "")
-
-    @property
-    def changes(self) -> list[events.Change]:
-        return [c.change for c in self.all(events.Compile) if c.change is not None]
+from .telling import Told, record
 
 
 @pytest.fixture
 def told(tmp_path: Path) -> Callable[[Callable[[], object]], Told]:
-    def record(story: Callable[[], object]) -> Told:
-        xr.sync()
-        path = tmp_path / "run.log"
-        with xlaprof.record(path):
-            story()
-        return Told(path)
-
-    return record
+    return lambda story: record(tmp_path / "run.log", story)
 
 
 def test_a_ragged_last_batch(told: Callable) -> None:

@@ -99,6 +99,7 @@ class CompileRecord(NamedTuple):
     backend: int = 0  # ns of dur: XLA's compilation, or loading what it compiled before
     cached: bool = False  # from the persistent compilation cache
     loops: int = 0  # most times one line recorded the same operation in the graph
+    again: int = -1  # of a read: operations that the next barrier runs once more; -1: not known
 
 
 class CompileBill:

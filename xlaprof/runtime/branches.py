@@ -61,6 +61,15 @@ def decision(block: Block, barrier: Frames) -> Decision:
     return Decision(_from(first, level), ())
 
 
+def condition(stack: Frames, other: Frames) -> Frames:
+    """The line that decides whether ``stack`` is reached; empty where none is found, or ``other`` stands under it."""
+    for frame in stack:
+        line = _condition(frame, [f.line for f in other if f[::2] == frame[::2]])
+        if line:
+            return (RawFrame(frame.file, line, frame.func),)
+    return ()
+
+
 def _from(outermost_first: Frames, level: int) -> Frames:
     return outermost_first[:level][::-1]
 
@@ -114,6 +123,15 @@ def keeping(stack: Frames, name: str) -> Frames:
         if len(lines) == 1:
             return (RawFrame(frame.file, lines[0], frame.func),)
     return ()
+
+
+def names(frame: RawFrame) -> list[str]:
+    """Names of variables on a line."""
+    tree = _parsed(frame.file)
+    if tree is None:
+        return []
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.lineno == frame.line)
+    return list(dict.fromkeys(node.id for node in found))
 
 
 def _keeps(tree: ast.Module) -> Iterator[tuple[int, str]]:

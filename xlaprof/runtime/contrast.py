@@ -106,7 +106,7 @@ def _align(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[tuple[str, int,
     """What of ``old`` is what of ``new``: ``(tag, from, to, from, to)``, as :mod:`difflib` tells it."""
     if len(old) == len(new) and all(a.op is b.op or _name(a) == _name(b) for a, b in zip(old, new, strict=True)):
         return [("equal", 0, len(old), 0, len(new))] if old else []
-    a, b = [_token(node) for node in old], [_token(node) for node in new]
+    a, b = [token(node) for node in old], [token(node) for node in new]
     most = min(len(a), len(b))
     head = next((n for n in range(most) if a[n] != b[n]), most)
     tail = next((n for n in range(most - head) if a[-1 - n] != b[-1 - n]), most - head)
@@ -130,7 +130,8 @@ def _name(node: Node) -> str:
     return node.op.name
 
 
-def _token(node: Node) -> tuple[Any, ...]:
+def token(node: Node) -> tuple[Any, ...]:
+    """What two operations have in common that may be one: name and line."""
     return _name(node), node.frames
 
 

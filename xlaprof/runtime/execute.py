@@ -17,7 +17,7 @@ from .cells import NOWHERE, Cell, View
 from .checking import value_checks
 from .clock import aside, clock
 from .gauge import gauge
-from .graph import Graph, extract, size
+from .graph import Graph, extract, shared, size
 from .inflight import InFlight
 from .modes import guard, mode
 from .program import Plan, Program, Timing, build, cache
@@ -372,11 +372,17 @@ def compile_plan(
                 rec.stack(loop.frames) if loop.frames else 0,
                 loop.ops,
                 loop.shared,
+                _again(tape, graph) if trigger == "read" else -1,
             )
         )
         for old in gone:
             rec.emit(events.Evicted(perf_counter_ns(), old.number, old.hash, cache.limit))
     return program
+
+
+def _again(tape: Tape, graph: Graph) -> int:
+    """Operations of a read's graph that what else is alive depends on, too: the next barrier runs them once more."""
+    return shared(tape.node, graph, tuple(slot for slot in _slots(tape.live()) if slot not in graph.outs))
 
 
 def _execute(

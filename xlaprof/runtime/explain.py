@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xlaprof.stacks import is_library
 
 from . import known_as
-from .branches import decision, keeping
+from .branches import condition, decision, keeping, names
 from .cells import Cell
-from .contrast import Contrast, Difference, contrast
+from .contrast import Block, Contrast, Difference, contrast, token
 from .program import Plan, cache
 from .reasons import Divergence, Reason, line_of, operation, show
 from .siblings import change, parted
@@ -35,6 +35,7 @@ __all__ = ["Divergence", "Reason", "Walk", "change", "diverged", "parted", "reas
 #: graphs remembered on a tape, those of them kept when the trie is full, and of those at one barrier the ones compared
 KNOWN, KEPT = 256, 16
 _COMPARED = 6
+_MOST = 0.8
 _OPTIMIZER = frozenset({"optimizer", "state"})
 
 
@@ -92,11 +93,15 @@ def _reason(tape: Tape, new: Walk, cells: Sequence[Cell]) -> Reason | None:
 
 
 def _closest(tape: Tape, new: Walk) -> tuple[Walk, Contrast] | None:
-    """Of the graphs that ran at the same barrier lately the likest, and how it differs; of those alike the latest."""
+    """The latest graph that ran at the same barrier, unless another is more than twice as like; and how it differs."""
     same = [w for w in tape.known if w is not new and w.trigger == new.trigger and w.place == new.place]
     same.sort(key=lambda w: w.end.last_used, reverse=True)
     compared = [(w, contrast(w.plan.graph, new.plan.graph)) for w in same[:_COMPARED]]
-    return min(compared, key=lambda pair: pair[1].distance, default=None)
+    if not compared:
+        return None
+    likest = min(compared, key=lambda pair: pair[1].distance)
+    (operations, others), (fewest, least) = compared[0][1].distance, likest[1].distance
+    return compared[0] if operations <= 2 * fewest and (fewest or others <= 2 * least) else likest
 
 
 def _told(tape: Tape, old: Walk, new: Walk, found: Contrast, cells: Sequence[Cell]) -> Reason | None:
@@ -106,7 +111,7 @@ def _told(tape: Tape, old: Walk, new: Walk, found: Contrast, cells: Sequence[Cel
     if first.what in ("shape", "dtype", "sharding"):
         return _input(tape, new, first)
     if first.block is not None:
-        return _path(new, found, first)
+        return _cut(tape, new, first.block) or _path(new, found, first)
     if first.came is None or first.expected is None:
         return None
     if first.what in ("inputs", "aliasing"):
@@ -125,7 +130,10 @@ def _first(old: Walk, new: Walk, found: Contrast) -> Difference | None:
     if inputs:
         return inputs[0]
     sizes = [d for d in found.differences if d.what == "size"]
-    return next(iter(sizes or found.differences), None)
+    state = [d for d in found.differences if d.block is not None and "state" in _roles(d.block)]
+    # beside operations that came or went, which value is which follows from them
+    firm = [d for d in found.differences if not found.blocks or d.what not in ("inputs", "aliasing")]
+    return next(iter(sizes or state or firm), None)
 
 
 def _by_maker(old: Walk, new: Walk) -> list[Difference]:
@@ -207,6 +215,8 @@ def _number(tape: Tape, old: Walk, new: Walk, d: Difference) -> Reason:
     name, sign = known_as.number(now, hyper)
     if sign < 0:
         before, now = -before if isinstance(before, (int, float)) else before, -now
+    if not name and d.came.frames and isinstance(now, (int, float)):
+        name = known_as.variable(d.came.frames[0].file, names(d.came.frames[0]), now)
     subject = f"{d.argument} of {operation(d.came)}"
     role = d.came.role
     if d.what == "size":
@@ -267,38 +277,83 @@ def _value(tape: Tape, new: Walk, d: Difference) -> Reason:
     )  # fmt: skip
 
 
+def _cut(tape: Tape, new: Walk, block: Block) -> Reason | None:
+    """Operations that are gone from this graph, or came to it, because another barrier ran them, or did before."""
+    others = [w for w in tape.known if w.place and w.place != new.place and w.trigger != "read" and w is not new]
+    if block.old:  # it was the other barrier's turn just now
+        latest = max((w for w in tape.known if w is not new), key=lambda w: w.end.last_used, default=None)
+        others = [w for w in others if w is latest]
+    moved = block.old or block.new
+    for other in others:
+        if _ran(moved, other.plan.graph.nodes):
+            return Reason(
+                "operation", "one barrier at the end of the step", "another barrier before it", "the barriers",
+                other.place, new.place, 0, True, role="barrier", condition=condition(other.place, new.place),
+            )  # fmt: skip
+    return None
+
+
+def _ran(moved: tuple[Node, ...], nodes: tuple[Node, ...]) -> bool:
+    """Are these operations among ``nodes``, by their lines; or are they most of them, by their names?
+
+    Where two pieces of a program record the same operations, both have the line of the first.
+    """
+    if {token(node) for node in moved} <= {token(node) for node in nodes}:
+        return True
+    these, those = (Counter(operation(node) for node in some) for some in (moved, nodes))
+    return these <= those and len(moved) >= _MOST * len(nodes)
+
+
 def _path(new: Walk, found: Contrast, d: Difference) -> Reason | None:
     block = d.block
     assert block is not None
     came, expected = d.came, d.expected
     where = decision(block, new.place)
-    if block.new:
-        frames, other = where.frames, _frames(block.old[0]) if block.old else _frames(expected)
-        old, now = operation(block.old[0] if block.old else expected), operation(block.new[0])
-    else:  # what is gone is what tells the path
-        frames, other = where.frames, _frames(came)
-        old, now = operation(block.old[0]), operation(came)
-    old, now = (("barrier" if text == "nothing" else text) for text in (old, now))
+    gone, arrived = _speaking(block.old), _speaking(block.new)
+    other = _frames(gone or expected) if arrived is not None else _frames(came)
+    frames = where.frames
+    old, now = ("barrier" if node is None else operation(node) for node in (gone or expected, arrived or came))
+    role = _role(found.blocks, block)
+    if role == "mode":
+        old, now = _modes(block) or (old, now)
     line = frames[0] if frames else None
     nodes = new.plan.graph.nodes
     return Reason(
         "operation", old, now, "the next operation", frames or _frames(came) or new.place, other or new.place, 0,
         not block.new or any(node not in block.new and line in node.frames for node in nodes),
-        role=_role(found.blocks, block), condition=where.condition, made=_frames((block.new or block.old)[0]),
+        role=role, condition=where.condition, made=_frames((block.new or block.old)[0]),
     )  # fmt: skip
 
 
-def _role(blocks: Iterable[Any], first: Any) -> str:
+def _speaking(nodes: tuple[Node, ...]) -> Node | None:
+    """The first operation that the program called, not one of the tape's own."""
+    return next((node for node in nodes if node.op is not None and node.op.func is not None), next(iter(nodes), None))
+
+
+def _modes(block: Block) -> tuple[str, str] | None:
+    """Random numbers are drawn in training only."""
+    old, new = (any(node.op is not None and node.op.random for node in nodes) for nodes in (block.old, block.new))
+    if old is new:
+        return None
+    train, other = "dropout (training)", "no dropout (eval, or p = 0)"
+    return (train, other) if old else (other, train)
+
+
+def _role(blocks: Iterable[Block], first: Block) -> str:
     """What recorded the operations that came or went: all of them, or else the first."""
-    all_roles = {node.role for block in blocks for node in (*block.old, *block.new)}
+    all_roles = {role for block in blocks for role in _roles(block)}
     if len(all_roles) == 1:
         return all_roles.pop()
+    if "state" in _roles(first):
+        return "state"
     if "grad" in all_roles and all_roles <= {"grad", "backward"}:
         return "grad"
     roles = Counter(node.role for node in (*first.old, *first.new))
-    if "state" in roles or ("state" in all_roles and set(roles) <= _OPTIMIZER):
-        return "state"
     return roles.most_common(1)[0][0] if roles else ""
+
+
+def _roles(block: Block) -> set[str]:
+    return {node.role for node in (*block.old, *block.new)}
 
 
 def _outputs(old: Walk, new: Walk, found: Contrast, cells: Sequence[Cell]) -> Reason | None:

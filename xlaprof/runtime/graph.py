@@ -105,6 +105,12 @@ def size(end: Node, outs: tuple[int, ...]) -> int:
     return len(_needed({out.slot: node for node in end.path() for out in node.outs}, outs))
 
 
+def shared(end: Node, graph: Graph, outs: tuple[int, ...]) -> int:
+    """How many operations of ``graph``, on the walk to ``end``, the values at ``outs`` depend on, too."""
+    needed = _needed({out.slot: node for node in end.path() for out in node.outs}, outs)
+    return sum(id(node) in needed for node in graph.nodes)
+
+
 def _needed(maker: dict[int, Node], outs: tuple[int, ...]) -> set[int]:
     """Ids of the nodes that the values at ``outs`` depend on."""
     needed: set[int] = set()

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from xlaprof.stacks import shown_file
+
 from .cells import Cell, View
 from .tensor import XLATensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import FrameType
 
 _OPTIM = path.dirname(torch.optim.__file__)
@@ -73,6 +75,18 @@ def number(value: Any, hyper: tuple[tuple[str, float], ...]) -> tuple[str, int]:
                 if known == sign * value and (known or name == "lr"):
                     return name, -1 if str(value).startswith("-") and value == 0 else sign
     return "", 1
+
+
+def variable(file: str, names: Iterable[str], value: Any) -> str:
+    """The one of ``names`` that is a global number of the running script ``file``, and is ``value``."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if shown_file(frame) == file:
+            known = frame.f_globals
+            found = [name for name in names if type(known.get(name)) is type(value) and known[name] == value]
+            return found[0] if len(found) == 1 else ""
+        frame = frame.f_back
+    return ""
 
 
 def parameter(cell: Cell) -> str:

@@ -169,9 +169,10 @@ def _seen_anywhere(came: Node) -> bool:
 
 
 def _known_path(end: Node, outs: tuple[int, ...]) -> Reason | None:
-    if end.plans:
+    others = [key for key in end.plans if key != outs]
+    if others:
         # of several devices, keys also say how outputs lie
-        keys = next(reversed(end.plans)), outs
+        keys = others[-1], outs
         old, outs = (tuple(k for k in key if type(k) is int) for key in keys)
         if old == outs:
             was, now = (", ".join(str(k) for k in key if k is not None and type(k) is not int) for key in keys)

@@ -55,6 +55,12 @@ def advise(facts: Facts, group: Group) -> Advice:
             "Let go of results of earlier steps before the barrier, or keep the same ones alive at every barrier: "
             "keep the value after the barrier, when it is computed, or copy it to the host."
         )
+    if group.sort == "inputs" and change.old.endswith(" tensors"):
+        return Advice(
+            "Keep one tensor of fixed length on the device and write into it, or keep a running sum, instead of a list "
+            "that grows.",
+            "buffer = torch.zeros(LENGTH, device=device)  # once\nbuffer = torch.roll(buffer, -1)\nbuffer[-1] = value",
+        )
     if group.sort == "sharding":
         return Advice(
             "Call mark_sharding on the tensor once, before the first step, and give every batch the same sharding."

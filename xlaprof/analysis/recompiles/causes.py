@@ -43,6 +43,11 @@ def _what(facts: Facts, group: Group, rhythm: str) -> str:
         return "the compiled graph had been dropped from a full cache and was needed again"
     if group.sort == "outputs":
         return _outputs(facts, group)
+    if group.sort == "inputs" and change.old.endswith(" tensors"):
+        return (
+            f"the list that {operator(change)} is given has another length: {_went(group)[5:]}, so the graph has other "
+            f"inputs and operations"
+        )
     if group.sort == "inputs" and change.new == "held from before":
         return (
             f"{change.name or f'the {change.subject}'} was computed in the graph at first and is an input of it "

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from xlaprof.analysis.facts import Facts
+from xlaprof.analysis.looping import innermost, is_outside
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.analysis.sized import is_sized
@@ -18,6 +19,7 @@ from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _HABIT = 3  # reads in the loop, or graphs of one read outside it, that are no accident
+_BUCKETS = 8  # sizes that a program pads to, at most
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
 
 #: subject of the change of a read that cuts a step in two
@@ -62,7 +64,7 @@ def groups(facts: Facts) -> list[Group]:
         sort, name = _cause(facts, change)
         found.setdefault((place.file, place.line, sort, name), []).append(Extra(record, change, place))
     told = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
-    return [group for group in told if not _follows(group, told)]
+    return [group for group in told if not _follows(group, told) and not already_bucketed(facts, group)]
 
 
 def _place(facts: Facts, record: CompileRecord, change: Change) -> Place:
@@ -110,7 +112,7 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
     change = record.change
     if record.trigger == "read" and not (change is not None and change.what == "evicted"):
         sized, repeated = _reads(facts, record.stack)
-        if not sized and not record.nth and repeated >= _HABIT and _has_loop(facts):
+        if not sized and record.again and not record.nth and repeated >= _HABIT and _has_loop(facts):
             return Change(
                 "operation", "the graph up to the barrier", "the graph up to this read", READ, stack=record.stack
             )
@@ -122,7 +124,9 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
         return None  # of a graph that Dynamo captured: why it captured another one is Dynamo's to tell
     if not record.nth:
         return None  # the first graph of this barrier
-    if change.what in _SETTLING and record.visits <= EARLY and not _comes_back(facts, record):
+    if change.what in _SETTLING and (record.visits <= EARLY and not _comes_back(facts, record)):
+        return None
+    if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
         return None
     return change
 
@@ -142,7 +146,44 @@ def _has_loop(facts: Facts) -> bool:
 def _comes_back(facts: Facts, record: CompileRecord) -> bool:
     """A graph that this one replaced ran again later: the program goes back and forth between them."""
     programs = facts.run.programs
-    return any(programs.get(program, 0) > record.t + record.dur for program in record.before)
+    against = record.change.against if record.change is not None else 0
+    return any(
+        programs.get(program, 0) > record.t + record.dur for program in ((against,) if against else record.before)
+    )
+
+
+def _enters_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
+    """What differs was recorded before the barrier's loop: sums set to zero at the begin of each epoch, say."""
+    return any(_precedes_loop(facts, stack, record.stack) for stack in (change.made, change.expected) if stack)
+
+
+def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
+    mine, theirs = innermost(facts.names, stack), facts.names.place(barrier)
+    if theirs.code.startswith(("for ", "async for ")):  # a loader's: the head of a loop is in the one around it
+        same = (mine.file, mine.func) == (theirs.file, theirs.func)
+        return same and mine.line < theirs.line and facts.names.place(stack).line < theirs.line
+    return is_outside(facts.names, stack, barrier)
+
+
+def already_bucketed(facts: Facts, group: Group) -> bool:
+    """One dimension takes turns between a few sizes, all multiples of eight: that is padding, done already.
+
+    Of batch sizes more than two have to take turns: the second is mostly that of a last batch.
+    """
+    axis = _axis(group)
+    if axis < 0:
+        return False
+    sizes = [int(size) for text in _shapes(group) if (size := _value(text, axis)).isdecimal()]
+    distinct = set(sizes)
+    if not (2 if axis else 3) <= len(distinct) <= _BUCKETS or any(size % 8 for size in distinct):
+        return False
+    return all(_comes_back(facts, extra.record) for extra in group.extras[:-1]) and any(
+        _comes_back(facts, extra.record) for extra in group.extras
+    )
+
+
+def _shapes(group: Group) -> list[str]:
+    return [group.first.old, *(extra.change.new for extra in group.extras)]
 
 
 def values(facts: Facts, group: Group) -> tuple[tuple[str, int], ...]:

@@ -1,0 +1,211 @@
+"""Why a graph is new, told of small trainings: the number's name, the branch's condition, the list that holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import xlaprof.runtime as xr
+from xlaprof import events
+from xlaprof.runtime import explain
+
+from .telling import Told, record
+
+history: list[torch.Tensor] = []
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Callable[[Callable[[], object]], Told]:
+    return lambda story: record(tmp_path / "run.log", story)
+
+
+def batch(rows: int, width: int = 5) -> torch.Tensor:
+    return torch.ones(rows, width)
+
+
+def test_gradients_that_are_added_to_and_an_optimizer_that_runs_now_and_then(told: Callable) -> None:
+    model = nn.Linear(5, 3).to("xla")
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def story() -> None:
+        for step in range(5):
+            loss = model(batch(4).to("xla")).sum()
+            loss.backward()
+            if step % 3 == 2:
+                opt.step()
+                opt.zero_grad()
+            xr.sync()
+
+    run = told(story)
+    grad, update = run.changes[-2:]
+    assert (grad.what, grad.role, run.code(grad.stack)) == ("operation", "grad", "loss.backward()")
+    assert (update.what, update.role, run.code(update.stack)) == ("operation", "optimizer", "opt.step()")
+    assert run.code(update.condition) == "if step % 3 == 2:"
+    assert (update.added, update.removed) == (2, 0)
+    compiled = {c.change: c for c in run.all(events.Compile)}
+    assert update.against == compiled[grad].program  # what it is likest to
+
+
+def test_a_learning_rate_has_its_name_and_its_sign(told: Callable) -> None:
+    model = nn.Linear(7, 3).to("xla")
+    opt = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    def story() -> None:
+        for lr in (0.0, 0.25, 0.5, 1.0):
+            opt.param_groups[0]["lr"] = lr
+            model(batch(4, 7).to("xla")).sum().backward()
+            opt.step()
+            opt.zero_grad()
+            xr.sync()
+
+    first, second = told(story).changes[-2:]
+    assert (first.what, first.name, first.old, first.new) == ("scalar", "lr", "0.0", "0.25")
+    assert (second.what, second.name, second.old, second.new) == ("scalar", "lr", "0.5", "1.0")
+
+
+def test_the_list_that_holds_a_tensor_is_named_with_the_line_that_fills_it(told: Callable) -> None:
+    x = torch.ones(4, 27).to("xla")
+
+    def story() -> None:
+        for i in range(3):
+            hidden = x.sinh()
+            y = hidden.cosh().sum()
+            if i == 2:
+                history.append(hidden)
+            del hidden
+            xr.sync()
+            del y
+
+    run = told(story)
+    change = run.changes[-1]
+    assert (change.what, change.name, change.role) == ("outputs", "history", "list")
+    assert run.code(change.stack) == "history.append(hidden)"
+    assert run.code(change.made) == "hidden = x.sinh()"
+    history.clear()
+
+
+def test_looking_for_a_holder_keeps_nothing_alive(told: Callable) -> None:
+    x = torch.ones(4, 29).to("xla")
+    counts = []
+
+    def story() -> None:
+        kept = []
+        for i in range(6):
+            hidden = x.sinh()
+            y = hidden.cosh().sum()
+            if i == 2:
+                kept.append(hidden)
+            del hidden
+            xr.sync()
+            kept.clear()
+            del y
+            counts.append(len([c for c in xr.metrics.counter_names() if c == "UncachedCompile"]))
+
+    run = told(story)
+    assert [change.what for change in run.changes[-1:]] == ["outputs"]
+    outputs = [c.outputs for c in run.all(events.Compile)]
+    assert outputs == [1, 2]  # and the fourth step runs the first graph again
+
+
+def test_dropout_that_is_switched_off_is_the_mode(told: Callable) -> None:
+    model = nn.Sequential(nn.Linear(9, 4), nn.Dropout(0.5), nn.Tanh()).to("xla")
+
+    def story() -> None:
+        for training in (True, False):
+            model.train(training)
+            out = model(batch(4, 9).to("xla"))
+            xr.sync()
+            del out
+
+    change = told(story).changes[-1]
+    assert (change.what, change.role) == ("operation", "mode")
+    assert (change.old, change.new) == ("dropout (training)", "no dropout (eval, or p = 0)")
+
+
+def test_another_rank_is_told_by_the_line_that_brought_the_tensor(told: Callable) -> None:
+    layer = nn.Conv2d(1, 2, 3).to("xla")
+
+    def story() -> None:
+        for image in (torch.ones(1, 1, 6, 6), torch.ones(1, 6, 6)):
+            image = image.to("xla")
+            out = layer(image)
+            xr.sync()
+            del out
+
+    run = told(story)
+    change = run.changes[-1]
+    assert (change.what, change.old, change.new) == ("shape", "f32[1,1,6,6]", "f32[1,6,6]")
+    assert (run.code(change.made), change.moved) == ('image = image.to("xla")', True)
+
+
+def test_a_barrier_in_the_middle_of_the_step_is_what_is_told(told: Callable) -> None:
+    weight = torch.ones(31, 31).to("xla")
+
+    def story() -> None:
+        for step in range(5):
+            x = batch(4, 31).to("xla")
+            h = (x @ weight).tanh()
+            if step == 3:
+                xr.sync()
+            y = (h @ weight).sum()
+            xr.sync()
+            del h, y
+
+    run = told(story)
+    change = run.changes[-1]
+    assert (change.what, change.role) == ("operation", "barrier")
+    assert run.code(change.stack) == "xr.sync()"
+    assert run.code(change.condition) == "if step == 3:"
+
+
+def test_an_optimizer_that_makes_state_in_the_middle(told: Callable) -> None:
+    one, two = nn.Linear(11, 11).to("xla"), nn.Linear(11, 11).to("xla")
+    opt = torch.optim.Adam(one.parameters(), lr=0.01)
+
+    def story() -> None:
+        for step in range(6):
+            if step == 3:
+                opt.add_param_group({"params": list(two.parameters())})
+            F.mse_loss(two(one(batch(4, 11).to("xla"))), torch.zeros(4, 11).to("xla")).backward()
+            opt.step()
+            kept = [p.grad for p in two.parameters()]  # computed in every step, also before they are used
+            for p in (*one.parameters(), *two.parameters()):
+                p.grad = None
+            xr.sync()
+            del kept
+
+    run = told(story)
+    assert [change.role for change in run.changes[-2:]] == ["state", "state"]
+    assert {run.code(change.stack) for change in run.changes[-2:]} == {"opt.step()"}
+
+
+def test_an_explanation_that_fails_leaves_the_program_alone(told: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(explain, "_reason", broken)
+    x = torch.ones(3, 37).to("xla")
+    with pytest.warns(RuntimeWarning, match="cannot say why a graph is new: ZeroDivisionError"):
+        run = told(lambda: (x.sinh().sum().item(), xr.sync()))
+    assert run.changes == []
+    assert len(run.all(events.Compile)) == 1
+
+
+def test_a_read_says_how_much_of_its_graph_the_barrier_runs_once_more(told: Callable) -> None:
+    x = torch.ones(4, 39).to("xla")
+
+    def story() -> None:
+        y = x.sinh()
+        total = y.cosh().sum()
+        total.item()  # sinh is needed for y, too
+        xr.sync()
+        (y > 1).any().item()  # nothing else is pending
+
+    first, _, last = told(story).all(events.Compile)
+    assert (first.trigger, first.again, first.ops) == ("read", 1, 3)
+    assert (last.trigger, last.again) == ("read", 0)
