@@ -177,6 +177,14 @@ class Recorder:
         if now > self._writer.due:
             self._writer.let_in(now)
 
+    def flush(self) -> bool:
+        """Return when what was recorded so far is in the file; False if the disk took too long."""
+        with _switch:
+            written = self._writer.stop(STOP_TIMEOUT_S)
+            if self.limit:
+                self._writer.start()
+        return written
+
     # -- counters and observers -------------------------------------------------------------------
 
     def _greet(self, observer: Observer) -> None:

@@ -1,0 +1,218 @@
+"""A budget for a test: ``@pytest.mark.xlaprof(max_recompiles=0)``, and the fixture ``xlaprof_run``.
+
+Tests that ask for neither are run as if this were not here: nothing is recorded, and importing this module brings in
+nothing that pytest has not imported already. What the limits count is said in docs/ci.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.budget import Verdict
+    from xlaprof.analysis.limits import Budget
+    from xlaprof.analysis.model import Finding, Report
+    from xlaprof.events import AnyEvent
+    from xlaprof.recorder import record
+
+_MARKER = (
+    "xlaprof(max_recompiles=None, max_idle=None, no_findings=None, ...): record the test and hold it to this budget "
+    "(the names are those of 'xlaprof check'); without any: no findings"
+)
+_LONGEST_NAME = 120
+
+
+class XlaprofRun:
+    """The recording of a test: what the fixture ``xlaprof_run`` gives.
+
+    ``path`` is its log; :meth:`report`, :attr:`findings` and :meth:`check` tell of the test so far.
+    """
+
+    def __init__(self, path: Path, folder: tempfile.TemporaryDirectory[str] | None) -> None:
+        self.path = path
+        self._folder = folder
+        self._recording: record | None = None
+
+    def report(self, since_step: int | None = None) -> Report:
+        """The report of what was recorded so far; ``since_step`` leaves out what came before that step."""
+        from xlaprof.analysis.run import Run
+        from xlaprof.log import read
+
+        self._flush()
+        reader = read(self.path)
+        run = Run(since_step).feed_all(reader)
+        return run.report(str(self.path), reader.notes)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong so far, the dearest first."""
+        return self.report().findings
+
+    def check(self, **limits: Any) -> None:
+        """Fail the test if what was recorded so far breaks the budget, as the marker does at its end."""
+        __tracebackhide__ = True
+        _hold(self, _budget([limits]))
+
+    # -- used by the plugin
+
+    @property
+    def kept(self) -> bool:
+        """The log stays when the test has ended."""
+        return self._folder is None
+
+    def start(self) -> None:
+        from xlaprof import recorder
+
+        if recorder.active is not None:
+            pytest.fail(
+                f"xlaprof: already recording into {recorder.active.path}, so this test cannot be recorded by itself: "
+                "stop that recording first, or run pytest without 'xlaprof run'",
+                pytrace=False,
+            )
+        try:
+            self._recording = recorder.record(self.path).start()
+        except recorder.RecordingError as error:
+            pytest.fail(f"xlaprof: {error}", pytrace=False)
+
+    def stop(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.stop()
+
+    def discard(self) -> None:
+        self.stop()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def judge(self, budget: Budget) -> Verdict:
+        from xlaprof.analysis.budget import judge
+        from xlaprof.log import read
+
+        self._flush()
+
+        def events() -> Iterable[AnyEvent]:
+            return read(self.path)
+
+        return judge(events, budget, str(self.path) if self.kept else "the recording of the test")
+
+    def _flush(self) -> None:
+        from xlaprof import recorder
+
+        if self._recording is not None and recorder.active is not None:
+            recorder.active.flush()
+
+
+_KEY: pytest.StashKey[XlaprofRun] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("xlaprof").addoption(
+        "--xlaprof-log-dir",
+        metavar="DIR",
+        help="keep the recordings of tests that are recorded (marker or fixture) in DIR, one log for each",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.fixture
+def xlaprof_run(request: pytest.FixtureRequest) -> Generator[XlaprofRun]:
+    """The recording of this test: its log, its report so far, its findings; begins with the fixture."""
+    run = _begin(request.node)
+    try:
+        yield run
+    finally:
+        run.discard()
+        del request.node.stash[_KEY]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    marks = list(item.iter_markers("xlaprof"))
+    if not marks:
+        return (yield)
+    for mark in marks:
+        if mark.args:
+            pytest.fail(f"xlaprof: the marker takes limits by name, not {mark.args[0]!r}", pytrace=False)
+    budget = _budget([mark.kwargs for mark in marks])
+    asked_for = _KEY in item.stash  # the fixture began it, and ends it
+    run = item.stash[_KEY] if asked_for else _begin(item)
+    try:
+        result = yield
+        run.stop()
+        _hold(run, budget)
+        return result
+    finally:
+        if not asked_for:
+            run.discard()
+            del item.stash[_KEY]
+
+
+def _begin(item: pytest.Item) -> XlaprofRun:
+    directory = item.config.getoption("--xlaprof-log-dir")
+    if directory is None:
+        folder = tempfile.TemporaryDirectory(prefix="xlaprof-")
+        run = XlaprofRun(Path(folder.name) / "run.log", folder)
+    else:
+        path = Path(item.config.invocation_params.dir, directory)
+        path.mkdir(parents=True, exist_ok=True)
+        run = XlaprofRun(path / f"{_name(item)}.log", None)
+    try:
+        run.start()
+    except BaseException:
+        run.discard()
+        raise
+    item.stash[_KEY] = run
+    return run
+
+
+def _name(item: pytest.Item) -> str:
+    """The test's name as a file's; the worker's too where each runs all tests."""
+    name = re.sub(r"[^\w.\-\[\]=]+", "-", item.nodeid).strip("-.")
+    if len(name) > _LONGEST_NAME:
+        digest = hashlib.blake2s(item.nodeid.encode("utf-8", "replace"), digest_size=4).hexdigest()
+        name = f"{name[:_LONGEST_NAME]}-{digest}"
+    if item.config.getoption("dist", "no") == "each":
+        name = f"{name}.{os.environ.get('PYTEST_XDIST_WORKER', '')}"
+    return name
+
+
+def _budget(limits: Sequence[Mapping[str, Any]]) -> Budget:
+    """Of several markers the one nearest to the test comes first."""
+    from xlaprof.analysis.limits import Budget, BudgetError, budget
+
+    __tracebackhide__ = True
+    asked = Budget()
+    try:
+        for values in limits:
+            asked = asked.over(budget(values))
+    except BudgetError as error:
+        pytest.fail(f"xlaprof: {error}", pytrace=False)
+    return asked.over(Budget(no_findings="low")) if asked.empty else asked
+
+
+def _hold(run: XlaprofRun, budget: Budget) -> None:
+    from xlaprof.analysis.budget import lines
+    from xlaprof.analysis.limits import BudgetError
+    from xlaprof.log import LogError
+
+    __tracebackhide__ = True
+    try:
+        verdict = run.judge(budget)
+    except (BudgetError, LogError) as error:
+        pytest.fail(f"xlaprof: {error}", pytrace=False)
+    if verdict.kept:
+        return
+    where = f"xlaprof report {run.path}" if run.kept else "--xlaprof-log-dir DIR keeps the recording"
+    told = ["xlaprof: the test broke its budget", *lines([verdict]), f"({where})"]
+    pytest.fail("\n".join(told), pytrace=False)
