@@ -278,3 +278,18 @@ def test_reads_after_the_loop_are_none_though_a_loop_goes_around_the_whole_progr
         story.execute("argmax", 1, best, "read")
         story.read(best)
     assert story.findings() == []
+
+
+def test_a_read_whose_first_graph_holds_a_loop_of_the_set_up_is_one_all_the_same() -> None:
+    story = Story()
+    barrier, item = story.line(43, "xm.mark_step()", loops=(40,)), story.line(42, "i = index.item()", loops=(40,))
+    setting_up = story.line(15, "values.append(ramp[i])")
+    for n in range(12):
+        story.trace(3)
+        if not n:
+            story.compile("index", 300, item, trigger="read", loops=12, loop=setting_up)
+        story.execute("index", 5, item, "read")
+        story.read(item)
+        story.barrier(barrier, 10)
+    (finding,) = story.findings("transfer")
+    assert (finding.place.line, finding.count) == (42, 12)

@@ -151,6 +151,8 @@ def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
     site = facts.run.sites.get(stack)
     if site is None or site.trigger != "read" or site.loops < REPEATS:
         return False
+    if any(other.trigger != "read" and other.executed >= _LEAST for other in facts.run.sites.values()):
+        return False  # barriers end the graphs
     loop = innermost(facts.names, stack)
     return not loop.line or head(loop) not in {head(one) for one in facts.names.loops(site.loop)}
 
