@@ -59,6 +59,7 @@ _CALLERS = frozenset(
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line, kind of change and function."""
     groups: dict[tuple[str, int, str, str], list[tuple[RecompileRecord, Guard, Place]]] = {}
+    pieces: dict[tuple[object, ...], tuple[str, int, str, str]] = {}
     for record in facts.run.torch_compile.recompiles:
         guard = _to_blame(record)
         if record.limit is None and record.due:
@@ -66,9 +67,11 @@ def find(facts: Facts) -> Iterator[Finding]:
         if read_at_break(facts, record) is not None:
             continue
         place = _place(facts, record, guard)
-        subject = "" if guard.kind in _CALLERS else guard.subject
         kind = "shape" if guard.kind == "stride" else guard.kind
-        groups.setdefault((place.file, place.line, kind, subject), []).append((record, guard, place))
+        # the same size that changed makes all pieces of a function anew, and each has a name of its own for it
+        change = (place.file, place.line, kind, *_of_dim(guard), record.step)
+        key = pieces.setdefault(change, (place.file, place.line, kind, guard.subject))
+        groups.setdefault(key, []).append((record, guard, place))
     for recompiles in groups.values():
         if len(recompiles) > 1 or not _makes_state(facts, *recompiles[0][:2]):
             yield _finding(facts, recompiles)
@@ -164,7 +167,7 @@ def _finding(facts: Facts, recompiles: list[tuple[RecompileRecord, Guard, Place]
         advice=advice(guard, guards, backend, limited=limit is not None),
         change=FromTo(_what(guard), guard.old, guard.new),
         evidence=_evidence(facts, recompiles),
-        discriminator=f"torch.compile {guard.kind} {'' if guard.kind in _CALLERS else guard.subject}",
+        discriminator=f"torch.compile {guard.kind} {guard.subject}",
         also=_also(facts, recompiles, place),
         values=tuple(values_seen(guards)),
         remedy=remedy(guard, guards, backend),

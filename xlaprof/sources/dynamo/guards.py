@@ -189,6 +189,7 @@ def _value(source: str, old: str, code: str) -> Guard:
 _INNER = (
     (re.compile(r"\.__dict__\['(\w+)'\]"), r".\1"),
     (re.compile(r"(?:\._modules|\._parameters|\._buffers)(?:\['([\w.]+)'\]|\.(\w+))"), r".\1\2"),
+    (re.compile(r"\bkwargs\['(\w+)'\]"), r"\1"),
     (re.compile(r"\bG\['__import_(\w+)'\]"), r"\1"),
     (re.compile(r"\bG\['(\w+)'\]"), r"\1"),
     (re.compile(r"\bL\['(\w+)'\]"), r"\1"),
