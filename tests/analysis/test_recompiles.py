@@ -1,0 +1,130 @@
+"""Which compiles are too many, how they are grouped, and what is said of each cause."""
+
+from __future__ import annotations
+
+from analysis.story import Story
+from xlaprof.events import Change
+
+
+def sizes(lengths: list[int], axis: int = 1) -> Story:
+    """Batches of these sizes, one dimension of which changes."""
+    story = Story()
+    barrier, move = story.line(40, "xr.sync()"), story.line(35, "ids = ids.to(device)")
+    seen: dict[int, int] = {}
+    before = lengths[0]
+    for n in lengths:
+        old, new = (f"s64[4,{x}]" if axis else f"s64[{x},4]" for x in (before, n))
+        change = Change(
+            "shape", old, new, "input of aten::embedding", made=move, moved=True, against=seen.get(before, 0)
+        )
+        with story.step():
+            story.trace(1)
+            story.barrier(barrier, 8, f"length {n}", change=change if seen and n not in seen else None)
+            story.spend(8)
+        seen.setdefault(n, len(seen) + 1)
+        before = n
+    story.finish()
+    return story
+
+
+def test_every_size_is_told_with_its_count_at_the_line_that_brought_the_tensor() -> None:
+    (finding,) = sizes([12, 17, 12, 9, 12, 17]).findings("recompile")
+    assert (finding.place.line, finding.count, finding.confidence) == (35, 2, "high")
+    assert finding.values == (("12", 3), ("17", 2), ("9", 1))
+    assert "ids (brought to the device at train.py:35)" in finding.cause
+    assert "(dimension 1)" in finding.cause
+    assert finding.buckets[0].edges == (17,)
+    assert "torch.nn.functional.pad(ids, (0, size - ids.shape[1]))" in finding.remedy
+
+
+def test_sizes_padded_on_purpose_are_no_mistake() -> None:
+    assert sizes([16, 8, 32, 16, 8, 32, 8, 16, 32]).findings("recompile") == []
+
+
+def test_a_last_batch_is_one_even_where_its_size_is_a_round_one() -> None:
+    (finding,) = sizes([32, 32, 32, 8, 32, 32, 32, 8], axis=0).findings("recompile")
+    assert "drop_last=True" in finding.advice
+
+
+def test_a_size_that_rises_step_by_step_is_no_padding() -> None:
+    (finding,) = sizes([8, 8, 16, 16, 24, 24]).findings("recompile")
+    assert finding.count == 2
+
+
+def alternating(change: Change, story: Story, every: int = 4) -> Story:
+    barrier = story.line(39, "xr.sync()")
+    for n in range(24):
+        with story.step():
+            other = n % every == every - 1
+            story.trace(1)
+            story.barrier(barrier, 8, "other" if other else "usual", change=change if other else None)
+            story.spend(8)
+    story.finish()
+    return story
+
+
+def test_a_branch_is_told_with_its_condition_and_its_rhythm() -> None:
+    story = Story()
+    change = Change(
+        "operation", "barrier", "aten::add_", "the next operation", stack=story.line(37, "opt.step()"),
+        role="optimizer", condition=story.line(36, "if (step + 1) % 4 == 0:"), added=6, against=1,
+    )  # fmt: skip
+    (finding,) = alternating(change, story).findings("recompile")
+    assert (finding.place.line, finding.rhythm, finding.confidence) == (37, "every 4 steps", "high")
+    assert "every 4 steps" in finding.cause
+    assert "line 36 (`if (step + 1) % 4 == 0:`) decides" in finding.cause
+    assert [place.line for place in finding.also] == [36]
+
+
+def test_gradients_that_are_none_at_first_are_told_as_that() -> None:
+    story = Story()
+    change = Change(
+        "operation", "aten::sum", "aten::add_", stack=story.line(35, "loss.backward()"), role="grad", against=1
+    )
+    (finding,) = alternating(change, story).findings("recompile")
+    assert ".grad is None" in finding.cause
+    assert "set_to_none=False" in finding.advice
+
+
+def test_leaving_0_and_reaching_1_are_two_causes_at_one_line() -> None:
+    story = Story()
+    barrier, opt = story.line(34, "xr.sync()"), story.line(32, "opt.step()")
+    for n, lr in enumerate((0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 0.9)):
+        graph = str(lr) if lr in (0.0, 1.0) else "lr"
+        change = Change(
+            "scalar", str(max(0.0, round(lr - 0.2, 1))), str(lr), "alpha of aten::add_", stack=opt, name="lr"
+        )
+        with story.step():
+            story.barrier(barrier, 8, graph, change=change if n else None)
+            story.spend(8)
+    found = story.findings("recompile")
+    assert [(f.change.old, f.change.new) for f in found if f.change] == [("0.0", "0.2"), ("0.8", "1.0")]
+    assert all(f.cause.startswith("lr (alpha of aten::add_) went from") for f in found)
+
+
+def test_a_list_that_holds_tensors_is_named() -> None:
+    story = Story()
+    change = Change(
+        "outputs", "3 live outputs", "4 live outputs", "value of aten::addmm is now still held",
+        stack=story.line(19, "history.append(logits)"), made=story.line(13, "logits = model(x)"),
+        name="history", role="list", against=1,
+    )  # fmt: skip
+    (finding,) = alternating(change, story).findings("recompile")
+    assert (finding.place.line, [place.line for place in finding.also]) == (19, [13])
+    assert "the list history still holds a result of aten::addmm made at line 13" in finding.cause.lower()
+
+
+def test_what_is_made_before_the_loop_of_the_barrier_is_a_way_in() -> None:
+    """Each epoch sets sums to zero, which only the first graph of its loop holds."""
+    story = Story()
+    barrier = story.line(24, "xr.sync()", loops=(22,))
+    made = story.line(20, "total = torch.zeros(())", loops=(18,))
+    for n in range(24):
+        first = n % 8 == 0
+        with story.step():
+            change = Change(
+                "operation", "aten::zeros", "aten::add_", stack=barrier, expected=made, made=made, against=1
+            )
+            story.barrier(barrier, 8, "first" if first else "later", change=None if first else change)
+            story.spend(8)
+    assert story.findings("recompile") == []
