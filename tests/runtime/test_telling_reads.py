@@ -149,14 +149,14 @@ def test_turns_of_a_loop_share_their_weights_and_layers_do_not() -> None:
     for _ in range(12):
         x = (x @ weight).relu()
     turns = unrolled.of(x._cell.tape.node)  # type: ignore[attr-defined]
-    assert (turns.count, turns.ops, turns.shared) == (12, 2, True)
+    assert (turns.times, turns.ops, turns.shared) == (12, 2, True)
     del x
     xr.sync()
     x = torch.ones(2, 4).to("xla")
     for layer in layers:
         x = (x @ layer).relu()
     stack = unrolled.of(x._cell.tape.node)  # type: ignore[attr-defined]
-    assert stack.count >= 11  # the first layer was recorded above, on another line
+    assert stack.times >= 11  # the first layer was recorded above, on another line
     assert not stack.shared
     del x
     xr.sync()
@@ -168,7 +168,7 @@ def test_an_operation_twice_in_a_turn_is_one_turn() -> None:
     x = torch.ones(4).to("xla")
     for _ in range(15):
         x = (x * weight * weight).sin() + weight
-    assert unrolled.of(x._cell.tape.node).count == 15  # type: ignore[attr-defined]
+    assert unrolled.of(x._cell.tape.node).times == 15  # type: ignore[attr-defined]
     del x
     xr.sync()
 

@@ -23,7 +23,7 @@ _MANY = 10
 class Unrolled(NamedTuple):
     """The repetition that covers most of a walk."""
 
-    count: int = 0  # times one line recorded the same operation
+    times: int = 0  # that one line recorded the same operation
     frames: tuple[RawFrame, ...] = ()  # that line
     ops: int = 0  # operations from one time to the next, on average
     shared: bool = False  # each time with the same value among its arguments
