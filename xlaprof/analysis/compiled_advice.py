@@ -83,7 +83,7 @@ def _shape(guard: Guard, guards: Sequence[Guard], backend: str) -> str:
             "torch._dynamo.config.force_parameter_static_shapes = False."
         )
     if re.search(r"past_key_values|cache", name):
-        return 'Generate with a cache of fixed size (cache_implementation="static"), so that it does not grow by each token.'
+        return "Generate with a cache of fixed size (cache_implementation='static'), which does not grow by each token."
     before, now = _size(guard.old, dim), _size(guard.new, dim)
     sizes = {one for guard in guards for one in (_size(guard.old, dim), _size(guard.new, dim)) if one is not None}
     last = len(sizes) <= 2 and dim == 0 and before is not None and now is not None and now < before
