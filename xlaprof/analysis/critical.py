@@ -195,6 +195,7 @@ class WhatIf:
         self.parts = [(part, play(part, pace=self.pace)) for part in run.window.schedule.parts()]
         self.parts.sort(key=lambda part: part[1].start)
         self.wall = max(0, run.last - (run.begin or 0))
+        self._played: dict[Cut, list[Played]] = {}  # asked for more than once
 
     def gain_s(self, cut: Cut) -> float:
         """By how many seconds the run would have been shorter without ``cut``."""
@@ -211,8 +212,13 @@ class WhatIf:
 
     def steps(self, cut: Cut, name: int) -> list[PlayedStep]:
         """The steps of that name that are known in detail, without the first of each recording."""
-        played = [step for part, _ in self.parts for step in play(part, cut, self.pace).steps]
-        return [step for step in played if step.name == name and not step.first]
+        steps = [step for played in self._play(cut) for step in played.steps]
+        return [step for step in steps if step.name == name and not step.first]
+
+    def _play(self, cut: Cut) -> list[Played]:
+        if cut not in self._played:
+            self._played[cut] = [play(part, cut, self.pace) for part, _ in self.parts]
+        return self._played[cut]
 
     def _gained(self, cut: Cut) -> float:
         """ns gained in what was kept. Recordings at the same time (ranks) are as fast as the slowest, others add up."""
@@ -220,8 +226,8 @@ class WhatIf:
             return 0
         gained = most = 0.0
         until: float | None = None
-        for part, before in self.parts:
-            ns = max(0.0, before.span - play(part, cut, self.pace).span)
+        for (_, before), after in zip(self.parts, self._play(cut), strict=True):
+            ns = max(0.0, before.span - after.span)
             if until is not None and before.start < until:
                 most, until = max(most, ns), max(until, before.end)
             else:
