@@ -42,12 +42,12 @@ BUSY = ("device computes", "busy")
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #333 }
 .title { font-size: 16px; font-weight: 600 } .axis { stroke: #999; stroke-width: 1 } .lane { fill: #f1f1f1 }
-.compile { fill: #a4339b } .wait { fill: #d33f35 } .fallback { fill: #c98a00 } .dispatch { fill: #2a8f4f }
+.compile { fill: #a4339b } .wait { fill: #d33f35 } .fallback { fill: #c98a00 } .dispatch { fill: #a8641c }
 .upload { fill: #1a98ad } .data { fill: #c9b400 } .gc { fill: #e0709c } .python { fill: #5b84c4 }
 .busy { fill: #1c7c3c }
 @media (prefers-color-scheme: dark) {
   svg { background: #16181c } text { fill: #d6d6d6 } .lane { fill: #25282e } .axis { stroke: #777 }
-  .compile { fill: #cf6bc8 } .wait { fill: #ef6a5f } .fallback { fill: #e2ac3a } .dispatch { fill: #57bd7a }
+  .compile { fill: #cf6bc8 } .wait { fill: #ef6a5f } .fallback { fill: #e2ac3a } .dispatch { fill: #d9924a }
   .upload { fill: #4fc0d4 } .data { fill: #dccb45 } .gc { fill: #ee9cbd } .python { fill: #7ba1dd }
   .busy { fill: #4fb872 }
 }
