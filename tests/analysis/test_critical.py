@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from analysis.story import MS, Story
+from analysis.story import MS, Story, clean
 from xlaprof.analysis import critical, host, schedule
 from xlaprof.analysis.critical import Cut, WhatIf, play
 from xlaprof.analysis.run import Run
 from xlaprof.events import Change, Device, StepDigest
+from xlaprof.report import terminal
+from xlaprof.report.json import to_json
 
 ITEM, BARRIER, FORWARD = "loss.item()", "xr.sync()", "y = model(x)"
 
@@ -225,6 +230,44 @@ def test_a_device_on_the_hosts_processors_is_slower_while_the_host_is_busy(cores
     run = settled(story)
     # the first 4 ms and the last 10 the other has nothing to do
     assert gain_s(run, critical.reads([item])) == pytest.approx(0.140 - (0.004 + 9 * step_ms / 1e3 + 0.010))
+
+
+def test_a_report_predicts_the_run_with_everything_fixed() -> None:
+    story = Story()
+    barrier, item, fall = story.line(20, BARRIER), story.line(21, "print(loss.item())"), story.line(15, "w = eig(a)")
+    for _ in range(20):
+        with story.step():
+            story.trace(3)
+            story.fallback(fall, "aten::linalg_eig", 5)
+            story.trace(1)
+            story.barrier(barrier, device=10, compile=0, dispatch=0)
+            story.read(item, copy=0.01)
+    story.finish()
+    report = story.report()
+    assert {finding.kind for finding in report.findings} == {"transfer", "fallback"}
+    predicted = report.predicted
+    assert predicted is not None
+    # 3 + 5.01 + 1 + 10.01 now; then the device's 10, which is the longer of both
+    assert predicted.step_s == pytest.approx(0.01902, abs=1e-4)
+    assert predicted.fixed_step_s == pytest.approx(0.010, abs=1e-4)
+    assert predicted.gain_s == pytest.approx(20 * 0.01902 - (0.004 + 20 * 0.010), abs=1e-3)
+    assert predicted.wall_s + predicted.gain_s == pytest.approx(report.run.wall_s)
+    for finding in report.findings:
+        assert 0 < finding.gain_s < predicted.gain_s
+    told = to_json(report)
+    assert told["gain_s"] == predicted.gain_s
+    assert told["predicted"]["fixed_step_s"] == predicted.fixed_step_s
+    page = Console(width=100, record=True, file=io.StringIO())
+    page.print(terminal.render(report, 100))
+    text = " ".join(page.export_text().split())
+    assert "With all of this fixed the run takes" in text
+    assert "a step 10.0 ms instead of 19 ms" in text
+
+
+def test_a_run_without_findings_promises_nothing() -> None:
+    report = clean().report()
+    assert report.predicted is None
+    assert to_json(report)["gain_s"] == 0.0
 
 
 # -- long recordings, and several
