@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from math import exp, log
 
@@ -19,7 +20,7 @@ class Distribution:
     __slots__ = ("_buckets", "_count", "_least", "_most", "_total", "_values")
 
     def __init__(self) -> None:
-        self._values: list[int] = []
+        self._values = array("q")
         self._buckets: dict[int, int] = {}
         self._count = 0  # of what is in buckets, as are
         self._total = 0
@@ -28,7 +29,11 @@ class Distribution:
 
     def add(self, value: int) -> None:
         values = self._values
-        values.append(value)
+        try:
+            values.append(value)
+        except OverflowError:  # no length of time: a damaged log
+            self._tell(1, value, value, value)
+            return
         if len(values) > _EXACT:
             self._spill()
 
@@ -122,7 +127,7 @@ class Distribution:
         self._tell(len(values), sum(values), min(values), max(values))
         for bucket, count in Counter([int(log(value) / _WIDTH) if value > 0 else -1 for value in values]).items():
             buckets[bucket] = buckets.get(bucket, 0) + count
-        values.clear()
+        del values[:]
 
     def _tell(self, count: int, total: int, least: int, most: int) -> None:
         self._least = min(self._least, least) if self._count else least

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _HIGH = 0.10  # of the time of the steps
 _MEDIUM = 0.02
+#: findings whose gain is predicted by running the recording again; of a run with more the others gain what they cost
+_PREDICTED = 100
 
 
 class Facts:
@@ -62,7 +64,7 @@ class Facts:
         Without it ``gain_s`` is what it costs unless another is given. ``details``: the fields of :class:`Finding`
         that have defaults (``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """
-        if cut:
+        if cut and len(self._cuts) < _PREDICTED:
             gain = self.what_if.gain_s(cut)
             self._cuts.append(cut)
         else:

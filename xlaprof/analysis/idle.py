@@ -19,8 +19,8 @@ from xlaprof.analysis.host import CHECKPOINT, COMPILE, DATA, GIL, OTHER, SCOPE, 
 from xlaprof.analysis.occasions import Occasions
 
 LONGEST = 32  # gaps kept one by one
-_PLACES = 256  # lines kept per cause
-_CAUSES = 4096  # causes kept apart; further holes count as "other"
+_PLACES = 32  # lines kept per cause
+_CAUSES = 2048  # causes kept apart; further holes count as "other"
 
 _LONG = 1_000_000  # ns of a gap from which on they count for a habit
 STRONG = frozenset({DATA, CHECKPOINT, GIL})  # say more than the name of a scope

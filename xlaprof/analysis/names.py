@@ -6,6 +6,7 @@ from xlaprof.analysis.model import Place
 from xlaprof.events import Frame, Stack, Text
 
 NOWHERE = Place()
+_TEXTS, _STACKS = 200_000, 70_000  # kept: more than a recording hands out
 
 
 class Names:
@@ -17,10 +18,12 @@ class Names:
         self._places: dict[int, Place] = {}  # resolved once
 
     def on_text(self, event: Text) -> None:
-        self._texts[event.id] = event.text
+        if len(self._texts) < _TEXTS or event.id in self._texts:
+            self._texts[event.id] = event.text
 
     def on_stack(self, event: Stack) -> None:
-        self._stacks[event.id] = event
+        if len(self._stacks) < _STACKS or event.id in self._stacks:
+            self._stacks[event.id] = event
 
     def text(self, text_id: int) -> str:
         """The string behind an id; ``""`` for id 0, ``"#7"`` for one the log never named."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from xlaprof.analysis.device import DeviceTimeline
@@ -33,6 +34,8 @@ from xlaprof.events import (
     Thread,
 )
 
+_THREADS = 4_096  # whose names are kept
+_RELIEVED_EVERY = 65_536  # events
 _HELD = 10_000  # events held back that may belong to the first step wanted
 
 
@@ -78,18 +81,24 @@ class Run(Totals):
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event)
+        if not self.events % _RELIEVED_EVERY:
+            self.window.relieve()
 
     def feed_all(self, events: Iterable[AnyEvent | Event]) -> Run:
         """Take many events into account; returns itself."""
         handlers = self._handlers
-        count = 0
-        for event in events:
-            count += 1
-            handler = handlers.get(type(event))
-            if handler is not None:
-                handler(event)
-        self.events += count
-        return self
+        remaining = iter(events)
+        while True:
+            count = 0
+            for event in islice(remaining, _RELIEVED_EVERY):
+                count += 1
+                handler = handlers.get(type(event))
+                if handler is not None:
+                    handler(event)
+            self.events += count
+            if count < _RELIEVED_EVERY:
+                return self
+            self.window.relieve()
 
     def resume(self, moment: int) -> Run:
         """Begin in the middle of a recording, at the end of a barrier; returns itself."""
@@ -157,7 +166,8 @@ class Run(Totals):
         self.device = event
 
     def _on_thread(self, event: Thread) -> None:
-        self.threads[event.tid] = event.name
+        if len(self.threads) < _THREADS:
+            self.threads[event.tid] = event.name
 
     def _on_dropped(self, event: Dropped) -> None:
         self.dropped[event.why] = self.dropped.get(event.why, 0) + event.count

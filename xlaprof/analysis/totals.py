@@ -43,9 +43,12 @@ from xlaprof.events import (
 )
 
 _RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
-_PROGRAMS = 50_000  # programs whose last run is remembered
+_PROGRAMS = 20_000  # programs whose last run is remembered
 _PENDING = 10_000  # reads, fallbacks and barriers held until a step claims them
 _AT_ONCE = 200_000  # ns between the end of a transfer and that of the operation it was part of
+_PLACES = 16_384  # barriers, reads, scopes... told apart; further ones count as one, of which no place is known
+_NAMES = 1_024  # names of steps told apart, and
+_THREADS = 1_024  # threads
 _DEEPEST = 1000  # nesting of scopes told apart
 
 #: of samples: their state -> the cause it counts for
@@ -156,11 +159,11 @@ class Totals(TransferTotals):
             depth = _DEEPEST if depth > 0 else 0
         tally = self.scopes.get(name)
         if tally is None:
-            tally = self.scopes[name] = ScopeTally()
+            tally = self._new_scope(name)
         tally.add(dur)
         inner = self._inner.get(event.tid)
         if inner is None:
-            inner = self._inner[event.tid] = []
+            inner = self._inner.setdefault(event.tid if len(self._inner) < _THREADS else -1, [])
         deeper = depth + 1
         if len(inner) <= deeper:
             inner.extend([0] * (deeper + 1 - len(inner)))
@@ -181,6 +184,11 @@ class Totals(TransferTotals):
             self._paint(start if start > floor else floor, end, host.SCOPE + name)
         if end > self.last:
             self.last = end
+
+    def _new_scope(self, name: int) -> ScopeTally:
+        if len(self.scopes) >= _PLACES:
+            name = 0
+        return self.scopes.setdefault(name, ScopeTally())
 
     def _on_gc(self, event: Gc) -> None:
         self._paint(event.t, event.t + event.dur, host.GC, event.stack)
@@ -337,7 +345,8 @@ class Totals(TransferTotals):
             rhythm = self.program_rhythms.get(event.program)
             if rhythm is None:
                 rhythm = self.program_rhythms[event.program] = Rhythm()
-            turn = self._turns[event.stack] = self._turns.get(event.stack, 0) + 1
+            stack = event.stack if event.stack in self._turns or len(self._turns) < _PLACES else 0
+            turn = self._turns[stack] = self._turns.get(stack, 0) + 1
             rhythm.at(turn)
         self._ran(event)
         self.window.execution(event.device, start, end)
@@ -384,7 +393,7 @@ class Totals(TransferTotals):
         scopes = 0
         for key, triple in event.scopes.items():
             count, total, most = triple_of(triple)
-            scope = self.scopes.setdefault(pair(key)[0], ScopeTally())
+            scope = self.scopes.get(pair(key)[0]) or self._new_scope(pair(key)[0])
             scope.total.add_many(count, total, most)
             scope.told += total
             scopes += total
@@ -414,11 +423,11 @@ class Totals(TransferTotals):
     def _step_tally(self, name: int) -> StepTally:
         tally = self.steps.get(name)
         if tally is None:
-            tally = self.steps[name] = StepTally()
+            tally = self.steps.setdefault(name if len(self.steps) < _NAMES else INFERRED, StepTally())
         return tally
 
     def _site(self, stack: int) -> Site:
         site = self.sites.get(stack)
         if site is None:
-            site = self.sites[stack] = Site()
+            site = self.sites.setdefault(stack if len(self.sites) < _PLACES else 0, Site())
         return site

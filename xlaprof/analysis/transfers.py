@@ -10,6 +10,7 @@ from xlaprof.analysis.tallies import FallbackTally, ReadTally
 from xlaprof.analysis.window import Window
 from xlaprof.events import Execute, Fallback, Selected, StepDigest, TransferFromDevice, TransferToDevice
 
+_PLACES = 16_384  # places told apart; further ones count as one, of which nothing is known
 _PENDING = 10_000  # reads and fallbacks held until a step claims them
 _AT_HAND = 16  # uploads that may still turn out to belong to a fallback
 _STALL_NS = 20_000  # waiting for the device from which on a read stalls the host
@@ -69,7 +70,7 @@ class TransferTotals:
         key = (event.stack, event.op)
         tally = self.reads.get(key)
         if tally is None:
-            tally = self.reads[key] = ReadTally()
+            tally = self.reads.setdefault(key if len(self.reads) < _PLACES else (0, 0), ReadTally())
         tally.count += 1
         tally.dur += event.dur
         tally.wait += event.wait
@@ -88,7 +89,7 @@ class TransferTotals:
         if self._reading:
             read.compiled, self._reading = self._reading, 0
             tally.compiled += read.compiled
-        if event.via:
+        if event.via and len(self.vias) < _PLACES:
             self.vias[key] = event.via
         self._recent.append(read)
         self._unbarred.append(read)
@@ -109,7 +110,7 @@ class TransferTotals:
         key = (event.stack, event.op)
         tally = self.fallbacks.get(key)
         if tally is None:
-            tally = self.fallbacks[key] = FallbackTally()
+            tally = self.fallbacks.setdefault(key if len(self.fallbacks) < _PLACES else (0, 0), FallbackTally())
         tally.count += 1
         tally.dur += event.dur
         tally.rhythm.at(self._turn)
@@ -158,10 +159,14 @@ class TransferTotals:
             self._turned = end
 
     def _told_read(self, key: str) -> ReadTally:
-        return self.reads.setdefault(pair(key), ReadTally())
+        place = pair(key)
+        known = place in self.reads or len(self.reads) < _PLACES
+        return self.reads.setdefault(place if known else (0, 0), ReadTally())
 
     def _told_fallback(self, key: str) -> FallbackTally:
-        return self.fallbacks.setdefault(pair(key), FallbackTally())
+        place = pair(key)
+        known = place in self.fallbacks or len(self.fallbacks) < _PLACES
+        return self.fallbacks.setdefault(place if known else (0, 0), FallbackTally())
 
     def _ran(self, event: Execute) -> None:
         """The device has run something: reads before it are known to have left it idle, or not."""
@@ -169,7 +174,7 @@ class TransferTotals:
         given = event.t + event.enqueue + end - start
         if given > self._last_given:
             self._last_given = given
-        if event.trigger == "read":
+        if event.trigger == "read" and (event.stack in self.read_runs or len(self.read_runs) < _PLACES):
             self.read_runs[event.stack] = self.read_runs.get(event.stack, 0) + end - start
         else:
             self.given[event.stack] = self.given.get(event.stack, 0) + 1

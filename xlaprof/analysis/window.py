@@ -91,7 +91,7 @@ class Window:
     def hole(self, hole: Hollow) -> None:
         if self._holes and hole.start < self._holes[-1].end:
             hole = hole._replace(start=self._holes[-1].end)
-        if hole.end > hole.start:
+        if hole.end > hole.start and len(self._holes) < _GIVE_UP_AT:
             self._holes.append(hole)
             self.schedule.hole(hole)
 
@@ -99,7 +99,7 @@ class Window:
         """The host was seen. Looks come in order; what was seen before is not seen anew."""
         if self._sightings and sighting.start < self._sightings[-1].end:
             sighting = sighting._replace(start=self._sightings[-1].end)
-        if sighting.end > sighting.start:
+        if sighting.end > sighting.start and len(self._sightings) < _GIVE_UP_AT:
             self._sightings.append(sighting)
 
     def barrier(self, moment: int, end: int, tracing: int, ops: int = 0) -> None:
@@ -147,6 +147,16 @@ class Window:
             split.parts[cause] += ns
             left -= ns
         split.parts[OTHER] += left
+
+    def relieve(self) -> None:
+        """Called now and then: what nothing settles, no execution nor step, must not pile up."""
+        if len(self.host.segments) + len(self._holes) + len(self._traced) + len(self._sightings) > _GIVE_UP_AT:
+            self.settle()
+        if len(self._tracing) > _GIVE_UP_AT:
+            del self._tracing[:-_KEEP]
+        for held in (self._holes, self._traced, self._sightings):
+            if len(held) >= _GIVE_UP_AT:
+                del held[: len(held) // 2]  # type: ignore[attr-defined]
 
     def settle(self, final: bool = False) -> None:
         """Turn what can change no more into totals; with ``final``, everything."""
