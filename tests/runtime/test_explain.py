@@ -134,6 +134,20 @@ def test_numbers_that_were_equal_and_no_longer_are(told: Callable) -> None:
     change = told(story).changes[-1]
     assert change.what == "scalar"
     assert change.subject == "other of aten::add"
+    assert (change.role, change.old, change.new) == ("shared", "0.5", "0.25")
+
+
+def test_numbers_that_differed_and_are_equal_now(told: Callable) -> None:
+    x = torch.ones(4, 14).to("xla")
+
+    def story() -> None:
+        for p, q in ((0.5, 0.25), (0.5, 0.5)):
+            y = x.acosh() * p + q
+            xr.sync()
+            del y
+
+    change = told(story).changes[-1]
+    assert (change.what, change.role, change.old, change.new) == ("scalar", "shared", "0.25", "0.5")
 
 
 def test_a_loop_that_runs_longer(told: Callable) -> None:

@@ -141,6 +141,7 @@ class _Side:
     def __init__(self, old: Graph, new: Graph) -> None:
         self.slots: dict[int, int] = {}
         self._packed: dict[Packed, Packed] = {}
+        self._packed_back: dict[Packed, Packed] = {}
         self._old = dict(zip(old.inputs, old.sigs, strict=True))
         self._new = dict(zip(new.inputs, new.sigs, strict=True))
 
@@ -168,7 +169,7 @@ class _Side:
         if type(x) is Ref and type(y) is Ref:
             yield from self._refs(a, b, name, x.slot, y.slot)
         elif type(x) is Packed and type(y) is Packed:
-            if self._packed.setdefault(x, y) is not y:
+            if self._packed.setdefault(x, y) is not y or self._packed_back.setdefault(y, x) is not x:
                 yield Difference("scalar", name, x, y, a, b)
         elif isinstance(x, (tuple, list)) and isinstance(y, (tuple, list)):
             if len(x) != len(y):
