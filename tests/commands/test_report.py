@@ -131,3 +131,23 @@ def test_json_does_not_even_import_rich(log: str) -> None:
 def test_reads_are_found_in_what_a_recording_leaves_on_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", write(reading(), tmp_path / "run.log")]) == 0
     assert "Keep the loss on the device" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_page_shows_ten_findings_and_says_how_to_see_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    story = Story()
+    barrier = story.line(99, "xr.sync()")
+    lines = [story.line(n, f"torch.linalg.eigvals(w{n})") for n in range(1, 13)]
+    for _ in range(3):
+        with story.step():
+            for line in lines:
+                story.fallback(line, "aten::linalg_eig", 3)
+            story.barrier(barrier, 5)
+    log = write(story, tmp_path / "run.log")
+    count = len(story.report().findings)
+    assert count >= 12
+    assert main(["report", log]) == 0
+    assert f"{count - 10} more not shown (--top {count} shows all)" in capsys.readouterr().out
+    assert main(["report", log, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["findings"]) == count
+    assert main(["report", log, "--top", str(count)]) == 0
+    assert "not shown" not in capsys.readouterr().out

@@ -7,11 +7,12 @@ import pytest
 from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading
 from analysis.test_run import training
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console
 
 from report.test_json import wild
-from xlaprof.analysis.model import Report
+from xlaprof.analysis.model import Place, Report
 from xlaprof.report.glyphs import bar, printable, shorten, sparkline
 from xlaprof.report.terminal import show
 
@@ -122,3 +123,27 @@ def test_shortening_keeps_what_matters() -> None:
     assert shorten("abcdef", 4) == "abc…"
     assert shorten("/a/long/path.py", 8, keep_end=True) == "…path.py"
     assert printable("a\tb\x1b\ud800") == "a b\ufffd\ufffd"
+
+
+def test_a_finding_shows_gain_beside_cost_rhythm_id_and_how_sure_it_is() -> None:
+    report = ragged().report()
+    (finding,) = report.findings
+    sure = page(report)
+    assert finding.id in sure
+    assert "recompile  high  aten::embedding" in sure
+    told = replace(finding, confidence="medium", rhythm="every 7 steps", gain_s=0.4, gain_per_step_s=0.019)
+    unsure = page(replace(report, findings=(told,)))
+    assert "recompile  high  medium confidence" in unsure
+    assert re.search(r"1 x   costs 500 ms   24 ms/step$", unsure, re.MULTILINE)
+    assert re.search(r"every 7 steps   gain 400 ms   19 ms/step$", unsure, re.MULTILINE)
+
+
+def test_a_finding_without_a_cost_or_a_line_has_room_for_what_is_known() -> None:
+    report = ragged().report()
+    (finding,) = report.findings
+    bare = replace(finding, place=Place(), cost_s=0.0, cost_per_step_s=0.0, gain_s=0.0, gain_per_step_s=0.0, rhythm="")
+    text = page(replace(report, findings=(bare,)))
+    assert "no line is known" in text
+    assert finding.id in text
+    for word in ("costs 5", "gain 4", "/step"):
+        assert word not in text[text.index("1 finding") :]
