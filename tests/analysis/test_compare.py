@@ -1,4 +1,4 @@
-"""Two runs side by side: what is gone, new, changed; what is faster, slower, or cannot be told; what cannot be compared."""
+"""Two runs side by side: what is gone, new, changed, faster, slower; what cannot be told, or not be compared."""
 
 from __future__ import annotations
 
