@@ -3,8 +3,9 @@
     python benchmarks/idle_accounting.py [--steps 12] [--json]
 
 A small training whose loop sleeps in a scope, draws its data slowly, collects garbage, sleeps outside of any scope,
-burns the processor and writes a checkpoint, each for a known time in each step, is recorded, and profiled by jax at the same time. Compared are what was planted of each cause with what the
-report blames on it, and the device's busy and idle time with the profile's. The aim: each within 2 % of the window.
+burns the processor and writes a checkpoint, each for a known time in each step, is recorded, and profiled by jax at
+the same time. Compared are what was planted of each cause with what the report blames on it, and how long the device
+was busy with what the profile says. The aim: each within 2 % of the window.
 """
 
 from __future__ import annotations
