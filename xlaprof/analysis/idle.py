@@ -278,9 +278,9 @@ class IdleBlame:
                     continue
                 if scope >= 0 and since > cursor:
                     found.append((cursor, since, scope, 0))
-                cause = self._known(seen)
-                parts[cause] = parts.get(cause, 0) + until - since
-                tally = self._tally(cause)
+                counted = self._known(seen)
+                parts[counted] = parts.get(counted, 0) + until - since
+                tally = self._tally(counted)
                 tally.lie_at(seen.stack, until - since)
                 _lie_in_holes(tally, since, until, holes, first_hole)
                 found.append((since, until, -1, seen.stack))

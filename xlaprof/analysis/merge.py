@@ -59,8 +59,8 @@ def merge_into(mine: Run, theirs: Run) -> None:
     mine.compile_bill.merge(theirs.compile_bill)
     mine.recording |= {stack(place) for place in theirs.recording}
     mine.looks += theirs.looks
-    for place, name in theirs.holders.items():
-        mine.holders.setdefault(stack(place), name)
+    for place, holder in theirs.holders.items():
+        mine.holders.setdefault(stack(place), holder)
     _add(mine.fallbacks, theirs.fallbacks, pair)
     if theirs.lives.seen > mine.lives.seen:
         mine.held = [(stack(place), count) for place, count in theirs.held]
@@ -72,8 +72,8 @@ def merge_into(mine: Run, theirs: Run) -> None:
         if mine.sites[place].loops > before.get(place, 0):
             mine.sites[place].loop = loop
     for (place, reason, op), count in theirs.breaks.items():
-        key = (stack(place), reason, text(op))
-        mine.breaks[key] = mine.breaks.get(key, 0) + count
+        what = (stack(place), reason, text(op))
+        mine.breaks[what] = mine.breaks.get(what, 0) + count
     mine.torch_compile.merge(theirs.torch_compile, texts, stacks)
     _add_compiles(mine, theirs, stacks)
     mine.window.merge(theirs.window, texts, stacks)

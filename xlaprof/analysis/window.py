@@ -156,7 +156,7 @@ class Window:
             del self._tracing[:-_KEEP]
         for held in (self._holes, self._traced, self._sightings):
             if len(held) >= _GIVE_UP_AT:
-                del held[: len(held) // 2]  # type: ignore[attr-defined]
+                del held[: len(held) // 2]
 
     def settle(self, final: bool = False) -> None:
         """Turn what can change no more into totals; with ``final``, everything."""

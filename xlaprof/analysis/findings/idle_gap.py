@@ -47,6 +47,8 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
         return False
     if _recorded_instead(facts, activity, total):
         return False
+    if activity.guessed and not _has_room(facts, activity):
+        return False
     if activity.guessed and total < _STANDS_OUT * _unexplained(facts, activity):
         return False
     rhythm = activity.rhythm
@@ -62,6 +64,16 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     if not rhythm.steps:  # the program has none that are known
         return mean >= _UNTOLD_NS
     return mean >= _LONG_NS or mostly or rhythm.every > 0
+
+
+def _has_room(facts: Facts, activity: Activity) -> bool:
+    """Whether there is a line of the program's between the two that it is known to lie between.
+
+    Inside one statement that records, and from one to the next, the host records: slowly, on a busy machine.
+    """
+    before, after = facts.names.bracket(*max(activity.holes().items(), key=lambda item: item[1])[0])
+    same = (before.file, before.func) == (after.file, after.func)
+    return not same or not 0 <= after.line - before.line <= 1
 
 
 def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
