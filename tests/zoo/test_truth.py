@@ -18,8 +18,8 @@ ROOT = Path(__file__).parent.parent.parent
 STORIES = list(stories(Path(__file__).parent))
 OWN = [story for story in STORIES if story.path.parent.name == "own" and not story.name.endswith("_fixed")]
 
-#: told in the fast suite: one program on the device, and one under torch.compile without it
-FAST = {"int32_shard", "dynamo_print_in_block"}
+#: told in the fast suite: the scorer, the recording and the report of a program that needs little time
+FAST = {"dynamo_print_in_block"}
 
 
 def finding(kind: str = "recompile", line: int = 7, **fields: Any) -> dict[str, Any]:
