@@ -257,8 +257,8 @@ def test_a_selection_and_its_gradient_are_told_at_both_lines(told: Callable) -> 
 def test_what_is_alive_is_read_now_and_then_and_what_is_kept_has_its_line(
     told: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xlaprof.runtime.gauge.EVERY_NS", 0)
-    monkeypatch.setattr("xlaprof.runtime.gauge._SHARE", 0)
+    monkeypatch.setattr("xlaprof.runtime.gauge._EARLY_NS", 0)
+    monkeypatch.setattr("xlaprof.runtime.gauge._EARLY_SHARE", 0)
     weight = torch.ones(4, 4).to("xla")
     kept: list[torch.Tensor] = []
 
@@ -282,7 +282,9 @@ def test_what_is_alive_is_read_now_and_then_and_what_is_kept_has_its_line(
     assert size == 16 * count
 
 
-def test_readings_are_seldom(told: Callable) -> None:
+def test_readings_are_seldom_after_the_first(told: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xlaprof.runtime.gauge._EARLY", 1)
+
     def story() -> None:
         for _ in range(30):
             torch.ones(2).to("xla").sum()

@@ -1,6 +1,7 @@
 """How much is alive on the device, now and then, and where what stays alive was made.
 
 Read at barriers while a recording is on: at most every 100 ms, and so seldom that it takes a thousandth of the time.
+The first readings come sooner, for runs that are over by then: a few milliseconds of work in all.
 Of the tensors a few are remembered, weakly: those made in the step of a reading. What of them is still there several
 readings later, somebody keeps.
 """
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 EVERY_NS = 100_000_000
 _SHARE = 1000  # a reading may take this part of the time between two
+_EARLY = 64  # readings that come sooner:
+_EARLY_NS = 2_000_000
+_EARLY_SHARE = 200
 _READINGS = 32  # whose tensors are remembered
 _TENSORS = 256  # remembered of one reading
 _AGE = 3  # readings after which what is alive is kept
@@ -47,6 +51,7 @@ class Gauge:
     def reset(self) -> None:
         """A recording begins."""
         self.due = 0  # the moment of the next reading
+        self._early = _EARLY
         self._made: deque[list[_Made]] = deque(maxlen=_READINGS)
 
     def read(self, rec: Recorder, tape: Tape, fresh: list[Cell]) -> None:
@@ -58,7 +63,13 @@ class Gauge:
         rec.emit(events.Live(start, len(arrays), size, held, rec.thread()))
         made = (cell for cell in fresh[-_TENSORS:] if cell.frames and isinstance(cell.array, jax.Array))
         self._made.append([_Made(weakref.ref(c.array), c.slot, c.frames, c.array.nbytes) for c in made])
-        self.due = perf_counter_ns() + max(EVERY_NS, _SHARE * (thread_time_ns() - began))
+        cost = thread_time_ns() - began
+        if self._early:
+            self._early -= 1
+            pause = max(_EARLY_NS, _EARLY_SHARE * cost)
+        else:
+            pause = max(EVERY_NS, _SHARE * cost)
+        self.due = perf_counter_ns() + pause
 
     def _kept(self) -> list[tuple[tuple[RawFrame, ...], int, int]]:
         """Lines whose tensors outlive several readings, with their number and bytes.
