@@ -283,7 +283,7 @@ def test_what_is_alive_is_read_now_and_then_and_what_is_kept_has_its_line(
 
 
 def test_readings_are_seldom_after_the_first(told: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xlaprof.runtime.gauge._EARLY", 1)
+    monkeypatch.setattr("xlaprof.runtime.gauge._EARLY", 0)
 
     def story() -> None:
         for _ in range(30):
