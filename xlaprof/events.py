@@ -155,8 +155,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     name: str = ""  # what the program calls what differs: "model.head.weight", "lr", "history"; "" where not known
     made: int = 0  # Stack id: the line that made the tensor that differs, or brought it to the device
     moved: bool = False  # it was brought from the host there
-    #: what recorded the operations that came or went: "grad" (adding to ``.grad``) | "optimizer" | "state" (an optimizer
-    #: making its state) | "zero_grad" | "clip" | "mode" (train/eval) | "random" | "backward" | "" (the program itself)
+    #: what recorded the operations that came or went: "grad" (adding to ``.grad``) | "optimizer" | "state" (an
+    #: optimizer making its state) | "zero_grad" | "clip" | "mode" (train/eval) | "random" | "backward" | ""
     role: str = ""
     condition: int = 0  # Stack id: the if, for or while that decides whether they are recorded
     added: int = 0  # operations that came, all over the graph, and
@@ -330,9 +330,10 @@ class Sample(Event, frozen=True, tag="sample"):
     t: int
     dur: int
     stack: int = 0  # Stack id
-    #: "python": it ran | "torch": it ran PyTorch's Python, or waited for its autograd | "data": it drew the next item of its data | "checkpoint": it saved or loaded one
-    #: | "wait": it waited outside Python (sleep, file, network, lock) | "gil": for the interpreter's lock, which thread
-    #: ``holder`` had | "cpu": for a processor, which other programs had | "": not known
+    #: "python": it ran | "torch": it ran PyTorch's Python, or waited for its autograd | "data": it drew the next item
+    #: of its data | "checkpoint": it saved or loaded one | "wait": it waited outside Python (sleep, file, lock...)
+    #: | "gil": for the interpreter's lock, which thread ``holder`` had | "cpu": for a processor that others had
+    #: | "": not known
     state: str = ""
     tid: int = 1
     holder: str = ""  # name of the thread that held the interpreter's lock, and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -259,6 +260,8 @@ def test_what_is_alive_is_read_now_and_then_and_what_is_kept_has_its_line(
 ) -> None:
     monkeypatch.setattr("xlaprof.runtime.gauge._EARLY_NS", 0)
     monkeypatch.setattr("xlaprof.runtime.gauge._EARLY_SHARE", 0)
+    gc.collect()  # the readings tell of everything that lives, other tests' remains too
+    xr.sync(wait=True)
     weight = torch.ones(4, 4).to("xla")
     kept: list[torch.Tensor] = []
 

@@ -89,7 +89,6 @@ class Facts:
             **details,
         )
 
-
     def predicted(self) -> Prediction | None:
         """The run with everything fixed that findings were made of."""
         wall = max(0, self.run.last - (self.run.begin or 0)) / 1e9

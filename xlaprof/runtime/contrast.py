@@ -8,7 +8,7 @@ of the other, so what merely follows from an earlier difference (the sizes after
 from __future__ import annotations
 
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .ops import SCALAR
 from .trie import Const, Packed, Ref
@@ -102,6 +102,9 @@ def contrast(old: Graph, new: Graph) -> Contrast:
     return Contrast(tuple(found), tuple(blocks), len(new.nodes) if common < 0 else common, side.slots)
 
 
+_Tag = Literal["replace", "delete", "insert", "equal"]
+
+
 def _align(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[tuple[str, int, int, int, int]]:
     """What of ``old`` is what of ``new``: ``(tag, from, to, from, to)``, as :mod:`difflib` tells it."""
     if len(old) == len(new) and all(a.op is b.op or _name(a) == _name(b) for a, b in zip(old, new, strict=True)):
@@ -114,8 +117,8 @@ def _align(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[tuple[str, int,
     if left and right and len(left) * len(right) <= _EFFORT:
         inner = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
     elif left or right:
-        tag = "replace" if left and right else "delete" if left else "insert"
-        inner = [(tag, 0, len(left), 0, len(right))]
+        whole: _Tag = "replace" if left and right else "delete" if left else "insert"
+        inner = [(whole, 0, len(left), 0, len(right))]
     else:
         inner = []
     found = [("equal", 0, head, 0, head)] if head else []

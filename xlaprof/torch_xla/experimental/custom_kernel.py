@@ -1,4 +1,4 @@
-"""``torch_xla.experimental.custom_kernel``: what its kernels compute, left to XLA to fuse. Libraries import it by name."""
+"""``torch_xla.experimental.custom_kernel``: what its kernels compute, left to XLA to fuse."""
 
 from __future__ import annotations
 
