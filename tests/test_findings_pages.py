@@ -21,6 +21,8 @@ FOLDER = Path(__file__).parents[1] / "docs" / "findings"
 #: A graph that takes a minute to compile is no test: its page has no programs, tests/analysis plants the finding.
 WITHOUT_PROGRAMS = {"compile_cost"}
 MARK = "  # <--"
+#: kinds whose programs always run; each takes two processes
+QUICK = ("recompile", "transfer")
 
 
 def programs(kind: str) -> list[str]:
@@ -50,7 +52,14 @@ def test_a_page_says_what_it_is_how_it_looks_and_how_to_fix_it(kind: str) -> Non
     assert (len(programs(kind)), text.count(MARK)) == ((0, 0) if kind in WITHOUT_PROGRAMS else (2, 1))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in WITHOUT_PROGRAMS])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow)
+        for kind in KINDS
+        if kind not in WITHOUT_PROGRAMS
+    ],
+)
 def test_the_finding_is_on_the_marked_line_before_and_gone_after(kind: str, tmp_path: Path) -> None:
     before, after = programs(kind)
     line = next(number for number, text in enumerate(before.splitlines(), 1) if text.endswith(MARK))

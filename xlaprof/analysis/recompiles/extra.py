@@ -1,8 +1,9 @@
 """Which compiles are too many, and which of them have one cause.
 
 Not too many is warm-up: the first compile at a barrier (a new phase of the program, such as evaluation, has a barrier
-of its own), and a first graph that is replaced within the first steps and never comes back (an optimizer that made its
-state). A read that needs a graph of its own in a loop that has barriers is one too many, from the first.
+of its own), and a first graph that is replaced within the first steps and never comes back, or only with another
+optimizer that makes its state. A read that needs a graph of its own in a loop that has barriers is one too many, from
+the first.
 """
 
 from __future__ import annotations
@@ -124,7 +125,8 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
         return None  # of a graph that Dynamo captured: why it captured another one is Dynamo's to tell
     if not record.nth:
         return None  # the first graph of this barrier
-    if change.what in _SETTLING and (record.visits <= EARLY and not _comes_back(facts, record)):
+    settled = change.role == "state" or not _comes_back(facts, record)
+    if change.what in _SETTLING and record.visits <= EARLY and settled:
         return None
     if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
         return None
