@@ -86,11 +86,13 @@ def check_after(told: dict[str, Any], path: Path, steps: int) -> None:
     assert len(compiled) <= 6  # weights, prompt, step, picture, and what is read at the end
 
 
+@pytest.mark.slow
 def test_few_steps_as_first_written(tmp_path: Path) -> None:
     told, _ = recorded("before", 4, tmp_path)
     check_before(told, 4)
 
 
+@pytest.mark.slow
 def test_few_steps_with_the_advice_taken(tmp_path: Path) -> None:
     told, path = recorded("after", 4, tmp_path)
     check_after(told, path, 4)
