@@ -480,35 +480,10 @@ class End(Event, frozen=True, tag="end"):
     error: str = ""  # type name of the exception that ended the program
 
 
+# fmt: off
 AnyEvent = (
-    Header
-    | Device
-    | Text
-    | Stack
-    | Thread
-    | Scope
-    | Step
-    | StepDigest
-    | Compile
-    | Compiling
-    | Barrier
-    | Execute
-    | TransferToDevice
-    | TransferFromDevice
-    | DeviceWait
-    | Fallback
-    | Gc
-    | DataWait
-    | Hole
-    | Sample
-    | Selected
-    | Live
-    | GraphBreak
-    | DynamoCompile
-    | Recompile
-    | DynamoLimit
-    | Evicted
-    | Counters
-    | Dropped
-    | End
+    Header | Device | Text | Stack | Thread | Scope | Step | StepDigest | Compile | Compiling | Barrier | Execute
+    | TransferToDevice | TransferFromDevice | DeviceWait | Fallback | Gc | DataWait | Hole | Sample | Selected | Live
+    | GraphBreak | DynamoCompile | Recompile | DynamoLimit | Evicted | Counters | Dropped | End
 )
+# fmt: on

@@ -119,3 +119,27 @@ def test_a_graph_of_ever_more_inputs_is_a_recompile_and_nothing_else() -> None:
             change = Change("inputs", f"{n} inputs", f"{n + 1} inputs", "the tensors that are stacked", stack=line)
             story.barrier(barrier, 5, f"{n}", 100, ops=19 + n, change=change if n else None)
     assert {finding.kind for finding in story.findings()} == {"recompile"}
+
+
+def test_the_unrolled_loop_is_that_of_the_largest_graph_whatever_small_reads_it_holds() -> None:
+    story = Story()
+    turn, small, picture = story.line(12, "x = net(x)"), story.line(14, "k = i.item()"), story.line(20, "x.cpu()")
+    for image in range(2):
+        for number in range(20):
+            story.trace(5)
+            story.barrier(
+                small,
+                device=0.1,
+                graph="position",
+                compile=5,
+                ops=3,
+                trigger="read",
+                loops=number + 21 * image,
+                loop=turn,
+            )
+            story.read(small)
+        story.barrier(picture, device=100, graph="picture", compile=4000, ops=5000, trigger="read", loops=20, loop=turn)
+        story.read(picture)
+    (finding,) = story.findings("missing_barrier")
+    assert "20 turns became one graph of 5,000 operations" in finding.cause
+    assert finding.place.line == 12

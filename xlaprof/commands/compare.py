@@ -1,4 +1,4 @@
-"""Compare two recorded runs of a program: findings gone and new, step time with its confidence.
+"""Compare two recorded runs of a program: findings gone and new, step time with confidence.
 
     xlaprof compare baseline.log candidate.log
     xlaprof compare baseline.log candidate.log --tolerance 5%
