@@ -76,10 +76,10 @@ def test_losses_on_xla_are_those_of_torch_on_the_cpu(name, recorded):
 
 
 PLANTED = [
-    ("recompile", "logits = model(tokens[:, :-1])"),
+    ("recompile", "tokens = torch.tensor("),  # where the shorter batch comes to the device
     ("transfer", "losses.append(loss.item())"),
     ("fallback", "torch.linalg.eigvals("),
-    ("idle_gap", 'xlaprof.Trace("tokenize")'),
+    ("idle_gap", "tokens = torch.tensor("),  # in the scope that tokenizes
 ]
 
 
