@@ -24,8 +24,8 @@ def train(until: threading.Event) -> None:
     while not until.is_set():
         rows = 8 + step // 7 % 100 if step % 7 == 6 else 8
         with xlaprof.StepTrace("train", step_num=step):
-            batch = torch.ones(rows, 16).to(device)
-            loss = F.mse_loss(model(batch), batch[:, :4])  # here the planted shape arrives
+            batch = torch.ones(rows, 16).to(device)  # here the planted shape arrives
+            loss = F.mse_loss(model(batch), batch[:, :4])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
