@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from typing import Any
 
 import pytest
@@ -91,6 +92,21 @@ def test_the_runtimes_own_functions_break_a_graph_and_work() -> None:
     assert f(torch.ones(2, device="xla")).tolist() == [4.0, 4.0]
     with pytest.raises(torch._dynamo.exc.Unsupported):
         torch.compile(lambda x: (xr.sync(), x)[1], backend="openxla", fullgraph=True)(torch.ones(2, device="xla"))
+
+
+@pytest.mark.parametrize("device", ["cpu", "xla"])
+def test_an_optimizers_step_is_cut_where_pytorch_cuts_it_and_nowhere_by_us(device: str) -> None:
+    gc.collect()  # an optimizer whose parameters moved is followed, which cuts: none of an earlier test is left
+    model = nn.Linear(4, 4).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    model(torch.ones(2, 4, device=device)).sum().backward()
+    before = model.weight.detach().clone()
+    counters.clear()
+    torch.compile(optimizer.step, backend="eager")()
+    assert counters["stats"]["unique_graphs"] == 1
+    assert not [reason for reason in counters["graph_break"] if "xlaprof" in reason]
+    torch.testing.assert_close(model.weight, before - 0.1)  # Adam's first step is the learning rate
+    xr.sync()
 
 
 def test_both_backends_are_registered_and_found_by_entry_point() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.optim.optimizer as _optimizer
 
+from xlaprof.runtime.dynamo.constants import constant
 from xlaprof.runtime.special import special
 
 Tensors = Sequence[torch.Tensor]
@@ -22,7 +23,12 @@ def install() -> None:
     """Put ``xla`` on PyTorch's list of devices that have fused optimizers."""
     optimizer: Any = _optimizer  # it looks the list up here each time
     others = optimizer._get_fused_kernels_supported_devices
-    optimizer._get_fused_kernels_supported_devices = lambda: [*others(), "xla"]
+
+    def with_xla() -> list[str]:
+        return [*others(), "xla"]
+
+    constant(with_xla)  # compiled steps ask too, on any device
+    optimizer._get_fused_kernels_supported_devices = with_xla
 
 
 def _update(

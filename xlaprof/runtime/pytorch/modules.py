@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from xlaprof.runtime.tensor import XLATensor
@@ -31,6 +32,10 @@ class _Move(threading.local):
 
 
 _move = _Move()
+
+#: of :func:`_follow`, while there is anything to follow: a hook of all optimizers, it would cut the graph of every
+#: step that is compiled, on any device
+_hook: RemovableHandle | None = None
 _apply_once: Any = torch.nn.Module._apply
 
 
@@ -41,35 +46,54 @@ def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Mod
                 child._apply(fn)
         lazy.move_later(self, fn)
         return self
-    outermost = _move.made is None
-    made = _move.made = {} if _move.made is None else _move.made
-    before = dict(self._parameters)
+    if _move.made is not None:
+        return _apply_tied(self, fn, recurse, _move.made)
+    _move.made = {}
     try:
-        _apply_once(self, fn, recurse)
-        for name, old in before.items():
-            new = self._parameters[name]
-            if new is old or old is None or new is None or not (_ours(old) or _ours(new)):
-                continue
-            if id(old) in made:
-                self._parameters[name] = made[id(old)][1]  # type: ignore[assignment]
-                continue
-            new.__dict__.update({k: v for k, v in old.__dict__.items() if k != "_is_param"})
-            made[id(old)] = old, new
-            _successors[old] = new
-        return self
+        return _apply_tied(self, fn, recurse, _move.made)
     finally:
-        if outermost:
-            _move.made = None
+        _move.made = None
+        _watch_optimizers()
+
+
+def _apply_tied(
+    self: torch.nn.Module, fn: Any, recurse: bool, made: dict[int, tuple[torch.Tensor, torch.Tensor]]
+) -> torch.nn.Module:
+    before = dict(self._parameters)
+    _apply_once(self, fn, recurse)
+    for name, old in before.items():
+        new = self._parameters[name]
+        if new is old or old is None or new is None or not (_ours(old) or _ours(new)):
+            continue
+        if id(old) in made:
+            self._parameters[name] = made[id(old)][1]  # type: ignore[assignment]
+            continue
+        new.__dict__.update({k: v for k, v in old.__dict__.items() if k != "_is_param"})
+        made[id(old)] = old, new
+        _successors[old] = new
+    return self
 
 
 def _ours(parameter: torch.Tensor) -> bool:
     return isinstance(parameter, XLATensor)
 
 
+def _watch_optimizers() -> None:
+    """Call :func:`_follow` before each step from now on, if somebody holds a parameter that has a successor.
+
+    Asked when modules have moved: a hook cannot take itself away while it runs.
+    """
+    global _hook
+    wanted = len(_successors) > 0  # parameters that moved and that nobody holds are not in it
+    if wanted and _hook is None:
+        _hook = register_optimizer_step_pre_hook(_follow)
+    elif not wanted and _hook is not None:
+        _hook.remove()
+        _hook = None
+
+
 def _follow(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     """Before a step: have the optimizer train the parameters that took the place of its own."""
-    if not _successors:  # parameters that moved and that nobody holds are not in it
-        return
     for group in optimizer.param_groups:
         for i, old in enumerate(group["params"]):
             new = _latest(old)
@@ -89,5 +113,4 @@ def install() -> None:
     """Wrap ``Module._apply``, once."""
     if torch.nn.Module._apply is _apply_once:
         torch.nn.Module._apply = _apply  # type: ignore[method-assign]
-        register_optimizer_step_pre_hook(_follow)
         lazy.install()

@@ -7,7 +7,6 @@ first of PyTorch's hints that is any use.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 
@@ -171,9 +170,6 @@ _KNOWN: dict[str, Callable[[Break], tuple[str, str]]] = {
 }
 
 
-_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
-
-
 def explain(found: Break) -> tuple[str, str]:
     """Why the graph broke and what to change: a clause without a full stop, and a sentence (empty: none is known)."""
     if _in_logging(found):
@@ -204,8 +200,6 @@ def by_design(found: Break) -> bool:
         return True
     if found.gb in ("GB0008", "GB0009") and _after(found.context, "qualname: ").startswith("Optimizer."):
         return True
-    if found.gb == "GB0007" and f"in file `{_OURS}" in found.explanation:
-        return True  # the runtime's own hooks of modules and optimizers
     return found.gb in ("GB0025", "GB0098", "GB0099") and found.in_library
 
 
