@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 
+import pytest
 import torch
 
 import xlaprof.runtime as xr
+
+from .counting import counted
 
 
 def test_writes_through_complex_and_bit_views() -> None:
@@ -112,3 +116,36 @@ def test_a_loop_of_writes_keeps_no_dead_views() -> None:
         x[i] = i
         assert len(x._cell.views or ()) <= 2
     assert x.tolist() == list(range(50))
+
+
+@pytest.mark.parametrize("pieces", [list, lambda x: x.split(1), lambda x: x.chunk(6), lambda x: x.unbind()])
+def test_a_loop_over_the_pieces_of_a_tensor_is_one_graph_after_the_first(
+    pieces: Callable[[torch.Tensor], Sequence[torch.Tensor]],
+) -> None:
+    timesteps, total = torch.arange(6.0, device="xla"), torch.zeros((), device="xla")
+    xr.sync()
+    compiles = []
+    for t in pieces(timesteps):
+        with counted() as counts:
+            total = total + t.sum() * 2
+            xr.sync()
+        compiles.append(counts.compiles)
+    assert compiles[2:] == [0] * 4  # the first graph makes all pieces, the second is given one
+    assert total.item() == 30.0
+
+
+def test_pieces_that_were_computed_are_views_still() -> None:
+    base = torch.arange(6.0, device="xla")
+    first, second, third = base.split(2)
+    xr.sync()
+    base.mul_(10)
+    assert second.tolist() == [20.0, 30.0]
+    xr.sync()
+    first.add_(1)
+    xr.sync()
+    third[0] = -1.0
+    assert base.tolist() == [1.0, 11.0, 20.0, 30.0, -1.0, 50.0]
+    base.resize_(8)
+    third.zero_()
+    assert base[:6].tolist() == [1.0, 11.0, 20.0, 30.0, 0.0, 0.0]
+    assert first.tolist() == [1.0, 11.0]

@@ -9,6 +9,7 @@ strides a view's tensor shows are those over its base.
 
 A :class:`View` is a cell whose value is derived from another's by a chain of view operators. It caches its slot like
 any cell; a write to its base, or through a sibling, makes that stale, and the chain is recorded again on next use.
+It has an array only as one of several pieces of its base (``split``), until such a write.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def views_by_slices(op: Op) -> Handler:
         if not -tensor.ndim <= dim < tensor.ndim or min(sizes if isinstance(sizes, (list, tuple)) else [sizes]) < 0:
             rehearse(op, args, kwargs)
         if op.name == "aten.unbind.int":
-            return [torch.ops.aten.select.int(tensor, dim, i) for i in range(tensor.shape[dim])]
+            return _kept([torch.ops.aten.select.int(tensor, dim, i) for i in range(tensor.shape[dim])])
         length = tensor.shape[dim]
         if op.name == "aten.split.Tensor":
             size = given["split_size"]
@@ -140,9 +140,27 @@ def views_by_slices(op: Op) -> Handler:
                     f"(input tensor's size at dimension {dim}), but got split_sizes={sizes}"
                 )
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
-        return [torch.ops.aten.slice.Tensor(tensor, dim, s, s + n) for s, n in zip(starts, sizes, strict=True)]
+        return _kept([torch.ops.aten.slice.Tensor(tensor, dim, s, s + n) for s, n in zip(starts, sizes, strict=True)])
 
     return record
+
+
+def _kept(pieces: list[Any]) -> list[Any]:
+    """``pieces`` of a tensor, new views of it: those alive at the next barrier are computed there, each by itself.
+
+    Views are otherwise derived again where they are used. Where a piece begins is part of a graph: a loop over the
+    pieces, with a barrier each, would have another graph each time. (In PyTorch/XLA all that is alive is computed.)
+    """
+    for piece in pieces:
+        tape, cell = piece._cell.tape, piece._cell
+        tape.acquire()
+        try:
+            if cell.epoch == tape.epoch:
+                cell.listed = tape.epoch
+                tape.cells.append(cell)
+        finally:
+            tape.release()
+    return pieces
 
 
 def write_to_host(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -8,11 +8,12 @@ from time import perf_counter_ns
 from typing import Any
 
 import jax
+from jax.profiler import TraceAnnotation
 
 from xlaprof import events, recorder, stacks
 from xlaprof.stacks import RawFrame
 
-from . import debug, explain, failures, inflight, metrics, observe, unrolled
+from . import debug, explain, failures, inflight, metrics, observe, saving, unrolled
 from .cells import NOWHERE, Cell, View
 from .checking import value_checks
 from .clock import aside, clock
@@ -60,7 +61,7 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
             failure = error
             arrays, run = _salvage(tape, live, error, trigger, frames)
         held = 0  # of those made since the last barrier: they have no array yet
-        fresh: list[Cell] | None = [] if rec is not None and start >= gauge.due else None
+        fresh: list[Cell] | None = [] if rec is not None and gauge.is_due(start) else None
         for cell in live:
             if cell.slot in arrays:
                 if cell.array is None:
@@ -195,7 +196,7 @@ def values(
         raise failures.NoValue
     tape.acquire()
     try:
-        if all(cell.epoch != tape.epoch and not isinstance(cell, View) and cell.array is not None for cell in cells):
+        if all(cell.epoch != tape.epoch and cell.array is not None for cell in cells):
             for cell in cells:
                 failures.raise_if_failed(cell)
             return [cell.array for cell in cells]
@@ -334,6 +335,7 @@ def compile_plan(
         rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
     if debug.level:
         debug.compiling(trigger, graph, reason)
+    saving.look()
     hits = persistent_hits()
     number = cache.number()
     with aside():  # or else it would be told as tracing too
@@ -399,7 +401,7 @@ def _execute(
                 inputs[i] = jax.numpy.array(inputs[i], copy=True)
     numbers = scalars(tape, graph, program)
     start = perf_counter_ns()
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), TraceAnnotation("PjRtComputationClient::ExecuteComputation"):
         *results, token = program.compiled(*numbers, *inputs)
     if tape.partition is not None:
         results = tape.partition.settled(results)

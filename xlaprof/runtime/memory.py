@@ -98,6 +98,8 @@ def storages(tape: Tape) -> list[Cell]:
             base = cell.base if isinstance(cell, View) else cell
             if base.tape is tape:
                 found[id(base)] = base
+                if cell.array is not None:
+                    found[id(cell)] = cell
     return list(found.values())
 
 

@@ -141,7 +141,7 @@ class Tape:
 
     def enter(self, cell: Cell) -> int:
         """Slot of a cell that has none on this walk: an input, a view to be derived again, or fresh memory."""
-        if isinstance(cell, View):
+        if isinstance(cell, View) and cell.array is None:
             return self._derive(cell)
         if cell.tape is not self:
             raise RuntimeError(
@@ -260,7 +260,7 @@ class Tape:
             for ref in cell.views:
                 view = ref()
                 if view is not None:
-                    view.epoch = NOWHERE
+                    view.epoch, view.array = NOWHERE, None
                     alive.append(ref)
             cell.views = alive or None
 

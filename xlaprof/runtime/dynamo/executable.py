@@ -180,7 +180,7 @@ def ready(tape: Tape, cells: list[Cell], frames: Any) -> list[Any]:
         position = tape.input_at.get(cell.slot) if cell.epoch == tape.epoch else None
         if position is not None:
             arrays[id(cell)] = tape.arrays[position]
-        elif cell.epoch == tape.epoch or type(cell) is View or cell.array is None:
+        elif cell.epoch == tape.epoch or cell.array is None:
             arrays[id(cell)] = constant(tape, cell)
             if arrays[id(cell)] is None:
                 pending.append(cell)
