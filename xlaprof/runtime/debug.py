@@ -104,7 +104,7 @@ def executing(trigger: str, graph: Graph, pending: int) -> None:
 
 
 def _block(kind: str, cause: str, graph: Graph, trigger: str, ours: list[str]) -> None:
-    frames = _frames(trigger)
+    frames = frames_of(trigger)
     if not frames:  # a thread of autograd's
         return
     most = int(os.environ.get("PT_XLA_DEBUG_MAX_FRAME", "8"))
@@ -128,17 +128,18 @@ def _block(kind: str, cause: str, graph: Graph, trigger: str, ours: list[str]) -
     _print(f"\n{text}" + "".join(f"{line}\n" for line in ours))
 
 
-def _frames(trigger: str) -> list[str]:
-    """``function (file:line)``, innermost first: everybody's frames but ours, and of ours the function that was called.
+def frames_of(trigger: str) -> list[str]:
+    """``function (file:line)``, innermost first, from the function of ours that was called outwards.
 
-    Reads have no such function: PyTorch came here by itself.
+    Reads have no such function: PyTorch came here by itself. Further out ours are shown as all others are, what has
+    launched the program among them.
     """
     found: list[str] = []
     frame: FrameType | None = sys._getframe(1)
     entry: FrameType | None = None
     while frame is not None:
         code = frame.f_code
-        if code.co_filename.startswith(_OURS):
+        if not found and code.co_filename.startswith(_OURS):
             entry = frame
         else:
             if entry is not None and not found and trigger not in ("read", "dynamo"):
@@ -221,7 +222,7 @@ _fallbacks: Counter[tuple[str, tuple[str, ...]]] = Counter()
 def fell_back(op: str) -> None:
     """``op`` ran on the CPU, or a value was read by ``aten::_local_scalar_dense``."""
     if not _silent(""):
-        _fallbacks[op, tuple(_frames("read")[: int(os.environ.get("PT_XLA_DEBUG_MAX_FRAME", "8"))])] += 1
+        _fallbacks[op, tuple(frames_of("read")[: int(os.environ.get("PT_XLA_DEBUG_MAX_FRAME", "8"))])] += 1
 
 
 def _print_fallbacks() -> None:

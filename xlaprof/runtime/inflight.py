@@ -19,7 +19,7 @@ import numpy as np
 
 from xlaprof import events, recorder
 
-from . import debug, gaps, metrics
+from . import debug, gaps, metrics, saving
 from .checking import value_checks
 from .modes import mode
 
@@ -102,6 +102,8 @@ def add(
     """An execution was handed to the device."""
     if debug.level:
         debug.executing(trigger, graph, tape.node.depth)
+    if saving.path:
+        saving.save(tape, graph, trigger, results)
     ids = tuple(map(id, results))
     run = InFlight(next(_numbers), tape, program, enqueued, enqueue, token, trigger, frames, graph, ids)
     _latest[tape.index] = ids
@@ -239,6 +241,17 @@ def poll() -> None:
     token = run.token
     if token is not None and token.is_ready():
         _end(run)
+
+
+def _tell_ended() -> None:
+    """Stamp what has ended by now: who asks for metrics after a read is told of the execution that it waited for."""
+    for run in list(_running):
+        token = run.token
+        if token is not None and token.is_ready():
+            _end(run)
+
+
+metrics.count_late(_tell_ended)
 
 
 def untold(tape: Tape | None = None) -> InFlight | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.profiler import TraceAnnotation
 
 from . import parity
 from .checking import value_checks
@@ -148,7 +149,8 @@ def build(
         jitted = jax.jit(trace, donate_argnums=tuple(3 + i for i in donated), keep_unused=True, out_shardings=outs)
         lowered = jitted.lower(*avals)
         lowered_at = perf_counter_ns()
-        compiled = lowered.compile(_options)
+        with TraceAnnotation("PjRtComputationClient::Compile"):  # so it is called in PyTorch/XLA's profiles
+            compiled = lowered.compile(_options)
     if together is not None:
         compiled = together.bind(compiled)
     end = perf_counter_ns()

@@ -31,6 +31,16 @@ _HOMES = {
     "_get_allow_execution": "xlaprof.runtime.modes.guard:get_allow_execution",
     "_set_current_graph_name": "xlaprof.runtime.modes.mode:set_graph_name",
     "_get_current_graph_name": "xlaprof.runtime.modes.mode:get_graph_name",
+    "_dynamic_shape_detector_set_max_different_graphs": "xlaprof.runtime.modes.sessions:set_limit",
+    "_dynamic_shape_detector_get_max_different_graphs": "xlaprof.runtime.modes.sessions:get_limit",
+    "_dynamic_shape_detector_start_session": "xlaprof.runtime.modes.sessions:start",
+    "_dynamic_shape_detector_end_session": "xlaprof.runtime.modes.sessions:end",
+    "_dynamic_shape_detector_remove_session": "xlaprof.runtime.modes.sessions:remove",
+    "_dynamic_shape_detector_set_max_num_different_graphs_allowed": "xlaprof.runtime.modes.sessions:set_limit",
+    "_xla_get_process_index": "xlaprof.runtime.distributed:process_index",
+    "_xla_get_num_processes": "xlaprof.runtime.distributed:process_count",
+    "_xla_get_all_device_attributes": "xlaprof.runtime.spmd.mesh:device_attributes",
+    "_xla_get_device_attributes": "xlaprof.torch_xla.runtime:runtime_device_attributes",
     "_xla_get_all_devices": "xlaprof.torch_xla.torch_xla:real_devices",
     "_xla_real_devices": "xlaprof.torch_xla.core.xla_model:xla_real_devices",
     **dict.fromkeys(
@@ -127,6 +137,11 @@ def _xla_set_default_device(device: str) -> str:
 
 def _xla_get_default_device_ordinal() -> int:
     return tapes.current()
+
+
+def _xla_get_device_ordinal(device: str) -> int:
+    """The number of ``device`` among this process's."""
+    return tapes.of_device(device).index
 
 
 def _xla_device_kind(device: str) -> str:

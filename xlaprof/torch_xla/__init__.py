@@ -14,6 +14,7 @@ Where PyTorch/XLA itself is installed, that is what ``import torch_xla`` and ``i
 from __future__ import annotations
 
 import sys as _sys
+from typing import Any as _Any
 
 from xlaprof import import_hook as _hook
 from xlaprof.torch_xla._served import names as _names
@@ -51,6 +52,15 @@ else:
     from xlaprof.torch_xla.version import __version__, __xla_gitrev__
 
     _environment.finish()
+
+    from xlaprof.runtime import saving as _saving
+
+    def _rendered(kind: str, tape: _Any, graph: _Any) -> str:
+        from xlaprof.torch_xla import _graphs
+
+        return _graphs.rendered(kind, tape, graph)
+
+    _saving.render = _rendered
 
 _HOMES = {
     "save_as_stablehlo": "xlaprof.torch_xla.stablehlo",

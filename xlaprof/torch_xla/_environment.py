@@ -9,10 +9,10 @@ from importlib.util import find_spec
 def prepare() -> None:
     """Before the runtime is imported: choose the device, as PyTorch/XLA does, unless ``PJRT_DEVICE`` names it."""
     if os.environ.get("PJRT_SELECT_DEFAULT_DEVICE", "1") != "0":
-        os.environ.setdefault("PJRT_DEVICE", _best())
+        os.environ.setdefault("PJRT_DEVICE", best())
 
 
-def _best() -> str:
+def best() -> str:
     """``TPU``, ``CUDA`` or ``CPU``, by what is installed and plugged in: to ask jax would start it."""
     if find_spec("libtpu") is not None and (os.path.exists("/dev/accel0") or os.path.exists("/dev/vfio/0")):
         return "TPU"

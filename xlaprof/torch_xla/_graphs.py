@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import torch
+from jax._src.lib import _jax
 
 from xlaprof.runtime import tapes
 from xlaprof.runtime.cells import Failed
@@ -39,9 +41,11 @@ def _lowered(tensors: Sequence[torch.Tensor]) -> Any:
     found = graph_of(tensors)
     if found is None:
         raise RuntimeError("nothing is pending: what was recorded has been run, or nothing was")
-    tape, graph = found
+    return _lower(*found, [tensor._cell for tensor in tensors if isinstance(tensor, XLATensor)])
+
+
+def _lower(tape: Tape, graph: Graph, cells: Sequence[Any] = ()) -> Any:
     partition = tape.partition
-    cells = [tensor._cell for tensor in tensors if isinstance(tensor, XLATensor)]
     asked = () if partition is None else partition.asked(tape, cells, graph.outs)
 
     def pending(floats: Any, ints: Any, seeds: Any, *inputs: Any) -> list[Any]:
@@ -73,7 +77,21 @@ def hlo(tensors: Sequence[torch.Tensor]) -> str:
     """The graph as HLO text, as XLA is given it; with ``XLA_DUMP_POST_OPTIMIZATIONS`` as it has compiled it."""
     if os.environ.get("XLA_DUMP_POST_OPTIMIZATIONS", "0").lower() in ("1", "true"):
         return str(_lowered(tensors).compile().as_text())
-    return str(_lowered(tensors).as_text(dialect="hlo"))
+    return _printed(str(_lowered(tensors).compiler_ir(dialect="stablehlo")))
+
+
+def _printed(stablehlo: str) -> str:
+    """HLO as PyTorch/XLA prints it, which its readers match: ``%dot.5 = f32[2,2]{1,0} dot(f32[2,3]{1,0} %p0.1, ...)``.
+
+    From text, which leaves out where jax's operations came from: instructions are named after what they do.
+    """
+    module: Any = _jax.mlir.mlir_module_to_xla_computation(
+        stablehlo, use_tuple_args=False, return_tuple=False
+    ).get_hlo_module()
+    options = sys.modules[type(module).__module__].HloPrintOptions()  # jaxlib has moved it before
+    options.print_operand_shape = True
+    options.print_metadata = False
+    return str(module.to_string(options))
 
 
 def hlo_proto(tensors: Sequence[torch.Tensor]) -> bytes:
@@ -170,10 +188,12 @@ def _real(tape: Tape) -> str:
 
 def text(tensors: Sequence[torch.Tensor]) -> str:
     """The operations that ``tensors`` need, as PyTorch/XLA prints its IR."""
-    found = graph_of(tensors)
-    rows = _rows(*found) if found is not None else ()
+    return _text(graph_of(tensors))
+
+
+def _text(found: tuple[Tape, Graph] | None) -> str:
     lines = []
-    for number, name, operands, shape, said in rows:
+    for number, name, operands, shape, said in _rows(*found) if found is not None else ():
         read = ", ".join(f"%{operand}" for operand in operands)
         lines.append(f"  %{number} = {shape} {name}({read}), xla_shape={shape}{', ' if said else ''}{said}")
     return "IR {\n" + "\n".join(lines) + "\n}\n"
@@ -181,13 +201,24 @@ def text(tensors: Sequence[torch.Tensor]) -> str:
 
 def dot(tensors: Sequence[torch.Tensor]) -> str:
     """The same for Graphviz."""
-    found = graph_of(tensors)
+    return _dot(graph_of(tensors))
+
+
+def _dot(found: tuple[Tape, Graph] | None) -> str:
     lines = ["digraph G {"]
     edges = []
     for number, name, operands, shape, _ in _rows(*found) if found is not None else ():
         lines.append(f'  node{number} [label="{name}\\n{shape}"]')
         edges += [f"  node{operand} -> node{number}" for operand in operands]
     return "\n".join([*lines, *edges, "}\n"])
+
+
+def rendered(kind: str, tape: Tape, graph: Graph) -> str:
+    """A graph of ``tape``'s as ``"text"``, ``"dot"``, ``"hlo"`` or ``"stablehlo"``."""
+    if kind in ("text", "dot"):
+        return {"text": _text, "dot": _dot}[kind]((tape, graph))
+    module = str(_lower(tape, graph).compiler_ir(dialect="stablehlo"))
+    return module if kind == "stablehlo" else _printed(module)
 
 
 def debug_info(tensor: torch.Tensor) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 import xlaprof.runtime as _runtime
 from xlaprof.runtime import initialize_cache, program, tapes
 from xlaprof.runtime.spmd.mesh import device_attributes
+from xlaprof.torch_xla import _environment
 from xlaprof.torch_xla._served import names, served
 
 _DISTRIBUTED = "xlaprof.runtime.distributed"
@@ -38,21 +40,29 @@ __all__ = ["initialize_cache"]
 
 def set_device_type(pjrt_device: str) -> None:
     """Choose ``"CPU"``, ``"CUDA"`` or ``"TPU"``, before a device is used. Raises ``RuntimeError`` afterwards."""
-    if tapes.existing() and os.environ.get("PJRT_DEVICE") != pjrt_device:
+    from xlaprof.torch_xla import _XLAC
+
+    if _XLAC._xla_runtime_is_initialized() and os.environ.get("PJRT_DEVICE") != pjrt_device:
         raise RuntimeError("Can't change device type after XLA runtime is initialized")
     os.environ["PJRT_DEVICE"] = pjrt_device
     tapes.devices.cache_clear()
 
 
-def device_type() -> str:
-    """``"CPU"``, ``"CUDA"`` or ``"TPU"``."""
+def device_type() -> str | None:
+    """``"CPU"``, ``"CUDA"`` or ``"TPU"``; ``None`` where PJRT_SELECT_DEFAULT_DEVICE=0 leaves it open."""
     named = os.environ.get("PJRT_DEVICE")
-    return named.split("_")[0] if named else _runtime.device_type()
+    if named:
+        return named.split("_")[0]
+    return None if os.environ.get("PJRT_SELECT_DEFAULT_DEVICE") == "0" else _runtime.device_type()
 
 
 def using_pjrt() -> bool:
-    """True: the only runtime there is."""
-    return True
+    """Is it known which device is to be used? Where nothing says so the best is chosen, and logged."""
+    if "PJRT_DEVICE" not in os.environ and os.environ.get("PJRT_SELECT_DEFAULT_DEVICE") != "0":
+        chosen = _environment.best()
+        logging.warning("Defaulting to PJRT_DEVICE=%s", chosen)
+        os.environ["PJRT_DEVICE"] = chosen
+    return device_type() is not None
 
 
 def addressable_device_count() -> int:
@@ -61,7 +71,9 @@ def addressable_device_count() -> int:
 
 
 def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
-    """``xm.xla_device``."""
+    """``xm.xla_device``. Raises ``NotImplementedError`` where it is not known which device is to be used."""
+    if not using_pjrt():
+        raise NotImplementedError("no device is chosen: set PJRT_DEVICE, or unset PJRT_SELECT_DEFAULT_DEVICE")
     from xlaprof.torch_xla.core import xla_model
 
     return xla_model.xla_device(n, devkind)

@@ -135,17 +135,22 @@ class ProcessGroupXla(_c10d.ProcessGroup):  # type: ignore[misc]
         joined: torch.Tensor = collectives.all_gather(tensor.detach()[None], 0, self._mesh, pin_layout=False)
         return joined
 
+    def _spread(self, outputs: Sequence[torch.Tensor], whole: torch.Tensor) -> None:
+        """Write each rank's part of ``whole``: of a group that is larger than the world, those that there are."""
+        if len(outputs) != self.size():
+            raise ValueError(f"all_gather of {self.size()} ranks, but there are {len(outputs)} tensors to write to")
+        for output, part in zip(outputs, whole.unbind(), strict=False):
+            _write(output, part)
+
     def allgather(self, output_tensors_list: Any, input_tensors: Any, opts: Any = None) -> Any:
         for outputs, tensor in zip(output_tensors_list, input_tensors, strict=True):
-            for output, part in zip(outputs, self._gathered(tensor).unbind(), strict=True):
-                _write(output, part)
+            self._spread(outputs, self._gathered(tensor))
         return _done([tensor for outputs in output_tensors_list for tensor in outputs])
 
     def allgather_coalesced(self, output_tensors_list: Any, input_tensors: Any, opts: Any = None) -> Any:
         joined = collectives.all_gather([tensor.detach()[None] for tensor in input_tensors], 0, self._mesh, None, False)
-        for i, whole in enumerate(joined):
-            for output, part in zip(output_tensors_list[i], whole.unbind(), strict=True):
-                _write(output, part)
+        for outputs, whole in zip(output_tensors_list, joined, strict=True):
+            self._spread(outputs, whole)
         return _done([tensor for outputs in output_tensors_list for tensor in outputs])
 
     def _allgather_base(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, opts: Any = None) -> Any:

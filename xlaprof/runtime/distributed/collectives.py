@@ -2,7 +2,7 @@
 
 They are recorded like any operation, and run inside the compiled program of the graph they are part of, which is one
 program of all ranks: every rank has to record the same ones, in the same order. In a world of one they change nothing;
-``XLA_ALWAYS_ALLREDUCE=1`` has ``all_reduce`` recorded all the same.
+``XLA_ALWAYS_ALLREDUCE=1`` has those that reduce, gather or broadcast recorded all the same.
 
 ``groups`` is a list of lists of ranks, ``[[0, 1], [2, 3]]``: each exchanges among its own. ``None`` is everybody.
 ``pin_layout`` has no meaning here: arrays have one layout. ``torch_xla.core.functions`` has what is differentiable.
@@ -82,7 +82,7 @@ def _gather(
     dims = {_dim(dim, value) for value in values}
     assert len(dims) == 1, "tensors that are gathered together have to have the same number of dimensions"
     results = values
-    if shards > 1:
+    if shards > 1 or _always():
         results = torch.ops.xla.all_gather(list(values), dims.pop(), shards, _groups.to_text(named))
     elif outputs is None:
         results = [value.clone() for value in values]
@@ -121,7 +121,7 @@ def reduce_scatter(
                 f"reduce_scatter: dimension {scatter_dim} of a tensor of shape {list(value.shape)} cannot be split "
                 f"into {shard_count} equal parts"
             )
-    if shard_count > 1:
+    if shard_count > 1 or _always():
         results = torch.ops.xla.reduce_scatter(
             values, reduce_type, float(scale), dim, shard_count, _groups.to_text(named)
         )
@@ -184,7 +184,7 @@ def collective_broadcast(
     named = _groups.normalized(groups)
     if not 0 <= root_ordinal < world.world_size():
         raise ValueError(f"root_ordinal={root_ordinal} is no rank of a world of {world.world_size()}")
-    if world.world_size() == 1:
+    if world.world_size() == 1 and not _always():
         return
     operators.called("AllReduceInPlace", tensors)
     with torch.no_grad():

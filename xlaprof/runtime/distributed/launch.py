@@ -69,11 +69,7 @@ def spawn(
     """
     if nprocs == 1 and (_LAUNCHED in os.environ or "RANK" not in os.environ):
         return fn(world.global_ordinal(), *args)
-    if _LAUNCHED in os.environ:
-        raise RuntimeError(
-            f"this process is rank {os.environ.get('RANK')} of {os.environ.get('WORLD_SIZE')} already and cannot start "
-            "ranks: put the call of launch under if __name__ == '__main__':, and call it once"
-        )
+    _require_no_rank()
     here = world.from_environment()
     if here is not None:
         return _in_place(fn, here.rank, args)
@@ -94,13 +90,26 @@ def run_multiprocess(
 ) -> dict[int, Any]:
     """``fn(*args, **kwargs)`` in one process per device: what it returned, by global ordinal (of this host's ranks).
 
-    As ``torch_xla._internal.pjrt.run_multiprocess``.
+    Also where there is one device it is a process of its own. Raises what :func:`launch` raises, whose
+    ``__cause__`` is what ``fn`` raised.
     """
+    _require_no_rank()
+    here = world.from_environment()
+    if here is not None:
+        return {here.rank: _in_place(lambda _: fn(*args, **kwargs), here.rank, ())}
     count = _count(nprocs)
-    if count == 1:
-        return {0: fn(*args, **kwargs)}
+    _check_sendable(fn, start_method)
     with tempfile.TemporaryDirectory(prefix="xlaprof-results-") as folder:
-        spawn(_returning, (fn, args, kwargs, folder), count, start_method=start_method)
+        given = (fn, args, kwargs, folder)
+        try:
+            _wait(_start(_returning, given, _worlds(count, *_nodes()), daemon=False, start_method=start_method))
+        except ProcessRaisedException as error:
+            raised = os.path.join(folder, f"{error.error_index}.raised")
+            if not os.path.exists(raised):
+                raise
+            with open(raised, "rb") as file:
+                cause = pickle.load(file)
+            raise error from cause
         results: dict[int, Any] = {}
         for name in os.listdir(folder):
             with open(os.path.join(folder, name), "rb") as file:
@@ -109,9 +118,25 @@ def run_multiprocess(
 
 
 def _returning(index: int, fn: Callable[..., Any], args: Any, kwargs: Any, folder: str) -> None:
-    result = fn(*args, **kwargs)
+    try:
+        result = fn(*args, **kwargs)
+    except Exception as error:
+        with contextlib.suppress(Exception):  # some cannot be pickled: their traceback is told all the same
+            sent = pickle.dumps(error)
+            pickle.loads(sent)
+            with open(os.path.join(folder, f"{os.environ['LOCAL_RANK']}.raised"), "wb") as file:
+                file.write(sent)
+        raise
     with open(os.path.join(folder, str(index)), "wb") as file:
         pickle.dump(result, file)
+
+
+def _require_no_rank() -> None:
+    if _LAUNCHED in os.environ:
+        raise RuntimeError(
+            f"this process is rank {os.environ.get('RANK')} of {os.environ.get('WORLD_SIZE')} already and cannot start "
+            "ranks: put the call of launch under if __name__ == '__main__':, and call it once"
+        )
 
 
 def _in_place(fn: Callable[..., Any], index: int, args: tuple[Any, ...]) -> Any:

@@ -107,6 +107,44 @@ def _shape(sig: Any) -> str:
     return f"{sig.text}{{{order}}}" if sig.shape else str(sig.text)
 
 
+# -- by name, as PyTorch/XLA's detector of dynamic shapes has them ---------------------------------------------
+
+_named: dict[str, Session] = {}
+_open: list[tuple[str, Session]] = []
+_limit = 1
+
+
+def set_limit(graphs: int) -> None:
+    """How many graphs a named session may have."""
+    global _limit
+    _limit = graphs
+
+
+def get_limit() -> int:
+    """How many graphs a named session may have."""
+    return _limit
+
+
+def start(name: str) -> None:
+    """What is recorded from now on, up to :func:`end`, is a graph of the session ``name``."""
+    _open[:] = [(name, _named.setdefault(name, Session()))]
+
+
+def end() -> None:
+    """The session that was started has been traced. Raises ``RuntimeError`` where that made one graph too many."""
+    if not _open:
+        raise RuntimeError("no session of the dynamic shape detector was started")
+    name, found = _open.pop()
+    found.add(_limit, name)
+
+
+def remove(name: str) -> None:
+    """Forget the graphs of the session ``name``, if there is one."""
+    _named.pop(name, None)
+
+
+# -- by function -----------------------------------------------------------------------------------------------
+
 _of_function: WeakKeyDictionary[Callable[..., Any], Session] = WeakKeyDictionary()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 import torch
+from jax.profiler import TraceAnnotation
 
 from xlaprof import events, recorder, stacks
 from xlaprof.runtime import called, execute, failures, inflight, metrics, tapes
@@ -211,7 +212,7 @@ def send(tape: Tape, values: list[torch.Tensor], sharding: ShardingSpec | None =
     elif any(shardings):
         raise RuntimeError("Please enable SPMD via `torch_xla.runtime.use_spmd()`")
     else:
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), TraceAnnotation("PjRtComputationClient::TransferToDevice"):
             arrays = jax.device_put(own, tape.device)
     took = perf_counter_ns() - start
     size = sum(value.numel() * value.element_size() for value in values)
@@ -298,7 +299,8 @@ def read(cells: list[Cell], op: str, *, keep_pending: bool = False) -> list[torc
             execute.settle(tape)
         if tape.partition is not None:
             arrays = tape.partition.gathered(cells, arrays)
-        results = [to_torch(np.asarray(array), cell.sig.dtype) for cell, array in zip(cells, arrays, strict=True)]
+        with TraceAnnotation("PjRtComputationClient::TransferFromDevice"):
+            results = [to_torch(np.asarray(array), cell.sig.dtype) for cell, array in zip(cells, arrays, strict=True)]
     took = perf_counter_ns() - start
     size = sum(r.numel() * r.element_size() for r in results)
     metrics.samples(("TransferFromDeviceTime", took), ("InboundData", size))

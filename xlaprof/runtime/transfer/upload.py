@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax.profiler import TraceAnnotation
 
 from xlaprof import events, recorder, stacks
 from xlaprof.runtime import metrics, parity
@@ -32,7 +33,7 @@ _kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 def upload(tape: Tape, host: np.ndarray[Any, Any], *, count: bool = True, sharding: OpSharding | None = None) -> Any:
     """A copy of ``host`` on the tape's device, as a ``jax.Array``; on all of its devices, as ``sharding`` says."""
     start = perf_counter_ns()
-    with aside(), jax.enable_x64(True):
+    with aside(), jax.enable_x64(True), TraceAnnotation("PjRtComputationClient::TransferToDevice"):
         # jax may read the memory later, or use it as the buffer: give it memory nobody else writes to.
         own = host.copy()
         where = tape.partition

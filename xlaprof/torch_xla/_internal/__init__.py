@@ -2,4 +2,4 @@
 
 from xlaprof.torch_xla._served import served as _served
 
-__getattr__ = _served(__name__, submodules=("utils",))
+__getattr__ = _served(__name__, submodules=("pjrt", "tpu", "utils"))

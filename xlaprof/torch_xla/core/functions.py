@@ -1,4 +1,4 @@
-"""``torch_xla.core.functions``, customarily ``xf``: collectives with gradients, and two compositions."""
+"""``torch_xla.core.functions``, customarily ``xf``: collectives with gradients, and compositions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from xlaprof.runtime import distributed
 from xlaprof.torch_xla.core import xla_model as xm
 
-__all__ = ["all_gather", "all_reduce", "distributed_mm", "nms"]
+__all__ = ["SyncBatchNorm", "all_gather", "all_reduce", "distributed_mm", "nms"]
 
 
 class AllReduce(torch.autograd.Function):
@@ -109,3 +109,65 @@ def distributed_mm(w: torch.Tensor, x: torch.Tensor, split: int = 1) -> torch.Te
         product = all_reduce(xm.REDUCE_SUM, w @ everyones)
         results.append(torch.narrow(product, 1, ordinal * part.size(1), part.size(1)))
     return torch.cat(results, dim=1)
+
+
+class _MeanOfReplicas(torch.autograd.Function):
+    """The mean over all replicas, each of whose losses depends on it: so its gradient is the mean of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, input: torch.Tensor) -> torch.Tensor:
+        mean: torch.Tensor = distributed.all_reduce(xm.REDUCE_SUM, input, scale=1.0 / distributed.world_size())
+        return mean
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: torch.Tensor) -> torch.Tensor:
+        mean: torch.Tensor = distributed.all_reduce(xm.REDUCE_SUM, grad_output, scale=1.0 / distributed.world_size())
+        return mean
+
+
+def _mean(value: torch.Tensor) -> torch.Tensor:
+    return _MeanOfReplicas.apply(value)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class SyncBatchNorm(torch.nn.Module):
+    """Batch normalization over the batches of all replicas together, ``[N, C, ...]`` of equal size in each.
+
+    Its state is ``torch.nn.BatchNorm2d``'s, but for the count of batches. Raises ``ValueError`` for other shapes.
+    """
+
+    running_mean: torch.Tensor
+    running_var: torch.Tensor
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.weight = torch.nn.Parameter(torch.ones(num_features))
+        self.bias = torch.nn.Parameter(torch.zeros(num_features))
+        self.register_buffer("running_mean", torch.zeros(num_features))
+        self.register_buffer("running_var", torch.ones(num_features))
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        """``batch`` normalized: in training by its own statistics, else by the running ones."""
+        if not 2 <= batch.ndim <= 5 or batch.shape[1] != self.num_features:
+            raise ValueError(f"a batch of shape {list(batch.shape)} has not {self.num_features} channels (dimension 1)")
+        across = [1, self.num_features] + [1] * (batch.ndim - 2)
+        if not self.training:
+            mean, variance = self.running_mean, self.running_var
+        else:
+            others = [d for d in range(batch.ndim) if d != 1]
+            mean = _mean(batch.mean(others, dtype=self.running_mean.dtype))
+            variance = _mean((batch - mean.view(across)).square().mean(others))
+            self._follow(mean.detach(), variance.detach(), batch.numel() // self.num_features)
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        normalized = (batch - mean.view(across)) * scale.view(across) + self.bias.view(across)
+        return normalized.to(batch.dtype)
+
+    def _follow(self, mean: torch.Tensor, variance: torch.Tensor, count: int) -> None:
+        """Move the running statistics towards those of this batch, of ``count`` values per channel and replica."""
+        count *= distributed.world_size()
+        unbiased = variance * (count / max(count - 1, 1))
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_var.lerp_(unbiased, self.momentum)

@@ -17,6 +17,7 @@ __getattr__ = _served(
         "dynamo_set_buffer_donor",
         "eager",
         "pjrt",
+        "pjrt_backend",
         "spmd",
         "spmd_fully_sharded_data_parallel",
         "xla_sharding",

@@ -1,9 +1,10 @@
-"""``torch_xla.experimental.pjrt``: what :mod:`torch_xla.runtime` was called first."""
+"""``torch_xla.experimental.pjrt``: what :mod:`torch_xla.runtime` and its internals were called first."""
 
 from typing import Any
 
 
 def __getattr__(name: str) -> Any:
     from xlaprof.torch_xla import runtime
+    from xlaprof.torch_xla._internal import pjrt
 
-    return getattr(runtime, name)
+    return getattr(pjrt if name in pjrt.__all__ else runtime, name)
