@@ -327,3 +327,16 @@ def polygamma_(args: Args, kwargs: Kwargs) -> Any:
     """The one in-place operator whose functional form has its arguments in another order."""
     x, n = args
     return x.copy_(aten.polygamma(n, x))
+
+
+# -- gradients that are sparse elsewhere -----------------------------------------------------------------
+
+_bag_backward = Op(aten._embedding_bag_backward.default)
+_bag_gradient = handlers.general(_bag_backward)
+_SPARSE = _bag_backward.names.index("sparse")
+
+
+@special("aten._embedding_bag_backward.default")
+def embedding_bag_backward(args: Args, kwargs: Kwargs) -> Any:
+    """The gradient of an ``EmbeddingBag`` is dense here, with ``sparse=True`` too, as in PyTorch/XLA."""
+    return _bag_gradient((*args[:_SPARSE], False, *args[_SPARSE + 1 :]), kwargs)

@@ -15,12 +15,16 @@ import torch
 import xlaprof.runtime as _runtime
 from xlaprof import import_hook
 from xlaprof.runtime import computations, execute, metrics, program, tapes
+from xlaprof.runtime.cells import DTYPE_TEXT
 from xlaprof.runtime.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 from xlaprof.torch_xla import _graphs
+from xlaprof.torch_xla import _lowering as lowering
 from xlaprof.torch_xla import torch_xla as _top
 from xlaprof.torch_xla._served import names, served
 from xlaprof.torch_xla.core import xla_model as _xm
+
+__all__ = ["lowering"]
 
 Tensors = Sequence[torch.Tensor]
 
@@ -102,6 +106,8 @@ _HOMES = {
     "_xla_memory_info": "xlaprof.torch_xla.core.xla_model:get_memory_info",
     "_xla_optimization_barrier_": "xlaprof.runtime.computations:optimization_barrier_",
     "_xla_nms": "xlaprof.torch_xla.core.functions:nms",
+    "_xla_cast_int4": "xlaprof.torch_xla._products:cast_int4",
+    "_xla_dot_general": "xlaprof.torch_xla._products:dot_general",
     "_get_xla_tensors_text": "xlaprof.torch_xla._graphs:text",
     "_get_xla_tensors_hlo": "xlaprof.torch_xla._graphs:hlo",
     "_get_xla_tensors_hlo_proto": "xlaprof.torch_xla._graphs:hlo_proto",
@@ -270,6 +276,11 @@ def _get_xla_tensor_dimension_size(tensor: torch.Tensor, dim: int) -> torch.Tens
     return torch.tensor(tensor.size(dim), dtype=torch.int32, device=tensor.device)
 
 
+def _get_xla_tensor_shape_type(tensor: torch.Tensor) -> str:
+    """XLA's name of the tensor's dtype: ``"f32"``."""
+    return DTYPE_TEXT[tensor.dtype]
+
+
 def _replace_xla_tensor(old: torch.Tensor, new: torch.Tensor) -> None:
     """Have ``old`` show what ``new`` shows."""
     old.data = new
@@ -304,6 +315,11 @@ def _xla_set_mat_mul_precision(precision: str) -> None:
     if precision not in ("default", "high", "highest"):
         raise ValueError(f"mat mul precision must be default, high or highest, not {precision!r}")
     jax.config.update("jax_default_matmul_precision", precision)
+
+
+def _xla_set_use_full_mat_mul_precision(use_full_mat_mul_precision: bool = True) -> None:
+    """What :func:`_xla_set_mat_mul_precision` was before it had three values."""
+    _xla_set_mat_mul_precision("highest" if use_full_mat_mul_precision else "default")
 
 
 def _xla_get_mat_mul_precision() -> str:

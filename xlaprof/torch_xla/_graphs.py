@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import torch
 from jax._src.lib import _jax
 
 from xlaprof.runtime import tapes
-from xlaprof.runtime.cells import Failed
+from xlaprof.runtime.cells import DTYPE_TEXT, Failed
 from xlaprof.runtime.graph import Graph, extract
 from xlaprof.runtime.lowering.apply import Evaluator
-from xlaprof.runtime.lowering.registry import JAX_DTYPE
+from xlaprof.runtime.lowering.registry import JAX_DTYPE, TORCH_DTYPE
+from xlaprof.runtime.ops import BAKED, SCALAR, TENSOR
 from xlaprof.runtime.program import placement_of
 from xlaprof.runtime.spmd import sharding_of
 from xlaprof.runtime.tape import Tape
 from xlaprof.runtime.tensor import XLATensor
-from xlaprof.runtime.trie import Node, Packed, Ref
+from xlaprof.runtime.transfer import host
+from xlaprof.runtime.trie import Const, Node, Packed, Ref
 
 
 def graph_of(tensors: Sequence[torch.Tensor]) -> tuple[Tape, Graph] | None:
@@ -100,6 +103,29 @@ def hlo_proto(tensors: Sequence[torch.Tensor]) -> bytes:
     return serialized
 
 
+def module_and_parameters(tensors: Sequence[torch.Tensor]) -> tuple[bytes, dict[int, Any]]:
+    """:func:`hlo_proto`, and what each of the module's parameters stands for: packed numbers, or an input's array."""
+    lowered = _lowered(tensors)
+    found = graph_of(tensors)
+    assert found is not None
+    tape, graph = found
+    numbers = (
+        np.array([tape.floats[packed.index] for packed in graph.floats], np.float64),
+        np.array([tape.ints[packed.index] for packed in graph.ints], np.int64),
+        np.array([tape.seeds[row] for row in graph.seeds], np.uint32),
+    )
+    given = [*numbers, *(tape.arrays[position] for position in graph.positions)]
+    kept = sorted(lowered._lowering.compile_args["kept_var_idx"])  # jax drops arguments that nothing reads
+    module: bytes = lowered.compiler_ir(dialect="hlo").as_serialized_hlo_module_proto()
+    return module, {number: given[i] for number, i in enumerate(kept)}
+
+
+def value_of(array: Any) -> torch.Tensor:
+    """An array's value, as a tensor on the host."""
+    read = np.asarray(array)
+    return host.to_torch(read, TORCH_DTYPE[read.dtype])
+
+
 def stablehlo(tensors: Sequence[torch.Tensor]) -> str:
     """The graph as StableHLO text."""
     return str(_lowered(tensors).as_text(dialect="stablehlo"))
@@ -128,9 +154,18 @@ def _rows(tape: Tape, graph: Graph) -> Iterator[tuple[int, str, list[int], str, 
     def number(key: Any) -> int:
         return numbers.setdefault(key, len(numbers))
 
-    for packed in (*graph.floats, *graph.ints):
-        dtype = "f64" if packed.kind == "f" else "s64"
-        yield number(packed), "xla::device_data", [], f"{dtype}[]", f"device={_real(tape)}"
+    types = {slot: s.dtype for slot, s in zip(graph.inputs, graph.sigs, strict=True)}
+    types.update((out.slot, out.sig.dtype) for node in graph.nodes for out in node.outs)
+    read: dict[Any, str] = {}  # numbers, and the type that the first operation reads them as
+    for node in graph.nodes:
+        for scalar in _operands(node)[0]:
+            if isinstance(scalar, (_Constant, Packed)):
+                read.setdefault(scalar, _type_of(scalar, node, types))
+    for scalar, dtype in sorted(read.items(), key=lambda item: isinstance(item[0], Packed)):
+        if isinstance(scalar, Packed):
+            yield number(scalar), "xla::device_data", [], f"{dtype}[]", f"device={_real(tape)}"
+        else:
+            yield number(scalar), "prim::Constant", [], f"{dtype}[]", f"value={scalar.text}"
     for slot, signature in zip(graph.inputs, graph.sigs, strict=True):
         yield number(slot), "xla::device_data", [], _shape(signature), f"device={_real(tape)}"
     outs = {slot: i for i, slot in enumerate(graph.outs)}
@@ -148,12 +183,37 @@ def _rows(tape: Tape, graph: Graph) -> Iterator[tuple[int, str, list[int], str, 
         yield first, _IR_NAMES.get(node.op.aten, node.op.aten), numbered, shape, ", ".join(said)
 
 
+class _Constant(NamedTuple):
+    """A number that is part of the graph."""
+
+    text: str
+    whole: bool
+
+
+def _type_of(scalar: _Constant | Packed, node: Node, types: dict[int, torch.dtype]) -> str:
+    """XLA's name of what a number is in ``node``: of the tensors' dtype, as far as that holds it."""
+    slot = next((slot for slot in _operands(node)[0] if slot in types), node.outs[0].slot)
+    like = types[slot]
+    if not (like.is_floating_point or like.is_complex):
+        whole = scalar.whole if isinstance(scalar, _Constant) else scalar.kind == "i"
+        if not whole:
+            like = torch.get_default_dtype()
+        elif like is torch.bool:
+            like = torch.int64
+    return DTYPE_TEXT[like]
+
+
 def _operands(node: Node) -> tuple[list[Any], list[str]]:
-    """What the operation reads (slots and packed scalars), and its other arguments as text."""
+    """What the operation reads (slots, packed scalars and constants), and its other arguments as text."""
     read: list[Any] = []
     rest: list[str] = []
     names = getattr(node.op, "names", None) or [f"arg{i}" for i in range(len(node.args))]
+    kinds = getattr(node.op, "kwarg_kinds", {})
     for name, value in (*zip(names, node.args, strict=False), *node.kwargs.items()):
+        number = value.value if type(value) is Const else value
+        if kinds.get(name) in (SCALAR, BAKED, TENSOR) and isinstance(number, (bool, int, float, complex)):
+            read.append(_Constant(str(number), isinstance(number, int)))
+            continue
         found = list(_leaves(value))
         read.extend(found)
         if not found and value is not None:

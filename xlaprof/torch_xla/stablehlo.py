@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from xlaprof.runtime import tapes
 from xlaprof.runtime.graph import extract
@@ -30,22 +32,53 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True)
+class _Signature:
+    """How a program is called: the structure of ``(args, kwargs)``, what in it is no tensor, and of the results."""
+
+    names: tuple[str, ...]  # of the keyword arguments, in order
+    spec: pytree.TreeSpec
+    fixed: dict[int, Any]  # leaves that are no tensors: part of the program
+    out_spec: pytree.TreeSpec
+    out_fixed: dict[int, Any]
+
+    def tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The tensors among the arguments. Raises ``TypeError`` or ``ValueError`` if they are not the program's."""
+        if set(kwargs) == set(self.names):
+            kwargs = {name: kwargs[name] for name in self.names}
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        if spec != self.spec:
+            raise TypeError(f"the program was exported with arguments {self.spec}, and called with {spec}")
+        for i, value in self.fixed.items():
+            if leaves[i] != value:
+                raise ValueError(f"{value!r} is part of the exported program, which was called with {leaves[i]!r}")
+        return [leaf for i, leaf in enumerate(leaves) if i not in self.fixed]
+
+    def results(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """What the program returns, from the tensors it computed."""
+        computed = iter(tensors)
+        count = self.out_spec.num_leaves
+        leaves = [self.out_fixed[i] if i in self.out_fixed else next(computed) for i in range(count)]
+        return pytree.tree_unflatten(leaves, self.out_spec)
+
+
 class StableHLOGraphModule:
     """A program as StableHLO, with the weights it takes: callable, and written out by :meth:`save`."""
 
-    def __init__(self, exported: jax.export.Exported, weights: dict[str, np.ndarray[Any, Any]], spec: Any) -> None:
+    def __init__(
+        self, exported: jax.export.Exported, weights: dict[str, np.ndarray[Any, Any]], signature: _Signature
+    ) -> None:
         self._exported = exported
         self._weights = weights
-        self._out_spec = spec
+        self._signature = signature
         self.state_dict = weights
 
-    def __call__(self, *args: torch.Tensor) -> Any:
-        """What the program computes of ``args``: tensors on the host."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the program computes of its arguments: tensors on the host. What else it was exported with is fixed."""
         with jax.enable_x64(True):
-            given = [host.to_numpy(torch.as_tensor(a)) for a in args]
+            given = [host.to_numpy(torch.as_tensor(a).detach().cpu()) for a in self._signature.tensors(args, kwargs)]
             results = self._exported.call(*self._weights.values(), *given)
-        tensors = [_to_torch(r) for r in results]
-        return torch.utils._pytree.tree_unflatten(tensors, self._out_spec)
+        return self._signature.results([_to_torch(r) for r in results])
 
     def get_stablehlo_text(self, method_name: str = "forward") -> str:
         """The program as text."""
@@ -76,19 +109,24 @@ def exported_program_to_stablehlo(exported_model: Any, options: Any = None) -> S
     args, kwargs = exported_model.example_inputs
     device = tapes.tape().torch_device
     names = list(state)
-    flat, spec = torch.utils._pytree.tree_flatten((args, kwargs or {}))
+    flat, spec = pytree.tree_flatten((args, kwargs or {}))
     ours = [host.send(tapes.tape(), [value.detach().cpu() for value in state.values()]), _moved(flat, device)]
     with torch.no_grad():
         module = exported_model.module()
         module_state = dict(zip(names, ours[0], strict=True))
-        inputs, named = torch.utils._pytree.tree_unflatten(ours[1], spec)
+        inputs, named = pytree.tree_unflatten(ours[1], spec)
         result = torch.func.functional_call(module, module_state, inputs, named)
-    outs, out_spec = torch.utils._pytree.tree_flatten(result)
-    function, avals = _function([*ours[0], *ours[1]], outs)
+    outs, out_spec = pytree.tree_flatten(result)
+    function, avals = _function([*ours[0], *ours[1]], [out for out in outs if isinstance(out, XLATensor)])
     with jax.enable_x64(True):
         exported = jax.export.export(jax.jit(function, keep_unused=True))(*avals)
     weights = {name: host.to_numpy(value.detach().cpu()) for name, value in state.items()}
-    return StableHLOGraphModule(exported, weights, out_spec)
+    signature = _Signature(tuple(kwargs or ()), spec, _others(flat, torch.Tensor), out_spec, _others(outs, XLATensor))
+    return StableHLOGraphModule(exported, weights, signature)
+
+
+def _others(leaves: Sequence[Any], kind: type) -> dict[int, Any]:
+    return {i: leaf for i, leaf in enumerate(leaves) if not isinstance(leaf, kind)}
 
 
 def _moved(values: Sequence[Any], device: torch.device) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from xlaprof.runtime.lowering.registry import Ctx, Unsupported, lower, scalar
+from xlaprof.runtime.lowering.registry import Ctx, lower, scalar
 from xlaprof.runtime.lowering.softmax import wide
 
 Array = jax.Array
@@ -118,8 +118,6 @@ def embedding_bag_backward(
     per_sample_weights: Array | None,
     padding_idx: int = -1,
 ) -> Array:
-    if sparse:
-        raise Unsupported("a sparse gradient")
     bags = _bag_of(offsets, grad.shape[0], indices.shape[0]), bag_size, maximum_indices
     return _dense_gradient(grad, indices, *bags, num_weights, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["flash_attention"]
+__all__ = ["flash_attention", "repeat_with_fixed_output_size"]
 
 
 def flash_attention(
@@ -43,3 +43,15 @@ def _hide(bias: Tensor | None, hidden: Tensor, like: Tensor) -> Tensor:
     if bias is None:
         bias = torch.zeros((), dtype=like.dtype, device=like.device)
     return torch.where(hidden, float("-inf"), bias)
+
+
+def repeat_with_fixed_output_size(input: Tensor, repeats: Tensor, total_repeat_length: int) -> Tensor:
+    """``torch.repeat_interleave(input, repeats)`` cut, or filled with the last of ``input``, to a length known now.
+
+    Both are one-dimensional. The length does not depend on values, so the graph goes on.
+    """
+    if input.dim() != 1 or repeats.dim() != 1:
+        raise ValueError(f"input {list(input.shape)} and repeats {list(repeats.shape)} have to be one-dimensional")
+    ends = torch.cumsum(repeats, dim=0)
+    place = torch.arange(total_repeat_length, device=input.device)
+    return input[torch.searchsorted(ends, place, right=True).clamp(max=input.size(0) - 1)]

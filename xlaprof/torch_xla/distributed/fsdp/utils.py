@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import torch
 
-from xlaprof.runtime.spmd import XLAPatchedLinear, apply_xla_patch_to_nn_linear
+from xlaprof.runtime.spmd import XLAPatchedLinear, xla_patched_nn_linear_forward
 from xlaprof.torch_xla.utils.checkpoint import checkpoint
 
 __all__ = ["XLAPatchedLinear", "apply_xla_patch_to_nn_linear", "checkpoint_module"]
@@ -24,4 +26,18 @@ def checkpoint_module(module: torch.nn.Module) -> torch.nn.Module:
         return forward(*args, **kwargs)  # a reentrant checkpoint would lead to no gradients
 
     module.forward = checkpointed
+    return module
+
+
+def apply_xla_patch_to_nn_linear(
+    module: torch.nn.Module, patched_function: Callable[..., Any] = xla_patched_nn_linear_forward
+) -> torch.nn.Module:
+    """Have ``patched_function(linear, input)`` be the forward pass of each ``nn.Linear`` in ``module``, itself too.
+
+    Layers whose forward pass is no longer that of ``nn.Linear`` are left as they are.
+    """
+    for layer in module.modules():
+        own = getattr(layer.forward, "__func__", None) is torch.nn.Linear.forward
+        if own and isinstance(layer, torch.nn.Linear):
+            layer.forward = MethodType(patched_function, layer)  # type: ignore[method-assign]
     return module

@@ -1,0 +1,52 @@
+"""``torch_xla._XLAC.lowering``: a pending graph as XLA is given it, with the values that its parameters stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from xlaprof.torch_xla import _graphs, _hlo_text
+
+__all__ = ["LoweringContext"]
+
+
+class LoweringContext:
+    """What :meth:`build` makes of tensors: an ``HloModuleProto``, and which tensor each parameter of it is."""
+
+    def __init__(self, name: str = "FallBackName") -> None:
+        self._name = name
+        self._module: bytes | None = None
+        self._parameters: dict[int, Any] = {}
+
+    def get_name_string(self) -> str:
+        """What the computation is called."""
+        return self._name
+
+    def set_name_string(self, name: str) -> None:
+        """Call the computation ``name``."""
+        self._name = name
+
+    def build(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Lower what ``tensors`` need of what is pending. Raises ``RuntimeError`` where nothing is."""
+        self._module, self._parameters = _graphs.module_and_parameters(tensors)
+
+    def hlo(self) -> bytes:
+        """The graph as a serialized ``HloModuleProto``."""
+        if self._module is None:
+            raise RuntimeError("there is no computation: call build(tensors) first")
+        return self._module
+
+    def hlo_text(self) -> str:
+        """:meth:`hlo` in protobuf's text format."""
+        return _hlo_text.text(self.hlo())
+
+    def parameter_id_tensor_mapping(self) -> dict[int, torch.Tensor]:
+        """Number of a parameter -> its value, on the host."""
+        return {number: _graphs.value_of(array) for number, array in self._parameters.items()}
+
+    def tensor_parameter_id(self, tensor: torch.Tensor) -> int:
+        """Number of the parameter that ``tensor`` is; -1 if it is none."""
+        held = getattr(getattr(tensor, "_cell", None), "array", None)
+        return next((number for number, array in self._parameters.items() if array is held is not None), -1)
