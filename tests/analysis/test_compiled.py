@@ -175,6 +175,32 @@ def test_a_break_is_charged_with_what_its_value_recompiles() -> None:
     assert "1.5, 2.5" in finding.cause
 
 
+def test_the_size_of_a_selection_is_told_with_the_break_that_made_it() -> None:
+    told = Compiling()
+    told.broke("0/0", 21, "the size of a selection")
+    told.compile("0/0", 100)
+    place = told.story.line(21, "print(x)", func="forward")
+    told.compile("1/0", resumed=place)
+    size = Guard("shape", "___stack0", "f32[38]", "f32[40]", "size mismatch", 0)
+    told.recompile("1/1", size, ms=60, resumed=place)
+    (finding,) = told.findings()
+    assert (finding.kind, finding.place.line) == ("graph_break", 21)
+    assert "the size made here is a guard" in finding.cause
+    assert "38, 40" in finding.cause
+
+
+def test_a_batch_of_another_size_is_a_recompilation_behind_a_break_too() -> None:
+    told = Compiling()
+    told.broke("0/0", 21)
+    told.compile("0/0", 100)
+    place = told.story.line(21, "print(x)", func="forward")
+    told.compile("1/0", resumed=place)
+    told.recompile("0/1", shape(4, 5), ms=60)
+    told.recompile("1/1", Guard("shape", "___stack0", "f32[4,8]", "f32[5,8]", "size mismatch", 0), resumed=place)
+    kinds = [finding.kind for finding in told.findings()]
+    assert kinds.count("recompile") == 1
+
+
 def test_breaks_by_design_are_no_findings_unless_nothing_is_left() -> None:
     told = Compiling()
     told.broke("0/0", 21, "backward() starts a graph of its own", by_design=True)

@@ -14,10 +14,10 @@ from xlaprof.events import Selected, StepDigest
     ("code", "via", "name", "purpose", "advice"),
     [
         ("total += loss.item()", "", ".item()", "", "Keep the loss on the device"),
-        ("if loss < best:", "", "if", "which way", "Decide on the device"),
-        ("while residual > tolerance:", "", "while", "whether to go on", "fixed number of turns"),
-        ("assert x.max() < 1", "", "assert", "", "on the host before the upload"),
-        ("if torch.isnan(loss).any():", "", "if", "NaN or infinity", "flag kept on the device"),
+        ("if loss < best:", "", "the condition of the if", "which way", "Decide on the device"),
+        ("while residual > tolerance:", "", "the condition of the while", "whether to go on", "fixed number of turns"),
+        ("assert x.max() < 1", "", "the assertion", "", "on the host before the upload"),
+        ("if torch.isnan(loss).any():", "", "the condition of the if", "NaN or infinity", "flag kept on the device"),
         ("clip(m)", "clip_grad_norm_", "clip_grad_norm_(error_if_nonfinite=True)", "not finite", "error_if_nonfinite"),
         ("scaler.step(opt)", "GradScaler.step", "step()", "found_inf", "bfloat16"),
         ('bar.set_postfix(loss=f"{loss:.3f}")', "Tensor.__format__", "an f-string", "progress bar", "every 10 steps"),
@@ -25,7 +25,7 @@ from xlaprof.events import Selected, StepDigest
         ("correct += (p == y).sum().item()", "", ".item()", "for a metric", "read the sum once"),
         ("index = (self.timesteps == timestep).nonzero().item()", "", ".item()", "find a position", "enumerate"),
         ("x = float(scale)", "", "float()", "", "Keep the value"),
-        ("if token in stop:", "Tensor.__contains__", "in", "which way", "Decide on the device"),
+        ("if token in stop:", "Tensor.__contains__", "the test by in", "which way", "Decide on the device"),
         ("inverse = torch.linalg.inv(a)", "linalg_inv", "linalg_inv()", "errors", "inv_ex"),
     ],
 )  # fmt: skip

@@ -128,3 +128,50 @@ def test_what_is_made_before_the_loop_of_the_barrier_is_a_way_in() -> None:
             story.barrier(barrier, 8, "first" if first else "later", change=None if first else change)
             story.spend(8)
     assert story.findings("recompile") == []
+
+
+def test_a_copy_that_a_condition_decides_on_is_no_way_in() -> None:
+    """The best weights are copied before the next epoch's loop, whose first graph has to make the copies."""
+    story = Story()
+    barrier = story.line(24, "xr.sync()", loops=(22,))
+    made = story.line(20, "best = copy.deepcopy(model.state_dict())", loops=(18,))
+    condition = story.line(19, "if loss < lowest:", loops=(18,))
+    for n in range(24):
+        first = n in (8, 16)
+        with story.step():
+            change = Change(
+                "operation", "aten::t", "aten::clone", stack=made, made=made, condition=condition, added=4, against=1
+            )
+            story.barrier(barrier, 8, "first" if first else "later", change=change if first else None)
+            story.spend(8)
+    (finding,) = story.findings("recompile")
+    assert finding.place.line == 20
+    assert "line 19 (`if loss < lowest:`) decides" in finding.cause
+
+
+def test_a_helper_that_reads_in_every_block_is_one_cause() -> None:
+    story = Story()
+    barrier, check = story.line(36, "xr.sync()"), story.line(12, "assert torch.isfinite(x).all()")
+    block = story.line(22, "return check_finite(x + self.fc(x))")
+    for _ in range(8):
+        with story.step():
+            for graph in ("first", "second"):
+                change = Change("operation", "aten::abs", "aten::native_layer_norm", stack=block, added=5, against=1)
+                story.compile(graph, 100, check, change if graph == "second" else None, trigger="read")
+                story.execute(graph, 5, check, "read")
+                story.read(check)
+            story.barrier(barrier, 8, "rest")
+            story.spend(8)
+    (finding,) = story.findings("recompile")
+    assert (finding.place.line, finding.count) == (12, 2)
+    assert "before the barrier" in finding.cause
+
+
+def test_a_loop_of_another_number_of_passes_is_told_with_its_head() -> None:
+    story = Story()
+    head = story.line(30, "for x, y in group:")
+    change = Change("operation", "4 passes", "2 passes", "the loop", stack=head, made=head, role="loop", against=1)
+    (finding,) = alternating(change, story).findings("recompile")
+    assert finding.place.line == 30
+    assert "The loop (for x, y in group), all of which is in one graph, went from 4 passes to 2 passes" in finding.cause
+    assert "same number of passes" in finding.advice

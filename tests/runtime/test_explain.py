@@ -156,13 +156,49 @@ def test_a_loop_that_runs_longer(told: Callable) -> None:
     def story() -> None:
         for n in (2, 3):
             y = x
-            for _ in range(n):
+            for _ in range(n):  # the loop
                 y = y.asinh()
             xr.sync()
             del y
 
+    run = told(story)
+    change = run.changes[-1]
+    assert (change.what, change.role, change.old, change.new) == ("operation", "loop", "2 passes", "3 passes")
+    assert run.code(change.stack) == "for _ in range(n):  # the loop"
+
+
+def test_a_last_group_of_fewer_micro_batches(told: Callable) -> None:
+    weight = torch.ones(3, 2).to("xla").requires_grad_()
+
+    def accumulate(group: int) -> None:
+        for _ in range(group):  # the loop
+            (torch.ones(5, 3).to("xla") @ weight).relu().sum().backward()
+        weight.grad = None
+
+    def story() -> None:
+        for group in (4, 4, 1):
+            accumulate(group)
+            xr.sync()
+
+    run = told(story)
+    change = run.changes[-1]
+    assert (change.role, change.old, change.new) == ("loop", "4 passes", "1 pass")
+    assert run.code(change.stack) == "for _ in range(group):  # the loop"
+
+
+def test_a_branch_that_repeats_some_lines_is_no_loop(told: Callable) -> None:
+    x = torch.ones(4, 16).to("xla")
+
+    def story() -> None:
+        for i in range(4):
+            y = x
+            for _ in range(3 if i == 3 else 2):
+                y = y.asinh() if i < 3 else y.atanh()
+            xr.sync()
+            del y
+
     change = told(story).changes[-1]
-    assert (change.what, change.old, change.new) == ("operation", "barrier", "aten::asinh")
+    assert (change.old, change.new) == ("aten::asinh", "aten::atanh")
 
 
 def test_a_first_graph_has_no_reason_to_be_new(told: Callable) -> None:

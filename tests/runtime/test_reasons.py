@@ -74,6 +74,22 @@ def test_a_learning_rate_has_its_name_and_its_sign(told: Callable) -> None:
     assert (second.what, second.name, second.old, second.new) == ("scalar", "lr", "0.5", "1.0")
 
 
+def test_a_learning_rate_is_told_where_only_the_weight_decay_shows_it(told: Callable) -> None:
+    model = nn.Linear(5, 3).to("xla")
+    opt = torch.optim.AdamW(model.parameters(), lr=0.5, weight_decay=0.01)
+
+    def story() -> None:
+        for lr in (0.002, 0.001, 0.001, 0.0):
+            opt.param_groups[0]["lr"] = lr
+            opt.zero_grad()
+            model(batch(4).to("xla")).sum().backward()
+            opt.step()
+            xr.sync()
+
+    change = told(story).changes[-1]
+    assert (change.what, change.name, change.old, change.new) == ("scalar", "lr", "0.001", "0.0")
+
+
 def test_the_list_that_holds_a_tensor_is_named_with_the_line_that_fills_it(told: Callable) -> None:
     x = torch.ones(4, 27).to("xla")
 

@@ -258,8 +258,8 @@ def test_a_selection_and_its_gradient_are_told_at_both_lines(told: Callable) -> 
 def test_what_is_alive_is_read_now_and_then_and_what_is_kept_has_its_line(
     told: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xlaprof.runtime.gauge._EARLY_NS", 0)
-    monkeypatch.setattr("xlaprof.runtime.gauge._EARLY_SHARE", 0)
+    monkeypatch.setattr("xlaprof.runtime.gauge._APART", 1)
+    monkeypatch.setattr("xlaprof.runtime.gauge._FIRST_NS", 1 << 60)
     gc.collect()  # the readings tell of everything that lives, other tests' remains too
     xr.sync(wait=True)
     weight = torch.ones(4, 4).to("xla")
@@ -270,7 +270,7 @@ def test_what_is_alive_is_read_now_and_then_and_what_is_kept_has_its_line(
             hidden = weight @ weight
             kept.append(hidden.sum(0))
             weight.copy_(hidden / 4)
-            xr.sync()
+            xr.sync(wait=True)  # what is still computing is alive, too
 
     recorded = told(story)
     readings = recorded.of(events.Live)
@@ -285,17 +285,21 @@ def test_what_is_alive_is_read_now_and_then_and_what_is_kept_has_its_line(
     assert size == 16 * count
 
 
-def test_readings_are_seldom_after_the_first(told: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xlaprof.runtime.gauge._EARLY", 0)
+def test_the_first_readings_are_counted_in_barriers_and_then_they_are_seldom(
+    told: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xlaprof.runtime.gauge.EVERY_NS", 1 << 60)
 
     def story() -> None:
-        for _ in range(30):
+        for _ in range(150):
             torch.ones(2).to("xla").sum()
             xr.sync()
 
-    readings = told(story).of(events.Live)
-    assert 1 <= len(readings) < 30
-    assert gauge.due > readings[-1].t + 100_000_000 - 1
+    monkeypatch.setattr("xlaprof.runtime.gauge._FIRST_NS", 1 << 60)
+    at = [1, 9, 17, 25, 33, 41, 49, 57, 65, 73, 81, 89, 97, 106, 116, 127, 139]
+    assert len(told(story).of(events.Live)) == len(at)
+    monkeypatch.setattr("xlaprof.runtime.gauge._FIRST_NS", 0)
+    assert len(told(story).of(events.Live)) == 1
 
 
 def test_nothing_is_read_without_a_recording() -> None:

@@ -15,7 +15,7 @@ SCALAR = "aten::_local_scalar_dense"
 class Asked(NamedTuple):
     """How a value was asked for."""
 
-    name: str  # as the user knows it: ".item()", "print()", "if", "clip_grad_norm_()"
+    name: str  # as the user knows it: ".item()", "print()", "the condition of the if"
     what: str  # what is read: "one number", "a tensor"
     purpose: str  # what for, where that can be seen: "to check for NaN or infinity"
     advice: str
@@ -147,16 +147,16 @@ _WORDS = (
     (r"\brange\(", "range()"),
     (r"\bprint\(", "print()"),
     (r"\.info\(|\.debug\(|\.warning\(|\.add_scalar\(|\blog\w*\(", "logging"),
-    (r"^while\b", "while"),
-    (r"^assert\b", "assert"),
-    (r"^(el)?if\b", "if"),
+    (r"^while\b", "the condition of the while"),
+    (r"^assert\b", "the assertion"),
+    (r"^(el)?if\b", "the condition of the if"),
     (r"\bnot\b|\band\b|\bor\b|\bif\b", "a test"),
 )
 _SPECIAL = {
     "__repr__": "print()",
     "__str__": "print()",
     "__format__": "an f-string",
-    "__contains__": "in",
+    "__contains__": "the test by in",
     "__array__": ".numpy()",
     "__iter__": "iteration",
     "__reduce_ex__": "pickling",

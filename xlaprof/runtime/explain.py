@@ -17,6 +17,7 @@ from . import known_as
 from .branches import condition, decision, keeping, names
 from .cells import Cell
 from .contrast import Block, Contrast, Difference, contrast, token
+from .passes import passes
 from .program import Plan, cache
 from .reasons import Divergence, Reason, line_of, operation, show
 from .siblings import change, parted
@@ -111,7 +112,7 @@ def _told(tape: Tape, old: Walk, new: Walk, found: Contrast, cells: Sequence[Cel
     if first.what in ("shape", "dtype", "sharding"):
         return _input(tape, new, first)
     if first.block is not None:
-        return _cut(tape, new, first.block) or _path(new, found, first)
+        return _cut(tape, new, first.block) or _repeated(old, new) or _path(new, found, first)
     if first.came is None or first.expected is None:
         return None
     if first.what in ("inputs", "aliasing"):
@@ -213,7 +214,9 @@ def _number(tape: Tape, old: Walk, new: Walk, d: Difference) -> Reason:
     before, now = _number_of(d.old, _floats(old), _floats(old, "i")), _number_of(d.new, tape.floats, tape.ints, tape)
     hyper = tape.divergence.hyper if tape.divergence is not None else ()
     name, sign = known_as.number(now, hyper)
-    if sign < 0:
+    if d.what == "scalar" and (rates := known_as.decayed(before, now, hyper)) is not None:
+        name, (before, now) = "lr", rates
+    elif sign < 0:
         before, now = -before if isinstance(before, (int, float)) else before, -now
     if not name and d.came.frames and isinstance(now, (int, float)):
         name = known_as.variable(d.came.frames[0].file, names(d.came.frames[0]), now)
@@ -302,6 +305,17 @@ def _ran(moved: tuple[Node, ...], nodes: tuple[Node, ...]) -> bool:
         return True
     these, those = (Counter(operation(node) for node in some) for some in (moved, nodes))
     return these <= those and len(moved) >= _MOST * len(nodes)
+
+
+def _repeated(old: Walk, new: Walk) -> Reason | None:
+    """A loop that was recorded with another number of passes."""
+    loop = passes(old.plan.graph, new.plan.graph, new.place)
+    if loop is None:
+        return None
+    counts = [f"{times} pass" + "es" * (times > 1) for times in (loop.old, loop.new)]
+    return Reason(
+        "operation", *counts, "the loop", loop.head, loop.head, 0, True, role="loop", made=loop.head
+    )  # fmt: skip
 
 
 def _path(new: Walk, found: Contrast, d: Difference) -> Reason | None:

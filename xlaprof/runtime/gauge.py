@@ -1,7 +1,8 @@
 """How much is alive on the device, now and then, and where what stays alive was made.
 
 Read at barriers while a recording is on: at most every 100 ms, and so seldom that it takes a thousandth of the time.
-The first readings come sooner, for runs that are over by then: a few milliseconds of work in all.
+The first readings come at set barriers instead, closer together at the beginning, for runs that are over by then, and
+so that a run of so many steps is told the same on every machine: a few milliseconds of work in all.
 Of the tensors a few are remembered, weakly: those made in the step of a reading. What of them is still there several
 readings later, somebody keeps.
 """
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
 
 EVERY_NS = 100_000_000
 _SHARE = 1000  # a reading may take this part of the time between two
-_EARLY = 64  # readings that come sooner:
-_EARLY_NS = 2_000_000
-_EARLY_SHARE = 200
+_APART, _WIDER = 8, 1.1  # barriers between the first readings, at least; and from one to the next, by this factor
+_FIRST_NS = 20_000_000  # CPU time that these may take in all
 _READINGS = 32  # whose tensors are remembered
 _TENSORS = 256  # remembered of one reading
 _AGE = 3  # readings after which what is alive is kept
@@ -51,8 +51,15 @@ class Gauge:
     def reset(self) -> None:
         """A recording begins."""
         self.due = 0  # the moment of the next reading
-        self._early = _EARLY
+        self._barriers = 0
+        self._next = 0  # the barrier of the next of the first readings
+        self._left_ns = _FIRST_NS
         self._made: deque[list[_Made]] = deque(maxlen=_READINGS)
+
+    def is_due(self, now: int) -> bool:
+        """Whether a barrier that begins at ``now`` is one to read at. Asked once of each."""
+        self._barriers += 1
+        return now >= self.due or (self._barriers >= self._next and self._left_ns > 0)
 
     def read(self, rec: Recorder, tape: Tape, fresh: list[Cell]) -> None:
         """Tell what is alive on ``tape``'s device; ``fresh``: what was made since the barrier before, computed now."""
@@ -64,12 +71,9 @@ class Gauge:
         made = (cell for cell in fresh[-_TENSORS:] if cell.frames and isinstance(cell.array, jax.Array))
         self._made.append([_Made(weakref.ref(c.array), c.slot, c.frames, c.array.nbytes) for c in made])
         cost = thread_time_ns() - began
-        if self._early:
-            self._early -= 1
-            pause = max(_EARLY_NS, _EARLY_SHARE * cost)
-        else:
-            pause = max(EVERY_NS, _SHARE * cost)
-        self.due = perf_counter_ns() + pause
+        self._left_ns -= cost
+        self._next = max(self._barriers + _APART, int(self._barriers * _WIDER))
+        self.due = perf_counter_ns() + max(EVERY_NS, _SHARE * cost)
 
     def _kept(self) -> list[tuple[tuple[RawFrame, ...], int, int]]:
         """Lines whose tensors outlive several readings, with their number and bytes.

@@ -77,6 +77,18 @@ def number(value: Any, hyper: tuple[tuple[str, float], ...]) -> tuple[str, int]:
     return "", 1
 
 
+def decayed(before: Any, now: Any, hyper: tuple[tuple[str, float], ...]) -> tuple[float, float] | None:
+    """The learning rates of which ``before`` and ``now`` are ``1 - lr * weight_decay``, as in AdamW; if they are."""
+    rates, decays = ([value for name, value in hyper if name == what] for what in ("lr", "weight_decay"))
+    if not isinstance(before, float) or not isinstance(now, float):
+        return None
+    for rate in rates:
+        for decay in decays:
+            if decay and now == 1 - rate * decay:
+                return float(f"{(1 - before) / decay:.7g}"), rate
+    return None
+
+
 def variable(file: str, names: Iterable[str], value: Any) -> str:
     """The one of ``names`` that is a global number of the running script ``file``, and is ``value``."""
     frame: FrameType | None = sys._getframe(1)

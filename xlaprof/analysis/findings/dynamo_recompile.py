@@ -2,8 +2,8 @@
 
 Grouped by cause: all recompilations that one kind of change at one line made. Not a finding are the first version for
 another object of the class (a block of a model that is compiled block by block), a version for another phase of the
-program (evaluation, called from a line of its own in another mode), and what a value read at a graph break made: that
-is told with the break.
+program (evaluation, called from a line of its own in another mode), and what a value read at a graph break made, or the
+size of what was selected there: that is told with the break.
 
 The recompile limit is the loudest finding there is, whatever was measured: from then on the function runs eagerly where
 no version fits, and nobody says so. Cost: the compile time of the versions, XLA's part included.
@@ -49,6 +49,9 @@ WHAT = {
     "backend": "backend",
     "freed": "object freed",
 }
+_SIZED = frozenset({"shape", "size bound", "stride"})
+#: Dynamo's name for a value that is on the stack where a function goes on behind a break
+_LEFT_BEHIND = "___stack"
 #: told at the line of the call: it is the caller who gives another tensor, or another mode
 _CALLERS = frozenset(
     {"shape", "size bound", "stride", "rank", "dtype", "device", "dispatch", "requires_grad", "training", "mode"}
@@ -86,11 +89,20 @@ def _makes_state(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
 
 
 def read_at_break(facts: Facts, record: RecompileRecord) -> tuple[str, int] | None:
-    """File and line of the graph break whose value was the guard, if it was one; None: another guard."""
-    if _to_blame(record).kind != "stack" or not record.event.resumed:
+    """File and line of the graph break whose value, or its size, was the guard, if it was one; None: another guard."""
+    guard = _to_blame(record)
+    if not record.event.resumed or not (guard.kind == "stack" or _sized_at_break(facts, guard)):
         return None
     place = facts.names.place(record.event.resumed)
     return (place.file, place.line)
+
+
+def _sized_at_break(facts: Facts, guard: Guard) -> bool:
+    """The size of what a graph break left behind, a selection by a mask, which no argument has."""
+    if guard.kind not in _SIZED or not guard.subject.startswith(_LEFT_BEHIND):
+        return False
+    others = (_to_blame(record) for record in facts.run.torch_compile.recompiles)
+    return all(one.subject.startswith(_LEFT_BEHIND) or _of_dim(one) != _of_dim(guard) for one in others)
 
 
 def limit_clause(limit: DynamoLimit, step: int) -> str:

@@ -57,8 +57,9 @@ def _finding(facts: Facts, place: Place, tally: BreakTally) -> Finding:
     if behind:
         values = values_seen([record.event.guards[0] for record in behind])
         again = sum(record.dur for record in behind) / 1e9
+        read = "the value read" if all(record.event.guards[0].kind == "stack" for record in behind) else "the size made"
         cause.append(
-            f"the value read here is a guard, so what follows was compiled again {times(len(behind))} "
+            f"{read} here is a guard, so what follows was compiled again {times(len(behind))} "
             f"({_few([value for value, _ in values])}), {seconds(again)} in all"
         )
         if limit is not None and limit.limit is not None:

@@ -76,7 +76,8 @@ def _seldom(facts: Facts, reads: Reads) -> int:
 
 def _barrier_after(facts: Facts, reads: Reads) -> Place:
     """The barrier whose graph the reads compute a part of beforehand; nowhere where they do not."""
-    if not reads.alone:
+    cut = [record.again for record in facts.run.compiles if record.trigger == "read" and record.stack in reads.stacks]
+    if not reads.alone or (cut and not any(cut)):
         return NOWHERE
     sites = facts.run.sites
     barriers = [stack for stack, site in sites.items() if site.trigger != "read" and site.executed >= 3]

@@ -113,6 +113,11 @@ def _path(facts: Facts, group: Group) -> Advice:
         )
     if change.role == "backward":
         return Advice("Let the same parameters require gradients in all steps, and build the loss from the same terms.")
+    if change.role == "loop":
+        return Advice(
+            f"Let the loop have the same number of passes before each barrier{at}: leave out or pad what is left over, "
+            "or end every pass with a barrier."
+        )
     condition = facts.names.place(change.condition)
     instead = f"the if of {quoted(condition)}" if condition.line else "if"
     return Advice(

@@ -133,6 +133,12 @@ def _path(facts: Facts, group: Group, rhythm: str) -> str:
             "the backward pass took another path (requires_grad, frozen layers or the loss changed): operation "
             f"{change.new} came where {change.old} had been recorded"
         )
+    if change.role == "loop":
+        head = f" ({here.code.rstrip(':')})" if here.code else ""
+        return (
+            f"the loop{head}, all of which is in one graph, went {_went(group)}: another operation sequence for each "
+            "number of passes"
+        )
     count = change.added or change.removed
     if change.added and not change.removed and change.against:
         return (

@@ -113,7 +113,8 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
     change = record.change
     if record.trigger == "read" and not (change is not None and change.what == "evicted"):
         sized, repeated = _reads(facts, record.stack)
-        if not sized and record.again and not record.nth and repeated >= _HABIT and _has_loop(facts):
+        own = not record.nth or _takes_turns(facts, record, repeated)
+        if not sized and record.again and own and repeated >= _HABIT and _has_loop(facts):
             return Change(
                 "operation", "the graph up to the barrier", "the graph up to this read", READ, stack=record.stack
             )
@@ -140,6 +141,13 @@ def _reads(facts: Facts, stack: int) -> tuple[bool, int]:
     return sized, sum(tally.in_steps if facts.named_steps else tally.looped for tally in tallies.values())
 
 
+def _takes_turns(facts: Facts, record: CompileRecord, repeated: int) -> bool:
+    """One line reads several times a step, in a helper that each block calls: each time ends a graph of its own."""
+    steps = max((site.executed for site in facts.run.sites.values() if site.trigger != "read"), default=0)
+    settling = record.change is None or record.change.what in _SETTLING
+    return settling and steps > 0 and record.nth < round(repeated / steps)
+
+
 def _has_loop(facts: Facts) -> bool:
     """A barrier goes on with the graph that the read began."""
     return any(site.executed >= _HABIT for site in facts.run.sites.values())
@@ -155,7 +163,12 @@ def _comes_back(facts: Facts, record: CompileRecord) -> bool:
 
 
 def _enters_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
-    """What differs was recorded before the barrier's loop: sums set to zero at the begin of each epoch, say."""
+    """What differs was recorded before the barrier's loop: sums set to zero at the begin of each epoch, say.
+
+    What a condition of the program decides on is none of that: a copy of the best weights.
+    """
+    if facts.names.place(change.condition).code.startswith(("if ", "elif ")):
+        return False
     return any(_precedes_loop(facts, stack, record.stack) for stack in (change.made, change.expected) if stack)
 
 

@@ -1,0 +1,67 @@
+"""A loop of the program that was recorded into one graph, with more or fewer passes than into another.
+
+Unrolled, each number of passes is a graph of its own: four micro-batches to an optimizer step, and two in the last one.
+Told by what the forward pass records: the same operations of the same lines in both graphs, and of some of them as many
+times more as of the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+from typing import TYPE_CHECKING, NamedTuple
+
+from xlaprof.stacks import RawFrame, loop_line
+
+from .contrast import token
+
+if TYPE_CHECKING:
+    from .graph import Graph
+    from .trie import Node
+
+    Frames = tuple[RawFrame, ...]
+
+_MOSTLY = 0.5  # of the operations that are more or fewer, the share that has to agree on how many times
+
+
+class Passes(NamedTuple):
+    """How often a loop was passed in both graphs, and its head, with its callers."""
+
+    old: int
+    new: int
+    head: Frames
+
+
+def passes(old: Graph, new: Graph, barrier: Frames) -> Passes | None:
+    """The loop that explains why ``new`` has more or fewer operations than ``old``, if one does.
+
+    The loop that ``barrier`` is in is none: each of its passes ends a graph.
+    """
+    before, now = (Counter(token(node) for node in graph.nodes if _is_forward(node)) for graph in (old, new))
+    if before.keys() != now.keys():  # some are in one graph only: another path, not another number of passes
+        return None
+    differing = {key: Fraction(now[key], count) for key, count in before.items() if now[key] != count}
+    if not differing:
+        return None
+    ratio, agreeing = Counter(differing.values()).most_common(1)[0]
+    if agreeing < _MOSTLY * len(differing):
+        return None
+    key = min((key for key, found in differing.items() if found == ratio), key=before.__getitem__)
+    head = _head(next(node.frames for node in new.nodes if _is_forward(node) and token(node) == key), barrier)
+    return Passes(before[key], now[key], head) if head else None
+
+
+def _is_forward(node: Node) -> bool:
+    return bool(node.frames) and not node.role and node.op is not None and node.op.func is not None
+
+
+def _head(stack: Frames, barrier: Frames) -> Frames:
+    """Of the loops that repeat ``stack`` the innermost that does not go around the barrier, too."""
+    for at, frame in enumerate(stack):
+        loop = loop_line(frame.file, frame.line)
+        if not loop:
+            continue
+        if any(f.file == frame.file and loop_line(f.file, f.line) == loop for f in barrier):
+            return ()
+        return (RawFrame(frame.file, loop, frame.func), *stack[at + 1 :])
+    return ()
