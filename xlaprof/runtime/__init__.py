@@ -40,6 +40,7 @@ from .modes.eager import eager_mode, eager_mode_context, is_eager_mode  # noqa: 
 from .program import cache as _cache  # noqa: E402
 from .program import set_custom_compile_options  # noqa: E402
 from .pytorch import autocast, autograd, default_dtype, randomness, torch_module  # noqa: E402
+from .pytorch import chunked_loss as _chunked_loss  # noqa: E402
 from .pytorch import forks as _forks  # noqa: E402
 from .pytorch import fused as _fused  # noqa: E402
 from .pytorch import grad_scaler as _grad_scaler  # noqa: E402
@@ -62,6 +63,7 @@ _forks.install()
 autocast.install()
 autograd.install()
 _fused.install()
+_chunked_loss.install()
 torch_module.install()
 serialization.install()
 _modules.install()

@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import xlaprof.runtime  # noqa: F401  (the device)
+
 from .harness import check
 
 REDUCTIONS = ("none", "mean", "sum")
@@ -105,3 +107,17 @@ def test_targets_of_the_multilabel_margin_loss_end_at_the_first_minus_one(reduct
         _both_ways(F.multilabel_margin_loss(x[1], target[1], reduction=reduction))
 
     check(story)
+
+
+def test_a_loss_in_chunks_adds_up_16_bit_floats_in_float32() -> None:
+    module = pytest.importorskip("torch.nn.modules.linear_cross_entropy_options", reason="it came with torch 2.13")
+    options = module.LinearCrossEntropyOptions(batch_chunk_size=2)
+    hidden, vocabulary = (torch.randn(*shape, dtype=torch.bfloat16) for shape in ((8, 16), (1000, 16)))
+    target = torch.arange(8) * 100
+    losses = [
+        F.linear_cross_entropy(*(t.to(device) for t in (hidden, vocabulary, target)), options=options)
+        for device in ("cpu", "xla")
+    ]
+    truth = F.cross_entropy(hidden.double() @ vocabulary.double().T, target)
+    assert losses[1].item() == pytest.approx(losses[0].item(), rel=2**-8)  # one unit in the last place of bfloat16
+    assert losses[1].item() == pytest.approx(truth.item(), rel=2**-7)

@@ -97,3 +97,12 @@ def test_half_precision_averages_do_not_drift() -> None:
         F.avg_pool2d(x, 16)
 
     check(story)
+
+
+def test_fractional_pools_of_no_images() -> None:
+    def story() -> None:
+        x = torch.randn(0, 1, 4, 5, 4, requires_grad=True)
+        _both_ways(F.fractional_max_pool3d(x, (2, 2, 1), output_size=(2, 3, 2)))
+        F.fractional_max_pool2d(torch.randn(0, 2, 4, 4), 2, output_size=2)
+
+    assert check(story).checked["aten.fractional_max_pool3d.default"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import jax
@@ -43,9 +44,10 @@ def _pool(ctx: Ctx, x: Array, kernel: Sequence[int], output: Sequence[int], samp
         shape = [*place.shape[:2], *(1,) * (2 * dims)]
         shape[2 + d], shape[2 + dims + d] = out, window
         flat = flat * size + place.reshape(shape)
-    flat = flat.reshape(*flat.shape[: 2 + dims], -1)
+    planes = batched.shape[:2]  # none, maybe
+    flat = flat.reshape(*planes, *output, prod(kernel))
     values = jnp.take_along_axis(
-        batched.reshape(*batched.shape[:2], -1), flat.reshape(*flat.shape[:2], -1), axis=-1
+        batched.reshape(*planes, prod(spatial)), flat.reshape(*planes, prod(output) * prod(kernel)), axis=-1
     ).reshape(flat.shape)
     # the first of equal values, or the last NaN
     nan = jnp.isnan(values)
@@ -69,8 +71,8 @@ def fractional_max_pool_backward(
 ) -> Array:
     dims = len(output_size)
     lead = self.shape[:-dims]
-    grad, where = (a.reshape(-1, *a.shape[-dims:]) for a in (grad_output, indices))
-    grad, where = wide(grad).reshape(grad.shape[0], -1), where.reshape(where.shape[0], -1)
-    planes = jnp.zeros((grad.shape[0], self.size // max(grad.shape[0], 1)), grad.dtype)
-    rows = jnp.arange(grad.shape[0])[:, None]
+    count = prod(lead)  # none, maybe
+    grad, where = (a.reshape(count, prod(output_size)) for a in (wide(grad_output), indices))
+    planes = jnp.zeros((count, prod(self.shape[-dims:])), grad.dtype)
+    rows = jnp.arange(count)[:, None]
     return planes.at[rows, where].add(grad, mode="drop").reshape(*lead, *self.shape[-dims:])
