@@ -149,3 +149,37 @@ def test_pieces_that_were_computed_are_views_still() -> None:
     third.zero_()
     assert base[:6].tolist() == [1.0, 11.0, 20.0, 30.0, 0.0, 0.0]
     assert first.tolist() == [1.0, 11.0]
+
+
+@pytest.mark.parametrize(
+    "there_and_back",
+    [
+        lambda x: x[0].t().t(),
+        lambda x: x.transpose(0, 2).transpose(-1, 0),
+        lambda x: x.permute(1, 2, 0).permute(2, 0, 1),
+        lambda x: x.permute(1, 2, 0).permute(1, 2, 0),  # somewhere else
+        lambda x: x[1].transpose(0, 1).unsqueeze(0).squeeze(0),
+    ],
+)
+def test_rearranged_twice(there_and_back: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    expected, ours = torch.arange(24.0).reshape(2, 3, 4), torch.arange(24.0).reshape(2, 3, 4).to("xla")
+    for x in (expected, ours):
+        part = there_and_back(x)
+        part.mul_(2)
+        x.add_(1)
+        part[0].sub_(3)
+    assert there_and_back(ours).stride() == there_and_back(expected).stride()
+    torch.testing.assert_close(there_and_back(ours).cpu(), there_and_back(expected))
+    torch.testing.assert_close(ours.cpu(), expected)
+
+
+def test_after_a_barrier_the_gradient_of_a_weight_is_there_to_be_read() -> None:
+    # It comes to the weight by two transpositions: a view of the product it is would be computed at every read.
+    linear = torch.nn.Linear(6, 4, bias=False).to("xla")
+    x = torch.randn(2, 6).to("xla")
+    for _ in range(2):  # the second time it is added to what is there
+        linear(x).sum().backward()
+        xr.sync()
+    with counted() as counts:
+        torch.testing.assert_close(linear.weight.grad.cpu(), 2 * x.cpu().sum(0).expand(4, 6))
+    assert (counts.runs, counts.reads) == (0, 2)

@@ -16,7 +16,7 @@ import torch
 from torch._ops import OpOverload
 
 from . import escape, outputs, parity, views
-from .cells import Cell, View
+from .cells import NOWHERE, Cell, View
 from .checking.checks import CHECKS
 from .checking.rehearse import rehearse
 from .custom import custom
@@ -30,8 +30,6 @@ from .transfer import host
 from .trie import Node
 
 Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
-
-assert views  # imported for its lowerings: an operator is looked up in the table when it is first called
 
 _strided = torch.strided
 #: second arguments that the hot path takes
@@ -278,14 +276,20 @@ def view(op: Op) -> Handler:
     return record
 
 
-def derive(tape: Tape, cell: Cell, node: Node) -> View:
-    """The view cell that shows ``cell`` through the operator of ``node``."""
-    if isinstance(cell, View):
+def derive(tape: Tape, cell: Cell, node: Node) -> Cell:
+    """The cell that shows ``cell`` through the operator of ``node``: a view, or what ``cell`` is a view of."""
+    slot, epoch = node.slot, tape.epoch
+    if not isinstance(cell, View):
+        base, steps = cell, (node,)
+    elif not views.undoes(node, cell.steps[-1]):
         base, steps = cell.base, (*cell.steps, node)
     else:
-        base, steps = cell, (node,)
+        base, steps = cell.base, cell.steps[:-1]
+        if not steps:
+            return base
+        slot, epoch = 0, NOWHERE  # recorded again, by those steps alone, where it is used
     assert node.sig is not None
-    shown = View(tape, node.sig, node.slot, tape.epoch, 0, base=base, steps=steps)
+    shown = View(tape, node.sig, slot, epoch, 0, base=base, steps=steps)
     if base.views is None:
         base.views = []
     base.views.append(ref(shown))

@@ -160,8 +160,31 @@ _RESHAPES = {
 }
 
 
+#: what shows all of its base with other dimensions first
+_PERMUTING = {"aten.t.default", "aten.transpose.int", "aten.permute.default"}
+
 #: what shows an element of its base more than once, or may
 _REPEATING = {"aten.expand.default", "aten.unfold.default", "aten.as_strided.default"}
+
+
+def undoes(step: Node, before: Node) -> bool:
+    """Does the view operator of ``step`` take back what ``before``, of which it is taken, has rearranged?
+
+    A gradient of ``linear`` reaches its weight by two transpositions. Unlike a view it is then what it shows: a barrier
+    leaves nothing of it to be computed when it is read.
+    """
+    if step.op is not before.op or step.op is None or step.kwargs or before.kwargs:
+        return False
+    assert step.sig is not None
+    name, rank = step.op.name, len(step.sig.shape)
+    if name == "aten.t.default" or rank == 0:
+        return name in _PERMUTING
+    if name == "aten.transpose.int":
+        return set(normalize_dims(step.args[1:], rank)) == set(normalize_dims(before.args[1:], rank))
+    if name == "aten.permute.default":
+        first, second = (normalize_dims(node.args[1], rank) for node in (before, step))
+        return all(first[d] == i for i, d in enumerate(second))
+    return False
 
 
 def _write_back(ctx: Ctx, base: Any, value: Any, step: Node) -> Any:
