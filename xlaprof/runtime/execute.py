@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from sys import getrefcount
 from time import perf_counter_ns
 from typing import Any
@@ -434,6 +435,20 @@ def initialize_cache(path: str, readonly: bool = False) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0 if not readonly else float("inf"))
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.monitoring.register_event_listener(_on_jax_event)
+
+
+def clear_computation_cache() -> None:
+    """Forget every compiled program, in memory and in the folder of :func:`initialize_cache`.
+
+    (``torch_xla.runtime.clear_computation_cache``.) What a ``torch.compile``d function runs stays with it.
+    """
+    cache.clear()
+    folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    if folder is None or jax.config.jax_persistent_cache_min_compile_time_secs == float("inf"):  # type: ignore[attr-defined]
+        return
+    for kept in Path(folder).iterdir():
+        if kept.name.endswith(("-cache", "-atime")):  # as jax names what it keeps; the rest is not ours
+            kept.unlink(missing_ok=True)
 
 
 def _on_jax_event(event: str, **_: Any) -> None:

@@ -170,6 +170,11 @@ def _init_xla_lazy_backend() -> None:
     """Done when the runtime was imported."""
 
 
+def _init_computation_client() -> None:
+    """Open the devices now, not when the first tensor is made."""
+    tapes.devices()
+
+
 def _prepare_to_exit() -> None:
     """Wait for the devices."""
     execute.wait_for()

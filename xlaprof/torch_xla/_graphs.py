@@ -13,7 +13,7 @@ import torch
 from jax._src.lib import _jax
 
 from xlaprof.runtime import tapes
-from xlaprof.runtime.cells import DTYPE_TEXT, Failed
+from xlaprof.runtime.cells import DTYPE_TEXT, Cell, Failed, View
 from xlaprof.runtime.graph import Graph, extract
 from xlaprof.runtime.lowering.apply import Evaluator
 from xlaprof.runtime.lowering.registry import JAX_DTYPE, TORCH_DTYPE
@@ -26,13 +26,19 @@ from xlaprof.runtime.transfer import host
 from xlaprof.runtime.trie import Const, Node, Packed, Ref
 
 
+def _has_value(cell: Cell) -> bool:
+    """Is there a value behind ``cell``, or a record of one? Where there is none, asking would record zeros."""
+    base = cell.base if isinstance(cell, View) else cell
+    return base.array is not None or base.epoch == base.tape.epoch
+
+
 def graph_of(tensors: Sequence[torch.Tensor]) -> tuple[Tape, Graph] | None:
     """The graph that ``tensors``, by default all that live, need of what is pending; ``None`` where nothing is."""
     ours = [tensor._cell for tensor in tensors if isinstance(tensor, XLATensor)]
     tape = ours[0].tape if ours else tapes.tape()
     tape.acquire()
     try:
-        slots = [tape.slot_of(cell) for cell in (ours if tensors else tape.live())]
+        slots = [tape.slot_of(cell) for cell in (ours if tensors else tape.live()) if _has_value(cell)]
         outs = tuple(sorted({slot for slot in slots if tensors or slot not in tape.input_at}))
         return (tape, extract(tape.node, outs)) if outs else None
     finally:

@@ -10,6 +10,7 @@ import torch
 
 import xlaprof.runtime as _runtime
 from xlaprof.runtime import initialize_cache, program, tapes
+from xlaprof.runtime.execute import clear_computation_cache
 from xlaprof.runtime.spmd.mesh import device_attributes
 from xlaprof.torch_xla import _environment
 from xlaprof.torch_xla._served import names, served
@@ -35,7 +36,7 @@ _HOMES = {
 __getattr__ = served(__name__, _HOMES)
 __dir__ = names(__name__, _HOMES)
 
-__all__ = ["initialize_cache"]
+__all__ = ["clear_computation_cache", "initialize_cache"]
 
 
 def set_device_type(pjrt_device: str) -> None:

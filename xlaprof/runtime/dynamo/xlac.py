@@ -46,8 +46,8 @@ __all__ = [
     "_xla_set_should_alias_with_buffer_donor_config",
 ]
 
-#: what the id of a random seed among a graph's inputs would be; seeds are no inputs of ours
-SEED_ID = -2
+#: PyTorch/XLA's id of the random seed among a graph's inputs; seeds are no inputs of ours
+SEED_ID = -127389
 
 _KEPT = 256
 

@@ -13,6 +13,7 @@ __getattr__ = _served(
     __name__,
     _HOMES,
     (
+        "callback",
         "custom_kernel",
         "dynamo_set_buffer_donor",
         "eager",

@@ -1,0 +1,37 @@
+"""``torch_xla.experimental.callback``: to be called when a tensor's value is there, without waiting for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import jax
+import torch
+
+from xlaprof.runtime.cells import Failed, View
+from xlaprof.runtime.tensor import XLATensor
+
+
+def on_ready_callback(tensor: torch.Tensor, callback: Callable[[torch.Tensor], None]) -> None:
+    """Call ``callback(tensor)`` on another thread, once the device has computed the tensor's value.
+
+    Raises ``RuntimeError`` for a tensor that is not on ``xla``, or whose value no execution was begun for. Where that
+    execution fails, its error is told by ``threading.excepthook`` and ``callback`` is not called.
+    """
+    if not isinstance(tensor, XLATensor):
+        raise RuntimeError(f"on_ready_callback takes a tensor on xla, got one on {tensor.device}")
+    cell = tensor._cell
+    if isinstance(cell, View) and cell.array is None:
+        cell = cell.base
+    array = cell.array
+    pending = cell.epoch == cell.tape.epoch and cell.slot not in cell.tape.input_at
+    if pending or array is None:
+        raise RuntimeError("nothing computes the tensor yet, it would never be ready: call torch_xla.sync() first")
+    if isinstance(array, Failed):
+        raise array.kind(array.text)
+
+    def wait() -> None:
+        jax.block_until_ready(array)
+        callback(tensor)
+
+    threading.Thread(target=wait, name="xlaprof-on-ready").start()
