@@ -11,6 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
+import xlaprof.runtime as xr
+from xlaprof.runtime import debug
+
 PROGRAM = """
 import torch, torch_xla
 import torch_xla.core.xla_model as xm
@@ -181,6 +184,13 @@ def test_the_real_reason_follows(told: Told) -> None:
 def test_frames_begin_with_what_was_called(told: Told) -> None:
     assert told.of("sync", "Compilation")[0].frames[0].startswith("sync (")
     assert told.of("mark_step", "Compilation")[0].frames[0].startswith("mark_step (")
+
+
+def test_further_out_all_frames_are_shown() -> None:
+    frames: list[str] = []
+    xr.compile(lambda: frames.extend(debug.frames_of("sync")))()
+    assert frames[0].startswith(f"<lambda> ({__file__}:")
+    assert frames[1].startswith("compiled (")
 
 
 @pytest.mark.slow

@@ -33,6 +33,14 @@ def test_a_step_counts_what_it_did() -> None:
     assert metrics.executed_fallback_ops() == ["aten::_local_scalar_dense"]
 
 
+def test_after_a_read_its_execution_has_been_timed() -> None:
+    x = torch.ones(7, 5).to("xla")
+    for runs in range(1, 21):
+        (x * 2.5).cpu()  # nobody waits for the thread that times it
+        samples, _, recent = metrics.metric_data("ExecuteTime")  # type: ignore[misc]
+        assert samples == len(recent) == runs
+
+
 def test_bytes_and_numbers_are_metrics_too() -> None:
     x = torch.ones(4, 8).to("xla")
     x.mul_(0.26171875)  # which no other test has brought to the device

@@ -83,8 +83,9 @@ def test_a_profile_of_this_process_has_the_scopes_of_host_and_device(tmp_path: P
     with pytest.raises(RuntimeError, match="Only one profile may be run at a time"):
         xp.start_trace(tmp_path)
     with xp.StepTrace("train_step", step_num=7), xp.Trace("build_graph", part="all"):
-        y = (x @ x).tanh()
+        y = (x @ torch.eye(64).to(D)).tanh()
     xr.wait_device_ops()
+    y.cpu()
     xp.stop_trace()
     del y
     with pytest.raises(RuntimeError, match="No profile started"):
@@ -97,6 +98,8 @@ def test_a_profile_of_this_process_has_the_scopes_of_host_and_device(tmp_path: P
     assert xprof.details(scope)["part"] == "all"
     device = _profile(tmp_path).read_bytes()
     assert re.search(rb"train_step/build_graph/test_profiler\.py:\d+", device)
+    for call in (b"TransferToDevice", b"Compile", b"ExecuteComputation", b"TransferFromDevice"):
+        assert b"PjRtComputationClient::" + call in device
 
 
 def test_a_server_needs_a_port_that_is_free() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +32,16 @@ _lock = threading.Lock()
 
 
 def look() -> None:
-    """Read the environment. Raises ``ValueError`` for a format that there is not."""
+    """Read the environment. Where it names a format that there is not, warn, and write nothing."""
     global path, _format
     path = os.environ.get("XLA_SAVE_TENSORS_FILE", "") if render is not None else ""
-    if path:
-        _format = os.environ.get("XLA_SAVE_TENSORS_FMT", "text")
-        if _format not in FORMATS:
-            raise ValueError(f"XLA_SAVE_TENSORS_FMT={_format} is no format: it is one of {', '.join(FORMATS)}")
+    if not path:
+        return
+    _format = os.environ.get("XLA_SAVE_TENSORS_FMT", "text")
+    if _format not in FORMATS:
+        path = ""
+        known = ", ".join(FORMATS)
+        warnings.warn(f"no graphs are saved: XLA_SAVE_TENSORS_FMT={_format} is none of {known}", stacklevel=2)
 
 
 def save(tape: Tape, graph: Graph, trigger: str, results: Sequence[Any]) -> None:

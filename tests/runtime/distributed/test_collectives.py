@@ -23,6 +23,7 @@ from torch.testing import assert_close
 import xlaprof.runtime as xr
 from xlaprof.runtime import distributed as xd
 from xlaprof.runtime import metrics
+from xlaprof.torch_xla.core.functions import SyncBatchNorm
 
 from . import ranks
 
@@ -336,6 +337,24 @@ def what_is_not_there_says_so(rank: int) -> None:
 
 
 @on_every_rank
+def sync_batch_norm_normalizes_over_both(rank: int) -> None:
+    """As torch's over the whole batch: results, gradients (each loss depends on all inputs), running statistics."""
+    whole, weights = torch.rand(8, 3, 2, generator=torch.Generator().manual_seed(1)) * 5, torch.arange(48.0)
+    x, w = whole.requires_grad_(), weights.reshape(8, 3, 2)
+    own = x.detach()[4 * rank :][:4].to(XLA).requires_grad_()
+    here, there = SyncBatchNorm(3).to(XLA), nn.BatchNorm1d(3)
+    (there(x) * w).sum().backward()
+    (here(own) * w[4 * rank :][:4].to(XLA)).sum().backward()
+    xr.sync()
+    assert x.grad is not None
+    assert own.grad is not None
+    assert_close(own.grad.cpu(), x.grad[4 * rank :][:4], rtol=1e-4, atol=1e-3)
+    assert_close(here.running_mean.cpu(), there.running_mean)
+    assert_close(here.running_var.cpu(), there.running_var)
+    assert_close(here.eval()(own).cpu(), there.eval()(x)[4 * rank :][:4], rtol=1e-4, atol=1e-4)
+
+
+@on_every_rank
 def functional_collectives(rank: int) -> None:
     x = of(rank).to(XLA)
     sum_ = functional.all_reduce(x, "sum", dist.group.WORLD)
@@ -427,3 +446,18 @@ def test_alone_it_can_be_recorded_all_the_same(monkeypatch: pytest.MonkeyPatch) 
     assert x.tolist() == [0, 1, 2]
     assert metrics.counter_value("xla::AllReduce") == 1
     assert metrics.counter_value("xla::AllReduceInPlace") == 1
+    assert xd.all_gather(x).tolist() == [0, 1, 2]
+    assert xd.reduce_scatter("sum", x, 0.5, 0, 1).tolist() == [0, 0.5, 1]
+    xd.collective_broadcast([x])
+    assert x.tolist() == [0, 1, 2]
+
+
+def test_dynamo_keeps_them_in_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_ALWAYS_ALLREDUCE", "1")
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        whole: torch.Tensor = xd.all_gather(xd.all_reduce("sum", x) * 2, dim=0)
+        part: torch.Tensor = xd.reduce_scatter("sum", xd.all_to_all(whole, 0, 0, 1), 0.5, 0, 1)
+        return part + 1
+
+    assert torch.compile(f, backend="openxla", fullgraph=True)(torch.arange(3.0, device="xla")).tolist() == [1, 2, 3]

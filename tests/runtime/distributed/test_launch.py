@@ -122,6 +122,7 @@ def test_an_exception_comes_with_the_traceback_of_the_rank_that_raised_it_first(
     assert "Process 1 terminated with the following error" in message
     assert "ArithmeticError: planted in rank 1" in message
     assert "in failing" in message
+    assert repr(caught.value.__cause__) == "ArithmeticError('planted in rank 1')"
 
 
 # -- without other processes ----------------------------------------------------------------------------

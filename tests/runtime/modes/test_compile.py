@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import xlaprof.runtime as xr
-from xlaprof.runtime.modes import mode
+from xlaprof.runtime.modes import mode, sessions
 
 from ..counting import counted  # noqa: TID252
 
@@ -233,6 +233,34 @@ def test_a_graph_is_counted_once_however_often_it_comes(x: torch.Tensor) -> None
         f(step)
     with pytest.raises(RuntimeError, match="exceeded: 3"):
         f(3)
+
+
+def test_sessions_by_name_count_graphs_as_well() -> None:
+    """As PyTorch/XLA's own compile uses its detector: the limit is everybody's, sessions are forgotten by name."""
+    x = torch.ones(10).to("xla")
+
+    def traced(*sizes: int) -> None:
+        for size in sizes:
+            xr.sync()
+            sessions.start("f")
+            y = x[:size] * 2.5
+            sessions.end()
+            del y
+
+    sessions.set_limit(2)
+    try:
+        assert sessions.get_limit() == 2
+        traced(10, 9, 10, 9)
+        with pytest.raises(RuntimeError, match="exceeded: 2"):
+            traced(8)
+        xr.sync()
+        sessions.remove("f")
+        traced(8)
+        with pytest.raises(RuntimeError, match="no session of the dynamic shape detector was started"):
+            sessions.end()
+    finally:
+        sessions.set_limit(1)
+        sessions.remove("f")
 
 
 # -- nesting, errors -------------------------------------------------------------------------------------------

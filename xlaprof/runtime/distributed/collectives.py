@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from xlaprof.runtime.dynamo.constants import in_graph
+
 from . import functional, operators, world
 from . import groups as _groups
 
@@ -387,3 +389,6 @@ def _require_outputs(output: Any, value: list[torch.Tensor], name: str = "output
 
 
 assert functional  # imported for its operators
+
+for _function in (all_gather, all_reduce, all_to_all, collective_permute, reduce_scatter):
+    in_graph(_function)

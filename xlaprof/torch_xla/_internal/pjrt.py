@@ -13,7 +13,10 @@ __all__ = ["run_multiprocess", "spawn", "spawn_threads"]
 
 
 def run_multiprocess(fn: Callable[..., Any], *args: Any, start_method: str = "spawn", **kwargs: Any) -> dict[int, Any]:
-    """``fn(*args, **kwargs)`` in one process per device: what it returned, by global ordinal. What it raises is raised."""
+    """``fn(*args, **kwargs)`` in one process per device: what it returned, by global ordinal.
+
+    Raises what ``fn`` raised.
+    """
     try:
         return distributed.run_multiprocess(fn, *args, start_method=start_method, **kwargs)
     except ProcessRaisedException as error:
