@@ -1,12 +1,15 @@
 """Long gaps in which the host was seen: what is blamed, by name, and which of it is a habit worth a finding."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analysis.story import MS, Story, clean
 from xlaprof.analysis import host
 from xlaprof.analysis.idle import Hollow, Seen, Sighting
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.occasions import Occasions, rhythm
+from xlaprof.analysis.rhythm import Rhythm
 from xlaprof.analysis.window import stretched
 from xlaprof.events import Sample
 
@@ -176,6 +179,27 @@ def test_of_a_habit_little_is_kept_however_long_it_lasts() -> None:
         odd.add(step * step)
     assert len(odd.runs) <= 64
     assert odd.count == 10_000
+
+
+@given(st.lists(st.tuples(st.integers(-2, 5), st.integers(1, 40)), max_size=12), st.integers(1, 9))
+def test_many_occasions_at_once_are_what_they_are_one_by_one(habits: list[tuple[int, int]], size: int) -> None:
+    steps = [0]
+    for distance, number in habits:  # now and then backwards, or several in one step
+        steps += [max(-1, steps[-1] + distance * nth) for nth in range(number)]
+    each, many = Occasions(), Occasions()
+    for step in steps:
+        each.add(step)
+    for first in range(0, len(steps), size):
+        many.add_all(steps[first : first + size])
+    assert (many.count, many.missed, many.expected, many.runs) == (each.count, each.missed, each.expected, each.runs)
+
+
+@given(st.sets(st.integers(0, 400)).map(sorted))
+def test_the_rhythm_of_many_steps_is_that_of_each_in_turn(steps: list[int]) -> None:
+    each, many = Rhythm(), Rhythm.of(steps)
+    for step in steps:
+        each.at(step)
+    assert all(getattr(many, name) == getattr(each, name) for name in Rhythm.__slots__)
 
 
 def test_what_comes_in_turns_has_one_rhythm() -> None:

@@ -11,6 +11,7 @@ Idle time while the host waits inside a read for the device to finish can only b
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -99,6 +100,20 @@ class Tally:
         self.habit_total = 0
         self.habit_most = 0
 
+    def add(self, spent: Sequence[int]) -> None:
+        """Gaps it was found in: ns in each."""
+        self.total += sum(spent)
+        self.gaps += len(spent)
+        self.most = max(self.most, max(spent))
+
+    def last(self, lasting: Sequence[int], steps: Sequence[int]) -> None:
+        """Those of them in which it took long, by ns, and the ordinals of their steps."""
+        self.habit_total += sum(lasting)
+        self.habit_most = max(self.habit_most, max(lasting))
+        if self.habit is None:
+            self.habit = Occasions()
+        self.habit.add_all(steps)
+
     def merge(self, other: Tally) -> None:
         self.total += other.total
         self.gaps += other.gaps
@@ -135,39 +150,27 @@ class IdleBlame:
     def blame(
         self,
         gaps: Sequence[Quiet],
-        segments: Sequence[Segment],
+        segments: list[Segment],
         holes: Sequence[Hollow],
         traced: Sequence[Traced],
         steps: Sequence[tuple[int, int, int, int]] = (),
         sightings: Sequence[Sighting] = (),
     ) -> None:
         """Blame ``gaps``; all arguments sorted and disjoint (``steps``: start, end, number, ordinal)."""
-        first_hole = first_traced = first_step = first_seen = first = 0
-        hole_count, stretch_count, step_count, seen_count = len(holes), len(traced), len(steps), len(sightings)
-        segment_count = len(segments)
+        first = first_hole = first_traced = first_step = first_seen = 0
+        segment_count, hole_count, stretch_count = len(segments), len(holes), len(traced)
+        step_count, seen_count = len(steps), len(sightings)
+        starts = [segment[0] for segment in segments]
         causes = self.causes
+        spent: dict[Cause, list[int]] = {}  # ns in each gap, and
+        lasting: dict[Cause, list[int]] = {}  # those in which it took long and nothing was compiled, and
+        occasions: dict[Cause, list[int]] = {}  # the steps of those
         shortest = self.longest[0][0] if len(self.longest) >= LONGEST else -1
-        for gap in gaps:
-            start, end = gap
-            while first_hole < hole_count and holes[first_hole][1] <= start:
-                first_hole += 1
-            while first_traced < stretch_count and traced[first_traced].end <= start:
-                first_traced += 1
-            parts: dict[Cause, int] = {}
-            blank: list[tuple[int, int]] = []
-            scoped: Segment | None = None  # the longest of a scope
-            longest = (end - start) // 8  # shorter ones do not explain the gap
-            cursor = start
+        for start, end in gaps:
             while first < segment_count and segments[first][1] <= start:
                 first += 1
-            inside: list[Segment] = []
-            position = first
-            while position < segment_count:
-                segment = segments[position]
-                if segment[0] >= end:
-                    break
-                inside.append(segment)
-                position += 1
+            position = bisect_left(starts, end, first)
+            inside = segments[first:position]
             if inside:  # only the first and the last can reach out
                 begin, stop, cause, place = inside[0]
                 if begin < start:
@@ -175,11 +178,21 @@ class IdleBlame:
                 begin, stop, cause, place = inside[-1]
                 if stop > end:
                     inside[-1] = (begin, end, cause, place)
+                first = position - 1
+            while first_hole < hole_count and holes[first_hole][1] <= start:
+                first_hole += 1
+            while first_traced < stretch_count and traced[first_traced].end <= start:
+                first_traced += 1
+            parts: dict[Cause, int] = {}
             if seen_count:
                 while first_seen < seen_count and sightings[first_seen].end <= start:
                     first_seen += 1
                 if first_seen < seen_count and sightings[first_seen].start < end:
                     inside = self._see(start, end, inside, sightings, first_seen, holes, first_hole, parts)
+            blank: list[tuple[int, int]] = []
+            scoped: Segment | None = None  # the longest of a scope
+            longest = (end - start) // 8  # shorter ones do not explain the gap
+            cursor = start
             for segment in inside:
                 begin, stop, cause, _ = segment
                 if begin > cursor:
@@ -192,7 +205,7 @@ class IdleBlame:
                     parts[cause] += ns
                 else:
                     parts[cause] = ns
-                if cause >= SCOPE and ns > longest:
+                if ns > longest and cause >= SCOPE:
                     scoped, longest = segment, ns
             if cursor < end:
                 blank.append((cursor, end))
@@ -201,27 +214,24 @@ class IdleBlame:
             step = -2
             steady = end - start >= _LONG and COMPILE not in parts
             for each, ns in parts.items():
-                tally = causes.get(each)
-                if tally is None:
-                    tally = causes[each] = Tally()
-                tally.total += ns
-                tally.gaps += 1
-                if ns > tally.most:
-                    tally.most = ns
+                if each in spent:
+                    spent[each].append(ns)
+                else:
+                    spent[each] = [ns]
+                    self._tally(each)
                 if ns >= _LONG and steady:
                     if step == -2:  # the step it began in, or the next
                         while first_step < step_count and steps[first_step][1] <= start:
                             first_step += 1
                         step = steps[first_step][3] if first_step < step_count else -1
-                    tally.habit_total += ns
-                    if ns > tally.habit_most:
-                        tally.habit_most = ns
-                    habit = tally.habit
-                    if habit is None:
-                        habit = tally.habit = Occasions()
-                    habit.add(step)
+                    if each in lasting:
+                        lasting[each].append(ns)
+                        occasions[each].append(step)
+                    else:
+                        lasting[each], occasions[each] = [ns], [step]
             if scoped is not None:
-                self._place_scope(scoped, holes, first_hole)
+                # a scope may not know its line; the hole that overlaps it most does
+                _lie_in_holes(causes[scoped[2]], scoped[0], scoped[1], holes, first_hole)
                 if first_traced < stretch_count:
                     for begin, stop, cause, _ in inside:
                         if cause >= SCOPE:
@@ -230,14 +240,18 @@ class IdleBlame:
                 while first_step < step_count and steps[first_step][1] <= start:
                     first_step += 1
                 in_step = first_step < step_count and steps[first_step][0] <= start
-                self._remember(gap, parts, inside, steps[first_step][2] if in_step else -1)
+                self._remember(start, end, parts, inside, steps[first_step][2] if in_step else -1)
                 shortest = self.longest[0][0] if len(self.longest) >= LONGEST else -1
+        for each, ns_of_each in spent.items():
+            causes[each].add(ns_of_each)
+        for each, ns_of_each in lasting.items():
+            causes[each].last(ns_of_each, occasions[each])
 
     def _see(
         self,
         start: int,
         end: int,
-        inside: Sequence[Segment],
+        inside: list[Segment],
         sightings: Sequence[Sighting],
         first: int,
         holes: Sequence[Hollow],
@@ -359,16 +373,17 @@ class IdleBlame:
         """Blame stretches in which no interval was told: plain Python, tracing, other."""
         other = tracing = 0
         hole_count, stretch_count = len(holes), len(traced)
+        first = first_hole
         for start, end in blank:
             cursor = start
-            position = first_hole
+            while first < hole_count and holes[first][1] <= start:
+                first += 1
+            position = first
             while position < hole_count:
                 begin, stop, before, after = holes[position]
                 if begin >= end:
                     break
                 position += 1
-                if stop <= cursor:
-                    continue
                 if begin > cursor:
                     other += begin - cursor
                     tracing += _use(traced, first_traced, stretch_count, cursor, begin)
@@ -386,12 +401,7 @@ class IdleBlame:
         if other > tracing:
             parts[OTHER] = parts.get(OTHER, 0) + other - tracing
 
-    def _place_scope(self, segment: Segment, holes: Sequence[Hollow], first: int) -> None:
-        """A scope may not know its line; the hole that overlaps it most does."""
-        start, end, cause, _ = segment
-        _lie_in_holes(self.causes[cause], start, end, holes, first)
-
-    def _remember(self, gap: Quiet, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
+    def _remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
         ranked = tuple(sorted(parts.items(), key=lambda part: -part[1]))
         main = ranked[0][0]
         stack = most = 0
@@ -406,7 +416,7 @@ class IdleBlame:
                     stack, most = place, end - start
         if isinstance(main, int) and main >= SCOPE:
             hole = max(self.causes[main].holes.items(), key=lambda item: item[1], default=(hole, 0))[0]
-        self._keep(LongGap(gap.end - gap.start, gap.start, step, ranked, stack, hole))
+        self._keep(LongGap(stop - begin, begin, step, ranked, stack, hole))
 
     def _keep(self, gap: LongGap) -> None:
         self._serial += 1

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from operator import sub
+
 _GAPS = 16  # different distances kept apart
 _MOST = 0.7  # share of the distances that makes a rhythm
 
@@ -21,16 +26,30 @@ class Rhythm:
     def at(self, step: int, count: int = 1) -> None:
         """It happened ``count`` times in the step with this ordinal. Constant cost."""
         self.count += count
-        if step == self.last and self.steps:
+        last = self.last
+        if step == last and self.steps:
             return
+        self.last = step
         self.steps += 1
+        gaps = self.gaps
+        gap = step - last
         if self.steps == 1:
             self.first = step
-        else:
-            gap = step - self.last
-            if gap in self.gaps or len(self.gaps) < _GAPS:
-                self.gaps[gap] = self.gaps.get(gap, 0) + 1
-        self.last = step
+        elif gap in gaps:
+            gaps[gap] += 1
+        elif len(gaps) < _GAPS:
+            gaps[gap] = 1
+
+    @classmethod
+    def of(cls, steps: Sequence[int]) -> Rhythm:
+        """Of what happened once in each of these steps, ascending."""
+        found = cls()
+        if steps:
+            found.count = found.steps = len(steps)
+            found.first, found.last = steps[0], steps[-1]
+            gaps = Counter(map(sub, steps[1:], steps))  # in the order in which they came first
+            found.gaps = dict(islice(gaps.items(), _GAPS))
+        return found
 
     def merge(self, other: Rhythm) -> None:
         """Add what happened in another recording, whose steps are others."""
