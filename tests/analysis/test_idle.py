@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from analysis.story import MS, Story
 from xlaprof.analysis import host
+from xlaprof.analysis.device import DeviceTimeline
 from xlaprof.analysis.run import Run
 from xlaprof.events import (
     Barrier,
@@ -73,6 +74,16 @@ def test_time_before_the_first_execution_and_after_the_last_is_not_idle() -> Non
     assert idle.window_s == pytest.approx(0.010)
     assert idle.idle_s == 0
     assert idle.gaps == ()
+
+
+def test_an_execution_of_no_length_leaves_the_gap_around_it_whole() -> None:
+    device = DeviceTimeline()
+    for start, end in [(0, 10), (15, 15), (20, 30)]:
+        device.add(start, end)
+    quiet, busy, _ = device.settle(100)
+    assert quiet == [(10, 20)]
+    assert busy == [(0, 10), (20, 30)]
+    assert (device.busy, device.idle) == (20, 10)
 
 
 def test_the_wait_of_a_read_is_busy_time_of_the_device_and_only_its_tail_is_idle() -> None:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Quiet(NamedTuple):
-    """A stretch in which a device ran nothing, between two executions. Nanoseconds."""
-
-    start: int
-    end: int
+#: (start, end): a stretch in which a device ran nothing, between two executions. Nanoseconds.
+Quiet = tuple[int, int]
 
 
 class DeviceTimeline:
@@ -47,7 +41,7 @@ class DeviceTimeline:
         """Call everything up to ``horizon`` idle that no execution was reported for."""
         if self.first is None or horizon <= self.last:
             return []
-        quiet = [Quiet(self.last, horizon)]
+        quiet = [(self.last, horizon)]
         self.idle += horizon - self.last
         self.last = horizon
         return quiet
@@ -59,32 +53,32 @@ class DeviceTimeline:
         quiet: list[Quiet] = []
         busy: list[tuple[int, int]] = []
         digests: list[int] = []
+        if self.first is None and pending and pending[0][1] <= horizon:
+            self.first = self.last = pending[0][0]
         last = self.last
         taken = 0
         for start, end, told in pending:
             if end > horizon:
                 break
             taken += 1
-            if self.first is None:
-                self.first = last = start
-            if start > last:
-                quiet.append(Quiet(last, start))
-                self.idle += start - last
-            else:
+            if start < last:
                 start = last
-            if end <= start:
+            if end <= start:  # of no length, or told already
                 continue
+            if start > last:
+                quiet.append((last, start))
             last = end
             if told < 0:
-                self.busy += end - start
                 busy.append((start, end))
             else:
                 told = min(told, end - start)
                 self.busy += told
-                self.digest_idle += end - start - told
                 digests.append(end - start - told)
         del pending[:taken]
         self.last = last
+        self.idle += _length(quiet)
+        self.busy += _length(busy)
+        self.digest_idle += sum(digests)
         return quiet, busy, digests
 
     def copy(self) -> DeviceTimeline:
@@ -93,3 +87,7 @@ class DeviceTimeline:
         twin.known, twin.first, twin.last = self.known, self.first, self.last
         twin.busy, twin.idle, twin.digest_idle = self.busy, self.idle, self.digest_idle
         return twin
+
+
+def _length(stretches: list[tuple[int, int]]) -> int:
+    return sum([end - start for start, end in stretches])
