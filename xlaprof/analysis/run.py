@@ -36,6 +36,7 @@ from xlaprof.events import (
 
 _THREADS = 4_096  # whose names are kept
 _RELIEVED_EVERY = 65_536  # events
+_BATCH = 512  # events at a time
 _HELD = 10_000  # events held back that may belong to the first step wanted
 
 
@@ -88,17 +89,18 @@ class Run(Totals):
         """Take many events into account; returns itself."""
         handlers = self._handlers
         remaining = iter(events)
-        while True:
-            count = 0
-            for event in islice(remaining, _RELIEVED_EVERY):
-                count += 1
+        left = _RELIEVED_EVERY
+        while batch := list(islice(remaining, min(_BATCH, left))):
+            for event in batch:
                 handler = handlers.get(type(event))
                 if handler is not None:
                     handler(event)
-            self.events += count
-            if count < _RELIEVED_EVERY:
-                return self
-            self.window.relieve()
+            self.events += len(batch)
+            left -= len(batch)
+            if not left:
+                self.window.relieve()
+                left = _RELIEVED_EVERY
+        return self
 
     def resume(self, moment: int) -> Run:
         """Begin in the middle of a recording, at the end of a barrier; returns itself."""

@@ -7,8 +7,7 @@ fourth, and so on: an even sample, of bounded size, which always has the first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from xlaprof.analysis.host import SCOPE, Segment
@@ -124,25 +123,26 @@ class Schedule:
         self.end: int | None = None  # of the last of them
         self._stride = 1
         self._first_run: int | None = None
-        self._executions: list[Execution] = []
-        self._waits: list[Wait] = []
-        self._recorded: list[Recorded] = []
-        self._compiled: list[Compiled] = []
+        # what is not settled, as bare tuples: of a long recording most is never looked at again
+        self._executions: list[tuple[int, int, int, int, int]] = []
+        self._waits: list[tuple[int, int, int]] = []
+        self._recorded: list[tuple[int, int, int, int, int]] = []
+        self._compiled: list[tuple[int, int, int]] = []
         self._holes: list[Hollow] = []
 
     # -- what happens, in whatever order it is told
 
     def executed(self, enqueued: int, start: int, end: int, device: int, read: int = 0) -> None:
-        self._executions.append(Execution(enqueued, start, end, device, read))
+        self._executions.append((enqueued, start, end, device, read))
 
     def waited(self, start: int, end: int, waited: int) -> None:
-        self._waits.append(Wait(start, end, waited))
+        self._waits.append((start, end, waited))
 
     def recorded(self, start: int, end: int, done: int, ns: int, ops: int) -> None:
-        self._recorded.append(Recorded(start, end, done, ns, ops))
+        self._recorded.append((start, end, done, ns, ops))
 
     def compiled(self, start: int, end: int, ops: int) -> None:
-        self._compiled.append(Compiled(start, end, ops))
+        self._compiled.append((start, end, ops))
 
     def hole(self, hole: Hollow) -> None:
         self._holes.append(hole)
@@ -153,26 +153,28 @@ class Schedule:
         self,
         horizon: int | None,
         segments: Sequence[Segment],
-        steps: Sequence[StepSpan],
+        steps: Sequence[tuple[int, int, int, bool]],
         sightings: Sequence[Sighting] = (),
     ) -> None:
-        """Everything before ``horizon`` (None: everything) is known; the others are what is new."""
-        executions = _take(self._executions, horizon, attrgetter("enqueued"))
-        waits = _take(self._waits, horizon, attrgetter("end"))
-        recorded = _take(self._recorded, horizon, attrgetter("done"))
-        compiled = _take(self._compiled, horizon, attrgetter("end"))
-        holes = _take(self._holes, horizon, attrgetter("end"))
+        """Everything before ``horizon`` (None: everything) is known; ``segments``, ``steps`` (as they are in
+        :class:`StepSpan`) and ``sightings`` are what is new.
+        """
+        executions = _take(self._executions, horizon, 0)
+        waits = _take(self._waits, horizon, 1)
+        recorded = _take(self._recorded, horizon, 2)
+        compiled = _take(self._compiled, horizon, 1)
+        holes = _take(self._holes, horizon, 1)
         told: list[Sequence[tuple[int, ...]]] = [segments, steps, executions, waits, recorded, compiled, holes]
         if not any(told):
             return
         start = min(one[0] for part in told for one in part) if self.end is None else self.end
         if horizon is None:
             ends = [one[1] for part in (segments, steps, waits, recorded, holes) for one in part[-1:]]
-            horizon = max([start, *ends, *(one.enqueued for one in executions[-1:])])
+            horizon = max([start, *ends, *(one[0] for one in executions[-1:])])
         horizon = max(horizon, start)
         self.end = horizon
         if self._first_run is None and executions:
-            self._first_run = executions[0].enqueued
+            self._first_run = executions[0][0]
         self.span += horizon - start
         number = self.seen
         self.seen += 1
@@ -182,11 +184,11 @@ class Schedule:
                 horizon,
                 segments=segments,
                 holes=holes,
-                executions=executions,
-                waits=waits,
-                recorded=recorded,
-                compiled=compiled,
-                steps=steps,
+                executions=[Execution(*one) for one in executions],
+                waits=[Wait(*one) for one in waits],
+                recorded=[Recorded(*one) for one in recorded],
+                compiled=[Compiled(*one) for one in compiled],
+                steps=[StepSpan(*one) for one in steps],
                 sightings=sightings,
                 first_run=horizon if self._first_run is None else self._first_run,
             )
@@ -194,6 +196,12 @@ class Schedule:
             while len(self.batches) > 2 and sum(batch.size for _, batch in self.batches) > _LIMIT:
                 self._stride *= 2
                 self.batches = [kept for kept in self.batches if kept[0] % self._stride == 0]
+
+    def relieve(self, most: int) -> None:
+        """Of ``most`` things of a kind or more that nothing settles, forget the older half."""
+        for held in (self._executions, self._waits, self._recorded, self._compiled, self._holes):
+            if len(held) >= most:
+                del held[: len(held) // 2]
 
     def copy(self) -> Schedule:
         """A twin that can be settled without touching this one."""
@@ -253,8 +261,10 @@ class Schedule:
 _T = TypeVar("_T", bound=tuple[int, ...])
 
 
-def _take(items: list[_T], horizon: int | None, moment: Callable[[_T], int]) -> list[_T]:
-    """Remove and return, sorted, what came by ``horizon``."""
-    taken = sorted(items if horizon is None else (one for one in items if moment(one) <= horizon))
-    items[:] = [] if horizon is None else [one for one in items if moment(one) > horizon]
+def _take(items: list[_T], horizon: int | None, moment: int) -> list[_T]:
+    """Remove and return, sorted, what came by ``horizon``; ``moment``: the place of its time."""
+    late = [] if horizon is None else [one for one in items if one[moment] > horizon]
+    taken = [one for one in items if one[moment] <= horizon] if late and horizon is not None else items[:]
+    items[:] = late
+    taken.sort()
     return taken

@@ -185,7 +185,8 @@ class Site:
     def visit(self, ops: int) -> None:
         self.executed += 1
         self.ops += ops
-        self.grow(ops)
+        if self.grew or ops != self.last_ops:
+            self.grow(ops)
 
     def repeat(self, event: Barrier | Compile) -> None:
         """The graph that ends here repeats a line."""

@@ -152,34 +152,33 @@ class Totals(TransferTotals):
     # -- host intervals
 
     def _on_scope(self, event: Scope) -> None:
-        start, dur, name = event.t, event.dur, event.name
+        start, dur, name, depth = event.t, event.dur, event.name, event.depth
         end = start + dur
-        depth = event.depth
-        if not 0 <= depth <= _DEEPEST:
-            depth = _DEEPEST if depth > 0 else 0
         tally = self.scopes.get(name)
         if tally is None:
             tally = self._new_scope(name)
         tally.add(dur)
-        inner = self._inner.get(event.tid)
+        if not 0 <= depth <= _DEEPEST:
+            depth = _DEEPEST if depth > 0 else 0
+        tid = event.tid
+        inner = self._inner.get(tid)
         if inner is None:
-            inner = self._inner.setdefault(event.tid if len(self._inner) < _THREADS else -1, [])
+            inner = self._inner.setdefault(tid if len(self._inner) < _THREADS else -1, [0, 0])
         deeper = depth + 1
-        if len(inner) <= deeper:
+        if deeper >= len(inner):
             inner.extend([0] * (deeper + 1 - len(inner)))
-        own = dur
-        if inner[deeper]:
-            own -= inner[deeper]
+        if not inner[deeper]:
+            tally.own += dur if dur > 0 else 0
+        else:
+            tally.own += max(0, dur - inner[deeper])
             inner[deeper] = 0
-        if own > 0:
-            tally.own += own
         if depth:
             inner[depth] += dur
         if event.error:
             tally.errors += 1
-        if event.stack and not tally.stack:
+        if not tally.stack:
             tally.stack = event.stack
-        if event.tid == self._main:
+        if tid == self._main:
             floor = self.window.steps_end
             self._paint(start if start > floor else floor, end, host.SCOPE + name)
         if end > self.last:
@@ -206,17 +205,18 @@ class Totals(TransferTotals):
 
     def _on_hole(self, event: Hole) -> None:
         if event.tid == self._main:
-            start, end = event.t, event.t + event.dur
+            start, before, after = event.t, event.before, event.after
+            end = start + event.dur
             if len(self.recording) < _PROGRAMS:
-                self.recording.add(event.before)
-                self.recording.add(event.after)
+                self.recording.add(before)
+                self.recording.add(after)
             known, place = self._known
             if place and start - _AT_ONCE < known < end:  # a transfer told of a line nearer to the end of the hole
                 if known > start:
-                    self.window.hole(Hollow(start, known, event.before, place))
-                self.window.hole(Hollow(max(start, known), end, place, event.after))
+                    self.window.hole(Hollow(start, known, before, place))
+                self.window.hole(Hollow(max(start, known), end, place, after))
             else:
-                self.window.hole(Hollow(start, end, event.before, event.after))
+                self.window.hole(Hollow(start, end, before, after))
 
     def _on_sample(self, event: Sample) -> None:
         if event.tid == self._main:
@@ -232,11 +232,12 @@ class Totals(TransferTotals):
             self.pauses[key] = self.pauses.get(key, 0) + dur
 
     def _on_upload(self, event: TransferToDevice) -> None:
+        start, dur = event.t, event.dur
         self._sent.append(event)
         self.uploads[0] += 1
-        self.uploads[1] += event.dur
+        self.uploads[1] += dur
         if event.tid == self._main:
-            self._paint(event.t, event.t + event.dur, host.UPLOAD, event.stack)
+            self._paint(start, start + dur, host.UPLOAD, event.stack)
 
     # -- what the runtime did; on whatever thread, the program was waiting for it
 
@@ -289,26 +290,27 @@ class Totals(TransferTotals):
         self._seen(event.t, end)
 
     def _on_barrier(self, event: Barrier) -> None:
-        start, stack = event.t, event.stack
-        end = start + event.dur
+        start, dur, stack, trigger = event.t, event.dur, event.stack, event.trigger
+        end = start + dur
         self.barriers += 1
-        if event.dur:
+        if dur:
             self._paint(start, end, host.DISPATCH, stack)
         self.window.barrier(start, end, event.tracing, event.ops)
-        site = self._site(stack)
-        site.trigger = event.trigger
+        site = self.sites.get(stack)
+        if site is None:
+            site = self._site(stack)
+        site.trigger = trigger
         site.visits += 1
         if event.loops > site.loops:
             site.repeat(event)
         if event.execution:
             site.visit(event.ops)
-            site.dispatch.add(event.dur)
+            site.dispatch.add(dur)
             self._visited.append((site, start))
-            if event.trigger != "read":
-                self._looped()
-                if not self._named:
-                    self._infer_step(site, end)
-        if event.trigger != "read":
+            if trigger != "read" and not self._named:
+                self._infer_step(site, end)
+        if trigger != "read":
+            self._looped()  # also where nothing was left to run: reads before the first barrier are none of the loop
             self._cut = True
             self._last_barrier = end
         self._seen(start, end)
@@ -333,27 +335,36 @@ class Totals(TransferTotals):
         site.end = end
 
     def _on_execute(self, event: Execute) -> None:
-        start, end = event.start, event.end
+        start, end, program = event.start, event.end, event.program
+        ran = end - start
         self.executed[0] += 1
-        self.executed[1] += end - start
+        self.executed[1] += ran
         if event.trigger != "read":
             self._cut = True
-        if event.program in self.programs or len(self.programs) < _PROGRAMS:
-            self.programs[event.program] = event.t
-            self.program_runs[event.program] = self.program_runs.get(event.program, 0) + 1
-            self.program_busy[event.program] = self.program_busy.get(event.program, 0) + end - start
-            rhythm = self.program_rhythms.get(event.program)
-            if rhythm is None:
-                rhythm = self.program_rhythms[event.program] = Rhythm()
-            stack = event.stack if event.stack in self._turns or len(self._turns) < _PLACES else 0
-            turn = self._turns[stack] = self._turns.get(stack, 0) + 1
-            rhythm.at(turn)
+        if program in self.programs:
+            self.programs[program] = event.t
+            self.program_runs[program] += 1
+            self.program_busy[program] += ran
+            self.program_rhythms[program].at(self._taken(event.stack))
+        elif len(self.programs) < _PROGRAMS:
+            self.programs[program] = event.t
+            self.program_runs[program] = 1
+            self.program_busy[program] = ran
+            rhythm = self.program_rhythms[program] = Rhythm()
+            rhythm.at(self._taken(event.stack))
         self._ran(event)
         self.window.execution(event.device, start, end)
         self.window.schedule.executed(event.t, start, end, event.device, event.stack if event.trigger == "read" else 0)
         if self.now[0] != "running":
             self.now = ("running", event.t)
         self._seen(event.t, end)
+
+    def _taken(self, stack: int) -> int:
+        """A turn at a barrier: how many it took by now."""
+        if stack not in self._turns and len(self._turns) >= _PLACES:
+            stack = 0
+        turn = self._turns[stack] = self._turns.get(stack, 0) + 1
+        return turn
 
     def _on_break(self, event: GraphBreak) -> None:
         key = (event.stack, event.reason, event.op)
@@ -364,21 +375,25 @@ class Totals(TransferTotals):
     # -- steps
 
     def _on_step(self, event: Step) -> None:
-        start, dur = event.t, event.dur
+        start, dur, name = event.t, event.dur, event.name
         end = start + dur
-        self._name_main(event.tid)
-        tally = self._step_tally(event.name)
+        if not self._named:
+            self._name_main(event.tid)
+        tally = self.steps.get(name)
+        if tally is None:
+            tally = self._step_tally(name)
         tally.add(event.num, dur)
         number = tally.count
-        self._claim(start, event.name, number)
-        for site, moment in self._visited:
-            if moment >= start:
-                site.in_steps += 1
-        self._visited.clear()
+        self._claim(start, name, number)
+        if self._visited:
+            for site, moment in self._visited:
+                if moment >= start:
+                    site.in_steps += 1
+            self._visited.clear()
         self._count_unbarred(tally)
         self._next_turn(start, end)
         self.step_num = event.num
-        self.window.step(event.name, event.num, start, end, first=number == 1)
+        self.window.step(name, event.num, start, end, first=number == 1)
         if self.now[0] != "running":
             self.now = ("running", start)
         self._seen(start, end)
@@ -416,9 +431,12 @@ class Totals(TransferTotals):
             self._named = True
 
     def _count_unbarred(self, tally: StepTally) -> None:
-        tally.unbarred = 0 if self._cut else tally.unbarred + 1
-        tally.worst_unbarred = max(tally.worst_unbarred, tally.unbarred)
-        self._cut = False
+        if self._cut:
+            tally.unbarred = 0
+            self._cut = False
+        else:
+            tally.unbarred += 1
+            tally.worst_unbarred = max(tally.worst_unbarred, tally.unbarred)
 
     def _step_tally(self, name: int) -> StepTally:
         tally = self.steps.get(name)

@@ -21,10 +21,10 @@ class _Read:
 
     __slots__ = ("compiled", "end", "event", "stalled", "tally")
 
-    def __init__(self, tally: ReadTally, event: TransferFromDevice) -> None:
+    def __init__(self, tally: ReadTally, event: TransferFromDevice, end: int) -> None:
         self.tally: ReadTally | None = tally
         self.event = event
-        self.end = event.t + event.dur
+        self.end = end
         self.compiled = 0
         self.stalled = 0
 
@@ -62,26 +62,27 @@ class TransferTotals:
         self._sent: deque[TransferToDevice] = deque(maxlen=_AT_HAND)
 
     def _on_read(self, event: TransferFromDevice) -> None:
+        start, dur, wait, stack = event.t, event.dur, event.wait, event.stack
+        end = start + dur
         self.read[0] += 1
-        self.read[1] += event.dur
-        end = event.t + event.dur
-        self._paint(event.t, end, host.TRANSFER, event.stack)
-        self.window.schedule.waited(event.t, end, event.wait)
-        key = (event.stack, event.op)
+        self.read[1] += dur
+        self._paint(start, end, host.TRANSFER, stack)
+        self.window.schedule.waited(start, end, wait)
+        key = (stack, event.op)
         tally = self.reads.get(key)
         if tally is None:
             tally = self.reads.setdefault(key if len(self.reads) < _PLACES else (0, 0), ReadTally())
         tally.count += 1
-        tally.dur += event.dur
-        tally.wait += event.wait
+        tally.dur += dur
+        tally.wait += wait
         tally.bytes += event.bytes
-        if event.dur > tally.most:
-            tally.most = event.dur
+        if dur > tally.most:
+            tally.most = dur
         tally.rhythm.at(self._turn)
-        read = _Read(tally, event)
+        read = _Read(tally, event, end)
         if event.late:
             tally.late += 1
-        elif event.wait > _STALL_NS or event.t < self._last_given:
+        elif wait > _STALL_NS or start < self._last_given:
             # the second: where the device works while the host hands it work, as small programs do on the CPU, the
             # wait was then
             tally.stalled += 1
@@ -95,7 +96,7 @@ class TransferTotals:
         self._unbarred.append(read)
         self._serial.append(read)
         if event.tid == self._main:
-            self._known = (end, event.stack)
+            self._known = (end, stack)
         if end > self.last:
             self.last = end
 
@@ -147,11 +148,12 @@ class TransferTotals:
         self._seen(start, end)
 
     def _looped(self) -> None:
-        if self._last_barrier:
-            for read in self._unbarred:
-                if read.tally is not None:
-                    read.tally.looped += 1
-        self._unbarred.clear()
+        if self._unbarred:
+            if self._last_barrier:
+                for read in self._unbarred:
+                    if read.tally is not None:
+                        read.tally.looped += 1
+            self._unbarred.clear()
 
     def _next_turn(self, start: int, end: int) -> None:
         if start >= self._turned:  # or else steps inside it were counted

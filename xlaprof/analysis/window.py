@@ -13,7 +13,7 @@ from operator import attrgetter
 from xlaprof.analysis.device import DeviceTimeline, Quiet
 from xlaprof.analysis.host import OTHER, SCOPE, TRACING, HostTimeline, Segment, within
 from xlaprof.analysis.idle import Hollow, IdleBlame, Sighting, Traced
-from xlaprof.analysis.schedule import Schedule, StepSpan
+from xlaprof.analysis.schedule import Schedule
 
 _SETTLE_AT = 8192  # segments and executions held before settling
 _KEEP = 4096  # of them held back where no step says what is finished
@@ -38,6 +38,13 @@ class OpenStep:
         self.parts: dict[int, int] = {}  # cause -> ns
         self.busy = 0
         self.tracing = 0
+
+    def add(self, segments: list[Segment]) -> None:
+        """Host time inside it."""
+        parts = self.parts
+        for begin, stop, cause, _ in segments:
+            cause = min(cause, SCOPE)
+            parts[cause] = parts.get(cause, 0) + stop - begin
 
     def copy(self) -> OpenStep:
         twin = OpenStep(self.name, self.num, self.start, self.end, self.first, self.ordinal)
@@ -113,6 +120,7 @@ class Window:
             self._last_barrier = end
 
     def execution(self, device: int, start: int, end: int, busy: int = -1) -> None:
+        """``busy``: of a stretch that stands for several executions; -1: all of it."""
         timeline = self.devices.get(device)
         if timeline is None:
             timeline = self.devices[device] = DeviceTimeline()
@@ -123,13 +131,12 @@ class Window:
     def step(self, name: int, num: int, start: int, end: int, first: bool, named: bool = True) -> None:
         step = OpenStep(name, num, start, end, first, self._ordinal)
         self._ordinal += 1
-        for moment, ns in self._tracing:
-            if moment >= start:
-                step.tracing += ns
-        self._tracing.clear()
+        if self._tracing:
+            step.tracing = sum([ns for moment, ns in self._tracing if moment >= start])
+            self._tracing.clear()
         self._open.append(step)
-        if named:
-            self.steps_end = max(self.steps_end, end)
+        if named and end > self.steps_end:
+            self.steps_end = end
         if len(self.host.segments) + len(self._open) >= self._limit:
             self.settle()
 
@@ -157,6 +164,7 @@ class Window:
         for held in (self._holes, self._traced, self._sightings):
             if len(held) >= _GIVE_UP_AT:
                 del held[: len(held) // 2]
+        self.schedule.relieve(_GIVE_UP_AT)
 
     def settle(self, final: bool = False) -> None:
         """Turn what can change no more into totals; with ``final``, everything."""
@@ -176,10 +184,11 @@ class Window:
         if final:
             host_horizon = FOREVER
         segments = self.host.take(host_horizon)
+        after = self.schedule.end or None
         closed = [
-            StepSpan(step.start, step.end, step.name, step.first)
+            (step.start, step.end, step.name, step.first)
             for step in self._open
-            if step.end <= host_horizon and step.start >= (self.schedule.end or step.start)
+            if step.end <= host_horizon and (after is None or step.start >= after)
         ]
         holes = [hole for hole in self._holes if hole.start < host_horizon]
         traced = [stretch for stretch in self._traced if stretch.start < host_horizon]
@@ -191,14 +200,10 @@ class Window:
             budget = traced if not position else [Traced(one.start, one.end, one.left) for one in traced]
             self.idle.blame(quiet, segments, holes, budget, steps, sightings)
         busy.sort()
-        starts = [segment[0] for segment in segments]
-        for step in self._open:
-            _add_host(step, segments, starts)
-            _add_busy(step, busy)
+        self._divide(host_horizon, segments, busy)
         self._holes = [hole for hole in self._holes if hole.end > host_horizon]
         self._sightings = [one for one in self._sightings if one.end > host_horizon]
         self._traced = [stretch for stretch in self._traced if stretch.end > host_horizon]
-        self._close(host_horizon)
         held = max((len(timeline.pending) for timeline in self.devices.values()), default=0)
         self._limit = _SETTLE_AT + held + len(self.host.segments)
 
@@ -242,24 +247,35 @@ class Window:
                 horizon = max(horizon, timeline.pending[-_KEEP][0])
         return horizon
 
-    def _close(self, horizon: int) -> None:
+    def _divide(self, horizon: int, segments: list[Segment], busy: list[tuple[int, int]]) -> None:
+        """Tell the open steps what lies in them; those that are over by ``horizon`` are counted."""
+        starts = [segment[0] for segment in segments]
+        begins = [stretch[0] for stretch in busy]
         still_open = []
         for step in self._open:
-            if step.end > horizon:
+            start, end = step.start, step.end
+            inside = within(segments, starts, start, end)
+            step.busy += _overlap(busy, begins, start, end)
+            if end > horizon:
+                step.add(inside)
                 still_open.append(step)
                 continue
-            dur = step.end - step.start
             split = self._split(step.name, step.first)
             split.steps += 1
-            split.total += dur
+            split.total += end - start
             split.busy += step.busy
-            blank = dur
+            parts = split.parts
+            blank = end - start
             for cause, ns in step.parts.items():
-                split.parts[cause] += ns
+                parts[cause] += ns
                 blank -= ns
-            traced = min(step.tracing, blank)
-            split.parts[TRACING] += traced
-            split.parts[OTHER] += blank - traced
+            for begin, stop, cause, _ in inside:
+                ns = stop - begin
+                parts[cause if cause < SCOPE else SCOPE] += ns
+                blank -= ns
+            traced = step.tracing if step.tracing < blank else blank
+            parts[TRACING] += traced
+            parts[OTHER] += blank - traced
         self._open = still_open
 
     def _split(self, name: int, first: bool) -> Split:
@@ -290,25 +306,15 @@ def stretched(sightings: list[Sighting], holes: list[Hollow]) -> list[Sighting]:
     return found
 
 
-def _add_host(step: OpenStep, segments: list[Segment], starts: list[int]) -> None:
-    parts = step.parts
-    for begin, stop, cause, _ in within(segments, starts, step.start, step.end):
-        if cause > SCOPE:
-            cause = SCOPE
-        if cause in parts:
-            parts[cause] += stop - begin
-        else:
-            parts[cause] = stop - begin
-
-
-def _add_busy(step: OpenStep, busy: list[tuple[int, int]]) -> None:
-    start, end = step.start, step.end
-    first = max(bisect_right(busy, (start, FOREVER)) - 1, 0)
-    last = bisect_left(busy, (end,), first)
-    for begin, stop in busy[first:last]:
+def _overlap(busy: list[tuple[int, int]], begins: list[int], start: int, end: int) -> int:
+    """ns of ``[start, end)`` in ``busy``, which is sorted; ``begins``: where its stretches do."""
+    ns = 0
+    first = bisect_right(begins, start)
+    for begin, stop in busy[first - 1 if first else 0 : bisect_left(begins, end, first)]:
         if begin < start:
             begin = start
         if stop > end:
             stop = end
         if stop > begin:
-            step.busy += stop - begin
+            ns += stop - begin
+    return ns
