@@ -124,8 +124,14 @@ def play(schedule: Schedule, cut: Cut = NOTHING, pace: float = 1) -> Played:
     start = last = schedule.batches[0][1].start if schedule.batches else 0
     now: float = start
     given: dict[int, float] = {}  # device -> ns of work it was given, and
-    done: dict[int, float] = {}  # of which it has done
+    done: dict[int, float] = {}  # of which it has done, but for what it did in the
+    busy: float = 0  # ns of the host's last
     steps: list[PlayedStep] = []
+
+    def catch_up(ns: float) -> None:
+        for device, goal in given.items():
+            done[device] = min(done[device] + ns, goal)
+
     for _, batch in schedule.batches:
         lanes = lanes_of(batch)
         gap = batch.start - last  # what was not kept between two batches passes as it did
@@ -142,9 +148,10 @@ def play(schedule: Schedule, cut: Cut = NOTHING, pace: float = 1) -> Played:
                 share = shares[b]
                 ns = a if share == 1 else round(a * share)
                 now += ns
-                for device, goal in given.items():
-                    done[device] = min(done[device] + ns * pace, goal)
+                busy += ns
             elif kind == RUN:
+                catch_up(busy * pace)
+                busy = 0
                 overlap = next(overlaps)
                 ns = 0 if c and c in cut.runs else a - overlap * (1 - pace)
                 done.setdefault(b, 0)
@@ -152,12 +159,13 @@ def play(schedule: Schedule, cut: Cut = NOTHING, pace: float = 1) -> Played:
                 ends.append((b, given[b]))
                 work += ns
             elif kind == WAIT:
+                catch_up(busy * pace)
+                busy = 0
                 device, goal = ends[a]
                 ns = goal - done[device] + c
                 if shares[b] and goal > done[device] and ns > 0:
                     now += ns
-                    for device, goal in given.items():
-                        done[device] = min(done[device] + ns, goal)
+                    catch_up(ns)
             else:
                 marks.append((now, work))
         for step, (first, second) in zip(batch.steps, lanes.marks, strict=True):
@@ -165,6 +173,7 @@ def play(schedule: Schedule, cut: Cut = NOTHING, pace: float = 1) -> Played:
             (began, before), (ended, after) = marks[first], marks[second]
             took = min(recorded, max(ended - began, after - before))
             steps.append(PlayedStep(step.name, step.first, recorded, took))
+    catch_up(busy * pace)
     return Played(start, now + max([0, *(goal - done[device] for device, goal in given.items())]), steps)
 
 

@@ -7,13 +7,14 @@ list says for which execution, and everything else has its length.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from math import inf
 from statistics import median
 from typing import NamedTuple
 
 from xlaprof.analysis import host
-from xlaprof.analysis.idle import STRONG, Cause
+from xlaprof.analysis.idle import STRONG, Cause, Hollow
 from xlaprof.analysis.schedule import Batch
 
 #: ns that recording an operation takes where the path is known, in programs that never took one twice
@@ -56,13 +57,14 @@ class _Pause(NamedTuple):
 class Lanes:
     """What was done in a batch, in order."""
 
-    __slots__ = ("items", "keys", "known", "marks", "overlaps", "waited")
+    __slots__ = ("_spent", "items", "keys", "known", "marks", "overlaps", "waited")
 
     def __init__(self, batch: Batch) -> None:
         self.keys: list[Key] = []
         self.items: list[Item] = []
         self.marks: list[tuple[int, int]] = []  # of each step: which MARK is its begin, and which its end
         self.waited: dict[int, int] = {}  # key -> ns the host waited under it
+        self._spent: dict[Key, int] | None = None
         pieces, self.known = _with_recording(batch, list(_seen(batch, _pieces(batch))))
         pauses = _pauses(batch)
         self.overlaps = _overlaps(batch, pauses)  # of each execution: ns for which the host was busy, too
@@ -105,12 +107,14 @@ class Lanes:
         return points
 
     def spent(self) -> dict[Key, int]:
-        """ns of host time by what it counts for, waits included."""
-        spent = dict(self.waited)
-        for kind, ns, number, _ in self.items:
-            if kind == HOST:
-                spent[number] = spent.get(number, 0) + ns
-        return {self.keys[number]: ns for number, ns in spent.items()}
+        """ns of host time by what it counts for, waits included; added up once."""
+        if self._spent is None:
+            spent = dict(self.waited)
+            for kind, ns, number, _ in self.items:
+                if kind == HOST:
+                    spent[number] = spent.get(number, 0) + ns
+            self._spent = {self.keys[number]: ns for number, ns in spent.items()}
+        return self._spent
 
 
 def lanes_of(batch: Batch) -> Lanes:
@@ -123,25 +127,25 @@ def lanes_of(batch: Batch) -> Lanes:
 def _pieces(batch: Batch) -> Iterator[_Piece]:
     """All of the batch, cut where what the host did changes."""
     starts = [one.start for one in batch.compiled]
+    over = [hole.end for hole in batch.holes]
     cursor = batch.start
     for start, end, cause, stack in batch.segments:
         start, end = max(start, cursor), min(end, batch.end)
         if end <= start:
             continue
         if start > cursor:
-            yield from _blank(batch, cursor, start)
+            yield from _blank(batch.holes, over, cursor, start)
         nth = bisect_right(starts, start) - 1
         inside = nth >= 0 and end <= batch.compiled[nth].end
         yield _Piece(start, end, Key(cause, stack, starts[nth] if inside else 0))
         cursor = end
     if cursor < batch.end:
-        yield from _blank(batch, cursor, batch.end)
+        yield from _blank(batch.holes, over, cursor, batch.end)
 
 
-def _blank(batch: Batch, start: int, end: int) -> Iterator[_Piece]:
-    """A stretch in which the host told nothing: plain Python between two lines, or other."""
-    holes = batch.holes
-    nth = bisect_right(holes, start, key=lambda hole: hole.end)
+def _blank(holes: Sequence[Hollow], over: list[int], start: int, end: int) -> Iterator[_Piece]:
+    """A stretch in which the host told nothing: plain Python between two lines, or other. ``over``: the holes' ends."""
+    nth = bisect_right(over, start)
     while nth < len(holes) and holes[nth].start < end:
         begin, stop, before, after = holes[nth]
         begin, stop = max(begin, start), min(stop, end)
@@ -159,10 +163,13 @@ def _blank(batch: Batch, start: int, end: int) -> Iterator[_Piece]:
 def _seen(batch: Batch, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
     """The pieces, those that tell nothing, or no more than a scope, counting for what looks at the host found."""
     sightings = batch.sightings
+    if not sightings:
+        yield from pieces
+        return
     for piece in pieces:
         start, end, key, _ = piece
         scope = _is_scope(key.cause)
-        if not sightings or not (scope or isinstance(key.cause, tuple) or key.cause == host.OTHER):
+        if not (scope or isinstance(key.cause, tuple) or key.cause == host.OTHER):
             yield piece
             continue
         for nth in range(bisect_right(sightings, start, key=lambda one: one.end), len(sightings)):
@@ -272,7 +279,12 @@ def _overlaps(batch: Batch, pauses: list[_Pause]) -> list[int]:
 def _with_pauses(pieces: list[_Piece], pauses: list[_Pause]) -> Iterator[_Piece]:
     """The pieces with the pauses in their places."""
     nth = 0
-    for start, end, key, _ in pieces:
+    due = pauses[0].start if pauses else inf
+    for piece in pieces:
+        start, end, key, _ = piece
+        if start < end < due:
+            yield piece
+            continue
         while nth < len(pauses) and pauses[nth].end <= end:
             pause = pauses[nth]
             if pause.start > start:
@@ -280,7 +292,11 @@ def _with_pauses(pieces: list[_Piece], pauses: list[_Pause]) -> Iterator[_Piece]
             yield _Piece(pause.end, pause.end, key, nth)
             start = max(start, pause.end)
             nth += 1
-        if nth < len(pauses) and pauses[nth].start < end:  # the pause goes on after this piece
-            end = max(start, pauses[nth].start)
+        if nth == len(pauses):
+            due = inf
+        else:
+            due = pauses[nth].start
+            if due < end:  # the pause goes on after this piece
+                end = max(start, pauses[nth].start)
         if end > start:
             yield _Piece(start, end, key)
