@@ -41,6 +41,17 @@ def test_nothing_runs_before_the_barrier() -> None:
     assert y.tolist() == [5.0, 8.0]
 
 
+def test_what_a_view_showed_lives_no_longer_than_its_tensors() -> None:
+    x = on_device(1.0, 2.0, 3.0, 4.0)
+    hidden = x.exp()
+    total = hidden.view(2, 2).sum(1)
+    del hidden
+    with counted() as counts:
+        xr.sync()
+    assert counts["CreateDataHandles"] == 1  # the total; what was viewed is no output of the graph
+    assert total.shape == (2,)
+
+
 def test_the_same_operations_again_are_the_same_program() -> None:
     x = on_device(1.0, 2.0)
 

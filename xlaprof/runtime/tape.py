@@ -272,12 +272,13 @@ class Tape:
 
     def live(self) -> list[Cell]:
         """Cells given a value on this walk that somebody still holds."""
+        self.trim_views()  # a list that holds what was viewed since the last barrier, for nobody's sake
         epoch = self.epoch
         # 3: the list, the loop variable, getrefcount's argument
         return [cell for cell in self.cells if cell.epoch == epoch and getrefcount(cell) > 3]
 
     def trim_views(self) -> None:
-        """Forget dead views; called at barriers."""
+        """Forget dead views; called at barriers, and before it is asked what is alive."""
         for cell in self.viewed:
             if cell.views is not None:
                 alive = [ref for ref in cell.views if ref() is not None]
