@@ -7,7 +7,7 @@ import pytest
 from analysis.story import MS, Story
 from xlaprof.analysis.reading import SCALAR, asked
 from xlaprof.analysis.rhythm import Rhythm
-from xlaprof.events import Selected, StepDigest
+from xlaprof.events import Change, Selected, StepDigest
 
 
 @pytest.mark.parametrize(
@@ -293,3 +293,19 @@ def test_a_read_whose_first_graph_holds_a_loop_of_the_set_up_is_one_all_the_same
         story.barrier(barrier, 10)
     (finding,) = story.findings("transfer")
     assert (finding.place.line, finding.count) == (42, 12)
+
+
+def test_a_model_that_is_copied_to_the_host_before_the_first_step_is_no_habit() -> None:
+    story = Story()
+    copy, barrier = story.line(35, "self.actor = copy.deepcopy(self.q).cpu()"), story.line(60, "xr.sync()")
+    for n in range(5):
+        change = Change("shape", "f32[24,9]", f"f32[{n}]", "input of aten::clone", stack=copy, against=1)
+        story.compile(f"parameter {n}", 50, copy, change if n else None, trigger="read")
+        story.execute(f"parameter {n}", 1, copy, "read")
+        story.read(copy, "aten::_to_cpu")
+    story.barrier(barrier, ops=0)
+    for _ in range(6):
+        with story.step():
+            story.barrier(barrier, 8)
+            story.spend(8)
+    assert story.findings() == []

@@ -125,8 +125,8 @@ def activities(run: Run) -> Iterator[Activity]:
     yield from by_line.values()
 
 
-def heaviest(names: Names, activity: Activity) -> Place:
-    """The innermost line in which it spent most of its time; nowhere where it was never seen."""
+def heaviest(names: Names, activity: Activity, share: float = _MAINLY) -> Place:
+    """The innermost line in which it spent so much of its time, most of it; nowhere where it was never seen."""
     lines = [(names.frames(stack), ns) for stack, ns in activity.lines.items()]
     lines = [(_inward(frames, activity.line), ns) for frames, ns in lines if frames]
     whole = sum(ns for _, ns in lines)
@@ -138,7 +138,7 @@ def heaviest(names: Names, activity: Activity) -> Place:
             if depth < len(frames):
                 at[frames[depth]] = at.get(frames[depth], 0) + ns
         best = max(at, key=lambda place: at[place], default=NOWHERE)
-        if not at or (at[best] < _MAINLY * whole and depth):
+        if not at or (at[best] < share * whole and depth):
             return found
         found = best
         lines = [(frames, ns) for frames, ns in lines if depth < len(frames) and frames[depth] == best]

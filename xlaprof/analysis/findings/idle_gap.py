@@ -28,6 +28,7 @@ _UNTOLD_NS = 5_000_000  # the same where no steps are known
 _STANDS_OUT = 0.5  # of the time in which the host recorded: what was never looked into must be so much
 _SEEN_NS, _SEEN = 10_000_000, 0.3  # a gap this long is looked into; then so much of it must have been seen
 _WORTH_NS = 20_000_000  # of all of them
+_CLEARLY = 0.75  # of a scope's time: then a line inside it is the one to show
 _MOSTLY = 0.5  # of the steps from the first time to the last: then it is a habit
 
 
@@ -149,7 +150,7 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
     kind = activity.kind
     place = heaviest(facts.names, activity)
     if kind == host.SCOPE:
-        return _explain_scope(facts, activity, place)
+        return _explain_scope(facts, activity)
     if kind == host.GC:
         return _explain_collection(facts)
     if kind == host.DATA:
@@ -204,13 +205,16 @@ def _made_at(place: Place, loop: Place) -> str:
     return f", which is made at {short(place)} ({place.code})"
 
 
-def _explain_scope(facts: Facts, activity: Activity, place: Place) -> tuple[str, str, Place, str]:
+def _explain_scope(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
+    """At the line inside the scope that clearly takes its time; else at the scope's own, the same in every run."""
     main = activity.main
     assert isinstance(main, int)
     name = facts.names.text(main - host.SCOPE)
-    if not place.line:
-        scope = facts.run.scopes.get(main - host.SCOPE)
-        place = facts.names.place(scope.stack) if scope is not None else NOWHERE
+    scope = facts.run.scopes.get(main - host.SCOPE)
+    around = facts.names.frames(scope.stack) if scope is not None else ()
+    place = heaviest(facts.names, activity, _CLEARLY)
+    if around and (not place.line or place in around):
+        place = around[0]
     holes = activity.holes()
     if not place.line and holes:
         place = culprit(*facts.names.bracket(*max(holes, key=lambda pair: holes[pair])))

@@ -49,7 +49,7 @@ def _inside(facts: Facts) -> Iterator[Finding]:
         for stack, site in facts.run.sites.items()
         if site.loop_shared and site.loops >= _TURNS and site.loop_ops >= _WORK
     }
-    site = _longest(sites)
+    site = _heaviest(facts.run.compiles, sites) if sites else 0
     if site and _loop(facts, sites[site].loop, site, strict=True).line:
         yield _finding(facts, site, sites[site].loops, "turns")
 
@@ -70,13 +70,13 @@ def _remains(turns: int, per_turn: int, ops: int) -> float:
     return max(once, 1 - (turns - 1) * per_turn / max(1, ops)) if per_turn else once
 
 
-def _heaviest(compiles: list[CompileRecord], reads: dict[int, Site]) -> int:
-    """The read that ran most of what was recorded: of a loop's values one may ask for next to nothing, in each turn."""
-    ops = dict.fromkeys(reads, 0)
+def _heaviest(compiles: list[CompileRecord], sites: dict[int, Site]) -> int:
+    """The read, or barrier, that ran most of what was recorded: of a loop's values one may ask for next to nothing, in each turn."""
+    ops = dict.fromkeys(sites, 0)
     for record in compiles:
         if record.stack in ops:
             ops[record.stack] = max(ops[record.stack], record.ops)
-    return max(ops, key=lambda stack: (ops[stack], reads[stack].loops))
+    return max(ops, key=lambda stack: (ops[stack], sites[stack].loops))
 
 
 def _loop(facts: Facts, repeated: int, cut: int, *, strict: bool) -> Place:

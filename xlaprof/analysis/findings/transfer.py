@@ -86,4 +86,4 @@ def _barrier_after(facts: Facts, reads: Reads) -> Place:
 
 
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return text if "(" in text else text[:1].upper() + text[1:]  # float() is written so

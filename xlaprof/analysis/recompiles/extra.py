@@ -114,12 +114,15 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
     if record.trigger == "read" and not (change is not None and change.what == "evicted"):
         sized, repeated = _reads(facts, record.stack)
         own = not record.nth or _takes_turns(facts, record, repeated)
-        if not sized and record.again and own and repeated >= _HABIT and _has_loop(facts):
+        if sized and own:
+            return None  # told with the selection
+        if record.again and own and repeated >= _HABIT and _has_loop(facts):
             return Change(
                 "operation", "the graph up to the barrier", "the graph up to this read", READ, stack=record.stack
             )
-        if repeated < _HABIT and facts.run.sites[record.stack].compiles <= _HABIT:
-            return None  # results read at the end
+        few = facts.run.sites[record.stack].compiles <= _HABIT
+        if repeated < _HABIT and (few or record.t < _loop_begins(facts)):
+            return None  # results read at the end; a model that is copied to the host before the first step
     if change is None or change.what == "evicted":
         return change
     if record.trigger == "dynamo":
@@ -144,13 +147,19 @@ def _reads(facts: Facts, stack: int) -> tuple[bool, int]:
 def _takes_turns(facts: Facts, record: CompileRecord, repeated: int) -> bool:
     """One line reads several times a step, in a helper that each block calls: each time ends a graph of its own."""
     steps = max((site.executed for site in facts.run.sites.values() if site.trigger != "read"), default=0)
-    settling = record.change is None or record.change.what in _SETTLING
-    return settling and steps > 0 and record.nth < round(repeated / steps)
+    return steps > 0 and record.nth < round(repeated / steps)
 
 
 def _has_loop(facts: Facts) -> bool:
     """A barrier goes on with the graph that the read began."""
     return any(site.executed >= _HABIT for site in facts.run.sites.values())
+
+
+def _loop_begins(facts: Facts) -> int:
+    """When a barrier of the loop was first reached with a graph; 0 where there is no loop that is known."""
+    sites = facts.run.sites
+    loop = (r.t for r in facts.run.compiles if r.trigger != "read" and sites[r.stack].executed >= _HABIT)
+    return min(loop, default=0)
 
 
 def _comes_back(facts: Facts, record: CompileRecord) -> bool:
