@@ -92,4 +92,5 @@ def _module_class() -> Any:
 
 def text(module: bytes) -> str:
     """A serialized ``HloModuleProto`` as text: ``opcode: "add"``..."""
-    return text_format.MessageToString(_module_class().FromString(module), print_unknown_fields=True)
+    told: str = text_format.MessageToString(_module_class().FromString(module), print_unknown_fields=True)
+    return told
