@@ -17,7 +17,6 @@ from xlaprof.analysis.activities import Activity, activities, heaviest, recordin
 from xlaprof.analysis.facts import Facts, seconds
 from xlaprof.analysis.idle import Seen
 from xlaprof.analysis.model import Finding, Place
-from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import culprit, short, span
 
 SHARE = 0.05  # of the analysed window, compiles left out

@@ -71,7 +71,10 @@ def _remains(turns: int, per_turn: int, ops: int) -> float:
 
 
 def _heaviest(compiles: list[CompileRecord], sites: dict[int, Site]) -> int:
-    """The read, or barrier, that ran most of what was recorded: of a loop's values one may ask for next to nothing, in each turn."""
+    """The read, or barrier, that ran most of what was recorded.
+
+    Of a loop's values one may ask for next to nothing, in each turn.
+    """
     ops = dict.fromkeys(sites, 0)
     for record in compiles:
         if record.stack in ops:
