@@ -175,3 +175,19 @@ def test_a_loop_of_another_number_of_passes_is_told_with_its_head() -> None:
     assert finding.place.line == 30
     assert "The loop (for x, y in group), all of which is in one graph, went from 4 passes to 2 passes" in finding.cause
     assert "same number of passes" in finding.advice
+
+
+def test_a_sum_that_begins_as_a_number_in_every_epoch_is_a_way_in() -> None:
+    story = Story()
+    barrier, line = (
+        story.line(24, "xr.sync()", loops=(22,)),
+        story.line(23, "total = total + loss.detach()", loops=(22,)),
+    )
+    change = Change(
+        "aliasing", "the same tensor as elsewhere", "another tensor", "self of aten::add", stack=line, against=1
+    )
+    for n in range(24):
+        with story.step():
+            story.barrier(barrier, 8, "later" if n % 8 else "first", change=change if n % 8 else None)
+            story.spend(8)
+    assert story.findings("recompile") == []

@@ -129,7 +129,7 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
         return None  # of a graph that Dynamo captured: why it captured another one is Dynamo's to tell
     if not record.nth:
         return None  # the first graph of this barrier
-    settled = change.role == "state" or not _comes_back(facts, record)
+    settled = change.role == "state" or _is_carried(record, change) or not _comes_back(facts, record)
     if change.what in _SETTLING and record.visits <= EARLY and settled:
         return None
     if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
@@ -169,6 +169,12 @@ def _comes_back(facts: Facts, record: CompileRecord) -> bool:
     return any(
         programs.get(program, 0) > record.t + record.dur for program in ((against,) if against else record.before)
     )
+
+
+def _is_carried(record: CompileRecord, change: Change) -> bool:
+    """A sum that begins as a number: the first turn of its loop adds to that, the others to the sum so far."""
+    of_one = not change.old.endswith(" tensors")  # a list's
+    return record.nth == 1 and change.what in ("aliasing", "inputs") and not change.role and of_one
 
 
 def _enters_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
