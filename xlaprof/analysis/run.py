@@ -91,8 +91,8 @@ class Run(Totals):
         remaining = iter(events)
         left = _RELIEVED_EVERY
         while batch := list(islice(remaining, min(_BATCH, left))):
-            for event in batch:
-                handler = handlers.get(type(event))
+            # looked up one by one, in order: an event may change who handles the next
+            for handler, event in zip(map(handlers.get, map(type, batch)), batch, strict=True):
                 if handler is not None:
                     handler(event)
             self.events += len(batch)

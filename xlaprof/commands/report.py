@@ -64,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
 def analyse(path: str, since_step: int | None = None, show_progress: bool = False) -> Report:
     """The report of the log at ``path``. Raises :class:`UserError` when nothing could be read."""
     run, notes = fold(path, since_step, show_progress)
-    return run.report(path, notes)
+    with no_collection():
+        return run.report(path, notes)
 
 
 def fold(path: str, since_step: int | None = None, show_progress: bool = False) -> tuple[Run, tuple[str, ...]]:
