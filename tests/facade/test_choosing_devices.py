@@ -70,7 +70,7 @@ def test_a_cpu_is_no_tpu() -> None:
 def test_older_names_are_the_same_things() -> None:
     assert experimental_pjrt.run_multiprocess is pjrt.run_multiprocess
     assert experimental_pjrt.world_size is xr.world_size
-    assert torch.distributed.Backend.XLA == "xla"
+    assert "xla" in torch.distributed.Backend.backend_list
     assert backend.ProcessGroupXla
 
 

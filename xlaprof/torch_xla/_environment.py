@@ -22,10 +22,7 @@ def best() -> str:
 
 
 def finish() -> None:
-    """After it: say that the operators are there; eager mode, where it is asked for from outside."""
-    from xlaprof.runtime import metrics
-
-    metrics.count("RegisterXLAFunctions")
+    """After it: eager mode, where it is asked for from outside."""
     if os.environ.get("XLA_USE_EAGER_DEBUG_MODE", "0") == "1":
         from xlaprof.torch_xla.experimental import eager_mode
 

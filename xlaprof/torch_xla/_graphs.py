@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import torch
-from jax._src.lib import _jax
+from jaxlib import _jax
 
 from xlaprof.runtime import tapes
 from xlaprof.runtime.cells import DTYPE_TEXT, Cell, Failed, View
