@@ -171,9 +171,9 @@ def test_a_last_group_of_fewer_micro_batches(told: Callable) -> None:
     weight = torch.ones(3, 2).to("xla").requires_grad_()
 
     def accumulate(group: int) -> None:
+        weight.grad = None
         for _ in range(group):  # the loop
             (torch.ones(5, 3).to("xla") @ weight).relu().sum().backward()
-        weight.grad = None
 
     def story() -> None:
         for group in (4, 4, 1):

@@ -312,10 +312,10 @@ def _repeated(old: Walk, new: Walk) -> Reason | None:
     loop = passes(old.plan.graph, new.plan.graph, new.place)
     if loop is None:
         return None
-    counts = [f"{times} pass" + "es" * (times > 1) for times in (loop.old, loop.new)]
+    old_times, new_times = (f"{times} pass" + "es" * (times > 1) for times in (loop.old, loop.new))
     return Reason(
-        "operation", *counts, "the loop", loop.head, loop.head, 0, True, role="loop", made=loop.head
-    )  # fmt: skip
+        "operation", old_times, new_times, "the loop", loop.head, loop.head, 0, True, role="loop", made=loop.head
+    )
 
 
 def _path(new: Walk, found: Contrast, d: Difference) -> Reason | None:
@@ -362,6 +362,9 @@ def _role(blocks: Iterable[Block], first: Block) -> str:
         return "state"
     if "grad" in all_roles and all_roles <= {"grad", "backward"}:
         return "grad"
+    called = _speaking(first.new or first.old)
+    if called is not None and not called.role:  # the forward pass took it, and what trains followed
+        return ""
     roles = Counter(node.role for node in (*first.old, *first.new))
     return roles.most_common(1)[0][0] if roles else ""
 
