@@ -80,10 +80,17 @@ class Occasions:
 
 def rhythm(several: Iterable[Occasions]) -> Rhythm:
     """How often any of ``several`` happened: each step counts once."""
+    runs = [run for one in several for run in one.runs]
+    if len(runs) == 1:  # one habit, however long
+        return Rhythm.of(_expanded(runs[0], _EXPANDED))
     steps: set[int] = set()
-    for one in several:
-        for first, distance, number in one.runs:
-            taken = min(number, _EXPANDED - len(steps))
-            if taken > 0:
-                steps.update(range(first, first + max(distance, 1) * taken, max(distance, 1)))
+    for run in runs:
+        steps.update(_expanded(run, _EXPANDED - len(steps)))
     return Rhythm.of(sorted(steps))
+
+
+def _expanded(run: list[int], most: int) -> range:
+    """The first steps of a run, at most so many."""
+    first, distance, number = run
+    distance = max(distance, 1)  # of a single step there is none
+    return range(first, first + distance * min(number, most), distance)
