@@ -44,6 +44,7 @@ from .pytorch import chunked_loss as _chunked_loss  # noqa: E402
 from .pytorch import forks as _forks  # noqa: E402
 from .pytorch import fused as _fused  # noqa: E402
 from .pytorch import grad_scaler as _grad_scaler  # noqa: E402
+from .pytorch import higher_order as _higher_order  # noqa: E402
 from .pytorch import modules as _modules  # noqa: E402
 from .pytorch.generator import Generator  # noqa: E402
 from .pytorch.randomness import get_rng_state, set_rng_state  # noqa: E402
@@ -57,6 +58,7 @@ assert storage  # imported for its operators: t_, set_, resize_...
 assert _masks  # likewise: what selects by values
 assert _grad_scaler  # likewise: what GradScaler needs
 special.install()
+_higher_order.install()
 _composites.install()
 _formless.install()
 _forks.install()

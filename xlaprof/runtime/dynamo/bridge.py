@@ -7,6 +7,7 @@ another program of the same graph.
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 from collections import OrderedDict
@@ -123,6 +124,9 @@ def _in_pieces(module: fx.GraphModule, apart: frozenset[fx.Node], tape: Tape) ->
     before_apart = False
     for node in module.graph.nodes:
         if node.op in ("placeholder", "get_attr", "output"):
+            continue
+        if node.target is operator.getitem and node.args[0] in apart:  # a piece takes tensors, no tuples of them
+            part[node] = part[node.args[0]]
             continue
         is_apart = node in apart
         if part and (is_apart or before_apart):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import fx
+from torch._ops import HigherOrderOperator
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from xlaprof import stacks
@@ -173,6 +174,9 @@ class _Survey(fx.Interpreter):
             self.apart.add(n)
             return _UNKNOWN
         ours = any(type(leaf) is XLATensor for leaf in leaves)
+        if ours and isinstance(n.target, HigherOrderOperator) and XLATensor in n.target.python_key_table:
+            self.apart.add(n)  # which of its functions runs, and how often, is for values to say
+            return self._like(n, args, kwargs)
         live = any(id(leaf) in self.live for leaf in leaves) or (_is_random(n) and not ours)
         goes_to_xla = any(isinstance(leaf, torch.device) and leaf.type == "xla" for leaf in leaves)
         if live and (ours or goes_to_xla):  # a value from the host that is not there yet

@@ -1,0 +1,43 @@
+"""Operators that take functions (``torch.cond``, ``while_loop``, ``scan``...) on tensors of ours: as PyTorch runs them.
+
+PyTorch wants a rule for each type of tensor it meets there, and has one that calls the functions, which do with our
+tensors what they would do anywhere: a condition is read, the passes of a loop are recorded one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch._C import DispatchKey
+from torch._ops import _higher_order_ops
+
+from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.transfer import host
+
+#: those whose first function is asked before each pass of the second
+_WHILE = ("while_loop", "while_loop_stack_output")
+
+
+def install() -> None:
+    """Give every such operator that has one PyTorch's own rule, for our tensors."""
+    for name, operator in _higher_order_ops.items():
+        rule = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
+        if rule is not None and XLATensor not in operator.python_key_table:
+            operator.py_impl(XLATensor)(_pass_by_pass(rule) if name in _WHILE else rule)
+
+
+def _pass_by_pass(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """``rule``, which runs each pass before it asks whether there is to be another: two programs for all of them.
+
+    A read leaves what is pending: each would run one more pass than the one before, as a program of its own.
+    """
+
+    def run(condition: Callable[..., Any], *rest: Any) -> Any:
+        def asked(*carried: Any) -> Any:
+            host.compute([value._cell for value in carried if type(value) is XLATensor], wait=False)
+            return condition(*carried)
+
+        return rule(asked, *rest)
+
+    return run
