@@ -201,3 +201,12 @@ def test_the_rows_of_a_static_nonzero_and_of_repeats() -> None:
         torch.repeat_interleave(torch.tensor([2, 0, 3]), output_size=5)
 
     check(story)
+
+
+def test_searching_no_rows() -> None:
+    def story() -> None:
+        torch.searchsorted(torch.zeros(0, 0), torch.zeros(0, 0))
+        torch.searchsorted(torch.zeros(0, 3), torch.zeros(0, 2), right=True)
+        torch.searchsorted(torch.zeros(2, 0), torch.ones(2, 3))
+
+    assert check(story).checked["aten.searchsorted.Tensor"] == 3

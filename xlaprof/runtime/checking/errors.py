@@ -22,21 +22,6 @@ class Foreign(Exception):
     """Another tensor class takes part in the call: ``__torch_dispatch__`` answers ``NotImplemented``."""
 
 
-class OutOfRange(IndexError, RuntimeError):
-    """A dimension or an index that is not there.
-
-    PyTorch raises ``IndexError`` for it and PyTorch/XLA ``RuntimeError``: what is written for either catches it.
-    """
-
-    def __reduce__(self) -> Any:
-        return IndexError, self.args  # in other processes it is only told
-
-
-# Tracebacks tell it as what it is to a user.
-OutOfRange.__name__ = OutOfRange.__qualname__ = "IndexError"
-OutOfRange.__module__ = "builtins"
-
-
 def final(error: E) -> E:
     """``error``, which stands whatever other way there may be to compute the operation."""
     error._xla_final = True  # type: ignore[attr-defined]
@@ -68,8 +53,6 @@ def told(error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
             rehearse(Op(func), args, kwargs)
         except Exception as here:
             error = here
-    if type(error) is IndexError:
-        error = OutOfRange(*error.args)
     name_operation(error, func, args, kwargs)
     return error
 

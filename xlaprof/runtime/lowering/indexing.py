@@ -11,6 +11,7 @@ accelerator any of them may.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import jax
@@ -307,8 +308,9 @@ def searchsorted(
     edge = "right" if right or side == "right" else "left"
     if sequence.ndim == 1:
         return jnp.searchsorted(sequence, values, side=edge)
+    rows = prod(sequence.shape[:-1])  # none, maybe
     flat = jax.vmap(lambda s, v: jnp.searchsorted(s, v, side=edge))(
-        sequence.reshape(-1, sequence.shape[-1]), values.reshape(-1, values.shape[-1])
+        sequence.reshape(rows, sequence.shape[-1]), values.reshape(rows, values.shape[-1])
     )
     return flat.reshape(values.shape)
 
