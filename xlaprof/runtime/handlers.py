@@ -279,6 +279,7 @@ def view(op: Op) -> Handler:
 def derive(tape: Tape, cell: Cell, node: Node) -> Cell:
     """The cell that shows ``cell`` through the operator of ``node``: a view, or what ``cell`` is a view of."""
     slot, epoch = node.slot, tape.epoch
+    steps: tuple[Node, ...]
     if not isinstance(cell, View):
         base, steps = cell, (node,)
     elif not views.undoes(node, cell.steps[-1]):
