@@ -19,6 +19,8 @@ __getattr__ = _served(
         "eager",
         "pjrt",
         "pjrt_backend",
+        "scan",
+        "scan_layers",
         "spmd",
         "spmd_fully_sharded_data_parallel",
         "xla_sharding",

@@ -1,0 +1,169 @@
+"""``torch_xla.experimental.scan``: a function applied along the first dimension of tensors, with a state carried on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+from xlaprof.runtime.pure import Like, Untraceable, trace
+from xlaprof.runtime.scanning import Loop
+from xlaprof.runtime.tensor import XLATensor
+
+__all__ = ["scan"]
+
+Step = Callable[[Any, Any], tuple[Any, Any]]
+
+#: loops of functions that are said to be pure; ``None`` for those that are not traced
+_pure: OrderedDict[Any, _Rolled | None] = OrderedDict()
+_LIMIT = 256
+
+
+def scan(fn: Step, init: Any, xs: Any, partition_fn: Any = None, is_fn_pure: bool = False) -> tuple[Any, Any]:
+    """``(carry, ys)``: ``carry, y = fn(carry, x)`` for each ``x`` along the first dimension of ``xs``, ``ys`` stacked.
+
+    ``init``, ``xs`` and what ``fn`` returns are pytrees of tensors on ``xla``; leaves of ``y`` may be ``None``. The
+    carry keeps its structure, shapes and dtypes. Gradients pass to ``init``, ``xs`` and the tensors ``fn`` reads
+    besides. What ``fn`` writes into its arguments stays inside.
+
+    ``fn`` is traced at each call of ``scan``, or once and for all with ``is_fn_pure=True``, and becomes the body of one
+    loop of XLA's in either pass: what there is to compile does not grow with the passes. ``partition_fn`` chooses what
+    the backward pass computes again: one of AOTAutograd's, as ``functorch.compile.min_cut_rematerialization_partition``.
+    A function that cannot be traced (it reads values, writes to other tensors, runs collectives) and one under SPMD is
+    called for each pass: one graph with all of them.
+
+    Raises ``ValueError`` where ``fn`` is no function, ``xs`` has no tensors or such of several lengths, or the carry
+    changes.
+    """
+    if not callable(fn):
+        raise ValueError(f"scan calls fn for the elements of xs: it has to be callable, got {fn!r}")
+    length = _length(xs)
+    _described(init, "init")
+    loop = rolled(fn, init, xs, length, partition_fn, is_fn_pure)
+    return _unrolled(fn, init, xs, length) if loop is None else loop(init, xs)
+
+
+def _length(xs: Any) -> int:
+    leaves = tree_leaves(xs)
+    lengths = []
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            raise ValueError(f"scan takes pytrees of tensors, got {leaf!r} in xs")
+        if leaf.ndim == 0:
+            raise ValueError("scan goes along the first dimension of xs, and a tensor in it has none: unsqueeze it")
+        lengths.append(len(leaf))
+    if not leaves:
+        raise ValueError(f"scan goes along the first dimension of xs, and there is no tensor in it: {xs!r}")
+    if len(set(lengths)) > 1:
+        raise ValueError(f"the tensors of xs have to be of one length in their first dimension, got {lengths}")
+    return lengths[0]
+
+
+def _described(carry: Any, name: str) -> Any:
+    """Structure, shapes and dtypes."""
+    leaves, spec = tree_flatten(carry)
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            raise ValueError(f"scan takes pytrees of tensors, got {leaf!r} in {name}")
+    return spec, [(tuple(leaf.shape), leaf.dtype) for leaf in leaves]
+
+
+def _checked(result: Any, expected: Any) -> tuple[Any, Any]:
+    """What ``fn`` returned, if it is a carry like the one it was given, and something else."""
+    if not isinstance(result, (tuple, list)) or len(result) != 2:
+        kind = "a tensor" if isinstance(result, torch.Tensor) else repr(result)
+        raise ValueError(f"scan wants fn to return a pair (carry, y), got {kind}")
+    found = _described(result[0], "the carry that fn returns")
+    if found != expected:
+        raise ValueError(f"scan hands fn the carry that it returned: it has to stay {expected[1]}, got {found[1]}")
+    for leaf in tree_leaves(result[1]):
+        if leaf is not None and not isinstance(leaf, torch.Tensor):
+            raise ValueError(f"scan stacks what fn returns second: tensors or None, got {leaf!r}")
+    return result[0], result[1]
+
+
+class _Rolled:
+    """A function as the body of a loop."""
+
+    def __init__(self, fn: Step, init: Any, xs: Any, length: int, partition_fn: Any) -> None:
+        from functorch.compile import default_partition  # type: ignore[attr-defined]
+
+        carry, self.carry_spec = tree_flatten(init)
+        slices, self.x_spec = tree_flatten(xs)
+        expected = _described(init, "init")
+        first: Any = (carry + slices)[0]
+        self.y_spec: Any = None
+        self.present: list[bool] = []
+
+        def flat(tensors: list[Any]) -> list[Any]:
+            given = tree_unflatten(tensors[: len(carry)], self.carry_spec)
+            x = tree_unflatten(tensors[len(carry) :], self.x_spec)
+            onward, y = _checked(fn(given, x), expected)
+            leaves, self.y_spec = tree_flatten(y)
+            self.present = [leaf is not None for leaf in leaves]
+            return [*tree_leaves(onward), *(leaf for leaf in leaves if leaf is not None)]
+
+        # Whatever is carried has a gradient: one pass's is made of the next one's.
+        like = [Like(tuple(t.shape), t.dtype, t.is_floating_point() or t.is_complex(), t.requires_grad) for t in carry]
+        like += [Like(tuple(t.shape[1:]), t.dtype, t.requires_grad, t.requires_grad) for t in slices]
+        traced = trace(flat, like, first._cell.tape, partition_fn or default_partition)
+        self.loop = Loop(traced, len(carry), len(slices), length)
+
+    @property
+    def writes_to_xs(self) -> bool:
+        """Does ``fn`` write to the slices it is given?"""
+        return any(self.loop.traced.written[self.loop.carried :])
+
+    def __call__(self, init: Any, xs: Any) -> tuple[Any, Any]:
+        carry = tree_leaves(init)
+        results = self.loop(carry, tree_leaves(xs))
+        ys = iter(results[len(carry) :])
+        y = tree_unflatten([next(ys) if there else None for there in self.present], self.y_spec)
+        return tree_unflatten(results[: len(carry)], self.carry_spec), y
+
+
+def rolled(fn: Step, init: Any, xs: Any, length: int, partition_fn: Any, pure: bool) -> _Rolled | None:
+    """What computes ``scan(fn, init, xs)`` as one loop; ``None`` where ``fn`` has to be called for each pass."""
+    leaves, spec = tree_flatten((init, xs))
+    tapes = {leaf._cell.tape if isinstance(leaf, XLATensor) else None for leaf in leaves}
+    if len(tapes) > 1 or None in tapes or any(tape.partition is not None for tape in tapes):
+        return None
+    told = tuple((tuple(leaf.shape), leaf.dtype, leaf.requires_grad) for leaf in leaves)
+    key = (fn, partition_fn, spec, told, *tapes, *_modes()) if pure else None
+    if pure and key in _pure:
+        _pure.move_to_end(key)
+        return _pure[key]
+    made: _Rolled | None
+    try:
+        made = _Rolled(fn, init, xs, length, partition_fn)
+    except Untraceable:
+        made = None
+    if pure:
+        _pure[key] = made
+        if len(_pure) > _LIMIT:
+            _pure.popitem(last=False)
+    return made
+
+
+def _modes() -> tuple[Any, ...]:
+    """What a trace depends on besides its arguments."""
+    lowered = torch.is_autocast_enabled("xla"), torch.get_autocast_dtype("xla")
+    return torch.is_grad_enabled(), torch.get_default_dtype(), *lowered
+
+
+def _unrolled(fn: Step, init: Any, xs: Any, length: int) -> tuple[Any, Any]:
+    if length == 0:
+        raise ValueError("scan cannot tell what fn returns without calling it, and xs is empty in its first dimension")
+    expected = _described(init, "init")
+    carry, ys, spec = init, [], None
+    for i in range(length):
+        # What is written in place is written to copies, which XLA leaves out again.
+        x = tree_map(lambda leaf, i=i: leaf[i].clone(), xs)
+        carry, y = _checked(fn(tree_map(torch.clone, carry), x), expected)
+        leaves, spec = tree_flatten(y)
+        ys.append([None if leaf is None else leaf.clone() for leaf in leaves])
+    stacked = [None if row[0] is None else torch.stack(row) for row in zip(*ys, strict=True)]
+    return carry, tree_unflatten(stacked, spec)
