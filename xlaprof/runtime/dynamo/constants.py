@@ -15,7 +15,7 @@ _installed = False
 
 
 def constant(function: Callable[..., Any]) -> None:
-    """Tell Dynamo, now or when it is imported, that ``function`` returns a constant."""
+    """Tell Dynamo, now or when it is imported, that ``function``, of a module's top level, returns a constant."""
     function.__dict__["_dynamo_marked_constant"] = True  # as torch.compiler.assume_constant_result does
     _constants.append(function)
     if _installed:
@@ -23,7 +23,7 @@ def constant(function: Callable[..., Any]) -> None:
 
 
 def in_graph(function: Callable[..., Any]) -> None:
-    """Tell Dynamo, now or when it is imported, to have graphs call ``function``: of tensors it makes tensors."""
+    """Tell Dynamo, now or when it is imported, to have graphs call ``function``, of a module's top level."""
     _in_graph.append(function)
     if _installed:
         _tell([], [function])
@@ -38,9 +38,15 @@ def install() -> None:
 
 def _tell(constants: list[Callable[..., Any]], in_graph: list[Callable[..., Any]]) -> None:
     # Packages of ours are skipped, which no mark on a function overrides: an entry of its own in Dynamo's rules does.
+    # By name: what Dynamo derives from names it forgets in torch._dynamo.reset(), and derives again.
     from torch._dynamo import trace_rules
     from torch._dynamo.variables import TorchInGraphFunctionVariable, UserFunctionVariable
 
-    rules = trace_rules.get_torch_obj_rule_map()
-    rules.update(dict.fromkeys(constants, UserFunctionVariable))
-    rules.update(dict.fromkeys(in_graph, TorchInGraphFunctionVariable))
+    rules: list[Any] = trace_rules.torch_name_rule_map
+    rules.append(dict.fromkeys(map(_name, constants), UserFunctionVariable))
+    rules.append(dict.fromkeys(map(_name, in_graph), TorchInGraphFunctionVariable))
+    trace_rules.get_torch_obj_rule_map.cache_clear()
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"

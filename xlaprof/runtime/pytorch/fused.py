@@ -19,16 +19,18 @@ from xlaprof.runtime.special import special
 Tensors = Sequence[torch.Tensor]
 
 
+_optimizers: Any = _optimizer
+_others: Callable[[], list[str]] = _optimizers._get_fused_kernels_supported_devices
+
+
+def _with_xla() -> list[str]:
+    return [*_others(), "xla"]
+
+
 def install() -> None:
-    """Put ``xla`` on PyTorch's list of devices that have fused optimizers."""
-    optimizer: Any = _optimizer  # it looks the list up here each time
-    others = optimizer._get_fused_kernels_supported_devices
-
-    def with_xla() -> list[str]:
-        return [*others(), "xla"]
-
-    constant(with_xla)  # compiled steps ask too, on any device
-    optimizer._get_fused_kernels_supported_devices = with_xla
+    """Put ``xla`` on PyTorch's list of devices that have fused optimizers, where each optimizer looks it up."""
+    _optimizers._get_fused_kernels_supported_devices = _with_xla
+    constant(_with_xla)  # compiled steps ask too, on any device
 
 
 def _update(
