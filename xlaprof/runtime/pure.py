@@ -7,6 +7,7 @@ arguments is found on the way and becomes arguments, so that gradients reach it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ from .dynamo.sketch import COMPUTED, CONSTANT, Layout, Output, Sketch, Split, la
 from .lowering.apply import Evaluator
 from .tape import Tape
 from .tensor import XLATensor, handle
+
+_here = threading.local()
 
 Flat = Callable[[list[Any]], list[Any]]
 
@@ -102,13 +105,14 @@ class Like:
     asked: bool  # and is asked for: where none is, of no argument or other tensor, there is no backward pass
 
 
-def trace(fn: Flat, arguments: Sequence[Like], tape: Tape, partition: Any) -> Traced:
+def trace(fn: Flat, arguments: Sequence[Like], tape: Tape, partition: Any = None) -> Traced:
     """``fn``, a function from a list of tensors to another, for ``arguments`` like these on ``tape``'s device.
 
-    ``partition`` says what of the forward pass is kept for the backward pass, as PyTorch's ``default_partition`` does.
+    ``partition`` says what of the forward pass is kept for the backward pass: by default PyTorch's
+    ``default_partition``, which keeps all.
     Raises :class:`Untraceable`, or whatever ``fn`` raises.
     """
-    from functorch.compile import aot_function, make_boxed_func  # type: ignore[attr-defined]
+    from functorch.compile import aot_function, default_partition, make_boxed_func  # type: ignore[attr-defined]
 
     device, grad = torch.device("xla", tape.index), torch.is_grad_enabled()
     graphs: list[Any] = []
@@ -120,6 +124,7 @@ def trace(fn: Flat, arguments: Sequence[Like], tape: Tape, partition: Any) -> Tr
         return make_boxed_func(lambda *_: results)  # fakes: nothing is to be computed
 
     fake = FakeTensorMode()
+    _here.tracing = True
     try:
         given = [_fake(fake, like, device, like.requires_grad and grad) for like in arguments]
         captures = _Captures(fake, grad)
@@ -143,7 +148,9 @@ def trace(fn: Flat, arguments: Sequence[Like], tape: Tape, partition: Any) -> Tr
         for leaf, like in zip(inputs, (*arguments, *(real for real, _ in held)), strict=True):
             leaf.requires_grad_(asked and like.requires_grad)
         with torch.set_grad_enabled(asked):
-            outs = aot_function(function, fw_compiler=keep, bw_compiler=keep, partition_fn=partition)(*inputs)
+            outs = aot_function(
+                function, fw_compiler=keep, bw_compiler=keep, partition_fn=partition or default_partition
+            )(*inputs)
             roots = [out for out in outs if out.requires_grad]
             if roots:
                 wanted = [tensor for tensor in inputs if tensor.requires_grad]
@@ -154,6 +161,8 @@ def trace(fn: Flat, arguments: Sequence[Like], tape: Tape, partition: Any) -> Tr
         raise Untraceable(f"what it does depends on values: {error}") from error
     except Split as error:
         raise Untraceable(f"these are no part of a program: {error}") from error
+    finally:
+        _here.tracing = False
     return Traced(
         captured=tuple(real for real, _ in held),
         written=written,
@@ -163,6 +172,17 @@ def trace(fn: Flat, arguments: Sequence[Like], tape: Tape, partition: Any) -> Tr
         told=tuple((out.shape, out.dtype) for out in outs),
         differentiable=tuple(out.requires_grad for out in outs),
     )
+
+
+def tracing() -> bool:
+    """Is a function being traced on this thread? What it calls is part of it, and not traced by itself."""
+    return getattr(_here, "tracing", False)
+
+
+def modes() -> tuple[Any, ...]:
+    """What a trace depends on besides its arguments."""
+    lowered = torch.is_autocast_enabled("xla"), torch.get_autocast_dtype("xla")
+    return torch.is_grad_enabled(), torch.get_default_dtype(), *lowered
 
 
 def _fake(mode: FakeTensorMode, like: Any, device: torch.device, requires_grad: bool) -> torch.Tensor:

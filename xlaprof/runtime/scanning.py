@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +11,9 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from .computations import Computation
 from .dynamo.sketch import COMPUTED, CONSTANT
-from .pure import Pass, Traced
-
-#: loops remembered at most
-LIMIT = 256
-_loops: OrderedDict[Any, Computation] = OrderedDict()
+from .pure import Traced
+from .seeded import record
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ class Loop:
             last, made = jax.lax.scan(body, start, (slices, seeds), length=self.length)
             return [*last, *made]
 
-        outs = _called("scan", (*self._shape, "forward", first.key), loop, pool, self.length, first)
+        outs = record("scan", (*self._shape, first.key), loop, pool, (self.length, first.rows, 2))
         made = iter(outs[results:])
         return outs[:results], [next(made) if at is None else pool[at] for at in self.kept]
 
@@ -110,8 +105,8 @@ class Loop:
 
         groups_like = [range(len(group)) for group in groups]
         pool = [tensor for group in groups for tensor in group]
-        key = (*self._shape, "backward", last.key, self.kept, wanted)
-        outs = _called("scan_backward", key, loop, pool, self.length, last)
+        key = (*self._shape, last.key, self.kept, wanted)
+        outs = record("scan_backward", key, loop, pool, (self.length, last.rows, 2))
         found: list[torch.Tensor | None] = [None] * (summed.stop)
         for i, gradient in zip((*of_carry, *of_slices, *of_captured), outs, strict=True):
             found[i] = gradient
@@ -120,29 +115,6 @@ class Loop:
     @property
     def _shape(self) -> tuple[int, ...]:
         return self.carried, self.sliced, self.length, self.traced.results, len(self.traced.captured)
-
-
-def _called(
-    name: str, key: Any, loop: Callable[..., list[Any]], pool: list[torch.Tensor], length: int, body: Pass
-) -> list[torch.Tensor]:
-    """``loop(arrays, seeds)`` recorded over ``pool``: one operation for each ``key``."""
-    computation = _loops.get(key)
-    if computation is None:
-
-        def function(bits: Any, *arrays: Any) -> list[Any]:
-            return loop(arrays, bits.astype(jnp.uint32))
-
-        computation = _loops[key] = Computation(f"xla::{name}", function)
-        if len(_loops) > LIMIT:
-            _loops.popitem(last=False)
-    _loops.move_to_end(key)
-    size = (length, body.rows, 2)
-    device = pool[0].device
-    # Other random bits for each pass, from the device's generator.
-    bits = (
-        torch.randint(2**32, size, device=device) if body.rows else torch.empty(size, dtype=torch.int64, device=device)
-    )
-    return computation(bits, *pool)
 
 
 class _Loop(torch.autograd.Function):

@@ -13,10 +13,13 @@ __getattr__ = _served(
     __name__,
     _HOMES,
     (
+        "assume_pure",
         "callback",
         "custom_kernel",
         "dynamo_set_buffer_donor",
         "eager",
+        "fori_loop",
+        "gradient_accumulation",
         "pjrt",
         "pjrt_backend",
         "scan",

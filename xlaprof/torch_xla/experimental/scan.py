@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from xlaprof.runtime.pure import Like, Untraceable, trace
+from xlaprof.runtime.pure import Like, Untraceable, modes, trace, tracing
 from xlaprof.runtime.scanning import Loop
 from xlaprof.runtime.tensor import XLATensor
 
@@ -31,7 +31,7 @@ def scan(fn: Step, init: Any, xs: Any, partition_fn: Any = None, is_fn_pure: boo
 
     ``fn`` is traced at each call of ``scan``, or once and for all with ``is_fn_pure=True``, and becomes the body of one
     loop of XLA's in either pass: what there is to compile does not grow with the passes. ``partition_fn`` chooses what
-    the backward pass computes again: one of AOTAutograd's, as ``functorch.compile.min_cut_rematerialization_partition``.
+    the backward pass computes again, as ``functorch.compile.min_cut_rematerialization_partition`` does.
     A function that cannot be traced (it reads values, writes to other tensors, runs collectives) and one under SPMD is
     called for each pass: one graph with all of them.
 
@@ -89,8 +89,6 @@ class _Rolled:
     """A function as the body of a loop."""
 
     def __init__(self, fn: Step, init: Any, xs: Any, length: int, partition_fn: Any) -> None:
-        from functorch.compile import default_partition  # type: ignore[attr-defined]
-
         carry, self.carry_spec = tree_flatten(init)
         slices, self.x_spec = tree_flatten(xs)
         expected = _described(init, "init")
@@ -109,7 +107,7 @@ class _Rolled:
         # Whatever is carried has a gradient: one pass's is made of the next one's.
         like = [Like(tuple(t.shape), t.dtype, t.is_floating_point() or t.is_complex(), t.requires_grad) for t in carry]
         like += [Like(tuple(t.shape[1:]), t.dtype, t.requires_grad, t.requires_grad) for t in slices]
-        traced = trace(flat, like, first._cell.tape, partition_fn or default_partition)
+        traced = trace(flat, like, first._cell.tape, partition_fn)
         self.loop = Loop(traced, len(carry), len(slices), length)
 
     @property
@@ -129,10 +127,10 @@ def rolled(fn: Step, init: Any, xs: Any, length: int, partition_fn: Any, pure: b
     """What computes ``scan(fn, init, xs)`` as one loop; ``None`` where ``fn`` has to be called for each pass."""
     leaves, spec = tree_flatten((init, xs))
     tapes = {leaf._cell.tape if isinstance(leaf, XLATensor) else None for leaf in leaves}
-    if len(tapes) > 1 or None in tapes or any(tape.partition is not None for tape in tapes):
+    if tracing() or len(tapes) > 1 or None in tapes or any(tape.partition is not None for tape in tapes):
         return None
     told = tuple((tuple(leaf.shape), leaf.dtype, leaf.requires_grad) for leaf in leaves)
-    key = (fn, partition_fn, spec, told, *tapes, *_modes()) if pure else None
+    key = (fn, partition_fn, spec, told, *tapes, *modes()) if pure else None
     if pure and key in _pure:
         _pure.move_to_end(key)
         return _pure[key]
@@ -146,12 +144,6 @@ def rolled(fn: Step, init: Any, xs: Any, length: int, partition_fn: Any, pure: b
         if len(_pure) > _LIMIT:
             _pure.popitem(last=False)
     return made
-
-
-def _modes() -> tuple[Any, ...]:
-    """What a trace depends on besides its arguments."""
-    lowered = torch.is_autocast_enabled("xla"), torch.get_autocast_dtype("xla")
-    return torch.is_grad_enabled(), torch.get_default_dtype(), *lowered
 
 
 def _unrolled(fn: Step, init: Any, xs: Any, length: int) -> tuple[Any, Any]:

@@ -1,0 +1,91 @@
+"""``torch_xla.experimental.assume_pure``: functions without side effects, recorded as one operation."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from xlaprof.runtime.called_once import call
+from xlaprof.runtime.pure import Like, Traced, Untraceable, modes, trace, tracing
+from xlaprof.runtime.tensor import XLATensor
+
+__all__ = ["assume_pure"]
+
+#: traces kept for each function
+_LIMIT = 256
+
+
+def assume_pure(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``fn``, traced once for arguments of the same shapes, dtypes and numbers, and not called again for those.
+
+    A call is then one operation to record, in the forward and in the backward pass, however many ``fn`` consists of.
+    Arguments and results are pytrees. Gradients pass to tensors among the arguments, and to those ``fn`` reads besides:
+    the same ones, and the same numbers, as when it was traced.
+
+    A function that cannot be traced (it reads values, writes to tensors, runs collectives) is called each time, as are
+    all where an argument is no tensor on ``xla`` and no number that can be told from another, and under SPMD.
+    """
+    known: OrderedDict[Any, _Pure | None] = OrderedDict()
+
+    @functools.wraps(fn)
+    def pure(*args: Any, **kwargs: Any) -> Any:
+        leaves, spec = tree_flatten((args, kwargs))
+        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        tensors = [leaves[i] for i in at]
+        if tracing() or not tensors or not all(isinstance(tensor, XLATensor) for tensor in tensors):
+            return fn(*args, **kwargs)
+        tape = tensors[0]._cell.tape
+        told = tuple((tuple(t.shape), t.dtype, t.requires_grad) for t in tensors)
+        numbers = tuple((type(leaf), leaf) for leaf in leaves if not isinstance(leaf, torch.Tensor))
+        key = (told, numbers, spec, tape, *modes())
+        try:
+            made = known[key]
+            known.move_to_end(key)
+        except TypeError:  # a number that cannot be told from another
+            return fn(*args, **kwargs)
+        except KeyError:
+            try:
+                made = None if tape.partition is not None else _Pure(fn, leaves, at, spec)
+            except Untraceable:
+                made = None
+            known[key] = made
+            if len(known) > _LIMIT:
+                known.popitem(last=False)
+        return fn(*args, **kwargs) if made is None else made(tensors)
+
+    return pure
+
+
+class _Pure:
+    """A function traced for arguments of one kind."""
+
+    def __init__(self, fn: Callable[..., Any], leaves: list[Any], at: list[int], spec: Any) -> None:
+        self.spec: Any = None
+        self.rest: list[Any] = []  # of the results: what is no tensor
+
+        def flat(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+            given = list(leaves)
+            for i, tensor in zip(at, tensors, strict=True):
+                given[i] = tensor
+            args, kwargs = tree_unflatten(given, spec)
+            results, self.spec = tree_flatten(fn(*args, **kwargs))
+            self.rest = [_TENSOR if isinstance(result, torch.Tensor) else result for result in results]
+            return [result for result in results if isinstance(result, torch.Tensor)]
+
+        first: Any = leaves[at[0]]
+        like = [Like(tuple(t.shape), t.dtype, t.requires_grad, t.requires_grad) for t in (leaves[i] for i in at)]
+        self.traced: Traced = trace(flat, like, first._cell.tape)
+        if any(self.traced.written):
+            raise Untraceable("it writes to an argument")
+
+    def __call__(self, tensors: list[torch.Tensor]) -> Any:
+        results = iter(call(self.traced, tensors))
+        return tree_unflatten([next(results) if kept is _TENSOR else kept for kept in self.rest], self.spec)
+
+
+_TENSOR = object()
