@@ -168,12 +168,12 @@ def test_a_loop_that_runs_longer(told: Callable) -> None:
 
 
 def test_a_last_group_of_fewer_micro_batches(told: Callable) -> None:
-    weight = torch.ones(3, 2).to("xla").requires_grad_()
+    weight = torch.ones(13, 2).to("xla").requires_grad_()
 
     def accumulate(group: int) -> None:
         weight.grad = None
         for _ in range(group):  # the loop
-            (torch.ones(5, 3).to("xla") @ weight).relu().sum().backward()
+            (torch.ones(11, 13).to("xla") @ weight).relu().sum().backward()
 
     def story() -> None:
         for group in (4, 4, 1):

@@ -28,6 +28,8 @@ from jax._src import xla_bridge
 from jaxlib import _jax
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+from xlaprof.runtime.dynamo.constants import constant
+
 from . import coordinator, faults, terminate
 from .link import Link, Refused
 
@@ -427,3 +429,10 @@ def get_master_ip() -> str:
         return socket.gethostbyname(current().address)
     except OSError as error:
         raise WorldError(f"MASTER_ADDR={current().address} has no address here ({error}): correct it") from None
+
+
+# What does not change while a program runs is a constant to Dynamo, not a place to cut the graph.
+for _function in (world_size, global_ordinal, local_ordinal, process_index, process_count, local_process_count):
+    constant(_function)
+for _function in (addressable_device_count, local_device_count, global_device_count):
+    constant(_function)
