@@ -35,7 +35,7 @@ def test_a_pure_function_is_one_operation_with_gradients() -> None:
     expected["made"].square().sum().backward()
     calls = 0
 
-    @assume_pure
+    @assume_pure  # type: ignore[untyped-decorator]
     def pure(parameters: Any, x: torch.Tensor, *, factor: float) -> Any:
         nonlocal calls
         calls += 1
@@ -64,12 +64,12 @@ def test_a_pure_function_is_one_operation_with_gradients() -> None:
 
 
 def test_pure_functions_in_one_another_and_their_random_numbers() -> None:
-    @assume_pure
+    @assume_pure  # type: ignore[untyped-decorator]
     def inner(x: torch.Tensor) -> torch.Tensor:
         return x + torch.rand(2, device=x.device)
 
-    outer = assume_pure(lambda x: (inner(x) * 2, inner(ones)))
     ones = torch.ones(2, device="xla")
+    outer = assume_pure(lambda x: (inner(x) * 2, inner(ones)))
     drawn = [value.tolist() for _ in range(2) for value in outer(torch.zeros(2, device="xla"))]
     assert len({number for values in drawn for number in values}) == 8
     assert all(1 <= number < 2 for values in drawn[1::2] for number in values)
@@ -78,11 +78,11 @@ def test_pure_functions_in_one_another_and_their_random_numbers() -> None:
 def test_what_is_not_pure_is_called_each_time() -> None:
     x = torch.ones(2, device="xla")
 
-    @assume_pure
+    @assume_pure  # type: ignore[untyped-decorator]
     def writes(x: torch.Tensor) -> torch.Tensor:
         return x.mul_(2)
 
-    @assume_pure
+    @assume_pure  # type: ignore[untyped-decorator]
     def reads(x: torch.Tensor) -> float:
         return float(x.sum())
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from functorch.compile import min_cut_rematerialization_partition  # type: ignore[attr-defined]
 from runtime.counting import counted
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.utils._pytree import tree_leaves, tree_map
 
 import xlaprof.torch_xla
@@ -53,7 +53,8 @@ def test_values_and_gradients_are_the_loops_and_compute_at_once() -> None:
         return [carry["state"], carry["passes"], *ys, weight.grad, init["state"].grad, xs[0].grad]
 
     expected = outcome(weight, init, xs, written_out)
-    for how in ({}, {"partition_fn": min_cut_rematerialization_partition}):
+    ways: list[dict[str, Any]] = [{}, {"partition_fn": min_cut_rematerialization_partition}]
+    for how in ways:
         given = there(weight), there(init), there(xs)
         torch_xla.sync()
         with counted() as counts:
@@ -189,14 +190,31 @@ def test_layers_are_a_loop_with_gradients_of_their_own() -> None:
     torch.testing.assert_close([t.cpu() for t in found], list(expected))
     assert moved[1].linear.bias.grad is None
     for layer, other in zip(layers, moved, strict=True):
+        assert other.linear.weight.grad is not None
         torch.testing.assert_close(other.linear.weight.grad.cpu(), layer.linear.weight.grad)
 
 
 def test_layers_that_write_to_their_buffers_do() -> None:
-    layers = [torch.nn.BatchNorm1d(3).to("xla") for _ in range(2)]
+    layers: list[Any] = [torch.nn.BatchNorm1d(3).to("xla") for _ in range(2)]
     scan_layers(layers, torch.tensor([[1.0, 2.0, 3.0], [3.0, 4.0, 5.0]], device="xla"))
     assert [int(layer.num_batches_tracked) for layer in layers] == [1, 1]
     torch.testing.assert_close(layers[0].running_mean.cpu(), torch.tensor([0.2, 0.3, 0.4]))
+
+
+def test_layers_that_return_something_else_than_they_take_are_called() -> None:
+    layers = [torch.nn.Linear(3, 3).to("xla") for _ in range(2)]
+    with torch.autocast("xla", dtype=torch.bfloat16):
+        assert scan_layers(layers, torch.ones(3, device="xla")).dtype is torch.bfloat16
+
+
+def test_no_second_gradients_and_none_in_inference() -> None:
+    x = torch.ones(2, device="xla", requires_grad=True)
+    xs = torch.ones(3, 2, device="xla")
+    with torch.inference_mode():
+        assert scan(lambda c, x: (c + x, c), x, xs)[0].tolist() == [4.0, 4.0]
+    carry, _ = scan(lambda c, x: (c * c + x, c), x, xs)
+    with pytest.raises(RuntimeError, match="scan has no second gradients: leave out create_graph=True"):
+        torch.autograd.grad(carry.sum(), [x], create_graph=True)
 
 
 def test_layers_have_to_be_alike() -> None:

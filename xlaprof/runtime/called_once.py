@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,14 +10,13 @@ import jax.numpy as jnp
 import torch
 
 from .dynamo.sketch import COMPUTED, CONSTANT
-from .pure import Pass, Traced
+from .pure import Pass, Traced, refuse_second_gradients
 from .seeded import record
 
 
 def call(traced: Traced, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """The function's results. Gradients pass where it was traced with them."""
-    results: tuple[torch.Tensor, ...] = _Call.apply(traced, *tensors, *traced.captured)
-    return results
+    return _apply(traced, *tensors, *traced.captured)
 
 
 def repeat(traced: Traced, times: torch.Tensor, carry: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -32,9 +31,11 @@ def repeat(traced: Traced, times: torch.Tensor, carry: Sequence[torch.Tensor]) -
 
         def body(i: Any, state: list[Any]) -> list[Any]:
             own = bits.at[:, 1].add(i.astype(jnp.uint32))  # other random numbers in each pass
-            return first([*state, *arrays[many + 1 :]], own)[:many]
+            outs: list[Any] = first([*state, *arrays[many + 1 :]], own)
+            return outs[:many]
 
-        return jax.lax.fori_loop(jnp.zeros_like(count), count, body, state)
+        last: list[Any] = jax.lax.fori_loop(jnp.zeros_like(count), count, body, state)
+        return last
 
     pool = [times, *carry, *traced.captured, *first.constants]
     with torch.no_grad():
@@ -70,9 +71,12 @@ class _Call(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
+        refuse_second_gradients("assume_pure")
         traced: Traced = ctx.traced
         assert traced.backward is not None
         tangents = [gradient for gradient, wanted in zip(gradients, traced.differentiable, strict=True) if wanted]
         return (None, *_evaluated("pure_backward", traced.backward, [*ctx.saved_tensors, *tangents]))
+
+
+_apply: Callable[..., tuple[torch.Tensor, ...]] = _Call.apply

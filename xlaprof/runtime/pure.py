@@ -91,7 +91,6 @@ class Traced:
     forward: Pass
     backward: Pass | None  # None: no gradient passes
     results: int
-    told: tuple[tuple[torch.Size, torch.dtype], ...]  # of the results
     differentiable: tuple[bool, ...]  # of the results: which ``backward`` takes a tangent of
 
 
@@ -109,74 +108,101 @@ def trace(fn: Flat, arguments: Sequence[Like], tape: Tape, partition: Any = None
     """``fn``, a function from a list of tensors to another, for ``arguments`` like these on ``tape``'s device.
 
     ``partition`` says what of the forward pass is kept for the backward pass: by default PyTorch's
-    ``default_partition``, which keeps all.
+    ``default_partition``, which keeps all. ``fn`` is called several times, with fake tensors.
     Raises :class:`Untraceable`, or whatever ``fn`` raises.
     """
-    from functorch.compile import aot_function, default_partition, make_boxed_func  # type: ignore[attr-defined]
-
-    device, grad = torch.device("xla", tape.index), torch.is_grad_enabled()
-    graphs: list[Any] = []
-
-    def keep(graph: Any, _: Any) -> Any:
-        graphs.append(graph)
-        (told,) = graph.graph.find_nodes(op="output")[0].args
-        results = [node.meta["val"] if isinstance(node, torch.fx.Node) else node for node in told]
-        return make_boxed_func(lambda *_: results)  # fakes: nothing is to be computed
-
-    fake = FakeTensorMode()
+    grad = torch.is_grad_enabled()
     _here.tracing = True
     try:
-        given = [_fake(fake, like, device, like.requires_grad and grad) for like in arguments]
-        captures = _Captures(fake, grad)
-        with fake, captures:
-            shown = [tensor.clone() for tensor in given]  # leaves cannot be written to
-            before = [tensor._version for tensor in shown]
-            fn(list(shown))
-        if captures.written():
-            raise Untraceable("it writes to a tensor that is no argument")
-        written = tuple(tensor._version != version for tensor, version in zip(shown, before, strict=True))
-        held = list(captures.found.values())
-        asked = grad and (any(like.asked for like in arguments) or any(real.requires_grad for real, _ in held))
-
-        def function(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            own = [t.clone() if w else t for t, w in zip(tensors, written, strict=False)]
-            lifted = {id(real): tensor for (real, _), tensor in zip(held, tensors[len(given) :], strict=True)}
-            with _Lifted(lifted):
-                return [result.clone() for result in fn(own)]  # copies: none is an argument, or a view of another
-
-        inputs = [tensor.detach() for tensor in (*given, *(stand_in for _, stand_in in held))]
-        for leaf, like in zip(inputs, (*arguments, *(real for real, _ in held)), strict=True):
-            leaf.requires_grad_(asked and like.requires_grad)
-        with torch.set_grad_enabled(asked):
-            outs = aot_function(
-                function, fw_compiler=keep, bw_compiler=keep, partition_fn=partition or default_partition
-            )(*inputs)
-            roots = [out for out in outs if out.requires_grad]
-            if roots:
-                wanted = [tensor for tensor in inputs if tensor.requires_grad]
-                torch.autograd.grad(roots, wanted, [torch.ones_like(root) for root in roots], allow_unused=True)
-        sketch = Sketch(tape)
-        passes = [_laid_out(graph, sketch) for graph in graphs]
+        with torch.inference_mode(False), torch.set_grad_enabled(grad):
+            return _traced(fn, arguments, tape, partition)
     except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException) as error:
         raise Untraceable(f"what it does depends on values: {error}") from error
     except Split as error:
         raise Untraceable(f"these are no part of a program: {error}") from error
     finally:
         _here.tracing = False
+
+
+def _traced(fn: Flat, arguments: Sequence[Like], tape: Tape, partition: Any) -> Traced:
+    device, grad = torch.device("xla", tape.index), torch.is_grad_enabled()
+    fake = FakeTensorMode()
+    given = [_fake(fake, like, device, like.requires_grad and grad) for like in arguments]
+    captures = _Captures(fake, grad)
+    with fake, captures:
+        shown = [tensor.clone() for tensor in given]  # leaves cannot be written to
+        before = [tensor._version for tensor in shown]
+        fn(list(shown))
+    if captures.written():
+        raise Untraceable("it writes to a tensor that is no argument")
+    written = tuple(tensor._version != version for tensor, version in zip(shown, before, strict=True))
+    held = list(captures.found.values())
+    wants = [like.requires_grad for like in arguments] + [real.requires_grad for real, _ in held]
+    asked = grad and (any(like.asked for like in arguments) or any(wants[len(given) :]))
+
+    def function(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        own = [t.clone() if w else t for t, w in zip(tensors, written, strict=False)]
+        lifted = {id(real): tensor for (real, _), tensor in zip(held, tensors[len(given) :], strict=True)}
+        with _Lifted(lifted):
+            return [result.clone() for result in fn(own)]  # copies: none is an argument, or a view of another
+
+    inputs = [tensor.detach() for tensor in (*given, *(stand_in for _, stand_in in held))]
+    for leaf, wanted in zip(inputs, wants, strict=True):
+        leaf.requires_grad_(asked and wanted)
+    with torch.set_grad_enabled(asked):
+        graphs, outs = _through_autograd(function, inputs, partition)
+    sketch = Sketch(tape)
+    passes = [_laid_out(graph, sketch) for graph in graphs]
     return Traced(
         captured=tuple(real for real, _ in held),
         written=written,
         forward=passes[0],
-        backward=passes[1] if roots else None,
+        backward=passes[1] if len(passes) > 1 else None,
         results=len(outs),
-        told=tuple((out.shape, out.dtype) for out in outs),
         differentiable=tuple(out.requires_grad for out in outs),
     )
+
+
+def _through_autograd(
+    function: Callable[..., list[torch.Tensor]], inputs: list[torch.Tensor], partition: Any
+) -> tuple[list[Any], list[torch.Tensor]]:
+    """FX graphs of the forward pass, and of the backward pass if there is one; and the results, fakes as ``inputs``."""
+    from torch._functorch.aot_autograd import aot_function
+    from torch._functorch.partitioners import default_partition
+
+    graphs: list[Any] = []
+
+    def keep(graph: Any, _: Any) -> Any:
+        graphs.append(graph)
+        (told,) = graph.graph.find_nodes(op="output")[0].args
+        results = [node.meta["val"] if isinstance(node, torch.fx.Node) else node for node in told]
+
+        def run(arguments: list[Any]) -> list[Any]:
+            arguments.clear()
+            return results  # nothing is to be computed
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    how: dict[str, Any] = {"fw_compiler": keep, "bw_compiler": keep, "partition_fn": partition or default_partition}
+    compiled = aot_function(function, **how)
+    outs = list(compiled(*inputs))
+    roots = [out for out in outs if out.requires_grad]
+    if roots:
+        wanted = [tensor for tensor in inputs if tensor.requires_grad]
+        torch.autograd.grad(roots, wanted, [torch.ones_like(root) for root in roots], allow_unused=True)
+    return graphs, outs
 
 
 def tracing() -> bool:
     """Is a function being traced on this thread? What it calls is part of it, and not traced by itself."""
     return getattr(_here, "tracing", False)
+
+
+def refuse_second_gradients(name: str) -> None:
+    """Raise ``RuntimeError`` in a backward pass that is to have a gradient itself: it would be one that lacks terms."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(f"{name} has no second gradients: leave out create_graph=True, or call the function itself")
 
 
 def modes() -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import torch
 
 from .dynamo.sketch import COMPUTED, CONSTANT
-from .pure import Traced
+from .pure import Traced, refuse_second_gradients
 from .seeded import record
 
 
@@ -30,8 +30,7 @@ class Loop:
 
     def __call__(self, carry: Sequence[torch.Tensor], xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The last carry, and what was stacked. ``xs`` have ``length`` as their first size."""
-        results: tuple[torch.Tensor, ...] = _Loop.apply(self, *carry, *xs, *self.traced.captured)
-        return results
+        return _apply(self, *carry, *xs, *self.traced.captured)
 
     @functools.cached_property
     def kept(self) -> tuple[Any, ...]:
@@ -129,6 +128,9 @@ class _Loop(torch.autograd.Function):
         return tuple(results)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Any) -> Any:
+        refuse_second_gradients("scan")
         return (None, *ctx.loop.run_back(list(ctx.saved_tensors), gradients))
+
+
+_apply: Callable[..., tuple[torch.Tensor, ...]] = _Loop.apply

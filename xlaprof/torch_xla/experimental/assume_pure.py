@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -16,11 +16,14 @@ from xlaprof.runtime.tensor import XLATensor
 
 __all__ = ["assume_pure"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 #: traces kept for each function
 _LIMIT = 256
 
 
-def assume_pure(fn: Callable[..., Any]) -> Callable[..., Any]:
+def assume_pure(fn: Callable[P, R]) -> Callable[P, R]:
     """``fn``, traced once for arguments of the same shapes, dtypes and numbers, and not called again for those.
 
     A call is then one operation to record, in the forward and in the backward pass, however many ``fn`` consists of.
@@ -33,7 +36,7 @@ def assume_pure(fn: Callable[..., Any]) -> Callable[..., Any]:
     known: OrderedDict[Any, _Pure | None] = OrderedDict()
 
     @functools.wraps(fn)
-    def pure(*args: Any, **kwargs: Any) -> Any:
+    def pure(*args: P.args, **kwargs: P.kwargs) -> R:
         leaves, spec = tree_flatten((args, kwargs))
         at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         tensors = [leaves[i] for i in at]
@@ -56,7 +59,7 @@ def assume_pure(fn: Callable[..., Any]) -> Callable[..., Any]:
             known[key] = made
             if len(known) > _LIMIT:
                 known.popitem(last=False)
-        return fn(*args, **kwargs) if made is None else made(tensors)
+        return fn(*args, **kwargs) if made is None else cast(R, made(tensors))
 
     return pure
 

@@ -22,6 +22,10 @@ _pure: OrderedDict[Any, _Rolled | None] = OrderedDict()
 _LIMIT = 256
 
 
+class Changed(ValueError):
+    """A function returned another carry than it was given."""
+
+
 def scan(fn: Step, init: Any, xs: Any, partition_fn: Any = None, is_fn_pure: bool = False) -> tuple[Any, Any]:
     """``(carry, ys)``: ``carry, y = fn(carry, x)`` for each ``x`` along the first dimension of ``xs``, ``ys`` stacked.
 
@@ -78,7 +82,7 @@ def _checked(result: Any, expected: Any) -> tuple[Any, Any]:
         raise ValueError(f"scan wants fn to return a pair (carry, y), got {kind}")
     found = _described(result[0], "the carry that fn returns")
     if found != expected:
-        raise ValueError(f"scan hands fn the carry that it returned: it has to stay {expected[1]}, got {found[1]}")
+        raise Changed(f"scan hands fn the carry that it returned: it has to stay {expected[1]}, got {found[1]}")
     for leaf in tree_leaves(result[1]):
         if leaf is not None and not isinstance(leaf, torch.Tensor):
             raise ValueError(f"scan stacks what fn returns second: tensors or None, got {leaf!r}")
@@ -126,7 +130,7 @@ class _Rolled:
 def rolled(fn: Step, init: Any, xs: Any, length: int, partition_fn: Any, pure: bool) -> _Rolled | None:
     """What computes ``scan(fn, init, xs)`` as one loop; ``None`` where ``fn`` has to be called for each pass."""
     leaves, spec = tree_flatten((init, xs))
-    tapes = {leaf._cell.tape if isinstance(leaf, XLATensor) else None for leaf in leaves}
+    tapes: set[Any] = {leaf._cell.tape if isinstance(leaf, XLATensor) else None for leaf in leaves}
     if tracing() or len(tapes) > 1 or None in tapes or any(tape.partition is not None for tape in tapes):
         return None
     told = tuple((tuple(leaf.shape), leaf.dtype, leaf.requires_grad) for leaf in leaves)
@@ -150,7 +154,8 @@ def _unrolled(fn: Step, init: Any, xs: Any, length: int) -> tuple[Any, Any]:
     if length == 0:
         raise ValueError("scan cannot tell what fn returns without calling it, and xs is empty in its first dimension")
     expected = _described(init, "init")
-    carry, ys, spec = init, [], None
+    carry, ys = init, []
+    spec: Any = None
     for i in range(length):
         # What is written in place is written to copies, which XLA leaves out again.
         x = tree_map(lambda leaf, i=i: leaf[i].clone(), xs)

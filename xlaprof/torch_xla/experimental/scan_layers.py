@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from .scan import rolled
+from .scan import Changed, rolled
 
 __all__ = ["scan_layers"]
 
@@ -21,7 +21,7 @@ def scan_layers(
 
     The layers have parameters and buffers of the same names, shapes and dtypes, and compute the same with them: the
     first one is traced for all (see :func:`.scan.scan`, also for ``partition_fn`` and ``is_layer_pure``). Layers that
-    write to their buffers, or cannot be traced, are called one by one.
+    write to their buffers, return something else than they take, or cannot be traced, are called one by one.
 
     Raises ``ValueError`` for a layer unlike the first.
     """
@@ -31,8 +31,11 @@ def scan_layers(
     tensors = [_tensors(layer) for layer in stack]
     _alike(tensors)
     step = _Layer(stack[0], tuple(module.training for module in stack[0].modules()))
-    stacked = tree_map(lambda *each: torch.stack(each), *tensors) if tensors[0] else None
-    loop = None if stacked is None else rolled(step, input_data, stacked, len(stack), partition_fn, is_layer_pure)
+    stacked = tree_map(lambda *each: torch.stack(each), *tensors)
+    try:
+        loop = rolled(step, input_data, stacked, len(stack), partition_fn, is_layer_pure) if stacked else None
+    except Changed:  # of the first layer only, maybe: under autocast it is given what no other one is
+        loop = None
     if loop is None or loop.writes_to_xs:
         for layer in stack:
             input_data = _called(layer, input_data)
