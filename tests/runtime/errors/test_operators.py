@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_leaves
 
 import xlaprof.runtime as xr
@@ -70,6 +71,18 @@ def test_the_error_is_pytorchs_with_a_note_of_the_operation_and_the_line() -> No
     line = caught.traceback[0].lineno + 1
     assert caught.value.__notes__ == [f"on xla: aten::mm(f32[2,3], f32[2,3]) at {__file__}:{line}"]
     assert (x.sum() + 1).item() == 7.0
+
+
+def test_put_takes_as_many_elements_of_its_own_dtype_as_there_are_places() -> None:
+    def put(device: str, of: torch.Tensor, source: torch.Tensor) -> Any:
+        at = torch.tensor([1, 2], device=device)
+        return refusal(lambda x, y: x.put(at, y), SampleInput(of.to(device), args=(source.to(device),)))
+
+    for of, source in ((4, torch.ones(1)), (4, torch.ones(2, dtype=torch.int64)), (0, torch.ones(2))):
+        expected = put("cpu", torch.zeros(of), source)
+        assert expected is not None
+        error = put("xla", torch.zeros(of), source)
+        assert (type(error), str(error)) == (type(expected), str(expected))
 
 
 def test_an_error_in_a_backward_pass_names_the_operation() -> None:

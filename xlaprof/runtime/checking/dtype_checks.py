@@ -158,6 +158,7 @@ _OF_ONE_DTYPE = {
     "_index_put_impl.default": (0, 2),
     "index_add.default": (0, 3),
     "index_copy.default": (0, 3),
+    "put.default": (0, 2),
     "scatter.src": (0, 3),
     "scatter_add.default": (0, 3),
     "scatter_reduce.two": (0, 3),

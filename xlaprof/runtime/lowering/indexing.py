@@ -256,6 +256,8 @@ def take(ctx: Ctx, self: Array, index: Array) -> Array:
 
 @lower("aten.put.default")
 def put(ctx: Ctx, self: Array, index: Array, source: Array, accumulate: bool = False) -> Array:
+    if index.size != source.size or (index.size and not self.size):
+        raise Unsupported(f"put: {source.size} elements at {index.size} places of {self.size}")
     at, source = self.reshape(-1).at[index.reshape(-1)], source.reshape(-1)
     return (_accumulate(at, source) if accumulate else at.set(source, mode="drop")).reshape(self.shape)
 
