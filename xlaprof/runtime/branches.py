@@ -46,11 +46,13 @@ def decision(block: Block, barrier: Frames) -> Decision:
     if not first:
         return Decision((), ())
     around = [node for node in (block.before, block.after) if node is not None]
+    # A condition that the barrier stands under as well held whenever the barrier was reached: it decides nothing.
+    others = [barrier, *(node.frames for node in around)]
     shared = min(_common(first, stack) for stack in stacks)
     level = min(max(shared, 1), max((_common(first, node.frames[::-1]) for node in around), default=0) + 1, len(first))
     for at in range(level, max(shared, level) + 1):
         frame = first[at - 1]
-        line = _condition(frame, [f.line for node in around for f in node.frames if f[::2] == frame[::2]])
+        line = _condition(frame, [f.line for stack in others for f in stack if f[::2] == frame[::2]])
         if line:
             return Decision(_from(first, at), (RawFrame(frame.file, line, frame.func),))
     frame = first[level - 1]
