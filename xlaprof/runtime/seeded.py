@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from .computations import Computation
 #: operations remembered at most
 LIMIT = 512
 _known: OrderedDict[Hashable, Computation] = OrderedDict()
+_lock = threading.Lock()  # threads of one process may each have a device
 
 
 def record(
@@ -27,16 +29,17 @@ def record(
 
     Functions of one key do the same. The bits (u32 of ``size``) are other ones at each call: of the device's generator.
     """
-    computation = _known.get((name, key))
-    if computation is None:
 
-        def given(bits: Any, *arrays: Any) -> list[Any]:
-            return function(arrays, bits.astype(jnp.uint32))
+    def given(bits: Any, *arrays: Any) -> list[Any]:
+        return function(arrays, bits.astype(jnp.uint32))
 
-        computation = _known[name, key] = Computation(f"xla::{name}", given)
-        if len(_known) > LIMIT:
-            _known.popitem(last=False)
-    _known.move_to_end((name, key))
+    with _lock:
+        computation = _known.get((name, key))
+        if computation is None:
+            computation = _known[name, key] = Computation(f"xla::{name}", given)
+            if len(_known) > LIMIT:
+                _known.popitem(last=False)
+        _known.move_to_end((name, key))
     device = tensors[0].device
     random = 0 not in size
     bits = torch.randint(2**32, size, device=device) if random else torch.zeros(size, dtype=torch.int64, device=device)

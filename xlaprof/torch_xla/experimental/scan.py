@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ Step = Callable[[Any, Any], tuple[Any, Any]]
 #: loops of functions that are said to be pure; ``None`` for those that are not traced
 _pure: OrderedDict[Any, _Rolled | None] = OrderedDict()
 _LIMIT = 256
+_lock = threading.Lock()
 
 
 class Changed(ValueError):
@@ -135,18 +137,20 @@ def rolled(fn: Step, init: Any, xs: Any, length: int, partition_fn: Any, pure: b
         return None
     told = tuple((tuple(leaf.shape), leaf.dtype, leaf.requires_grad) for leaf in leaves)
     key = (fn, partition_fn, spec, told, *tapes, *modes()) if pure else None
-    if pure and key in _pure:
-        _pure.move_to_end(key)
-        return _pure[key]
+    with _lock:
+        if pure and key in _pure:
+            _pure.move_to_end(key)
+            return _pure[key]
     made: _Rolled | None
     try:
         made = _Rolled(fn, init, xs, length, partition_fn)
     except Untraceable:
         made = None
     if pure:
-        _pure[key] = made
-        if len(_pure) > _LIMIT:
-            _pure.popitem(last=False)
+        with _lock:
+            _pure[key] = made
+            if len(_pure) > _LIMIT:
+                _pure.popitem(last=False)
     return made
 
 
