@@ -232,6 +232,11 @@ def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
         )
 
 
+def busy() -> bool:
+    """Is anything on its way whose end nobody has seen?"""
+    return bool(_running)
+
+
 def poll() -> None:
     """Stamp the oldest execution if it has ended."""
     try:

@@ -15,7 +15,7 @@ from typing import Any
 from xlaprof import events, recorder
 from xlaprof.stacks import RawFrame
 
-from . import gaps, inflight, metrics, source, tapes, tensor
+from . import before_gc, gaps, inflight, metrics, source, tapes, tensor
 from .checking.errors import Foreign, raise_told
 from .clock import HOLE_NS, clock
 from .gauge import gauge
@@ -84,6 +84,7 @@ class _Observer:
         clock.reset()
         gauge.reset()
         gaps.start(rec)
+        before_gc.start()
         XLATensor.__torch_dispatch__ = staticmethod(timed_dispatch)
         for tape in tapes.existing():
             announce(rec, tape)
@@ -92,6 +93,7 @@ class _Observer:
         XLATensor.__torch_dispatch__ = staticmethod(_plain_dispatch)
         inflight.wait()
         gaps.stop()
+        before_gc.stop()
 
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:
         return metrics.totals()
