@@ -130,11 +130,21 @@ def test_what_a_read_compiles_is_not_its_cost() -> None:
     assert [place.line for place in finding.also] == [44]
 
 
-def test_a_read_at_the_end_of_every_epoch_is_no_habit() -> None:
+@pytest.mark.parametrize("comprehension", [False, True])
+def test_a_read_at_the_end_of_every_epoch_is_no_habit(comprehension: bool) -> None:
     def epochs(line_loop: int) -> Story:
         story = Story()
         barrier = story.line(38, "torch_xla.sync()", func="main", loops=(33,))
-        item = story.line(42, "print(total.item())", func="main", loops=(line_loop,))
+        if comprehension:  # a function of its own, called by the one that it is written in
+            item = story.line(
+                42,
+                "print({name: value.item() for name, value in metrics.items()})",
+                func="main.<locals>.<dictcomp>",
+                outer=(42,),
+                loops=(line_loop, line_loop),
+            )
+        else:
+            item = story.line(42, "print(total.item())", func="main", loops=(line_loop,))
         for _ in range(4):
             for _ in range(6):
                 story.trace(2)

@@ -6,6 +6,8 @@ from xlaprof.analysis.model import Place
 from xlaprof.events import Frame, Stack, Text
 
 NOWHERE = Place()
+#: how functions are called that a comprehension is compiled to, before Python 3.12
+_COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 _TEXTS, _STACKS = 200_000, 70_000  # kept: more than a recording hands out
 
 
@@ -72,14 +74,17 @@ class Names:
         return self._place_of(best[0]), self._place_of(best[1])
 
     def loops(self, stack_id: int) -> tuple[Place, ...]:
-        """Heads of the loops that repeat a place, innermost first: of each function on its stack the innermost one."""
+        """Heads of the loops that repeat a place, innermost first: of each function on its stack the innermost one.
+
+        A comprehension stands in the loop of the function that it is written in, which is on the stack as well.
+        """
         stack = self._stacks.get(stack_id)
         if stack is None:
             return ()
         return tuple(
-            Place(file=self.text(f.file), line=f.loop, func=self.text(f.func), code=self.text(f.head))
+            Place(file=self.text(f.file), line=f.loop, func=func, code=self.text(f.head))
             for f in stack.frames
-            if f.loop
+            if f.loop and not (func := self.text(f.func)).endswith(_COMPREHENSIONS)
         )
 
     def adopt(self, other: Names) -> tuple[dict[int, int], dict[int, int]]:
