@@ -57,14 +57,16 @@ def check_before(told: dict[str, Any], steps: int) -> None:
     assert ("recompile", loop) in found  # elements 0, 1, 2... of the time steps
     for nth in (0, 1):
         position = line_of("before", ".nonzero().item()", nth)
-        assert {("transfer", position), ("fallback", position)} <= found
+        assert ("fallback", position) in found  # the size of what nonzero selects
     assert ("transfer", line_of("before", "image.cpu().numpy()")) in found
     unrolled = next(finding for finding in told["findings"] if finding["kind"] == "missing_barrier")
     size = re.search(r"one graph of ([\d,]+) operations", unrolled["cause"])
     assert size is not None
     assert int(size[1].replace(",", "")) > 100 * steps
     looked_up = next(
-        one for one in told["findings"] if one["kind"] == "transfer" and one["function"] == "LookedUpEuler.step"
+        one
+        for one in told["findings"]
+        if one["kind"] == "transfer" and one["function"] == "LookedUpEuler.scale_model_input"
     )
     assert looked_up["count"] == PICTURES * steps
     assert "enumerate" in looked_up["advice"]

@@ -154,7 +154,12 @@ def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
     if any(other.trigger != "read" and other.executed >= _LEAST for other in facts.run.sites.values()):
         return False  # barriers end the graphs
     loop = innermost(facts.names, stack)
-    return not loop.line or head(loop) not in {head(one) for one in facts.names.loops(site.loop)}
+    if not loop.line:
+        return True
+    unrolled = [other.loop for other in facts.run.sites.values() if other is not site and other.loops >= REPEATS]
+    if any(head(loop) == head(innermost(facts.names, other)) for other in unrolled):
+        return False  # they lie in a loop that another read ends
+    return head(loop) not in {head(one) for one in facts.names.loops(site.loop)}
 
 
 def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:

@@ -114,8 +114,8 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
     if record.trigger == "read" and not (change is not None and change.what == "evicted"):
         sized, repeated = _reads(facts, record.stack)
         own = not record.nth or _takes_turns(facts, record, repeated)
-        if sized and own:
-            return None  # told with the selection
+        if sized and (own or (change is not None and is_sized(change.new))):
+            return None  # told with the selection, whose size is read before its elements are
         if record.again and own and repeated >= _HABIT and _has_loop(facts):
             return Change(
                 "operation", "the graph up to the barrier", "the graph up to this read", READ, stack=record.stack
