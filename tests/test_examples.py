@@ -66,7 +66,7 @@ def line_of(name: str, code: str) -> int:
     return line
 
 
-@pytest.mark.parametrize("name", ["decoder", "decoder_fixed"])
+@pytest.mark.parametrize("name", [pytest.param("decoder", marks=pytest.mark.slow), "decoder_fixed"])
 def test_losses_on_xla_are_those_of_torch_on_the_cpu(name, recorded):
     expected = train(name, "cpu")
     losses = recorded(name).losses

@@ -67,7 +67,7 @@ def test_average_pool_divides_by_what_it_is_told_to(dims: int) -> None:
     check(story)
 
 
-@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("dims", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_adaptive_pools_up_and_down(dims: int) -> None:
     average = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[dims - 1]
     maximum = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[dims - 1]

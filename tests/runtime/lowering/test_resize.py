@@ -18,7 +18,9 @@ def _both_ways(out: torch.Tensor) -> None:
     out.backward(torch.randn_like(out))
 
 
-@pytest.mark.parametrize(("mode", "dims"), MODES)
+@pytest.mark.parametrize(
+    ("mode", "dims"), [pytest.param(*mode, marks=[pytest.mark.slow] * (mode[1] == 3)) for mode in MODES]
+)
 def test_images_grow_and_shrink(mode: str, dims: int) -> None:
     aligns = (False,) if mode.startswith("nearest") else (False, True)
 
@@ -66,6 +68,7 @@ def test_infinite_pixels_stay_where_they_are() -> None:
     check(story)
 
 
+@pytest.mark.slow  # in one, two and three dimensions, both ways
 @pytest.mark.parametrize("mode", ["reflect", "replicate"])
 def test_padding(mode: str) -> None:
     def story() -> None:
@@ -93,8 +96,8 @@ def test_blocks_and_shuffles() -> None:
     check(story)
 
 
-@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
-@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", pytest.param("border", marks=pytest.mark.slow), "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", pytest.param("bicubic", marks=pytest.mark.slow)])
 def test_sampling_inside_and_outside_the_image(mode: str, padding: str) -> None:
     def story() -> None:
         for align in (False, True):
