@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "findings"
 WITHOUT_PROGRAMS = {"compile_cost"}
 MARK = "  # <--"
 #: kinds whose programs always run; each takes two processes
-QUICK = ("recompile", "transfer")
+QUICK = ("recompile",)
 
 
 def programs(kind: str) -> list[str]:
