@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2
+
+from xlaprof.messages import Schema, classes
 
 #: What a stat may hold. Texts are stored once and referred to, as long as they are not too many different ones.
 Value = int | float | str
@@ -27,8 +29,7 @@ _Field = descriptor_pb2.FieldDescriptorProto
 _INT, _UINT = _Field.TYPE_INT64, _Field.TYPE_UINT64
 _DOUBLE, _STRING, _BYTES = _Field.TYPE_DOUBLE, _Field.TYPE_STRING, _Field.TYPE_BYTES
 
-#: message -> field -> (number, scalar type or message name, repeated)
-_SCHEMA: dict[str, dict[str, tuple[int, int | str, bool]]] = {
+_SCHEMA: Schema = {
     "XStat": {
         "metadata_id": (1, _INT, False),
         "double_value": (2, _DOUBLE, False),
@@ -84,31 +85,8 @@ _SCHEMA: dict[str, dict[str, tuple[int, int | str, bool]]] = {
         "hostnames": (4, _STRING, True),
     },
 }
-_PACKAGE = "xlaprof.xplane"
-
-
-def _classes() -> dict[str, Any]:
-    """The message classes by name, made from :data:`_SCHEMA` in a descriptor pool of their own."""
-    file = descriptor_pb2.FileDescriptorProto(name="xlaprof/xplane.proto", package=_PACKAGE, syntax="proto3")
-    for message_name, fields in _SCHEMA.items():
-        message = file.message_type.add(name=message_name)
-        for field_name, (number, kind, repeated) in fields.items():
-            field = message.field.add(name=field_name, number=number)
-            field.label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
-            if isinstance(kind, str):
-                field.type, field.type_name = _Field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
-            else:
-                field.type = kind
-            if message_name == "XStat" and field_name != "metadata_id":
-                field.oneof_index = 0
-        if message_name == "XStat":
-            message.oneof_decl.add(name="value")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _SCHEMA}
-
-
-_MESSAGES = _classes()
+_VALUES = [name for name in _SCHEMA["XStat"] if name != "metadata_id"]
+_MESSAGES = classes("xlaprof.xplane", _SCHEMA, oneofs={"XStat": ("value", _VALUES)})
 XSpace: Any = _MESSAGES["XSpace"]
 _XStat, _XEvent, _XLine, _XPlane = (_MESSAGES[name] for name in ("XStat", "XEvent", "XLine", "XPlane"))
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf import descriptor_pb2, text_format
+
+from xlaprof.messages import Schema, classes
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _INT, _STRING, _BOOL = _Field.TYPE_INT64, _Field.TYPE_STRING, _Field.TYPE_BOOL
 
-#: message -> field -> (number, scalar type or message name, repeated)
-_SCHEMA: dict[str, dict[str, tuple[int, int | str, bool]]] = {
+_SCHEMA: Schema = {
     "LayoutProto": {"minor_to_major": (1, _INT, True)},
     "ShapeProto": {
         "element_type": (2, "PrimitiveType", False),
@@ -65,29 +66,11 @@ _TYPES = (
     "PRIMITIVE_TYPE_INVALID", "PRED", "S8", "S16", "S32", "S64", "U8", "U16", "U32", "U64", "F16", "F32", "F64",
     "TUPLE", "OPAQUE_TYPE", "C64", "BF16", "TOKEN", "C128",
 )  # fmt: skip
-_PACKAGE = "xlaprof.hlo"
 
 
 @functools.cache
 def _module_class() -> Any:
-    """The message class of a module, made from :data:`_SCHEMA` in a descriptor pool of its own."""
-    file = descriptor_pb2.FileDescriptorProto(name="xlaprof/hlo.proto", package=_PACKAGE, syntax="proto3")
-    types = file.enum_type.add(name="PrimitiveType")
-    for number, name in enumerate(_TYPES):
-        types.value.add(name=name, number=number)
-    for message_name, fields in _SCHEMA.items():
-        message = file.message_type.add(name=message_name)
-        for field_name, (number, kind, repeated) in fields.items():
-            field = message.field.add(name=field_name, number=number)
-            field.label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
-            if isinstance(kind, str):
-                field.type = _Field.TYPE_ENUM if kind == "PrimitiveType" else _Field.TYPE_MESSAGE
-                field.type_name = f".{_PACKAGE}.{kind}"
-            else:
-                field.type = kind
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.HloModuleProto"))
+    return classes("xlaprof.hlo", _SCHEMA, enums={"PrimitiveType": _TYPES})["HloModuleProto"]
 
 
 def text(module: bytes) -> str:
