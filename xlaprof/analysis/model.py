@@ -229,7 +229,7 @@ class Report(msgspec.Struct, frozen=True):
     seconds: dict[str, float]
     scopes: tuple[ScopeStat, ...]
     idle: IdleStat
-    findings: tuple[Finding, ...]  # ranked by cost
+    findings: tuple[Finding, ...]  # the one whose fix gives back most first
     activity: Activity
     predicted: Prediction | None = None  # None: nothing would be gained
     compilation: CompileStat = CompileStat()

@@ -265,7 +265,7 @@ def _findings(report: Report, width: int, hidden: int) -> Iterator[RenderableTyp
         yield Text("No findings.", "bold green")
         return
     count = len(findings) + hidden
-    yield title(f"{count} finding{'s' if count != 1 else ''}", width, "the one that costs most first")
+    yield title(f"{count} finding{'s' if count != 1 else ''}", width, "the one whose fix gives back most first")
     for number, finding in enumerate(findings, 1):
         if number > 1:
             yield Text()

@@ -31,6 +31,7 @@ def find(facts: Facts) -> tuple[Finding, ...]:
     found.sort(
         key=lambda finding: (
             not finding.operation.startswith(LOUD),
+            -finding.gain_s,
             -finding.cost_s,
             finding.kind,
             finding.place.file,
