@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 
+import machine
 import torch
 from llama import BATCH, LENGTH, VOCABULARY, Llama
 from record_ops import chains
@@ -151,6 +152,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    print(machine.tell())
     if args.only in (None, "eager"):
         eager_operations(args.ops, args.rounds)
     if args.only == "eager":

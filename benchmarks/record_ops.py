@@ -27,9 +27,9 @@ PEER = {
 }
 
 
-def chains(n: int) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+def chains(n: int, device: str = "xla") -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
     """The four chains of ``n`` operations."""
-    a, b = torch.rand(16, 16).to("xla"), (torch.rand(16, 16) * 0.1 + 0.95).to("xla")
+    a, b = torch.rand(16, 16).to(device), (torch.rand(16, 16) * 0.1 + 0.95).to(device)
 
     def tensors(x: torch.Tensor) -> torch.Tensor:
         for _ in range(n // 2):
