@@ -21,14 +21,13 @@ from .passes import passes
 from .program import Plan, cache
 from .reasons import Divergence, Reason, line_of, operation, show
 from .siblings import change, parted
-from .trie import Node, Packed, Ref
+from .trie import Node, Packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from xlaprof.stacks import RawFrame
 
-    from .graph import Graph
     from .tape import Tape
 
 __all__ = ["Divergence", "Reason", "Walk", "change", "diverged", "parted", "reason", "walk"]
@@ -156,25 +155,8 @@ def _by_maker(old: Walk, new: Walk) -> list[Difference]:
         new_sigs = [(slot, sig) for slot, sig in others if came[sig] > gone[sig]]
         for was, (slot, sig) in zip(old_sigs, new_sigs, strict=False):
             what = "shape" if was.shape != sig.shape else "dtype"
-            user = _user(new.plan.graph, slot)
+            user = new.plan.graph.reader(slot)
             found.append(Difference(what, "", was.text, sig.text, user, user, slot))
-    return found
-
-
-def _user(graph: Graph, slot: int) -> Node | None:
-    """The first operation that reads a value."""
-    return next((node for node in graph.nodes if slot in _slots(node)), None)
-
-
-def _slots(node: Node) -> list[int]:
-    found: list[int] = []
-    todo: list[Any] = [*node.args, *node.kwargs.values()]
-    while todo:
-        item = todo.pop()
-        if type(item) is Ref:
-            found.append(item.slot)
-        elif type(item) is tuple:
-            todo.extend(item)
     return found
 
 

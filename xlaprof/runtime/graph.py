@@ -37,6 +37,23 @@ class Graph(NamedTuple):
         """Where each packed scalar stands among those of its kind that a program of this graph is given."""
         return {packed: i for group in (self.floats, self.ints) for i, packed in enumerate(group)}
 
+    def reader(self, slot: int) -> Node | None:
+        """The first operation that reads a value."""
+        return next((node for node in self.nodes if slot in _read(node)), None)
+
+
+def _read(node: Node) -> list[int]:
+    """The values that an operation reads."""
+    found: list[int] = []
+    todo: list[Any] = [*node.args, *node.kwargs.values()]
+    while todo:
+        item = todo.pop()
+        if type(item) is Ref:
+            found.append(item.slot)
+        elif type(item) is tuple:
+            todo.extend(item)
+    return found
+
 
 def extract(end: Node, outs: tuple[int, ...]) -> Graph:
     """The part of the walk ending at ``end`` that the values at ``outs`` depend on."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
 import xlaprof
 import xlaprof.runtime as xr
 from xlaprof import events
+from xlaprof.analysis.model import Finding
+from xlaprof.analysis.run import Run
 
 HERE = str(Path(__file__))
 
@@ -64,3 +67,49 @@ def test_operations_keep_the_line_that_dynamo_saw() -> None:
     (executable,) = made[0].variants.values()
     places = [(node.op.aten, node.frames[0].file, node.frames[0].line) for node in executable.layout.graph.nodes]
     assert places == [("aten::mul", HERE, line("x * 2.5")), ("aten::sum", HERE, line("# the forward pass ends"))]
+
+
+def recompiles(path: Path) -> list[Finding]:
+    run = Run().feed_all(xlaprof.read(path))
+    return [finding for finding in run.report().findings if finding.kind == "recompile"]
+
+
+@pytest.mark.parametrize("dynamic", [True, None])
+def test_sizes_that_dynamo_has_one_graph_for_are_told_as_the_recompilations_they_are(
+    dynamic: bool | None, tmp_path: Path
+) -> None:
+    layer = nn.Linear(6, 3).to("xla")
+    fast = torch.compile(layer, backend="openxla", dynamic=dynamic)
+    with xlaprof.record(tmp_path / "run.log"), torch.no_grad():
+        for rows in (9, 11, 13, 11, 14, 9):
+            x = torch.rand(rows, 6).to("xla")  # the batch
+            fast(x)
+    told = {finding.operation: finding for finding in recompiles(tmp_path / "run.log")}
+    assert len(told) == (1 if dynamic else 2)
+    found = told["aten::addmm"]
+    assert (found.place.file, found.place.line) == (HERE, line("# the batch"))
+    # without dynamic=True the second size is Dynamo's to tell: it captures the graph again, with a symbol
+    sizes = [9, 11, 13, 14] if dynamic else [11, 13, 14]
+    assert found.count == len(sizes) - 1
+    assert found.change is not None
+    assert (found.change.what, found.change.old) == ("shape", f"f32[{sizes[0]},6]")
+    assert [int(value) for value, _ in found.values] == sizes
+    assert "Dynamo has one graph for all sizes" in found.cause
+    assert "pad it to 14" in found.advice
+
+
+def test_a_number_that_dynamo_passes_on_is_told_by_its_values(tmp_path: Path) -> None:
+    def first(x: torch.Tensor, count: int) -> torch.Tensor:
+        return x.cumsum(0) + torch.arange(count, count + 5, device=x.device)  # here it is used
+
+    fast = torch.compile(first, backend="openxla", dynamic=True)
+    x = torch.ones(5, device="xla")
+    xr.sync()
+    with xlaprof.record(tmp_path / "run.log"):
+        for count in (7, 8, 9, 7):
+            fast(x, count)
+    (found,) = recompiles(tmp_path / "run.log")
+    assert found.change is not None
+    assert (found.change.what, found.change.old, found.change.new) == ("argument", "7", "8")
+    assert found.count == 2
+    assert found.place.file == HERE

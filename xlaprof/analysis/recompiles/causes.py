@@ -8,12 +8,15 @@ from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
 
 _MORE = "such change"
+#: Dynamo's graph served all sizes, so it says nothing
+_FIXED = "Dynamo has one graph for all sizes, but a program of XLA's has fixed shapes."
 
 
 def cause(facts: Facts, group: Group, rhythm: str) -> str:
     """What happened, and how much was compiled for it."""
     again = f"compiled again {times(len(group.extras))}, {seconds(group.cost_s)} in all"
-    return f"{_capital(_what(facts, group, rhythm))}: {again}."
+    fixed = f" {_FIXED}" if group.first.role == "dynamic" else ""
+    return f"{_capital(_what(facts, group, rhythm))}: {again}.{fixed}"
 
 
 def _capital(text: str) -> str:

@@ -125,7 +125,7 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
             return None  # results read at the end; a model that is copied to the host before the first step
     if change is None or change.what == "evicted":
         return change
-    if record.trigger == "dynamo":
+    if record.trigger == "dynamo" and change.role != "dynamic":
         return None  # of a graph that Dynamo captured: why it captured another one is Dynamo's to tell
     if not record.nth:
         return None  # the first graph of this barrier

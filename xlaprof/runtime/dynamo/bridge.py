@@ -23,9 +23,11 @@ from xlaprof import stacks
 from xlaprof.runtime import execute, metrics, parity, tapes
 from xlaprof.runtime.checking import value_checks
 from xlaprof.runtime.modes.eager import eager_mode_context
+from xlaprof.runtime.program import Program
 from xlaprof.runtime.tape import Tape
 from xlaprof.runtime.tensor import XLATensor
 
+from . import variant
 from .executable import Executable, constant, executable_for
 from .sketch import Sketch, Split, lay_out
 
@@ -79,6 +81,7 @@ class Compiled:
         self.variants: OrderedDict[Any, Executable] = OrderedDict()
         self.pieces: Callable[..., Any] | None = None
         self.numeric: tuple[int, ...] | None = None  # places of arguments that are numbers
+        self.last: variant.Given | None = None  # what it was compiled for last
 
     def prepared(self, args: list[Any]) -> Callable[..., Any]:
         """This, ready to be called with ``args``."""
@@ -106,7 +109,8 @@ class Compiled:
         except Split as split:
             self.pieces = _in_pieces(self.module, split.apart, self.tape)
             return None
-        made = executable_for(self.tape, layout, args)
+        made = executable_for(self.tape, layout, args, self.last)
+        self.last = variant.given(args, made.program.number if isinstance(made.program, Program) else 0)
         self.sketch.reset()  # what was laid out is counted
         numbers = [arg for arg in args if not isinstance(arg, torch.Tensor)]
         self.variants[(value_checks.enabled, *numbers)] = made

@@ -20,21 +20,24 @@ from xlaprof.runtime.clock import clock
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.program import Plan, cache
 from xlaprof.runtime.pytorch import randomness
+from xlaprof.runtime.reasons import Reason
 from xlaprof.runtime.tape import Tape
 from xlaprof.runtime.tensor import XLATensor, handle
 from xlaprof.runtime.transfer import host
 from xlaprof.runtime.transfer.upload import numbers, upload
 from xlaprof.stacks import RawFrame
 
-from . import config, donation
+from . import config, donation, variant
 from .sketch import COMPUTED, CONSTANT, SELF, Layout
+from .variant import Given
 
 
 class Executable:
     """One program, and how the arguments of a call become its inputs and its outputs the result."""
 
-    def __init__(self, tape: Tape, layout: Layout, args: list[Any]) -> None:
+    def __init__(self, tape: Tape, layout: Layout, args: list[Any], before: Given | None = None) -> None:
         self.tape = tape
+        self.before = before  # what this graph was compiled for last, if it was
         self.layout = layout
         graph = layout.graph
         pool = [*args, *layout.captured]
@@ -56,7 +59,8 @@ class Executable:
         )
         self.program: Any = None
         if graph.outs:
-            self.program = self._compiled(Plan((tape.index, graph.hash, donated, value_checks.enabled), graph))
+            plan = Plan((tape.index, graph.hash, donated, value_checks.enabled), graph)
+            self.program = self._compiled(plan, args)
         floats = None if layout.float_args else numbers(tape, np.float64, layout.floats)
         self.numbers = (floats, numbers(tape, np.int64, layout.ints))
         self.no_seeds = upload(tape, np.zeros((0, 2), np.uint32), count=False)
@@ -64,16 +68,19 @@ class Executable:
         self.sigs = [sigs[slot] for slot in graph.outs]
         self.frames = [graph.places.get(slot, ()) for slot in graph.outs]
 
-    def _compiled(self, plan: Plan) -> Any:
+    def _compiled(self, plan: Plan, args: list[Any]) -> Any:
         program = cache.get(plan.key)
         if program is not None:
             metrics.count("CachedCompile")
             return program
         frames, _ = source.here()
         try:
-            return execute.compile_plan(self.layout.tape, plan, "dynamo", frames, None)
+            return execute.compile_plan(self.layout.tape, plan, "dynamo", frames, self._reason(args, frames))
         except Exception as error:
             raise failures.explain(error, self.tape, plan.graph, frames) from error
+
+    def _reason(self, args: list[Any], frames: tuple[RawFrame, ...]) -> Reason | None:
+        return variant.reason(self.before, args, self.layout, frames) if self.before is not None else None
 
     def __call__(self, args: Any) -> Any:
         layout, tape = self.layout, self.tape
@@ -161,13 +168,13 @@ class Executable:
                     inputs[i] = jax.numpy.array(inputs[i], copy=True)
 
 
-def executable_for(tape: Tape, layout: Layout, args: list[Any]) -> Executable:
-    """The :class:`Executable` for ``tape``'s device, or devices."""
+def executable_for(tape: Tape, layout: Layout, args: list[Any], before: Given | None) -> Executable:
+    """The :class:`Executable` for ``tape``'s device, or devices. ``before``: what its graph was compiled for last."""
     if tape.partition is None:
-        return Executable(tape, layout, args)
+        return Executable(tape, layout, args, before)
     from xlaprof.runtime.spmd.executable import SpreadExecutable
 
-    return SpreadExecutable(tape, layout, args)
+    return SpreadExecutable(tape, layout, args, before)
 
 
 def ready(tape: Tape, cells: list[Cell], frames: Any) -> list[Any]:

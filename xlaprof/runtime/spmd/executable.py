@@ -19,8 +19,9 @@ from .sharding import OpSharding
 class SpreadExecutable(Executable):
     """An :class:`~xlaprof.runtime.dynamo.executable.Executable` whose arguments are global arrays."""
 
-    def _compiled(self, plan: Plan) -> Any:
+    def _compiled(self, plan: Plan, args: list[Any]) -> Any:
         self._plan = plan  # compiled when it is known how the arguments lie
+        self._why = self._reason(args, source.here()[0])
         return plan
 
     def _run(self, pool: list[Any], inputs: list[Any], frames: Any) -> list[Any]:
@@ -58,6 +59,6 @@ class SpreadExecutable(Executable):
             return build(number, key, plan.graph, self.tape.device, donated, partition=partition)
 
         try:
-            return execute.compile_plan(self.layout.tape, Plan(key, graph), "dynamo", frames, None, make)
+            return execute.compile_plan(self.layout.tape, Plan(key, graph), "dynamo", frames, self._why, make)
         except Exception as error:
             raise failures.explain(error, self.tape, graph, frames) from error
