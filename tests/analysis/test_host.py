@@ -23,7 +23,7 @@ def test_what_was_painted_first_stays(told) -> None:
     timeline = HostTimeline()
     truth: dict[int, int] = {}
     for start, dur, cause in told:
-        timeline.paint(start, start + dur, cause)
+        timeline.tell((start, start + dur, cause, 0))
         for t in range(start, start + dur):
             truth.setdefault(t, cause)
     segments = timeline.take(1 << 62)
@@ -35,8 +35,8 @@ def test_what_was_painted_first_stays(told) -> None:
 def test_what_is_taken_in_two_parts_is_what_is_taken_at_once(told, cut) -> None:
     once, twice = HostTimeline(), HostTimeline()
     for start, dur, cause in told:
-        once.paint(start, start + dur, cause)
-        twice.paint(start, start + dur, cause)
+        once.tell((start, start + dur, cause, 0))
+        twice.tell((start, start + dur, cause, 0))
     before = twice.take(cut)
     assert all(end <= cut for _, end, _, _ in before)
     assert painted(before) | painted(twice.take(1 << 62)) == painted(once.take(1 << 62))
@@ -45,6 +45,6 @@ def test_what_is_taken_in_two_parts_is_what_is_taken_at_once(told, cut) -> None:
 def test_nothing_is_painted_before_what_was_taken() -> None:
     timeline = HostTimeline()
     timeline.take(50)
-    timeline.paint(40, 60, 1)
-    timeline.paint(0, 50, 2)
+    timeline.tell((40, 60, 1, 0))
+    timeline.tell((0, 50, 2, 0))
     assert timeline.take(100) == [(50, 60, 1, 0)]

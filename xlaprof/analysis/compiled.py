@@ -119,7 +119,7 @@ class TorchCompile:
 
         def compiled(event: DynamoCompile) -> None:
             end = event.t + event.dur
-            totals.window.host.paint(event.t, end, host.COMPILE, event.stack)
+            totals.window.host.tell((event.t, end, host.COMPILE, event.stack))
             totals.compiling = None
             totals.now = ("running", end)
             totals._seen(event.t, end)

@@ -36,43 +36,64 @@ class HostTimeline:
     Recorders write an interval when it ends, so what lies inside an interval comes before it: painting only what
     is still blank gives every nanosecond to the innermost. The painted stretches are kept as solid blocks, each of
     which is swallowed at most once by the interval around it, so painting costs O(1) amortised. Intervals that
-    come late or overlap without nesting are painted correctly too, more slowly.
+    come late or overlap without nesting are painted correctly too, more slowly. They wait in ``told`` until somebody
+    looks: many are painted faster than one.
     """
 
-    __slots__ = ("_ends", "_starts", "horizon", "segments")
+    __slots__ = ("_ends", "_starts", "horizon", "segments", "tell", "told")
 
     def __init__(self) -> None:
-        self.segments: list[Segment] = []  # disjoint; sorted once taken
+        self.told: list[Segment] = []  # in the order in which they came; not painted yet
+        self.tell = self.told.append  # bound once: most of a log is told here
+        self.segments: list[Segment] = []  # painted: disjoint; sorted once taken
         self.horizon = -(1 << 62)  # everything before it is taken
         self._starts: list[int] = []
         self._ends: list[int] = []
 
-    def paint(self, start: int, end: int, cause: int, stack: int = 0) -> None:
-        """Give what is blank of ``[start, end)`` to ``cause``."""
-        if start < self.horizon:
-            start = self.horizon
-        if end <= start:
-            return
-        starts, ends = self._starts, self._ends
-        if not ends or start >= ends[-1]:
-            self.segments.append((start, end, cause, stack))
-            starts.append(start)
-            ends.append(end)
-            return
-        segments = self.segments
-        if end >= ends[-1]:  # what lies inside it came before it, and nothing after it has
-            cursor = end
-            while ends and ends[-1] > start:
-                if ends[-1] < cursor:
-                    segments.append((ends[-1], cursor, cause, stack))
-                cursor = starts.pop()
-                ends.pop()
-            if cursor > start:
-                segments.append((start, cursor, cause, stack))
-                cursor = start
-            starts.append(cursor)
-            ends.append(end)
-            return
+    def __len__(self) -> int:
+        """How much is held."""
+        return len(self.told) + len(self.segments)
+
+    def paint(self) -> None:
+        """Give to each cause that was told what is blank of its ``[start, end)``."""
+        segments, starts, ends, horizon = self.segments, self._starts, self._ends, self.horizon
+        last = ends[-1] if ends else horizon
+        for told in self.told:
+            start, end, cause, stack = told
+            if start < horizon:
+                start = horizon
+                told = (start, end, cause, stack)
+            if end <= start:
+                continue
+            if start >= last:
+                segments.append(told)
+                starts.append(start)
+                ends.append(end)
+                last = end
+            elif end >= last:  # what lies inside it came before it, and nothing after it has
+                cursor = end
+                while last > start:
+                    if last < cursor:
+                        segments.append((last, cursor, cause, stack))
+                    cursor = starts.pop()
+                    ends.pop()
+                    if not ends:
+                        break
+                    last = ends[-1]
+                if cursor > start:
+                    segments.append((start, cursor, cause, stack))
+                    cursor = start
+                starts.append(cursor)
+                ends.append(end)
+                last = end
+            else:
+                self._fill(start, end, cause, stack)
+                last = ends[-1]
+        self.told.clear()
+
+    def _fill(self, start: int, end: int, cause: int, stack: int) -> None:
+        """Paint between blocks that are there."""
+        segments, starts, ends = self.segments, self._starts, self._ends
         first = bisect_right(ends, start)  # the first block that ends after the start
         last = bisect_left(starts, end)  # the first block that starts at or after the end
         cursor = start
@@ -90,6 +111,7 @@ class HostTimeline:
 
     def repaint(self, start: int, old: int, new: int) -> None:
         """Give to ``new`` what was given to ``old`` since ``start``: the transfers inside a fallback are its own."""
+        self.paint()
         segments = self.segments
         for position in range(len(segments) - 1, -1, -1):
             begin, end, cause, stack = segments[position]
@@ -100,6 +122,7 @@ class HostTimeline:
 
     def take(self, horizon: int) -> list[Segment]:
         """Remove and return, sorted, the segments before ``horizon``; one that crosses it is cut there."""
+        self.paint()
         self.segments.sort()
         segments = self.segments
         cut = bisect_left(segments, (horizon,))
@@ -117,6 +140,7 @@ class HostTimeline:
 
     def copy(self) -> HostTimeline:
         twin = HostTimeline()
+        twin.told += self.told
         twin.segments = self.segments.copy()
         twin.horizon = self.horizon
         twin._starts = self._starts.copy()

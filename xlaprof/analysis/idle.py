@@ -56,6 +56,10 @@ class Hollow(NamedTuple):
     after: int
 
 
+#: A :class:`Hollow` as it is told.
+Stretch = tuple[int, int, int, int]
+
+
 class Traced:
     """The stretch before a barrier and the tracing time in it that no gap has used yet."""
 
@@ -151,7 +155,7 @@ class IdleBlame:
         self,
         gaps: Sequence[Quiet],
         segments: list[Segment],
-        holes: Sequence[Hollow],
+        holes: Sequence[Stretch],
         traced: Sequence[Traced],
         steps: Sequence[tuple[int, int, int, int]] = (),
         sightings: Sequence[Sighting] = (),
@@ -254,7 +258,7 @@ class IdleBlame:
         inside: list[Segment],
         sightings: Sequence[Sighting],
         first: int,
-        holes: Sequence[Hollow],
+        holes: Sequence[Stretch],
         first_hole: int,
         parts: dict[Cause, int],
     ) -> list[Segment]:
@@ -364,7 +368,7 @@ class IdleBlame:
     def _blank(
         self,
         blank: Iterable[tuple[int, int]],
-        holes: Sequence[Hollow],
+        holes: Sequence[Stretch],
         first_hole: int,
         traced: Sequence[Traced],
         first_traced: int,
@@ -427,7 +431,7 @@ class IdleBlame:
             heapq.heapreplace(self.longest, entry)
 
 
-def _lie_in_holes(tally: Tally, start: int, end: int, holes: Sequence[Hollow], first: int) -> None:
+def _lie_in_holes(tally: Tally, start: int, end: int, holes: Sequence[Stretch], first: int) -> None:
     for position in range(first, len(holes)):
         begin, stop, before, after = holes[position]
         if begin >= end:

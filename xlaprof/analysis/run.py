@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any
 
 from xlaprof.analysis.device import DeviceTimeline
+from xlaprof.analysis.distribution import economise
 from xlaprof.analysis.model import Place, Report
 from xlaprof.analysis.totals import Totals
 from xlaprof.events import (
@@ -83,13 +84,13 @@ class Run(Totals):
         if handler is not None:
             handler(event)
         if not self.events % _RELIEVED_EVERY:
-            self.window.relieve()
+            self._relieve()
 
     def feed_all(self, events: Iterable[AnyEvent | Event]) -> Run:
         """Take many events into account; returns itself."""
         handlers = self._handlers
         remaining = iter(events)
-        left = _RELIEVED_EVERY
+        left = _RELIEVED_EVERY - self.events % _RELIEVED_EVERY
         while batch := list(islice(remaining, min(_BATCH, left))):
             # looked up one by one, in order: an event may change who handles the next
             for handler, event in zip(map(handlers.get, map(type, batch)), batch, strict=True):
@@ -98,7 +99,7 @@ class Run(Totals):
             self.events += len(batch)
             left -= len(batch)
             if not left:
-                self.window.relieve()
+                self._relieve()
                 left = _RELIEVED_EVERY
         return self
 
@@ -108,6 +109,10 @@ class Run(Totals):
         self._seen(moment, moment)
         self._last_barrier = moment
         return self
+
+    def _relieve(self) -> None:
+        self.window.relieve()
+        economise(self.distributions())
 
     # -- asking
 

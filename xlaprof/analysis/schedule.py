@@ -110,8 +110,8 @@ class Schedule:
     """The batches kept of one recording, and those of the recordings merged into it."""
 
     __slots__ = (
-        "_compiled", "_executions", "_first_run", "_holes", "_recorded", "_stride", "_waits",
-        "batches", "end", "others", "seen", "span", "told",
+        "_compiled", "_executions", "_first_run", "_holes", "_recorded", "_stride", "_waits", "batches", "compiled",
+        "end", "executed", "hole", "others", "recorded", "seen", "span", "told", "waited",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -123,29 +123,18 @@ class Schedule:
         self.end: int | None = None  # of the last of them
         self._stride = 1
         self._first_run: int | None = None
-        # what is not settled, as bare tuples: of a long recording most is never looked at again
+        # What is not settled, in whatever order it is told, as bare tuples of what Execution, Wait... name: of a long
+        # recording most is never looked at again. They are told by appending, bound once.
         self._executions: list[tuple[int, int, int, int, int]] = []
         self._waits: list[tuple[int, int, int]] = []
         self._recorded: list[tuple[int, int, int, int, int]] = []
         self._compiled: list[tuple[int, int, int]] = []
-        self._holes: list[Hollow] = []
-
-    # -- what happens, in whatever order it is told
-
-    def executed(self, enqueued: int, start: int, end: int, device: int, read: int = 0) -> None:
-        self._executions.append((enqueued, start, end, device, read))
-
-    def waited(self, start: int, end: int, waited: int) -> None:
-        self._waits.append((start, end, waited))
-
-    def recorded(self, start: int, end: int, done: int, ns: int, ops: int) -> None:
-        self._recorded.append((start, end, done, ns, ops))
-
-    def compiled(self, start: int, end: int, ops: int) -> None:
-        self._compiled.append((start, end, ops))
-
-    def hole(self, hole: Hollow) -> None:
-        self._holes.append(hole)
+        self._holes: list[tuple[int, int, int, int]] = []
+        self.executed = self._executions.append
+        self.waited = self._waits.append
+        self.recorded = self._recorded.append
+        self.compiled = self._compiled.append
+        self.hole = self._holes.append
 
     # -- settling
 
@@ -183,7 +172,7 @@ class Schedule:
                 start,
                 horizon,
                 segments=segments,
-                holes=holes,
+                holes=[Hollow(*one) for one in holes],
                 executions=[Execution(*one) for one in executions],
                 waits=[Wait(*one) for one in waits],
                 recorded=[Recorded(*one) for one in recorded],
@@ -208,9 +197,12 @@ class Schedule:
         twin = Schedule()
         twin.batches, twin.others = self.batches.copy(), self.others.copy()
         twin.seen, twin.span, twin.told, twin.end = self.seen, self.span, self.told, self.end
-        twin._stride, twin._first_run, twin._compiled = self._stride, self._first_run, self._compiled.copy()
-        twin._executions, twin._waits = self._executions.copy(), self._waits.copy()
-        twin._recorded, twin._holes = self._recorded.copy(), self._holes.copy()
+        twin._stride, twin._first_run = self._stride, self._first_run
+        twin._executions += self._executions
+        twin._waits += self._waits
+        twin._recorded += self._recorded
+        twin._compiled += self._compiled
+        twin._holes += self._holes
         return twin
 
     def merge(self, other: Schedule, texts: dict[int, int], stacks: dict[int, int]) -> None:

@@ -224,11 +224,11 @@ class Site:
 class ScopeTally:
     """A named scope. Nanoseconds."""
 
-    __slots__ = ("add", "errors", "own", "stack", "told", "total")
+    __slots__ = ("errors", "own", "stack", "tell", "told", "total")
 
     def __init__(self) -> None:
         self.total = Distribution()
-        self.add = self.total.add  # bound once: scopes are what a log has most of
+        self.tell = self.total.tell  # bound once: scopes are what a log has most of
         self.own = 0  # without the scopes inside it, of those not told by digests
         self.told = 0  # ns of total known only from digests
         self.errors = 0
@@ -249,9 +249,10 @@ class ScopeTally:
 class StepTally:
     """The steps of one name. Nanoseconds."""
 
-    __slots__ = ("firsts", "last_num", "recent", "rest", "series", "unbarred", "worst_unbarred")
+    __slots__ = ("count", "firsts", "last_num", "recent", "rest", "series", "unbarred", "worst_unbarred")
 
     def __init__(self) -> None:
+        self.count = 0
         self.firsts: list[int] = []  # the first step; one of each recording that was merged
         self.rest = Distribution()
         self.recent: deque[int] = deque(maxlen=RECENT)
@@ -261,17 +262,17 @@ class StepTally:
         self.worst_unbarred = 0
 
     @property
-    def count(self) -> int:
-        return self.rest.count + len(self.firsts)
-
-    @property
     def first(self) -> int:
         """Of several ranks the slowest first step: the one that is felt."""
         return max(self.firsts, default=0)
 
     def add(self, num: int, dur: int) -> None:
+        self.count += 1
         if self.firsts:
-            self.rest.add(dur)
+            try:
+                self.rest.tell(dur)
+            except OverflowError:
+                self.rest.add(dur)
             self.series.add(dur)
         else:
             self.firsts.append(dur)
@@ -279,6 +280,7 @@ class StepTally:
         self.last_num = num
 
     def merge(self, other: StepTally) -> None:
+        self.count += other.count
         self.firsts += other.firsts
         self.rest.merge(other.rest)
         self.series.merge(other.series)

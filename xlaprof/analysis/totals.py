@@ -6,12 +6,13 @@ Nothing is concluded here; :mod:`xlaprof.analysis.summary` and the findings do t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from xlaprof.analysis import host
 from xlaprof.analysis.compiled import TorchCompile
-from xlaprof.analysis.idle import Hollow, Seen, Sighting
+from xlaprof.analysis.distribution import Distribution
+from xlaprof.analysis.idle import Seen, Sighting
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.rhythm import Rhythm
@@ -97,7 +98,9 @@ class Totals(TransferTotals):
         self.now = ("starting", 0)  # what it is doing, and since which moment
         self.compiling: tuple[int, Place] | None = None  # since when, for which line, while a compilation lasts
         self.step_num = -1
-        self._paint = self.window.host.paint
+        self._paint = self.window.host.tell
+        self._waited = self.window.schedule.waited
+        self._executed = self.window.schedule.executed
         self._main = 1  # the thread that runs the steps
         self._named = False  # it is known: a step was named
         self._dominant: Site | None = None  # the barrier reached most often
@@ -132,6 +135,15 @@ class Totals(TransferTotals):
             **self.torch_compile.handlers(self),
         }
 
+    def distributions(self) -> Iterator[Distribution]:
+        """All of them."""
+        for scope in self.scopes.values():
+            yield scope.total
+        for site in self.sites.values():
+            yield site.dispatch
+        for step in self.steps.values():
+            yield step.rest
+
     def _seen(self, start: int, end: int) -> None:
         if self.begin is None or start < self.begin:
             self.begin = start
@@ -157,7 +169,10 @@ class Totals(TransferTotals):
         tally = self.scopes.get(name)
         if tally is None:
             tally = self._new_scope(name)
-        tally.add(dur)
+        try:
+            tally.tell(dur)
+        except OverflowError:
+            tally.total.add(dur)
         if not 0 <= depth <= _DEEPEST:
             depth = _DEEPEST if depth > 0 else 0
         tid = event.tid
@@ -167,11 +182,12 @@ class Totals(TransferTotals):
         deeper = depth + 1
         if deeper >= len(inner):
             inner.extend([0] * (deeper + 1 - len(inner)))
-        if not inner[deeper]:
-            tally.own += dur if dur > 0 else 0
-        else:
-            tally.own += max(0, dur - inner[deeper])
+        own = dur
+        if inner[deeper]:
+            own -= inner[deeper]
             inner[deeper] = 0
+        if own > 0:
+            tally.own += own
         if depth:
             inner[depth] += dur
         if event.error:
@@ -180,7 +196,7 @@ class Totals(TransferTotals):
             tally.stack = event.stack
         if tid == self._main:
             floor = self.window.steps_end
-            self._paint(start if start > floor else floor, end, host.SCOPE + name)
+            self._paint((start if start > floor else floor, end, host.SCOPE + name, 0))
         if end > self.last:
             self.last = end
 
@@ -190,18 +206,18 @@ class Totals(TransferTotals):
         return self.scopes.setdefault(name, ScopeTally())
 
     def _on_gc(self, event: Gc) -> None:
-        self._paint(event.t, event.t + event.dur, host.GC, event.stack)
+        self._paint((event.t, event.t + event.dur, host.GC, event.stack))
         self._paused(event.stack, host.GC, event.dur)
 
     def _on_data(self, event: DataWait) -> None:
         if event.tid == self._main:
-            self._paint(event.t, event.t + event.dur, host.DATA, event.stack)
+            self._paint((event.t, event.t + event.dur, host.DATA, event.stack))
             self._paused(event.stack, host.DATA, event.dur)
 
     def _on_wait(self, event: DeviceWait) -> None:
         if event.tid == self._main:
-            self._paint(event.t, event.t + event.dur, host.TRANSFER, event.stack)
-            self.window.schedule.waited(event.t, event.t + event.dur, event.dur)
+            self._paint((event.t, event.t + event.dur, host.TRANSFER, event.stack))
+            self.window.schedule.waited((event.t, event.t + event.dur, event.dur))
 
     def _on_hole(self, event: Hole) -> None:
         if event.tid == self._main:
@@ -213,10 +229,10 @@ class Totals(TransferTotals):
             known, place = self._known
             if place and start - _AT_ONCE < known < end:  # a transfer told of a line nearer to the end of the hole
                 if known > start:
-                    self.window.hole(Hollow(start, known, before, place))
-                self.window.hole(Hollow(max(start, known), end, place, after))
-            else:
-                self.window.hole(Hollow(start, end, before, after))
+                    self.window.hole(start, known, before, place)
+                    start = known
+                before = place
+            self.window.hole(start, end, before, after)
 
     def _on_sample(self, event: Sample) -> None:
         if event.tid == self._main:
@@ -237,7 +253,7 @@ class Totals(TransferTotals):
         self.uploads[0] += 1
         self.uploads[1] += dur
         if event.tid == self._main:
-            self._paint(start, start + dur, host.UPLOAD, event.stack)
+            self._paint((start, start + dur, host.UPLOAD, event.stack))
 
     # -- what the runtime did; on whatever thread, the program was waiting for it
 
@@ -250,8 +266,8 @@ class Totals(TransferTotals):
         self.compiled[1] += event.dur
         self.compile_bill.add(event)
         end = event.t + event.dur
-        self._paint(event.t, end, host.COMPILE, event.stack)
-        self.window.schedule.compiled(event.t, end, event.ops)
+        self._paint((event.t, end, host.COMPILE, event.stack))
+        self.window.schedule.compiled((event.t, end, event.ops))
         site = self._site(event.stack)
         if event.trigger == "read":
             self._reading += event.dur
@@ -294,7 +310,7 @@ class Totals(TransferTotals):
         end = start + dur
         self.barriers += 1
         if dur:
-            self._paint(start, end, host.DISPATCH, stack)
+            self._paint((start, end, host.DISPATCH, stack))
         self.window.barrier(start, end, event.tracing, event.ops)
         site = self.sites.get(stack)
         if site is None:
@@ -305,7 +321,10 @@ class Totals(TransferTotals):
             site.repeat(event)
         if event.execution:
             site.visit(event.ops)
-            site.dispatch.add(dur)
+            try:
+                site.dispatch.tell(dur)
+            except OverflowError:
+                site.dispatch.add(dur)
             self._visited.append((site, start))
             if trigger != "read" and not self._named:
                 self._infer_step(site, end)
@@ -354,7 +373,7 @@ class Totals(TransferTotals):
             rhythm.at(self._taken(event.stack))
         self._ran(event)
         self.window.execution(event.device, start, end)
-        self.window.schedule.executed(event.t, start, end, event.device, event.stack if event.trigger == "read" else 0)
+        self._executed((event.t, start, end, event.device, event.stack if event.trigger == "read" else 0))
         if self.now[0] != "running":
             self.now = ("running", event.t)
         self._seen(event.t, end)

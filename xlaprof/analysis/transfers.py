@@ -36,6 +36,7 @@ class TransferTotals:
     last: int
     _main: int
     _paint: Callable[..., None]
+    _waited: Callable[[tuple[int, int, int]], None]
     _seen: Callable[[int, int], None]
     _last_barrier: int
 
@@ -66,8 +67,8 @@ class TransferTotals:
         end = start + dur
         self.read[0] += 1
         self.read[1] += dur
-        self._paint(start, end, host.TRANSFER, stack)
-        self.window.schedule.waited(start, end, wait)
+        self._paint((start, end, host.TRANSFER, stack))
+        self._waited((start, end, wait))
         key = (stack, event.op)
         tally = self.reads.get(key)
         if tally is None:
@@ -141,7 +142,7 @@ class TransferTotals:
                 tally.wait += cause.wait
                 tally.down += max(0, cause.dur - cause.wait - read.compiled)
         self.window.host.repaint(start, host.TRANSFER, host.FALLBACK)
-        self._paint(start, end, host.FALLBACK, event.stack)
+        self._paint((start, end, host.FALLBACK, event.stack))
         self._fallen.append((tally, start))
         if event.tid == self._main:
             self._known = (end, event.stack)

@@ -8,11 +8,11 @@ several steps does not explain what happens in one) and up to the last execution
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from operator import attrgetter
+from operator import itemgetter
 
 from xlaprof.analysis.device import DeviceTimeline, Quiet
 from xlaprof.analysis.host import OTHER, SCOPE, TRACING, HostTimeline, Segment, within
-from xlaprof.analysis.idle import Hollow, IdleBlame, Sighting, Traced
+from xlaprof.analysis.idle import IdleBlame, Sighting, Stretch, Traced
 from xlaprof.analysis.schedule import Schedule
 
 _SETTLE_AT = 8192  # segments and executions held before settling
@@ -23,32 +23,30 @@ FOREVER = 1 << 62
 CAUSES = SCOPE + 1  # of a split: scopes count together
 
 
-class OpenStep:
-    """A step that has ended but whose time is not wholly settled."""
+#: A step that has ended but whose time is not wholly settled: start, end, name, whether it was the first of that,
+#: number, ordinal among the recording's steps, and ns of tracing.
+_Step = tuple[int, int, int, bool, int, int, int]
 
-    __slots__ = ("busy", "end", "first", "name", "num", "ordinal", "parts", "start", "tracing")
 
-    def __init__(self, name: int, num: int, start: int, end: int, first: bool, ordinal: int = 0) -> None:
-        self.name = name
-        self.ordinal = ordinal  # of the recording's steps
-        self.first = first  # of its name
-        self.num = num
-        self.start = start
-        self.end = end
+class Carried:
+    """What a step that is still open has been told already."""
+
+    __slots__ = ("busy", "parts")
+
+    def __init__(self) -> None:
         self.parts: dict[int, int] = {}  # cause -> ns
         self.busy = 0
-        self.tracing = 0
 
-    def add(self, segments: list[Segment]) -> None:
-        """Host time inside it."""
+    def add(self, segments: list[Segment], busy: int) -> None:
         parts = self.parts
         for begin, stop, cause, _ in segments:
             cause = min(cause, SCOPE)
             parts[cause] = parts.get(cause, 0) + stop - begin
+        self.busy += busy
 
-    def copy(self) -> OpenStep:
-        twin = OpenStep(self.name, self.num, self.start, self.end, self.first, self.ordinal)
-        twin.parts, twin.busy, twin.tracing = self.parts.copy(), self.busy, self.tracing
+    def copy(self) -> Carried:
+        twin = Carried()
+        twin.parts, twin.busy = self.parts.copy(), self.busy
         return twin
 
 
@@ -86,20 +84,23 @@ class Window:
         self.first: dict[int, Split] = {}  # the first step of each name
         self.splits: dict[int, Split] = {}  # the others
         self.steps_end = 0  # end of the last named step; 0: none yet
-        self._holes: list[Hollow] = []
+        self._holes: list[Stretch] = []
         self._sightings: list[Sighting] = []
-        self._traced: list[Traced] = []
+        self._traced: list[tuple[int, int, int]] = []  # start and end of the stretch before a barrier; ns of tracing
         self._ordinal = 0  # of the step that ends next
         self._tracing: list[tuple[int, int]] = []  # (moment, ns) of the barriers since the last step
         self._last_barrier = 0
-        self._open: list[OpenStep] = []
+        self._open: list[_Step] = []
+        self._carried: dict[int, Carried] = {}  # by the ordinal of the step
         self._limit = _SETTLE_AT
 
-    def hole(self, hole: Hollow) -> None:
-        if self._holes and hole.start < self._holes[-1].end:
-            hole = hole._replace(start=self._holes[-1].end)
-        if hole.end > hole.start and len(self._holes) < _GIVE_UP_AT:
-            self._holes.append(hole)
+    def hole(self, start: int, end: int, before: int, after: int) -> None:
+        holes = self._holes
+        if holes and start < holes[-1][1]:
+            start = holes[-1][1]
+        if end > start and len(holes) < _GIVE_UP_AT:
+            hole = (start, end, before, after)
+            holes.append(hole)
             self.schedule.hole(hole)
 
     def sighting(self, sighting: Sighting) -> None:
@@ -112,9 +113,9 @@ class Window:
     def barrier(self, moment: int, end: int, tracing: int, ops: int = 0) -> None:
         last = self._last_barrier
         if tracing:
-            self.schedule.recorded(last or moment - tracing, moment, end, tracing, ops)
+            self.schedule.recorded((last or moment - tracing, moment, end, tracing, ops))
             if moment > last:  # else it came late, and the stretch before it is another barrier's
-                self._traced.append(Traced(last, moment, tracing))
+                self._traced.append((last, moment, tracing))
             self._tracing.append((moment, tracing))
         if end > last:
             self._last_barrier = end
@@ -125,19 +126,21 @@ class Window:
         if timeline is None:
             timeline = self.devices[device] = DeviceTimeline()
         timeline.add(start, end, busy)
-        if len(timeline.pending) + len(self.host.segments) >= self._limit:
+        if len(timeline.pending) + len(self.host) >= self._limit:
             self.settle()
 
     def step(self, name: int, num: int, start: int, end: int, first: bool, named: bool = True) -> None:
-        step = OpenStep(name, num, start, end, first, self._ordinal)
-        self._ordinal += 1
+        tracing = 0
         if self._tracing:
-            step.tracing = sum([ns for moment, ns in self._tracing if moment >= start])
+            for moment, ns in self._tracing:
+                if moment >= start:
+                    tracing += ns
             self._tracing.clear()
-        self._open.append(step)
+        self._open.append((start, end, name, first, num, self._ordinal, tracing))
+        self._ordinal += 1
         if named and end > self.steps_end:
             self.steps_end = end
-        if len(self.host.segments) + len(self._open) >= self._limit:
+        if len(self.host) + len(self._open) >= self._limit:
             self.settle()
 
     def told(self, name: int, total: int, busy: int, parts: dict[int, int], first: bool) -> None:
@@ -157,7 +160,7 @@ class Window:
 
     def relieve(self) -> None:
         """Called now and then: what nothing settles, no execution nor step, must not pile up."""
-        if len(self.host.segments) + len(self._holes) + len(self._traced) + len(self._sightings) > _GIVE_UP_AT:
+        if len(self.host) + len(self._holes) + len(self._traced) + len(self._sightings) > _GIVE_UP_AT:
             self.settle()
         if len(self._tracing) > _GIVE_UP_AT:
             del self._tracing[:-_KEEP]
@@ -168,6 +171,7 @@ class Window:
 
     def settle(self, final: bool = False) -> None:
         """Turn what can change no more into totals; with ``final``, everything."""
+        self.host.paint()
         horizon = FOREVER if final else self._horizon()
         gaps: list[list[Quiet]] = []
         busy: list[tuple[int, int]] = []
@@ -186,14 +190,15 @@ class Window:
         segments = self.host.take(host_horizon)
         after = self.schedule.end or None
         closed = [
-            (step.start, step.end, step.name, step.first)
-            for step in self._open
-            if step.end <= host_horizon and (after is None or step.start >= after)
+            (start, end, name, first)
+            for start, end, name, first, *_ in self._open
+            if end <= host_horizon and (after is None or start >= after)
         ]
-        holes = [hole for hole in self._holes if hole.start < host_horizon]
-        traced = [stretch for stretch in self._traced if stretch.start < host_horizon]
-        self._open.sort(key=attrgetter("start"))
-        steps = [(step.start, step.end, step.num, step.ordinal) for step in self._open]
+        holes = [hole for hole in self._holes if hole[0] < host_horizon]
+        traced = [Traced(*stretch) for stretch in self._traced if stretch[0] < host_horizon]
+        later = self._traced[len(traced) :]  # they follow one another
+        self._open.sort(key=itemgetter(0))
+        steps = [(start, end, num, ordinal) for start, end, _, _, num, ordinal, _ in self._open]
         sightings = stretched([one for one in self._sightings if one.start < host_horizon], holes)
         self.schedule.settle(None if final else host_horizon, segments, closed, sightings)
         for position, quiet in enumerate(gaps):
@@ -201,11 +206,11 @@ class Window:
             self.idle.blame(quiet, segments, holes, budget, steps, sightings)
         busy.sort()
         self._divide(host_horizon, segments, busy)
-        self._holes = [hole for hole in self._holes if hole.end > host_horizon]
+        self._holes = [hole for hole in self._holes if hole[1] > host_horizon]
         self._sightings = [one for one in self._sightings if one.end > host_horizon]
-        self._traced = [stretch for stretch in self._traced if stretch.end > host_horizon]
+        self._traced = [(one.start, one.end, one.left) for one in traced if one.end > host_horizon] + later
         held = max((len(timeline.pending) for timeline in self.devices.values()), default=0)
-        self._limit = _SETTLE_AT + held + len(self.host.segments)
+        self._limit = _SETTLE_AT + held + len(self.host)
 
     def copy(self) -> Window:
         """A twin that can be settled without touching this one."""
@@ -220,10 +225,11 @@ class Window:
         twin._holes = self._holes.copy()
         twin._sightings = self._sightings.copy()
         twin._ordinal = self._ordinal
-        twin._traced = [Traced(one.start, one.end, one.left) for one in self._traced]
+        twin._traced = self._traced.copy()
         twin._tracing = self._tracing.copy()
         twin._last_barrier = self._last_barrier
-        twin._open = [step.copy() for step in self._open]
+        twin._open = self._open.copy()
+        twin._carried = {ordinal: carried.copy() for ordinal, carried in self._carried.items()}
         return twin
 
     def merge(self, other: Window, texts: dict[int, int], stacks: dict[int, int]) -> None:
@@ -253,27 +259,31 @@ class Window:
         begins = [stretch[0] for stretch in busy]
         still_open = []
         for step in self._open:
-            start, end = step.start, step.end
+            start, end, name, first, _, ordinal, traced = step
             inside = within(segments, starts, start, end)
-            step.busy += _overlap(busy, begins, start, end)
+            ran = _overlap(busy, begins, start, end)
             if end > horizon:
-                step.add(inside)
+                self._carried.setdefault(ordinal, Carried()).add(inside, ran)
                 still_open.append(step)
                 continue
-            split = self._split(step.name, step.first)
+            split = self._split(name, first)
             split.steps += 1
             split.total += end - start
-            split.busy += step.busy
+            split.busy += ran
             parts = split.parts
             blank = end - start
-            for cause, ns in step.parts.items():
-                parts[cause] += ns
-                blank -= ns
+            if ordinal in self._carried:
+                carried = self._carried.pop(ordinal)
+                split.busy += carried.busy
+                for cause, ns in carried.parts.items():
+                    parts[cause] += ns
+                    blank -= ns
             for begin, stop, cause, _ in inside:
                 ns = stop - begin
                 parts[cause if cause < SCOPE else SCOPE] += ns
                 blank -= ns
-            traced = step.tracing if step.tracing < blank else blank
+            if traced > blank:
+                traced = blank
             parts[TRACING] += traced
             parts[OTHER] += blank - traced
         self._open = still_open
@@ -286,22 +296,22 @@ class Window:
         return split
 
 
-def stretched(sightings: list[Sighting], holes: list[Hollow]) -> list[Sighting]:
+def stretched(sightings: list[Sighting], holes: list[Stretch]) -> list[Sighting]:
     """Of a hole in which the host was seen, every nanosecond belongs to what was seen last before, or else first."""
     if not sightings or not holes:
         return sightings
     found: list[Sighting] = []
-    ends = [hole.end for hole in holes]
+    ends = [hole[1] for hole in holes]
     for position, one in enumerate(sightings):
         start, end, seen = one
         earlier = found[-1].end if found else -FOREVER
         later = sightings[position + 1].start if position + 1 < len(sightings) else FOREVER
         nth = bisect_right(ends, start)
-        if nth < len(holes) and holes[nth].start < start:
-            start = max(holes[nth].start, min(earlier, start))
+        if nth < len(holes) and holes[nth][0] < start:
+            start = max(holes[nth][0], min(earlier, start))
         nth = bisect_left(ends, end)
-        if nth < len(holes) and holes[nth].start < end:
-            end = max(end, min(holes[nth].end, later))
+        if nth < len(holes) and holes[nth][0] < end:
+            end = max(end, min(holes[nth][1], later))
         found.append(Sighting(start, end, seen))
     return found
 

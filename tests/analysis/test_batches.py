@@ -1,0 +1,126 @@
+"""Events fed one at a time, or many at once however they are cut: what is known afterwards is the same, to the bit."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xlaprof.analysis import distribution, run, window
+from xlaprof.analysis.run import Run
+from xlaprof.events import (
+    AnyEvent,
+    Barrier,
+    Compile,
+    DataWait,
+    DeviceWait,
+    Execute,
+    Fallback,
+    Gc,
+    Header,
+    Hole,
+    Sample,
+    Scope,
+    Step,
+    StepDigest,
+    TransferFromDevice,
+    TransferToDevice,
+)
+
+#: what belongs to the fold and not to what it found
+_WORKINGS = {"_handlers", "_timed", "names"}
+
+
+def known(thing: Any) -> Any:
+    """All that an object holds, as plain data; the order of dicts is part of it."""
+    if isinstance(thing, dict):
+        return [(key, known(value)) for key, value in thing.items()]
+    if isinstance(thing, list | tuple | deque | array):
+        return [known(one) for one in thing]
+    if isinstance(thing, set | frozenset):
+        return sorted(thing, key=repr)
+    if callable(thing):
+        return None
+    if hasattr(thing, "__struct_fields__"):
+        return thing
+    slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+    if not slots and not hasattr(thing, "__dict__"):
+        return thing
+    names = [*slots, *getattr(thing, "__dict__", ())]
+    return [(name, known(getattr(thing, name))) for name in names if name not in _WORKINGS]
+
+
+moments, lengths, few = st.integers(0, 400), st.integers(0, 60), st.integers(0, 3)
+threads = st.sampled_from([1, 1, 1, 2])
+odd = st.one_of(lengths, lengths, lengths, st.sampled_from([-5, 1 << 70]))
+scopes = st.builds(Scope, name=few, t=moments, dur=odd, depth=few, tid=threads, stack=few)
+timed = [
+    st.builds(Gc, t=moments, dur=lengths, generation=few, stack=few),
+    st.builds(DataWait, t=moments, dur=lengths, tid=threads),
+    st.builds(DeviceWait, t=moments, dur=lengths, stack=few),
+    st.builds(TransferToDevice, t=moments, dur=lengths, bytes=few, stack=few, tid=threads),
+    st.builds(
+        TransferFromDevice, t=moments, dur=lengths, wait=lengths, bytes=few, op=few, stack=few, tid=threads,
+        late=st.booleans(),
+    ),
+    st.builds(Fallback, t=moments, dur=lengths, op=few, stack=few),
+    st.builds(Hole, t=moments, dur=lengths, before=few, after=few),
+    st.builds(Sample, t=moments, dur=lengths, stack=few, state=st.sampled_from(["", "data", "wait", "gil"]), at=few),
+    st.builds(
+        Barrier, t=moments, dur=lengths, stack=few, ops=few, tracing=lengths, execution=few,
+        trigger=st.sampled_from(["sync", "read"]),
+    ),
+    st.builds(
+        Compile, t=moments, dur=lengths, program=few, graph=st.just("g"), ops=few, inputs=few, outputs=few, stack=few,
+        trigger=st.sampled_from(["sync", "read", "dynamo"]),
+    ),
+    st.builds(
+        lambda t, dur, device, program, trigger: Execute(
+            seq=1, program=program, t=t, start=t, end=t + dur, device=device, trigger=trigger
+        ),
+        moments, lengths, st.integers(0, 1), few, st.sampled_from(["sync", "read"]),
+    ),
+    st.builds(Step, name=few, num=few, t=moments, dur=odd, tid=threads),
+    st.builds(StepDigest, name=few, num=few, t=moments, dur=lengths, executions=few, busy=lengths, tracing=lengths),
+    st.builds(Header, schema=st.just(1), pid=st.sampled_from([1, 1, 1, 2]), mono_ns=moments, unix_ns=moments),
+]  # fmt: skip
+streams = st.lists(st.one_of(scopes, *timed), max_size=80)
+
+
+def ordered(events: list[AnyEvent]) -> list[AnyEvent]:
+    """As a recorder would have written them: by when they ended."""
+    return sorted(events, key=lambda one: getattr(one, "t", 0) + getattr(one, "dur", 0))
+
+
+@pytest.fixture(params=["as they are", "hardly any"])
+def limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How much is held until it is settled: with few events all of it, or next to nothing."""
+    if request.param == "hardly any":
+        monkeypatch.setattr(window, "_SETTLE_AT", 6)
+        monkeypatch.setattr(window, "_KEEP", 3)
+        monkeypatch.setattr(window, "_GIVE_UP_AT", 40)
+        monkeypatch.setattr(run, "_RELIEVED_EVERY", 7)
+        monkeypatch.setattr(distribution, "_EXACT", 4)
+        monkeypatch.setattr(distribution, "_BUDGET", 60)
+        monkeypatch.setattr(distribution, "_SCARCE", 15)
+
+
+@pytest.mark.usefixtures("limits")
+@given(streams, st.booleans(), st.lists(st.integers(0, 80), max_size=6))
+def test_however_a_stream_is_cut_the_same_is_known(events: list[AnyEvent], sort: bool, cuts: list[int]) -> None:
+    events = ordered(events) if sort else events
+    one_by_one, at_once, in_parts = Run(), Run(), Run()
+    for event in events:
+        one_by_one.feed(event)
+    at_once.feed_all(events)
+    edges = [0, *sorted(cuts), len(events)]
+    for begin, end in pairwise(edges):
+        in_parts.feed_all(events[begin:end])
+    assert known(at_once) == known(one_by_one)
+    assert known(in_parts) == known(one_by_one)
+    assert at_once.report() == one_by_one.report()
