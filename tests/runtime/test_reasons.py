@@ -149,6 +149,36 @@ def test_dropout_that_is_switched_off_is_the_mode(told: Callable) -> None:
     assert (change.old, change.new) == ("dropout (training)", "no dropout (eval, or p = 0)")
 
 
+def test_autocast_that_is_switched_on_is_told_as_that(told: Callable) -> None:
+    model = nn.Sequential(nn.Linear(10, 4), nn.Tanh(), nn.Linear(4, 2)).to("xla")
+
+    def story() -> None:
+        for step in range(4):
+            with torch.autocast("xla", dtype=torch.bfloat16, enabled=step >= 2):
+                out = model(batch(4, 10).to("xla"))
+            xr.sync()
+            del out
+
+    change = told(story).changes[-1]
+    assert (change.what, change.role) == ("operation", "autocast")
+    assert change.added > change.removed
+
+
+def test_autocast_that_is_switched_off_is_told_as_that(told: Callable) -> None:
+    model = nn.Sequential(nn.Linear(12, 4), nn.Tanh(), nn.Linear(4, 2)).to("xla")
+
+    def story() -> None:
+        for step in range(4):
+            with torch.autocast("xla", dtype=torch.bfloat16, enabled=step < 2):
+                out = model(batch(4, 12).to("xla"))
+            xr.sync()
+            del out
+
+    change = told(story).changes[-1]
+    assert (change.what, change.role) == ("operation", "autocast")
+    assert change.added < change.removed
+
+
 def test_another_rank_is_told_by_the_line_that_brought_the_tensor(told: Callable) -> None:
     layer = nn.Conv2d(1, 2, 3).to("xla")
 

@@ -345,6 +345,8 @@ def _role(blocks: Iterable[Block], first: Block) -> str:
     if "grad" in all_roles and all_roles <= {"grad", "backward"}:
         return "grad"
     called = _speaking(first.new or first.old)
+    if called is not None and called.role == "autocast":  # what it casts for takes the operands' dtype
+        return "autocast"
     if called is not None and not called.role:  # the forward pass took it, and what trains followed
         return ""
     roles = Counter(node.role for node in (*first.old, *first.new))

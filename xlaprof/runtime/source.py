@@ -21,6 +21,7 @@ _DEPTH = 80
 _OPTIM = os.path.dirname(torch.optim.__file__)
 _FUNCTIONAL = torch.nn.functional.__file__
 _CLIP = os.path.join(os.path.dirname(torch.nn.utils.__file__), "clip_grad.py")
+_AUTOCAST = os.path.join(os.path.dirname(__file__), "pytorch", "autocast.py")
 #: functions that do another thing in training than in evaluation
 _MODES = frozenset(
     {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "batch_norm",
@@ -103,6 +104,8 @@ def role() -> str:
             return "mode"
         if file == _CLIP:
             return "clip"
+        if name == "_cast" and file == _AUTOCAST:
+            return "autocast"
         if name == "zero_grad":  # a module's
             return "zero_grad"
         frame = frame.f_back

@@ -99,6 +99,11 @@ def _path(facts: Facts, group: Group) -> Advice:
     at = f" at line {barrier.line}" if barrier.line else ""
     if change.role == "mode":
         return _mode()
+    if change.role == "autocast":
+        return Advice(
+            "Run every step under the same autocast (dtype and enabled=), from the first one on; where two precisions "
+            "are meant, two graphs are what they cost: give each its own barrier."
+        )
     if change.role == "barrier":
         return Advice(f"Remove this barrier, or let every step have it: one barrier a step{at}.")
     if change.role == "state":

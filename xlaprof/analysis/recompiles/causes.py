@@ -126,6 +126,12 @@ def _path(facts: Facts, group: Group, rhythm: str) -> str:
             f"a module was switched between train() and eval(), or its dropout to and from 0{decides}: "
             f"{change.new} came where {change.old} had been recorded, another operation sequence"
         )
+    if change.role == "autocast":
+        switched, what = ("on", change.new) if change.added > change.removed else ("off", change.old)
+        return (
+            f"autocast was switched {switched}{decides}: operations take inputs of another dtype, cast to it "
+            f"({what}), which is another operation sequence"
+        )
     if change.role == "barrier":
         return (
             f"a barrier{often} in the middle of the step cuts its graph in two{decides}, and each part is a graph "
