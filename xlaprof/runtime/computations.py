@@ -58,6 +58,11 @@ class Computation:
             mode.done()
         return results
 
+    def shapes(self, tensors: Sequence[torch.Tensor]) -> list[Spec]:
+        """What it returns for tensors like these, wherever they are."""
+        specs = self._describe(tuple(sig(tuple(tensor.shape), tensor.dtype) for tensor in tensors))
+        return [spec for spec in specs if spec is not None]
+
     def _describe(self, sigs: tuple[Any, ...]) -> list[Spec | None]:
         found = self._specs.get(sigs)
         if found is None:

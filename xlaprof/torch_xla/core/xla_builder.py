@@ -14,11 +14,18 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
+from xlaprof.runtime.jax_functions import cache as _JAX_TO_XLA_COMPUTATION_CACHE
+from xlaprof.runtime.jax_functions import call_jax
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 
 from ._shapes import TORCH, Shape, Type, dtype_of, mkshape, shape_of, tensor_shape
 
-__all__ = ["Op", "Shape", "Type", "as_function", "create_builder", "mkshape", "tensor_shape"]
+__all__ = ["Op", "Shape", "Type", "as_function", "call_jax", "create_builder", "mkshape", "tensor_shape"]
+
+
+def _jax_to_xla_computation_cache_elements() -> int:
+    """How many traces :func:`call_jax` keeps."""
+    return len(_JAX_TO_XLA_COMPUTATION_CACHE)
 
 
 def _unwrap(value: Any) -> Any:

@@ -11,10 +11,11 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from xlaprof.runtime.called_once import call
+from xlaprof.runtime.jax_functions import j2t_autograd
 from xlaprof.runtime.pure import Like, Traced, Untraceable, modes, trace, tracing
 from xlaprof.runtime.tensor import XLATensor
 
-__all__ = ["assume_pure"]
+__all__ = ["assume_pure", "j2t_autograd"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
