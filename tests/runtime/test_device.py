@@ -251,11 +251,16 @@ def test_several_devices() -> None:
             a + b
         except RuntimeError as error:
             print(error)
+        xr.metrics.clear_all()
+        a += 1; b += 1
+        xr.sync()
+        print(xr.metrics.metric_data("ExecuteTime")[0], xr.metrics.counter_value("MarkStep"))
         """
     )
     assert done.stdout.splitlines() == [
         "2 xla:1 [4.0, 4.0]",
         "Expected all tensors to be on the same device, but found at least two devices, xla:0 and xla:1!",
+        "2 1",  # one barrier, for both
     ], done.stderr
 
 

@@ -28,7 +28,7 @@ from .transfer.upload import scalars
 from .transfer.upload import upload as upload  # for those who bring arrays of their own
 
 
-def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
+def barrier(tape: Tape, trigger: str, *, wait: bool = False, counted: bool = True) -> None:
     """Cut the tape: execute what its live tensors need, and begin a new walk.
 
     With ``wait``, return when the device has finished. Where the graph fails, what does not depend on the failure is
@@ -39,7 +39,7 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
     rec = recorder.active if mark else None
     start = perf_counter_ns()
     if tape.node is tape.root and rec is None and not wait:  # nothing is pending, and nobody looks
-        if mark:
+        if mark and counted:
             metrics.count("MarkStep")
         failures.raise_untold(tape)
         return
@@ -50,7 +50,7 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False) -> None:
     tape.acquire()
     try:
         metrics.sample("DeviceLockWait", perf_counter_ns() - asked)
-        if mark:
+        if mark and counted:
             metrics.count("MarkStep")
         pending, loop = tape.node.depth, unrolled.of(tape.node) if rec is not None else unrolled.NONE
         live = _live(tape)
@@ -133,11 +133,14 @@ def _live(tape: Tape) -> list[Cell]:
 
 
 def barriers(tapes: list[Tape], trigger: str, *, wait: bool = False) -> None:
-    """:func:`barrier` on each of ``tapes``, whatever happens on another; of several errors the first is raised."""
+    """:func:`barrier` on each of ``tapes``, whatever happens on another; of several errors the first is raised.
+
+    It is one barrier of the program's, on however many devices: one ``MarkStep``.
+    """
     first: Exception | None = None
-    for tape in tapes:
+    for i, tape in enumerate(tapes):
         try:
-            barrier(tape, trigger, wait=wait)
+            barrier(tape, trigger, wait=wait, counted=i == 0)
         except Exception as error:
             first = first or error
     if first is not None:
