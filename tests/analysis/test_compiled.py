@@ -160,6 +160,22 @@ def test_an_optimizers_second_step_is_warm_up() -> None:
     assert len(told.findings()) == 1
 
 
+def test_a_break_costs_for_each_graph_behind_it_what_the_cheapest_took() -> None:
+    told = Compiling()
+    told.broke("0/0", 21, "the branch depends on the value of a tensor")
+    told.compile("0/0", 400)
+    place = told.story.line(21, "print(x)", func="forward")
+    told.compile("1/0", 90, resumed=place)  # the one side of the branch, which XLA compiles too
+    told.story.barrier(told.call, device=1, graph="one side", compile=30, dispatch=0, trigger="dynamo")
+    told.compile("2/0", 80, resumed=place)  # and the other
+    told.story.barrier(told.call, device=1, graph="the other", compile=20, dispatch=0, trigger="dynamo")
+    told.compile("3/0", 10, ops=0, resumed=place)  # nothing was left to capture
+    (finding,) = told.findings()
+    assert (finding.kind, finding.place.line) == ("graph_break", 21)
+    assert finding.cost_s == pytest.approx(2 * (0.08 + 0.02))
+    assert any("2 graphs; the cheapest took 100 ms" in line for line in finding.evidence)
+
+
 def test_a_break_is_charged_with_what_its_value_recompiles() -> None:
     told = Compiling()
     told.broke("0/0", 21, "item() needs the value", gb="GB0124", hint="Keep it a tensor.")
@@ -169,7 +185,8 @@ def test_a_break_is_charged_with_what_its_value_recompiles() -> None:
     told.recompile("1/1", Guard("stack", "the value that was read", "1.5", "2.5"), ms=60, resumed=place)
     (finding,) = told.findings()
     assert (finding.kind, finding.place.line, finding.count) == ("graph_break", 21, 1)
-    assert finding.cost_s == pytest.approx(0.1)
+    # tracing thrown away, a graph of its own for what follows, and that once more for another value
+    assert finding.cost_s == pytest.approx(0.04 + 0.1 + 0.06)
     assert finding.advice == "Keep it a tensor."
     assert "2 graphs instead of one" in finding.cause
     assert "1.5, 2.5" in finding.cause

@@ -86,6 +86,33 @@ class CallTally:
         self.broken = self.broken or other.broken
 
 
+class BehindTally:
+    """The graphs that were compiled for what follows a graph break, each at first. Nanoseconds."""
+
+    __slots__ = ("cheapest", "count", "latest")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.cheapest = 0  # of those before the latest
+        self.latest = 0  # Dynamo's part, and what XLA has taken for it so far
+
+    def begin(self, dur: int) -> None:
+        """One more."""
+        self.cheapest = self.least
+        self.latest = dur
+        self.count += 1
+
+    @property
+    def least(self) -> int:
+        """What the cheapest of them took: all that a graph costs for being one, and its few operations."""
+        return min(self.cheapest or self.latest, self.latest)
+
+    def merge(self, other: BehindTally) -> None:
+        if other.count:
+            self.cheapest = self.latest = min(self.least or other.least, other.least)
+            self.count += other.count
+
+
 class RecompileRecord:
     """A function was compiled again. Nanoseconds."""
 
@@ -108,11 +135,13 @@ class TorchCompile:
         self.breaks: dict[tuple[int, str], BreakTally] = {}  # (stack, reason)
         self.functions: dict[tuple[int, int], FunctionTally] = {}  # (stack of the definition, name)
         self.calls: dict[int, CallTally] = {}  # by the line's stack
+        self.behind: dict[int, BehindTally] = {}  # by the stack of the break
         self.recompiles: list[RecompileRecord] = []
         self.limits: list[tuple[DynamoLimit, int]] = []  # with the step
         self._met: dict[str, list[BreakTally]] = {}  # compile id -> breaks met since it began
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest of that name
-        self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation
+        self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation, and
+        self._resumed: BehindTally | None = None  # if it was the first of what follows a break
 
     def handlers(self, totals: Totals) -> dict[type, Callable[[Any], None]]:
         """What to call with each kind of event; ``totals`` knows the step, and paints what the host did."""
@@ -170,6 +199,10 @@ class TorchCompile:
         if record is not None:
             record.dur += event.dur
         self._latest = record
+        self._resumed = None
+        if event.resumed and event.ops and event.compiled and record is None and len(self.behind) < _RECORDS:
+            self._resumed = self.behind.setdefault(event.resumed, BehindTally())
+            self._resumed.begin(event.dur)
         met = self._met.pop(event.compile, ())
         for tally in met:
             tally.restarted += event.restarted // len(met)
@@ -203,6 +236,8 @@ class TorchCompile:
         """XLA compiled what Dynamo had captured last."""
         if self._latest is not None:
             self._latest.dur += event.dur
+        if self._resumed is not None:
+            self._resumed.latest += event.dur
 
     def merge(self, other: TorchCompile, texts: dict[int, int], stacks: dict[int, int]) -> None:
         """Add another recording's, whose ids become those of ``texts`` and ``stacks``; it is left as it is."""
@@ -223,6 +258,8 @@ class TorchCompile:
         for place, call in other.calls.items():
             here = self.calls.setdefault(stacks.get(place, 0), CallTally(_translated(call.first, texts, stacks)))
             here.merge(call)
+        for place, behind in other.behind.items():
+            self.behind.setdefault(stacks.get(place, 0), BehindTally()).merge(behind)
         for record in other.recompiles:
             copy = RecompileRecord(_translated(record.event, texts, stacks), record.step, record.due)
             copy.dur = record.dur

@@ -4,7 +4,8 @@ Not a finding are breaks by design: ``backward()`` in a compiled step, what PyTo
 themselves. Where those, or breaks inside a library, leave nothing to compile at all, that is one: a call that captures
 no operation.
 
-Cost: the tracing that a break made useless, and, where the value read at it is a guard, every version compiled for
+Cost: the tracing that a break made useless; what it takes to compile the graphs behind it for being graphs of their
+own, for each as much as for the cheapest; and, where the value read at it is a guard, every version compiled for
 another value (Dynamo's recompilation is the break's doing, so it is not told a second time).
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from xlaprof.analysis.compiled import BreakTally, CallTally, RecompileRecord
+from xlaprof.analysis.compiled import BehindTally, BreakTally, CallTally, RecompileRecord
 from xlaprof.analysis.facts import Facts, seconds, times
 from xlaprof.analysis.findings.dynamo_recompile import LIMIT, limit_clause, read_at_break, values_seen
 from xlaprof.analysis.model import Finding, Place
@@ -66,15 +67,16 @@ def _finding(facts: Facts, place: Place, tally: BreakTally) -> Finding:
             cause.append(limit_clause(limit.limit, limit.step))
     if not tally.compiled and _captured(facts, tally) == 0:
         cause.append("torch.compile captured 0 operations in all")
+    apart = _apart(facts, place)
     finding = facts.finding(
         "graph_break",
         place,
         operation=facts.names.text(event.op) if limit is None else LIMIT,
         count=tally.count,
-        cost_s=(tally.restarted + sum(record.dur for record in behind)) / 1e9,
+        cost_s=(tally.restarted + apart.count * apart.least + sum(record.dur for record in behind)) / 1e9,
         cause=f"{'; '.join(cause)}.",
         advice=event.hint or _advice(place.code),
-        evidence=_evidence(facts, tally, behind),
+        evidence=_evidence(facts, tally, apart, behind),
         discriminator=event.reason,
     )
     return finding if limit is None else msgspec.structs.replace(finding, severity="high")
@@ -100,7 +102,16 @@ def _captured(facts: Facts, tally: BreakTally) -> int:
     return sum(calls[stack].ops for stack in tally.callers if stack in calls)
 
 
-def _evidence(facts: Facts, tally: BreakTally, behind: list[RecompileRecord]) -> tuple[str, ...]:
+def _apart(facts: Facts, place: Place) -> BehindTally:
+    """The graphs behind the breaks at a line."""
+    found = BehindTally()
+    for stack, tally in facts.run.torch_compile.behind.items():
+        if facts.names.place(stack) == place:
+            found.merge(tally)
+    return found
+
+
+def _evidence(facts: Facts, tally: BreakTally, apart: BehindTally, behind: list[RecompileRecord]) -> tuple[str, ...]:
     event, evidence = tally.event, []
     if event.gb:
         evidence.append(f"PyTorch's number for it: {event.gb}{f' ({event.explanation})' * bool(event.explanation)}")
@@ -109,6 +120,9 @@ def _evidence(facts: Facts, tally: BreakTally, behind: list[RecompileRecord]) ->
         evidence.append(f"met in the library's {library.file}:{library.line}, which this line calls")
     if tally.restarted:
         evidence.append(f"{seconds(tally.restarted / 1e9)} of tracing thrown away")
+    if apart.count:
+        least = seconds(apart.least / 1e9)
+        evidence.append(f"what follows is {apart.count} graph{'s' * (apart.count > 1)}; the cheapest took {least}")
     for record in behind[:_SHOWN]:
         guard = record.event.guards[0]
         evidence.append(f"compile {record.event.compile}: {seconds(record.dur / 1e9)}, {guard.old} -> {guard.new}")
