@@ -58,6 +58,13 @@ def test_programs_are_forgotten_in_memory_and_on_disk(tmp_path: Path) -> None:
         double(x), (x + 1).cpu()
         assert xr.get_num_cached_compilation_graph() == 2
         assert len(list(folder.iterdir())) > 1
+        count = torch_xla.debug.metrics.counter_value
+        assert (count("PersistentCacheMiss"), count("PersistentCacheHit")) == (2, None)
+        from xlaprof.runtime import program, tapes
+        program.cache.clear(), tapes.tape().forget()
+        program.cache._built = 1  # as in another process, where it is the second program again
+        (x + 1).cpu()
+        assert (count("PersistentCacheMiss"), count("PersistentCacheHit")) == (2, 1)
         xr.clear_computation_cache()
         assert xr.get_num_cached_compilation_graph() == 0
         assert [file.name for file in folder.iterdir()] == ["of the user"]

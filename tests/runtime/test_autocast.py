@@ -442,3 +442,16 @@ def test_a_scale_that_half_precision_does_not_hold() -> None:
     assert found.tolist() == [0.0]
     with pytest.raises(RuntimeError, match="inv_scale must be a 1-element tensor"):
         torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, torch.ones(2, device="xla"))
+
+
+def test_pytorch_xlas_own_region_is_bfloat16s() -> None:
+    from xlaprof.torch_xla.amp import autocast
+
+    x = torch.ones(2, 2, device="xla")
+    with autocast(x.device):
+        assert (x @ x).dtype == torch.bfloat16
+    with pytest.warns(UserWarning, match="lowers precision to bfloat16 only, not to torch.float16"):
+        region = autocast(x.device, dtype=torch.float16)
+    with region:
+        assert not torch.is_autocast_enabled("xla")
+        assert (x @ x).dtype == torch.float32

@@ -31,12 +31,12 @@ from . import metrics, observe, profiler, special, storage  # noqa: E402
 from . import tapes as _tapes  # noqa: E402
 from .checking import formless as _formless  # noqa: E402
 from .checking.value_checks import debug_checks  # noqa: E402
-from .execute import initialize_cache  # noqa: E402
 from .memory import memory_info  # noqa: E402
 from .modes.barriers import mark_step, optimizer_step, sync, wait_device_ops  # noqa: E402
 from .modes.closures import add_step_closure  # noqa: E402
 from .modes.compile import compile, step  # noqa: E402
 from .modes.eager import eager_mode, eager_mode_context, is_eager_mode  # noqa: E402
+from .persistent import initialize_cache  # noqa: E402
 from .program import cache as _cache  # noqa: E402
 from .program import set_custom_compile_options  # noqa: E402
 from .pytorch import autocast, autograd, default_dtype, randomness, torch_module  # noqa: E402

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from sys import getrefcount
 from time import perf_counter_ns
 from typing import Any
@@ -14,7 +13,7 @@ from jax.profiler import TraceAnnotation
 from xlaprof import events, recorder, stacks
 from xlaprof.stacks import RawFrame
 
-from . import debug, explain, failures, inflight, metrics, observe, saving, unrolled
+from . import debug, explain, failures, inflight, metrics, observe, persistent, saving, unrolled
 from .cells import NOWHERE, Cell, View
 from .checking import value_checks
 from .clock import aside, clock
@@ -340,7 +339,7 @@ def compile_plan(
     if debug.level:
         debug.compiling(trigger, graph, reason)
     saving.look()
-    hits = persistent_hits()
+    hits = persistent.hits()
     number = cache.number()
     with aside():  # or else it would be told as tracing too
         if make is not None:
@@ -348,8 +347,11 @@ def compile_plan(
         else:
             program, timing = build(number, plan.key, graph, tape.device, plan.key[2], partition=tape.partition)
     took = perf_counter_ns() - start
+    found = persistent.hits() > hits
     metrics.count("UncachedCompile")
     metrics.count("CreateCompileHandles")
+    if persistent.folder() is not None:
+        metrics.count("PersistentCacheHit" if found else "PersistentCacheMiss")
     kind = "EagerOpCompileTime" if trigger == "eager" else "CompileTime"
     metrics.samples((kind, took), ("InputOutputAliasCount", len(program.donated)))
     if debug.level:
@@ -372,7 +374,7 @@ def compile_plan(
                 reason.event(rec) if reason is not None else None,
                 timing.lower,
                 timing.backend,
-                persistent_hits() > hits,
+                found,
                 rec.thread(),
                 loop.times,
                 rec.stack(loop.frames) if loop.frames else 0,
@@ -419,42 +421,3 @@ def _execute(
         ("WrapXlaData", perf_counter_ns() - end),
     )
     return results, run
-
-
-_persistent_hits = 0
-
-
-def persistent_hits() -> int:
-    """Programs that came from the persistent compilation cache so far."""
-    return _persistent_hits
-
-
-def initialize_cache(path: str, readonly: bool = False) -> None:
-    """Keep compiled programs in the folder ``path`` between runs (``torch_xla.runtime.initialize_cache``).
-
-    This is jax's persistent compilation cache; it is set for the whole process.
-    """
-    jax.config.update("jax_compilation_cache_dir", path)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0 if not readonly else float("inf"))
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    jax.monitoring.register_event_listener(_on_jax_event)
-
-
-def clear_computation_cache() -> None:
-    """Forget every compiled program, in memory and in the folder of :func:`initialize_cache`.
-
-    (``torch_xla.runtime.clear_computation_cache``.) What a ``torch.compile``d function runs stays with it.
-    """
-    cache.clear()
-    folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    if folder is None or jax.config.jax_persistent_cache_min_compile_time_secs == float("inf"):  # type: ignore[attr-defined]
-        return
-    for kept in Path(folder).iterdir():
-        if kept.name.endswith(("-cache", "-atime")):  # as jax names what it keeps; the rest is not ours
-            kept.unlink(missing_ok=True)
-
-
-def _on_jax_event(event: str, **_: Any) -> None:
-    global _persistent_hits
-    if event == "/jax/compilation_cache/cache_hits":
-        _persistent_hits += 1

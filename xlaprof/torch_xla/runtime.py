@@ -10,7 +10,7 @@ import torch
 
 import xlaprof.runtime as _runtime
 from xlaprof.runtime import initialize_cache, program, tapes
-from xlaprof.runtime.execute import clear_computation_cache
+from xlaprof.runtime.persistent import clear_computation_cache
 from xlaprof.runtime.spmd.mesh import device_attributes
 from xlaprof.torch_xla import _environment
 from xlaprof.torch_xla._served import names, served

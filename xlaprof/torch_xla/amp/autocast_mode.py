@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 
 class autocast(torch.amp.autocast_mode.autocast):
     """``torch.autocast("xla")``, the device named first: ``with autocast(torch_xla.device()): ...``.
+
+    Any other ``dtype`` than bfloat16 is warned of, and nothing is lowered, as there.
 
     PyTorch/XLA leaves the region in full precision on CPU, with a message; here it does on every device what it would
     do on an accelerator.
@@ -21,4 +25,11 @@ class autocast(torch.amp.autocast_mode.autocast):
     ) -> None:
         if "xla" not in str(device):
             raise AssertionError("torch_xla.autocast is available for XLA:TPU, XLA:GPU")
+        if dtype not in (None, torch.bfloat16):
+            warnings.warn(
+                f"autocast is disabled: torch_xla.amp.autocast lowers precision to bfloat16 only, not to {dtype}. "
+                "torch.autocast('xla', dtype=...) takes others",
+                stacklevel=2,
+            )
+            enabled = False
         super().__init__("xla", enabled=enabled, dtype=dtype or torch.bfloat16, cache_enabled=cache_enabled)

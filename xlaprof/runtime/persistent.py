@@ -1,0 +1,59 @@
+"""Compiled programs kept in a folder between runs: jax's persistent compilation cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from .program import cache
+
+_hits = 0
+_listening = False
+
+
+def initialize_cache(path: str, readonly: bool = False) -> None:
+    """Keep compiled programs in the folder ``path`` between runs (``torch_xla.runtime.initialize_cache``).
+
+    This is jax's persistent compilation cache; it is set for the whole process. What it has of a program counts as
+    ``PersistentCacheHit``, what it has not as ``PersistentCacheMiss``.
+    """
+    global _listening
+    jax.config.update("jax_compilation_cache_dir", path)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0 if not readonly else float("inf"))
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    if not _listening:
+        jax.monitoring.register_event_listener(_on_jax_event)
+        _listening = True
+
+
+def clear_computation_cache() -> None:
+    """Forget every compiled program, in memory and in the folder of :func:`initialize_cache`.
+
+    (``torch_xla.runtime.clear_computation_cache``.) What a ``torch.compile``d function runs stays with it.
+    """
+    cache.clear()
+    kept_in = folder()
+    if kept_in is None or jax.config.jax_persistent_cache_min_compile_time_secs == float("inf"):  # type: ignore[attr-defined]
+        return
+    for kept in Path(kept_in).iterdir():
+        if kept.name.endswith(("-cache", "-atime")):  # as jax names what it keeps; the rest is not ours
+            kept.unlink(missing_ok=True)
+
+
+def folder() -> str | None:
+    """Where programs are kept, if they are."""
+    found: str | None = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    return found
+
+
+def hits() -> int:
+    """Programs that came from there so far."""
+    return _hits
+
+
+def _on_jax_event(event: str, **_: Any) -> None:
+    global _hits
+    if event == "/jax/compilation_cache/cache_hits":
+        _hits += 1
