@@ -86,9 +86,8 @@ class Tally:
     """What a cause cost: total ns, number of gaps, the most in one.
 
     ``holes`` and ``lines``: of a scope, and of what was seen, the holes it overlapped and the stacks it was seen at.
-    ``recorded``: of a scope, the part in which the host recorded operations.
     ``habit_total`` is of the gaps in which it took long and nothing was compiled, ``habit_most`` the most in one of
-    them, and ``habit`` when they were.
+    them, ``habit`` when they were, and ``recorded`` the part of it, in a scope, in which the host recorded operations.
     """
 
     __slots__ = ("gaps", "habit", "habit_most", "habit_total", "holes", "lines", "most", "recorded", "total")
@@ -235,11 +234,15 @@ class IdleBlame:
                         lasting[each], occasions[each] = [ns], [step]
             if scoped is not None:
                 # a scope may not know its line; the hole that overlaps it most does
-                _lie_in_holes(causes[scoped[2]], scoped[0], scoped[1], holes, first_hole)
-                if first_traced < stretch_count:
-                    for begin, stop, cause, _ in inside:
-                        if cause >= SCOPE:
-                            causes[cause].recorded += _use(traced, first_traced, stretch_count, begin, stop)
+                for segment in inside:
+                    begin, stop, cause, _ = segment
+                    if cause >= SCOPE:
+                        if segment is scoped or (steady and stop - begin >= _LONG):
+                            _lie_in_holes(causes[cause], begin, stop, holes, first_hole)
+                        if first_traced < stretch_count:
+                            used = _use(traced, first_traced, stretch_count, begin, stop)
+                            if steady and parts[cause] >= _LONG:
+                                causes[cause].recorded += used
             if end - start > shortest:
                 while first_step < step_count and steps[first_step][1] <= start:
                     first_step += 1

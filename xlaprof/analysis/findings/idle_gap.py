@@ -42,7 +42,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     own = activity.own
-    total = sum(tally.habit_total * (1 - min(tally.recorded, tally.total) / max(1, tally.total)) for tally in own)
+    total = sum(tally.habit_total - min(tally.recorded, tally.habit_total) for tally in own)
     if total < SHARE * window or total < _WORTH_NS:
         return False
     if _recorded_instead(facts, activity, total):
@@ -67,24 +67,33 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
 
 
 def _has_room(facts: Facts, activity: Activity) -> bool:
-    """Whether there is a line of the program's between the two that it is known to lie between.
+    """Whether there is a line of the program's between the two that it is known to lie between."""
+    return _room(facts, max(activity.holes().items(), key=lambda item: item[1])[0])
 
-    Inside one statement that records, and from one to the next, the host records: slowly, on a busy machine.
-    """
-    before, after = facts.names.bracket(*max(activity.holes().items(), key=lambda item: item[1])[0])
+
+def _room(facts: Facts, hole: tuple[int, int]) -> bool:
+    """Inside one statement that records, and from one to the next, the host records: slowly, on a busy machine."""
+    before, after = facts.names.bracket(*hole)
     same = (before.file, before.func) == (after.file, after.func)
     return not same or not 0 <= after.line - before.line <= 1
 
 
 def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
-    """Whether what the host did in a scope was, as far as it was looked into, to record operations."""
-    if activity.kind != host.SCOPE or not facts.run.looks:
+    """Whether what the host did in a scope was, as far as it is known, to record operations.
+
+    What takes long was looked into. What does not is told by holes, if there were any operations in the scope, or
+    before and after it: where there are none, or none with a line between, it was recording that took its time.
+    """
+    if activity.kind != host.SCOPE:
         return False
     recorded = recording(facts.run)
     seen = sum(ns for stack, ns in activity.lines.items() if facts.names.place(stack) not in recorded)
-    if total >= _SEEN_NS * activity.gaps:
+    if facts.run.looks and total >= _SEEN_NS * activity.gaps:
         return seen < _SEEN * total
-    return total < _STANDS_OUT * _unexplained(facts, activity)
+    if total < _SEEN_NS * activity.gaps and any(tally.recorded for tally in activity.own):
+        hollow = sum(ns for hole, ns in activity.holes().items() if _room(facts, hole))
+        return max(seen, hollow) < _SEEN * total
+    return bool(facts.run.looks) and total < _STANDS_OUT * _unexplained(facts, activity)
 
 
 def _unexplained(facts: Facts, activity: Activity) -> float:
