@@ -149,6 +149,26 @@ def test_scopes_in_which_operations_are_recorded_are_no_finding() -> None:
     assert story.findings("idle_gap") == []
 
 
+@pytest.mark.parametrize(("after", "found"), [(13, False), (16, True)])
+def test_a_scope_with_short_gaps_is_a_finding_where_a_line_stands_between_its_operations(
+    after: int, found: bool
+) -> None:
+    """On a busy machine recording is slow by fits and starts, within a statement and from one to the next."""
+    story = Watched()
+    barrier = story.line(20, "xr.sync()")
+    one, other = story.line(12, "y = model(x)"), story.line(after, "loss = y.mean()")
+    for _ in range(30):
+        with story.step():
+            with story.scope("forward"):
+                story.trace(0.7)
+                story.python(4, one, other)
+                story.trace(0.7)
+            story.barrier(barrier, device=2, dispatch=0, compile=0)
+            story.spend(2)
+    gaps = idle_gaps(story)
+    assert [gap.operation for gap in gaps] == ["forward"] * found
+
+
 def test_one_long_pause_a_few_short_ones_and_the_first_step_are_no_habit() -> None:
     story = Watched()
     barrier, _, _ = training(story)
