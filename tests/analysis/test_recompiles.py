@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from analysis.story import Story
 from xlaprof.events import Change
 
@@ -100,6 +102,31 @@ def test_leaving_0_and_reaching_1_are_two_causes_at_one_line() -> None:
     found = story.findings("recompile")
     assert [(f.change.old, f.change.new) for f in found if f.change] == [("0.0", "0.2"), ("0.8", "1.0")]
     assert all(f.cause.startswith("lr (alpha of aten::add_) went from") for f in found)
+
+
+def growing(role: str = "") -> Story:
+    """From the second step on, one tensor more in each."""
+    story = Story()
+    barrier, stack = story.line(40, "xr.sync()"), story.line(35, "mean = torch.stack(history).mean()")
+    for n in range(1, 9):
+        change = Change("inputs", f"{n - 1} tensors", f"{n} tensors", "aten::stack", stack=stack, role=role)
+        with story.step():
+            story.trace(1)
+            story.barrier(barrier, 8, f"{n} tensors", compile=100, change=change if n > 1 else None)
+    story.finish()
+    return story
+
+
+def test_graphs_that_go_on_being_replaced_were_no_warm_up_in_the_first_steps_either() -> None:
+    (finding,) = growing().findings("recompile")
+    assert finding.count == 7  # all but the first
+    assert finding.cost_s == pytest.approx(0.7)
+    assert "1 tensors to 2 tensors" in finding.cause
+
+
+def test_state_that_optimizers_make_in_the_first_steps_is_warm_up_whatever_follows() -> None:
+    (finding,) = growing("state").findings("recompile")
+    assert finding.count == 4  # those after the third
 
 
 def test_a_list_that_holds_tensors_is_named() -> None:

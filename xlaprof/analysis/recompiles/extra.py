@@ -2,8 +2,8 @@
 
 Not too many is warm-up: the first compile at a barrier (a new phase of the program, such as evaluation, has a barrier
 of its own), and a first graph that is replaced within the first steps and never comes back, or only with another
-optimizer that makes its state. A read that needs a graph of its own in a loop that has barriers is one too many, from
-the first.
+optimizer that makes its state. Where graphs go on being replaced for the same reason that was no warm-up. A read that
+needs a graph of its own in a loop that has barriers is one too many, from the first.
 """
 
 from __future__ import annotations
@@ -57,13 +57,22 @@ class Group(NamedTuple):
 def groups(facts: Facts) -> list[Group]:
     """The extra compiles by line and cause, in the order in which they first came."""
     found: dict[tuple[str, int, str, str], list[Extra]] = {}
+    early: list[tuple[tuple[str, int, str, str], Extra]] = []
     for record in facts.run.compiles:
         change = _defect(facts, record)
         if change is None:
             continue
         place = _place(facts, record, change)
-        sort, name = _cause(facts, change)
-        found.setdefault((place.file, place.line, sort, name), []).append(Extra(record, change, place))
+        extra = Extra(record, change, place)
+        key = (place.file, place.line, *_cause(facts, change))
+        if _settles(facts, record, change):
+            if change.role != "state":  # which optimizers do once
+                early.append((key, extra))
+        else:
+            found.setdefault(key, []).append(extra)
+    for key, extra in reversed(early):
+        if key in found:
+            found[key].insert(0, extra)
     told = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
     return [group for group in told if not _follows(group, told) and not already_bucketed(facts, group)]
 
@@ -129,12 +138,16 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
         return None  # of a graph that Dynamo captured: why it captured another one is Dynamo's to tell
     if not record.nth:
         return None  # the first graph of this barrier
-    settled = change.role == "state" or _is_carried(record, change) or not _comes_back(facts, record)
-    if change.what in _SETTLING and record.visits <= EARLY and settled:
-        return None
     if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
         return None
     return change
+
+
+def _settles(facts: Facts, record: CompileRecord, change: Change) -> bool:
+    """A first graph is replaced within the first steps, for good."""
+    if record.trigger in ("read", "dynamo") or change.what not in _SETTLING or record.visits > EARLY:
+        return False
+    return change.role == "state" or _is_carried(record, change) or not _comes_back(facts, record)
 
 
 def _reads(facts: Facts, stack: int) -> tuple[bool, int]:
