@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch._dynamo
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 
@@ -53,3 +54,16 @@ def test_a_scan_is_one_graph() -> None:
     assert counts.runs == 1
     torch.testing.assert_close(sums.cpu(), x.cumsum(0))
     torch.testing.assert_close(last.cpu(), x.sum(0))
+
+
+def test_compiled_loops_are_the_same_whatever_was_compiled_before() -> None:
+    torch._dynamo.reset()
+    for scale in (2, 3):  # PyTorch looks at the first call of each graph for what custom operators return
+        other = torch.compile(lambda x, by=scale: x * by, backend="openxla")
+        assert other(torch.ones(2, device="xla")).tolist() == [scale, scale]
+        fast = torch.compile(
+            lambda left, x, by=scale: while_loop(lambda n, x: n > 0, lambda n, x: (n - 1, x * by), (left, x)),
+            backend="openxla",
+        )
+        left, x = fast(torch.tensor(3, device="xla"), torch.ones(2, device="xla"))
+        assert (left.item(), x.tolist()) == (0, [scale**3] * 2)

@@ -369,3 +369,22 @@ def test_modes_forget_each_other() -> None:
     with as_if_new():
         assert torch.ones(3, device=D).nonzero().tolist() == [[0], [1], [2]]
         assert counts() == Counts({**counts().counted, "CompileTime": 2, "ExecuteTime": 2}, {})
+
+
+@pytest.mark.slow
+def test_a_graph_is_run_to_see_what_falls_back(mode: bool) -> None:
+    @torch.library.custom_op("parity::unknown", mutates_args=(), device_types="cpu")
+    def unknown(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    unknown.register_fake(torch.empty_like)
+    fast = torch.compile(lambda x: unknown(x * 2) * 2, backend="openxla")
+    x = torch.ones(7).to(D)
+    seen = []
+    for _ in range(2):
+        before = runs()
+        assert fast(x).tolist() == [4.0] * 7
+        seen.append(runs() - before)
+    assert x.tolist() == [1.0] * 7
+    assert compiles() == (2 if mode else 1)
+    assert seen == [5 if mode else 2, 2]

@@ -65,6 +65,8 @@ def page(found: dict[str, tuple[Counts, Counts, Counts]]) -> str:
             "- Dynamo clears the counters (not the metrics) whenever it compiles, and traces anew for each number",
             "  that was read.",
             "- `clip_grad_norm_(error_if_nonfinite=True)` reads twice: is the norm NaN, is it infinite.",
+            "- A graph of Dynamo's with an operation that falls back is run twice before it is cut: to see what falls",
+            "  back, and what the pieces are given.",
             "- Indices are wrapped by operations of the graph that read the dimension's size as a number.",
             "",
             *_table({name: (peer, strict) for name, (peer, _, strict) in found.items()}),

@@ -9,6 +9,8 @@ it is because it does less. In strict mode it really does what PyTorch/XLA does:
 - operators that PyTorch/XLA does not lower run on the CPU, also where we lower them;
 - ``torch.compile`` takes a number that was read for a constant, so each new one is traced again; and whenever it
   compiles, it clears all counters, not the metrics;
+- a graph of Dynamo's that has to be cut, for what falls back, is run twice before: to see that, and what its pieces are
+  given (the arguments are put back afterwards);
 - ``clip_grad_norm_(error_if_nonfinite=True)`` reads whether the norm is NaN, and then whether it is infinite;
 - indices are wrapped by operations of the graph, which read the size as a number.
 

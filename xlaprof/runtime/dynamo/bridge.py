@@ -107,6 +107,8 @@ class Compiled:
             with eager_mode_context(False):
                 layout = lay_out(self.module, args, self.sketch)
         except Split as split:
+            if parity.strict:
+                _run_to_see_what_falls_back(self.module, args, self.tape)
             self.pieces = _in_pieces(self.module, split.apart, self.tape)
             return None
         made = executable_for(self.tape, layout, args, self.last)
@@ -143,6 +145,22 @@ def _in_pieces(module: fx.GraphModule, apart: frozenset[fx.Node], tape: Tape) ->
         if name.startswith("submod_") and int(name.removeprefix("submod_")) not in alone:
             setattr(pieces, name, _Piece(cast(fx.GraphModule, piece), tape))
     return pieces
+
+
+def _run_to_see_what_falls_back(module: fx.GraphModule, args: list[Any], tape: Tape) -> None:
+    """What PyTorch/XLA does before it cuts a graph: it runs it, and again for what its pieces are to be given.
+
+    What that did to the arguments is undone afterwards. All of it is compiled, run and counted.
+    """
+    tensors = [arg for arg in args if type(arg) is XLATensor]
+    with torch.no_grad(), eager_mode_context(False):
+        before = [tensor.clone() for tensor in tensors]
+        for _ in range(2):
+            fx.Interpreter(module).run(*args)
+        for tensor, copy in zip(tensors, before, strict=True):
+            tensor.copy_(copy)
+        del before
+        execute.barrier(tape, "dynamo_inputs")
 
 
 class _Piece(torch.nn.Module):

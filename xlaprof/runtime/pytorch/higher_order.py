@@ -6,6 +6,8 @@ tensors what they would do anywhere: a condition is read, the passes of a loop a
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch._ops import _higher_order_ops
 
 from xlaprof.runtime.tensor import XLATensor
 from xlaprof.runtime.transfer import host
+from xlaprof.when_imported import when_imported
 
 #: those whose first function is asked before each pass of the second
 _WHILE = ("while_loop", "while_loop_stack_output")
@@ -25,6 +28,26 @@ def install() -> None:
         rule = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
         if rule is not None and XLATensor not in operator.python_key_table:
             operator.py_impl(XLATensor)(_pass_by_pass(rule) if name in _WHILE else rule)
+    when_imported(_LOOK[0], _leave_alone)
+
+
+def _leave_alone() -> None:
+    """Have PyTorch's look for aliases that custom operators return leave these operators alone.
+
+    It is made at the first call of a compiled graph, and looks at none of them; and yet it declines those of tensors
+    that it does not know, with nobody left to ask.
+    """
+    mode = getattr(sys.modules[_LOOK[0]], _LOOK[1], None)
+    for operator in _higher_order_ops.values():
+        if mode is not None and mode not in operator.python_key_table:
+            operator.py_impl(mode)(functools.partial(_not_looked_at, operator))
+
+
+_LOOK = ("torch._functorch._aot_autograd.runtime_wrappers", "_AnalyzeCustomOpInputOutputMode")
+
+
+def _not_looked_at(operator: Any, mode: Any, *args: Any, **kwargs: Any) -> Any:
+    return operator(*args, **kwargs)
 
 
 def _pass_by_pass(rule: Callable[..., Any]) -> Callable[..., Any]:
