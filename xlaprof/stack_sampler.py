@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from . import recorder
 from .activity import DATA, PYTHON, TORCH, Activity, activity
 from .events import Sample
-from .stacks import RawFrame, frames_of_thread
+from .stacks import RawFrame, frames_of_thread, looking
 from .thread_cpu import Ran, ThreadCpu
 
 #: a gap this long is looked into; then the pauses between looks, the last of which repeats
@@ -81,9 +81,10 @@ class StackSampler:
         since = max(target.since, idle_since)
         if now - since < FIRST_S * 1e9 * 0.8:
             return self._come_again(max(FIRST_S - (now - since) / 1e9, 0.001))
-        frame = sys._current_frames().get(target.ident)
-        seen = activity(frame, target.spine) if frame is not None else None
-        del frame
+        with looking:
+            frame = sys._current_frames().get(target.ident)
+            seen = activity(frame, target.spine) if frame is not None else None
+            del frame
         if seen is None or not seen.frames:
             return self._come_again(0.0)
         self.looks += 1

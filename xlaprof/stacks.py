@@ -11,6 +11,7 @@ import linecache
 import os
 import sys
 import sysconfig
+import threading
 from types import FrameType
 from typing import NamedTuple
 
@@ -37,8 +38,16 @@ def user_frames(limit: int = 8, skip: int = 0) -> tuple[RawFrame, ...]:
 
 def frames_of_thread(ident: int, limit: int = 8) -> tuple[RawFrame, ...]:
     """The same for another thread (``threading.get_ident()``), where it is now; empty if it has ended."""
-    frame = sys._current_frames().get(ident)
-    return () if frame is None else _walk(frame, limit)
+    with looking:
+        frame = sys._current_frames().get(ident)
+        found = () if frame is None else _walk(frame, limit)
+        del frame
+    return found
+
+
+#: Held while one thread looks at the frames of others. A frame that is held keeps what its function had, tensors too,
+#: even when that has returned: whoever needs to know what lives waits for this first.
+looking = threading.RLock()
 
 
 def shown_file(frame: FrameType) -> str:

@@ -7,7 +7,7 @@ is told, in a few microseconds. So ranks that run known programs in different or
 
 from __future__ import annotations
 
-from xlaprof.runtime.graph import Graph
+from xlaprof.runtime.graph import Graph, _refs
 
 from . import faults, world
 from .alike import outline
@@ -22,7 +22,7 @@ class Program:
     """A program with collectives, as its ranks have it in common."""
 
     def __init__(self, link: Link, ranks: tuple[int, ...], digest: str, varies: bool) -> None:
-        self.varies = varies  # in its numbers, from rank to rank
+        self.varies = varies  # or may, from rank to rank: its exchanges are held in their order
         self._link = link
         self._ranks = ranks
         self._digest = digest
@@ -45,6 +45,9 @@ def agree(graph: Graph, ranks: tuple[int, ...]) -> Program | None:
     if link is None or len(ranks) == 1:
         return None
     common = outline(graph, len(ranks))
+    # Several exchanges are told apart by their order alone, and a rank may compile this again any time, with other
+    # numbers or other results to keep: then XLA must not have chosen an order of its own here.
+    several = sum(len(_refs(node)) for node in graph.nodes if getattr(node.op, "collective", False)) > 1
     if (ranks, common.digest) in _agreed:
         return Program(link, ranks, common.digest, True)
     at = link.turns.get(ranks, _NONE)[0] + 1
@@ -55,4 +58,4 @@ def agree(graph: Graph, ranks: tuple[int, ...]) -> Program | None:
     if hashes is None:
         raise faults.verdict() or faults.RankFailure("the world has failed")
     _agreed.add((ranks, common.digest))
-    return Program(link, ranks, common.digest, len(set(hashes)) > 1)
+    return Program(link, ranks, common.digest, several or len(set(hashes)) > 1)

@@ -220,10 +220,15 @@ class Link:
         """Where this rank is, what it waits at and for how many s, and for how many nothing has moved.
 
         A frame that is held keeps what its function had, tensors too, and what lives decides what a graph is: so
-        frames are let go before anything is done that lets other threads run.
+        frames are let go before anything is done that lets other threads run, and who has to know waits.
         """
+        with stacks.looking:
+            return self._looked(now, since)
+
+    def _looked(self, now: float, since: float) -> tuple[str, str, float, float]:
         frames = sys._current_frames()
         mine = threading.get_ident()
+        del frames[mine]  # this one, which holds them all: they would stay until a garbage collection
         main = threading.main_thread().ident or 0
         place = _place(main)
         lines: list[Any] = []
@@ -240,7 +245,7 @@ class Link:
         if self._waits:
             waits, began = self._waits[-1]
             waited = now - began
-        elif any(_in_runtime(top) for ident, top in frames.items() if ident != mine and not _is_ours(ident)):
+        elif any(_in_runtime(top) for ident, top in frames.items() if not _is_ours(ident)):
             waits, waited = "the device", idle
         if waits and place:
             waits = f"{waits} ({place})"

@@ -22,12 +22,15 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from xlaprof import stacks
 from xlaprof.runtime import tapes
 
 from . import engine, transforms
 
 #: s at exit in which the threads may let go of the last, empty task
 _LET_GO_S = 0.02
+#: s that a look at our frames may take
+_LOOK_S = 0.1
 #: what the engine's assertion names when a device has no thread
 _NO_THREAD = "device_ready_queues_"
 
@@ -91,7 +94,9 @@ def _get_ready() -> None:
 
 
 def _settle(index: int) -> None:
-    """Return when the thread of ``xla:index`` has let go of every backward pass so far."""
+    """Return when the thread of ``xla:index`` has let go of each backward pass so far, and who looks of our frames."""
+    if stacks.looking.acquire(timeout=_LOOK_S):
+        stacks.looking.release()
     try:
         _empty_pass(index)
     except RuntimeError as error:
