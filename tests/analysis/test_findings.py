@@ -300,7 +300,7 @@ def test_steps_without_a_barrier_are_one_missing_barrier() -> None:
     assert (finding.kind, finding.count) == ("missing_barrier", 50)
     assert finding.place.line == 44
     assert "50 steps became one graph of 5,000 operations" in finding.cause
-    assert finding.cost_s == pytest.approx(4 * 49 / 50)
+    assert finding.cost_s == pytest.approx(4 * (1 - 0.02**0.5))  # a fiftieth compiles in more than a fiftieth
     assert loop
 
 

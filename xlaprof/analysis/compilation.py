@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 PROGRAMS = 50  # told one by one
 
 
+def smaller(share: float) -> float:
+    """The share of a graph's compile time that remains where only ``share`` of its operations do, the rest repeats.
+
+    XLA on a CPU compiles what is alike faster each time. 50 diffusion steps took 691 s to compile, one 103 s: 0.15 for
+    a fiftieth of the operations. Of 497 operations 27 took 0.31, of 415 10 took 0.20, which is more than this says.
+    """
+    return share**0.5
+
+
 def compilation(run: Run) -> CompileStat:
     """The compiles of a settled run. ``saved_s`` is XLA's part of those that were not loaded from the cache."""
     bill = run.compile_bill

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.run import Run
 
 #: times one line recorded the same operation in one graph from which on a loop was unrolled into it
 REPEATS = 10
@@ -34,3 +42,32 @@ def is_outside(names: Names, stack: int, other: int) -> bool:
             # In one function the later head is the inner loop, or another that follows: whoever asks knows the counts.
             return theirs.line > mine.line or (theirs.line == mine.line and depth > 0)
     return False
+
+
+def turns(run: Run, stack: int) -> int:
+    """How often a barrier is reached in each pass of its loop: 7 in a hook that a model's seven layers call, mostly 1.
+
+    Such a barrier stands in a function that none of the program's lines calls by its name, and another barrier of the
+    same loop ends the pass.
+    """
+    loop = innermost(run.names, stack)
+    if not loop.line or not _is_called_back(run.names, stack):
+        return 1
+    passes = max(
+        (
+            site.executed
+            for other, site in run.sites.items()
+            if site.trigger != "read" and other != stack and head(innermost(run.names, other)) == head(loop)
+        ),
+        default=0,
+    )
+    return max(1, round(run.sites[stack].executed / passes)) if passes >= 3 else 1
+
+
+def _is_called_back(names: Names, stack: int) -> bool:
+    """The innermost function was called through a library: the line that led to it does not name it."""
+    frames = names.frames(stack)
+    if len(frames) < 2 or not frames[1].code:
+        return False
+    name = frames[0].func.rpartition(".")[2]
+    return name.isidentifier() and not re.search(rf"\b{name}\b", frames[1].code)

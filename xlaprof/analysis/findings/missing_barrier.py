@@ -3,7 +3,7 @@
 Told from steps that pass without anything cutting the graph; in programs that name no steps, from graphs cut only by a
 read in which one line recorded the same operation again and again; and inside the graph of a step from a loop of many
 turns over the same tensors (layers repeat lines too, but each has its own weights). Cost: the compile time of these
-graphs, all but what one turn of the loop needs.
+graphs, all but what the graph of one turn of the loop needs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xlaprof.analysis import critical
+from xlaprof.analysis.compilation import smaller
 from xlaprof.analysis.facts import Facts, seconds
 from xlaprof.analysis.looping import REPEATS, head
 from xlaprof.analysis.model import Finding, Place
@@ -65,9 +66,9 @@ def _longest(sites: dict[int, Site]) -> int:
 
 
 def _remains(turns: int, per_turn: int, ops: int) -> float:
-    """The share of the large graph that is still compiled: one turn of its loop, and what is not of the loop."""
+    """The share of its compile time that one turn of the loop needs, and what is not of the loop."""
     once = 1 / max(1, turns)
-    return max(once, 1 - (turns - 1) * per_turn / max(1, ops)) if per_turn else once
+    return smaller(max(once, 1 - (turns - 1) * per_turn / max(1, ops)) if per_turn else once)
 
 
 def _heaviest(compiles: list[CompileRecord], sites: dict[int, Site]) -> int:
@@ -112,12 +113,13 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
     by = f"the {'read' if is_read else 'barrier'} at line {cut.line}" if cut.line else "the first read"
     per_turn = run.sites[site].loop_ops if site else 0
     each = f", about {per_turn:,} for each" if per_turn else ""
+    remains = _remains(count, per_turn, largest.ops)
     return facts.finding(
         "missing_barrier",
         place,
         count=count,
-        cost_s=cost * (count - 1) / max(1, count),
-        cut=critical.compiles((r for r in own if r.ops * 2 > largest.ops), _remains(count, per_turn, largest.ops)),
+        cost_s=cost * (1 - remains),
+        cut=critical.compiles((r for r in own if r.ops * 2 > largest.ops), remains),
         cause=(
             f"No barrier ends the graph inside the loop: {count} {noun} became one graph of {largest.ops:,} "
             f"operations{each}, compiled and run only by {by} ({seconds(largest.dur / 1e9)} to compile)."

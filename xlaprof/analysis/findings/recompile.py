@@ -44,7 +44,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         operation=operator(change),
         count=count,
         cost_s=group.cost_s,
-        cut=critical.compiles(extra.record for extra in group.extras),
+        cut=critical.compiles(_spared(group)),
         cause=cause(facts, group, rhythm),
         advice=advice.text,
         change=FromTo(what=change.what, old=change.old, new=change.new),
@@ -57,6 +57,14 @@ def _finding(facts: Facts, group: Group) -> Finding:
         remedy=advice.remedy,
         buckets=advice.buckets,
     )
+
+
+def _spared(group: Group) -> list[CompileRecord]:
+    """The compiles that a fix makes unnecessary."""
+    records = [extra.record for extra in group.extras]
+    if group.first.role == "grad" and len(records) > 1:  # what they did is in one graph then, larger than any of them
+        records.remove(max(records, key=lambda record: record.dur))
+    return records
 
 
 def _when(record: CompileRecord) -> str:

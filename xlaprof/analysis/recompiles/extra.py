@@ -8,10 +8,11 @@ needs a graph of its own in a loop that has barriers is one too many, from the f
 
 from __future__ import annotations
 
+from math import gcd
 from typing import NamedTuple
 
 from xlaprof.analysis.facts import Facts
-from xlaprof.analysis.looping import innermost, is_outside
+from xlaprof.analysis.looping import innermost, is_outside, turns
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.analysis.sized import is_sized
@@ -21,6 +22,8 @@ from xlaprof.events import Change
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _HABIT = 3  # reads in the loop, or graphs of one read outside it, that are no accident
 _BUCKETS = 8  # sizes that a program pads to, at most
+_UNIT = 8  # what they have in common, at least, unless they are powers of two from here on:
+_SMALLEST = 4
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
 
 #: subject of the change of a read that cuts a step in two
@@ -132,6 +135,8 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
         few = facts.run.sites[record.stack].compiles <= _HABIT
         if repeated < _HABIT and (few or record.t < _loop_begins(facts)):
             return None  # results read at the end; a model that is copied to the host before the first step
+        if own and repeated >= _HABIT:
+            return None  # one line reads this and that in each step: the norm of every parameter's gradient, say
     if change is None or change.what == "evicted":
         return change
     if record.trigger == "dynamo" and change.role != "dynamic":
@@ -184,6 +189,12 @@ def _comes_back(facts: Facts, record: CompileRecord) -> bool:
     )
 
 
+def _settles(facts: Facts, record: CompileRecord) -> bool:
+    """It replaced a graph for good that had run in the first steps of its own only."""
+    against = record.change.against if record.change is not None else 0
+    return against > 0 and facts.run.program_runs.get(against, 0) < EARLY and not _comes_back(facts, record)
+
+
 def _is_carried(record: CompileRecord, change: Change) -> bool:
     """A sum that begins as a number: the first turn of its loop adds to that, the others to the sum so far."""
     of_one = not change.old.endswith(" tensors")  # a list's
@@ -211,18 +222,28 @@ def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
 def already_bucketed(facts: Facts, group: Group) -> bool:
     """One dimension takes turns between a few sizes, all multiples of eight: that is padding, done already.
 
-    Of batch sizes more than two have to take turns: the second is mostly that of a last batch.
+    So it is with multiples of ten, say, or powers of two, where there are three of them: two may be so by chance. Of
+    batch sizes more than two have to take turns in any case: the second is mostly that of a last batch.
     """
     axis = _axis(group)
     if axis < 0:
         return False
     sizes = [int(size) for text in _shapes(group) if (size := _value(text, axis)).isdecimal()]
     distinct = set(sizes)
-    if not (2 if axis else 3) <= len(distinct) <= _BUCKETS or any(size % 8 for size in distinct):
+    if not (2 if axis else 3) <= len(distinct) <= _BUCKETS or not _is_padded(distinct):
         return False
     return all(_comes_back(facts, extra.record) for extra in group.extras[:-1]) and any(
         _comes_back(facts, extra.record) for extra in group.extras
     )
+
+
+def _is_padded(sizes: set[int]) -> bool:
+    """They are what one pads to, and hardly what lengths happen to be."""
+    unit = gcd(*sizes)
+    if unit % _UNIT == 0:
+        return unit > 0
+    powers = min(sizes) >= _SMALLEST and all(size & (size - 1) == 0 for size in sizes)
+    return len(sizes) >= 3 and (unit >= _UNIT or powers)
 
 
 def _shapes(group: Group) -> list[str]:
