@@ -42,6 +42,9 @@ _HOMES = {
     "_dynamic_shape_detector_end_session": "xlaprof.runtime.modes.sessions:end",
     "_dynamic_shape_detector_remove_session": "xlaprof.runtime.modes.sessions:remove",
     "_dynamic_shape_detector_set_max_num_different_graphs_allowed": "xlaprof.runtime.modes.sessions:set_limit",
+    "_activate_preemption_sync_manager": "xlaprof.runtime.spmd.checkpoint.preemption:activate",
+    "_deactivate_preemption_sync_manager": "xlaprof.runtime.spmd.checkpoint.preemption:deactivate",
+    "_sync_point_reached": "xlaprof.runtime.spmd.checkpoint.preemption:reached",
     "_xla_get_process_index": "xlaprof.runtime.distributed:process_index",
     "_xla_get_num_processes": "xlaprof.runtime.distributed:process_count",
     "_xla_get_all_device_attributes": "xlaprof.runtime.spmd.mesh:device_attributes",
@@ -181,6 +184,15 @@ def _init_computation_client() -> None:
 def _prepare_to_exit() -> None:
     """Wait for the devices."""
     execute.wait_for()
+
+
+def _ensure_xla_coordinator_initialized(
+    global_rank: int = 0, world_size: int = 1, master_addr: str = "", port: str = ""
+) -> None:
+    """Join the world that this process belongs to, whose coordinator knows the ranks."""
+    from xlaprof.runtime import distributed
+
+    distributed.join()
 
 
 def _has_cuda_support() -> bool:

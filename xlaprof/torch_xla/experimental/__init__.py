@@ -16,6 +16,7 @@ __getattr__ = _served(
         "assume_pure",
         "callback",
         "custom_kernel",
+        "distributed_checkpoint",
         "dynamo_set_buffer_donor",
         "eager",
         "fori_loop",

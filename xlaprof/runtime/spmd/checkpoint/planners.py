@@ -1,0 +1,199 @@
+"""Planners for ``torch.distributed.checkpoint``: each process writes and reads the parts that its devices hold.
+
+What is saved is of global tensors: it loads into any other sharding, or none, and with PyTorch's own planner.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections import ChainMap
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import default_planner as default
+from torch.distributed.checkpoint._dedup_save_plans import dedup_save_plans
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties
+from torch.distributed.checkpoint.planner import (
+    LoadPlan,
+    LoadPlanner,
+    ReadItem,
+    SavePlan,
+    SavePlanner,
+    TensorWriteData,
+    WriteItem,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
+from torch.distributed.checkpoint.utils import find_state_dict_object
+
+from xlaprof.runtime.spmd import shards
+from xlaprof.runtime.spmd.sharded_tensor import XLAShard, XLAShardedTensor
+
+from .states import CpuShards, Paths, divided, flattened, put
+
+
+def _chunk(indices: Sequence[slice]) -> ChunkStorageMetadata:
+    return ChunkStorageMetadata(
+        offsets=torch.Size(part.start for part in indices),
+        sizes=torch.Size(part.stop - part.start for part in indices),
+    )
+
+
+def _places(value: XLAShardedTensor | CpuShards) -> list[tuple[int, list[slice]]]:
+    """For each device of this process which replica of which part it holds."""
+    if isinstance(value, CpuShards):
+        return [(shard.replica_id, shard.indices) for shard in value.shards]  # type: ignore[misc]
+    return shards.replica_and_indices(value.global_tensor)  # type: ignore[return-value]
+
+
+class SPMDSavePlanner(SavePlanner):
+    """``torch.distributed.checkpoint.save(state, planner=SPMDSavePlanner(), storage_writer=...)``.
+
+    ``state`` may be of :func:`~.states.sharded_cpu_state_dict`. A part that several devices hold is written once.
+    """
+
+    def __init__(self) -> None:
+        self.is_coordinator = False
+        self.mappings: Paths = {}
+        #: what lies in parts, and what else there is
+        self.sharded_state_dict: dict[str, Any] = {}
+        self.unsharded_state_dict: dict[str, Any] = {}
+        self._local_shards: dict[str, list[XLAShard | None]] = {}
+
+    def set_up_planner(self, state_dict: Any, storage_meta: Any = None, is_coordinator: bool = False) -> None:
+        # PyTorch/XLA's has no storage_meta: a second argument that is a bool is the last one
+        self.is_coordinator = storage_meta if isinstance(storage_meta, bool) else is_coordinator
+        flat, self.mappings = flattened(state_dict)
+        self.sharded_state_dict, self.unsharded_state_dict = divided(flat)
+
+    def create_local_plan(self) -> SavePlan:
+        plan = default.create_default_local_save_plan(self.unsharded_state_dict, self.is_coordinator)
+        own = [item for name, value in self.sharded_state_dict.items() for item in _write_items(name, value)]
+        return dataclasses.replace(plan, items=[*plan.items, *own], planner_data=self.mappings)
+
+    def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
+        plans, metadata = default.create_default_global_save_plan(
+            dedup_save_plans(all_plans), rewrite_index_hints=False
+        )
+        merged = dict(ChainMap(*(plan.planner_data for plan in plans)))
+        return plans, dataclasses.replace(metadata, planner_data=merged)
+
+    def finish_plan(self, new_plan: SavePlan) -> SavePlan:
+        return new_plan
+
+    def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
+        found = self.lookup_object(write_item.index)
+        if write_item.type != WriteItemType.BYTE_IO:
+            assert isinstance(found, torch.Tensor)
+            return found
+        data = io.BytesIO()
+        torch.save(found, data)
+        return data
+
+    def lookup_object(self, index: MetadataIndex) -> Any:
+        """What is to be written at ``index``; the parts of a tensor are read together, and each handed out once."""
+        if index.fqn in self.unsharded_state_dict:
+            return self.unsharded_state_dict[index.fqn]
+        if index.fqn not in self._local_shards:
+            value = self.sharded_state_dict[index.fqn]
+            self._local_shards[index.fqn] = list(value.shards if isinstance(value, CpuShards) else value.local_shards)
+        here = self._local_shards[index.fqn]
+        assert index.index is not None
+        shard, here[index.index] = here[index.index], None
+        assert shard is not None, f"WriteItem has already been processed: {index}"
+        return shard.unpadded_data
+
+
+def _write_items(name: str, value: XLAShardedTensor | CpuShards) -> list[WriteItem]:
+    if isinstance(value, CpuShards):
+        size, sample = value.global_shape, value.shards[0].data
+    else:
+        size, sample = value.global_tensor.shape, value.global_tensor
+    properties = TensorProperties.create_from_tensor(sample)
+    items = []
+    for number, (replica, indices) in enumerate(_places(value)):
+        chunk = _chunk(indices)
+        if replica == 0 and chunk.sizes.numel():
+            items.append(
+                WriteItem(
+                    index=MetadataIndex(name, chunk.offsets, number),
+                    type=WriteItemType.SHARD,
+                    tensor_data=TensorWriteData(chunk=chunk, properties=properties, size=size),
+                )
+            )
+    return items
+
+
+class SPMDLoadPlanner(LoadPlanner):
+    """``torch.distributed.checkpoint.load(state, planner=SPMDLoadPlanner(), storage_reader=...)``.
+
+    The tensors of ``state``, on ``xla`` and sharded as they are to be, get their values in place.
+    """
+
+    def __init__(self) -> None:
+        self.metadata: Metadata | None = None
+        self.is_coordinator = False
+        self.original_state_dict: Any = None
+        self.mappings: Paths = {}
+        self.sharded_state_dict: dict[str, Any] = {}
+        self.unsharded_state_dict: dict[str, Any] = {}
+        self._local_shards: dict[str, list[XLAShard]] = {}
+        self._pending_elements: dict[str, int] = {}
+
+    def set_up_planner(self, state_dict: Any, metadata: Metadata | None = None, is_coordinator: bool = False) -> None:
+        self.metadata, self.is_coordinator, self.original_state_dict = metadata, is_coordinator, state_dict
+        flat, self.mappings = flattened(state_dict)
+        self.sharded_state_dict, self.unsharded_state_dict = divided(flat)
+
+    def create_local_plan(self) -> LoadPlan:
+        assert self.metadata is not None
+        plan = default.create_default_local_load_plan(self.unsharded_state_dict, self.metadata)
+        items = list(plan.items)
+        for name, value in self.sharded_state_dict.items():
+            known: Any = self.metadata.state_dict_metadata.get(name)
+            if known is None:
+                raise RuntimeError(f"Missing key in checkpoint state_dict: {name}.")
+            if tuple(known.size) != tuple(value.shape):
+                raise ValueError(f"Size mismatch between saved {known.size} and current: {value.shape} for {name}")
+            items += create_read_items_for_chunk_list(name, known, [_chunk(indices) for _, indices in _places(value)])
+        return dataclasses.replace(plan, items=items)
+
+    def create_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
+        return default.create_default_global_load_plan(global_plan)
+
+    def finish_plan(self, central_plan: LoadPlan) -> LoadPlan:
+        return central_plan
+
+    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
+        loaded = torch.load(value, weights_only=False)  # what the same program has saved
+        put(self.original_state_dict, self.mappings[read_item.dest_index.fqn], loaded)
+
+    def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
+        """Where the values that are read go: a part of the tensor, or of one device's part of it, on the host."""
+        index = read_item.dest_index
+        if index.fqn in self.unsharded_state_dict:
+            tensor = find_state_dict_object(self.unsharded_state_dict, index)
+        else:
+            tensor = self._shards(index.fqn)[index.index or 0].data
+        for dim, (start, length) in enumerate(zip(read_item.dest_offsets, read_item.lengths, strict=True)):
+            if length < tensor.size(dim):
+                tensor = tensor.narrow(dim, start, length)
+        return tensor  # type: ignore[no-any-return]
+
+    def _shards(self, name: str) -> list[XLAShard]:
+        if name not in self._local_shards:
+            self._local_shards[name] = self.sharded_state_dict[name].local_shards
+            self._pending_elements[name] = sum(s.unpadded_data.numel() for s in self._local_shards[name])
+        return self._local_shards[name]
+
+    def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
+        """The values are there; with the last ones of a tensor its parts go to the devices."""
+        name = read_item.dest_index.fqn
+        if name not in self.sharded_state_dict:
+            return
+        self._pending_elements[name] -= torch.Size(read_item.lengths).numel()
+        assert self._pending_elements[name] >= 0, f"Too many writes for tensor {name}"
+        if self._pending_elements[name] == 0:
+            self.sharded_state_dict[name].load_local_shards_(self._local_shards.pop(name))

@@ -1,0 +1,27 @@
+"""Optimizers that have not stepped have no state to load into."""
+
+from __future__ import annotations
+
+import torch
+
+from xlaprof import runtime
+from xlaprof.runtime.spmd.annotate import mark, sharding_of
+from xlaprof.runtime.tensor import XLATensor
+
+
+def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Have ``optimizer`` make its state, by a step with gradients that are zero; before a checkpoint is loaded.
+
+    Parameters may change by it: weight decay does.
+    """
+    runtime.sync(wait=True)
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            if param.requires_grad:
+                param.grad = torch.zeros_like(param, requires_grad=False)
+                sharding = sharding_of(param) if isinstance(param, XLATensor) else None
+                if sharding is not None:
+                    mark(param.grad, sharding)
+    optimizer.step()
+    runtime.sync(wait=True)
+    return optimizer

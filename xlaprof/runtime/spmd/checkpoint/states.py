@@ -1,0 +1,90 @@
+"""States to be saved or loaded: flat, by name, and what of them lies in parts over the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from xlaprof.runtime.spmd.annotate import wrap_if_sharded
+from xlaprof.runtime.spmd.sharded_tensor import XLAShard, XLAShardedTensor, unwrap_sharded_tensor
+from xlaprof.runtime.spmd.sharding import ShardingType
+
+#: a name -> the keys that lead there
+Paths = dict[str, tuple[Any, ...]]
+
+
+@dataclass
+class CpuShards:
+    """The parts of a tensor that this process's devices hold, on the host."""
+
+    shards: list[XLAShard]
+    global_shape: torch.Size
+
+
+def flattened(state: Mapping[Any, Any]) -> tuple[dict[str, Any], Paths]:
+    """What is in nested dictionaries and lists by name, the keys joined by dots; and where each is.
+
+    Lists and dictionaries without a tensor in them stay as they are. Raises ``ValueError`` for a name that comes twice.
+    """
+    flat: dict[str, Any] = {}
+    paths: Paths = {}
+
+    def visit(path: tuple[Any, ...], value: Any) -> None:
+        if _holds_tensors(value):
+            for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+                visit((*path, key), item)
+            return
+        name = ".".join(map(str, path))
+        if name in flat:
+            raise ValueError(f"duplicated flatten key {name}")
+        flat[name], paths[name] = value, path
+
+    for key, value in state.items():
+        visit((key,), value)
+    return flat, paths
+
+
+def _holds_tensors(value: Any) -> bool:
+    if not isinstance(value, (Mapping, list)):
+        return False
+    items = value.values() if isinstance(value, Mapping) else value
+    return any(isinstance(item, (torch.Tensor, CpuShards)) or _holds_tensors(item) for item in items)
+
+
+def put(state: Any, path: tuple[Any, ...], value: Any) -> None:
+    """Set what ``path`` leads to."""
+    *way, last = path
+    for key in way:
+        state = state[key]
+    state[last] = value
+
+
+def is_sharded(value: Any) -> bool:
+    """Is it a wrapped tensor that lies in parts?"""
+    return isinstance(value, XLAShardedTensor) and value.sharding_type != ShardingType.REPLICATED
+
+
+def divided(flat: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What lies in parts, wrapped, and everything else, which any planner handles."""
+    wrapped = {name: wrap_if_sharded(v) if isinstance(v, torch.Tensor) else v for name, v in flat.items()}
+    parts = {name: v for name, v in wrapped.items() if is_sharded(v) or isinstance(v, CpuShards)}
+    return parts, {name: unwrap_sharded_tensor(v) for name, v in wrapped.items() if name not in parts}
+
+
+def sharded_cpu_state_dict(state: Any) -> Any:
+    """``state`` with its tensors on the host: what lies in parts as :class:`CpuShards`."""
+
+    def moved(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        wrapped = wrap_if_sharded(value)
+        if isinstance(wrapped, XLAShardedTensor) and is_sharded(wrapped):
+            return CpuShards(wrapped.local_shards, wrapped.global_tensor.shape)
+        plain: torch.Tensor = unwrap_sharded_tensor(wrapped)
+        return plain.detach().cpu().clone() if plain.device.type == "cpu" else plain.detach().cpu()
+
+    return tree_map(moved, state)
