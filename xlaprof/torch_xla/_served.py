@@ -10,14 +10,11 @@ from typing import Any
 from xlaprof.import_hook import HOME, NAME
 
 
-def served(
-    module: str, homes: dict[str, str] | None = None, submodules: Iterable[str] = (), **hints: str
-) -> Callable[[str], Any]:
+def served(module: str, homes: dict[str, str] | None = None, submodules: Iterable[str] = ()) -> Callable[[str], Any]:
     """The ``__getattr__`` of a facade ``module``.
 
     ``homes`` maps names to where they live: ``"xlaprof.runtime.spmd"``, or ``"xlaprof.runtime.spmd:other_name"``.
-    ``submodules`` are imported when they are named, as PyTorch/XLA's are once it is imported. ``hints`` say, for names
-    that are PyTorch/XLA's and not served, what to use.
+    ``submodules`` are imported when they are named, as PyTorch/XLA's are once it is imported.
     Everything else is an ``AttributeError`` that names PyTorch/XLA's module, not ours.
     """
     homes, children = homes or {}, frozenset(submodules)
@@ -35,8 +32,7 @@ def served(
             return value
         if name in children:
             return importlib.import_module(f"{module}.{name}")
-        way_out = f": {hints[name]}" if name in hints else ""
-        raise AttributeError(f"module {peer!r} has no attribute {name!r} (served by xlaprof){way_out}", name=name)
+        raise AttributeError(f"module {peer!r} has no attribute {name!r} (served by xlaprof)", name=name)
 
     return __getattr__
 

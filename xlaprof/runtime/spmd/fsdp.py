@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from xlaprof.runtime import tapes
+from xlaprof.runtime import tapes, wrapping
 
 from .annotate import mark_sharding, sharding_of
 from .linear import apply_backward_optimization_barrier
@@ -34,7 +34,7 @@ class SpmdFullyShardedDataParallel(nn.Module):
         mesh: one with an axis ``fsdp``; the global one by default.
         shard_output: ``shard_output(output, mesh)`` annotates what ``module`` returns; by default the first tensor is
             split in its first dimension.
-        auto_wrap_policy: which children are wrapped too (:mod:`torch.distributed.fsdp.wrap`), by
+        auto_wrap_policy: which children are wrapped too (:mod:`xlaprof.runtime.wrapping`), by
             ``auto_wrapper_callable`` if that is given.
         extra_data_axis: another axis of the mesh over which the batch is split.
     """
@@ -116,17 +116,7 @@ class SpmdFullyShardedDataParallel(nn.Module):
 
 
 def _wrap_children(module: nn.Module, policy: Any, wrapper: Any, **kwargs: Any) -> None:
-    from torch.distributed.fsdp.wrap import _recursive_wrap  # as PyTorch/XLA has it, which keeps a copy
-
     for name, child in module.named_modules():
         if isinstance(child, SpmdFullyShardedDataParallel):
             raise ValueError(f"Expected {name} to NOT be SpmdFullyShardedDataParallel if using an `auto_wrap_policy`")
-    _recursive_wrap(
-        module=module,
-        auto_wrap_policy=policy,
-        wrapper_cls=wrapper,
-        ignored_modules=set(),
-        ignored_params=set(),
-        only_wrap_children=True,
-        **kwargs,
-    )
+    wrapping.recursive_wrap(module, policy, wrapper, only_wrap_children=True, **kwargs)

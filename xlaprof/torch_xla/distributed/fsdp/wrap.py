@@ -1,19 +1,17 @@
-"""``torch_xla.distributed.fsdp.wrap``: which modules are wrapped. PyTorch's own, of which PyTorch/XLA has a copy."""
+"""``torch_xla.distributed.fsdp.wrap``: which modules are wrapped."""
 
-from xlaprof.torch_xla._served import served as _served
+from xlaprof.runtime.wrapping import (
+    always_wrap_policy,
+    lambda_auto_wrap_policy,
+    recursive_wrap,
+    size_based_auto_wrap_policy,
+    transformer_auto_wrap_policy,
+)
 
-_PYTORCH = "torch.distributed.fsdp.wrap"
-_HOMES = {
-    **dict.fromkeys(
-        (
-            "always_wrap_policy",
-            "lambda_auto_wrap_policy",
-            "size_based_auto_wrap_policy",
-            "transformer_auto_wrap_policy",
-        ),
-        _PYTORCH,
-    ),
-    "recursive_wrap": f"{_PYTORCH}:_recursive_wrap",
-}
-
-__getattr__ = _served(__name__, _HOMES)
+__all__ = [
+    "always_wrap_policy",
+    "lambda_auto_wrap_policy",
+    "recursive_wrap",
+    "size_based_auto_wrap_policy",
+    "transformer_auto_wrap_policy",
+]

@@ -1,0 +1,111 @@
+"""A parameter that is there as a whole only while it is used; between uses each rank has its shard.
+
+The whole is one tensor as long as its module lives. What autograd saves of it, views too, shows the storage, and so
+what is in it when the backward pass comes: values that were gathered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from xlaprof.runtime.cells import NOWHERE
+from xlaprof.runtime.distributed import collectives
+from xlaprof.runtime.storage import base_of
+from xlaprof.runtime.tensor import XLATensor
+
+from .options import Options
+
+#: in names of shards, what stands for a dot
+SEPARATOR = "_FSDP_SHARD_SEPARATOR_"
+
+
+class Whole:
+    """One parameter: ``shard``, which the optimizer sees, and ``param``, which the module computes with."""
+
+    def __init__(self, param: nn.Parameter, name: str, options: Options, device: torch.device) -> None:
+        self._options = options
+        self.name, self.size = name, param.shape
+        with torch.no_grad():
+            data = self.split(param.detach()).chunk(options.world_size)[options.rank].to(device, copy=True)
+            empty = torch.empty(self.size, dtype=options.compute_dtype, device=device)
+        shard: Any = nn.Parameter(data.contiguous(), requires_grad=param.requires_grad)
+        shard._is_sharded = True
+        shard._orig_size = self.size
+        shard._orig_name = name
+        shard._name = f"_fsdp_shard.{name}".replace(".", SEPARATOR)
+        whole: Any = nn.Parameter(empty, requires_grad=param.requires_grad)
+        whole._sharded_param = shard
+        self.shard: Any = shard
+        self.param = whole
+        self.there = False  # is the whole parameter in memory?
+        self._version = -1  # of the shard, when it was gathered
+        self._followed = False
+
+    def follow(self, done: Callable[[Whole], None]) -> None:
+        """Require a gradient if the shard does, which may have been frozen since; ``done(self)`` when it is there."""
+        self.param.requires_grad_(self.shard.requires_grad)
+        if self.param.requires_grad and not self._followed:
+            self._followed = True
+            self.param.register_post_accumulate_grad_hook(lambda _: done(self))
+
+    @property
+    def fresh(self) -> bool:
+        """Is the whole there, and as the shard is now?"""
+        return self.there and self._version == self.shard._version
+
+    def split(self, tensor: torch.Tensor) -> torch.Tensor:
+        """``tensor``, a whole one, as what can be split evenly: filled up with zeros, and flat or not, as is set."""
+        options = self._options
+        if not options.flat:
+            tensor = tensor if tensor.ndim else tensor.reshape(1)
+            missing = -tensor.shape[0] % options.world_size
+            return F.pad(tensor, [0, 0] * (tensor.ndim - 1) + [0, missing]) if missing else tensor
+        missing = -tensor.numel() % (options.world_size * options.multiple)
+        tensor = tensor.reshape(-1)
+        return F.pad(tensor, [0, missing]) if missing else tensor
+
+    def joined(self, shards: torch.Tensor) -> torch.Tensor:
+        """What :meth:`split` made even, as it was."""
+        if self._options.flat or not self.size:
+            return shards.reshape(-1)[: self.size.numel()].view(self.size)
+        return shards[: self.size[0]]
+
+    def fill(self, shards: torch.Tensor) -> None:
+        """The whole is there from now on: all ranks' shards, joined. Autograd need not know."""
+        self.param.data.copy_(self.joined(shards))
+        self.there = True
+        self._version = self.shard._version
+
+    def free(self) -> None:
+        """Give up the whole, if it is there."""
+        if self.there:
+            self.there = False
+            self.drop()
+
+    def drop(self) -> None:
+        """The whole is as memory that was never written to: it takes none."""
+        cell = base_of(cast(XLATensor, self.param)._cell)
+        cell.tape.acquire()
+        try:
+            cell.tape.invalidate(cell)
+            cell.array, cell.epoch = None, NOWHERE
+        finally:
+            cell.tape.release()
+
+
+@torch.no_grad()
+def gather(wholes: Sequence[Whole], shards: Sequence[torch.Tensor], options: Options) -> None:
+    """Have ``wholes`` there, of all ranks' ``shards``."""
+    cast_ = [shard.detach().to(options.compute_dtype) for shard in shards]
+    groups = options.sharding_groups
+    if options.coalesce_all_gather_ops:
+        parts = collectives.all_gather(cast_, 0, groups, pin_layout=False) if cast_ else []
+    else:
+        parts = [collectives.all_gather(shard, 0, groups) for shard in cast_]
+    for whole, part in zip(wholes, parts, strict=True):
+        whole.fill(part)

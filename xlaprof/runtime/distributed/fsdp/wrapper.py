@@ -1,0 +1,393 @@
+"""Fully sharded data parallelism among processes: :class:`XlaFullyShardedDataParallel`."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from xlaprof.runtime import computations, nested, tapes, wrapping
+from xlaprof.runtime.distributed import collectives
+
+from . import consolidate, preparing, whole
+from .flatten import FlattenedModule, replace_parameter
+from .options import options
+from .reducing import Reducing
+from .whole import Whole
+
+_engine: Any = torch.autograd.Variable._execution_engine
+
+_NO_FORWARD = (
+    "The module wrapped by FSDP *must define a `forward` method and call it during the module's forward pass for FSDP "
+    "to work correctly.* Hence, do not wrap `nn.ModuleList` or `nn.ModuleDict` with FSDP (since they don't have "
+    "`forward` defined), and do not perform the forward pass in other ways apart from the `forward` method. (i.e. you "
+    "should directly call the FSDP-wrapped module itself in your code, instead of using any of its submodules or its "
+    "weights)."
+)
+
+
+class XlaFullyShardedDataParallel(nn.Module):
+    """``module`` with its parameters divided among the ranks: ``parameters()`` are this rank's shards.
+
+    The whole parameters are there while they are used: they are gathered before the forward pass and, unless they have
+    stayed, before the backward pass. Gradients are averaged over the ranks and scattered; each rank's optimizer, which
+    is made after the module is wrapped, steps its shards, by ``optimizer.step()``. All of it is part of the step's
+    graph. Inner modules may be wrapped before; what is in none of them belongs to the outer one.
+
+    Args:
+        module: on the host, ``meta`` or ``xla``; the same on all ranks. Parameters are float32.
+        reshard_after_forward: gather again in the backward pass, and keep nothing between.
+        flatten_parameters: divide and exchange all parameters as one vector.
+        execute_sharding_on_init: cut the graph when the shards are made.
+        optimization_barrier_in_forward: parameters are gathered when the inputs have been computed, not before.
+        optimization_barrier_in_backward: the same of the gradients of the outputs.
+        mark_step_on_finalization: cut the graph at the end of the backward pass.
+        disable_reshard_on_root: the outermost wrapper does not reshard.
+        compute_dtype: of the whole parameters, and what inputs are cast to.
+        buffer_dtype: of the buffers; ``compute_dtype`` by default.
+        fp32_reduce_scatter: gradients are exchanged as float32.
+        sharding_groups: groups of ranks that divide the parameters among themselves; with this rank's place in its
+            group, ``sharding_rank``, and the size of it, ``sharding_world_size``.
+        shard_param_on_dim_0: shards are parts of the first dimension, not of the flattened parameter.
+        pin_layout_in_collective_ops: has no meaning here: arrays have one layout.
+        reduce_scatter_bucket_size_mb: exchange gradients together, up to that size.
+        coalesce_all_gather_ops: gather all parameters by one operation.
+        auto_wrap_policy: which modules inside are wrapped too (:mod:`xlaprof.runtime.wrapping`), by
+            ``auto_wrapper_callable`` if that is given.
+        param_init_fn: ``param_init_fn(module)`` sets parameters that are on ``meta``; else ``reset_parameters()``.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        reshard_after_forward: bool = True,
+        flatten_parameters: bool = False,
+        execute_sharding_on_init: bool = True,
+        optimization_barrier_in_forward: bool = True,
+        optimization_barrier_in_backward: bool = True,
+        mark_step_on_finalization: bool = False,
+        disable_reshard_on_root: bool = True,
+        compute_dtype: torch.dtype | None = None,
+        buffer_dtype: torch.dtype | None = None,
+        fp32_reduce_scatter: bool = False,
+        sharding_groups: list[list[int]] | None = None,
+        sharding_rank: int | None = None,
+        sharding_world_size: int | None = None,
+        shard_param_on_dim_0: bool = False,
+        pin_layout_in_collective_ops: bool = True,
+        reduce_scatter_bucket_size_mb: int | None = 0,
+        coalesce_all_gather_ops: bool = False,
+        auto_wrap_policy: Callable[..., bool] | None = None,
+        auto_wrapper_callable: Callable[..., nn.Module] | None = None,
+        param_init_fn: Callable[[nn.Module], None] | None = None,
+        _shard_size_multiple: int = 128,
+        _use_xla_patched_linear: bool = True,
+        **debug: Any,
+    ) -> None:
+        given = {k: v for k, v in locals().items() if k not in ("self", "module", "debug", "__class__")}
+        _require_wrappable(module, debug)
+        super().__init__()
+        if auto_wrap_policy is not None:
+            inner = {k: v for k, v in given.items() if not k.startswith("auto_wrap")}
+            _wrap_children(module, auto_wrap_policy, auto_wrapper_callable, inner | debug)
+        self.reshard_after_forward = self._orig_reshard_after_forward = reshard_after_forward
+        self.disable_reshard_on_root = disable_reshard_on_root
+        self.flatten_parameters = flatten_parameters
+        self.mark_step_on_finalization = mark_step_on_finalization
+        self._options = options(
+            sharding_groups=sharding_groups,
+            sharding_rank=sharding_rank,
+            sharding_world_size=sharding_world_size,
+            compute_dtype=compute_dtype,
+            buffer_dtype=buffer_dtype,
+            fp32_reduce_scatter=fp32_reduce_scatter,
+            flatten_parameters=flatten_parameters,
+            shard_param_on_dim_0=shard_param_on_dim_0,
+            shard_size_multiple=_shard_size_multiple,
+            reduce_scatter_bucket_size_mb=reduce_scatter_bucket_size_mb,
+            coalesce_all_gather_ops=coalesce_all_gather_ops,
+            barrier_in_forward=optimization_barrier_in_forward,
+            barrier_in_backward=optimization_barrier_in_backward,
+        )
+        self.rank, self.world_size = self._options.rank, self._options.world_size
+        self.sharding_groups = sharding_groups
+        self.compute_dtype, self.buffer_dtype = self._options.compute_dtype, self._options.buffer_dtype
+        self.xla_device = tapes.tape().torch_device
+        preparing.materialize(module, param_init_fn, XlaFullyShardedDataParallel, self.xla_device)
+        self._shard(module)
+        preparing.move_buffers(self, XlaFullyShardedDataParallel, self.xla_device, self.buffer_dtype)
+        self._reducing = Reducing(self._options)
+        self._require_backward_grad_sync = True
+        self._is_root: bool | None = None
+        self._root: list[XlaFullyShardedDataParallel] = []  # in a list: it is no child
+        self._final_callback_queued = False
+        if execute_sharding_on_init:
+            from xlaprof import runtime
+
+            gc.collect()
+            runtime.sync()
+
+    def _shard(self, module: nn.Module) -> None:
+        own = {id(p): p for p in module.parameters() if not hasattr(p, "_is_sharded")}
+        for param in own.values():
+            if param.dtype != torch.float32:
+                raise TypeError(f"only fp32 parameters are supported, not {param.dtype}: use compute_dtype")
+        groups: list[list[nn.Parameter]] = []
+        if self.flatten_parameters:
+            groups = [[p for p in own.values() if p.requires_grad is trained] for trained in (True, False)]
+        self._fsdp_wrapped_module = FlattenedModule(module, groups)
+        del own
+        places: dict[int, list[tuple[str, nn.Module, str]]] = {}
+        params: dict[int, nn.Parameter] = {}
+        for prefix, part in list(self.named_modules()):
+            for name, param in part.named_parameters(recurse=False):
+                if not hasattr(param, "_is_sharded"):
+                    params[id(param)] = param
+                    places.setdefault(id(param), []).append((f"{prefix}.{name}", part, name))
+        self._wholes: list[Whole] = []
+        for key, param in params.items():
+            one = Whole(param, places[key][0][0], self._options, self.xla_device)
+            for _, part, name in places[key]:  # several of one that is shared
+                replace_parameter((part, name), one.param)
+            self.register_parameter(one.shard._name, one.shard)
+            self._wholes.append(one)
+        self._fsdp_wrapped_module.show()  # nothing holds the parameters that there were
+        for one in self._wholes:
+            one.drop()
+
+    # -- what is in it ----------------------------------------------------------------------------
+
+    @property
+    def module(self) -> nn.Module:
+        """What is wrapped, in the wrapper that flattens its parameters."""
+        return self._fsdp_wrapped_module
+
+    @property
+    def full_params(self) -> list[nn.Parameter]:
+        """The whole parameters, without values between uses."""
+        return [one.param for one in self._wholes]
+
+    @property
+    def sharded_params(self) -> list[nn.Parameter]:
+        """This rank's shards of them, without those of inner wrappers."""
+        return [one.shard for one in self._wholes]
+
+    @property
+    def params_with_grad(self) -> list[nn.Parameter]:
+        """The shards that have a gradient."""
+        return [p for p in self.parameters() if p.grad is not None]
+
+    @property
+    def has_full_params(self) -> bool:
+        """Are the whole parameters there?"""
+        return all(one.there for one in self._wholes)
+
+    def get_original_names_and_sharded_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """As ``named_parameters()``, by the names that the parameters had before they were divided."""
+        return [
+            (consolidate.original(f"{prefix}.{one.name}" if prefix else one.name), one.shard)
+            for prefix, wrapper in self.named_modules()
+            if isinstance(wrapper, XlaFullyShardedDataParallel)
+            for one in wrapper._wholes
+        ]
+
+    def get_shard_metadata(self) -> dict[str, Any]:
+        """What :func:`~.consolidate.consolidate_sharded_state_dicts` needs; to be saved with ``state_dict()``."""
+        found: dict[str, Any] = {"shard_info": {}, "flatten_info": {}, "buffer_info": {}}
+        for prefix, part in self.named_modules(remove_duplicate=False):
+            name = prefix.replace("_fpw_module.", "")
+            if isinstance(part, XlaFullyShardedDataParallel):
+                found["shard_info"][name] = {
+                    one.shard._name: {"_orig_size": one.size, "_orig_name": one.name} for one in part._wholes
+                }
+            if isinstance(part, FlattenedModule):
+                for i in range(len(part.flat_params)):
+                    key = f"{name}.flat_param_{i}" if name else f"flat_param_{i}"
+                    found["flatten_info"][key] = part.metadata(i)
+        for name, buffer in self.named_buffers():
+            before = getattr(buffer, "_orig_dtype", None)
+            if before is not None:
+                found["buffer_info"][name.replace("_fpw_module.", "")] = {"_orig_dtype": before}
+        return {**found, "world_size": self.world_size, "rank": self.rank}
+
+    def extra_repr(self) -> str:
+        """The settings, for ``repr``."""
+        names = (
+            "world_size", "rank", "compute_dtype", "buffer_dtype", "flatten_parameters", "reshard_after_forward",
+            "sharding_groups",
+        )  # fmt: skip
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("_fsdp_wrapped_module"), name)
+
+    def __getitem__(self, key: int) -> Any:
+        return self._fsdp_wrapped_module[key]
+
+    # -- passes -----------------------------------------------------------------------------------
+
+    def _lazy_init(self) -> None:
+        """The wrapper that is called first is the outermost."""
+        if self._is_root is None:
+            for wrapper in self._wrappers():
+                wrapper._is_root, wrapper._root = wrapper is self, [self]
+        if self._is_root and self.disable_reshard_on_root:
+            self.reshard_after_forward = False
+
+    def _wrappers(self) -> list[XlaFullyShardedDataParallel]:
+        return [m for m in self.modules() if isinstance(m, XlaFullyShardedDataParallel)]
+
+    def _gather(self, barrier: bool, after: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Have the whole parameters there; with a ``barrier`` when ``after`` is computed. Returns ``after``."""
+        missing = [one for one in self._wholes if not one.fresh]
+        shards: list[torch.Tensor] = [one.shard.detach() for one in missing]
+        if barrier and (shards or after):
+            with torch.no_grad():
+                passed = computations.optimization_barrier([*shards, *after])
+            shards, after = list(passed[: len(shards)]), list(passed[len(shards) :])
+        whole.gather(missing, shards, self._options)
+        return after
+
+    def _free(self) -> None:
+        for one in self._wholes:
+            one.free()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self._lazy_init()
+        if self.compute_dtype != torch.float32:
+            args, kwargs = _cast((args, kwargs), self.compute_dtype)
+        for one in self._wholes:
+            one.follow(self._reduce)
+        inputs = [t.detach() for t in _plain_tensors((args, kwargs)) if t.device.type == "xla"]
+        self._gather(self._options.barrier_in_forward, inputs)
+        outputs = self._fsdp_wrapped_module(*args, **kwargs)
+        differentiable = nested.tensors(outputs, lambda t: t.requires_grad) if torch.is_grad_enabled() else []
+        if self.reshard_after_forward or not differentiable:
+            self._free()
+        for tensor in differentiable:
+            tensor.register_hook(self._before_backward)
+        return outputs
+
+    @torch.no_grad()
+    def _before_backward(self, grad: torch.Tensor) -> torch.Tensor:
+        """The gradient of an output is there: the module's backward pass begins."""
+        root = self._root[0]
+        if not root._final_callback_queued:
+            root._final_callback_queued = True
+            _engine.queue_callback(root._after_backward)
+        return self._gather(self._options.barrier_in_backward, [grad])[0]
+
+    def _reduce(self, one: Whole) -> None:
+        """The gradient of a whole parameter is there."""
+        if self._require_backward_grad_sync:
+            self._reducing.take(one)
+
+    def _after_backward(self) -> None:
+        """A backward pass has ended. The whole parameters are given up now, not sooner: until the graph is cut they
+        take no memory that XLA does not know to be free, and a part that is computed again may need them once more.
+        """
+        self._final_callback_queued = False
+        for wrapper in self._wrappers():
+            wrapper._reducing.flush()
+            if wrapper._require_backward_grad_sync or wrapper.reshard_after_forward:
+                wrapper._free()
+        if self.mark_step_on_finalization:
+            from xlaprof import runtime
+
+            runtime.sync()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Context in which gradients are added up, whole, on each rank; the next backward pass reduces them all."""
+        self._lazy_init()
+        assert self._is_root, "no_sync on inner FSDP is not supported"
+        before = [(wrapper, wrapper._require_backward_grad_sync) for wrapper in self._wrappers()]
+        for wrapper, _ in before:
+            wrapper._require_backward_grad_sync = False
+        try:
+            yield
+        finally:
+            for wrapper, flag in before:
+                wrapper._require_backward_grad_sync = flag
+
+    # -- gradients --------------------------------------------------------------------------------
+
+    def set_gradient_divide_factors(self, pre: float, post: float, recursive: bool) -> None:
+        """Divide gradients by ``pre`` before they are summed, and by ``post`` after; with 1 and 1 they are averaged."""
+        for wrapper in self._wrappers() if recursive else [self]:
+            wrapper._reducing.before = pre
+            wrapper._reducing.after = wrapper.world_size if (pre, post) == (1, 1) else post
+
+    @torch.no_grad()
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, groups: list[list[int]] | None = None
+    ) -> torch.Tensor:
+        """Scale the gradients so that their norm, over parameters and ranks (of ``groups``), is ``max_norm`` at most.
+
+        Returns the norm that it was: on the device, zero where there are no gradients. All ranks have to call it.
+        """
+        self._lazy_init()
+        assert self._is_root, "clip_grad_norm should only be called on the root (parent) instance"
+        norm_type = float(norm_type)
+        grads = [p.grad.detach() for p in self.params_with_grad if p.grad is not None]
+        norms = [torch.linalg.vector_norm(grad, norm_type) for grad in grads]
+        own = torch.stack(norms) if norms else torch.zeros(1, device=self.xla_device)
+        if norm_type == math.inf:
+            total = collectives.all_reduce("max", own.max(), groups=groups)
+        else:
+            total = collectives.all_reduce("sum", (own**norm_type).sum(), groups=groups) ** (1.0 / norm_type)
+        factor = (float(max_norm) / (total + 1e-6)).clamp(0.0, 1.0)
+        for grad in grads:
+            grad.mul_(factor)
+        result: torch.Tensor = total
+        return result
+
+
+def _require_wrappable(module: nn.Module, debug: dict[str, Any]) -> None:
+    if isinstance(module, XlaFullyShardedDataParallel):
+        raise RuntimeError(
+            "Cannot wrap a module that is already wrapped with FSDP. For nested FSDP, first wrap the inner child "
+            "modules before wrapping the outer parent module."
+        )
+    if type(module).forward is nn.Module.forward and "forward" not in vars(module):
+        raise RuntimeError(_NO_FORWARD)
+    for name, value in debug.items():
+        if not name.startswith("_debug_"):
+            raise TypeError(f"XlaFullyShardedDataParallel got an unexpected keyword argument {name!r}")
+        if name.startswith("_debug_dummy") and value:
+            raise NotImplementedError(
+                f"{name}: operations are never replaced here; xlaprof.record() shows what they cost"
+            )
+
+
+def _wrap_children(module: nn.Module, policy: Any, wrapper: Any, kwargs: dict[str, Any]) -> None:
+    for name, child in module.named_modules():
+        if isinstance(child, XlaFullyShardedDataParallel):
+            raise ValueError(f"Expected {name} to NOT be FullyShardedDataParallel if using an `auto_wrap_policy`")
+    wrapping.recursive_wrap(module, policy, wrapper or XlaFullyShardedDataParallel, only_wrap_children=True, **kwargs)
+
+
+def _plain_tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in plain containers: those of arguments, not those that objects among them hold."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if type(value) in (list, tuple):
+        return [tensor for item in value for tensor in _plain_tensors(item)]
+    return [t for item in value.values() for t in _plain_tensors(item)] if type(value) is dict else []
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    """``value`` with the floats in plain containers as ``dtype``."""
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if type(value) in (list, tuple):
+        return type(value)(_cast(item, dtype) for item in value)
+    return {key: _cast(item, dtype) for key, item in value.items()} if type(value) is dict else value
