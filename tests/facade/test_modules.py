@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -177,7 +178,7 @@ def test_nested_values_are_visited_once_and_cycles_end() -> None:
 
 
 def test_an_exported_program_as_stablehlo(tmp_path: Path) -> None:
-    from torch_xla.stablehlo import exported_program_to_stablehlo
+    from torch_xla.stablehlo import StableHLOGraphModule, exported_program_to_stablehlo
 
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU()).eval()
     x = torch.randn(2, 3)
@@ -186,6 +187,59 @@ def test_an_exported_program_as_stablehlo(tmp_path: Path) -> None:
     torch.testing.assert_close(module(x), model(x))
     module.save(str(tmp_path))
     assert {p.name for p in (tmp_path / "data").iterdir()} == {"0.weight.npy", "0.bias.npy"}
+    torch.testing.assert_close(StableHLOGraphModule.load(str(tmp_path))(x.to("xla")), model(x))
+
+
+def test_a_saved_program_is_called_as_it_was_exported(tmp_path: Path) -> None:
+    from torch_xla.stablehlo import StableHLOGraphModule, save_torch_model_as_stablehlo
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.tensor([0.5, 3.0], dtype=torch.bfloat16))
+
+        def forward(self, x: dict[str, torch.Tensor], times: int, *, by: torch.Tensor) -> dict[str, object]:
+            return {"y": x["x"] * times * by + self.weight, "count": x["n"] + 1, "left_out": None}
+
+    given = ({"x": torch.ones(2), "n": torch.tensor([2**40])}, 3)
+    named = {"by": torch.tensor([2.0, 4.0])}
+    save_torch_model_as_stablehlo(Scaled(), given, str(tmp_path / "program"), named)
+    loaded = StableHLOGraphModule.load(str(tmp_path / "program"))
+    found = loaded(*given, **named)
+    assert found["y"].tolist() == [6.5, 15.0]
+    assert (found["count"].tolist(), found["left_out"]) == ([2**40 + 1], None)
+    with pytest.raises(ValueError, match="3 is part of the exported program"):
+        loaded(given[0], 4, **named)
+    with pytest.raises(FileNotFoundError):
+        StableHLOGraphModule.load(str(tmp_path))
+
+    meta = tmp_path / "program" / "functions" / "forward.meta"
+    meta.write_text('{"name": "forward", "weights": ["weight"]}')  # by another version
+    with pytest.raises(RuntimeError, match="no signature that could be written down"):
+        StableHLOGraphModule.load(str(tmp_path / "program"))
+
+
+def test_old_names_say_once_what_the_new_ones_are(caplog: pytest.LogCaptureFixture) -> None:
+    from torch_xla.experimental.deprecation import deprecated, mark_deprecated, register_deprecated
+
+    def new(x: int) -> int:
+        return x + 1
+
+    module = ModuleType("of_the_user")
+    register_deprecated(module, new)
+    older = deprecated(module, new, "older")
+
+    @mark_deprecated(new)
+    def oldest(x: int) -> int:
+        return x - 1
+
+    assert [module.new(1), module.new(2), older(3), oldest(4), oldest(5)] == [2, 3, 4, 5, 6]
+    says = [record.getMessage().split(".<")[0].replace(__name__, "here") for record in caplog.records]
+    assert [line.split(" is deprecated. Use ")[0] for line in says] == [
+        "of_the_user.new",
+        "of_the_user.older",
+        "oldest",
+    ]
 
 
 @pytest.mark.slow

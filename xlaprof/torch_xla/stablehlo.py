@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -54,6 +54,30 @@ class _Signature:
                 raise ValueError(f"{value!r} is part of the exported program, which was called with {leaves[i]!r}")
         return [leaf for i, leaf in enumerate(leaves) if i not in self.fixed]
 
+    def told(self) -> dict[str, Any] | None:
+        """This as JSON takes it; ``None`` where what is fixed is not to be told so."""
+        fixed, out_fixed = list(self.fixed.items()), list(self.out_fixed.items())
+        if not all(_is_plain(value) for _, value in (*fixed, *out_fixed)):
+            return None
+        return {
+            "names": self.names,
+            "arguments": pytree.treespec_dumps(self.spec),
+            "fixed": fixed,
+            "results": pytree.treespec_dumps(self.out_spec),
+            "fixed_results": out_fixed,
+        }
+
+    @staticmethod
+    def read(told: dict[str, Any]) -> _Signature:
+        """What :meth:`told` told."""
+        return _Signature(
+            tuple(told["names"]),
+            pytree.treespec_loads(told["arguments"]),
+            dict(told["fixed"]),
+            pytree.treespec_loads(told["results"]),
+            dict(told["fixed_results"]),
+        )
+
     def results(self, tensors: Sequence[torch.Tensor]) -> Any:
         """What the program returns, from the tensors it computed."""
         computed = iter(tensors)
@@ -63,7 +87,7 @@ class _Signature:
 
 
 class StableHLOGraphModule:
-    """A program as StableHLO, with the weights it takes: callable, and written out by :meth:`save`."""
+    """A program as StableHLO, with the weights it takes: callable, written by :meth:`save`, read by :meth:`load`."""
 
     def __init__(
         self, exported: jax.export.Exported, weights: dict[str, np.ndarray[Any, Any]], signature: _Signature
@@ -99,8 +123,54 @@ class StableHLOGraphModule:
             binary.write(self.get_stablehlo_bytecode())
         for name, value in self._weights.items():
             np.save(os.path.join(data, f"{name}.npy"), value)
+        told = {
+            "name": "forward",
+            "weights": list(self._weights),
+            "inputs": _shapes(self._exported.in_avals),
+            "outputs": _shapes(self._exported.out_avals),
+            "version": self._exported.calling_convention_version,
+            "signature": self._signature.told(),
+        }
         with open(os.path.join(functions, "forward.meta"), "w") as file:
-            json.dump({"name": "forward", "weights": list(self._weights)}, file)
+            json.dump(told, file)
+
+    @classmethod
+    def load(cls, stablehlo_dir: str) -> StableHLOGraphModule:
+        """What :meth:`save` wrote into the folder.
+
+        Raises ``FileNotFoundError`` where there is no such program, ``RuntimeError`` for one that cannot be called.
+        """
+        functions, data = (os.path.join(stablehlo_dir, name) for name in ("functions", "data"))
+        with open(os.path.join(functions, "forward.meta")) as file:
+            told = json.load(file)
+        if told.get("signature") is None:
+            raise RuntimeError(
+                f"the program in {stablehlo_dir} has no signature that could be written down: it was saved by another "
+                "version, or what is fixed in it is no number, text, list or None"
+            )
+        with open(os.path.join(functions, "forward.bytecode"), "rb") as binary:
+            bytecode = binary.read()
+        inputs, outputs = ([jax.ShapeDtypeStruct(tuple(s), d) for s, d in told[key]] for key in ("inputs", "outputs"))
+        with jax.enable_x64(True):  # a program that is called likewise, with this one in its place
+            like = jax.jit(lambda *_: [jax.numpy.zeros(out.shape, out.dtype) for out in outputs], keep_unused=True)
+            exported = replace(
+                jax.export.export(like)(*inputs),
+                mlir_module_serialized=bytecode,
+                calling_convention_version=told["version"],
+            )
+        weights = {}
+        for name, given in zip(told["weights"], inputs, strict=False):
+            read = np.load(os.path.join(data, f"{name}.npy"))
+            weights[name] = read.view(given.dtype) if read.dtype.kind == "V" else read  # numpy has no name for bfloat16
+        return cls(exported, weights, _Signature.read(told["signature"]))
+
+
+def _shapes(avals: Sequence[Any]) -> list[Any]:
+    return [(list(aval.shape), str(aval.dtype)) for aval in avals]
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or type(value) in (bool, int, float, str)
 
 
 def exported_program_to_stablehlo(exported_model: Any, options: Any = None) -> StableHLOGraphModule:

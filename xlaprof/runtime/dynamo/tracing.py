@@ -10,8 +10,9 @@ them, and whatever they call.
 
 from __future__ import annotations
 
+import os
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -22,9 +23,22 @@ from xlaprof.runtime.tensor import XLATensor
 
 from . import constants
 
-#: what is never traced: jax, and all of ours but the scopes that a user's compiled function enters
-_OURS = [f"xlaprof.{module.name}" for module in pkgutil.iter_modules(xlaprof.__path__) if module.name != "trace"]
-_SKIPPED = (*_OURS, "jax", "jaxlib")
+#: what is traced of ours: the scopes that a user's compiled function enters, and layers written with PyTorch's own
+_TRACED = ("xlaprof.trace", "xlaprof.torch_xla.experimental.xla_quantized_matmul")
+
+
+def _skipped(package: str, path: Iterable[str]) -> Iterator[str]:
+    """The modules below ``package`` that are never traced, packages as a whole where nothing in them is."""
+    for module in pkgutil.iter_modules(path):
+        name = f"{package}.{module.name}"
+        if any(traced.startswith(f"{name}.") for traced in _TRACED):
+            yield from _skipped(name, [os.path.join(folder, module.name) for folder in path])
+        elif name not in _TRACED:
+            yield name
+
+
+#: what is never traced: all else of ours, and jax
+_SKIPPED = (*_skipped("xlaprof", xlaprof.__path__), "jax", "jaxlib")
 
 
 def install() -> None:
