@@ -10,7 +10,9 @@ from collections.abc import Iterator
 
 from xlaprof.analysis import critical
 from xlaprof.analysis.facts import Facts, seconds, times
-from xlaprof.analysis.model import Finding
+from xlaprof.analysis.looping import turns
+from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.tallies import CompileRecord
 
 LINES = 3  # barriers at different lines in one step
 _SMALL = 200  # operations between two
@@ -37,6 +39,8 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
         steps = runs.get(record.program, 0)
         if ".step(" not in line.code or steps < 2 or site.executed < 2 * steps:
             continue
+        if not _adds_optimizer(facts, record):
+            continue
         seen.add(record.stack)
         barrier = facts.names.place(record.stack)
         count = site.executed - steps
@@ -55,11 +59,35 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _adds_optimizer(facts: Facts, record: CompileRecord) -> bool:
+    """Whether the optimizer is all that the other graphs of the barrier lack: they have no optimizer of their own.
+
+    A generator's whole step, recorded into every third step of the critic, is no accumulation of gradients.
+    """
+    compiled = {one.program: one for one in facts.run.compiles if one.stack == record.stack}
+    for _ in compiled:
+        change = record.change
+        if change is None or change.what != "operation":
+            return False
+        if change.role != "state" or not change.removed:
+            return change.role != "" or not change.against
+        # the optimizer's second step, which its first one tells nothing of: how did that differ from the others?
+        earlier = compiled.get(change.against)
+        if earlier is None or earlier is record:
+            return True
+        record = earlier
+    return True
+
+
 def _in_forward(facts: Facts) -> Iterator[Finding]:
-    """A barrier inside a module's forward: it cuts every step, between layers."""
+    """A barrier inside a module's forward, or in a hook that modules call: it cuts every step, between layers."""
     names = facts.names
     sites = {stack: site for stack, site in facts.run.sites.items() if site.trigger != "read" and site.executed >= 3}
-    inside = {stack: site for stack, site in sites.items() if ".forward" in f".{names.place(stack).func}"}
+    inside = {
+        stack: site
+        for stack, site in sites.items()
+        if ".forward" in f".{names.place(stack).func}" or turns(facts.run, stack) >= _PER_STEP
+    }
     rest = [site for stack, site in sites.items() if stack not in inside]
     steps = max((site.executed for site in rest), default=0)
     for stack, site in inside.items():
@@ -75,14 +103,21 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             cost_s=cost,
             cut=critical.barriers([stack]),
             cause=(
-                f"A barrier inside the model ({place.func}) cuts the graph {per_step}, into pieces of "
+                f"A barrier {_where(facts, stack, place)} cuts the graph {per_step}, into pieces of "
                 f"{round(site.ops / site.executed)} operations: XLA cannot fuse across them and each costs the host "
                 f"{seconds(cost / site.executed)}."
             ),
-            advice="Remove the barrier from the model, and keep one at the end of the step.",
+            advice="Remove this barrier, and keep the one at the end of the step.",
             rhythm=per_step if steps else "",
             discriminator="forward",
         )
+
+
+def _where(facts: Facts, stack: int, place: Place) -> str:
+    if ".forward" in f".{place.func}":
+        return f"inside the model ({place.func})"
+    caller = facts.names.frames(stack)[1]
+    return f"in {place.func}, a hook that line {caller.line} calls again and again,"
 
 
 def _scattered(facts: Facts) -> Iterator[Finding]:

@@ -141,8 +141,8 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
         return change
     if record.trigger == "dynamo" and change.role != "dynamic":
         return None  # of a graph that Dynamo captured: why it captured another one is Dynamo's to tell
-    if not record.nth:
-        return None  # the first graph of this barrier
+    if record.nth < turns(facts.run, record.stack):
+        return None  # the first graph of this barrier, or of each of its turns in a step
     if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
         return None
     return change
@@ -150,7 +150,11 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
 
 def _settles(facts: Facts, record: CompileRecord, change: Change) -> bool:
     """A first graph is replaced within the first steps, for good."""
-    if record.trigger in ("read", "dynamo") or change.what not in _SETTLING or record.visits > EARLY:
+    if record.trigger in ("read", "dynamo") or change.what not in _SETTLING:
+        return False
+    if change.role == "state" and change.removed and _began_late(facts, record, change):
+        return True
+    if record.visits > EARLY:
         return False
     return change.role == "state" or _is_carried(record, change) or not _comes_back(facts, record)
 
@@ -189,10 +193,9 @@ def _comes_back(facts: Facts, record: CompileRecord) -> bool:
     )
 
 
-def _settles(facts: Facts, record: CompileRecord) -> bool:
-    """It replaced a graph for good that had run in the first steps of its own only."""
-    against = record.change.against if record.change is not None else 0
-    return against > 0 and facts.run.program_runs.get(against, 0) < EARLY and not _comes_back(facts, record)
+def _began_late(facts: Facts, record: CompileRecord, change: Change) -> bool:
+    """It replaced, for good, a graph that had run in the first steps of a path of its own only: a generator's."""
+    return 0 < facts.run.program_runs.get(change.against, 0) < EARLY and not _comes_back(facts, record)
 
 
 def _is_carried(record: CompileRecord, change: Change) -> bool:
