@@ -55,7 +55,9 @@ def known(thing: Any) -> Any:
     return [(name, known(getattr(thing, name))) for name in names if name not in _WORKINGS]
 
 
-moments, lengths, few = st.integers(0, 400), st.integers(0, 60), st.integers(0, 3)
+TICK = 50_000  # ns: some gaps are long, some are not
+moments, lengths = (st.integers(0, most).map(lambda ticks: ticks * TICK) for most in (400, 60))
+few = st.integers(0, 3)
 threads = st.sampled_from([1, 1, 1, 2])
 odd = st.one_of(lengths, lengths, lengths, st.sampled_from([-5, 1 << 70]))
 scopes = st.builds(Scope, name=few, t=moments, dur=odd, depth=few, tid=threads, stack=few)
@@ -92,35 +94,86 @@ timed = [
 streams = st.lists(st.one_of(scopes, *timed), max_size=80)
 
 
+@st.composite
+def trainings(draw: st.DrawFn) -> list[AnyEvent]:
+    """Steps one after the other, each with what usually is in one, and with whatever else happens."""
+    events: list[AnyEvent] = []
+    t = 0
+    for num in range(draw(st.integers(1, 12))):
+        begin = t
+        for _ in range(draw(st.integers(0, 4))):
+            dur, pause = draw(lengths), draw(few) * TICK
+            if draw(st.booleans()):
+                events.append(Scope(name=draw(few), t=t, dur=dur, depth=draw(few)))
+            else:
+                events.append(Hole(t=t, dur=dur, before=draw(few), after=draw(few)))
+            t += dur + pause
+        tracing = draw(st.integers(0, 2 * (t - begin) // TICK + 1)) * TICK
+        dispatch, ran = draw(few) * TICK, draw(lengths)
+        events.append(Barrier(t=t, dur=dispatch, tracing=tracing, ops=3, execution=num + 1, stack=draw(few)))
+        late = t + draw(few) * TICK
+        events.append(Execute(seq=num + 1, program=1, t=t, start=late, end=late + ran, device=draw(st.integers(0, 1))))
+        t += dispatch + draw(few) * TICK
+        events.append(Step(name=draw(st.integers(0, 1)), num=num, t=begin, dur=t - begin))
+    for event in draw(st.lists(st.one_of(scopes, *timed), max_size=3)):
+        events.insert(draw(st.integers(0, len(events))), event)
+    return events
+
+
 def ordered(events: list[AnyEvent]) -> list[AnyEvent]:
     """As a recorder would have written them: by when they ended."""
     return sorted(events, key=lambda one: getattr(one, "t", 0) + getattr(one, "dur", 0))
 
 
-@pytest.fixture(params=["as they are", "hardly any"])
-def limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How much is held until it is settled: with few events all of it, or next to nothing."""
-    if request.param == "hardly any":
-        monkeypatch.setattr(window, "_SETTLE_AT", 6)
-        monkeypatch.setattr(window, "_KEEP", 3)
-        monkeypatch.setattr(window, "_GIVE_UP_AT", 40)
-        monkeypatch.setattr(run, "_RELIEVED_EVERY", 7)
-        monkeypatch.setattr(distribution, "_EXACT", 4)
-        monkeypatch.setattr(distribution, "_BUDGET", 60)
-        monkeypatch.setattr(distribution, "_SCARCE", 15)
+@pytest.fixture
+def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little is held until it is settled, so that a few events fill everything."""
+    monkeypatch.setattr(window, "_SETTLE_AT", 6)
+    monkeypatch.setattr(window, "_KEEP", 3)
+    monkeypatch.setattr(window, "_GIVE_UP_AT", 40)
+    monkeypatch.setattr(run, "_RELIEVED_EVERY", 7)
+    monkeypatch.setattr(distribution, "_EXACT", 4)
+    monkeypatch.setattr(distribution, "_BUDGET", 60)
+    monkeypatch.setattr(distribution, "_SCARCE", 15)
 
 
-@pytest.mark.usefixtures("limits")
-@given(streams, st.booleans(), st.lists(st.integers(0, 80), max_size=6))
-def test_however_a_stream_is_cut_the_same_is_known(events: list[AnyEvent], sort: bool, cuts: list[int]) -> None:
-    events = ordered(events) if sort else events
+def check_cuts(events: list[AnyEvent], cuts: list[int]) -> None:
     one_by_one, at_once, in_parts = Run(), Run(), Run()
     for event in events:
         one_by_one.feed(event)
     at_once.feed_all(events)
-    edges = [0, *sorted(cuts), len(events)]
-    for begin, end in pairwise(edges):
+    for begin, end in pairwise([0, *sorted(cuts), len(events)]):
         in_parts.feed_all(events[begin:end])
     assert known(at_once) == known(one_by_one)
     assert known(in_parts) == known(one_by_one)
     assert at_once.report() == one_by_one.report()
+
+
+places = st.lists(st.integers(0, 80), max_size=6)
+
+
+@given(st.one_of(streams.map(ordered), trainings()), places)
+def test_however_a_stream_is_cut_the_same_is_known(events: list[AnyEvent], cuts: list[int]) -> None:
+    check_cuts(events, cuts)
+
+
+@pytest.mark.usefixtures("tight")
+@given(streams, places)
+def test_nor_does_it_matter_where_all_is_settled_at_once_and_in_no_order(
+    events: list[AnyEvent], cuts: list[int]
+) -> None:
+    check_cuts(events, cuts)
+
+
+def in_columns(events: list[AnyEvent], so: bool) -> Run:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(window, "_MANY", 0)
+        patched.setattr(window, "_LONG", 0 if so else 1 << 60)
+        return Run().feed_all(events).settled()
+
+
+@pytest.mark.usefixtures("tight")
+@given(st.one_of(trainings(), trainings(), streams))
+def test_what_is_settled_in_columns_is_what_is_settled_one_by_one(events: list[AnyEvent]) -> None:
+    events = [event for event in events if not isinstance(event, Sample)]
+    assert known(in_columns(events, so=True)) == known(in_columns(events, so=False))

@@ -134,10 +134,10 @@ class Distribution:
         return self.total / self.count if self.count else 0.0
 
     def shrink(self, size: int) -> None:
-        """Take no more than ``size``, in values, if that can be: the extremes and one bucket always remain."""
+        """Take no more than ``size``, in values, if that can be: what is no length at all keeps a bucket of its own."""
         if self.size > size and self._values:
             self._spill()
-        while self.size > size and len(self._buckets) > 1:
+        while self.size > size and len(self._buckets) > 2:
             self._widen(self._grain + 1)
 
     def _counted(self) -> dict[int, int]:

@@ -21,9 +21,9 @@ from xlaprof.analysis.occasions import Occasions
 
 LONGEST = 32  # gaps kept one by one
 _PLACES = 32  # lines kept per cause
-_CAUSES = 2048  # causes kept apart; further holes count as "other"
+CAUSES = 2048  # causes kept apart; further holes count as "other"
 
-_LONG = 1_000_000  # ns of a gap from which on they count for a habit
+LONG = 1_000_000  # ns of a gap from which on they count for a habit
 STRONG = frozenset({DATA, CHECKPOINT, GIL})  # say more than the name of a scope
 
 
@@ -58,6 +58,10 @@ class Hollow(NamedTuple):
 
 #: A :class:`Hollow` as it is told.
 Stretch = tuple[int, int, int, int]
+
+
+#: Start, end, number and ordinal of a step, and what else is known of it.
+Step = tuple[int, int, int, int, *tuple[object, ...]]
 
 
 class Traced:
@@ -156,10 +160,10 @@ class IdleBlame:
         segments: list[Segment],
         holes: Sequence[Stretch],
         traced: Sequence[Traced],
-        steps: Sequence[tuple[int, int, int, int]] = (),
+        steps: Sequence[Step] = (),
         sightings: Sequence[Sighting] = (),
     ) -> None:
-        """Blame ``gaps``; all arguments sorted and disjoint (``steps``: start, end, number, ordinal)."""
+        """Blame ``gaps``; all arguments sorted, all but ``steps`` disjoint."""
         first = first_hole = first_traced = first_step = first_seen = 0
         segment_count, hole_count, stretch_count = len(segments), len(holes), len(traced)
         step_count, seen_count = len(steps), len(sightings)
@@ -215,14 +219,14 @@ class IdleBlame:
             if blank:
                 self._blank(blank, holes, first_hole, traced, first_traced, parts)
             step = -2
-            steady = end - start >= _LONG and COMPILE not in parts
+            steady = end - start >= LONG and COMPILE not in parts
             for each, ns in parts.items():
                 if each in spent:
                     spent[each].append(ns)
                 else:
                     spent[each] = [ns]
                     self._tally(each)
-                if ns >= _LONG and steady:
+                if ns >= LONG and steady:
                     if step == -2:  # the step it began in, or the next
                         while first_step < step_count and steps[first_step][1] <= start:
                             first_step += 1
@@ -237,11 +241,11 @@ class IdleBlame:
                 for segment in inside:
                     begin, stop, cause, _ = segment
                     if cause >= SCOPE:
-                        if segment is scoped or (steady and stop - begin >= _LONG):
+                        if segment is scoped or (steady and stop - begin >= LONG):
                             _lie_in_holes(causes[cause], begin, stop, holes, first_hole)
                         if first_traced < stretch_count:
                             used = _use(traced, first_traced, stretch_count, begin, stop)
-                            if steady and parts[cause] >= _LONG:
+                            if steady and parts[cause] >= LONG:
                                 causes[cause].recorded += used
             if end - start > shortest:
                 while first_step < step_count and steps[first_step][1] <= start:
@@ -324,7 +328,7 @@ class IdleBlame:
 
     def _known(self, cause: Cause) -> Cause:
         """``cause``, or what it counts as where there are too many."""
-        if cause in self.causes or len(self.causes) < _CAUSES:
+        if cause in self.causes or len(self.causes) < CAUSES:
             return cause
         return cause.cause if isinstance(cause, Seen) else OTHER
 

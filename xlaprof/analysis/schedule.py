@@ -142,11 +142,11 @@ class Schedule:
         self,
         horizon: int | None,
         segments: Sequence[Segment],
-        steps: Sequence[tuple[int, int, int, bool]],
+        steps: Sequence[tuple[int, int, int, int, int, bool, int]],
         sightings: Sequence[Sighting] = (),
     ) -> None:
-        """Everything before ``horizon`` (None: everything) is known; ``segments``, ``steps`` (as they are in
-        :class:`StepSpan`) and ``sightings`` are what is new.
+        """Everything before ``horizon`` (None: everything) is known; ``segments``, ``steps`` (start, end,
+        number, ordinal, name, first, tracing) and ``sightings`` are what is new.
         """
         executions = _take(self._executions, horizon, 0)
         waits = _take(self._waits, horizon, 1)
@@ -177,7 +177,7 @@ class Schedule:
                 waits=[Wait(*one) for one in waits],
                 recorded=[Recorded(*one) for one in recorded],
                 compiled=[Compiled(*one) for one in compiled],
-                steps=[StepSpan(*one) for one in steps],
+                steps=[StepSpan(start, end, name, first) for start, end, _, _, name, first, _ in steps],
                 sightings=sightings,
                 first_run=horizon if self._first_run is None else self._first_run,
             )

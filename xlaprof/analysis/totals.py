@@ -341,7 +341,7 @@ class Totals(TransferTotals):
                 self._turn += 1
             site.start = self._last_barrier or self.begin or 0
         elif self._dominant is None or site is self._dominant or site.executed > self._dominant.executed:
-            tally = self._step_tally(INFERRED)
+            _, tally = self._step_tally(INFERRED)
             if site.executed == 2:
                 tally.add(0, site.end - site.start)
                 self.window.step(INFERRED, 0, site.start, site.end, first=True, named=False)
@@ -400,7 +400,7 @@ class Totals(TransferTotals):
             self._name_main(event.tid)
         tally = self.steps.get(name)
         if tally is None:
-            tally = self._step_tally(name)
+            name, tally = self._step_tally(name)
         tally.add(event.num, dur)
         number = tally.count
         self._claim(start, name, number)
@@ -421,7 +421,7 @@ class Totals(TransferTotals):
         start = event.t
         end = start + event.dur
         self._name_main(event.tid)
-        tally = self._step_tally(event.name)
+        name, tally = self._step_tally(event.name)
         tally.add(event.num, event.dur)
         reads, fallbacks = self._told(event)
         scopes = 0
@@ -437,7 +437,7 @@ class Totals(TransferTotals):
         self._cut = self._cut or bool(event.barriers or event.executions)
         self._count_unbarred(tally)
         parts = {host.FALLBACK: fallbacks, host.TRANSFER: reads, host.TRACING: event.tracing, host.SCOPE: scopes}
-        self.window.told(event.name, event.dur, event.busy, parts, first=tally.count == 1)
+        self.window.told(name, event.dur, event.busy, parts, first=tally.count == 1)
         self.window.execution(0, start, end, event.busy)
         self.window.steps_end = max(self.window.steps_end, end)
         self._next_turn(start, end)
@@ -457,11 +457,14 @@ class Totals(TransferTotals):
             tally.unbarred += 1
             tally.worst_unbarred = max(tally.worst_unbarred, tally.unbarred)
 
-    def _step_tally(self, name: int) -> StepTally:
+    def _step_tally(self, name: int) -> tuple[int, StepTally]:
+        """The steps of a name, and the name that they go by."""
+        if name not in self.steps and len(self.steps) >= _NAMES:
+            name = INFERRED
         tally = self.steps.get(name)
         if tally is None:
-            tally = self.steps.setdefault(name if len(self.steps) < _NAMES else INFERRED, StepTally())
-        return tally
+            tally = self.steps[name] = StepTally()
+        return name, tally
 
     def _site(self, stack: int) -> Site:
         site = self.sites.get(stack)

@@ -179,7 +179,7 @@ class TransferTotals:
             self._last_given = given
         if event.trigger == "read" and (event.stack in self.read_runs or len(self.read_runs) < _PLACES):
             self.read_runs[event.stack] = self.read_runs.get(event.stack, 0) + end - start
-        else:
+        elif event.stack in self.given or len(self.given) < _PLACES:
             self.given[event.stack] = self.given.get(event.stack, 0) + 1
         waiting = self._serial
         while waiting and waiting[0].end < end:

@@ -8,24 +8,33 @@ several steps does not explain what happens in one) and up to the last execution
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from xlaprof.analysis.device import DeviceTimeline, Quiet
 from xlaprof.analysis.host import OTHER, SCOPE, TRACING, HostTimeline, Segment, within
 from xlaprof.analysis.idle import IdleBlame, Sighting, Stretch, Traced
 from xlaprof.analysis.schedule import Schedule
 
+if TYPE_CHECKING:
+    from xlaprof.analysis.columns import Column as Table
+
 _SETTLE_AT = 8192  # segments and executions held before settling
 _KEEP = 4096  # of them held back where no step says what is finished
 _GIVE_UP_AT = 65536  # segments held while a device says nothing: enough, it is idle
+_MANY = 1024  # segments at a time that are better settled in columns, in recordings
+_LONG = 65_536  # of which so many were settled before: importing numpy takes a tenth of a second
 
 FOREVER = 1 << 62
 CAUSES = SCOPE + 1  # of a split: scopes count together
 
 
-#: A step that has ended but whose time is not wholly settled: start, end, name, whether it was the first of that,
-#: number, ordinal among the recording's steps, and ns of tracing.
-_Step = tuple[int, int, int, bool, int, int, int]
+#: A step that has ended but whose time is not wholly settled: start, end, number, ordinal among the recording's steps,
+#: name, whether it was the first of that, and ns of tracing.
+_Step = tuple[int, int, int, int, int, bool, int]
 
 
 class Carried:
@@ -44,6 +53,10 @@ class Carried:
             parts[cause] = parts.get(cause, 0) + stop - begin
         self.busy += busy
 
+    @property
+    def ns(self) -> int:
+        return sum(self.parts.values())
+
     def copy(self) -> Carried:
         twin = Carried()
         twin.parts, twin.busy = self.parts.copy(), self.busy
@@ -61,11 +74,14 @@ class Split:
         self.busy = 0
         self.parts = [0] * CAUSES
 
+    def add(self, steps: int, total: int, busy: int, parts: list[int]) -> None:
+        self.steps += steps
+        self.total += total
+        self.busy += busy
+        self.parts = [a + b for a, b in zip(self.parts, parts, strict=True)]
+
     def merge(self, other: Split) -> None:
-        self.steps += other.steps
-        self.total += other.total
-        self.busy += other.busy
-        self.parts = [a + b for a, b in zip(self.parts, other.parts, strict=True)]
+        self.add(other.steps, other.total, other.busy, other.parts)
 
     def copy(self) -> Split:
         twin = Split()
@@ -93,6 +109,7 @@ class Window:
         self._open: list[_Step] = []
         self._carried: dict[int, Carried] = {}  # by the ordinal of the step
         self._limit = _SETTLE_AT
+        self._settled = 0  # segments
 
     def hole(self, start: int, end: int, before: int, after: int) -> None:
         holes = self._holes
@@ -136,7 +153,7 @@ class Window:
                 if moment >= start:
                     tracing += ns
             self._tracing.clear()
-        self._open.append((start, end, name, first, num, self._ordinal, tracing))
+        self._open.append((start, end, num, self._ordinal, name, first, tracing))
         self._ordinal += 1
         if named and end > self.steps_end:
             self.steps_end = end
@@ -189,26 +206,24 @@ class Window:
             host_horizon = FOREVER
         segments = self.host.take(host_horizon)
         after = self.schedule.end or None
-        closed = [
-            (start, end, name, first)
-            for start, end, name, first, *_ in self._open
-            if end <= host_horizon and (after is None or start >= after)
-        ]
+        closed = [step for step in self._open if step[1] <= host_horizon and (after is None or step[0] >= after)]
         holes = [hole for hole in self._holes if hole[0] < host_horizon]
-        traced = [Traced(*stretch) for stretch in self._traced if stretch[0] < host_horizon]
-        later = self._traced[len(traced) :]  # they follow one another
         self._open.sort(key=itemgetter(0))
-        steps = [(start, end, num, ordinal) for start, end, _, _, num, ordinal, _ in self._open]
         sightings = stretched([one for one in self._sightings if one.start < host_horizon], holes)
         self.schedule.settle(None if final else host_horizon, segments, closed, sightings)
-        for position, quiet in enumerate(gaps):
-            budget = traced if not position else [Traced(one.start, one.end, one.left) for one in traced]
-            self.idle.blame(quiet, segments, holes, budget, steps, sightings)
+        table = None
+        if len(segments) >= _MANY and self._settled >= _LONG and _has_numpy():
+            table = _table(segments)
+        self._settled += len(segments)
+        traced = [stretch for stretch in self._traced if stretch[0] < host_horizon]
+        later = self._traced[len(traced) :]  # they follow one another
+        left = [self._blame(quiet, segments, table, holes, traced, sightings) for quiet in gaps]
+        # of several devices each has all of the tracing; what the first one leaves goes on
+        self._traced = [stretch for stretch in (left or [traced])[0] if stretch[1] > host_horizon] + later
         busy.sort()
-        self._divide(host_horizon, segments, busy)
+        self._divide(host_horizon, segments, table, busy)
         self._holes = [hole for hole in self._holes if hole[1] > host_horizon]
         self._sightings = [one for one in self._sightings if one.end > host_horizon]
-        self._traced = [(one.start, one.end, one.left) for one in traced if one.end > host_horizon] + later
         held = max((len(timeline.pending) for timeline in self.devices.values()), default=0)
         self._limit = _SETTLE_AT + held + len(self.host)
 
@@ -228,6 +243,7 @@ class Window:
         twin._traced = self._traced.copy()
         twin._tracing = self._tracing.copy()
         twin._last_barrier = self._last_barrier
+        twin._settled = self._settled
         twin._open = self._open.copy()
         twin._carried = {ordinal: carried.copy() for ordinal, carried in self._carried.items()}
         return twin
@@ -253,32 +269,48 @@ class Window:
                 horizon = max(horizon, timeline.pending[-_KEEP][0])
         return horizon
 
-    def _divide(self, horizon: int, segments: list[Segment], busy: list[tuple[int, int]]) -> None:
+    def _blame(
+        self,
+        quiet: list[Quiet],
+        segments: list[Segment],
+        table: Table | None,
+        holes: list[Stretch],
+        traced: list[tuple[int, int, int]],
+        sightings: list[Sighting],
+    ) -> list[tuple[int, int, int]]:
+        """Blame the gaps of one device; returns what they left of ``traced``."""
+        if table is not None and quiet and not sightings:
+            from xlaprof.analysis import blame_columns
+
+            with suppress(OverflowError):
+                return blame_columns.blame(self.idle, quiet, segments, table, holes, traced, self._open)
+        stretches = [Traced(*stretch) for stretch in traced]
+        self.idle.blame(quiet, segments, holes, stretches, self._open, sightings)
+        return [(one.start, one.end, one.left) for one in stretches]
+
+    def _divide(self, horizon: int, segments: list[Segment], table: Table | None, busy: list[tuple[int, int]]) -> None:
         """Tell the open steps what lies in them; those that are over by ``horizon`` are counted."""
+        over = [step for step in self._open if step[1] <= horizon]
+        self._open = [step for step in self._open if step[1] > horizon]
+        if table is None or not over or not self._count_many(over, table, busy):
+            self._count(over, segments, busy)
+        starts = [segment[0] for segment in segments] if self._open else []
+        begins = [stretch[0] for stretch in busy] if self._open else []
+        for start, end, _, ordinal, _, _, _ in self._open:
+            carried = self._carried.setdefault(ordinal, Carried())
+            carried.add(within(segments, starts, start, end), _overlap(busy, begins, start, end))
+
+    def _count(self, steps: list[_Step], segments: list[Segment], busy: list[tuple[int, int]]) -> None:
         starts = [segment[0] for segment in segments]
         begins = [stretch[0] for stretch in busy]
-        still_open = []
-        for step in self._open:
-            start, end, name, first, _, ordinal, traced = step
-            inside = within(segments, starts, start, end)
-            ran = _overlap(busy, begins, start, end)
-            if end > horizon:
-                self._carried.setdefault(ordinal, Carried()).add(inside, ran)
-                still_open.append(step)
-                continue
+        for start, end, _, ordinal, name, first, traced in steps:
             split = self._split(name, first)
             split.steps += 1
             split.total += end - start
-            split.busy += ran
+            split.busy += _overlap(busy, begins, start, end)
             parts = split.parts
-            blank = end - start
-            if ordinal in self._carried:
-                carried = self._carried.pop(ordinal)
-                split.busy += carried.busy
-                for cause, ns in carried.parts.items():
-                    parts[cause] += ns
-                    blank -= ns
-            for begin, stop, cause, _ in inside:
+            blank = end - start - self._carry(ordinal, split)
+            for begin, stop, cause, _ in within(segments, starts, start, end):
                 ns = stop - begin
                 parts[cause if cause < SCOPE else SCOPE] += ns
                 blank -= ns
@@ -286,7 +318,32 @@ class Window:
                 traced = blank
             parts[TRACING] += traced
             parts[OTHER] += blank - traced
-        self._open = still_open
+
+    def _count_many(self, steps: list[_Step], table: Table, busy: list[tuple[int, int]]) -> bool:
+        """The same, all at once; False: it cannot be done."""
+        from xlaprof.analysis import split_columns
+
+        known = {ordinal: carried.ns for ordinal, carried in self._carried.items()}
+        try:
+            divided = list(split_columns.divide(steps, known, table, busy))
+        except OverflowError:
+            return False
+        for one in divided:
+            self._split(one.name, one.first).add(one.steps, one.total, one.busy, one.parts)
+        if known:
+            for _, _, _, ordinal, name, first, _ in steps:
+                self._carry(ordinal, self._split(name, first))
+        return True
+
+    def _carry(self, ordinal: int, split: Split) -> int:
+        """Count what a step was told before it was over; its ns."""
+        carried = self._carried.pop(ordinal, None)
+        if carried is None:
+            return 0
+        split.busy += carried.busy
+        for cause, ns in carried.parts.items():
+            split.parts[cause] += ns
+        return carried.ns
 
     def _split(self, name: int, first: bool) -> Split:
         splits = self.first if first else self.splits
@@ -294,6 +351,20 @@ class Window:
         if split is None:
             split = splits[name] = Split()
         return split
+
+
+@cache
+def _has_numpy() -> bool:
+    return find_spec("numpy") is not None
+
+
+def _table(segments: list[Segment]) -> Table | None:
+    """The segments as columns; None: they hold numbers that are no times."""
+    from xlaprof.analysis import columns
+
+    with suppress(OverflowError):
+        return columns.table(segments, 4)
+    return None
 
 
 def stretched(sightings: list[Sighting], holes: list[Stretch]) -> list[Sighting]:

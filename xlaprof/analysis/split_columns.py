@@ -1,0 +1,63 @@
+"""The time of many steps divided at once, for long runs: how it was spent, and how long a device was busy meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from xlaprof.analysis.columns import Column, cut, pairs, sums, table
+from xlaprof.analysis.host import OTHER, SCOPE, TRACING
+
+
+class Divided(NamedTuple):
+    """Steps of one name, summed; the first of a name by itself. Nanoseconds."""
+
+    name: int
+    first: bool
+    steps: int
+    total: int
+    busy: int
+    parts: list[int]  # by cause; all scopes are one
+
+
+def divide(
+    steps: Sequence[tuple[int, int, int, int, int, bool, int]],
+    known: Mapping[int, int],
+    segments: Column,
+    busy: Sequence[tuple[int, int]],
+) -> Iterator[Divided]:
+    """``known``: by ordinal, ns of a step that were told before. :class:`OverflowError`: some number is no time."""
+    start, end, _, ordinal, name, first, tracing = table(steps, 7)
+    begins, ends, cause, _ = segments
+    told = cut(start, np.maximum(start, end), begins, ends)
+    blank = end - start - sums(told.ns, told.outer, len(steps))
+    for open_before, ns in known.items():
+        blank[ordinal == open_before] -= ns
+    tracing = np.minimum(tracing, blank)
+    # stretches of several devices overlap: of those that begin before a step only the last one is looked at
+    begins, ends = table(busy, 2)
+    after = np.searchsorted(begins, start, "right")
+    past = np.maximum(np.searchsorted(begins, end, "left"), after)
+    ran = pairs(start, end, begins, ends, np.maximum(after - 1, 0), past)
+    ran_ns = np.maximum(ran.ns, 0)
+
+    causes = np.minimum(cause[told.inner], SCOPE)
+    _, one, group = np.unique(np.stack((name, first)), axis=1, return_index=True, return_inverse=True)
+    group = group.reshape(-1)
+    for n in np.argsort(one).tolist():  # as they came
+        which = group == n
+        parts = np.zeros(SCOPE + 1, np.int64)
+        inside = which[told.outer]
+        np.add.at(parts, causes[inside], told.ns[inside])
+        parts[TRACING] += tracing[which].sum()
+        parts[OTHER] += (blank - tracing)[which].sum()
+        yield Divided(
+            name=int(name[one[n]]),
+            first=bool(first[one[n]]),
+            steps=int(which.sum()),
+            total=int((end - start)[which].sum()),
+            busy=int(ran_ns[which[ran.outer]].sum()),
+            parts=parts.tolist(),
+        )
