@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import xlaprof.torch_xla
 
 import torch_xla  # isort: skip
-from torch_xla.experimental.scan import scan  # isort: skip
+from torch_xla.experimental.scan import scan, tree_flatten_none, value_and_grad_partitioned  # isort: skip
 from torch_xla.experimental.scan_layers import scan_layers  # isort: skip
 
 assert xlaprof.torch_xla
@@ -227,3 +227,43 @@ def test_layers_have_to_be_alike() -> None:
         ValueError, match=r"Shape mismatch for 'weight' in layer 1: the first has \[4, 4\], this \[5, 4\]"
     ):
         scan_layers([first, torch.nn.Linear(4, 5).to("xla")], x)
+
+
+def test_the_two_passes_of_a_step() -> None:
+    torch.manual_seed(0)
+    names = {"init": {"a": (2, 3), "b": (2, 3)}, "x": {"w": (3, 3), "offset": (2, 3)}}
+    host: Any = {key: {n: torch.randn(*size) for n, size in of.items()} for key, of in names.items()}
+
+    def step(carry: Any, x: Any) -> Any:
+        a = torch.sin(carry["a"] @ x["w"] + x["offset"])
+        b = torch.cos(carry["b"] @ x["w"] + x["offset"])
+        return {"a": a, "b": b}, (torch.sigmoid(a + b), None)
+
+    mine, yours = (tree_map(lambda t, d=d: t.to(d).requires_grad_(), host) for d in ("xla", "cpu"))
+    xs = tree_map(lambda t: t.detach()[None].requires_grad_(), mine["x"])
+    forward, backward = value_and_grad_partitioned(step, mine["init"], xs)
+    carry, (y, kept) = forward(mine["init"], mine["x"])
+    expected, (expected_y, _) = step(yours["init"], yours["x"])
+    assert not carry["a"].requires_grad
+    for got, want in [(carry["a"], expected["a"]), (carry["b"], expected["b"]), (y[0], expected_y)]:
+        torch.testing.assert_close(got.cpu(), want.detach())
+    assert y[1] is None
+    torch.autograd.backward([expected["a"], expected["b"], expected_y], [torch.ones(2, 3)] * 3)
+    ones = torch.ones(2, 3, device="xla")
+    found = backward({"a": ones, "b": ones}, ((ones, None), kept))
+    for got, want in zip(tree_leaves(found), tree_leaves([yours["init"], yours["x"]]), strict=True):
+        torch.testing.assert_close(got.cpu(), want.grad)
+
+
+def test_a_step_without_two_passes() -> None:
+    xs = torch.ones(3, 2, device="xla")
+    with pytest.raises(RuntimeError, match="no leaf of init or xs has requires_grad=True"):
+        value_and_grad_partitioned(lambda carry, x: (carry + x, x), xs[0], xs)
+    with pytest.raises(RuntimeError, match="fn cannot be traced"):
+        value_and_grad_partitioned(lambda carry, x: (carry * x.sum().item(), x), xs[0], xs.requires_grad_())
+
+
+def test_leaves_that_are_none_are_left_out_and_put_back() -> None:
+    flat, unflatten = tree_flatten_none(((1, 2), (None, 3), None))
+    assert flat == [1, 2, 3]
+    assert unflatten([4, 5, 6]) == ((4, 5), (None, 6), None)

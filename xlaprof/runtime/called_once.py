@@ -42,7 +42,7 @@ def repeat(traced: Traced, times: torch.Tensor, carry: Sequence[torch.Tensor]) -
         return record("repeat", (first.key, many), loop, pool, (first.rows, 2))
 
 
-def _evaluated(name: str, graph: Pass, pool: Sequence[torch.Tensor]) -> list[Any]:
+def evaluated(name: str, graph: Pass, pool: Sequence[torch.Tensor]) -> list[Any]:
     """Results of ``graph`` over ``pool``: its arguments. What is one of them is that tensor, not another."""
     made = [i for i, out in enumerate(graph.outputs) if out.kind == COMPUTED]
     tensors = [*pool, *graph.constants]
@@ -61,7 +61,7 @@ def _evaluated(name: str, graph: Pass, pool: Sequence[torch.Tensor]) -> list[Any
 class _Call(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, traced: Traced, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        outs = _evaluated("pure", traced.forward, tensors)
+        outs = evaluated("pure", traced.forward, tensors)
         results = outs[: traced.results]
         ctx.traced = traced
         ctx.save_for_backward(*outs[traced.results :])
@@ -76,7 +76,7 @@ class _Call(torch.autograd.Function):
         traced: Traced = ctx.traced
         assert traced.backward is not None
         tangents = [gradient for gradient, wanted in zip(gradients, traced.differentiable, strict=True) if wanted]
-        return (None, *_evaluated("pure_backward", traced.backward, [*ctx.saved_tensors, *tangents]))
+        return (None, *evaluated("pure_backward", traced.backward, [*ctx.saved_tensors, *tangents]))
 
 
 _apply: Callable[..., tuple[torch.Tensor, ...]] = _Call.apply

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from xlaprof.runtime.called_once import evaluated
 from xlaprof.runtime.pure import Like, Untraceable, modes, trace, tracing
 from xlaprof.runtime.scanning import Loop
 from xlaprof.runtime.tensor import XLATensor
 
-__all__ = ["scan"]
+__all__ = ["scan", "tree_flatten_none", "value_and_grad_partitioned"]
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 
@@ -152,6 +153,57 @@ def rolled(fn: Step, init: Any, xs: Any, length: int, partition_fn: Any, pure: b
             if len(_pure) > _LIMIT:
                 _pure.popitem(last=False)
     return made
+
+
+def value_and_grad_partitioned(
+    fn: Step, init: Any, xs: Any, partition_fn: Any = None
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The two passes of one step of ``scan(fn, init, xs)``, as functions of tensors that no gradient passes through.
+
+    ``forward(carry, x)`` returns ``(new_carry, (y, kept))``, where ``kept`` is a tuple of what the backward pass reads;
+    ``backward(grad_of_new_carry, (grad_of_y, kept))`` returns ``(grad_of_carry, grad_of_x)``, ``None`` where there is
+    none. Raises ``RuntimeError`` where ``fn`` cannot be traced, or no leaf of ``init`` or ``xs`` asks for a gradient.
+    """
+    length = _length(xs)
+    try:
+        step = _Rolled(fn, init, xs, length, partition_fn)
+    except Untraceable as error:
+        raise RuntimeError(f"fn cannot be traced: {error}") from error
+    traced = step.loop.traced
+    backward_pass = traced.backward
+    if backward_pass is None:
+        raise RuntimeError("no gradient passes: no leaf of init or xs has requires_grad=True")
+
+    def forward(carry: Any, x: Any) -> tuple[Any, tuple[Any, tuple[torch.Tensor, ...]]]:
+        with torch.no_grad():
+            outs = evaluated("scan_step", traced.forward, [*tree_leaves(carry), *tree_leaves(x), *traced.captured])
+        results, kept = iter(outs[: traced.results]), tuple(outs[traced.results :])
+        onward = tree_unflatten([next(results) for _ in range(step.loop.carried)], step.carry_spec)
+        y = tree_unflatten([next(results) if there else None for there in step.present], step.y_spec)
+        return onward, (y, kept)
+
+    def backward(grad_carry: Any, rest: tuple[Any, tuple[torch.Tensor, ...]]) -> tuple[Any, Any]:
+        grad_y, kept = rest
+        given = [*tree_leaves(grad_carry), *(leaf for leaf in tree_leaves(grad_y) if leaf is not None)]
+        tangents = [tangent for tangent, wanted in zip(given, traced.differentiable, strict=True) if wanted]
+        with torch.no_grad():
+            outs = evaluated("scan_step_backward", backward_pass, [*kept, *tangents])
+        carried, sliced = step.loop.carried, step.loop.sliced
+        grad_x = tree_unflatten(outs[carried : carried + sliced], step.x_spec)
+        return tree_unflatten(outs[:carried], step.carry_spec), grad_x
+
+    return forward, backward
+
+
+def tree_flatten_none(pytree: Any) -> tuple[list[Any], Callable[[Any], Any]]:
+    """The leaves of ``pytree`` that are not ``None``, and a function that puts others in their place."""
+    leaves, spec = tree_flatten(pytree)
+
+    def unflatten(flat: Any) -> Any:
+        others = iter(flat)
+        return tree_unflatten([None if leaf is None else next(others) for leaf in leaves], spec)
+
+    return [leaf for leaf in leaves if leaf is not None], unflatten
 
 
 def _unrolled(fn: Step, init: Any, xs: Any, length: int) -> tuple[Any, Any]:
