@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 import xlaprof.torch_xla
 from xlaprof.runtime import saving
+from xlaprof.torch_xla import _environment
 
 import torch_xla  # isort: skip
 import torch_xla.distributed.xla_backend as backend  # isort: skip
@@ -102,3 +104,30 @@ def test_a_format_that_there_is_not(saved: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.warns(UserWarning, match="no graphs are saved: XLA_SAVE_TENSORS_FMT=poetry is none of text, hlo"):
         assert y.sum().item() == 13 * 2.5
     assert not saved.exists()
+
+
+def test_hlo_says_where_its_instructions_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Tanh()).to("xla")
+    y = model(torch.ones(3, 4, device="xla"))
+    assert "metadata" not in torch_xla._XLAC._get_xla_tensors_hlo([y])
+    monkeypatch.setenv("XLA_HLO_DEBUG", "1")
+    text = torch_xla._XLAC._get_xla_tensors_hlo([y])
+    place = r"test_graphs_as_text.py:\d+"
+    assert re.search(rf'tanh\(.*op_name="[^"]*Sequential/Tanh[^"]*/aten__tanh/{place}/tanh"', text), text
+    assert re.search(rf'dot\(.*op_name="[^"]*Sequential/Linear[^"]*/aten__addmm/{place}/dot_general"', text), text
+    assert torch_xla._XLAC._get_ir_debug()
+    monkeypatch.delenv("XLA_HLO_DEBUG")
+    monkeypatch.setattr("xlaprof.torch_xla._graphs._asked", None)  # or else what is set here would outlive the test
+    assert not torch_xla._XLAC._get_ir_debug()
+    torch_xla._XLAC._set_ir_debug(True)
+    context = torch_xla._XLAC.lowering.LoweringContext()
+    context.build([y])
+    instructions = [i for c in json.loads(context.hlo_json())["computations"] for i in c["instructions"]]
+    names = [instruction.get("metadata", {}).get("opName", "") for instruction in instructions]
+    assert any("aten__tanh" in name for name in names)
+
+
+def test_types_that_a_variable_asked_for_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_USE_BF16", "1")
+    with pytest.warns(UserWarning, match=r"XLA_USE_BF16 has no effect.*Use model.to\(torch.bfloat16\)"):
+        _environment.finish()

@@ -116,6 +116,8 @@ _HOMES = {
     "_get_xla_tensors_hlo": "xlaprof.torch_xla._graphs:hlo",
     "_get_xla_tensors_hlo_proto": "xlaprof.torch_xla._graphs:hlo_proto",
     "_get_xla_tensors_dot": "xlaprof.torch_xla._graphs:dot",
+    "_get_ir_debug": "xlaprof.torch_xla._graphs:ir_debug",
+    "_set_ir_debug": "xlaprof.torch_xla._graphs:set_ir_debug",
     "_get_xla_tensor_debug_info": "xlaprof.torch_xla._graphs:debug_info",
     "_set_xla_custom_compile_options": "xlaprof.runtime:set_custom_compile_options",
 }

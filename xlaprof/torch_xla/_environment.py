@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from importlib.util import find_spec
 
 
@@ -21,8 +22,21 @@ def best() -> str:
     return "CPU"
 
 
+#: what PyTorch/XLA 2.9 announces to go, and what to write instead
+_OTHER_TYPES = {
+    "XLA_USE_BF16": "model.to(torch.bfloat16)",
+    "XLA_DOWNCAST_BF16": "model.to(torch.bfloat16)",
+    "XLA_USE_32BIT_LONG": "tensors of torch.int32",
+}
+
+
 def finish() -> None:
-    """After it: eager mode, where it is asked for from outside."""
+    """After it: eager mode, where it is asked for from outside; and a word on what has no effect."""
+    for name, instead in _OTHER_TYPES.items():
+        if os.environ.get(name, "").lower() in ("1", "true", "on", "yes", "y"):
+            warnings.warn(
+                f"{name} has no effect: tensors on xla are of the dtypes they have. Use {instead}", stacklevel=2
+            )
     if os.environ.get("XLA_USE_EAGER_DEBUG_MODE", "0") == "1":
         from xlaprof.torch_xla.experimental import eager_mode
 

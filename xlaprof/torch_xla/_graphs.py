@@ -62,7 +62,14 @@ def _lower(tape: Tape, graph: Graph, cells: Sequence[Any] = ()) -> Any:
             inputs = tuple(partition.sized(inputs, graph))
         values = dict(zip(graph.inputs, inputs, strict=True))
         make = partition.evaluator(graph) if partition else Evaluator
-        make(values, floats, ints, seeds, graph.numbering).evaluate(graph.nodes)
+        evaluator = make(values, floats, ints, seeds, graph.numbering)
+
+        def named(node: Node, seed: int) -> tuple[jax.Array, ...]:
+            with jax.named_scope(_name_of(node)):
+                results: tuple[jax.Array, ...] = evaluator.call(node, seed)
+                return results
+
+        evaluator.evaluate(graph.nodes, named if ir_debug() else None)
         outputs = [values[slot] for slot in graph.outs]
         return outputs if partition is None else partition.constrained(outputs, asked)
 
@@ -82,11 +89,49 @@ def _lower(tape: Tape, graph: Graph, cells: Sequence[Any] = ()) -> Any:
         return jax.jit(program).lower(*given, *inputs)
 
 
+_asked: bool | None = None
+
+
+def ir_debug() -> bool:
+    """Is HLO to say which operation of which module and line each instruction comes from (``XLA_HLO_DEBUG=1``)?"""
+    if _asked is not None:
+        return _asked
+    names = ("XLA_IR_DEBUG", "XLA_HLO_DEBUG")
+    return any(os.environ.get(name, "").lower() in ("1", "true", "on", "yes", "y") for name in names)
+
+
+def set_ir_debug(on: bool) -> None:
+    """Have it say so from now on, or no longer."""
+    global _asked
+    _asked = on
+
+
+def _name_of(node: Node) -> str:
+    """``Sequential/Linear/aten__addmm/train.py:31``."""
+    assert node.op is not None
+    aten = node.op.aten.replace("::", "__")
+    place = [f"{os.path.basename(frame.file)}:{frame.line}" for frame in node.frames[:1]]
+    return "/".join([*([node.module] if node.module else []), aten, *place])
+
+
 def hlo(tensors: Sequence[torch.Tensor]) -> str:
-    """The graph as HLO text, as XLA is given it; with ``XLA_DUMP_POST_OPTIMIZATIONS`` as it has compiled it."""
+    """The graph as HLO text, as XLA is given it; with ``XLA_DUMP_POST_OPTIMIZATIONS`` as it has compiled it.
+
+    With :func:`ir_debug` each instruction has ``metadata={op_name="..."}``: module, operation and the user's line.
+    """
     if os.environ.get("XLA_DUMP_POST_OPTIMIZATIONS", "0").lower() in ("1", "true"):
         return str(_lowered(tensors).compile().as_text())
-    return _printed(str(_lowered(tensors).compiler_ir(dialect="stablehlo")))
+    lowered = _lowered(tensors)
+    if ir_debug():
+        return _text_of(lowered.compiler_ir(dialect="hlo").get_hlo_module(), metadata=True)
+    return _printed(str(lowered.compiler_ir(dialect="stablehlo")))
+
+
+def _text_of(module: Any, *, metadata: bool) -> str:
+    options = sys.modules[type(module).__module__].HloPrintOptions()  # jaxlib has moved it before
+    options.print_operand_shape = True
+    options.print_metadata = metadata
+    return str(module.to_string(options))
 
 
 def _printed(stablehlo: str) -> str:
@@ -97,10 +142,7 @@ def _printed(stablehlo: str) -> str:
     module: Any = _jax.mlir.mlir_module_to_xla_computation(
         stablehlo, use_tuple_args=False, return_tuple=False
     ).get_hlo_module()
-    options = sys.modules[type(module).__module__].HloPrintOptions()  # jaxlib has moved it before
-    options.print_operand_shape = True
-    options.print_metadata = False
-    return str(module.to_string(options))
+    return _text_of(module, metadata=False)
 
 
 def hlo_proto(tensors: Sequence[torch.Tensor]) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from google.protobuf import descriptor_pb2, text_format
+from google.protobuf import descriptor_pb2, json_format, text_format
 
 from xlaprof.messages import Schema, classes
 
@@ -76,4 +76,10 @@ def _module_class() -> Any:
 def text(module: bytes) -> str:
     """A serialized ``HloModuleProto`` as text: ``opcode: "add"``..."""
     told: str = text_format.MessageToString(_module_class().FromString(module), print_unknown_fields=True)
+    return told
+
+
+def json(module: bytes) -> str:
+    """A serialized ``HloModuleProto`` as JSON, of the fields that are named."""
+    told: str = json_format.MessageToJson(_module_class().FromString(module))
     return told

@@ -42,6 +42,10 @@ class LoweringContext:
         """:meth:`hlo` in protobuf's text format."""
         return _hlo_text.text(self.hlo())
 
+    def hlo_json(self) -> str:
+        """:meth:`hlo` as JSON."""
+        return _hlo_text.json(self.hlo())
+
     def parameter_id_tensor_mapping(self) -> dict[int, torch.Tensor]:
         """Number of a parameter -> its value, on the host."""
         return {number: _graphs.value_of(array) for number, array in self._parameters.items()}
