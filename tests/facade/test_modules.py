@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -111,10 +112,14 @@ def test_random_state_is_a_number() -> None:
     assert xm.get_rng_state() == later
 
 
-def test_a_step_that_found_infinities_is_skipped_without_a_read() -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"weight_decay": 0.1, "dampening": 0.2}, {"dampening": 0.2, "maximize": True}], ids=str
+)
+def test_a_step_that_found_infinities_is_skipped_without_a_read(options: dict[str, Any]) -> None:
     weight = torch.nn.Parameter(torch.ones(2, device="xla"))
     plain = torch.nn.Parameter(torch.ones(2))
-    skipping, usual = syncfree.SGD([weight], lr=0.1, momentum=0.9), torch.optim.SGD([plain], lr=0.1, momentum=0.9)
+    options = {"lr": 0.1, "momentum": 0.9, **options}
+    skipping, usual = syncfree.SGD([weight], **options), torch.optim.SGD([plain], **options)
     for found, gradient in ((1.0, float("inf")), (0.0, 2.0), (1.0, float("nan")), (0.0, 1.0)):
         weight.grad = torch.full_like(weight, gradient)
         with counted() as counts:

@@ -72,4 +72,27 @@ class SGD(torch.optim.SGD):
     @torch.no_grad()
     def step(self, closure: _Closure = None, found_inf: torch.Tensor | None = None) -> Any:
         """A step, unless ``found_inf`` is given and is not 0. Returns what ``closure`` returned."""
-        return _step(self, closure, found_inf, super().step)
+        return _step(self, closure, found_inf, super().step if found_inf is None else self._damped(found_inf))
+
+    def _damped(self, found_inf: torch.Tensor) -> Callable[[], Any]:
+        """The step that begins momentum with a whole gradient, as the first one that is taken does.
+
+        The first that is not taken leaves zeros: what dampening would take off the gradient then is added to them.
+        """
+        whole = super().step
+        begins: dict[torch.Tensor, torch.Tensor] = self.__dict__.setdefault("_begins", {})
+
+        def step() -> None:
+            damped = [g for g in self.param_groups if g["momentum"] and g["dampening"]]
+            for group, p in ((g, p) for g in damped for p in g["params"] if p.grad is not None):
+                held = self.state[p].get("momentum_buffer")
+                if held is not None and p in begins:
+                    gradient = (-p.grad if group["maximize"] else p.grad) + group["weight_decay"] * p
+                    held.add_(begins[p] * gradient * (group["dampening"] / group["momentum"]))
+                if held is None:
+                    begins[p] = (found_inf != 0).to(p.dtype)
+                elif p in begins:
+                    begins[p] = begins[p] * (found_inf != 0).to(p.dtype)
+            whole()
+
+        return step
