@@ -50,6 +50,16 @@ def test_one_mesh_over_two_processes():
     ]
 
 
+@pytest.mark.slow
+def test_a_checkpoint_of_two_processes(tmp_path):
+    done = python(str(Path(__file__).parent / "two_processes_checkpoint.py"), str(tmp_path / "saved"))
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == [
+        "rank 0: steps [3], step 3, CPU:0 has columns 0 to 3, equal True",
+        "rank 1: steps [3], step 3, CPU:1 has columns 3 to 6, equal True",
+    ]
+
+
 def test_the_example(tmp_path):
     example = Path(__file__).parents[3] / "examples" / "spmd.py"
     done = python(str(example), CPU_NUM_DEVICES="4")

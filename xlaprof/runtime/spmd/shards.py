@@ -65,6 +65,15 @@ def local_shards(tensor: XLATensor) -> list[XLAShard]:
     return shards
 
 
+def blank_shards(tensor: torch.Tensor) -> list[XLAShard]:
+    """Shards for what each device is to hold of ``tensor``: nothing is read."""
+    size = (sharding_of(tensor) or replicated()).shard_shape(tuple(tensor.shape))
+    return [
+        XLAShard(torch.zeros(size, dtype=tensor.dtype), indices, name, replica)
+        for name, (replica, indices) in zip(device_names(), replica_and_indices(tensor), strict=True)
+    ]
+
+
 def load(tensor: XLATensor, data: Sequence[torch.Tensor], devices: Sequence[str]) -> None:
     """Set what each device holds of ``tensor``, which lies in tiles."""
     sharding = sharding_of(tensor)
@@ -123,8 +132,9 @@ def _together(data: Sequence[torch.Tensor], sharding: OpSharding, shape: tuple[i
                 f"{list(size)}, not {list(shard.shape)}"
             )
     value = torch.empty(shape, dtype=data[0].dtype)
-    for shard, (tile, _) in zip(data, sharding.places(len(data)), strict=True):
-        indices: Any = _indices(sharding, shape, tile)
+    places = sharding.places(len(tapes.all_devices()))
+    for shard, number in zip(data, _here(), strict=True):  # what other processes' devices hold, those say
+        indices: Any = _indices(sharding, shape, places[number][0])
         if indices is ...:
             value[...] = shard
         else:

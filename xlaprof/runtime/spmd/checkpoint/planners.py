@@ -28,6 +28,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 from torch.distributed.checkpoint.utils import find_state_dict_object
 
+from xlaprof.runtime.distributed import world
 from xlaprof.runtime.spmd import shards
 from xlaprof.runtime.spmd.sharded_tensor import XLAShard, XLAShardedTensor
 
@@ -67,6 +68,15 @@ class SPMDSavePlanner(SavePlanner):
         self.is_coordinator = storage_meta if isinstance(storage_meta, bool) else is_coordinator
         flat, self.mappings = flattened(state_dict)
         self.sharded_state_dict, self.unsharded_state_dict = divided(flat)
+        if world.world_size() > 1:  # what lies over several processes is read by all of them, in the same order
+            for name in self.sharded_state_dict:
+                self._read(name)
+
+    def _read(self, name: str) -> list[XLAShard | None]:
+        if name not in self._local_shards:
+            value = self.sharded_state_dict[name]
+            self._local_shards[name] = list(value.shards if isinstance(value, CpuShards) else value.local_shards)
+        return self._local_shards[name]
 
     def create_local_plan(self) -> SavePlan:
         plan = default.create_default_local_save_plan(self.unsharded_state_dict, self.is_coordinator)
@@ -96,10 +106,7 @@ class SPMDSavePlanner(SavePlanner):
         """What is to be written at ``index``; the parts of a tensor are read together, and each handed out once."""
         if index.fqn in self.unsharded_state_dict:
             return self.unsharded_state_dict[index.fqn]
-        if index.fqn not in self._local_shards:
-            value = self.sharded_state_dict[index.fqn]
-            self._local_shards[index.fqn] = list(value.shards if isinstance(value, CpuShards) else value.local_shards)
-        here = self._local_shards[index.fqn]
+        here = self._read(index.fqn)
         assert index.index is not None
         shard, here[index.index] = here[index.index], None
         assert shard is not None, f"WriteItem has already been processed: {index}"
@@ -184,7 +191,7 @@ class SPMDLoadPlanner(LoadPlanner):
 
     def _shards(self, name: str) -> list[XLAShard]:
         if name not in self._local_shards:
-            self._local_shards[name] = self.sharded_state_dict[name].local_shards
+            self._local_shards[name] = shards.blank_shards(self.sharded_state_dict[name].global_tensor)
             self._pending_elements[name] = sum(s.unpadded_data.numel() for s in self._local_shards[name])
         return self._local_shards[name]
 
