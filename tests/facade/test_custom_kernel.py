@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
 import torch
+from runtime.counting import counted
 
 import xlaprof.torch_xla
-from xlaprof.torch_xla.experimental.custom_kernel import flash_attention
+from xlaprof.torch_xla.experimental.custom_kernel import XLA_LIB, flash_attention
 
 assert xlaprof.torch_xla
 
@@ -35,3 +37,31 @@ def test_flash_attention_is_the_softmax_of_the_scores(how: str, scale: float) ->
         expected = expected.masked_fill(torch.ones(6, 6, dtype=torch.bool).triu(1), float("-inf"))
     result = flash_attention(*(tensor.to("xla") for tensor in (q, k, v)), **options)  # type: ignore[arg-type]
     torch.testing.assert_close(result.cpu(), expected.softmax(-1) @ v, rtol=1e-5, atol=1e-5)
+
+
+def test_libraries_add_operators_of_their_own_written_in_jax() -> None:
+    import torch_xla.core.xla_builder as xb
+    import torch_xla.core.xla_model as xm
+
+    assert xm.XLA_LIB is XLA_LIB
+    XLA_LIB.define("story_update(Tensor new, Tensor cache, int at) -> Tensor")
+
+    def update(new: jax.Array, cache: jax.Array, *, at: int) -> jax.Array:
+        return jax.lax.dynamic_update_slice(cache, new, (at, 0))
+
+    @torch.library.impl(XLA_LIB, "story_update", "XLA")
+    def _(new: torch.Tensor, cache: torch.Tensor, at: int) -> torch.Tensor:
+        made: torch.Tensor = xb.call_jax(update, (new, cache), {"at": at})
+        return made
+
+    @torch.library.impl(XLA_LIB, "story_update", "CompositeExplicitAutograd")
+    def _(new: torch.Tensor, cache: torch.Tensor, at: int) -> torch.Tensor:
+        return torch.empty_like(cache)
+
+    cache, new = torch.zeros(4, 2, device="xla"), torch.ones(1, 2, device="xla")
+    assert torch.ops.xla.story_update(new, cache, 2).sum(1).tolist() == [0, 0, 2, 0]
+    fast = torch.compile(lambda new, cache: torch.ops.xla.story_update(new, cache, 1) * 3, backend="openxla")
+    with counted() as counts:
+        found = fast(new, cache)
+    assert counts.runs == 1
+    assert found.sum(1).tolist() == [0, 6, 0, 0]

@@ -43,6 +43,7 @@ _HOMES = {
     "get_ordinal": f"{_DISTRIBUTED}:global_ordinal",
     "get_local_ordinal": f"{_DISTRIBUTED}:local_ordinal",
     **dict.fromkeys(("add_step_closure", "mark_step", "optimizer_step", "wait_device_ops"), "xlaprof.runtime"),
+    "XLA_LIB": "xlaprof.runtime.distributed.operators:library",
     "RateTracker": "xlaprof.torch_xla.utils.rate",
     "parse_xla_device": "xlaprof.torch_xla._internal.utils",
 }  # fmt: skip

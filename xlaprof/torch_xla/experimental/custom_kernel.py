@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["flash_attention", "repeat_with_fixed_output_size"]
+from xlaprof.runtime.distributed.operators import library as XLA_LIB
+
+__all__ = ["XLA_LIB", "flash_attention", "repeat_with_fixed_output_size"]
 
 
 def flash_attention(
