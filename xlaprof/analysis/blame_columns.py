@@ -11,20 +11,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xlaprof.analysis.columns import Column, Cuts, blank, column, cut, sums, table
+from xlaprof.analysis.columns import Column, Cuts, blank, column, cut, different, edges, sums, table
 from xlaprof.analysis.device import Quiet
 from xlaprof.analysis.host import COMPILE, OTHER, SCOPE, TRACING, Segment
 from xlaprof.analysis.idle import CAUSES, LONG, LONGEST, Cause, IdleBlame, Step, Stretch
 
 _TRACING, _OTHER = range(2)  # codes that are always there
+_CELLS = 1 << 20  # of the table of gaps by cause
 
 
 class _Parts(NamedTuple):
-    """ns of each gap by cause; in the order of the gaps, and of each in that in which its causes were met."""
+    """ns of each gap by cause: a row for each gap, a column for each code. ``met``: which cause came first in it."""
 
-    gap: Column
-    code: Column
-    ns: Column
+    ns: NDArray[np.int64]
+    met: NDArray[np.int64]
 
 
 def blame(
@@ -47,11 +47,11 @@ def blame(
     # the step that a gap began in, or the next
     following = np.searchsorted(np.maximum.accumulate(column([step[1] for step in steps])), start, "right")
 
+    kinds, nth = different(cause)
     codes: dict[Cause, int] = {TRACING: _TRACING, OTHER: _OTHER}
-    different, nth = np.unique(cause, return_inverse=True)
-    code_of = column([codes.setdefault(one, len(codes)) for one in different.tolist()])[nth]
+    code_of = column([codes.setdefault(one, len(codes)) for one in kinds.tolist()])[nth]
     hole_code = column([codes.setdefault((before, after), len(codes)) for _, _, before, after in holes])
-    if len(blamed.causes) + len(codes) > CAUSES:
+    if len(blamed.causes) + len(codes) > CAUSES or len(codes) * len(gaps) > _CELLS:
         raise OverflowError("more causes than are kept apart")
 
     told = cut(start, end, begins, ends)
@@ -62,13 +62,16 @@ def blame(
     steady[told.outer[cause[told.inner] == COMPILE]] = False
     scopes = told.where(cause[told.inner] >= SCOPE)
     explains = _explains(scopes, end - start)
-    those = np.isin(scopes.outer, scopes.outer[explains])
+    explained = np.zeros(len(start), bool)
+    explained[scopes.outer[explains]] = True
+    those = explained[scopes.outer]
     scopes, explains = scopes.where(those), explains[those]
     of_rest, of_scopes, left = _use(rest._replace(outer=quiet.outer[rest.outer]), scopes, stretches)
     tracing = sums(of_rest, quiet.outer[rest.outer], len(start))
     other = sums(rest.ns, quiet.outer[rest.outer], len(start)) - tracing
     traces, others = np.flatnonzero(tracing), np.flatnonzero(other)
     parts = _sum_up(
+        (len(start), len(codes)),
         [told.outer, quiet.outer[hollow.outer], traces, others],
         [code_of[told.inner], hole_code[hollow.inner], np.full(len(traces), _TRACING), np.full(len(others), _OTHER)],
         [told.ns, hollow.ns, tracing[traces], other[others]],
@@ -77,28 +80,32 @@ def blame(
     causes = list(codes)
     ordinals = column([*(step[3] for step in steps), -1])
     _count(blamed, causes, parts, steady, ordinals[following])
-    _record(
-        blamed, causes, scopes.outer, code_of[scopes.inner], scopes.ns, np.where(steady[scopes.outer], of_scopes, 0)
-    )
+    scope_codes = code_of[scopes.inner]
+    counted = steady[scopes.outer] & (parts.ns[scopes.outer, scope_codes] >= LONG)
+    recorded = np.zeros(len(codes), np.int64)
+    np.add.at(recorded, scope_codes[counted], of_scopes[counted])
+    for code in np.flatnonzero(recorded).tolist():
+        blamed.causes[causes[code]].recorded += int(recorded[code])
 
     # What depends on the order of the gaps: few are among the longest, and few holes are kept of a scope.
     shown = scopes.where(explains | (steady[scopes.outer] & (scopes.ns >= LONG)))
     lying = cut(shown.start, shown.end, hole_begins, hole_ends)
-    places = _rows(shown.outer[lying.outer], cause[shown.inner[lying.outer]], lying.inner, lying.ns)
-    place = next(places, None)
+    of_gap = shown.outer[lying.outer]
+    keys = code_of[shown.inner[lying.outer]] * len(codes) + hole_code[lying.inner]
+    done = 0
     for gap in [*np.flatnonzero(end - start > _shortest(blamed)).tolist(), len(gaps)]:
-        while place is not None and place[0] <= gap:
-            _, scope, hole, ns = place
-            blamed.causes[scope].lie_in((holes[hole][2], holes[hole][3]), ns)
-            place = next(places, None)
+        past = int(np.searchsorted(of_gap, gap, "right"))
+        _lie_in(blamed, causes, keys[done:past], lying.ns[done:past])
+        done = past
         if gap < len(gaps) and gaps[gap][1] - gaps[gap][0] > _shortest(blamed):
-            met = slice(*np.searchsorted(parts.gap, (gap, gap + 1)).tolist())
+            here = np.flatnonzero(parts.ns[gap])
+            here = here[np.argsort(parts.met[gap, here])]
             seen = slice(*np.searchsorted(told.outer, (gap, gap + 1)).tolist())
             inside = [
                 (since, until, segments[n][2], segments[n][3])
                 for n, since, until in _rows(told.inner[seen], told.start[seen], told.end[seen])
             ]
-            spent = {causes[code]: ns for code, ns in _rows(parts.code[met], parts.ns[met])}
+            spent = {causes[code]: ns for code, ns in _rows(here, parts.ns[gap, here])}
             step = int(following[gap])
             in_step = step < len(steps) and steps[step][0] <= gaps[gap][0]
             blamed._remember(*gaps[gap], spent, inside, steps[step][2] if in_step else -1)
@@ -109,6 +116,21 @@ def _rows(*several: Column) -> Iterator[tuple[int, ...]]:
     return zip(*(each.tolist() for each in several), strict=True)
 
 
+def _lie_in(blamed: IdleBlame, causes: Sequence[Cause], keys: Column, lengths: Column) -> None:
+    """Of which scope how much lies in which hole; ``keys`` names both, by their codes."""
+    if not len(keys):
+        return
+    kinds, nth = different(keys)
+    ns = np.zeros(len(kinds), np.int64)
+    np.add.at(ns, nth, lengths)
+    _, first = np.unique(nth, return_index=True)
+    for n in np.argsort(first).tolist():  # as they were met: of many only the first are kept
+        scope, hole = divmod(int(kinds[n]), len(causes))
+        place = causes[hole]
+        assert isinstance(place, tuple)
+        blamed.causes[causes[scope]].lie_in((place[0], place[1]), int(ns[n]))
+
+
 def _shortest(blamed: IdleBlame) -> int:
     """Longer gaps are remembered."""
     return blamed.longest[0][0] if len(blamed.longest) >= LONGEST else -1
@@ -116,70 +138,59 @@ def _shortest(blamed: IdleBlame) -> int:
 
 def _explains(scopes: Cuts, lengths: Column) -> NDArray[np.bool_]:
     """Of each gap the longest stretch of a scope, where it is a good part of the gap."""
-    found = np.zeros(len(scopes.outer), bool)
-    order = np.lexsort((scopes.start, -scopes.ns, scopes.outer))
-    order = order[(scopes.ns > lengths[scopes.outer] // 8)[order]]
-    _, first = np.unique(scopes.outer[order], return_index=True)
-    found[order[first]] = True
-    return found
-
-
-def _record(
-    blamed: IdleBlame, causes: Sequence[Cause], gap: Column, code: Column, ns: Column, recorded: Column
-) -> None:
-    """Operations were recorded in scopes: count it where the scope took long in the gap."""
-    _, which = np.unique(gap * len(causes) + code, return_inverse=True)
-    took = np.zeros(len(ns), np.int64)
-    np.add.at(took, which, ns)
-    total = np.zeros(len(causes), np.int64)
-    np.add.at(total, code, np.where(took[which] >= LONG, recorded, 0))
-    for one in np.flatnonzero(total).tolist():
-        blamed.causes[causes[one]].recorded += int(total[one])
+    ns, gap = scopes.ns, scopes.outer
+    most = lengths // 8
+    np.maximum.at(most, gap, ns)
+    found = np.flatnonzero((ns == most[gap]) & (ns > lengths[gap] // 8))
+    first = np.ones(len(found), bool)
+    first[1:] = gap[found[1:]] != gap[found[:-1]]
+    explains = np.zeros(len(gap), bool)
+    explains[found[first]] = True
+    return explains
 
 
 def _use(rest: Cuts, scopes: Cuts, stretches: Column) -> tuple[Column, Column, Column]:
     """Take tracing time gap by gap, first for the ``rest``: ns of each, of each of the ``scopes``, and what is left."""
     begins, ends, left = stretches
-    gap = np.concatenate((rest.outer, scopes.outer))
-    second = np.arange(len(gap)) >= len(rest.outer)
-    start, end = np.concatenate((rest.start, scopes.start)), np.concatenate((rest.end, scopes.end))
-    order = np.lexsort((start, second, gap))
-    uses = cut(start[order], end[order], begins, ends)
+    gaps = 1 + max(rest.outer.max(initial=0), scopes.outer.max(initial=0))
+    of_rest = np.arange(len(rest.outer)) + edges(scopes.outer, gaps)[rest.outer]
+    of_scopes = np.arange(len(scopes.outer)) + edges(rest.outer, gaps)[scopes.outer + 1]
+    start, end = (np.empty(len(of_rest) + len(of_scopes), np.int64) for _ in range(2))
+    start[of_rest], start[of_scopes] = rest.start, scopes.start
+    end[of_rest], end[of_scopes] = rest.end, scopes.end
+    uses = cut(start, end, begins, ends)
     turn = np.argsort(uses.inner, kind="stable")
     wanted, stretch = uses.ns[turn], uses.inner[turn]
     total = np.cumsum(wanted)
-    before = np.searchsorted(stretch, stretch)  # where the turns at this stretch begin
-    total -= (total - wanted)[before]
+    total -= (total - wanted)[edges(stretch, len(left))[stretch]]  # of the turns at stretches before it
     had = left[stretch]
     taken = np.minimum(total, had) - np.minimum(total - wanted, had)
     took = np.empty_like(taken)
     took[turn] = taken
-    used = np.empty_like(start)
-    used[order] = sums(took, uses.outer, len(order))
-    return used[: len(rest.outer)], used[len(rest.outer) :], left - sums(taken, stretch, len(left))
+    used = sums(took, uses.outer, len(start))
+    return used[of_rest], used[of_scopes], left - sums(taken, stretch, len(left))
 
 
-def _sum_up(gaps: list[Column], codes: list[Column], lengths: list[Column]) -> _Parts:
-    gap, code, ns = np.concatenate(gaps), np.concatenate(codes), np.concatenate(lengths)
-    order = np.lexsort((code, gap))  # stable: what was met first stays first
-    gap, code = gap[order], code[order]
-    new = np.ones(len(order), bool)
-    new[1:] = (gap[1:] != gap[:-1]) | (code[1:] != code[:-1])
-    first = np.flatnonzero(new)
-    met = np.lexsort((order[first], gap[first]))
-    return _Parts(gap[first][met], code[first][met], np.add.reduceat(ns[order], first)[met])
+def _sum_up(shape: tuple[int, int], gaps: list[Column], codes: list[Column], lengths: list[Column]) -> _Parts:
+    """Add up what belongs together; the causes of a gap were met in the order of the lists."""
+    gap, code = np.concatenate(gaps), np.concatenate(codes)
+    ns, met = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    np.add.at(ns, (gap, code), np.concatenate(lengths))
+    back = np.arange(len(gap))[::-1].copy()
+    met[gap[back], code[back]] = back  # of several the last one stays, which is the first
+    return _Parts(ns, met)
 
 
 def _count(
     blamed: IdleBlame, causes: Sequence[Cause], parts: _Parts, steady: NDArray[np.bool_], ordinals: Column
 ) -> None:
-    lasting = (parts.ns >= LONG) & steady[parts.gap]
-    order = np.argsort(parts.code, kind="stable")
-    codes, first = np.unique(parts.code[order], return_index=True)
-    groups = dict(zip(codes.tolist(), np.split(order, first[1:]), strict=True))
-    for code, where in sorted(groups.items(), key=lambda group: group[1][0]):  # as they were met
+    where = [np.flatnonzero(ns) for ns in parts.ns.T]
+    there = [(int(gaps[0]), int(parts.met[gaps[0], code]), code) for code, gaps in enumerate(where) if len(gaps)]
+    for _, _, code in sorted(there):  # as they were met
+        gaps = where[code]
+        ns = parts.ns[gaps, code]
         tally = blamed._tally(causes[code])
-        tally.add(parts.ns[where].tolist())
-        where = where[lasting[where]]
-        if len(where):
-            tally.last(parts.ns[where].tolist(), ordinals[parts.gap[where]].tolist())
+        tally.add(ns.tolist())
+        lasting = steady[gaps] & (ns >= LONG)
+        if lasting.any():
+            tally.last(ns[lasting].tolist(), ordinals[gaps[lasting]].tolist())

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 Column = NDArray[np.int64]
 
+_FEW = 65_535  # numbers up to it are sorted by counting
 _FAR = 1 << 61  # ns: differences and sums of what is nearer fit a machine word
 
 
@@ -46,7 +47,8 @@ def table(rows: Sequence[tuple[int, ...]], width: int) -> Column:
 
 def column(numbers: Iterable[int]) -> Column:
     """One column; :class:`OverflowError` like :func:`table`."""
-    return table([(number,) for number in numbers], 1)[0]
+    only: Column = table([(number,) for number in numbers], 1)[0]
+    return only
 
 
 def cut(start: Column, end: Column, inner_start: Column, inner_end: Column) -> Cuts:
@@ -65,18 +67,35 @@ def pairs(start: Column, end: Column, inner_start: Column, inner_end: Column, fi
 
 def blank(start: Column, end: Column, cuts: Cuts) -> Cuts:
     """What ``cuts`` leave of the sorted and disjoint intervals that they were made of; ``inner`` means nothing."""
-    whole = np.arange(len(start))
-    outer = np.concatenate((cuts.outer, whole))
-    # something is blank from where an interval or what lies in it begins or ends to where the next does
-    since, until = np.concatenate((cuts.end, start)), np.concatenate((cuts.start, end))
-    since, until = since[np.lexsort((since, outer))], until[np.lexsort((until, outer))]
-    outer = np.sort(outer)
+    whole, nth = np.arange(len(start)), np.arange(len(cuts.outer))
+    # something is blank from where an interval begins, or what lies in it ends, to where the next thing does
+    outer, since, until = (np.empty(len(start) + len(nth), np.int64) for _ in range(3))
+    bounds = edges(cuts.outer, len(start))
+    first = whole + bounds[:-1]
+    outer[first], since[first] = whole, start
+    outer[nth + cuts.outer + 1], since[nth + cuts.outer + 1] = cuts.outer, cuts.end
+    until[nth + cuts.outer] = cuts.start
+    until[whole + bounds[1:]] = end
     return Cuts(outer, outer, since, until).where(until > since)
+
+
+def different(numbers: Column) -> tuple[Column, Column]:
+    """Which different numbers there are, ascending, and of each which of them it is."""
+    if not len(numbers) or numbers.min() < 0 or numbers.max() > _FEW:
+        kinds, nth = np.unique(numbers, return_inverse=True)
+        return kinds, nth.reshape(-1)
+    there = np.zeros(int(numbers.max()) + 1, bool)
+    there[numbers] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]
 
 
 def sums(numbers: Column, groups: Column, count: int) -> Column:
     """The sum of each of ``count`` groups; ``groups``: of each number its own, ascending."""
     total: Column = np.concatenate((np.zeros(1, np.int64), np.cumsum(numbers)))
-    edges = np.searchsorted(groups, np.arange(count + 1))
-    found: Column = np.diff(total[edges])
+    found: Column = np.diff(total[edges(groups, count)])
     return found
+
+
+def edges(groups: Column, count: int) -> Column:
+    """Where each of ``count`` groups begins, and the last one ends."""
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(np.bincount(groups, minlength=count))))

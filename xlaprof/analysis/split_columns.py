@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xlaprof.analysis.columns import Column, cut, pairs, sums, table
+from xlaprof.analysis.columns import Column, cut, different, pairs, sums, table
 from xlaprof.analysis.host import OTHER, SCOPE, TRACING
 
 
@@ -44,8 +44,8 @@ def divide(
     ran_ns = np.maximum(ran.ns, 0)
 
     causes = np.minimum(cause[told.inner], SCOPE)
-    _, one, group = np.unique(np.stack((name, first)), axis=1, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
+    _, group = different(2 * name + first)
+    _, one = np.unique(group, return_index=True)
     for n in np.argsort(one).tolist():  # as they came
         which = group == n
         parts = np.zeros(SCOPE + 1, np.int64)
