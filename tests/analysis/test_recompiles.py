@@ -218,3 +218,21 @@ def test_a_sum_that_begins_as_a_number_in_every_epoch_is_a_way_in() -> None:
             story.barrier(barrier, 8, "later" if n % 8 else "first", change=change if n % 8 else None)
             story.spend(8)
     assert story.findings("recompile") == []
+
+
+def test_without_a_barrier_in_the_middle_neither_part_is_compiled() -> None:
+    story = Story()
+    middle, end = story.line(22, "xr.sync()"), story.line(26, "xr.sync()")
+    for step in range(12):
+        with story.step():
+            story.trace(1)
+            if step == 5:
+                story.barrier(middle, 2, "first part", compile=200)
+            change = Change("operation", "aten::mm", "aten::t", "the barriers", middle, end, role="barrier", against=1)
+            name = "second part" if step == 5 else "step"
+            story.barrier(end, 8, name, compile=300, change=change if step == 5 else None)
+            story.read(story.line(27, "print(loss.item())"), copy=0)
+    story.finish()
+    (finding,) = story.findings("recompile")
+    assert (finding.count, finding.cost_s) == (1, pytest.approx(0.3))  # the barrier's own first graph counts as none
+    assert finding.gain_s == pytest.approx(0.5, rel=0.02)

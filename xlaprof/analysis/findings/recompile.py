@@ -44,7 +44,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         operation=operator(change),
         count=count,
         cost_s=group.cost_s,
-        cut=critical.compiles(_spared(group)),
+        cut=critical.compiles(_spared(facts, group)),
         cause=cause(facts, group, rhythm),
         advice=advice.text,
         change=FromTo(what=change.what, old=change.old, new=change.new),
@@ -59,9 +59,11 @@ def _finding(facts: Facts, group: Group) -> Finding:
     )
 
 
-def _spared(group: Group) -> list[CompileRecord]:
+def _spared(facts: Facts, group: Group) -> list[CompileRecord]:
     """The compiles that a fix makes unnecessary."""
     records = [extra.record for extra in group.extras]
+    if group.first.role == "barrier":  # without it, what it ran needs no graph either
+        records += [r for r in facts.run.compiles if r.stack == group.first.stack and r not in records]
     if group.first.role == "grad" and len(records) > 1:  # what they did is in one graph then, larger than any of them
         records.remove(max(records, key=lambda record: record.dur))
     return records
