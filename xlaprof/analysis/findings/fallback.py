@@ -115,13 +115,15 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, cut: C
 
 def _sized(facts: Facts, reads: Reads) -> Finding:
     tally, name = reads.tally, reads.op
+    # what the size was asked of is a graph of its own
+    apart = [r for r in facts.run.compiles if r.trigger == "read" and r.stack in reads.stacks]
     return facts.finding(
         "fallback",
         reads.place,
         operation=name,
         count=reads.count,
         cost_s=reads.cost_s,
-        cut=reads.cut,
+        cut=critical.together([reads.cut, critical.compiles(apart)]),
         cause=(
             f"Values decide the size of the result of {sized.told(name)}, so it cannot stay on the device: "
             f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {times(reads.count)}, "
