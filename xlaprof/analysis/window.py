@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SETTLE_AT = 8192  # segments and executions held before settling
 _KEEP = 4096  # of them held back where no step says what is finished
 _GIVE_UP_AT = 65536  # segments held while a device says nothing: enough, it is idle
-_MANY = 1024  # segments at a time that are better settled in columns, in recordings
+_MANY = 1024  # segments and gaps at a time that are better settled in columns, in recordings
 _LONG = 65_536  # of which so many were settled before: importing numpy takes a tenth of a second
 
 FOREVER = 1 << 62
@@ -109,7 +109,7 @@ class Window:
         self._open: list[_Step] = []
         self._carried: dict[int, Carried] = {}  # by the ordinal of the step
         self._limit = _SETTLE_AT
-        self._settled = 0  # segments
+        self._settled = 0  # segments and gaps
 
     def hole(self, start: int, end: int, before: int, after: int) -> None:
         holes = self._holes
@@ -212,9 +212,10 @@ class Window:
         sightings = stretched([one for one in self._sightings if one.start < host_horizon], holes)
         self.schedule.settle(None if final else host_horizon, segments, closed, sightings)
         table = None
-        if len(segments) >= _MANY and self._settled >= _LONG and _has_numpy():
+        fresh = len(segments) + sum(map(len, gaps))
+        if fresh >= _MANY and self._settled >= _LONG and _has_numpy():
             table = _table(segments)
-        self._settled += len(segments)
+        self._settled += fresh
         traced = [stretch for stretch in self._traced if stretch[0] < host_horizon]
         later = self._traced[len(traced) :]  # they follow one another
         left = [self._blame(quiet, segments, table, holes, traced, sightings) for quiet in gaps]
@@ -294,9 +295,11 @@ class Window:
         self._open = [step for step in self._open if step[1] > horizon]
         if table is None or not over or not self._count_many(over, table, busy):
             self._count(over, segments, busy)
-        starts = [segment[0] for segment in segments] if self._open else []
-        begins = [stretch[0] for stretch in busy] if self._open else []
-        for start, end, _, ordinal, _, _, _ in self._open:
+        told = max([stretch[1] for stretch in (*segments[-1:], *busy)], default=0)
+        begun = [step for step in self._open if step[0] < told]
+        starts = [segment[0] for segment in segments] if begun else []
+        begins = [stretch[0] for stretch in busy] if begun else []
+        for start, end, _, ordinal, _, _, _ in begun:
             carried = self._carried.setdefault(ordinal, Carried())
             carried.add(within(segments, starts, start, end), _overlap(busy, begins, start, end))
 
