@@ -95,16 +95,20 @@ class Story:
         file: str = "",
         outer: tuple[int, ...] = (),
         loops: tuple[int, ...] = (),
+        call: str = "",
     ) -> int:
         """A stack whose innermost frame is this line; ``outer``: lines of main() it was called from.
 
-        ``loops``: of each frame the line of the loop around it, 0 for none.
+        ``loops``: of each frame the line of the loop around it, 0 for none. ``call``: the code of the outer lines.
         """
-        key = (number, code, func, file, outer, loops)
+        key = (number, code, func, file, outer, loops, call)
         if key not in self._stacks:
             where = self.text(file or self.file)
             frames = [Frame(where, number, self.text(func), self.text(code) if code else 0)]
-            frames += [Frame(self.text(self.file), caller, self.text("main"), 0) for caller in outer]
+            frames += [
+                Frame(self.text(self.file), caller, self.text("main"), self.text(call) if call else 0)
+                for caller in outer
+            ]
             head = self.text("for turn in turns:") if any(loops) else 0
             frames = [
                 structs.replace(frame, loop=loop, head=head if loop else 0)
@@ -170,6 +174,7 @@ class Story:
         loop: int = 0,
         loop_ops: int = 0,
         loop_shared: bool = False,
+        again: int = -1,
     ) -> None:
         """Compile ``graph``, unless it was before."""
         if graph in self._programs:
@@ -194,6 +199,7 @@ class Story:
                 loop=loop,
                 loop_ops=loop_ops,
                 loop_shared=loop_shared,
+                again=again,
             )
         )
 

@@ -100,6 +100,74 @@ def test_a_barrier_in_the_model_is_told_there() -> None:
     assert finding.gain_s >= 0
 
 
+def test_a_barrier_in_a_hook_is_told_there_and_its_graphs_are_no_recompiles() -> None:
+    story = Story()
+    call = "loss = criterion(model(x), y)"
+    hook = story.line(16, "xm.mark_step()", func="flush", outer=(25,), loops=(0, 22), call=call)
+    end = story.line(28, "xm.mark_step()", func="main", loops=(22,))
+    weight = story.line(12, "model = nn.Sequential(*layers).to(device)")
+    change = Change("shape", "f32[12,12]", "f32[2,12]", "input of aten::t", made=weight, against=1)
+    for _ in range(12):
+        for layer in range(7):
+            story.trace(0.3)
+            last = layer == 6
+            story.barrier(hook, 1, "head" if last else "layer", 50, change if last else None, ops=6, dispatch=0.4)
+        story.barrier(end, 1, "update", 50, ops=30, dispatch=0.4)
+    story.finish()
+    (finding,) = story.findings()
+    assert (finding.kind, finding.place.line, finding.rhythm) == ("excess_barriers", 16, "7 times a step")
+    assert "in flush, a hook that line 25 calls" in finding.cause
+
+
+def test_a_helper_that_the_loop_calls_by_its_name_is_no_hook() -> None:
+    story = Story()
+    call = "loss = train_critic(x)"
+    critic = story.line(16, "xm.mark_step()", func="train_critic", outer=(25,), loops=(0, 22), call=call)
+    end = story.line(28, "xm.mark_step()", func="main", loops=(22,))
+    for n in range(24):
+        story.trace(0.3)
+        story.barrier(critic, 5, "critic", 50, ops=40)
+        if n % 3 == 2:
+            story.barrier(end, 5, "generator", 50, ops=40)
+    story.finish()
+    assert story.findings("excess_barriers") == []
+
+
+def micro_batches(with_forward: bool) -> Story:
+    """An optimizer whose step is in every fourth graph; ``with_forward``: a whole step of another model is."""
+    story = Story()
+    barrier, step = story.line(28, "xm.mark_step()"), story.line(36, "optimizer.step()")
+    came = Change(
+        "operation", "barrier", "aten::mul_", "the next operation", stack=step, added=40, against=1,
+        role="" if with_forward else "state",
+    )  # fmt: skip
+    later = Change(
+        "operation",
+        "aten::zeros_like",
+        "aten::mul_",
+        "the next operation",
+        stack=step,
+        removed=4,
+        against=2,
+        role="state",
+    )
+    for n in range(24):
+        graph = "micro" if n % 4 != 3 else "first" if n == 3 else "update"
+        story.trace(0.3)
+        story.barrier(barrier, 5, graph, 50, change={"first": came, "update": later}.get(graph))
+    story.finish()
+    return story
+
+
+def test_an_optimizer_in_every_fourth_graph_makes_the_others_micro_batches() -> None:
+    (finding,) = micro_batches(with_forward=False).findings("excess_barriers")
+    assert (finding.place.line, finding.count) == (28, 19)
+
+
+def test_a_step_of_another_model_in_every_fourth_graph_makes_no_micro_batches() -> None:
+    assert micro_batches(with_forward=True).findings("excess_barriers") == []
+
+
 def test_a_barrier_after_each_step_of_a_sampler_is_as_it_should_be() -> None:
     story = Story()
     inner = story.line(30, "xm.mark_step()", func="sample", outer=(41,), loops=(28, 39))
@@ -143,3 +211,18 @@ def test_the_unrolled_loop_is_that_of_the_largest_graph_whatever_small_reads_it_
     (finding,) = story.findings("missing_barrier")
     assert "20 turns became one graph of 5,000 operations" in finding.cause
     assert finding.place.line == 12
+
+
+def test_a_graph_that_grows_is_told_once_at_the_line_that_records_more_each_time() -> None:
+    story = Story()
+    barrier, line = story.line(35, "xm.mark_step()"), story.line(32, "loss.backward(retain_graph=True)")
+    for n in range(9):
+        with story.step():
+            change = Change(
+                "operation", "aten::t", "aten::mm", "the next operation", stack=line, role="backward", added=22
+            )
+            story.barrier(barrier, 5, f"graph {n}", 100, ops=46 + 22 * n, change=change if n else None)
+    (finding,) = story.findings()
+    assert (finding.kind, finding.place.line) == ("growing_graph", 32)
+    assert [place.line for place in finding.also] == [35]
+    assert "ends at line 35 grew 8 times in a row" in finding.cause

@@ -25,6 +25,10 @@ from xlaprof.events import Change, Selected, StepDigest
         ("correct += (p == y).sum().item()", "", ".item()", "for a metric", "read the sum once"),
         ("index = (self.timesteps == timestep).nonzero().item()", "", ".item()", "find a position", "enumerate"),
         ("x = float(scale)", "", "float()", "", "Keep the value"),
+        ('log.info("loss %s", loss)', "Logger.info", "logging", "format a message", "Log every 10 steps"),
+        ("if loss < best:", "", "the condition of the if", "which way", "torch.where"),
+        ("d = Categorical(logits=x)", "Categorical.__init__", "Categorical()", "check its", "validate_args=False"),
+        ("a = Categorical(x).sample().item()", "Categorical.__init__", ".item()", "", "Keep the value"),
         ("if token in stop:", "Tensor.__contains__", "the test by in", "which way", "Decide on the device"),
         ("inverse = torch.linalg.inv(a)", "linalg_inv", "linalg_inv()", "errors", "inv_ex"),
     ],
@@ -319,3 +323,19 @@ def test_a_model_that_is_copied_to_the_host_before_the_first_step_is_no_habit() 
             story.barrier(barrier, 8)
             story.spend(8)
     assert story.findings() == []
+
+
+def test_tensors_that_are_read_once_in_the_middle_of_the_run_are_no_habit() -> None:
+    story = Story()
+    barrier, save = (
+        story.line(20, "xm.mark_step()"),
+        story.line(32, "torch.save({k: v.cpu() for k, v in ema.items()}, f)"),
+    )
+    for n in range(24):
+        with story.step():
+            story.trace(1)
+            story.barrier(barrier, device=5)
+            if n == 11:
+                for _ in range(4):
+                    story.read(save, "aten::_to_copy")
+    assert story.findings("transfer") == []

@@ -43,9 +43,22 @@ def test_sizes_padded_on_purpose_are_no_mistake() -> None:
     assert sizes([16, 8, 32, 16, 8, 32, 8, 16, 32]).findings("recompile") == []
 
 
+def test_lengths_padded_to_tens_or_to_powers_of_two_are_no_mistake_either() -> None:
+    assert sizes([10, 30, 20, 30, 10, 20, 30]).findings("recompile") == []
+    assert sizes([16, 4, 8, 16, 4, 8, 16]).findings("recompile") == []
+    assert sizes([30, 10, 30, 10, 30, 10]).findings("recompile"), "two lengths may be round by chance"
+    assert sizes([10, 35, 20, 35, 10, 20, 35]).findings("recompile"), "they have five in common, which is little"
+
+
 def test_a_last_batch_is_one_even_where_its_size_is_a_round_one() -> None:
     (finding,) = sizes([32, 32, 32, 8, 32, 32, 32, 8], axis=0).findings("recompile")
     assert "drop_last=True" in finding.advice
+
+
+def test_a_smaller_batch_that_comes_more_often_is_not_the_last_one() -> None:
+    (finding,) = sizes([5, 3, 3, 5, 3, 3, 3, 5], axis=0).findings("recompile")
+    assert "drop_last" not in finding.advice
+    assert "Pad dimension 0 to 5" in finding.advice
 
 
 def test_a_size_that_rises_step_by_step_is_no_padding() -> None:
@@ -236,3 +249,88 @@ def test_without_a_barrier_in_the_middle_neither_part_is_compiled() -> None:
     (finding,) = story.findings("recompile")
     assert (finding.count, finding.cost_s) == (1, pytest.approx(0.3))  # the barrier's own first graph counts as none
     assert finding.gain_s == pytest.approx(0.5, rel=0.02)
+
+
+def test_a_line_that_reads_several_tensors_in_each_step_has_a_graph_for_each_of_them() -> None:
+    story = Story()
+    end, item = story.line(30, "xm.mark_step()"), story.line(19, "norms[name] = p.grad.norm().item()")
+    shapes = ("f32[16,8]", "f32[16]", "f32[3,16]", "f32[3]")
+    for _ in range(12):
+        with story.step():
+            story.barrier(end, 5)
+            for before, shape in zip((shapes[-1], *shapes), shapes, strict=False):
+                change = Change("shape", before, shape, "input of aten::norm", stack=item, against=1)
+                story.compile(f"norm of {shape}", 20, item, change, "read", ops=1, again=0)
+                story.execute(f"norm of {shape}", 0.1, item, "read")
+                story.read(item)
+    assert story.findings("recompile") == []
+
+
+def test_an_index_that_a_line_reads_at_is_told_where_more_come_than_a_step_has() -> None:
+    story = Story()
+    end, item = story.line(30, "xm.mark_step()"), story.line(19, "return self.x[i].cpu()")
+    for n in range(12):
+        with story.step():
+            for i in (2 * n, 2 * n + 1):
+                change = Change("argument", str(i - 1), str(i), "index of aten::select", stack=item, against=1)
+                story.compile(f"row {i}", 20, item, change if i else None, "read", ops=1, again=0)
+                story.execute(f"row {i}", 0.1, item, "read")
+                story.read(item, "aten::_to_copy")
+            story.barrier(end, 5)
+    (finding,) = story.findings("recompile")
+    assert (finding.place.line, finding.count) == (19, 22), "two a step are its own"
+
+
+def test_a_condition_in_a_loop_is_told_as_what_decides_and_what_follows_from_it_is_no_other_cause() -> None:
+    story = Story()
+    head, test = story.line(30, "for block in self.blocks:"), story.line(31, "if random.random() < self.drop:")
+    barrier, backward = story.line(39, "xr.sync()"), story.line(36, "loss.backward()")
+    changes = {
+        4: Change("operation", "4 passes", "3 passes", "the loop", stack=test, made=head, role="loop", condition=test),
+        5: Change("aliasing", "the same tensor", "another tensor", "self of aten::add_", stack=backward, role="grad"),
+        7: Change("operation", "aten::view", "aten::zero_", "the next operation", stack=backward, role="zero_grad"),
+    }
+    for n in range(24):
+        with story.step():
+            kind = n % 8 if n % 8 in changes else 0
+            story.barrier(barrier, 8, f"path {kind}", change=changes.get(kind))
+            story.spend(8)
+    (finding,) = story.findings("recompile")
+    assert (finding.place.line, finding.count) == (31, 3)
+    assert "In each pass of the loop (for block in self.blocks) line 31" in finding.cause
+    assert "from 4 passes to 3 passes" in finding.cause
+    assert "mask its result" in finding.advice
+
+
+def test_a_copy_after_which_two_tensors_are_the_same_costs_one_graph_and_is_no_mistake() -> None:
+    story = Story()
+    line = story.line(22, "q = target(n)")
+    change = Change(
+        "aliasing", "another tensor", "the same tensor as elsewhere", "self of aten::t", stack=line, against=1
+    )
+    assert alternating(change, story, every=8).findings("recompile") == []
+
+
+def test_the_second_step_of_an_optimizer_that_began_late_is_warm_up() -> None:
+    story = Story()
+    line, barrier = story.line(36, "opt_g.step()"), story.line(28, "xr.sync()")
+    came = Change("operation", "aten::t", "aten::neg", "the next operation", stack=line, added=65, against=1)
+    made = Change(
+        "operation",
+        "aten::zeros_like",
+        "aten::mul_",
+        "the next operation",
+        stack=line,
+        role="state",
+        removed=4,
+        against=2,
+    )
+    for n in range(24):
+        with story.step():
+            graph = "critic" if n % 6 != 5 else "generator's first" if n == 5 else "both"
+            change = {"generator's first": came, "both": made}.get(graph)
+            story.barrier(barrier, 8, graph, change=change)
+            story.spend(8)
+    (finding,) = story.findings()
+    assert (finding.kind, finding.count) == ("recompile", 1)
+    assert "65 operations from aten::neg on" in finding.cause

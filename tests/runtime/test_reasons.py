@@ -261,3 +261,110 @@ def test_a_read_says_how_much_of_its_graph_the_barrier_runs_once_more(told: Call
     first, _, last = told(story).all(events.Compile)
     assert (first.trigger, first.again, first.ops) == ("read", 1, 3)
     assert (last.trigger, last.again) == ("read", 0)
+
+
+def test_a_line_that_reads_now_this_tensor_now_that_one_is_compared_with_its_own(told: Callable) -> None:
+    x, y = torch.ones(9, 13).to("xla"), torch.ones(9, 2).to("xla")
+
+    def story() -> None:
+        for i in (1, 5, 7):
+            xr.sync()
+            [t[i].cpu() for t in (x, y)]
+
+    later = told(story).changes[-4:]
+    assert [(change.what, change.old, change.new) for change in later] == [
+        ("argument", "1", "5"), ("argument", "1", "5"), ("argument", "5", "7"), ("argument", "5", "7"),
+    ]  # fmt: skip
+
+
+def test_a_condition_in_a_loop_is_what_decides_about_its_passes(told: Callable) -> None:
+    layers = [nn.Linear(17, 17).to("xla") for _ in range(4)]
+
+    def story() -> None:
+        for skipped in ((), (1,), (1, 2)):
+            x = batch(4, 17).to("xla")
+            for n, layer in enumerate(layers):
+                if n in skipped:
+                    continue
+                x = layer(x).tanh()
+            xr.sync()
+            del x
+
+    run = told(story)
+    fewer, still_fewer = run.changes[-2:]
+    assert (fewer.role, fewer.old, fewer.new) == ("loop", "4 passes", "3 passes")
+    assert (still_fewer.old, still_fewer.new) == ("3 passes", "2 passes")
+    assert run.code(fewer.stack) == run.code(fewer.condition) == "if n in skipped:"
+    assert run.code(fewer.made) == "for n, layer in enumerate(layers):"
+
+
+def test_other_passes_of_a_loop_are_not_told_as_another_index(told: Callable) -> None:
+    def story() -> None:
+        for hard in ((0, 2), (1, 2), (1, 3)):
+            losses = batch(5, 19).to("xla").sum(1)
+            chosen = []
+            for i in range(5):
+                if i in hard:
+                    chosen.append(losses[i])
+            total = torch.stack(chosen).mean()
+            xr.sync()
+            del losses, chosen, total
+
+    run = told(story)
+    change = run.changes[-1]
+    assert (change.what, change.role, change.old, change.new) == ("operation", "loop", "2 passes", "other passes")
+    assert run.code(change.stack) == "if i in hard:"
+
+
+def test_an_argument_that_all_passes_have_in_common_is_one(told: Callable) -> None:
+    def story() -> None:
+        for k in (4, 3):
+            x = batch(5, 23).to("xla")
+            parts = []
+            for part in (0, 1):
+                if part < 2:
+                    parts.append(x.topk(k).values.sum())
+            total = parts[0] + parts[1]
+            xr.sync()
+            del x, parts, total
+
+    change = told(story).changes[-1]
+    assert (change.what, change.old, change.new) == ("argument", "4", "3")
+
+
+def test_tensors_that_have_become_the_same_are_told_as_that(told: Callable) -> None:
+    one, two = nn.Linear(29, 29, bias=False).to("xla"), nn.Linear(29, 29, bias=False).to("xla")
+
+    def story() -> None:
+        for copied in (False, True):
+            if copied:
+                two.load_state_dict(one.state_dict())
+                xr.sync()
+            out = two(one(batch(4, 29).to("xla"))).sum()
+            xr.sync()
+            del out
+
+    change = told(story).changes[-1]
+    assert (change.what, change.role) == ("aliasing", "")
+
+
+def test_another_models_whole_step_is_a_path_and_no_state_of_an_optimizer(told: Callable) -> None:
+    critic, actor = nn.Linear(7, 7).to("xla"), nn.Linear(7, 7).to("xla")
+    ours = torch.optim.SGD(critic.parameters(), lr=0.1)
+    theirs = torch.optim.RMSprop(actor.parameters(), lr=0.1)
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        model(batch(4, 7).to("xla")).square().mean().backward()
+        optimizer.step()
+
+    def story() -> None:
+        for n in range(5):
+            step(critic, ours)
+            if n == 3:
+                step(actor, theirs)
+            xr.sync()
+
+    run = told(story)
+    change = next(change for change in run.changes if change.added > 5)
+    assert (change.what, change.role, run.code(change.condition)) == ("operation", "", "if n == 3:")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import linecache
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from xlaprof.sources.dynamo import hints
-from xlaprof.sources.dynamo.breaks import parse_break
+from xlaprof.sources.dynamo.breaks import Break, parse_break
 from xlaprof.sources.dynamo.guards import parse_reason
 from xlaprof.sources.dynamo.record import Broke, Compiled, Recompiles, understand, user_name
 
@@ -164,6 +166,21 @@ def test_breaks_nobody_would_mend_are_by_design() -> None:
     assert not hints.by_design(asked_for), "the user's own torch._dynamo.graph_break()"
     frame = '    print("woo")\n  File "/v/site-packages/torch/optim/optimizer.py", line 79, in _use_grad\n'
     assert hints.by_design(parse_break(PRINT.replace("gb0059", "gb0025").replace('    print("woo")\n', frame)))
+
+
+def test_a_disabled_function_is_by_design_where_nothing_is_computed_with_it(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text("def toy(x):\n    x = x + 1\n    h = smooth(x)\n    remember(x)\n    return h\n")
+
+    def disabled(line: int) -> Break:
+        text = PRINT.replace("gb0059", "gb0098").replace('"/home/me/model.py", line 4', f'"{model}", line {line}')
+        return parse_break(text)
+
+    assert hints.by_design(disabled(4)), "kept out of the graph for what it does"
+    assert not hints.by_design(disabled(3)), "its result is computed with: the graph ends there and begins anew"
+    model.unlink()
+    linecache.clearcache()
+    assert not hints.by_design(disabled(4)), "the source is not at hand"
 
 
 METADATA = {"frame_id": 0, "frame_compile_id": 1, "attempt": 0}

@@ -10,9 +10,13 @@ from xlaprof.analysis.names import NOWHERE, Names
 
 if TYPE_CHECKING:
     from xlaprof.analysis.run import Run
+    from xlaprof.analysis.tallies import Site
 
 #: times one line recorded the same operation in one graph from which on a loop was unrolled into it
 REPEATS = 10
+#: growths of a graph in a row that make a growing one, and how much it has to be in all
+GROWTHS = 4
+_FACTOR = 1.2
 
 Head = tuple[str, str, int]
 
@@ -40,6 +44,12 @@ def is_outside(names: Names, stack: int, other: int) -> bool:
             # In one function the later head is the inner loop, or another that follows: whoever asks knows the counts.
             return theirs.line > mine.line or (theirs.line == mine.line and depth > 0)
     return False
+
+
+def grows(site: Site) -> bool:
+    """The graphs that end there are each larger than the one before, several times in a row, and not by little."""
+    visits, before, after = site.longest_growth
+    return visits >= GROWTHS and after >= before * _FACTOR
 
 
 def turns(run: Run, stack: int) -> int:

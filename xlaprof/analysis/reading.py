@@ -34,6 +34,10 @@ class _Pattern(NamedTuple):
     numbers_only: bool = True
 
 
+_DISTRIBUTIONS = (
+    "Distribution|Categorical|OneHotCategorical|Bernoulli|Beta|Dirichlet|Exponential|Gamma|Independent|Laplace|LogNormal"
+    "|Multinomial|MultivariateNormal|Normal|Poisson|Uniform"
+)
 _EVERY = "if step % {every} == 0:\n    "
 _DECIDE = "Decide on the device (torch.where, a mask), or look at the value only every {every} steps"
 
@@ -57,6 +61,22 @@ _PATTERNS = (
         purpose="to learn whether gradients are infinite (found_inf)",
         remedy='with torch.autocast("xla", dtype=torch.bfloat16):\n    loss = loss_fn(model(x), y)\n'
         "loss.backward()\noptimizer.step()",
+    ),
+    _Pattern(
+        r"^(Logger(Adapter)?\.)?(debug|info|warning|error|critical|exception|log)$",
+        "",
+        "Log every {every} steps, after the barrier, or hand the logger the value of some steps ago",
+        purpose="to format a message",
+        name="logging",
+        remedy=_EVERY + 'log.info("loss %s", loss.item())  # after the barrier',
+        numbers_only=False,
+    ),
+    _Pattern(
+        rf"^({_DISTRIBUTIONS})\.__init__$",
+        r"^(?!.*\.(item|tolist|cpu|numpy)\()",
+        "Pass validate_args=False: a distribution checks its arguments on the host each time it is made",
+        purpose="to check its arguments",
+        remedy="torch.distributions.Distribution.set_default_validate_args(False)",
     ),
     _Pattern(
         r"linalg|cholesky|lobpcg",
@@ -96,6 +116,13 @@ _PATTERNS = (
         purpose="to decide whether to go on",
     ),
     _Pattern("", r"^assert\b", "Assert on the host before the upload, or look every {every} steps"),
+    _Pattern(
+        "",
+        r"^(el)?if\b(?!.*(all|any)\(|.*(done|eos|finish|stop))",
+        _DECIDE,
+        purpose="to decide which way to go",
+        remedy="out = torch.where(condition, one, other)  # decided on the device",
+    ),
     _Pattern(
         "",
         r"^(el)?if\b|\bif\b.*(\.item\(\)|any\(\)|all\(\))",
@@ -187,9 +214,11 @@ def _name(via: str, code: str, scalar: bool) -> str:
     method = via.rpartition(".")[2]
     if method in _SPECIAL:
         return _SPECIAL[method]
-    if method:
+    if method and method != "__init__":
         return f"{method}()"
     for pattern, name in _WORDS:
         if re.search(pattern, code):
             return name
+    if method:  # a constructor, which the line calls by the name of its class
+        return f"{via.split('.')[-2]}()" if "." in via else "a constructor"
     return "a tensor's value" if scalar else "a tensor's copy"

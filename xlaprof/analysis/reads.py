@@ -24,6 +24,7 @@ from xlaprof.analysis.tallies import ReadTally
 _OFTEN = 0.1  # reads per step
 _DEAR = 0.05  # of the time of the steps
 _LEAST = 3  # reads that make a habit
+_TWICE, _MANY = 2, 8  # in fewer steps than that, of so many, they are none
 _NOTHING = 0.001  # of the time of the steps without compiles: a read that costs less costs nothing
 _WAITS_NS = 20_000  # mean wait from which on it can be believed
 _EPOCH = 3  # barriers for each read of a loop around theirs
@@ -93,6 +94,8 @@ class Reads:
         cost = self.cost_s
         if tally.wait > _WAITS_NS * tally.known and cost < _NOTHING * _working_s(facts):
             return False
+        if facts.step_count >= _MANY and 0 < tally.rhythm.steps < _TWICE:  # a checkpoint halfway, with all its tensors
+            return cost >= _DEAR * facts.total_s
         return stalled > _OFTEN * facts.step_count or cost >= _DEAR * facts.total_s
 
     def waited(self) -> str:

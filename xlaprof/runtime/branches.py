@@ -72,6 +72,42 @@ def condition(stack: Frames, other: Frames) -> Frames:
     return ()
 
 
+def choosing(stack: Frames, head: RawFrame) -> Frames:
+    """The line that decides, in each pass of the loop at ``head``, whether ``stack`` is reached; empty: all reach it.
+
+    An ``if`` around it, or one before it that goes on with the next pass or leaves the loop.
+    """
+    frame = next((f for f in stack if f.file == head.file and loop_line(f.file, f.line) == head.line), None)
+    tree = _parsed(head.file)
+    if frame is None or tree is None:
+        return ()
+    loops = (node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.AsyncFor, ast.While)))
+    loop = next((node for node in loops if node.lineno == head.line), None)
+    line = _chosen(loop.body, frame.line) if loop is not None else 0
+    return (RawFrame(frame.file, line, frame.func),) if line else ()
+
+
+def _chosen(body: list[ast.stmt], line: int) -> int:
+    """The last ``if`` of these statements, and of those within, on the way to ``line``."""
+    found = 0
+    for statement in body:
+        if isinstance(statement, ast.If) and (statement.end_lineno or 0) < line:
+            if isinstance(statement.body[-1], (ast.Continue, ast.Break)):
+                found = statement.lineno
+        elif statement.lineno <= line <= (statement.end_lineno or 0):
+            if isinstance(statement, ast.If):
+                within = statement.body if line < _start(statement.orelse) else statement.orelse
+                return _chosen(within, line) or (statement.lineno if line > statement.lineno else found)
+            if isinstance(statement, (ast.With, ast.AsyncWith, ast.Try)):
+                return _chosen(statement.body, line) or found
+            return found
+    return found
+
+
+def _start(body: list[ast.stmt]) -> float:
+    return body[0].lineno if body else float("inf")
+
+
 def _from(outermost_first: Frames, level: int) -> Frames:
     return outermost_first[:level][::-1]
 

@@ -143,6 +143,7 @@ class _Side:
 
     def __init__(self, old: Graph, new: Graph) -> None:
         self.slots: dict[int, int] = {}
+        self._back: dict[int, int] = {}  # inputs only
         self._packed: dict[Packed, Packed] = {}
         self._packed_back: dict[Packed, Packed] = {}
         self._old = dict(zip(old.inputs, old.sigs, strict=True))
@@ -200,6 +201,9 @@ class _Side:
             return
         was, now = self._old.get(x), self._new.get(y)
         self.slots[x] = y
+        if now is not None and self._back.setdefault(y, x) != x:  # two tensors before, and one now
+            yield Difference("aliasing", name, None, None, a, b, y)
+            return
         if was is not None and now is not None:
             if was is not now:
                 what = "shape" if was.shape != now.shape else "dtype" if was.dtype != now.dtype else "sharding"

@@ -17,7 +17,7 @@ from . import known_as
 from .branches import condition, decision, keeping, names
 from .cells import Cell
 from .contrast import Block, Contrast, Difference, contrast, token
-from .passes import passes
+from .passes import Passes, chosen, passes
 from .program import Plan, cache
 from .reasons import Divergence, Reason, line_of, operation, show
 from .siblings import change, parted
@@ -37,6 +37,8 @@ KNOWN, KEPT = 256, 16
 _COMPARED = 6
 _MOST = 0.8
 _OPTIMIZER = frozenset({"optimizer", "state"})
+_GRADIENTS = frozenset({"zero_grad", "grad"})
+_FOLLOWS = frozenset({"inputs", "aliasing", "shape", "dtype", "sharding"})
 
 
 class Walk(NamedTuple):
@@ -99,13 +101,19 @@ def _closest(tape: Tape, new: Walk) -> tuple[Walk, Contrast] | None:
     compared = [(w, contrast(w.plan.graph, new.plan.graph)) for w in same[:_COMPARED]]
     if not compared:
         return None
-    likest = min(compared, key=lambda pair: pair[1].distance)
+    likest = min(compared, key=lambda pair: (pair[1].distance[0], _has_other_shapes(pair[1]), pair[1].distance[1]))
     (operations, others), (fewest, least) = compared[0][1].distance, likest[1].distance
+    if _has_other_shapes(compared[0][1]) and not _has_other_shapes(likest[1]):
+        return likest  # one line works on this tensor and on that, in turns
     return compared[0] if operations <= 2 * fewest and (fewest or others <= 2 * least) else likest
 
 
+def _has_other_shapes(found: Contrast) -> bool:
+    return any(d.what in ("shape", "dtype") for d in found.differences)
+
+
 def _told(tape: Tape, old: Walk, new: Walk, found: Contrast, cells: Sequence[Cell]) -> Reason | None:
-    first = _first(old, new, found)
+    first = _first(tape, old, new, found)
     if first is None:
         return _outputs(old, new, found, cells)
     if first.what in ("shape", "dtype", "sharding"):
@@ -116,28 +124,39 @@ def _told(tape: Tape, old: Walk, new: Walk, found: Contrast, cells: Sequence[Cel
         return None
     if first.what in ("inputs", "aliasing"):
         return _value(tape, new, first)
-    return _number(tape, old, new, first)
+    return _other_passes(old, new, first) or _number(tape, old, new, first)
 
 
-def _first(old: Walk, new: Walk, found: Contrast) -> Difference | None:
+def _first(tape: Tape, old: Walk, new: Walk, found: Contrast) -> Difference | None:
     """The difference that the others follow from: of an input before all, then the first that was recorded.
 
     A tensor of another shape is cause enough for another path through the program, and for other arguments.
     """
     inputs = [d for d in found.differences if d.what in ("shape", "dtype", "sharding")]
     if found.blocks:  # what stands beside what may be by chance
-        inputs = _by_maker(old, new) or [d for d in inputs if d.input >= 0 and not found.blocks]
+        inputs = _by_maker(tape, old, new)
     if inputs:
         return inputs[0]
     sizes = [d for d in found.differences if d.what == "size"]
     state = [d for d in found.differences if d.block is not None and "state" in _roles(d.block)]
     # beside operations that came or went, which value is which follows from them
-    firm = [d for d in found.differences if not found.blocks or d.what not in ("inputs", "aliasing")]
-    return next(iter(sizes or state or firm), None)
+    firm = [d for d in found.differences if not found.blocks or d.what not in _FOLLOWS]
+    # which gradients there are, and what is done with them, follows from the path as well
+    taken = [d for d in firm if not found.blocks or not _of_gradients(d)]
+    came = [d for d in firm if d.block is not None]
+    return next(iter(sizes or state or taken or came or firm), None)
 
 
-def _by_maker(old: Walk, new: Walk) -> list[Difference]:
-    """Inputs that one line of the program made, and that now have another shape or dtype."""
+def _of_gradients(d: Difference) -> bool:
+    roles = _roles(d.block) if d.block is not None else {d.came.role} if d.came is not None else set()
+    return roles <= _GRADIENTS
+
+
+def _by_maker(tape: Tape, old: Walk, new: Walk) -> list[Difference]:
+    """Inputs that one line of the program made, and that now have another shape or dtype.
+
+    No parameters, nor their gradients: where one came in place of another, the path decided which.
+    """
     before: dict[tuple[RawFrame, ...], list[Any]] = {}
     for frames, sig in zip(old.made, old.plan.graph.sigs, strict=True):
         if frames:
@@ -154,10 +173,17 @@ def _by_maker(old: Walk, new: Walk) -> list[Difference]:
         old_sigs = [sig for sig in sigs if gone[sig] > came[sig]]
         new_sigs = [(slot, sig) for slot, sig in others if came[sig] > gone[sig]]
         for was, (slot, sig) in zip(old_sigs, new_sigs, strict=False):
+            if _is_parameter(tape, new, slot):
+                break
             what = "shape" if was.shape != sig.shape else "dtype"
             user = new.plan.graph.reader(slot)
             found.append(Difference(what, "", was.text, sig.text, user, user, slot))
     return found
+
+
+def _is_parameter(tape: Tape, walk: Walk, slot: int) -> bool:
+    owner = _owner(tape, walk, slot)
+    return owner is not None and bool(known_as.parameter(owner))
 
 
 def _frames(node: Node | None) -> tuple[RawFrame, ...]:
@@ -292,12 +318,25 @@ def _ran(moved: tuple[Node, ...], nodes: tuple[Node, ...]) -> bool:
 def _repeated(old: Walk, new: Walk) -> Reason | None:
     """A loop that was recorded with another number of passes."""
     loop = passes(old.plan.graph, new.plan.graph, new.place)
-    if loop is None:
+    return _of_loop(loop) if loop is not None else None
+
+
+def _other_passes(old: Walk, new: Walk, d: Difference) -> Reason | None:
+    """As many passes of a loop as before, or nearly, but other ones: a condition in it chose them."""
+    if d.what != "argument" or d.came is None:
         return None
+    loop = chosen(old.plan.graph, new.plan.graph, d.came, new.place)
+    return _of_loop(loop) if loop is not None else None
+
+
+def _of_loop(loop: Passes) -> Reason:
     old_times, new_times = (f"{times} pass" + "es" * (times > 1) for times in (loop.old, loop.new))
+    if old_times == new_times:
+        new_times = "other passes"
     return Reason(
-        "operation", old_times, new_times, "the loop", loop.head, loop.head, 0, True, role="loop", made=loop.head
-    )
+        "operation", old_times, new_times, "the loop", loop.choice or loop.head, loop.head, 0, True,
+        role="loop", made=loop.head, condition=loop.choice,
+    )  # fmt: skip
 
 
 def _path(new: Walk, found: Contrast, d: Difference) -> Reason | None:
@@ -340,7 +379,7 @@ def _role(blocks: Iterable[Block], first: Block) -> str:
     all_roles = {role for block in blocks for role in _roles(block)}
     if len(all_roles) == 1:
         return all_roles.pop()
-    if "state" in _roles(first):
+    if "state" in _roles(first) and "" not in _roles(first):  # else a step of its own came, with its forward pass
         return "state"
     if "grad" in all_roles and all_roles <= {"grad", "backward"}:
         return "grad"

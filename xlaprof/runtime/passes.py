@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xlaprof.stacks import RawFrame, loop_line
 
+from .branches import choosing
 from .contrast import token
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Passes(NamedTuple):
     old: int
     new: int
     head: Frames
+    choice: Frames = ()  # the line that decides which passes do their work; empty where all do
 
 
 def passes(old: Graph, new: Graph, barrier: Frames) -> Passes | None:
@@ -47,8 +49,28 @@ def passes(old: Graph, new: Graph, barrier: Frames) -> Passes | None:
     if agreeing < _MOSTLY * len(differing):
         return None
     key = min((key for key, found in differing.items() if found == ratio), key=before.__getitem__)
-    head = _head(next(node.frames for node in new.nodes if _is_forward(node) and token(node) == key), barrier)
-    return Passes(before[key], now[key], head) if head else None
+    frames = next(node.frames for node in new.nodes if _is_forward(node) and token(node) == key)
+    head = _head(frames, barrier)
+    return Passes(before[key], now[key], head, choosing(frames, head[0])) if head else None
+
+
+def chosen(old: Graph, new: Graph, node: Node, barrier: Frames) -> Passes | None:
+    """The loop of which other passes do their work now, where ``node`` is of one of them: it has an argument of theirs.
+
+    So it is where such arguments differ from pass to pass within one graph, as the number of the pass does.
+    """
+    head = _head(node.frames, barrier) if _is_forward(node) else ()
+    choice = choosing(node.frames, head[0]) if head else ()
+    if not choice:
+        return None
+    same = [[_numbers(one) for one in graph.nodes if token(one) == token(node)] for graph in (old, new)]
+    if max(len(set(numbers)) for numbers in same) < 2:
+        return None
+    return Passes(len(same[0]), len(same[1]), head, choice)
+
+
+def _numbers(node: Node) -> tuple[object, ...]:
+    return tuple(arg for arg in node.args if isinstance(arg, int))
 
 
 def _is_forward(node: Node) -> bool:

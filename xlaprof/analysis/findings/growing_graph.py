@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from xlaprof.analysis import critical
 from xlaprof.analysis.facts import Facts, seconds
-from xlaprof.analysis.looping import innermost
-from xlaprof.analysis.model import Finding
+from xlaprof.analysis.looping import GROWTHS, grows, innermost
+from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.tallies import CompileRecord
 
-VISITS = 4  # growths in a row
-_FACTOR = 1.2
+_MOSTLY = 0.8  # of the compiles, those in which one line recorded more
 #: changes that are recompiles: a graph of other inputs, not of more work
 _TOLD = ("inputs", "shape", "outputs", "size")
 
@@ -18,9 +20,9 @@ _TOLD = ("inputs", "shape", "outputs", "size")
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each barrier or read whose graphs grow."""
     for stack, site in facts.run.sites.items():
-        visits, before, after = site.longest_growth
-        if visits < VISITS or after < before * _FACTOR:
+        if not grows(site):
             continue
+        visits, before, after = site.longest_growth
         again = [record for record in facts.run.compiles if record.stack == stack and record.nth]
         if again and all(record.change is not None and record.change.what in _TOLD for record in again):
             continue
@@ -48,16 +50,20 @@ def find(facts: Facts) -> Iterator[Finding]:
                 remedy=f"{loop.code}\n    ...\n    torch_xla.sync()" if loop.line else "",
             )
             continue
+        source = _grows(facts, again)
+        here = "ends here" if not source.line else f"ends at line {place.line}"
+        more = f"; what is more of it each time is recorded here ({source.code})" if source.line else ""
         yield facts.finding(
             "growing_graph",
-            place,
+            source if source.line else place,
             count=visits,
             cost_s=cost,
             cut=cut,
             cause=(
-                f"The graph that ends here {grew}, so each is compiled anew ({seconds(cost)} in all): a step carries "
-                "on what the steps before it recorded."
+                f"The graph that {here} {grew}, so each is compiled anew ({seconds(cost)} in all): a step carries "
+                f"on what the steps before it recorded{more}."
             ),
+            also=(place,) if source.line else (),
             advice=(
                 "Detach what is carried from step to step (.detach()) and end every step with a barrier, so that "
                 "each graph starts from computed tensors."
@@ -65,3 +71,11 @@ def find(facts: Facts) -> Iterator[Finding]:
             rhythm="every step",
             remedy="hidden = hidden.detach()  # before the next step",
         )
+
+
+def _grows(facts: Facts, again: list[CompileRecord]) -> Place:
+    """The line at which each graph has operations more than the one before; nowhere where it is not always the same."""
+    more = [record.change for record in again if record.change is not None and record.change.added]
+    lines = Counter(facts.names.place(change.stack) for change in more if change.what == "operation")
+    line, count = lines.most_common(1)[0] if lines else (NOWHERE, 0)
+    return line if count >= GROWTHS and count >= _MOSTLY * len(again) else NOWHERE

@@ -118,6 +118,11 @@ def _path(facts: Facts, group: Group) -> Advice:
         )
     if change.role == "backward":
         return Advice("Let the same parameters require gradients in all steps, and build the loss from the same terms.")
+    if change.role == "loop" and change.condition:
+        return Advice(
+            f"Do the work of every pass and mask its result (torch.where, a factor of 0 or 1 in a tensor) instead of "
+            f"the if of {quoted(facts.names.place(change.condition))}."
+        )
     if change.role == "loop":
         return Advice(
             f"Let the loop have the same number of passes before each barrier{at}: leave out or pad what is left over, "
@@ -187,7 +192,7 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     best = padding.best(found)
     assert best is not None  # at least one size came
     distinct = len(set(along))
-    if distinct <= 2 and axis == 0 and new[0] < old[0]:
+    if distinct <= 2 and axis == 0 and new[0] < old[0] and seen.get(new[0], 1) <= seen.get(old[0], 1):
         text = f"Pad the last batch to {old[0]} or pass drop_last=True to the DataLoader."
         return Advice(text, f"# DataLoader(..., drop_last=True), or\n{_pad(name, axis, len(old), (old[0],))}", found)
     if distinct <= 2:

@@ -23,7 +23,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:] if text.split(" ")[0] in _WORDS else text
 
 
-_WORDS = frozenset({"the", "an", "a", "another", "which", "gradients"})  # others are names of the program's
+_WORDS = frozenset({"the", "an", "a", "another", "which", "gradients", "in"})  # others are names of the program's
 
 
 def _what(facts: Facts, group: Group, rhythm: str) -> str:
@@ -141,6 +141,13 @@ def _path(facts: Facts, group: Group, rhythm: str) -> str:
         return (
             "the backward pass took another path (requires_grad, frozen layers or the loss changed): operation "
             f"{change.new} came where {change.old} had been recorded"
+        )
+    if change.role == "loop" and condition.line:
+        inner = facts.names.place(change.made)
+        loop = f" ({inner.code.rstrip(':')})" if inner.code else ""
+        return (
+            f"in each pass of the loop{loop} {quoted(condition)} decides whether it does its work, and the graph holds "
+            f"what was done: it went {_went(group)}, and each choice is another operation sequence"
         )
     if change.role == "loop":
         head = f" ({here.code.rstrip(':')})" if here.code else ""

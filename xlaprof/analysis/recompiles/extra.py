@@ -12,7 +12,7 @@ from math import gcd
 from typing import NamedTuple
 
 from xlaprof.analysis.facts import Facts
-from xlaprof.analysis.looping import innermost, is_outside, turns
+from xlaprof.analysis.looping import GROWTHS, grows, innermost, is_outside, turns
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.analysis.sized import is_sized
@@ -77,7 +77,28 @@ def groups(facts: Facts) -> list[Group]:
         if key in found:
             found[key].insert(0, extra)
     told = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
-    return [group for group in told if not _follows(group, told) and not already_bucketed(facts, group)]
+    told = _with_what_follows(told)
+    return [group for group in told if not _follows(facts, group, told) and not already_bucketed(facts, group)]
+
+
+def _with_what_follows(told: list[Group]) -> list[Group]:
+    """Which gradients there are, and which of them are cleared, follows from the path: one cause, not several."""
+    found = list(told)
+    for group in told:
+        leader = next((i for i, other in enumerate(found) if _leads(other, group)), -1)
+        if leader >= 0 and group in found:
+            found[leader] = found[leader]._replace(extras=(*found[leader].extras, *group.extras))
+            found.remove(group)
+    return found
+
+
+def _leads(one: Group, other: Group) -> bool:
+    if one.sort != "operation" or one.first.role not in ("", "loop") or one.name == READ:
+        return False
+    if other.sort not in ("aliasing", "inputs", "operation") or other.first.role not in ("grad", "zero_grad"):
+        return False
+    barriers = {extra.record.stack for extra in one.extras}
+    return all(extra.record.stack in barriers for extra in other.extras)
 
 
 def _place(facts: Facts, record: CompileRecord, change: Change) -> Place:
@@ -112,8 +133,18 @@ def special_number(text: str) -> bool:
         return False
 
 
-def _follows(group: Group, told: list[Group]) -> bool:
-    """A graph of its own for a read that asks for a size: the line has its finding."""
+def _follows(facts: Facts, group: Group, told: list[Group]) -> bool:
+    """A graph of its own for a read that asks for a size: the line has its finding.
+
+    And the one graph that a copy between tensors costs: they are the same until one of them is written to. And what a
+    graph has more each time that grows all the time: that is told as a growing graph.
+    """
+    if group.sort == "aliasing" and len(group.extras) == 1:
+        return True
+    if group.sort == "operation" and group.first.role != "barrier" and len(group.extras) >= GROWTHS:
+        sites = facts.run.sites
+        if all(e.change.added and e.record.trigger != "read" and grows(sites[e.record.stack]) for e in group.extras):
+            return True
     return group.name == READ and any(
         other.sort == "size" and (other.place.file, other.place.line) == (group.place.file, group.place.line)
         for other in told

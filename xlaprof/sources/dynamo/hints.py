@@ -7,10 +7,16 @@ first of PyTorch's hints that is any use.
 
 from __future__ import annotations
 
+import ast
+import linecache
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from .breaks import Break
+
+if TYPE_CHECKING:
+    from xlaprof.stacks import RawFrame
 
 #: how hints begin that say nothing about this program
 _USELESS = (
@@ -194,13 +200,26 @@ def by_design(found: Break) -> bool:
     """A break that nobody could or would mend: PyTorch or a library cuts the graph there on purpose.
 
     ``backward()`` in a compiled step (it gets a graph of its own), what optimizers keep out of graphs, a break or a
-    ``disable`` that a library's author wrote, and an exception on its way out.
+    ``disable`` that a library's author wrote, an exception on its way out; and a call of a disabled function of the
+    program's own for nothing but what it does, logging say: no computation is cut out of the graph with it.
     """
     if found.gb in ("GB0123", "GB0088"):
+        return True
+    if found.gb in ("GB0098", "GB0099") and _is_statement(found.user_frames(1)):
         return True
     if found.gb in ("GB0008", "GB0009") and _after(found.context, "qualname: ").startswith("Optimizer."):
         return True
     return found.gb in ("GB0025", "GB0098", "GB0099") and found.in_library
+
+
+def _is_statement(frames: tuple[RawFrame, ...]) -> bool:
+    """The innermost line is a call and nothing else: whatever it gives back is not used."""
+    code = linecache.getline(frames[0].file, frames[0].line).strip() if frames else ""
+    try:
+        (statement,) = ast.parse(code).body
+    except (SyntaxError, ValueError):  # part of a longer statement, or more than one
+        return False
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
 
 
 def _in_logging(found: Break) -> bool:
