@@ -171,7 +171,7 @@ def _run_cached_graph(graph_hash: bytes, inputs: Sequence[torch.Tensor]) -> list
             ints=found.ints,
             float_args=(),
         )
-        executable = _executables[graph_hash] = executable_for(found.tape, layout, args)
+        executable = _executables[graph_hash] = executable_for(found.tape, layout, args, None)
         if len(_executables) > _KEPT:
             _executables.popitem(last=False)
     results: list[torch.Tensor] = executable(args)
