@@ -177,3 +177,17 @@ def in_columns(events: list[AnyEvent], so: bool) -> Run:
 def test_what_is_settled_in_columns_is_what_is_settled_one_by_one(events: list[AnyEvent]) -> None:
     events = [event for event in events if not isinstance(event, Sample)]
     assert known(in_columns(events, so=True)) == known(in_columns(events, so=False))
+
+
+def test_only_a_long_recording_asks_for_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(window, "_has_numpy", lambda: bool(asked.append(run.events)))
+    run = Run()
+    for num in range(40_000):
+        t = num * 10 * TICK
+        run.feed(Scope(name=1, t=t, dur=5 * TICK))
+        run.feed(Execute(seq=num, program=1, t=t, start=t + TICK, end=t + 2 * TICK))
+        run.feed(Step(name=2, num=num, t=t, dur=9 * TICK))
+    assert asked
+    assert asked[0] > 60_000
+    assert run.report().steps[0].count == 40_000

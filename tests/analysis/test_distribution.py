@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlaprof.analysis.distribution import Distribution
+from xlaprof.analysis import distribution as module
+from xlaprof.analysis.distribution import Distribution, economise
 
 values = st.lists(st.integers(0, 10**12), min_size=1, max_size=200)
 
@@ -60,3 +61,29 @@ def test_values_known_only_as_a_sum_count_as_their_mean() -> None:
 def test_nothing_has_no_percentile_but_does_not_mind() -> None:
     empty = Distribution()
     assert (empty.count, empty.total, empty.most, empty.percentile(0.5), empty.mean) == (0, 0, 0, 0.0, 0.0)
+
+
+def test_many_distributions_share_one_budget_and_the_largest_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BUDGET", 20_000)
+    few = [of([1_000_000 + n, 2_000_000]) for n in range(100)]
+    numbers = [1_000_000 + 997 * n for n in range(3_000)]
+    many = [of(numbers) for _ in range(60)]
+    economise([*few, *many])
+    assert sum(one.size for one in (*few, *many)) <= 20_000
+    assert all(one.percentile(1.0) == 2_000_000 for one in few)  # exact still
+    for one in many:
+        assert (one.count, one.total, one.least, one.most) == (3_000, sum(numbers), numbers[0], numbers[-1])
+        assert one.percentile(0.5) == pytest.approx(statistics.median(numbers), rel=0.15)
+
+
+@given(st.lists(st.integers(-5, 10**12), min_size=70, max_size=200), values)
+def test_of_distributions_of_different_grain_the_sum_has_the_coarser(numbers, others) -> None:
+    coarse = of(numbers)
+    coarse.shrink(40)
+    assert coarse.size <= 40
+    one, two = of(others), coarse.copy()
+    one.merge(coarse)
+    two.merge(of(others))
+    assert (one.count, one.total, one.least, one.most) == (two.count, two.total, two.least, two.most)
+    assert one.count == len(numbers) + len(others)
+    assert min(numbers) <= coarse.percentile(0.5) <= max(numbers)

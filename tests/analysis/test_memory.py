@@ -9,8 +9,8 @@ from itertools import islice
 import pytest
 
 from benchmarks._hostile import hostile
+from xlaprof.analysis import distribution, window
 from xlaprof.analysis import run as analysis_run
-from xlaprof.analysis import window
 from xlaprof.analysis.distribution import Distribution
 from xlaprof.analysis.run import Run
 from xlaprof.events import AnyEvent, Barrier, DeviceWait, Hole, TransferFromDevice
@@ -40,6 +40,8 @@ def test_a_stream_that_never_repeats_fills_its_tables_and_no_more() -> None:
     tables = (run.sites, run.scopes, run.reads, run.fallbacks, run.steps, run.pauses, run.breaks, run.programs)
     assert max(map(len, tables)) <= 20_000
     assert len(run.window.idle.causes) <= 2_100
+    assert max(len(run.window.first), len(run.window.splits)) <= 1_025  # names of steps
+    assert sum(one.size for one in run.distributions()) <= distribution._BUDGET
 
 
 def test_what_nothing_settles_does_not_pile_up() -> None:
