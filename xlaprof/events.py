@@ -156,8 +156,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     made: int = 0  # Stack id: the line that made the tensor that differs, or brought it to the device
     moved: bool = False  # it was brought from the host there
     #: what recorded the operations that came or went: "grad" (adding to ``.grad``) | "optimizer" | "state" (an
-    #: optimizer making its state) | "zero_grad" | "clip" | "mode" (train/eval) | "autocast" | "random" | "backward" | "loop" (more
-    #: or fewer passes) | ""
+    #: optimizer making its state) | "zero_grad" | "clip" | "mode" (train/eval) | "autocast" | "random" | "backward" |
+    #: "loop" (more or fewer passes) | "dynamic" (a size, or number, that Dynamo's graph takes as it comes) | ""
     role: str = ""
     condition: int = 0  # Stack id: the if, for or while that decides whether they are recorded
     added: int = 0  # operations that came, all over the graph, and

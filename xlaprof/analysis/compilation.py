@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ def smaller(share: float) -> float:
     XLA on a CPU compiles what is alike faster each time. 50 diffusion steps took 691 s to compile, one 103 s: 0.15 for
     a fiftieth of the operations. Of 497 operations 27 took 0.31, of 415 10 took 0.20, which is more than this says.
     """
-    return share**0.5
+    return math.sqrt(share)
 
 
 def compilation(run: Run) -> CompileStat:
