@@ -350,6 +350,29 @@ def mistakes_are_told(rank: int) -> None:
 
 
 @check
+def a_rank_that_keeps_other_results_exchanges_in_the_same_order(rank: int) -> None:
+    """It compiles the graph again, with more results, while the others run what they have."""
+    model, plain = Wrapped(net()), net()
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, plain)]
+    seen, kept = [], []
+    for step in range(4):
+        losses = []
+        for one, optimizer, x in zip((model, plain), optimizers, (batch(step, rank), batch(step)), strict=True):
+            optimizer.zero_grad()
+            errors = (one(x) - 1).square()
+            losses.append(errors.mean())
+            losses[-1].backward()
+            optimizer.step()
+            if one is model and rank == 1 and step >= 2:
+                kept.append(errors.detach())
+            del errors
+        losses[0] = xd.all_reduce("sum", losses[0].detach(), 1.0 / xd.world_size())
+        xr.sync()
+        seen.append([loss.detach().cpu() for loss in losses])
+    close([ours for ours, _ in seen], [theirs for _, theirs in seen])
+
+
+@check
 def a_look_at_where_a_rank_is_holds_nothing(rank: int) -> None:
     """What lives decides what a graph is; so the heartbeat may not keep the frames it has looked at."""
     link = world.link()
