@@ -334,3 +334,24 @@ def test_the_second_step_of_an_optimizer_that_began_late_is_warm_up() -> None:
     (finding,) = story.findings()
     assert (finding.kind, finding.count) == ("recompile", 1)
     assert "65 operations from aten::neg on" in finding.cause
+
+
+def test_of_graphs_that_micro_batches_take_turns_with_the_largest_remains() -> None:
+    story = Story()
+    barrier, line = story.line(39, "xr.sync()"), story.line(35, "loss.backward()")
+    step = story.line(37, "opt.step()")
+    added = Change("operation", "aten::mm", "aten::add_", "the next operation", line, line, role="grad", against=1)
+    updated = Change("operation", "barrier", "aten::add_", "the end", step, step, role="optimizer", added=6, against=2)
+    for n in range(24):
+        story.trace(1)
+        if n % 4 == 0:
+            story.barrier(barrier, 2, "written", compile=200, ops=30)
+        elif n % 4 == 3:
+            story.barrier(barrier, 2, "optimizer too", compile=400, ops=50, change=updated)
+        else:
+            story.barrier(barrier, 2, "added to", compile=300, ops=40, change=added)
+    story.finish()
+    told = {finding.place.line: finding for finding in story.findings("recompile")}
+    assert told[37].cost_s == pytest.approx(0.4)
+    assert told[37].gain_s == 0  # one graph of four micro-batches and the optimizer's step takes no less
+    assert told[35].gain_s == pytest.approx(0.3, rel=0.1)

@@ -18,6 +18,8 @@ from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.tallies import CompileRecord
 
 _SHOWN = 8  # changes listed as evidence
+#: roles of operations that not every micro-batch has
+_ACCUMULATED = frozenset({"grad", "optimizer"})
 _SOME = 3  # runs from which on a rhythm can be told
 
 
@@ -38,13 +40,15 @@ def _finding(facts: Facts, group: Group) -> Finding:
         evidence.append(f"and {count - _SHOWN} more")
     rhythm = _rhythm(facts, group)
     advice = advise(facts, group)
+    spared = _spared(facts, group)
     return facts.finding(
         "recompile",
         group.place,
         operation=operator(change),
         count=count,
         cost_s=group.cost_s,
-        cut=critical.compiles(_spared(facts, group)),
+        cut=critical.compiles(spared),
+        gain_s=0.0 if not spared else None,
         cause=cause(facts, group, rhythm),
         advice=advice.text,
         change=FromTo(what=change.what, old=change.old, new=change.new),
@@ -64,9 +68,16 @@ def _spared(facts: Facts, group: Group) -> list[CompileRecord]:
     records = [extra.record for extra in group.extras]
     if group.first.role == "barrier":  # without it, what it ran needs no graph either
         records += [r for r in facts.run.compiles if r.stack == group.first.stack and r not in records]
-    if group.first.role == "grad" and len(records) > 1:  # what they did is in one graph then, larger than any of them
-        records.remove(max(records, key=lambda record: record.dur))
+    if group.first.role in _ACCUMULATED:  # what they did is in one graph then, larger than any of them
+        records = [r for r in records if not _is_largest(facts, r)]
     return records
+
+
+def _is_largest(facts: Facts, record: CompileRecord) -> bool:
+    """Of the graphs that take turns at a barrier: the one that runs in few of the turns, and holds most operations."""
+    others = [r.ops for r in facts.run.compiles if r.stack == record.stack and r is not record]
+    turns = facts.run.sites[record.stack].executed if record.stack in facts.run.sites else 0
+    return 2 * facts.run.program_runs.get(record.program, 0) <= turns and record.ops >= max(others, default=0)
 
 
 def _when(record: CompileRecord) -> str:
