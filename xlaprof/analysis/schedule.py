@@ -8,7 +8,7 @@ fourth, and so on: an even sample, of bounded size, which always has the first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from xlaprof.analysis.host import SCOPE, Segment
 from xlaprof.analysis.idle import Hollow, Sighting
@@ -148,6 +148,9 @@ class Schedule:
         """Everything before ``horizon`` (None: everything) is known; ``segments``, ``steps`` (start, end,
         number, ordinal, name, first, tracing) and ``sightings`` are what is new.
         """
+        if horizon is not None and self.end is not None and self._first_run is not None and self.seen % self._stride:
+            self._skip(horizon, bool(segments or steps))
+            return
         executions = _take(self._executions, horizon, 0)
         waits = _take(self._waits, horizon, 1)
         recorded = _take(self._recorded, horizon, 2)
@@ -185,6 +188,22 @@ class Schedule:
             while len(self.batches) > 2 and sum(batch.size for _, batch in self.batches) > _LIMIT:
                 self._stride *= 2
                 self.batches = [kept for kept in self.batches if kept[0] % self._stride == 0]
+
+    def _skip(self, horizon: int, anything: bool) -> None:
+        """Settle a batch that is not kept: nothing of it has to be in order."""
+        assert self.end is not None
+        told: list[tuple[list[Any], int]] = [
+            (self._executions, 0), (self._waits, 1), (self._recorded, 2), (self._compiled, 1), (self._holes, 1)
+        ]  # fmt: skip
+        for items, moment in told:
+            late = [one for one in items if one[moment] > horizon]
+            anything = anything or len(late) < len(items)
+            items[:] = late
+        if anything:
+            horizon = max(horizon, self.end)
+            self.span += horizon - self.end
+            self.end = horizon
+            self.seen += 1
 
     def relieve(self, most: int) -> None:
         """Of ``most`` things of a kind or more that nothing settles, forget the older half."""
