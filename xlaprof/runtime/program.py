@@ -130,7 +130,8 @@ def build(
         token = jnp.stack(rows) if rows else jnp.zeros((), jnp.bool_)
         return [*[values[slot] for slot in outs_at], token]
 
-    trace.__name__ = trace.__qualname__ = f"graph_{number}"
+    # Not by number: jax keeps programs between runs under their names too, and another run may count otherwise.
+    trace.__name__ = trace.__qualname__ = f"graph_{graph.hash[:12]}"
     sharding: Any = jax.sharding.SingleDeviceSharding(device)
     together = placement_of(graph, device)
     if together is not None:
