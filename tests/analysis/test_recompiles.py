@@ -55,6 +55,25 @@ def test_a_last_batch_is_one_even_where_its_size_is_a_round_one() -> None:
     assert "drop_last=True" in finding.advice
 
 
+def test_two_batch_sizes_that_were_warmed_up_are_padding_too() -> None:
+    assert sizes([8, 16, 8, 16, 16, 8, 8, 16], axis=0).findings("recompile") == []
+
+
+def test_what_takes_its_shape_from_a_tensor_that_was_brought_is_no_cause_of_its_own() -> None:
+    story = Story()
+    barrier, made = story.line(40, "xm.mark_step()"), story.line(21, "self.a = nn.Parameter(a.to(device))")
+    update = story.line(36, "layer.a.sub_(grad, alpha=0.1)")
+    for n in range(20):
+        rank, began = 2 + n // 5, n % 5 == 0
+        shapes = (f"f32[16,{rank - 1}]", f"f32[16,{rank}]")
+        change = Change("shape", *shapes, "input of aten::mm", made=made if began else update, moved=began, against=1)
+        with story.step():
+            story.barrier(barrier, 8, f"rank {rank} {'new' if began else 'updated'}", change=change if n > 4 else None)
+            story.spend(8)
+    (finding,) = story.findings("recompile")
+    assert (finding.place.line, finding.count) == (21, 6)
+
+
 def test_a_smaller_batch_that_comes_more_often_is_not_the_last_one() -> None:
     (finding,) = sizes([5, 3, 3, 5, 3, 3, 3, 5], axis=0).findings("recompile")
     assert "drop_last" not in finding.advice

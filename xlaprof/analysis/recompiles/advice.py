@@ -192,7 +192,8 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     best = padding.best(found)
     assert best is not None  # at least one size came
     distinct = len(set(along))
-    if distinct <= 2 and axis == 0 and new[0] < old[0] and seen.get(new[0], 1) <= seen.get(old[0], 1):
+    oftener = group.first.against > 0 and seen.get(new[0], 0) > seen.get(old[0], 0)
+    if distinct <= 2 and axis == 0 and new[0] < old[0] and not oftener:
         text = f"Pad the last batch to {old[0]} or pass drop_last=True to the DataLoader."
         return Advice(text, f"# DataLoader(..., drop_last=True), or\n{_pad(name, axis, len(old), (old[0],))}", found)
     if distinct <= 2:

@@ -93,6 +93,8 @@ def _with_what_follows(told: list[Group]) -> list[Group]:
 
 
 def _leads(one: Group, other: Group) -> bool:
+    if one.sort == other.sort == "shape":  # a tensor that was brought here, and what took its shape from it
+        return one.first.moved and not other.first.moved and _changes(one) == _changes(other)
     if one.sort != "operation" or one.first.role not in ("", "loop") or one.name == READ:
         return False
     if other.sort not in ("aliasing", "inputs", "operation") or other.first.role not in ("grad", "zero_grad"):
@@ -257,14 +259,15 @@ def already_bucketed(facts: Facts, group: Group) -> bool:
     """One dimension takes turns between a few sizes, all multiples of eight: that is padding, done already.
 
     So it is with multiples of ten, say, or powers of two, where there are three of them: two may be so by chance. Of
-    batch sizes more than two have to take turns in any case: the second is mostly that of a last batch.
+    batch sizes that begin with the largest more than two have to take turns: the second is mostly that of a last batch.
     """
     axis = _axis(group)
     if axis < 0:
         return False
     sizes = [int(size) for text in _shapes(group) if (size := _value(text, axis)).isdecimal()]
     distinct = set(sizes)
-    if not (2 if axis else 3) <= len(distinct) <= _BUCKETS or not _is_padded(distinct):
+    last = axis == 0 and sizes[0] == max(sizes)  # a last batch is smaller than those before it
+    if not (3 if last else 2) <= len(distinct) <= _BUCKETS or not _is_padded(distinct):
         return False
     return all(_comes_back(facts, extra.record) for extra in group.extras[:-1]) and any(
         _comes_back(facts, extra.record) for extra in group.extras
@@ -278,6 +281,10 @@ def _is_padded(sizes: set[int]) -> bool:
         return unit > 0
     powers = min(sizes) >= _SMALLEST and all(size & (size - 1) == 0 for size in sizes)
     return len(sizes) >= 3 and (unit >= _UNIT or powers)
+
+
+def _changes(group: Group) -> set[tuple[str, str]]:
+    return {(extra.change.old, extra.change.new) for extra in group.extras}
 
 
 def _shapes(group: Group) -> list[str]:
