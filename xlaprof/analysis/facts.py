@@ -34,6 +34,7 @@ class Facts:
         #: steps were named by the program, not inferred from barriers
         self.named_steps = any(not stat.inferred for stat in steps)
         self._cuts: list[Cut] = []  # of the findings made so far,
+        self._cut_of: dict[str, Cut] = {}  # by id
         self._uncut_s = 0.0  # and the gains of those that have none
 
     @cached_property
@@ -64,15 +65,17 @@ class Facts:
         Without it ``gain_s`` is what it costs unless another is given. ``details``: the fields of :class:`Finding`
         that have defaults (``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """
+        id = stable_id(kind, place, operation, discriminator)
         if cut and len(self._cuts) < _PREDICTED:
             gain = self.what_if.gain_s(cut)
             self._cuts.append(cut)
+            self._cut_of[id] = cut
         else:
             gain = cost_s if gain_s is None else gain_s
             self._uncut_s += gain
         share = cost_s / self.total_s if self.total_s > 0 else 0.0
         return Finding(
-            id=stable_id(kind, place, operation, discriminator),
+            id=id,
             kind=kind,
             severity="high" if share >= _HIGH else "medium" if share >= _MEDIUM else "low",
             place=place,
@@ -88,6 +91,18 @@ class Facts:
             gain_per_step_s=gain / max(1, self.step_count),
             **details,
         )
+
+    def worth_s(self, finding: Finding) -> float:
+        """What a fix gives back, first of all fixes or last: the mean, for two defects may hide each other.
+
+        (Of two this is what each contributes, Shapley's value.)
+        """
+        cut = self._cut_of.get(finding.id)
+        if cut is None or len(self._cuts) < 2:
+            return finding.gain_s
+        others = [other for other in self._cuts if other is not cut]
+        last = self.what_if.gain_of_all_s(self._cuts) - self.what_if.gain_of_all_s(others)
+        return (finding.gain_s + max(0.0, last)) / 2
 
     def predicted(self) -> Prediction | None:
         """The run with everything fixed that findings were made of."""

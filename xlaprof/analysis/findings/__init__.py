@@ -15,6 +15,9 @@ from xlaprof.analysis.model import Finding
 #: operations of findings that come first, whatever they were measured to cost: limits that switch compilation off
 LOUD = "torch._dynamo.config."
 
+#: findings that are weighed against each other; of more, the others come by their own gain
+_WEIGHED = 12
+
 Finder = Callable[[Facts], Iterator[Finding]]
 
 
@@ -28,10 +31,12 @@ def finders() -> tuple[Finder, ...]:
 def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
     found = [finding for finder in finders() for finding in finder(facts)]
+    found.sort(key=lambda finding: -max(finding.gain_s, finding.cost_s))
+    worth = {id(finding): facts.worth_s(finding) for finding in found[:_WEIGHED]}
     found.sort(
         key=lambda finding: (
             not finding.operation.startswith(LOUD),
-            -finding.gain_s,
+            -worth.get(id(finding), finding.gain_s),
             -finding.cost_s,
             finding.kind,
             finding.place.file,
