@@ -26,7 +26,7 @@ def main() -> None:
         run(HERE / f"{name}.py", "--steps", STEPS, "--record", log)
         print(f"  {time.perf_counter() - started:.1f} s, compilation included; recorded into {log}\n")
 
-    heading("2. What went wrong in the first run: look at the findings, most expensive first")
+    heading("2. What went wrong in the first run: look at the findings, what gives back most first")
     run("-m", "xlaprof", "report", runs["decoder"])
 
     heading("3. The second run, with the findings' advice taken")
