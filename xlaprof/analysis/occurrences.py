@@ -143,7 +143,8 @@ def _compiled(search: _Search, event: Any) -> str | None:
     change = event.change
     if change is None:
         return "" if search.here(event.stack) else None
-    if search.here(change.stack or event.stack) or search.here(event.stack):
+    made = change.made if change.what in ("shape", "dtype") else 0  # the finding is at the line that made the tensor
+    if any(stack and search.here(stack) for stack in (made, change.stack, event.stack)):
         return f"{change.old} -> {change.new}"
     return None
 
