@@ -261,6 +261,7 @@ print("went on")
 
 SHEDS = """
 import gc, os, resource, sys, xlaprof
+sys.dont_write_bytecode = True  # it would be cut off at the limit, and read by all that follow
 gc.disable()  # or its pauses would be among the events to count
 from xlaprof import logfile, recorder
 logfile.BACKLOG = 20_000
