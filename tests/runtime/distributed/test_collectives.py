@@ -6,8 +6,6 @@ Starting ranks is dear, so two are started once, for all checks; each check is a
 from __future__ import annotations
 
 import copy
-import gc
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +24,7 @@ from xlaprof.runtime import metrics
 from xlaprof.torch_xla.core.functions import SyncBatchNorm
 
 from . import ranks
+from .checks import run_all
 
 WORLD = 2
 CHECKS: dict[str, Callable[[int], None]] = {}
@@ -398,17 +397,7 @@ def the_group_can_be_left(rank: int) -> None:
 
 def everything(rank: int) -> dict[str, str]:
     """What went wrong in each check, on this rank."""
-    told = {}
-    for name, check in CHECKS.items():
-        try:
-            check(rank)
-        except Exception:
-            told[name] = f"on rank {rank}:\n{traceback.format_exc()}"
-            break  # the other may be elsewhere by now
-        told[name] = ""
-        gc.collect()  # an error that was expected holds its frames' tensors
-        xr.sync()
-    return told
+    return run_all(rank, CHECKS)
 
 
 @pytest.fixture(scope="module")
