@@ -192,13 +192,19 @@ def _frames(node: Node | None) -> tuple[RawFrame, ...]:
 
 def _input(tape: Tape, new: Walk, d: Difference) -> Reason:
     owner = _owner(tape, new, d.input)
-    made = owner.frames if owner is not None and _is_users(owner.frames) else ()
+    made, moved = origin(tape, owner) if owner is not None else ((), False)
     return Reason(
         d.what, d.old, d.new, f"input of {operation(d.came)}", _frames(d.came), _frames(d.expected), 0, True,
         name=known_as.parameter(owner) if owner is not None else "",
         made=made,
-        moved=bool(made) and not _computed(tape, made),
+        moved=moved,
     )  # fmt: skip
+
+
+def origin(tape: Tape, cell: Cell) -> tuple[tuple[RawFrame, ...], bool]:
+    """The program's line that made the tensor of ``cell``, if one did, and whether it brought it from the host."""
+    made = cell.frames if _is_users(cell.frames) else ()
+    return made, bool(made) and not _computed(tape, made)
 
 
 def _owner(tape: Tape, new: Walk, slot: int) -> Cell | None:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from xlaprof.runtime import known_as
+from xlaprof.runtime import explain, known_as
 from xlaprof.runtime.cells import sig
 from xlaprof.runtime.reasons import Reason, operation
 from xlaprof.runtime.tensor import XLATensor
-from xlaprof.stacks import is_library
 
 if TYPE_CHECKING:
     from xlaprof.runtime.trie import Node
@@ -56,15 +55,14 @@ def reason(before: Given, args: list[Any], layout: Layout, call: tuple[RawFrame,
     if not isinstance(arg, torch.Tensor):
         subject = "a number that the compiled function is given"
         return Reason("argument", repr(old), repr(new), subject, at, at, 0, True, role=DYNAMIC, against=before.program)
-    made = arg._cell.frames if type(arg) is XLATensor else ()
-    made = made if made and not is_library(made[0].file, None) else ()
+    made, moved = explain.origin(arg._cell.tape, arg._cell) if type(arg) is XLATensor else ((), False)
     return Reason(
         "shape" if old[0] != new[0] else "dtype",
         sig(*old).text, sig(*new).text,
         f"input of {operation(reader)}" if reader is not None else "input of the compiled function",
         at, at, 0, True,
         name=known_as.parameter(arg._cell) if type(arg) is XLATensor else "",
-        made=made, moved=bool(made), role=DYNAMIC, against=before.program,
+        made=made, moved=moved, role=DYNAMIC, against=before.program,
     )  # fmt: skip
 
 
