@@ -62,7 +62,7 @@ def program(folder: str, steps: int) -> dict[str, float]:
 
     device = torch.device("xla")
     weight = torch.randn(256, 256, device=device)
-    saved = torch.randn(1_500, 1_500)
+    saved = torch.randn(2_500, 2_500)  # longer than a thread may keep the lock from the one that looks (5 ms)
 
     def step(x: Any) -> None:
         nonlocal weight

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from xlaprof.events import Event, Sample
-from xlaprof.stack_sampler import BUSY_S, FIRST_S, PAUSES_S, READER, StackSampler, Target
+from xlaprof.stack_sampler import BUSY_S, FIRST_S, PAUSES_S, READER, SOON_S, StackSampler, Target, turned
 from xlaprof.stacks import RawFrame
 from xlaprof.thread_cpu import Ran, ThreadCpu
 
@@ -23,6 +25,7 @@ class Log:
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
+        self.edge = 0
         self.places: dict[tuple[RawFrame, ...], int] = {}
 
     def emit(self, event: Event) -> None:
@@ -34,6 +37,22 @@ class Log:
 
     def func(self, stack: int) -> str:
         return next(frames[0].func for frames, id in self.places.items() if id == stack)
+
+
+class Books(ThreadCpu):
+    """The kernel's, of a thread that runs and sleeps as the test says."""
+
+    def __init__(self, native_id: int | None = None) -> None:
+        self.ran, self.asleep = 0, False
+
+    def read(self) -> Ran:
+        return Ran(self.ran, 0)
+
+    def sleeps_elsewhere(self) -> bool:
+        return self.asleep
+
+    def close(self) -> None:
+        pass
 
 
 class Clock:
@@ -71,6 +90,27 @@ class Somebody:
 
     def end(self) -> None:
         self.go.release(2)
+        self.thread.join()
+
+
+class Worker(Somebody):
+    """Whose frames do not say that it waits."""
+
+    def _live(self) -> None:
+        self.gates = [threading.Lock(), threading.Lock()]
+        for gate in self.gates:
+            gate.acquire()
+        self.there.release()
+        self.gates[0].acquire()
+        self.there.release()
+        self.gates[1].acquire()
+
+    def on(self) -> None:
+        self.gates[0].release()
+        self.there.acquire()
+
+    def end(self) -> None:
+        self.gates[1].release()
         self.thread.join()
 
 
@@ -116,9 +156,92 @@ def test_another_place_is_another_sample_and_they_do_not_overlap(somebody: Someb
     looks.look(target(somebody), 0)
     looks.close()
     first, second = log.samples
-    assert (first.t, first.dur) == (0, 8 * MS)
-    assert (second.t, second.dur) == (8 * MS, 4 * MS)
+    assert (first.t, first.dur) == (0, 10 * MS)  # seen at 8 and no more at 12
+    assert (second.t, second.dur) == (10 * MS, 2 * MS)
     assert "second_place" in log.func(second.stack)
+
+
+def test_what_was_seen_before_a_scope_began_ended_with_it(somebody: Somebody) -> None:
+    looks, log, clock = sampler()
+    for moment in (5, 8):
+        clock.now = moment * MS
+        looks.look(target(somebody), 0)
+    somebody.on()
+    log.edge = 9 * MS
+    clock.now = 12 * MS
+    looks.look(target(somebody), 0)
+    looks.close()
+    first, second = log.samples
+    assert first.t + first.dur == second.t == 9 * MS
+
+
+def test_the_processors_time_tells_when_a_sleeper_woke_and_when_a_runner_fell_asleep() -> None:
+    """Looks at 100 and 120 ms: it needed 4 ms of a processor in between."""
+    look = 100 * MS, 120 * MS, 120 * MS, 0
+    assert turned(*look, was_asleep=True, asleep=False, on_cpu=4 * MS) == 116 * MS
+    assert turned(*look, was_asleep=False, asleep=True, on_cpu=4 * MS) == 104 * MS
+    assert turned(*look, was_asleep=True, asleep=True, on_cpu=4 * MS) == 110 * MS
+    assert turned(*look, was_asleep=True, asleep=False, on_cpu=None) == 110 * MS  # no books on this system
+
+
+def test_what_kept_a_look_from_the_lock_had_begun_when_the_look_was_due() -> None:
+    assert turned(100 * MS, 150 * MS, 120 * MS, 0, was_asleep=False, asleep=False, on_cpu=50 * MS) == 110 * MS
+
+
+@given(
+    begin=st.integers(0, 10**12),
+    span=st.integers(1, 10**9),
+    due=st.integers(0, 10**12),
+    edge=st.integers(0, 10**12),
+    states=st.tuples(st.booleans(), st.booleans()),
+    on_cpu=st.none() | st.integers(0, 10**10),
+)
+def test_a_turn_is_between_the_looks_whatever_the_books_say(
+    begin: int, span: int, due: int, edge: int, states: tuple[bool, bool], on_cpu: int | None
+) -> None:
+    assert begin <= turned(begin, begin + span, due, edge, *states, on_cpu) <= begin + span
+
+
+Looked = tuple[int, int, bool]  # ms, ms of a processor by then, whether it sleeps
+
+
+def told_of(looked: list[Looked]) -> list[tuple[str, int, int]]:
+    """Of a thread that has gone on before the third look: ``(state, begin, end)``, ms."""
+    log, clock, books, worker = Log(), Clock(), Books(), Worker()
+    any_log: Any = log
+    looks = StackSampler(any_log, clock, lambda native: books)
+    for nth, (moment, ran, asleep) in enumerate(looked):
+        if nth == 2:
+            worker.on()
+        clock.now, books.ran, books.asleep = moment * MS, ran * MS, asleep
+        looks.look(target(worker), 0)
+    looks.close()
+    worker.end()
+    assert len({sample.stack for sample in log.samples}) == 2
+    return [(one.state, one.t // MS, (one.t + one.dur) // MS) for one in log.samples]
+
+
+def test_a_sleep_and_the_work_after_it_are_parted_by_the_processors_time() -> None:
+    """It slept at 10 ms; at 30 ms it is elsewhere, awake, and has needed 6 ms of a processor."""
+    told = told_of([(5, 0, True), (10, 0, True), (30, 6, False), (35, 11, False)])
+    assert told == [("wait", 0, 24), ("python", 24, 35)]
+
+
+def test_work_and_the_sleep_after_it_are_parted_by_the_processors_time() -> None:
+    told = told_of([(5, 5, False), (10, 10, False), (30, 17, True), (35, 17, True)])
+    assert told == [("python", 0, 17), ("wait", 17, 35)]
+
+
+def test_after_a_look_that_came_late_the_next_comes_soon(somebody: Somebody) -> None:
+    """A collection holds the interpreter's lock for its whole time: what follows it is likely to be new."""
+    looks, _, clock = sampler()
+    clock.now = 5 * MS
+    pause = looks.look(target(somebody), 0)
+    clock.now += round(pause * 1e9) + 50 * MS
+    assert looks.look(target(somebody), 0) == SOON_S
+    clock.now += round(SOON_S * 1e9)
+    assert looks.look(target(somebody), 0) == PAUSES_S[0]
+    looks.close()
 
 
 def test_the_pauses_grow_and_a_gap_of_a_minute_is_few_looks(somebody: Somebody) -> None:

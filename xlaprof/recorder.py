@@ -110,6 +110,7 @@ class Recorder:
         self.queue: list[Any] = []
         self.limit = QUEUE_LIMIT  # 0 once the recording is over
         self.turns = 0  # steps and barriers so far
+        self.edge = 0  # ns: when a scope last began or ended
         self._overflow = 0
         self._overflow_lock = threading.RLock()
         self._interner = Interner(self.queue.append)

@@ -21,7 +21,10 @@ from .thread_cpu import Ran, ThreadCpu
 
 #: a gap this long is looked into; then the pauses between looks, the last of which repeats
 FIRST_S = 0.005
-PAUSES_S = (0.003, 0.004, 0.005, 0.005, 0.005, 0.01, 0.01, 0.02, 0.02, 0.02, 0.05)
+PAUSES_S = (0.003, 0.004, 0.005, 0.005, 0.005, 0.01, 0.01, *(0.02,) * 10, 0.05)
+#: a look that comes so late was kept from the interpreter's lock (a collection, say): what follows is something new
+LATE_NS = 10_000_000
+SOON_S = 0.001
 #: pauses while the host is busy with what is told otherwise, the last of which repeats
 BUSY_S = (0.005, 0.01, 0.02)
 
@@ -51,26 +54,83 @@ class _Books(NamedTuple):
     main: Ran | None
 
 
+class _Spent(NamedTuple):
+    """What a thread did between two looks, ns: the rest it slept, or waited for the interpreter's lock."""
+
+    span: int
+    running: int
+    queued: int
+
+
+class _Verdict(NamedTuple):
+    """How the thread was for this share of the time; it ran for the rest of it."""
+
+    state: str
+    share: float = 1.0
+    holder: str = ""
+    where: int = 0  # stack of the holder
+
+
+class _Look(NamedTuple):
+    """What a look found."""
+
+    at: int
+    frames: tuple[RawFrame, ...]
+    asleep: bool  # in the kernel, or told to wait
+    verdict: _Verdict
+
+
+def _spent(before: _Books | None, now: _Books) -> _Spent | None:
+    """None where nothing is known."""
+    if before is None or before.main is None or now.main is None:
+        return None
+    running, queued = now.main.running - before.main.running, now.main.queued - before.main.queued
+    return _Spent(max(1, now.at - before.at), running, queued)
+
+
+def turned(begin: int, end: int, due: int, edge: int, was_asleep: bool, asleep: bool, on_cpu: int | None) -> int:
+    """When a thread left for what it does at ``end`` what it did at ``begin`` (ns), having needed ``on_cpu`` since.
+
+    A thread that slept and now runs, or the other way round, tells it by the processor's time. Of one that did either
+    all the while it was when a scope began or ended (``edge``), or else in the middle: too early is as likely as late.
+    In the middle of the time until the second look was ``due``: what kept that from the interpreter's lock is what it
+    found.
+    """
+    if on_cpu is not None and was_asleep and not asleep:
+        return max(begin, end - on_cpu)
+    if on_cpu is not None and asleep and not was_asleep:
+        return min(end, begin + on_cpu)
+    return edge if begin < edge < end else (begin + max(begin, min(due, end))) // 2
+
+
 class StackSampler:
     """The looks into one recording's gaps. Used by one thread, but for :meth:`flush`."""
 
-    def __init__(self, rec: recorder.Recorder, now: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(
+        self,
+        rec: recorder.Recorder,
+        now: Callable[[], int] = time.perf_counter_ns,
+        books: Callable[[int | None], ThreadCpu] = ThreadCpu,
+    ) -> None:
         self.looks = 0
         self._rec = rec
         self._now = now
+        self._books_of = books
         self._lock = threading.Lock()
         self._pending: Sample | None = None
         self._until = 0  # ns: end of what was told or is pending
         self._looks_here = 0  # into the present gap
+        self._due = 0  # ns: when to look at it again
         self._busy = 0  # times in a row there was nothing to look at
         self._books: _Books | None = None
+        self._last: _Look | None = None
         self._main: tuple[int, ThreadCpu] | None = None
         self._others: dict[int, tuple[ThreadCpu, Ran | None]] = {}
         self._known: set[tuple[RawFrame, ...]] = set()
 
     def idle_again(self) -> float:
         """The device has just become idle: seconds until the first look."""
-        looked, self._looks_here, self._busy = self._looks_here, 0, 0
+        looked, self._looks_here, self._busy, self._due = self._looks_here, 0, 0, 0
         # where gaps are long the next one is likely to be: then its first look can tell how the thread ran
         self._books = self._ask(self._now(), self._main[0]) if looked and self._main is not None else None
         return FIRST_S
@@ -94,10 +154,14 @@ class StackSampler:
         before, self._books = self._books, books
         if before is not None and now - before.at > 2 * (now - since):  # it was busy for most of the time since then
             before = None
+        due = self._due or now
         if begin < now:
-            self._tell(begin, now, target.tid, seen, *self._judge(seen, target.ident, before, books))
-        self._looks_here += 1
-        return PAUSES_S[min(self._looks_here, len(PAUSES_S)) - 1]
+            self._tell(begin, now, due, target, seen, _spent(before, books))
+        late = now > due + LATE_NS
+        self._looks_here = 0 if late else self._looks_here + 1
+        pause = SOON_S if late else PAUSES_S[min(self._looks_here, len(PAUSES_S)) - 1]
+        self._due = now + round(pause * 1e9)
+        return pause
 
     def flush(self) -> None:
         """Tell what was found so far."""
@@ -118,6 +182,7 @@ class StackSampler:
         """There is nothing to look at: the host is busy with what is told otherwise."""
         self.flush()
         self._books = None
+        self._due = 0
         pause = max(least, BUSY_S[min(self._busy, len(BUSY_S) - 1)])
         self._busy += 1
         self._looks_here = 0
@@ -130,34 +195,29 @@ class StackSampler:
             if self._main is not None:
                 self._main[1].close()
             native = next((t.native_id for t in threading.enumerate() if t.ident == ident), None)
-            self._main = (ident, ThreadCpu(native))
+            self._main = (ident, self._books_of(native))
         return _Books(now, self._main[1].read())
 
-    def _judge(self, seen: Activity, ident: int, before: _Books | None, books: _Books) -> tuple[str, float, str, int]:
-        """``(state, its share of the time, holder, where)``; the rest of the time the thread ran."""
+    def _judge(self, seen: Activity, asleep: bool, ident: int, spent: _Spent | None) -> _Verdict:
         if seen.kind not in (PYTHON, TORCH):
-            return seen.kind, 1.0, *(self._reader() if seen.kind == DATA and seen.asked_to_wait else ("", 0))
+            reader = self._reader() if seen.kind == DATA and seen.asked_to_wait else ("", 0)
+            return _Verdict(seen.kind, 1.0, *reader)
         torch = seen.kind == TORCH
-        if before is None or before.main is None or books.main is None:
-            assert self._main is not None
-            asleep = seen.asked_to_wait or self._main[1].sleeps_elsewhere()
-            return ("torch" if torch else "wait" if asleep else ""), 1.0, "", 0
-        span = max(1, books.at - before.at)
-        ran = (books.main.running - before.main.running) / span
-        queued = (books.main.queued - before.main.queued) / span
+        if spent is None:
+            return _Verdict("torch" if torch else "wait" if asleep else "")
+        ran, queued = spent.running / spent.span, spent.queued / spent.span
         if ran >= _RAN:
-            return seen.kind, 1.0, "", 0
+            return _Verdict(seen.kind)
         if queued >= _QUEUED:
-            return "cpu", min(queued, 1.0), "", 0
-        assert self._main is not None
-        if not seen.asked_to_wait and not self._main[1].sleeps_elsewhere():
+            return _Verdict("cpu", min(queued, 1.0))
+        if not asleep:
             asked_before = bool(self._others)
-            held = self._holder(ident, span)
+            held = self._holder(ident, spent.span)
             if held is not None:
-                return "gil", 1.0 - min(ran, 1.0), *held
+                return _Verdict("gil", 1.0 - min(ran, 1.0), *held)
             if not asked_before and not torch:
-                return "", 1.0, "", 0  # who ran is known from the next look on
-        return ("wait" if ran < _RAN / 2 and not torch else seen.kind), 1.0, "", 0
+                return _Verdict("")  # who ran is known from the next look on
+        return _Verdict("wait" if ran < _RAN / 2 and not torch else seen.kind)
 
     def _holder(self, ident: int, span: int) -> tuple[str, int] | None:
         """The other thread of Python that ran most since it was last asked, if that is much; its name and place.
@@ -170,7 +230,7 @@ class StackSampler:
         for thread in threading.enumerate()[:_THREADS]:
             if thread.ident in (ident, own, None) or thread.native_id is None or thread.name.startswith(OURS):
                 continue
-            clock, before = self._others.get(thread.native_id) or (ThreadCpu(thread.native_id), None)
+            clock, before = self._others.get(thread.native_id) or (self._books_of(thread.native_id), None)
             now = clock.read()
             self._others[thread.native_id] = (clock, now)
             if now is not None and before is not None and sum(now) - sum(before) > most:
@@ -200,17 +260,32 @@ class StackSampler:
                 self._known.add(frames)
         return self._rec.stack(frames)
 
-    def _tell(
-        self, begin: int, end: int, tid: int, seen: Activity, state: str, share: float, holder: str, at: int
-    ) -> None:
+    def _tell(self, begin: int, end: int, due: int, target: Target, seen: Activity, spent: _Spent | None) -> None:
+        assert self._main is not None
+        asleep = seen.asked_to_wait or self._main[1].sleeps_elsewhere()
+        verdict = self._judge(seen, asleep, target.ident, spent)
+        last = self._last
+        if last is not None and last.at == begin and last.frames != seen.frames:
+            on_cpu = None if spent is None or verdict.state == "gil" else spent.running + spent.queued
+            turn = turned(begin, end, due, self._rec.edge, last.asleep, asleep, on_cpu)
+            if spent is not None and on_cpu is not None and last.asleep != asleep and turn < end:
+                # all of the processor's time belongs to one of the two
+                running, queued = (0, 0) if asleep else (spent.running, spent.queued)
+                verdict = self._judge(seen, asleep, target.ident, _Spent(end - turn, running, queued))
+            self._add(begin, turn, self._place(last.frames), target.tid, last.verdict)
+            begin = turn
         stack = self._place(seen.frames)
-        cut = end - round((end - begin) * share)
-        if cut > begin:  # when in that time it ran is not known; how long is
-            self._add(begin, cut, stack, PYTHON, tid, "", 0)
-        self._add(cut, end, stack, state, tid, holder, at)
+        cut = end - round((end - begin) * verdict.share)
+        # when in that time it ran is not known; how long is
+        self._add(begin, cut, stack, target.tid, _Verdict(PYTHON))
+        self._add(cut, end, stack, target.tid, verdict)
+        self._last = _Look(end, seen.frames, asleep, verdict)
         self._until = end
 
-    def _add(self, begin: int, end: int, stack: int, state: str, tid: int, holder: str, at: int) -> None:
+    def _add(self, begin: int, end: int, stack: int, tid: int, verdict: _Verdict) -> None:
+        if begin >= end:
+            return
+        state, _, holder, at = verdict
         told: Any = None
         with self._lock:
             one = self._pending

@@ -24,15 +24,12 @@ class Ran(NamedTuple):
 class ThreadCpu:
     """The books of the thread with this native id (``Thread.native_id``)."""
 
-    __slots__ = ("_fd", "_path")
+    __slots__ = ("_call", "_fd", "_path")
 
     def __init__(self, native_id: int | None) -> None:
         self._path = f"/proc/self/task/{native_id}"
-        self._fd = -1
-        try:
-            self._fd = os.open(f"{self._path}/schedstat", os.O_RDONLY)
-        except OSError:  # no such books here, or no such thread: it is not known
-            return
+        self._fd = _open(f"{self._path}/schedstat")
+        self._call: int | None = None  # opened when it is first asked for
 
     def read(self) -> Ran | None:
         """None where nothing is known."""
@@ -46,14 +43,24 @@ class ThreadCpu:
 
     def sleeps_elsewhere(self) -> bool:
         """Whether it is inside a system call other than a lock's: a sleep, a file, a socket."""
+        if self._call is None:
+            self._call = _open(f"{self._path}/syscall")
         try:
-            with open(f"{self._path}/syscall", "rb") as file:
-                number = file.read(20).split()[0]
-        except (OSError, IndexError):  # not permitted here: not known
+            number = os.pread(self._call, 20, 0).split()[0] if self._call >= 0 else b""
+        except (OSError, IndexError):  # not permitted here, or the thread has ended: not known
             return False
         return bool(_FUTEX) and number.isdigit() and int(number) not in _FUTEX
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        for file in (self._fd, self._call):
+            if file is not None and file >= 0:
+                os.close(file)
+        self._fd = self._call = -1
+
+
+def _open(path: str) -> int:
+    """-1 where there are no such books, or no such thread."""
+    try:
+        return os.open(path, os.O_RDONLY)
+    except OSError:
+        return -1

@@ -65,7 +65,8 @@ class Trace:
             else:
                 stack, depth = rec.here.of_task()
                 inner = depth + 1
-            entered: Entry = (self, inner, rec, stack, _now(), 0)
+            rec.edge = now = _now()
+            entered: Entry = (self, inner, rec, stack, now, 0)
             stack.append(entered)
             self._entered: Entry | None = entered
         return self
@@ -81,7 +82,7 @@ class Trace:
                 return
             if entered is None and rec.in_dynamo():
                 return
-            end = _now()
+            rec.edge = end = _now()
             here = rec.here
             stack = here.open
             if stack and stack[-1] is entered:
