@@ -138,6 +138,20 @@ def test_a_finding_shows_gain_beside_cost_rhythm_id_and_how_sure_it_is() -> None
     assert re.search(r"every 7 steps   gain 400 ms   19 ms/step$", unsure, re.MULTILINE)
 
 
+def test_a_gain_that_others_hide_is_told_as_what_it_is_first_and_last() -> None:
+    report = ragged().report()
+    (finding,) = report.findings
+    for alone, last, told in (
+        (0.4, 2.0, "gain 400 ms to 2.00 s"),
+        (2.0, 0.4, "gain 400 ms to 2.00 s"),
+        (0.0, 2.0, "gain up to 2.00 s"),
+        (2.0, 1.95, "gain 2.00 s   19 ms/step"),
+        (2.0, None, "gain 2.00 s   19 ms/step"),
+    ):
+        one = replace(finding, gain_s=alone, gain_last_s=last, gain_per_step_s=0.019)
+        assert re.search(rf"{told}$", page(replace(report, findings=(one,))), re.MULTILINE)
+
+
 def test_a_finding_without_a_cost_or_a_line_has_room_for_what_is_known() -> None:
     report = ragged().report()
     (finding,) = report.findings

@@ -92,17 +92,13 @@ class Facts:
             **details,
         )
 
-    def worth_s(self, finding: Finding) -> float:
-        """What a fix gives back, first of all fixes or last: the mean, for two defects may hide each other.
-
-        (Of two this is what each contributes, Shapley's value.)
-        """
+    def gain_last_s(self, finding: Finding) -> float | None:
+        """What a fix gives back when all others are made; None: what it gives back alone."""
         cut = self._cut_of.get(finding.id)
         if cut is None or len(self._cuts) < 2:
-            return finding.gain_s
+            return None
         others = [other for other in self._cuts if other is not cut]
-        last = self.what_if.gain_of_all_s(self._cuts) - self.what_if.gain_of_all_s(others)
-        return (finding.gain_s + max(0.0, last)) / 2
+        return max(0.0, self.what_if.gain_of_all_s(self._cuts) - self.what_if.gain_of_all_s(others))
 
     def predicted(self) -> Prediction | None:
         """The run with everything fixed that findings were made of."""

@@ -70,6 +70,7 @@ class Finding(msgspec.Struct, frozen=True):
     evidence: tuple[str, ...] = ()  # short facts: "step 24: 1.82 s, i64[8,128] -> i64[5,128]"
     gain_s: float = 0.0  # predicted: by so much the run would be shorter, from the critical path of host and device
     gain_per_step_s: float = 0.0
+    gain_last_s: float | None = None  # the same of a fix made after those of all other findings; None: as alone
     confidence: str = "high"  # one of CONFIDENCES
     rhythm: str = ""  # "every step", "every 10 steps", "3 times a step", "once", "" where it is not known
     also: tuple[Place, ...] = ()  # other lines that take part: the branch not taken, the list that holds, the barrier

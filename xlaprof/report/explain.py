@@ -14,7 +14,7 @@ from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.occurrences import Occurrence, Occurrences
 from xlaprof.report.glyphs import bar, printable, shorten, sparkline
 from xlaprof.report.source import Source
-from xlaprof.report.terminal import SEVERITY_STYLE, WIDEST, print_page, title, where
+from xlaprof.report.terminal import ALIKE, SEVERITY_STYLE, WIDEST, print_page, title, where
 
 #: What a confidence means.
 MEANING = {
@@ -113,11 +113,16 @@ def _worth(finding: Finding, report: Report, width: int) -> Iterator[Text]:
     steps = sum(stat.count for stat in report.steps)
     if finding.cost_s > 0:
         yield from _sentence("Costs: ", f"{_amount(finding.cost_s, finding.cost_per_step_s, steps)}.", width)
-    if finding.gain_s > 0:
+    last = finding.gain_last_s
+    if finding.gain_s > 0 or last:
         gain = _amount(finding.gain_s, finding.gain_per_step_s, steps)
         share = finding.gain_s / report.run.wall_s if report.run.wall_s > 0 else 0.0
         of = f", {share:.0%} of the recording" if 0.005 <= share <= 1 else ""
         yield from _sentence("Gain if fixed: ", f"{gain}{of} (predicted from what host and device waited for).", width)
+        if last is not None and abs(last - finding.gain_s) > ALIKE * max(last, finding.gain_s):
+            yield from _sentence(
+                "", f"With all else fixed first: {seconds(last)}; findings may hide one another.", width
+            )
     meaning = MEANING.get(finding.confidence, "")
     yield from _sentence("Confidence: ", f"{finding.confidence} ({meaning}).", width)
     if finding.change is not None:

@@ -129,6 +129,7 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
         "change": _plain(finding.change) if finding.change is not None else None,
         "evidence": list(finding.evidence),
         "gain_s": finding.gain_s,
+        "gain_last_s": finding.gain_last_s,
         "gain_per_step_s": finding.gain_per_step_s,
         "confidence": finding.confidence,
         "rhythm": finding.rhythm,

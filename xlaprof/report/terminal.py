@@ -21,6 +21,7 @@ from xlaprof.report.glyphs import bar, printable, shorten, sparkline
 WIDEST = 100  # columns: beyond, lines are hard to read
 _SCOPES = 12  # rows
 _WORTH_SAYING = 0.001  # of the run
+ALIKE = 0.1  # gains that differ by this part of the larger are told as one
 
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "low": "bold cyan"}
 
@@ -295,8 +296,7 @@ def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableTy
         room = width - head.cell_len - len(right) - 4
         head.append(f"  {shorten(printable(finding.operation), min(32, max(12, room)))}", "dim")
     yield from _beside(head, Text(right, "bold"), width)
-    gain = f"gain {seconds(finding.gain_s)}" if finding.gain_s > 0 else ""
-    right = "   ".join(part for part in (printable(finding.rhythm), gain, _per_step(finding.gain_per_step_s)) if part)
+    right = "   ".join(part for part in (printable(finding.rhythm), _gain(finding)) if part)
     beside = width - len(right) - 2 >= 38
     yield from _beside(where(finding.place, width - len(right) - 2 if beside else width), Text(right, "green"), width)
     code = Text("   | ", "dim")
@@ -307,6 +307,17 @@ def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableTy
     fix = Text(fill(f"Fix: {printable(finding.advice)}", width, initial_indent=indent, subsequent_indent=indent))
     fix.stylize("bold green", 3, 7)
     yield fix
+
+
+def _gain(finding: Finding) -> str:
+    """Alone, or between what it is alone and with all else fixed: two defects may hide each other."""
+    last = finding.gain_s if finding.gain_last_s is None else finding.gain_last_s
+    least, most = sorted((finding.gain_s, last))
+    if most <= 0:
+        return ""
+    if most - least <= ALIKE * most:
+        return "   ".join(part for part in (f"gain {seconds(most)}", _per_step(finding.gain_per_step_s)) if part)
+    return f"gain {seconds(least)} to {seconds(most)}" if least > 0 else f"gain up to {seconds(most)}"
 
 
 def where(place: Place, width: int) -> Text:

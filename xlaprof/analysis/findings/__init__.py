@@ -32,11 +32,13 @@ def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
     found = [finding for finder in finders() for finding in finder(facts)]
     found.sort(key=lambda finding: -max(finding.gain_s, finding.cost_s))
-    worth = {id(finding): facts.worth_s(finding) for finding in found[:_WEIGHED]}
+    found[:_WEIGHED] = [
+        msgspec.structs.replace(finding, gain_last_s=facts.gain_last_s(finding)) for finding in found[:_WEIGHED]
+    ]
     found.sort(
         key=lambda finding: (
             not finding.operation.startswith(LOUD),
-            -worth.get(id(finding), finding.gain_s),
+            -_worth_s(finding),
             -finding.cost_s,
             finding.kind,
             finding.place.file,
@@ -45,6 +47,15 @@ def find(facts: Facts) -> tuple[Finding, ...]:
         )
     )
     return _with_ids_apart(found)
+
+
+def _worth_s(finding: Finding) -> float:
+    """What a fix gives back, first of all fixes or last: the mean, for two defects may hide each other.
+
+    (Of two this is what each contributes, Shapley's value.)
+    """
+    last = finding.gain_s if finding.gain_last_s is None else finding.gain_last_s
+    return (finding.gain_s + last) / 2
 
 
 def _with_ids_apart(found: list[Finding]) -> tuple[Finding, ...]:
