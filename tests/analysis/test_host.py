@@ -31,6 +31,26 @@ def test_what_was_painted_first_stays(told) -> None:
     assert painted(segments) == truth
 
 
+@given(intervals, intervals, st.integers(0, 90))
+def test_many_are_painted_as_one_by_one(told, later, cut) -> None:
+    one_by_one, many = HostTimeline(), HostTimeline()
+    for part in told, later:
+        for timeline in one_by_one, many:
+            for start, dur, cause in part:
+                timeline.tell((start, start + dur, cause, 0))
+        many.paint(many=True)
+        assert not many.told
+        assert many.take(cut) == one_by_one.take(cut)
+    assert many.take(1 << 62) == one_by_one.take(1 << 62)
+
+
+def test_an_interval_that_is_no_time_is_painted_as_it_always_was() -> None:
+    timeline = HostTimeline()
+    timeline.tell((0, 1 << 80, 1, 0))
+    timeline.paint(many=True)
+    assert timeline.take(1 << 62) == [(0, 1 << 62, 1, 0)]
+
+
 @given(intervals, st.integers(0, 90))
 def test_what_is_taken_in_two_parts_is_what_is_taken_at_once(told, cut) -> None:
     once, twice = HostTimeline(), HostTimeline()

@@ -188,7 +188,8 @@ class Window:
 
     def settle(self, final: bool = False) -> None:
         """Turn what can change no more into totals; with ``final``, everything."""
-        self.host.paint()
+        columnar = self._settled >= _LONG and _has_numpy()
+        self.host.paint(columnar and len(self.host.told) >= _MANY)
         horizon = FOREVER if final else self._horizon()
         gaps: list[list[Quiet]] = []
         busy: list[tuple[int, int]] = []
@@ -213,7 +214,7 @@ class Window:
         self.schedule.settle(None if final else host_horizon, segments, closed, sightings)
         table = None
         fresh = len(segments) + sum(map(len, gaps))
-        if fresh >= _MANY and self._settled >= _LONG and _has_numpy():
+        if columnar and fresh >= _MANY:
             table = _table(segments)
         self._settled += fresh
         traced = [stretch for stretch in self._traced if stretch[0] < host_horizon]
@@ -335,7 +336,8 @@ class Window:
             self._split(one.name, one.first).add(one.steps, one.total, one.busy, one.parts)
         if known:
             for _, _, _, ordinal, name, first, _ in steps:
-                self._carry(ordinal, self._split(name, first))
+                if ordinal in known:
+                    self._carry(ordinal, self._split(name, first))
         return True
 
     def _carry(self, ordinal: int, split: Split) -> int:
