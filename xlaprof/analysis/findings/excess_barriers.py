@@ -17,6 +17,7 @@ from xlaprof.analysis.tallies import CompileRecord
 LINES = 3  # barriers at different lines in one step
 _SMALL = 200  # operations between two
 _PER_STEP = 2  # times a step that a barrier inside the model is reached
+_OPTIMIZER = frozenset({"optimizer", "state"})  # roles of its operations
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -27,27 +28,22 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _accumulating(facts: Facts) -> Iterator[Finding]:
-    """A graph with the optimizer's step and, more often, one without take turns at one barrier."""
+    """Graphs with the optimizer's step and, more often, graphs without take turns at one barrier."""
     runs = facts.run.program_runs
-    seen = set()
-    for record in facts.run.compiles:
-        change = record.change
-        if change is None or change.what != "operation" or record.stack in seen:
+    for barrier in dict.fromkeys(record.stack for record in facts.run.compiles):
+        records = [record for record in facts.run.compiles if record.stack == barrier]
+        updates = next((found for record in records if (found := _updating(facts, record)) is not None), None)
+        if updates is None:
             continue
-        line = facts.names.place(change.stack)
-        site = facts.run.sites[record.stack]
-        steps = runs.get(record.program, 0)
-        if ".step(" not in line.code or steps < 2 or site.executed < 2 * steps:
+        (line, program), site = updates, facts.run.sites[barrier]
+        steps = sum(runs.get(one, 0) for one in _alike(records, program))
+        if steps < 2 or site.executed < 2 * steps:
             continue
-        if not _adds_optimizer(facts, record):
-            continue
-        seen.add(record.stack)
-        barrier = facts.names.place(record.stack)
         count = site.executed - steps
         cost = site.dispatch.percentile(0.5) * count / 1e9  # what is compiled has findings of its own
         yield facts.finding(
             "excess_barriers",
-            barrier,
+            facts.names.place(barrier),
             count=count,
             cost_s=cost,
             cause=(
@@ -59,24 +55,35 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _adds_optimizer(facts: Facts, record: CompileRecord) -> bool:
-    """Whether the optimizer is all that the other graphs of the barrier lack: they have no optimizer of their own.
+def _updating(facts: Facts, record: CompileRecord) -> tuple[Place, int] | None:
+    """Of two graphs that differ in nothing but the optimizer's step: its line, and the program that has it.
 
-    A generator's whole step, recorded into every third step of the critic, is no accumulation of gradients.
+    A generator's whole step, recorded into every third step of the critic, is no accumulation of gradients. Nor is an
+    optimizer that goes another way than in its first step, which had its state to make: both ran at this line.
     """
-    compiled = {one.program: one for one in facts.run.compiles if one.stack == record.stack}
-    for _ in compiled:
+    change = record.change
+    if change is None or change.what != "operation":
+        return None
+    came, gone = facts.names.place(change.stack), facts.names.place(change.expected)
+    if came == gone or (change.against and change.role not in _OPTIMIZER and ".step(" in came.code):
+        return None
+    if ".step(" in came.code and change.removed <= change.added:
+        return came, record.program
+    if ".step(" in gone.code and change.removed > change.added:
+        return gone, change.against
+    return None
+
+
+def _alike(records: list[CompileRecord], program: int) -> set[int]:
+    """``program``, and what has an optimizer's step as it has: with other shapes or numbers, or the state made."""
+    found = {program}
+    for record in records:
         change = record.change
-        if change is None or change.what != "operation":
-            return False
-        if change.role != "state" or not change.removed:
-            return change.role != "" or not change.against
-        # the optimizer's second step, which its first one tells nothing of: how did that differ from the others?
-        earlier = compiled.get(change.against)
-        if earlier is None or earlier is record:
-            return True
-        record = earlier
-    return True
+        if change is None or change.against not in found:
+            continue
+        if change.what != "operation" or change.role == "state":
+            found.add(record.program)
+    return found
 
 
 def _in_forward(facts: Facts) -> Iterator[Finding]:
