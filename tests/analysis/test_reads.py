@@ -339,3 +339,19 @@ def test_tensors_that_are_read_once_in_the_middle_of_the_run_are_no_habit() -> N
                 for _ in range(4):
                     story.read(save, "aten::_to_copy")
     assert story.findings("transfer") == []
+
+
+def test_a_read_is_measured_by_the_time_the_device_was_at_work_not_by_the_start_of_the_program() -> None:
+    """A compiled function without barriers: its reads of 0.3 ms are nothing to four seconds of imports before them."""
+    story = Story()
+    call = story.line(23, "value = score(x, difficulty)", loops=(21,))
+    read = story.line(24, "difficulty = 0.9 * difficulty + 0.01 * value.item()", loops=(21,))
+    story.spend(4000)
+    for _ in range(8):
+        story.spend(1)
+        story.compile("step", 80, call, trigger="dynamo")
+        story.execute("step", 0.3, call, trigger="dynamo")
+        story.read(read)
+    story.finish()
+    (finding,) = story.findings("transfer")
+    assert (finding.place.line, finding.count) == (24, 8)

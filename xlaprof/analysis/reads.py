@@ -131,6 +131,9 @@ def _cuts_compiled(facts: Facts, place: Place) -> bool:
 
 
 def _working_s(facts: Facts) -> float:
+    """The time of the steps without compiles; without steps that of the device, and not of what came before it."""
+    if not facts.step_count:
+        return max(0.0, facts.idle.window_s - dict(facts.idle.causes).get("compile", 0.0))
     return max(0.0, facts.total_s - sum(stat.split.compile_s for stat in facts.steps))
 
 
