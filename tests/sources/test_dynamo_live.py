@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,51 @@ def test_what_a_value_read_at_a_break_recompiles_is_told_with_the_break(tmp_path
     assert (finding.kind, finding.place.line) == ("graph_break", line_of(read, ".item()"))
     assert "is a guard" in finding.cause
     assert "3.0, 6.0" in finding.cause
+
+
+def timed(x: Any) -> Any:
+    started = time.perf_counter()
+    y = torch.relu(x + 1)
+    spent = time.perf_counter() - started
+    return y * 2, spent
+
+
+def test_a_value_that_a_break_left_in_a_variable_is_told_with_that_break(tmp_path: Path) -> None:
+    def program() -> None:
+        fast = compiled(timed)
+        for _ in range(4):
+            fast(torch.randn(3))
+
+    found = observe(tmp_path, program)
+    assert ("value", "started") in {change[:2] for change in found.changes}
+    lines = {line_of(timed, "started = "), line_of(timed, "spent = ")}
+    assert {(finding.kind, finding.place.line) for finding in found.findings()} == {("graph_break", n) for n in lines}
+
+
+class Stack(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x: Any, last: int) -> Any:
+        for layer in self.layers[:last]:
+            x = layer(x)
+        return x
+
+
+def test_a_guard_that_a_library_makes_for_the_users_line_is_told_there_each_time(tmp_path: Path) -> None:
+    """Of later versions PyTorch names its own line only, in container.py, and without the beginning of its name."""
+
+    def program() -> None:
+        fast = compiled(Stack().eval())
+        for last in (2, 3, 1, 4):
+            fast(torch.randn(2, 4), last)
+
+    found = observe(tmp_path, program)
+    (finding,) = found.findings()
+    assert (finding.kind, finding.count) == ("recompile", 3)
+    assert finding.place.line == line_of(Stack, "for layer in")
+    assert found.changes[0] == ("value", "last", "2", "3")
 
 
 def test_a_phase_of_its_own_is_no_defect(tmp_path: Path) -> None:

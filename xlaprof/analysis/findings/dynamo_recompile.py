@@ -20,6 +20,7 @@ from xlaprof.analysis.compiled import RecompileRecord
 from xlaprof.analysis.compiled_advice import advice, remedy
 from xlaprof.analysis.facts import Facts, seconds, times
 from xlaprof.analysis.model import Finding, FromTo, Place
+from xlaprof.analysis.names import NOWHERE
 from xlaprof.events import DynamoLimit, Guard
 
 #: operation of the finding about a limit
@@ -63,13 +64,17 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line, kind of change and function."""
     groups: dict[tuple[str, int, str, str], list[tuple[RecompileRecord, Guard, Place]]] = {}
     pieces: dict[tuple[object, ...], tuple[str, int, str, str]] = {}
+    known: dict[tuple[int, str, str], Place] = {}  # guard -> line that made it, which is not told of every version
     for record in facts.run.torch_compile.recompiles:
         guard = _to_blame(record)
         if record.limit is None and record.due:
             continue
         if read_at_break(facts, record) is not None:
             continue
-        place = _place(facts, record, guard)
+        same = (record.event.code, guard.kind, guard.subject)
+        if facts.names.place(guard.stack).line:
+            known.setdefault(same, facts.names.place(guard.stack))
+        place = _place(facts, record, guard, known.get(same, NOWHERE))
         kind = "shape" if guard.kind == "stride" else guard.kind
         # the same size that changed makes all pieces of a function anew, and each has a name of its own for it
         change = (place.file, place.line, kind, *_of_dim(guard), record.step)
@@ -91,10 +96,25 @@ def _makes_state(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
 def read_at_break(facts: Facts, record: RecompileRecord) -> tuple[str, int] | None:
     """File and line of the graph break whose value, or its size, was the guard, if it was one; None: another guard."""
     guard = _to_blame(record)
-    if not record.event.resumed or not (guard.kind == "stack" or _sized_at_break(facts, guard)):
+    if not record.event.resumed:
         return None
-    place = facts.names.place(record.event.resumed)
+    read = record if guard.kind == "stack" or _sized_at_break(facts, guard) else _carried(facts, record, guard)
+    if read is None:
+        return None
+    place = facts.names.place(read.event.resumed)
     return (place.file, place.line)
+
+
+def _carried(facts: Facts, record: RecompileRecord, guard: Guard) -> RecompileRecord | None:
+    """Where a variable behind a break holds what was read at an earlier one: the recompilation told of that."""
+    if guard.kind != "value":
+        return None
+    for other in facts.run.torch_compile.recompiles:
+        told = _to_blame(other)
+        same = other.event.func == record.event.func and (told.old, told.new) == (guard.old, guard.new)
+        if same and other.event.resumed and told.kind == "stack":
+            return other
+    return None
 
 
 def _sized_at_break(facts: Facts, guard: Guard) -> bool:
@@ -145,9 +165,8 @@ def _to_blame(record: RecompileRecord) -> Guard:
     return guards[0] if guards else Guard("guard")
 
 
-def _place(facts: Facts, record: RecompileRecord, guard: Guard) -> Place:
+def _place(facts: Facts, record: RecompileRecord, guard: Guard, made: Place) -> Place:
     call = facts.names.place(record.event.stack)
-    made = facts.names.place(guard.stack)
     if (guard.kind in _CALLERS and call.line) or not made.line:
         return call if call.line else facts.names.place(record.event.code)
     return made

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import os
 import time
 from time import perf_counter_ns
@@ -150,7 +152,8 @@ class Teller:
             old = before if before and (not old or "?" in old or guard.kind == "size bound") else old or guard.text
             if guard.new:
                 _bound(self._shapes)[frame, guard.subject] = guard.new
-        frames = tuple(_whole(one, function) for one in guard.frames if not is_library(one.file, None))
+        whole = (_whole(one, function) for one in guard.frames)
+        frames = tuple(one for one in whole if not is_library(one.file, None))
         return events.Guard(
             kind=guard.kind,
             subject=guard.subject,
@@ -234,11 +237,29 @@ def _absolute(frame: RawFrame) -> RawFrame:
 
 
 def _whole(frame: RawFrame, function: _Function) -> RawFrame:
-    """A guard's line, whose file may have lost the beginning of its name: it mostly is the function's own."""
+    """A guard's line, whose file may have lost the beginning of its name, as far as it is that of PyTorch's own folder.
+
+    It mostly is the function's own file; else it lies in PyTorch's folder or in one of those around it.
+    """
     name = frame.file.replace("\\", "/")
-    if not os.path.isabs(frame.file) and function.file.replace("\\", "/").endswith(name):
+    if os.path.isabs(frame.file) or frame.file.startswith("<"):
+        return _absolute(frame)
+    if function.file.replace("\\", "/").endswith(name):
         return frame._replace(file=function.file)
-    return _absolute(frame)
+    places = (os.path.join(folder, frame.file) for folder in _around_torch())
+    return _absolute(frame._replace(file=next(filter(os.path.exists, places), frame.file)))
+
+
+@functools.cache
+def _around_torch() -> tuple[str, ...]:
+    """PyTorch's folder and those around it, innermost first."""
+    found = importlib.util.find_spec("torch")
+    folder = os.path.dirname(found.origin) if found is not None and found.origin else ""
+    folders = []
+    while folder and folder not in folders:
+        folders.append(folder)
+        folder = os.path.dirname(folder)
+    return tuple(folders)
 
 
 def _bound(table: Any) -> Any:
