@@ -25,6 +25,9 @@ PAUSES_S = (0.003, 0.004, 0.005, 0.005, 0.005, 0.01, 0.01, *(0.02,) * 10, 0.05)
 #: a look that comes so late was kept from the interpreter's lock (a collection, say): what follows is something new
 LATE_NS = 10_000_000
 SOON_S = 0.001
+#: so late: another thread runs Python, which lets go of the lock after 5 ms (sys.getswitchinterval()) when it is asked
+KEPT_OUT_NS = 2_500_000
+LATELY_NS = 200_000_000  # what a thread did before that says nothing of now
 #: pauses while the host is busy with what is told otherwise, the last of which repeats
 BUSY_S = (0.005, 0.01, 0.02)
 
@@ -80,6 +83,14 @@ class _Look(NamedTuple):
     verdict: _Verdict
 
 
+def _see(target: Target) -> Activity | None:
+    with looking:
+        frame = sys._current_frames().get(target.ident)
+        seen = activity(frame, target.spine) if frame is not None else None
+        del frame
+    return seen
+
+
 def _spent(before: _Books | None, now: _Books) -> _Spent | None:
     """None where nothing is known."""
     if before is None or before.main is None or now.main is None:
@@ -125,41 +136,47 @@ class StackSampler:
         self._books: _Books | None = None
         self._last: _Look | None = None
         self._main: tuple[int, ThreadCpu] | None = None
-        self._others: dict[int, tuple[ThreadCpu, Ran | None]] = {}
+        self._lately: _Books | None = None  # at the last look that was taken, or not worth taking
+        self._others: dict[int, tuple[ThreadCpu, Ran | None, int]] = {}  # and when they were asked
         self._known: set[tuple[RawFrame, ...]] = set()
 
     def idle_again(self) -> float:
         """The device has just become idle: seconds until the first look."""
-        looked, self._looks_here, self._busy, self._due = self._looks_here, 0, 0, 0
+        looked, self._looks_here, self._busy = self._looks_here, 0, 0
+        now = self._now()
+        self._due = now + round(FIRST_S * 1e9)
         # where gaps are long the next one is likely to be: then its first look can tell how the thread ran
-        self._books = self._ask(self._now(), self._main[0]) if looked and self._main is not None else None
+        self._books = self._ask(now, self._main[0]) if looked and self._main is not None else None
+        self._lately = self._books or self._lately
         return FIRST_S
 
     def look(self, target: Target, idle_since: int) -> float:
         """Look at the thread, which has kept the device waiting since ``idle_since``; seconds until the next look."""
         now = self._now()
         since = max(target.since, idle_since)
+        due = self._due or now
+        if now - due >= KEPT_OUT_NS and self._kept_out(now, target, idle_since):
+            return self._next(now, 0.0)
         if now - since < FIRST_S * 1e9 * 0.8:
-            return self._come_again(max(FIRST_S - (now - since) / 1e9, 0.001))
-        with looking:
-            frame = sys._current_frames().get(target.ident)
-            seen = activity(frame, target.spine) if frame is not None else None
-            del frame
+            return self._come_again(now, max(FIRST_S - (now - since) / 1e9, 0.001))
+        seen = _see(target)
         if seen is None or not seen.frames:
-            return self._come_again(0.0)
+            return self._come_again(now, 0.0)
         self.looks += 1
         self._busy = 0
         begin = max(since, self._until)
         books = self._ask(now, target.ident)
         before, self._books = self._books, books
+        self._lately = books
         if before is not None and now - before.at > 2 * (now - since):  # it was busy for most of the time since then
             before = None
-        due = self._due or now
         if begin < now:
             self._tell(begin, now, due, target, seen, _spent(before, books))
-        late = now > due + LATE_NS
-        self._looks_here = 0 if late else self._looks_here + 1
-        pause = SOON_S if late else PAUSES_S[min(self._looks_here, len(PAUSES_S)) - 1]
+        return self._next(now, SOON_S if now > due + LATE_NS else 0.0)
+
+    def _next(self, now: int, soon: float) -> float:
+        self._looks_here = 0 if soon else self._looks_here + 1
+        pause = soon or PAUSES_S[min(self._looks_here, len(PAUSES_S)) - 1]
         self._due = now + round(pause * 1e9)
         return pause
 
@@ -174,19 +191,51 @@ class StackSampler:
         self.flush()
         if self._main is not None:
             self._main[1].close()
-        for books, _ in self._others.values():
+        for books, _, _ in self._others.values():
             books.close()
         self._main, self._others = None, {}
 
-    def _come_again(self, least: float) -> float:
+    def _come_again(self, now: int, least: float) -> float:
         """There is nothing to look at: the host is busy with what is told otherwise."""
         self.flush()
         self._books = None
-        self._due = 0
+        if self._main is not None:
+            self._lately = self._ask(now, self._main[0])
         pause = max(least, BUSY_S[min(self._busy, len(BUSY_S) - 1)])
         self._busy += 1
         self._looks_here = 0
+        self._due = now + round(pause * 1e9)
         return pause
+
+    def _kept_out(self, now: int, target: Target, idle_since: int) -> bool:
+        """This look had to wait for the interpreter's lock. So does the thread, if it did not run, nor sleeps: told.
+
+        Also of a thread that does much that is told: each time it lets go of the lock it has to wait for it again.
+        """
+        books = self._ask(now, target.ident)
+        before, self._lately = self._lately, books
+        asked_before = bool(self._others)
+        held = self._holder(target.ident, now)
+        spent = _spent(before, books)
+        if held is None or not asked_before or spent is None or spent.span > LATELY_NS:
+            return False
+        if spent.running + spent.queued >= _RAN * spent.span:
+            return False
+        assert self._main is not None
+        seen = _see(target)
+        if self._main[1].sleeps_elsewhere() or (seen is not None and seen.asked_to_wait):
+            return False
+        frames = seen.frames if seen is not None else frames_of_thread(target.ident)
+        begin = max(idle_since, self._until, now - spent.span)
+        if not frames or begin >= now:
+            return False
+        self.looks += 1
+        self._busy = 0
+        self._books = books
+        verdict = _Verdict("gil", 1.0 - spent.running / spent.span, *held)
+        self._add_shared(begin, now, target.tid, frames, verdict)
+        self._last = _Look(now, frames, False, verdict)
+        return True
 
     # -- how it ran
 
@@ -212,31 +261,33 @@ class StackSampler:
             return _Verdict("cpu", min(queued, 1.0))
         if not asleep:
             asked_before = bool(self._others)
-            held = self._holder(ident, spent.span)
+            held = self._holder(ident, self._now())
             if held is not None:
                 return _Verdict("gil", 1.0 - min(ran, 1.0), *held)
             if not asked_before and not torch:
                 return _Verdict("")  # who ran is known from the next look on
         return _Verdict("wait" if ran < _RAN / 2 and not torch else seen.kind)
 
-    def _holder(self, ident: int, span: int) -> tuple[str, int] | None:
+    def _holder(self, ident: int, at: int) -> tuple[str, int] | None:
         """The other thread of Python that ran most since it was last asked, if that is much; its name and place.
 
         Ready to run and kept from it counts too: it has the lock all the while.
         """
         own = threading.get_ident()
         best: threading.Thread | None = None
-        most = _HOLDS * span
+        most = _HOLDS
         for thread in threading.enumerate()[:_THREADS]:
             if thread.ident in (ident, own, None) or thread.native_id is None or thread.name.startswith(OURS):
                 continue
-            clock, before = self._others.get(thread.native_id) or (self._books_of(thread.native_id), None)
+            clock, before, asked = self._others.get(thread.native_id) or (self._books_of(thread.native_id), None, 0)
             now = clock.read()
-            self._others[thread.native_id] = (clock, now)
-            if now is not None and before is not None and sum(now) - sum(before) > most:
-                best, most = thread, sum(now) - sum(before)
+            self._others[thread.native_id] = (clock, now, at)
+            if now is not None and before is not None and at > asked:
+                share = (sum(now) - sum(before)) / (at - asked)
+                if share > most:
+                    best, most = thread, share
         if len(self._others) > 4 * _THREADS:
-            for clock, _ in self._others.values():
+            for clock, _, _ in self._others.values():
                 clock.close()
             self._others.clear()
         if best is None or best.ident is None:
@@ -274,12 +325,15 @@ class StackSampler:
                 verdict = self._judge(seen, asleep, target.ident, _Spent(end - turn, running, queued))
             self._add(begin, turn, self._place(last.frames), target.tid, last.verdict)
             begin = turn
-        stack = self._place(seen.frames)
+        self._add_shared(begin, end, target.tid, seen.frames, verdict)
+        self._last = _Look(end, seen.frames, asleep, verdict)
+
+    def _add_shared(self, begin: int, end: int, tid: int, frames: tuple[RawFrame, ...], verdict: _Verdict) -> None:
+        stack = self._place(frames)
         cut = end - round((end - begin) * verdict.share)
         # when in that time it ran is not known; how long is
-        self._add(begin, cut, stack, target.tid, _Verdict(PYTHON))
-        self._add(cut, end, stack, target.tid, verdict)
-        self._last = _Look(end, seen.frames, asleep, verdict)
+        self._add(begin, cut, stack, tid, _Verdict(PYTHON))
+        self._add(cut, end, stack, tid, verdict)
         self._until = end
 
     def _add(self, begin: int, end: int, stack: int, tid: int, verdict: _Verdict) -> None:
