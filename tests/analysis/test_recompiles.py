@@ -374,3 +374,21 @@ def test_of_graphs_that_micro_batches_take_turns_with_the_largest_remains() -> N
     assert told[37].cost_s == pytest.approx(0.4)
     assert told[37].gain_s == 0  # one graph of four micro-batches and the optimizer's step takes no less
     assert told[35].gain_s == pytest.approx(0.3, rel=0.1)
+
+
+def test_what_the_first_graph_lacks_is_warm_up_for_a_read_before_the_barrier_too() -> None:
+    """Speculative decoding: the first round has no slice of the round before, neither up to the read nor at the end."""
+    story = Story()
+    barrier, read = story.line(40, "xm.mark_step()", loops=(30,)), story.line(37, "n = int(agrees.sum())", loops=(30,))
+    line = story.line(39, "last = wanted[accepted:accepted + 1]", loops=(30,))
+    for n in range(9):
+        sliced = Change("operation", "aten::embedding", "aten::slice", "the next operation", line, line, added=1)
+        story.trace(1)
+        story.compile(f"read {min(n, 1)}", 80, read, sliced if n == 1 else None, "read", again=16)
+        story.execute(f"read {min(n, 1)}", 2, read, "read")
+        story.read(read)
+        story.barrier(barrier, 4, f"step {min(n, 1)}", 90, change=sliced if n == 1 else None)
+    story.finish()
+    (finding,) = story.findings("recompile")
+    assert finding.place.line == 37  # the read's own graph
+    assert "The read comes before the barrier" in finding.cause

@@ -368,3 +368,20 @@ def test_another_models_whole_step_is_a_path_and_no_state_of_an_optimizer(told: 
     run = told(story)
     change = next(change for change in run.changes if change.added > 5)
     assert (change.what, change.role, run.code(change.condition)) == ("operation", "", "if n == 3:")
+
+
+def test_a_view_that_is_kept_over_a_barrier_is_told_where_it_was_made(told: Callable) -> None:
+    """Its slice is recorded again by whoever uses it in the next graph: that line has nothing to do with it."""
+    weight = torch.ones(9, 9).to("xla")
+    xr.sync()
+
+    def story() -> None:
+        last = torch.ones(1, 9).to("xla")
+        for accepted in (0, 1, 0, 2, 1):
+            rows = (last @ weight).expand(4, 9) * 2
+            last = rows[accepted : accepted + 1]
+            xr.sync()
+
+    run = told(story)
+    change = next(change for change in run.changes if (change.what, change.old, change.new) == ("argument", "0", "1"))
+    assert run.code(change.stack) == "last = rows[accepted : accepted + 1]"

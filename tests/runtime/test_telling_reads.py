@@ -163,6 +163,31 @@ def test_turns_of_a_loop_share_their_weights_and_layers_do_not() -> None:
     xr.sync()
 
 
+def test_turns_that_a_backward_pass_goes_through_belong_into_one_graph() -> None:
+    """A recurrent network in training, as against an attack that differentiates in each turn and goes on from there."""
+    weight = torch.eye(4).to("xla").requires_grad_()
+    xr.sync()
+    x = torch.ones(2, 4).to("xla")
+    for _ in range(24):
+        x = (x @ weight).tanh().sigmoid()
+    x.sum().backward()
+    turns = unrolled.of(x._cell.tape.node)  # type: ignore[attr-defined]
+    assert turns.times >= 23  # the first turn has no gradient to hand on
+    assert not turns.shared
+    del x
+    xr.sync()
+    x = torch.ones(2, 4).to("xla")
+    for _ in range(24):
+        x = x.detach().requires_grad_()
+        loss = (x @ weight).tanh().sigmoid().sum()
+        x = x + torch.autograd.grad(loss, x)[0].sign()
+    turns = unrolled.of(x._cell.tape.node)  # type: ignore[attr-defined]
+    assert turns.times >= 23
+    assert turns.shared
+    del x, loss
+    xr.sync()
+
+
 def test_an_operation_twice_in_a_turn_is_one_turn() -> None:
     weight = torch.ones(4).to("xla")
     xr.sync()

@@ -178,11 +178,17 @@ class Tape:
         return slot
 
     def follow(self, step: Node, slot: int) -> int:
-        """Record the view operator of ``step`` again, on the value at ``slot``."""
-        out = step.outs[0]
-        args = (Ref(slot), *step.args[1:])
-        spec = Spec(out.sig, out.strides, out.offset)
-        return self.pseudo(step.op, (step.op, slot, *step.key[2:]), args, step.kwargs, spec)
+        """Record the view operator of ``step`` again, on the value at ``slot``: by the line that made the view."""
+        key = (step.op, slot, *step.key[2:])
+        node = self.node.edges.get(key)
+        if node is None:
+            assert step.op is not None  # the root's alone is
+            out = step.outs[0]
+            args = (Ref(slot), *step.args[1:])
+            node = grow(self, step.op, key, args, step.kwargs, Spec(out.sig, out.strides, out.offset))
+            node.frames, node.module = step.frames or node.frames, step.module or node.module
+        self.node = node
+        return node.slot
 
     def pseudo(self, op: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec) -> int:
         """Record an operation that no user called, over slots; return the slot of its result."""

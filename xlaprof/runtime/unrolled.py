@@ -1,7 +1,8 @@
 """How often a walk repeats itself: a loop of the program that was recorded into one graph.
 
 Layers repeat lines too. What tells them from the turns of a loop that could have ended with a barrier is what they
-read: each layer its own weights, each turn the same.
+read: each layer its own weights, each turn the same. A recurrent network that is trained reads the same weights in
+each turn as well, but a backward pass through all of its turns follows in the graph, which needs them to be there.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Unrolled(NamedTuple):
     times: int = 0  # that one line recorded the same operation
     frames: tuple[RawFrame, ...] = ()  # that line
     ops: int = 0  # operations from one time to the next, on average
-    shared: bool = False  # each time with the same value among its arguments
+    shared: bool = False  # each time with the same value among its arguments, and no backward pass through all of it
 
 
 NONE = Unrolled()
@@ -53,11 +54,18 @@ def _find(end: Node) -> Unrolled:
     chosen = sharing or many
     turns = Counter(len(nodes) for nodes in chosen)
     count = max(turns, key=lambda n: (turns[n], -n))
-    return _told(max((nodes for nodes in chosen if len(nodes) == count), key=_span), shared=bool(sharing))
+    nodes = max((nodes for nodes in chosen if len(nodes) == count), key=_span)
+    return _told(nodes, shared=bool(sharing) and not _is_differentiated(nodes, end))
 
 
 def _told(nodes: list[Node], *, shared: bool) -> Unrolled:
     return Unrolled(len(nodes), nodes[0].frames, _span(nodes) // max(1, len(nodes) - 1), shared)
+
+
+def _is_differentiated(nodes: list[Node], end: Node) -> bool:
+    """Whether a backward pass follows that is about as long as all turns were: it goes through each of them."""
+    last = nodes[-1].depth
+    return 2 * sum(node.role == "backward" and node.depth > last for node in end.path()) >= _span(nodes)
 
 
 def _span(nodes: list[Node]) -> int:

@@ -8,6 +8,7 @@ needs a graph of its own in a loop that has barriers is one too many, from the f
 
 from __future__ import annotations
 
+from collections import Counter
 from math import gcd
 from typing import NamedTuple
 
@@ -73,6 +74,10 @@ def groups(facts: Facts) -> list[Group]:
                 early.append((key, extra))
         else:
             found.setdefault(key, []).append(extra)
+    settled = Counter(key for key, _ in early)
+    for key in settled:  # what a barrier's graph settles to, that of a read before it settles to as well
+        if len(found.get(key, ())) <= settled[key] and all(e.record.trigger == "read" for e in found.get(key, ())):
+            found.pop(key, None)
     for key, extra in reversed(early):
         if key in found:
             found[key].insert(0, extra)
