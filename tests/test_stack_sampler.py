@@ -13,7 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlaprof.events import Event, Sample
-from xlaprof.stack_sampler import BUSY_S, FIRST_S, PAUSES_S, READER, SOON_S, StackSampler, Target, turned
+from xlaprof.stack_sampler import (
+    BUSY_S,
+    FIRST_S,
+    GLANCE_EVERY,
+    GLANCES_S,
+    PAUSES_S,
+    READER,
+    SOON_S,
+    StackSampler,
+    Target,
+    turned,
+)
 from xlaprof.stacks import RawFrame
 from xlaprof.thread_cpu import Ran, ThreadCpu
 
@@ -188,6 +199,8 @@ def test_the_processors_time_tells_when_a_sleeper_woke_and_when_a_runner_fell_as
 
 def test_what_kept_a_look_from_the_lock_had_begun_when_the_look_was_due() -> None:
     assert turned(100 * MS, 150 * MS, 120 * MS, 0, was_asleep=False, asleep=False, on_cpu=50 * MS) == 110 * MS
+    # it was let go of before it had to be: by the call that was found
+    assert turned(100 * MS, 123 * MS, 120 * MS, 0, was_asleep=False, asleep=False, on_cpu=23 * MS) == 123 * MS
 
 
 @given(
@@ -255,6 +268,38 @@ def test_the_pauses_grow_and_a_gap_of_a_minute_is_few_looks(somebody: Somebody) 
     assert pause == PAUSES_S[-1]
     assert looks.looks < 60 / PAUSES_S[-1] + 20
     looks.close()
+
+
+def test_of_many_short_gaps_some_are_looked_into_at_different_moments(somebody: Somebody) -> None:
+    looks, log, clock = sampler()
+    early = []
+    for _ in range(8 * GLANCE_EVERY):
+        begin = clock.now
+        first = looks.idle_again()
+        if first < FIRST_S:
+            early.append(first)
+            clock.now += round(first * 1e9)
+            looks.look(target(somebody, since=begin), begin)
+        clock.now = begin + 4 * MS  # over before anybody would have looked otherwise
+        looks.flush()
+    assert looks.looks == len(early) == 8
+    assert set(early) == set(GLANCES_S)
+    assert {one.dur for one in log.samples} == {round(first * 1e9) for first in GLANCES_S}
+
+
+def test_a_look_that_waited_for_a_lock_that_was_let_go_of_does_not_say_what_was_before() -> None:
+    """Sampling what a thread does by the interpreter's lock finds the calls that let go of it, not what computes."""
+    log, clock, books, worker = Log(), Clock(), Books(), Worker()
+    any_log: Any = log
+    looks = StackSampler(any_log, clock, lambda native: books)
+    for moment, ran in ((8, 8), (11, 8), (14, 8)):  # the first one was due at 5
+        if moment == 8:
+            assert looks.idle_again() == FIRST_S
+        clock.now, books.ran = moment * MS, ran * MS
+        looks.look(target(worker), 0)
+    looks.close()
+    worker.end()
+    assert [(one.t, one.t + one.dur) for one in log.samples] == [(8 * MS, 14 * MS)]
 
 
 def test_a_host_that_is_busy_with_what_is_told_is_not_looked_at(somebody: Somebody) -> None:
@@ -404,7 +449,8 @@ def test_a_sleep_in_the_kernel_is_told_from_the_wait_for_a_lock(somebody: Somebo
     reading.start()
     try:
         lock, pipe = ThreadCpu(somebody.thread.native_id), ThreadCpu(reading.native_id)
-        if not os.access("/proc/self/syscall", os.R_OK) or not pipe.sleeps_elsewhere():
+        tries = (os.sched_yield() or pipe.sleeps_elsewhere() for _ in range(10_000))  # it is on its way there
+        if not os.access("/proc/self/syscall", os.R_OK) or not any(tries):
             pytest.skip("this kernel does not tell")
         assert not lock.sleeps_elsewhere()
         lock.close()

@@ -1,8 +1,8 @@
 """Looks at what a thread is doing, now and then, while it keeps the device waiting.
 
 Whoever knows that the device is idle asks for a look (:meth:`StackSampler.look`) and is told when to come again: soon
-at first, then ever more seldom. Nothing is looked at in gaps shorter than :data:`FIRST_S`. Looks that find the same
-are told as one :class:`~xlaprof.events.Sample`.
+at first, then ever more seldom. Gaps shorter than :data:`FIRST_S` are looked at now and then: what comes every step
+is seen in some. Looks that find the same are told as one :class:`~xlaprof.events.Sample`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ from .thread_cpu import Ran, ThreadCpu
 
 #: a gap this long is looked into; then the pauses between looks, the last of which repeats
 FIRST_S = 0.005
+#: one gap of so many is looked into earlier: after these in turn
+GLANCE_EVERY, GLANCES_S = 16, (0.0012, 0.0026, 0.0018, 0.0038)
 PAUSES_S = (0.003, 0.004, 0.005, 0.005, 0.005, 0.01, 0.01, *(0.02,) * 10, 0.05)
 #: a look that comes so late was kept from the interpreter's lock (a collection, say): what follows is something new
 LATE_NS = 10_000_000
 SOON_S = 0.001
+#: a look may wake up so late by itself; and an owner has to let go of the lock (sys.getswitchinterval())
+LATE_WAKE_NS, FORCED_NS = 1_000_000, 4_500_000
 #: so late: another thread runs Python, which lets go of the lock after 5 ms (sys.getswitchinterval()) when it is asked
 KEPT_OUT_NS = 2_500_000
 LATELY_NS = 200_000_000  # what a thread did before that says nothing of now
@@ -104,14 +108,23 @@ def turned(begin: int, end: int, due: int, edge: int, was_asleep: bool, asleep: 
 
     A thread that slept and now runs, or the other way round, tells it by the processor's time. Of one that did either
     all the while it was when a scope began or ended (``edge``), or else in the middle: too early is as likely as late.
-    In the middle of the time until the second look was ``due``: what kept that from the interpreter's lock is what it
-    found.
+    A look that had to wait for the interpreter's lock until that was taken from its owner found what kept it: the
+    middle of the time until it was ``due``. One that had to wait until the lock was let go of found what came next.
     """
     if on_cpu is not None and was_asleep and not asleep:
         return max(begin, end - on_cpu)
     if on_cpu is not None and asleep and not was_asleep:
         return min(end, begin + on_cpu)
-    return edge if begin < edge < end else (begin + max(begin, min(due, end))) // 2
+    if begin < edge < end:
+        return edge
+    if let_go(end - due):
+        return end
+    return (begin + max(begin, min(due, end))) // 2
+
+
+def let_go(waited: int) -> bool:
+    """Whether the owner of the interpreter's lock let go of it after ``waited`` ns; after more it has to."""
+    return LATE_WAKE_NS <= waited < FORCED_NS
 
 
 class StackSampler:
@@ -132,6 +145,8 @@ class StackSampler:
         self._until = 0  # ns: end of what was told or is pending
         self._looks_here = 0  # into the present gap
         self._due = 0  # ns: when to look at it again
+        self._gaps = 0
+        self._short = FIRST_S * 0.8  # seconds for which nothing was told, less than which is not looked into
         self._busy = 0  # times in a row there was nothing to look at
         self._books: _Books | None = None
         self._last: _Look | None = None
@@ -144,11 +159,15 @@ class StackSampler:
         """The device has just become idle: seconds until the first look."""
         looked, self._looks_here, self._busy = self._looks_here, 0, 0
         now = self._now()
-        self._due = now + round(FIRST_S * 1e9)
+        self._gaps += 1
+        nth, others = divmod(self._gaps, GLANCE_EVERY)
+        first = FIRST_S if others else GLANCES_S[nth % len(GLANCES_S)]
+        self._short = first * 0.8
+        self._due = now + round(first * 1e9)
         # where gaps are long the next one is likely to be: then its first look can tell how the thread ran
         self._books = self._ask(now, self._main[0]) if looked and self._main is not None else None
         self._lately = self._books or self._lately
-        return FIRST_S
+        return first
 
     def look(self, target: Target, idle_since: int) -> float:
         """Look at the thread, which has kept the device waiting since ``idle_since``; seconds until the next look."""
@@ -157,7 +176,7 @@ class StackSampler:
         due = self._due or now
         if now - due >= KEPT_OUT_NS and self._kept_out(now, target, idle_since):
             return self._next(now, 0.0)
-        if now - since < FIRST_S * 1e9 * 0.8:
+        if now - since < self._short * 1e9:
             return self._come_again(now, max(FIRST_S - (now - since) / 1e9, 0.001))
         seen = _see(target)
         if seen is None or not seen.frames:
@@ -170,7 +189,10 @@ class StackSampler:
         self._lately = books
         if before is not None and now - before.at > 2 * (now - since):  # it was busy for most of the time since then
             before = None
-        if begin < now:
+        if let_go(now - due) and (self._last is None or self._last.at != begin):
+            # it waits for something, or computes without the lock, only now: what it did until then is not known
+            self._until = now
+        elif begin < now:
             self._tell(begin, now, due, target, seen, _spent(before, books))
         return self._next(now, SOON_S if now > due + LATE_NS else 0.0)
 

@@ -5,13 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.story import MS, Story, clean
-from xlaprof.analysis import host
-from xlaprof.analysis.idle import Hollow, Seen, Sighting
+from xlaprof.analysis import blame_columns, host
+from xlaprof.analysis.columns import table
+from xlaprof.analysis.idle import Hollow, IdleBlame, Seen, Sighting
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.occasions import Occasions, rhythm
 from xlaprof.analysis.rhythm import Rhythm
 from xlaprof.analysis.window import stretched
-from xlaprof.events import Sample
+from xlaprof.events import Hole, Sample
 
 
 class Watched(Story):
@@ -227,3 +228,55 @@ def test_what_comes_in_turns_has_one_rhythm() -> None:
     for step in range(100):
         (uneven if step % 2 else even).add(step)
     assert rhythm([even, uneven]).text() == "every step"
+
+
+def looked_into(story: Watched, ms: float, hole: tuple[int, int], stack: int, state: str = "python") -> None:
+    """Plain Python between two lines, at ``stack`` as a look has found; 0: nobody looked."""
+    start = story.now
+    story.spend(ms)
+    if stack:
+        story.tell(Sample(t=start, dur=round(ms * MS), stack=stack, state=state))
+    story.tell(Hole(t=start, dur=round(ms * MS), before=hole[0], after=hole[1]))
+
+
+def test_a_stretch_that_comes_every_step_is_what_was_seen_in_some_of_them() -> None:
+    """From a line around the loop to the same line again: what lies between could be any of the loop's others."""
+    story = Watched()
+    turn, culprit = story.line(24, "loss = step(batch)"), story.line(25, "text = json.dumps(state)")
+    for step in range(40):
+        with story.step():
+            looked_into(story, 4, (turn, turn), culprit if step % 8 == 7 else 0)
+            story.barrier(turn, device=1, dispatch=0, compile=0)
+    (finding,) = idle_gaps(story)
+    assert (finding.place.line, finding.rhythm, finding.count) == (25, "every step", 39)
+    causes = dict(story.report().idle.causes)
+    assert round(causes["python train.py:25"] * 1e3) == 39 * 3
+    assert "python train.py:24" not in causes
+
+
+def test_short_stretches_are_not_what_was_seen_in_long_ones() -> None:
+    story = Watched()
+    turn, sleeper = story.line(24, "loss = step(batch)"), story.line(26, "time.sleep(0.05)")
+    for step in range(40):
+        with story.step():
+            looked_into(story, 50 if step % 5 == 4 else 1.5, (turn, turn), sleeper if step % 5 == 4 else 0, "wait")
+            story.barrier(turn, device=0.5, dispatch=0, compile=0)
+    (finding,) = idle_gaps(story)
+    assert (finding.place.line, finding.rhythm, finding.count) == (26, "every 5 steps", 8)
+    assert round(dict(story.report().idle.causes)["python train.py:24"] * 1e3) == 31
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_gap_is_of_the_step_that_most_of_it_is_in(columns: bool) -> None:
+    """Whether the device is done a little before a step ends or a little after is chance."""
+    blame = IdleBlame()
+    steps = [(100 * n * MS, 100 * (n + 1) * MS, n, n) for n in range(40)]
+    gaps = [(500 * n * MS + (-MS if n % 3 else MS), (500 * n + 60) * MS) for n in range(1, 8)]
+    segments = [(start, end, host.DATA, 0) for start, end in gaps]
+    if columns:
+        blame_columns.blame(blame, gaps, segments, table(segments, 4), [], [], steps)
+    else:
+        blame.blame(gaps, segments, [], [], steps)
+    habit = blame.causes[host.DATA].habit
+    assert habit is not None
+    assert rhythm([habit]).text() == "every 5 steps"

@@ -103,6 +103,7 @@ def activities(run: Run) -> Iterator[Activity]:
     spine = _spine(run)
     recorded = recording(run)
     by_line: dict[tuple[str, str, int], Activity] = {}
+    of_cause: dict[Cause, Activity] = {}
     between: list[tuple[tuple[int, int], Tally]] = []
     for cause, tally in run.window.idle.causes.items():
         if not tally.total:
@@ -115,13 +116,22 @@ def activities(run: Run) -> Iterator[Activity]:
             if key not in by_line:
                 by_line[key] = Activity(line)
             by_line[key].add(cause, tally)
+            of_cause[cause] = by_line[key]
         elif isinstance(cause, tuple):
             between.append((cause, tally))
         elif cause in (host.DATA, host.GC) or cause >= host.SCOPE:
             one = Activity()
             one.add(cause, tally)
             yield one
-    _join(names, between, by_line)
+    seen_in = run.window.idle.seen_in()
+    unseen: list[tuple[tuple[int, int], Tally]] = []
+    for hole, tally in between:
+        seen = seen_in.get(hole)
+        if seen in of_cause:
+            of_cause[seen].add(hole, tally)
+        else:
+            unseen.append((hole, tally))
+    _join(names, unseen, by_line)
     yield from by_line.values()
 
 

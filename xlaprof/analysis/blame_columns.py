@@ -44,8 +44,9 @@ def blame(
     begins, ends, cause, _ = segment_table
     hole_begins, hole_ends, _, _ = table(holes, 4)
     stretches = table(traced, 3)
-    # the step that a gap began in, or the next
-    following = np.searchsorted(np.maximum.accumulate(column([step[1] for step in steps])), start, "right")
+    # the step that a gap began in, or the next; and that which its middle lies in
+    over = np.maximum.accumulate(column([step[1] for step in steps]))
+    following, around = (np.searchsorted(over, moment, "right") for moment in (start, (start + end) // 2))
 
     kinds, nth = different(cause)
     codes: dict[Cause, int] = {TRACING: _TRACING, OTHER: _OTHER}
@@ -79,7 +80,7 @@ def blame(
 
     causes = list(codes)
     ordinals = column([*(step[3] for step in steps), -1])
-    _count(blamed, causes, parts, steady, ordinals[following])
+    _count(blamed, causes, parts, steady, ordinals[around])
     scope_codes = code_of[scopes.inner]
     counted = steady[scopes.outer] & (parts.ns[scopes.outer, scope_codes] >= LONG)
     recorded = np.zeros(len(codes), np.int64)

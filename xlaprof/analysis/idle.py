@@ -23,6 +23,7 @@ LONGEST = 32  # gaps kept one by one
 _PLACES = 32  # lines kept per cause
 CAUSES = 2048  # causes kept apart; further holes count as "other"
 
+_ALIKE = 0.2  # a gap so long, beside those that were looked into, is of their kind
 LONG = 1_000_000  # ns of a gap from which on they count for a habit
 STRONG = frozenset({DATA, CHECKPOINT, GIL})  # say more than the name of a scope
 
@@ -164,7 +165,7 @@ class IdleBlame:
         sightings: Sequence[Sighting] = (),
     ) -> None:
         """Blame ``gaps``; all arguments sorted, all but ``steps`` disjoint."""
-        first = first_hole = first_traced = first_step = first_seen = 0
+        first = first_hole = first_traced = first_step = middle_step = first_seen = 0
         segment_count, hole_count, stretch_count = len(segments), len(holes), len(traced)
         step_count, seen_count = len(steps), len(sightings)
         starts = [segment[0] for segment in segments]
@@ -227,10 +228,10 @@ class IdleBlame:
                     spent[each] = [ns]
                     self._tally(each)
                 if ns >= LONG and steady:
-                    if step == -2:  # the step it began in, or the next
-                        while first_step < step_count and steps[first_step][1] <= start:
-                            first_step += 1
-                        step = steps[first_step][3] if first_step < step_count else -1
+                    if step == -2:  # the one that most of it is in: it may begin a little before, or after, a step ends
+                        while middle_step < step_count and steps[middle_step][1] <= (start + end) // 2:
+                            middle_step += 1
+                        step = steps[middle_step][3] if middle_step < step_count else -1
                     if each in lasting:
                         lasting[each].append(ns)
                         occasions[each].append(step)
@@ -325,6 +326,23 @@ class IdleBlame:
             ns = min(until, end) - max(since, start)
             if ns > 0 and seen.at:
                 self._tally(cause).lie_at(seen.at, ns)
+
+    def seen_in(self) -> dict[tuple[int, int], Seen]:
+        """Of holes that were looked into, what was seen most in them.
+
+        Of a hole that comes every step some are looked into. The others are as long, or that would not explain them.
+        """
+        most: dict[tuple[int, int], tuple[int, Seen]] = {}
+        for cause, tally in self.causes.items():
+            if not isinstance(cause, Seen) or not tally.gaps:
+                continue
+            for hole, ns in tally.holes.items():
+                unseen = self.causes.get(hole)
+                if unseen is None or not unseen.gaps or ns <= most.get(hole, (0, cause))[0]:
+                    continue
+                if unseen.total / unseen.gaps >= _ALIKE * tally.total / tally.gaps:
+                    most[hole] = ns, cause
+        return {hole: cause for hole, (_, cause) in most.items()}
 
     def _known(self, cause: Cause) -> Cause:
         """``cause``, or what it counts as where there are too many."""

@@ -165,9 +165,10 @@ def _idle(run: Run) -> IdleStat:
     causes = {cause: tally.total for cause, tally in run.window.idle.causes.items() if tally.total}
     for cause, ns in _spread(told, causes).items():
         causes[cause] = causes.get(cause, 0) + ns
+    seen_in: dict[Cause, Cause] = dict(run.window.idle.seen_in())
     named: dict[str, int] = {}
     for cause, ns in causes.items():
-        name = label(cause, run.names)
+        name = label(seen_in.get(cause, cause), run.names)
         named[name] = named.get(name, 0) + ns
     longest = sorted((gap for _, _, gap in run.window.idle.longest), key=lambda gap: -gap.dur)
     return IdleStat(
