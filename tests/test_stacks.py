@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,39 @@ def test_limit_and_skip() -> None:
     assert len(deep(20, limit=3)) == 3
     assert deep(2, skip=3)[0].func == "test_limit_and_skip"
     assert user_frames(skip=10_000) == ()
+
+
+def test_a_stack_seen_before_is_known_again_and_no_other_is_taken_for_it() -> None:
+    def helper(limit: int = 8) -> tuple[RawFrame, ...]:
+        return user_frames(limit)
+
+    def by_way_of(function: Callable[[], tuple[RawFrame, ...]]) -> tuple[RawFrame, ...]:
+        return function()
+
+    ways = [[helper(), by_way_of(helper), helper(1)] for _ in range(3)]
+    straight, around, short = ways[0]
+    assert straight[0] == around[0] == short[0], "the helper's line"
+    assert [frame.func.rpartition(".")[2] for frame in around[:2]] == ["helper", "by_way_of"]
+    assert straight[1].func == around[2].func != "by_way_of"
+    assert len(short) == 1
+    for later in ways[1:]:
+        assert all(again is frames for again, frames in zip(later, ways[0], strict=True))
+
+
+def test_a_place_called_from_many_lines_is_told_with_each() -> None:
+    def helper() -> tuple[RawFrame, ...]:
+        return user_frames()
+
+    for _ in range(3):
+        lines = [  # from here
+            helper()[1].line,
+            helper()[1].line,
+            helper()[1].line,
+            helper()[1].line,
+            helper()[1].line,
+            helper()[1].line,
+        ]
+        assert [line - line_of("# from here") for line in lines] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_library_running_itself_shows_its_outermost_frames(tmp_path: Path) -> None:

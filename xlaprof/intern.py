@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 TEXT_LIMIT = 65_536
 STACK_LIMIT = 65_536
+_SAME_LIMIT = 1_024
 _TOO_MANY = "(too many different names)"
 
 
@@ -73,6 +74,8 @@ class Interner:
         self._tids = itertools.count(2)
         self.texts: dict[str, int] = {"": 0}
         self._stacks: dict[tuple[tuple[RawFrame, ...], str], int] = {}
+        # id of frames -> those, without a module, and their id: a loop's stacks are the same objects again
+        self._same: dict[int, tuple[tuple[RawFrame, ...], int]] = {}
         self._codes: dict[str, int] = {"": 0}  # the writer's own: its Text lines bypass the queue
         self.here = Here(self._new_thread)
         self.refused = 0
@@ -94,6 +97,19 @@ class Interner:
             return ident
 
     def stack(self, frames: tuple[RawFrame, ...], module: str = "") -> int:
+        """Id of a place in the program, as :func:`xlaprof.stacks.user_frames` gives it; 0 for none."""
+        if module:
+            return self._stack(frames, module)
+        same = self._same.get(id(frames))
+        if same is not None and same[0] is frames:
+            return same[1]
+        known = self._stack(frames, "")
+        if len(self._same) >= _SAME_LIMIT:
+            self._same.clear()
+        self._same[id(frames)] = (frames, known)
+        return known
+
+    def _stack(self, frames: tuple[RawFrame, ...], module: str) -> int:
         key = (frames, module)
         known = self._stacks.get(key)
         if known is not None:

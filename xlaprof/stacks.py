@@ -12,7 +12,7 @@ import os
 import sys
 import sysconfig
 import threading
-from types import FrameType
+from types import CodeType, FrameType
 from typing import NamedTuple
 
 
@@ -109,11 +109,23 @@ _shown: dict[str, str] = {}
 _SHOWN_LIMIT = 100_000
 
 
-_new = tuple.__new__  # a NamedTuple's own constructor takes three times as long
+class _Seen(NamedTuple):
+    """A stack that was walked: its user's frames, and the code objects by which it is known again."""
+
+    frames: tuple[RawFrame, ...]
+    innermost: CodeType  # the user's; it is kept, for its id is part of the key
+    callers: tuple[tuple[CodeType, int], ...]  # of all frames outside that, and where each stood, as far as was walked
+    to_the_end: bool
+
+
+#: id of the innermost code object of the user's, where it stood, limit -> stacks seen there, the latest first
+_seen: dict[tuple[int, int, int], list[_Seen]] = {}
+_SEEN_LIMIT = 4_096
+_CALLED_FROM = 4  # of one place
 
 
 def _walk(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
-    found: list[RawFrame] = []
+    """The user's frames. Of a stack that was seen lately the same tuple again, without asking for a line."""
     shown = _shown
     frame: FrameType | None = start
     while frame is not None:
@@ -122,11 +134,41 @@ def _walk(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
         if file is None:
             file = _classify(frame)
         if file:
-            found.append(_new(RawFrame, (file, frame.f_lineno, code.co_qualname)))
-            if len(found) >= limit:
-                break
+            break
         frame = frame.f_back
-    return tuple(found) if found else _outermost(start, limit)
+    else:
+        return _outermost(start, limit)
+    for seen in _seen.get((id(code), frame.f_lasti, limit), ()):
+        outer = frame.f_back
+        for other, place in seen.callers:
+            if outer is None or outer.f_code is not other or outer.f_lasti != place:
+                break
+            outer = outer.f_back
+        else:
+            if outer is None or not seen.to_the_end:
+                return seen.frames
+    return _look(frame, limit).frames
+
+
+def _look(innermost: FrameType, limit: int) -> _Seen:
+    found: list[RawFrame] = []
+    places: list[tuple[CodeType, int]] = []
+    frame: FrameType | None = innermost
+    while frame is not None and len(found) < limit:
+        # together: the frame may be another thread's, which goes on meanwhile
+        code, at, line = frame.f_code, frame.f_lasti, frame.f_lineno
+        places.append((code, at))
+        file = shown_file(frame)
+        if file:
+            found.append(RawFrame(file, line or code.co_firstlineno, code.co_qualname))
+        frame = frame.f_back
+    code, at = places[0]
+    if len(_seen) >= _SEEN_LIMIT:
+        _seen.clear()
+    seen = _Seen(tuple(found), code, tuple(places[1:]), len(found) < limit)
+    here = _seen.setdefault((id(code), at, limit), [])
+    here[:] = [seen, *here[: _CALLED_FROM - 1]]
+    return seen
 
 
 def _outermost(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
