@@ -1,8 +1,8 @@
 """What the host does between barriers, by the clock, while a recording is on.
 
-A look is taken at an operation when the last one is old enough. The time in between is *tracing* (the program's Python
-and ours, recording operations) unless it is long, then it is a *hole*: the host recorded nothing. What is told by
-events of its own (reads, uploads, fallbacks, compiles) is set *aside* and is neither.
+Every operation notes the moment. The time from one to the next is *tracing* (the program's Python and ours, recording
+operations) unless it is long, then it is a *hole*: the host recorded nothing. What is told by events of its own (reads,
+uploads, fallbacks, compiles) is set *aside* and is neither. Tracing is summed where something else begins.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ if TYPE_CHECKING:
 
 #: ns without a recorded operation from which on it is a hole
 HOLE_NS = 1_000_000
+#: an alarm that does not ring
+NEVER = 2**63
 
 
 class Clock:
     """The state of that bookkeeping; one per process, like the recording."""
 
-    __slots__ = ("alarm", "asides", "frames", "ident", "last", "node", "tid", "tracing")
+    __slots__ = ("alarm", "asides", "frames", "ident", "last", "node", "since", "tid", "tracing")
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """A recording begins."""
-        self.tracing = 0  # ns since the barrier before
-        self.last = perf_counter_ns()
-        self.alarm = 0  # when to look again
+        self.tracing = 0  # ns since the barrier before, up to
+        self.since = self.last = perf_counter_ns()  # and when the host last was seen to do something
+        self.alarm = 0  # when to look at what is on its way to the device
         self.asides = 0
         self.ident = threading.main_thread().ident or 0  # of the thread that was last at a barrier, and
         self.tid = 1  # the recording's number for it
@@ -43,12 +45,12 @@ class Clock:
     def work(self) -> None:
         """All the time until now was tracing, however long: the trie grew."""
         now = perf_counter_ns()
-        self.tracing += now - self.last
-        self.last = now
+        self.tracing += now - self.since
+        self.since = self.last = now
 
     def leave(self, frames: tuple[RawFrame, ...], node: Node | None) -> None:
         """The host goes on from ``frames``, after something told by an event of its own."""
-        self.last = perf_counter_ns()
+        self.since = self.last = perf_counter_ns()
         self.frames = frames
         self.node = node
 
@@ -73,4 +75,5 @@ class aside:  # used like a function
 
     def __exit__(self, *_: object) -> None:
         clock.asides -= 1
-        clock.last = perf_counter_ns()
+        clock.tracing += max(0, clock.last - clock.since)  # of another thread, up to what it recorded last
+        clock.since = clock.last = perf_counter_ns()

@@ -12,6 +12,7 @@ from xlaprof.stack_sampler import StackSampler, Target
 from .clock import clock
 
 _sampler: StackSampler | None = None
+_looked = False  # since what was found was last told
 
 
 def start(rec: recorder.Recorder) -> None:
@@ -35,13 +36,19 @@ def begin() -> float | None:
 
 def end() -> None:
     """The device has been given something."""
-    if _sampler is not None:
-        _sampler.flush()
+    global _looked
+    if _looked:
+        _looked = False
+        if _sampler is not None:
+            _sampler.flush()
 
 
 def look(idle_since: int) -> float | None:
     """Look at the host, which has given the device nothing since ``idle_since``; seconds until the next look."""
+    global _looked
     sampler = _sampler
     if sampler is None:
         return None
-    return sampler.look(Target(clock.ident, clock.tid, clock.last, clock.frames), idle_since)
+    pause = sampler.look(Target(clock.ident, clock.tid, clock.last, clock.frames), idle_since)
+    _looked = True
+    return pause

@@ -21,6 +21,7 @@ from xlaprof import events, recorder
 
 from . import debug, gaps, metrics, saving
 from .checking import value_checks
+from .clock import NEVER, clock
 from .modes import mode
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ def add_burst(
 def _watch_over(run: InFlight) -> None:
     global _watcher
     _running.append(run)
+    clock.alarm = 0
     _handed_over.put(run)
     if _watcher is None:
         _watcher = threading.Thread(target=_watch, name="xlaprof-watcher", daemon=True)
@@ -208,6 +210,9 @@ def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
         except ValueError:  # cleared by a fork, or never watched
             if run.trigger != "eager":
                 return
+        clock.alarm = NEVER  # before it is known, for who hands something over meanwhile sets it after that
+        if _running:
+            clock.alarm = 0
     if run.trigger != "eager":
         metrics.end("ExecuteTime", end - start)
         if run.tape.partition is not None:
@@ -237,15 +242,16 @@ def busy() -> bool:
     return bool(_running)
 
 
-def poll() -> None:
-    """Stamp the oldest execution if it has ended."""
+def poll() -> bool:
+    """Stamp the oldest execution if it has ended; is anything on its way still?"""
     try:
         run = _running[0]
     except IndexError:
-        return
+        return False
     token = run.token
     if token is not None and token.is_ready():
         _end(run)
+    return bool(_running)
 
 
 def _tell_ended() -> None:

@@ -7,7 +7,6 @@ dispatch function's place only while a recording is on.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
@@ -17,12 +16,12 @@ from xlaprof.stacks import RawFrame
 
 from . import before_gc, gaps, inflight, metrics, source, tapes, tensor
 from .checking.errors import Foreign, raise_told
-from .clock import HOLE_NS, clock
+from .clock import HOLE_NS, NEVER, clock
 from .gauge import gauge
 from .tape import Tape
 from .tensor import XLATensor
 
-#: ns between two looks: by so much a hole may seem to begin too early, and an execution to end too late
+#: ns between two looks at what is on its way: by so much an execution may seem to end too late
 LOOK_NS = 100_000
 
 _plain_dispatch = XLATensor.__torch_dispatch__
@@ -31,8 +30,9 @@ _plain_dispatch = XLATensor.__torch_dispatch__
 def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """The dispatch function while a recording is on: the plain one after a glance at the clock."""
     now = perf_counter_ns()
-    if now > clock.alarm:
+    if now > clock.alarm or now - clock.last > HOLE_NS:
         _look(now)
+    clock.last = now
     handler = tensor.current.get(id(func))
     if handler is None:
         return _plain_dispatch(func, types, args, kwargs)
@@ -46,27 +46,29 @@ def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: di
 
 def _look(now: int) -> None:
     """Book the time since the last look, and see whether the device has finished."""
-    clock.alarm = now + LOOK_NS
-    _book(now, lambda: source.here()[0])
-    inflight.poll()
+    _book(now, None)
+    clock.alarm = NEVER  # first: what another thread hands over meanwhile sets it
+    if inflight.poll():
+        clock.alarm = now + LOOK_NS
 
 
 def arrive(frames: tuple[RawFrame, ...]) -> None:
     """The host has come to ``frames``, a barrier."""
     rec = recorder.active
     if rec is not None:
-        clock.ident, clock.tid = get_ident(), rec.thread()
-    _book(perf_counter_ns(), lambda: frames)
+        clock.ident, clock.tid = get_ident(), rec.here.tid
+    _book(perf_counter_ns(), frames)
 
 
-def _book(now: int, where: Callable[[], tuple[RawFrame, ...]]) -> None:
-    """The time since the last look was tracing, or a hole that ends ``where`` the host is now."""
-    gap = now - clock.last
-    clock.last = now
-    if gap < HOLE_NS:
-        clock.tracing += gap
+def _book(now: int, frames: tuple[RawFrame, ...] | None) -> None:
+    """What was not booked yet was tracing, but for a hole at its end: where the host is now, by default here."""
+    gap = now - max(clock.last, clock.since)  # of two threads that record, one may note its moment late
+    if gap <= HOLE_NS:
+        gap = 0
     elif not clock.asides:
-        _hole(now, gap, where())
+        _hole(now, gap, source.here()[0] if frames is None else frames)
+    clock.tracing += now - gap - clock.since
+    clock.since = clock.last = now
 
 
 def _hole(now: int, gap: int, after: tuple[RawFrame, ...]) -> None:
