@@ -37,8 +37,6 @@ QUEUE_LIMIT = 200_000
 GC_PAUSE_NS = 500_000
 #: time between two Counters events, at least
 COUNTERS_EVERY_NS = 200_000_000
-#: time between two wake-ups of the writer by steps, at least
-WAKE_EVERY_NS = 20_000_000
 STOP_TIMEOUT_S = 10.0
 
 _URGENT = frozenset({Compiling, Compile, GraphBreak, Recompile, DynamoLimit})
@@ -116,6 +114,7 @@ class Recorder:
         self._interner = Interner(self.queue.append)
         # bound once: these are the hot path. An id is handed out after the event that defines it.
         self.text: Callable[[str], int] = self._interner.text
+        self.stack: Callable[..., int] = self._interner.stack
         # what Trace reads itself, to save the calls
         self.scope_names: dict[str, int] = {}
         self.here = self._interner.here
@@ -123,7 +122,7 @@ class Recorder:
         self.in_dynamo: Callable[[], bool] = _never
         self.thread: Callable[[], int] = self._interner.thread
         self._bases: list[tuple[Observer, dict[str, int], dict[str, float]]] = []
-        self._counters_at = self._woke_at = time.perf_counter_ns()
+        self._counters_at = time.perf_counter_ns()
         self._gc_began = self._gc_count = self._gc_ns = 0
         self._file = LogFile(path, overwrite)
         sampler = Sampler() if detail == "auto" else None
@@ -143,10 +142,6 @@ class Recorder:
             with self._overflow_lock:
                 self._overflow += 1
 
-    def stack(self, frames: tuple[RawFrame, ...], module: str = "") -> int:
-        """Id of a place in the program, as :func:`xlaprof.stacks.user_frames` gives it; 0 for none."""
-        return self._interner.stack(frames, module)
-
     def first_scope(self, name: str, frames: tuple[RawFrame, ...]) -> tuple[int, int]:
         """Ids of a scope's name and of its place; the place is told with the first scope of a name only."""
         ident = self.text(name)
@@ -161,17 +156,18 @@ class Recorder:
             self.queue.append(StepOpened(t, self.thread()))
 
     def step(self, step: Step) -> None:
-        """Record a step that has ended, and now and then the counters with it."""
+        """Record a step that has ended by now, and now and then the counters with it."""
         self.turns += 1
-        self.emit(step)
+        if len(self.queue) < self.limit:
+            self.queue.append(step)
+        else:
+            self.emit(step)
         now = time.perf_counter_ns()
         if now - self._counters_at >= COUNTERS_EVERY_NS:
             self._counters_at = now
             self._emit_counters()
-        if now - self._woke_at >= WAKE_EVERY_NS:
-            self._woke_at = now
-            self._writer.wake()
-        self.breathe(now)
+        if now > self._writer.due:
+            self._writer.let_in(now)
 
     def breathe(self, now: int) -> None:
         """Called now and then (at steps and barriers, ``now``): a writer that is overdue gets its turn."""

@@ -16,7 +16,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from .events import (
     Barrier,
@@ -50,7 +52,7 @@ _REMARKABLE = frozenset(
 Put = Callable[[Any], None]
 
 
-class StepOpened(NamedTuple):
+class StepOpened(msgspec.Struct, frozen=True, gc=False):
     """In the queue only, never in a log: a ``StepTrace`` was entered on thread ``tid`` at ``t``."""
 
     t: int
@@ -69,10 +71,10 @@ class Sampler:
 
     def feed(self, event: Any, put: Put) -> None:
         kind = type(event)
-        if kind is Step:
-            self._end(event, put)
-        elif kind is StepOpened:
+        if kind is StepOpened:
             self._begin(event, put)
+        elif kind is Step:
+            self._end(event, put)
         elif self._step is None:
             self._is_news(event)
             put(event)
@@ -102,7 +104,9 @@ class Sampler:
     def _end(self, step: Step, put: Put) -> None:
         opened = StepOpened(step.t, step.tid)
         held = self._held if self._step == opened else None
-        if opened in self._open:
+        if self._open == [opened]:
+            self._open.clear()
+        elif opened in self._open:
             # steps of this thread that began later and never ended are gone with it
             self._open = [other for other in self._open if other.tid != step.tid or other.t < step.t]
         usual = self._usual.setdefault(step.name, _Usual())
@@ -113,13 +117,62 @@ class Sampler:
             put(step)
             return
         self._held, self._step = [], None
-        news = [self._is_news(event) for event in held]  # of each: what is new must be remembered
-        if not ordinary or sampled or step.error or any(news):
+        news, rest, digest = self._sum(step, held)
+        if not ordinary or sampled or step.error or news:
             for event in held:
                 put(event)
             put(step)
         else:
-            _digest(step, held, put)
+            for event in rest:
+                put(event)
+            put(digest)
+
+    def _sum(self, step: Step, held: list[Any]) -> tuple[bool, list[Any], StepDigest]:
+        """Whether anything ``held`` is news, what of it cannot be summed, and the sum of the rest and ``step``.
+
+        What is new is remembered. Spelled out: it is most of what a steady step costs the writer's thread.
+        """
+        news = False
+        rest: list[Any] = []
+        executions = busy = tracing = barriers = 0
+        scopes: dict[str, list[int]] = {}
+        reads: dict[str, list[int]] = {}
+        fallbacks: dict[str, list[int]] = {}
+        for event in held:
+            kind = type(event)
+            if kind is Scope:
+                if event.error or event.stack:
+                    news = True
+                _add(scopes, str(event.name), event.dur)
+            elif kind is Execute:
+                if event.error:
+                    news = True
+                executions += 1
+                busy += event.end - event.start
+            elif kind is Barrier:
+                barriers += 1
+                tracing += event.tracing
+            elif kind is TransferFromDevice or kind is Fallback:
+                news = self._is_news(event) or news
+                _add(reads if kind is TransferFromDevice else fallbacks, f"{event.stack}:{event.op}", event.dur)
+            else:
+                news = kind in _REMARKABLE or news
+                rest.append(event)
+        digest = StepDigest(
+            step.name,
+            step.num,
+            step.t,
+            step.dur,
+            step.tid,
+            executions,
+            busy,
+            tracing,
+            barriers,
+            scopes,
+            reads,
+            fallbacks,
+        )
+        return news, rest, digest
 
     def _is_news(self, event: Any) -> bool:
         """Whether the event makes its step remarkable; a place is news once."""
@@ -164,46 +217,6 @@ class _Usual:
         while decade * 10 <= self._count:
             decade *= 10
         return self._count % decade == 0
-
-
-def _digest(step: Step, held: list[Any], put: Put) -> None:
-    """One event for the step and what can be summed in it; what cannot be is told as it is."""
-    executions = busy = tracing = barriers = 0
-    scopes: dict[str, list[int]] = {}
-    reads: dict[str, list[int]] = {}
-    fallbacks: dict[str, list[int]] = {}
-    for event in held:
-        kind = type(event)
-        if kind is Execute:
-            executions += 1
-            busy += event.end - event.start
-        elif kind is Scope:
-            _add(scopes, str(event.name), event.dur)
-        elif kind is Barrier:
-            barriers += 1
-            tracing += event.tracing
-        elif kind is TransferFromDevice:
-            _add(reads, f"{event.stack}:{event.op}", event.dur)
-        elif kind is Fallback:
-            _add(fallbacks, f"{event.stack}:{event.op}", event.dur)
-        else:
-            put(event)
-    put(
-        StepDigest(
-            step.name,
-            step.num,
-            step.t,
-            step.dur,
-            step.tid,
-            executions,
-            busy,
-            tracing,
-            barriers,
-            scopes,
-            reads,
-            fallbacks,
-        )
-    )
 
 
 def _add(sums: dict[str, list[int]], key: str, dur: int) -> None:

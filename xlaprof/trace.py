@@ -174,8 +174,11 @@ class StepTrace(Trace):
         num = _next_number(self._name) if self._num is None else self._num
         rec = recorder.active
         if rec is not None and not rec.in_dynamo():
-            here = rec.here
-            stack, depth = here.of_task()
+            stack = rec.here.open
+            if rec.running_loop() is None:
+                depth = stack[-1][1] if stack else 0
+            else:
+                stack, depth = rec.here.of_task()
             # a step is no scope: what is inside it is as deep as the step itself
             began = _now()
             entered: Entry = (self, depth, rec, stack, began, num)
@@ -188,14 +191,21 @@ class StepTrace(Trace):
         rec = recorder.active
         if rec is not None and not rec.in_dynamo():
             end = _now()
-            entered = self._find_entry(rec.here.of_task()[0])
+            here = rec.here
+            stack = here.open
+            entered = getattr(self, "_entered", None)
+            if stack and stack[-1] is entered:
+                stack.pop()
+            else:
+                entered = self._find_entry(here.of_task()[0])
             self._entered = None
             if entered is not None and entered[2] is rec:
-                _, _, _, _, began, num = entered
+                began = entered[4]
+                metadata = self._metadata
+                if metadata:
+                    metadata = _plain(metadata)
                 error = "" if kind is None else kind.__name__
-                rec.step(
-                    Step(rec.text(self._name), num, began, end - began, rec.thread(), _plain(self._metadata), error)
-                )
+                rec.step(Step(rec.text(self._name), entered[5], began, end - began, here.tid, metadata, error))
 
 
 _counts: dict[str, itertools.count[int]] = {}

@@ -28,6 +28,7 @@ IN_VAIN_NS = 1_000_000_000
 FLUSH_BYTES = 64 << 10
 #: events taken from the queue at a time: between batches the program's threads get the interpreter
 BATCH = 2_048
+_DEFINE = frozenset({NewStack, Text, Thread})
 
 
 def warn(message: str) -> None:
@@ -152,10 +153,8 @@ class Writer:
 
     def _take(self, event: Any) -> None:
         kind = type(event)
-        if kind is NewStack:
-            self._put(self._interner.resolve(event, self._put))
-        elif kind is Text or kind is Thread:
-            self._put(event)  # before whatever names it, which the sampler may hold
+        if kind in _DEFINE:  # before whatever names it, which the sampler may hold
+            self._put(self._interner.resolve(event, self._put) if kind is NewStack else event)
         elif self._sampler is not None:
             self._sampler.feed(event, self._put)
         elif kind is not StepOpened:
