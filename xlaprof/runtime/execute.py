@@ -94,7 +94,7 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False, counted: bool = Tru
                 pending,
                 clock.take_tracing(),
                 run.seq if run is not None else 0,
-                rec.thread(),
+                rec.here.tid,
                 loop.times,
                 rec.stack(loop.frames) if loop.frames else 0,
                 loop.ops,
@@ -183,7 +183,7 @@ def wait_for(tape: Tape | None = None) -> None:
     rec = recorder.active
     if rec is not None:
         frames = stacks.user_frames()
-        rec.emit(events.DeviceWait(start, perf_counter_ns() - start, rec.stack(frames), rec.thread()))
+        rec.emit(events.DeviceWait(start, perf_counter_ns() - start, rec.stack(frames), rec.here.tid))
         clock.leave(frames, clock.node if tape is None else tape.node)
     failures.raise_untold(tape)
 
@@ -405,7 +405,7 @@ def _execute(
         if still_shown or getrefcount(inputs[i]) > 4:
             with jax.enable_x64(True):
                 inputs[i] = jax.numpy.array(inputs[i], copy=True)
-    numbers = scalars(tape, graph, program)
+    numbers = scalars(tape, graph, program, frames)
     start = perf_counter_ns()
     with jax.enable_x64(True), TraceAnnotation("PjRtComputationClient::ExecuteComputation"):
         *results, token = program.compiled(*numbers, *inputs)

@@ -9,6 +9,7 @@ readings later, somebody keeps.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import Counter, deque
 from time import perf_counter_ns, thread_time_ns
@@ -42,6 +43,12 @@ class _Made(NamedTuple):
     size: int
 
 
+def _size(array: Any) -> int:
+    """What ``array.nbytes`` tells, five times as fast."""
+    size: int = math.prod(array.shape) * array.dtype.itemsize
+    return size
+
+
 class Gauge:
     """The state of these readings; one per process, like the recording."""
 
@@ -65,11 +72,11 @@ class Gauge:
         """Tell what is alive on ``tape``'s device; ``fresh``: what was made since the barrier before, computed now."""
         start, began = perf_counter_ns(), thread_time_ns()
         arrays = [array for array in jax.live_arrays(tape.device.platform) if not array.is_deleted()]
-        size = sum(array.nbytes for array in arrays)
+        size = sum(map(_size, arrays))
         held = [[rec.stack(frames), count, total] for frames, count, total in self._kept()]
         rec.emit(events.Live(start, len(arrays), size, held, rec.thread()))
         made = (cell for cell in fresh[-_TENSORS:] if cell.frames and isinstance(cell.array, jax.Array))
-        self._made.append([_Made(weakref.ref(c.array), c.slot, c.frames, c.array.nbytes) for c in made])
+        self._made.append([_Made(weakref.ref(c.array), c.slot, c.frames, _size(c.array)) for c in made])
         cost = thread_time_ns() - began
         self._left_ns -= cost
         self._next = max(self._barriers + _APART, int(self._barriers * _WIDER))
@@ -85,12 +92,12 @@ class Gauge:
         count: Counter[tuple[RawFrame, ...]] = Counter()
         size: Counter[tuple[RawFrame, ...]] = Counter()
         for reading in list(self._made)[:-_AGE]:
-            alive = [one for one in reading if one.array() is not None]
-            for one in alive:
+            reading[:] = [one for one in reading if one.array() is not None]
+            for one in reading:
                 count[one.frames] += 1
                 size[one.frames] += one.size
-            if alive:
-                last[max(alive, key=lambda one: one.slot).frames] += 1
+            if reading:
+                last[max(reading, key=lambda one: one.slot).frames] += 1
         lines = [frames for frames, _ in last.most_common(1)]
         lines += [frames for frames, _ in count.most_common(_LINES) if frames not in lines]
         return [(frames, count[frames], size[frames]) for frames in lines if count[frames] >= _AGE]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xlaprof.runtime.program import Program
     from xlaprof.runtime.spmd.sharding import OpSharding
     from xlaprof.runtime.tape import Tape
+    from xlaprof.stacks import RawFrame
 
 #: packs of numbers that are kept on the device and found there by their values, and numbers where each travels alone
 KEPT, KEPT_ALONE = 64, 1024
@@ -30,8 +31,18 @@ KEPT, KEPT_ALONE = 64, 1024
 _kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 
 
-def upload(tape: Tape, host: np.ndarray[Any, Any], *, count: bool = True, sharding: OpSharding | None = None) -> Any:
-    """A copy of ``host`` on the tape's device, as a ``jax.Array``; on all of its devices, as ``sharding`` says."""
+def upload(
+    tape: Tape,
+    host: np.ndarray[Any, Any],
+    *,
+    count: bool = True,
+    sharding: OpSharding | None = None,
+    frames: tuple[RawFrame, ...] = (),
+) -> Any:
+    """A copy of ``host`` on the tape's device, as a ``jax.Array``; on all of its devices, as ``sharding`` says.
+
+    ``frames``: the user's, where they are known.
+    """
     start = perf_counter_ns()
     with aside(), jax.enable_x64(True), TraceAnnotation("PjRtComputationClient::TransferToDevice"):
         # jax may read the memory later, or use it as the buffer: give it memory nobody else writes to.
@@ -44,13 +55,12 @@ def upload(tape: Tape, host: np.ndarray[Any, Any], *, count: bool = True, shardi
         metrics.count("CreateDataHandles")
         rec = recorder.active
         if rec is not None:
-            rec.emit(
-                events.TransferToDevice(start, took, host.nbytes, 1, rec.stack(stacks.user_frames()), rec.thread())
-            )
+            place = rec.stack(frames or stacks.user_frames())
+            rec.emit(events.TransferToDevice(start, took, host.nbytes, 1, place, rec.here.tid))
     return array
 
 
-def scalars(tape: Tape, graph: Graph, program: Program) -> tuple[Any, Any, Any]:
+def scalars(tape: Tape, graph: Graph, program: Program, frames: tuple[RawFrame, ...] = ()) -> tuple[Any, Any, Any]:
     """What ``program`` reads of floats, integers and seeds, on the device; what was there already is not sent again."""
     now = (
         tuple([tape.floats[p.index] for p in graph.floats]),
@@ -63,44 +73,44 @@ def scalars(tape: Tape, graph: Graph, program: Program) -> tuple[Any, Any, Any]:
     program.scalars, program.uploaded = (
         now,
         (
-            there[0] if there is not None and now[0] == before[0] else numbers(tape, np.float64, now[0]),
-            there[1] if there is not None and now[1] == before[1] else numbers(tape, np.int64, now[1]),
-            there[2] if there is not None and now[2] == before[2] else _seeds(tape, now[2]),
+            there[0] if there is not None and now[0] == before[0] else numbers(tape, np.float64, now[0], frames),
+            there[1] if there is not None and now[1] == before[1] else numbers(tape, np.int64, now[1], frames),
+            there[2] if there is not None and now[2] == before[2] else _seeds(tape, now[2], frames),
         ),
     )
     return program.uploaded
 
 
-def numbers(tape: Tape, dtype: Any, values: tuple[Any, ...]) -> Any:
+def numbers(tape: Tape, dtype: Any, values: tuple[Any, ...], frames: tuple[RawFrame, ...] = ()) -> Any:
     """The floats or integers ``values``, as a program reads them."""
-    return (_each if parity.strict else _packed)(tape, dtype, values)
+    return (_each if parity.strict else _packed)(tape, dtype, values, frames)
 
 
-def _seeds(tape: Tape, values: tuple[tuple[int, int], ...]) -> Any:
+def _seeds(tape: Tape, values: tuple[tuple[int, int], ...], frames: tuple[RawFrame, ...]) -> Any:
     """u32[n,2]. PyTorch/XLA sends one seed a step and derives the others from it."""
     new = bool(values) and (tape.seeded != tape.epoch or not parity.strict)
     if values:
         tape.seeded = tape.epoch
-    return upload(tape, np.array(values, np.uint32).reshape(len(values), 2), count=new)
+    return upload(tape, np.array(values, np.uint32).reshape(len(values), 2), count=new, frames=frames)
 
 
-def _packed(tape: Tape, dtype: Any, values: tuple[Any, ...]) -> Any:
+def _packed(tape: Tape, dtype: Any, values: tuple[Any, ...], frames: tuple[RawFrame, ...]) -> Any:
     """The ``values`` as one array."""
     key = (tape.index, dtype, tuple(map(repr, values)) if 0 in values else values)  # 0.0 and -0.0 are equal
-    return _find(tape, key, np.array(values, dtype))
+    return _find(tape, key, np.array(values, dtype), frames)
 
 
-def _each(tape: Tape, dtype: Any, values: tuple[Any, ...]) -> Any:
+def _each(tape: Tape, dtype: Any, values: tuple[Any, ...], frames: tuple[RawFrame, ...]) -> Any:
     """The ``values``, each an array of no dimensions."""
-    return tuple([_find(tape, (tape.index, dtype, repr(value)), np.array(value, dtype)) for value in values])
+    return tuple([_find(tape, (tape.index, dtype, repr(value)), np.array(value, dtype), frames) for value in values])
 
 
-def _find(tape: Tape, key: tuple[Any, ...], host: np.ndarray[Any, Any]) -> Any:
+def _find(tape: Tape, key: tuple[Any, ...], host: np.ndarray[Any, Any], frames: tuple[RawFrame, ...]) -> Any:
     array = _kept.get(key)
     if array is None:
         if host.size:
             metrics.count("DeviceDataCacheMiss")
-        array = _kept[key] = upload(tape, host, count=bool(host.size))
+        array = _kept[key] = upload(tape, host, count=bool(host.size), frames=frames)
         if len(_kept) > (KEPT_ALONE if parity.strict else KEPT):
             _kept.popitem(last=False)
     else:
