@@ -11,7 +11,7 @@ _MOST = 512
 _WARM_UP = 0.2  # share at the beginning that is not looked at
 _BLOCKS = 16
 _LEAST = 3  # values in a block
-_FEWEST = 10  # exact numbers
+_FEWEST = 7  # exact numbers
 _RISING = 0.85  # share of the steps from one to the next that have to go up: 13 of 15
 
 _T = TypeVar("_T")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 EVERY_NS = 100_000_000
 _SHARE = 1000  # a reading may take this part of the time between two
-_APART, _WIDER = 8, 1.1  # barriers between the first readings, at least; and from one to the next, by this factor
+_APART, _WIDER = 4, 1.1  # barriers between the first readings, at least; and from one to the next, by this factor
 _FIRST_NS = 20_000_000  # CPU time that these may take in all
 _READINGS = 32  # whose tensors are remembered
 _TENSORS = 256  # remembered of one reading

@@ -15,7 +15,8 @@ from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.series import climb, rise
 
-_STEPS = 100  # fewer tell nothing of a trend
+_STEPS = 100  # fewer tell nothing of a trend, nor whether a list of results is full some time
+_STEPS_OF_HISTORY = 40  # the same where results keep their history: nobody means to
 _SLOWER = 1.3
 _LARGER = 1.25
 _BYTES = 1 << 20
@@ -37,7 +38,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _alive(facts: Facts) -> Finding | None:
     readings = facts.run.lives.values
-    if not readings or readings[-1].step - readings[0].step < _STEPS:
+    if not readings or readings[-1].step - readings[0].step < _STEPS_OF_HISTORY:
         return None
     tensors = climb([(one.step, one.tensors) for one in readings])
     size = climb([(one.step, one.bytes) for one in readings])
@@ -54,8 +55,11 @@ def _alive(facts: Facts) -> Finding | None:
     place = held[0][0] if held else NOWHERE
     others = tuple(dict.fromkeys(one for one, _ in held[1:] if one.line and one != place))
     first, last = readings[0], readings[-1]
+    passed = last.step - first.step
+    history = len(others) + 1 >= _LINES or last.tensors - first.tensors >= _HISTORY * passed
+    if passed < _STEPS and not history:
+        return None
     numbers = f"from {first.tensors:,} tensors ({_bytes(first.bytes)}) to {last.tensors:,} ({_bytes(last.bytes)})"
-    history = len(others) + 1 >= _LINES or last.tensors - first.tensors >= _HISTORY * (last.step - first.step)
     kept = f"; what stays was made at line {place.line}" if place.line else ""
     what = ", with all that its gradient needs," if history else ""
     return facts.finding(
@@ -64,7 +68,7 @@ def _alive(facts: Facts) -> Finding | None:
         count=last.tensors - first.tensors,
         cost_s=0.0,
         cause=(
-            f"What is alive on the device grows all the time, {numbers} in {last.step - first.step:,} "
+            f"What is alive on the device grows all the time, {numbers} in {passed:,} "
             f"steps{kept}{what} and something keeps it, a list or an attribute."
         ),
         advice=(
