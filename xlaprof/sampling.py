@@ -36,8 +36,11 @@ from .events import (
     Scope,
     Step,
     StepDigest,
+    Text,
+    Thread,
     TransferFromDevice,
 )
+from .intern import NewStack
 
 WARM_UP = 50
 HOLD_NS = 60_000_000
@@ -59,6 +62,11 @@ class StepOpened(msgspec.Struct, frozen=True, gc=False):
     tid: int
 
 
+#: what gives others an id, and what begins and ends a step
+DEFINING = frozenset({NewStack, Text, Thread})
+_TURNS = frozenset({StepOpened, Step})
+
+
 class Sampler:
     """Takes every event of a recording in order and passes on what is to be written."""
 
@@ -68,6 +76,19 @@ class Sampler:
         self._step: StepOpened | None = None  # whose events are held
         self._usual: dict[int, _Usual] = {}  # by step name
         self._sites: set[tuple[type, int, int]] = set()  # where steps read and fell back: kind, stack, op
+
+    def feed_all(self, events: list[Any], put: Put, define: Put) -> None:
+        """:meth:`feed` of each; what defines an id is for ``define``, at once: others that are held may name it."""
+        for event in events:
+            kind = type(event)
+            if kind in DEFINING:
+                define(event)
+            elif self._step is None or kind in _TURNS:
+                self.feed(event, put)
+            else:
+                self._held.append(event)
+                if len(self._held) >= HOLD_EVENTS:
+                    self.release(put)
 
     def feed(self, event: Any, put: Put) -> None:
         kind = type(event)
@@ -96,9 +117,10 @@ class Sampler:
             put(event)
 
     def _begin(self, opened: StepOpened, put: Put) -> None:
-        self.release(put)
+        if self._step is not None:
+            self.release(put)
         self._open.append(opened)
-        if all(other.tid == opened.tid for other in self._open):
+        if len(self._open) == 1 or all(other.tid == opened.tid for other in self._open):
             self._step = opened
 
     def _end(self, step: Step, put: Put) -> None:
@@ -109,7 +131,9 @@ class Sampler:
         elif opened in self._open:
             # steps of this thread that began later and never ended are gone with it
             self._open = [other for other in self._open if other.tid != step.tid or other.t < step.t]
-        usual = self._usual.setdefault(step.name, _Usual())
+        usual = self._usual.get(step.name)
+        if usual is None:
+            usual = self._usual[step.name] = _Usual()
         ordinary = usual.is_ordinary(step.dur)
         sampled = usual.is_sampled()
         if held is None:

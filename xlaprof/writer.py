@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from .events import Dropped, End, Text, Thread
+from .events import Dropped, End
 from .intern import Interner, NewStack
 from .logfile import LogFile
-from .sampling import Sampler, StepOpened
+from .sampling import DEFINING, Sampler, StepOpened
 
 PERIOD_S = 0.040
 #: a thread not seen for so long is let in (see :meth:`Writer.let_in`): waited for so long; if in vain, left for so long
@@ -28,7 +28,6 @@ IN_VAIN_NS = 1_000_000_000
 FLUSH_BYTES = 64 << 10
 #: events taken from the queue at a time: between batches the program's threads get the interpreter
 BATCH = 2_048
-_DEFINE = frozenset({NewStack, Text, Thread})
 
 
 def warn(message: str) -> None:
@@ -145,20 +144,24 @@ class Writer:
         while queue:
             batch = queue[:BATCH]
             del queue[: len(batch)]
-            for event in batch:
-                self._take(event)
+            if self._sampler is not None:
+                self._sampler.feed_all(batch, self._put, self._define)
+            else:
+                self._tell(batch)
             self._commit()
             if self._file.waiting >= FLUSH_BYTES:
                 self._flush()
 
-    def _take(self, event: Any) -> None:
-        kind = type(event)
-        if kind in _DEFINE:  # before whatever names it, which the sampler may hold
-            self._put(self._interner.resolve(event, self._put) if kind is NewStack else event)
-        elif self._sampler is not None:
-            self._sampler.feed(event, self._put)
-        elif kind is not StepOpened:
-            self._put(event)
+    def _tell(self, events: list[Any]) -> None:
+        for event in events:
+            kind = type(event)
+            if kind in DEFINING:
+                self._define(event)
+            elif kind is not StepOpened:
+                self._put(event)
+
+    def _define(self, event: Any) -> None:
+        self._put(self._interner.resolve(event, self._put) if type(event) is NewStack else event)
 
     def _let_go(self, stopping: bool) -> None:
         """Write what the sampler has held for too long; at the end, all of it."""
