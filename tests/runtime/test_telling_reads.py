@@ -321,7 +321,7 @@ def test_the_first_readings_are_counted_in_barriers_and_then_they_are_seldom(
             xr.sync()
 
     monkeypatch.setattr("xlaprof.runtime.gauge._FIRST_NS", 1 << 60)
-    at = [1, 9, 17, 25, 33, 41, 49, 57, 65, 73, 81, 89, 97, 106, 116, 127, 139]
+    at = [*range(1, 50, 4), 53, 58, 63, 69, 75, 82, 90, 99, 108, 118, 129, 141]
     assert len(told(story).of(events.Live)) == len(at)
     monkeypatch.setattr("xlaprof.runtime.gauge._FIRST_NS", 0)
     assert len(told(story).of(events.Live)) == 1

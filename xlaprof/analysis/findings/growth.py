@@ -56,8 +56,9 @@ def _alive(facts: Facts) -> Finding | None:
     others = tuple(dict.fromkeys(one for one, _ in held[1:] if one.line and one != place))
     first, last = readings[0], readings[-1]
     passed = last.step - first.step
-    history = len(others) + 1 >= _LINES or last.tensors - first.tensors >= _HISTORY * passed
-    if passed < _STEPS and not history:
+    several = last.tensors - first.tensors >= _HISTORY * passed
+    history = several or len(others) + 1 >= _LINES
+    if passed < _STEPS and not several:
         return None
     numbers = f"from {first.tensors:,} tensors ({_bytes(first.bytes)}) to {last.tensors:,} ({_bytes(last.bytes)})"
     kept = f"; what stays was made at line {place.line}" if place.line else ""
