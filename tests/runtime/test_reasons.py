@@ -385,3 +385,32 @@ def test_a_view_that_is_kept_over_a_barrier_is_told_where_it_was_made(told: Call
     run = told(story)
     change = next(change for change in run.changes if (change.what, change.old, change.new) == ("argument", "0", "1"))
     assert run.code(change.stack) == "last = rows[accepted : accepted + 1]"
+
+
+def test_an_argument_that_is_left_out_is_its_default(told: Callable) -> None:
+    def story() -> None:
+        x, y = torch.ones(3, 31).to("xla"), torch.ones(3, 31).to("xla")
+        xr.sync()
+        for weight in (1.0, 0.75, 0.5):
+            out = torch.add(x, y, alpha=weight).sum()
+            xr.sync()
+            del out
+
+    (change,) = [change for change in told(story).changes if change.what in ("scalar", "argument")]
+    assert (change.what, float(change.old), float(change.new)) == ("scalar", 1.0, 0.75)
+
+
+def test_a_number_that_is_the_default_once_is_a_number_all_the_same(told: Callable) -> None:
+    """PyTorch leaves out ``p`` where it is 0.5; a dropout that is annealed from there needs no other graph."""
+
+    def story() -> None:
+        x = torch.ones(5, 31).to("xla")
+        xr.sync()
+        for p in (0.5, 0.4, 0.5, 0.3):
+            out = F.leaky_relu(F.dropout(x, p), 0.01 if p == 0.5 else p).sum()
+            xr.sync()
+            del out
+
+    run = told(story)
+    compiled = [c for c in run.all(events.Compile) if c.ops > 2]
+    assert len(compiled) == 1

@@ -159,14 +159,15 @@ class _Side:
         assert b.op is not None
         names = getattr(b.op, "names", ())
         kinds = getattr(b.op, "kinds", ())
-        for i, (x, y) in enumerate(zip(a.args, b.args, strict=False)):
+        was, now = _told(a, len(b.args)), _told(b, len(a.args))
+        for i, (x, y) in enumerate(zip(was, now, strict=False)):
             name = names[i] if i < len(names) else str(i)
             yield from self._values(a, b, name, kinds[i] if i < len(kinds) else "", x, y)
-        if len(a.args) != len(b.args):
-            yield Difference("argument", "arguments", len(a.args), len(b.args), a, b)
+        if len(was) != len(now):
+            yield Difference("argument", "arguments", len(was), len(now), a, b)
         kwarg_kinds = getattr(b.op, "kwarg_kinds", {})
         for name in {**a.kwargs, **b.kwargs}:
-            x, y = a.kwargs.get(name), b.kwargs.get(name)
+            x, y = (node.kwargs.get(name, _default(node, name)) for node in (a, b))
             yield from self._values(a, b, name, kwarg_kinds.get(name, ""), x, y)
 
     def _values(self, a: Node, b: Node, name: str, kind: str, x: Any, y: Any) -> Iterator[Difference]:
@@ -210,6 +211,19 @@ class _Side:
                 yield Difference(what, name, was.text, now.text, a, b, y)
         elif was is not None or now is not None:
             yield Difference("inputs", name, was, now, a, b, y if now is not None else -1)
+
+
+def _told(node: Node, count: int) -> tuple[Any, ...]:
+    """At least ``count`` positional arguments where the operator has them: those left out are its defaults."""
+    names = getattr(node.op, "names", ())
+    missing = names[len(node.args) : count]
+    return (*node.args, *(_default(node, name) for name in missing)) if missing else node.args
+
+
+def _default(node: Node, name: str) -> Any:
+    """What an argument is that a call leaves out."""
+    schema = getattr(getattr(node.op, "func", None), "_schema", None)
+    return next((a.default_value for a in schema.arguments if a.name == name), None) if schema is not None else None
 
 
 def _same(x: Any, y: Any) -> bool:

@@ -89,7 +89,7 @@ def functional(op: Op) -> Handler:
     required = [a for a in op.func._schema.arguments if not a.has_default_value()]
     if any(a.kwarg_only for a in required):
         return record
-    if len(op.func._schema.returns) != 1 or op.random or not required or op.kinds[0] is not TENSOR:
+    if len(op.func._schema.returns) != 1 or op.random or op.filled or not required or op.kinds[0] is not TENSOR:
         return record
     if len(required) == 1:
         return unary(op, record)
@@ -184,6 +184,7 @@ def inplace(op: Op) -> Handler:
         tape = cell.tape
         if not fast:
             args, kwargs = host.adopt(tape, op, args, kwargs)
+            args = filled(op, args, kwargs) if op.filled else args
         tape.acquire()
         try:
             if fast:
@@ -300,12 +301,18 @@ def derive(tape: Tape, cell: Cell, node: Node) -> Cell:
 
 def step(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
     """Follow, or grow, the edge of a call; the tape then stands on the node returned."""
+    args = filled(op, args, kwargs) if op.filled else args
     key = key_of(tape, op, args, kwargs)
     node = tape.node.edges.get(key)
     if node is None:
         node = grow(tape, op, key, args, kwargs)
     tape.node = node
     return node
+
+
+def filled(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The positional arguments, with those that PyTorch left out because they are the default."""
+    return args if kwargs.keys() & set(op.names[: len(op.filled)]) else (*args, *op.filled[len(args) :])
 
 
 def key_of(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -60,6 +60,7 @@ class Op:
 
     __slots__ = (
         "aten",
+        "filled",
         "func",
         "kinds",
         "kwarg_kinds",
@@ -85,6 +86,9 @@ class Op:
         floats = _FLOATS.get(schema.name.split("::")[-1].rstrip("_"), ())
         self.kwarg_kinds = {a.name: BAKED if a.name in baked else _kind(a, floats) for a in schema.arguments}
         self.kinds = tuple(self.kwarg_kinds[a.name] for a in schema.arguments if not a.kwarg_only)
+        #: what stands for positional arguments that are left out. PyTorch leaves out those that are the default, so a
+        #: number that changes and once is the default (``bernoulli_(0.5)``) would need a graph of its own for it.
+        self.filled = _defaults(schema) if any(_may_change(a, self.kwarg_kinds) for a in schema.arguments) else ()
         self.lowering = LOWERINGS.get(self.name)
         if self.lowering is None and self.twin is not None:
             self.lowering = LOWERINGS.get(str(self.twin))
@@ -93,6 +97,17 @@ class Op:
 
     def __repr__(self) -> str:
         return self.name
+
+
+def _may_change(argument: Any, kinds: dict[str, str]) -> bool:
+    """A positional number whose default is a number like any other: not 0, 1 or -1, which are part of the graph."""
+    default = argument.default_value
+    is_number = isinstance(default, (int, float)) and kinds[argument.name] == SCALAR and not argument.kwarg_only
+    return is_number and default not in (0, 1, -1)
+
+
+def _defaults(schema: Any) -> tuple[Any, ...]:
+    return tuple(a.default_value for a in schema.arguments if not a.kwarg_only)
 
 
 def _kind(argument: Any, floats: Collection[str]) -> str:
