@@ -392,3 +392,26 @@ def test_what_the_first_graph_lacks_is_warm_up_for_a_read_before_the_barrier_too
     (finding,) = story.findings("recompile")
     assert finding.place.line == 37  # the read's own graph
     assert "The read comes before the barrier" in finding.cause
+
+
+def heads(tasks: int) -> Story:
+    """A loop that trains a head of its own for each task, in turns."""
+    story = Story()
+    barrier, line = story.line(23, "torch_xla.sync()"), story.line(18, "out = heads[task](body(x))")
+    for n in range(6 * tasks):
+        task = n % tasks
+        other = Change(
+            "shape", f"f32[{task},32]", f"f32[{task + 1},32]", "input of aten::t", line, line, name="Linear.weight",
+            against=task,
+        )  # fmt: skip
+        with story.step():
+            story.barrier(barrier, 8, f"task {task}", change=other if 0 < n < tasks else None)
+            story.spend(8)
+    story.finish()
+    return story
+
+
+def test_modules_that_take_turns_have_a_graph_each_unless_there_are_many() -> None:
+    assert heads(3).findings("recompile") == []
+    (finding,) = heads(9).findings("recompile")
+    assert (finding.place.line, finding.count) == (18, 4)

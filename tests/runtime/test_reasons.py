@@ -414,3 +414,43 @@ def test_a_number_that_is_the_default_once_is_a_number_all_the_same(told: Callab
     run = told(story)
     compiled = [c for c in run.all(events.Compile) if c.ops > 2]
     assert len(compiled) == 1
+
+
+def test_the_value_that_a_comparison_picked_is_told_at_the_comparison(told: Callable) -> None:
+    """All groups are recorded in every step, and Python's max() decides whose loss is used: it reads to do so."""
+    weight = torch.ones(37, 3).to("xla").requires_grad_()
+    xr.sync()
+
+    def story() -> None:
+        for worst in (0, 2, 1):
+            x = torch.zeros(6, 37)
+            x[worst * 2] = 4
+            rows = (x.to("xla") @ weight).square().sum(1)
+            loss = max(rows[i : i + 2].sum() for i in range(0, 6, 2))
+            loss.backward()
+            weight.grad = None
+            xr.sync()
+            del loss, rows
+
+    run = told(story)
+    last = [c.change for c in run.all(events.Compile) if c.trigger != "read"][-1]
+    assert (last.what, last.new) == ("operation", "aten::slice (start 2)")
+    assert run.code(last.stack).startswith("loss = max(")
+
+
+def test_a_parameter_of_another_shape_is_told_where_it_is_used_and_not_where_the_model_was_moved(
+    told: Callable,
+) -> None:
+    heads = nn.ModuleList([nn.Linear(23, 2), nn.Linear(23, 5)]).to("xla")
+    xr.sync()
+
+    def story() -> None:
+        for head in heads:
+            out = head(batch(4, 23).to("xla")).sum()
+            xr.sync()
+            del out
+
+    run = told(story)
+    change = run.changes[-1]
+    assert (change.what, change.made) == ("shape", 0)
+    assert run.code(change.stack) == 'out = head(batch(4, 23).to("xla")).sum()'

@@ -17,7 +17,7 @@ from . import known_as
 from .branches import condition, decision, keeping, names
 from .cells import Cell
 from .contrast import Block, Contrast, Difference, contrast, token
-from .passes import Passes, chosen, passes
+from .passes import Passes, chosen, numbers, passes
 from .program import Plan, cache
 from .reasons import Divergence, Reason, line_of, operation, show
 from .siblings import change, parted
@@ -124,7 +124,7 @@ def _told(tape: Tape, old: Walk, new: Walk, found: Contrast, cells: Sequence[Cel
         return None
     if first.what in ("inputs", "aliasing"):
         return _value(tape, new, first)
-    return _other_passes(old, new, first) or _number(tape, old, new, first)
+    return _other_passes(old, new, first) or _picked(tape, old, new, first) or _number(tape, old, new, first)
 
 
 def _first(tape: Tape, old: Walk, new: Walk, found: Contrast) -> Difference | None:
@@ -135,6 +135,8 @@ def _first(tape: Tape, old: Walk, new: Walk, found: Contrast) -> Difference | No
     inputs = [d for d in found.differences if d.what in ("shape", "dtype", "sharding")]
     if found.blocks:  # what stands beside what may be by chance
         inputs = _by_maker(tape, old, new)
+    others = [d for d in found.differences if _is_of_another_module(tape, new, d)]
+    inputs = [d for d in inputs if d not in others] or others
     if inputs:
         return inputs[0]
     sizes = [d for d in found.differences if d.what == "size"]
@@ -145,6 +147,11 @@ def _first(tape: Tape, old: Walk, new: Walk, found: Contrast) -> Difference | No
     taken = [d for d in firm if not found.blocks or not _of_gradients(d)]
     came = [d for d in firm if d.block is not None]
     return next(iter(sizes or state or taken or came or firm), None)
+
+
+def _is_of_another_module(tape: Tape, new: Walk, d: Difference) -> bool:
+    """A parameter of another shape in the forward pass: parameters keep theirs, so it is another one."""
+    return d.what == "shape" and d.came is not None and not d.came.role and _is_parameter(tape, new, d.input)
 
 
 def _of_gradients(d: Difference) -> bool:
@@ -193,6 +200,8 @@ def _frames(node: Node | None) -> tuple[RawFrame, ...]:
 def _input(tape: Tape, new: Walk, d: Difference) -> Reason:
     owner = _owner(tape, new, d.input)
     made, moved = origin(tape, owner) if owner is not None else ((), False)
+    if d.what == "shape" and owner is not None and known_as.parameter(owner):
+        made, moved = (), False  # it is another parameter, which the line that uses it asked for
     return Reason(
         d.what, d.old, d.new, f"input of {operation(d.came)}", _frames(d.came), _frames(d.expected), 0, True,
         name=known_as.parameter(owner) if owner is not None else "",
@@ -333,6 +342,29 @@ def _other_passes(old: Walk, new: Walk, d: Difference) -> Reason | None:
         return None
     loop = chosen(old.plan.graph, new.plan.graph, d.came, new.place)
     return _of_loop(loop) if loop is not None else None
+
+
+def _picked(tape: Tape, old: Walk, new: Walk, d: Difference) -> Reason | None:
+    """Another of several values that both walks recorded is used: what was read in between decided which."""
+    if d.what != "argument" or d.came is None or d.expected is None:
+        return None
+    if not (_recorded(d.expected, new.end) and _recorded(d.came, old.end)):
+        return None
+    walked = {id(node): node.depth for node in new.end.path()}
+    reads = [w for w in tape.known if w.trigger == "read" and w.place and walked.get(id(w.end), 0) > d.came.depth]
+    read = max((w for w in reads if w is not new), key=lambda w: w.end.depth, default=None)
+    if read is None:
+        return None
+    op = operation(d.came)
+    return Reason(
+        "operation", f"{op} ({d.argument} {_shown(d.old)})", f"{op} ({d.argument} {_shown(d.new)})",
+        "what is used", read.place, d.came.frames, 0, True,
+    )  # fmt: skip
+
+
+def _recorded(node: Node, end: Node) -> bool:
+    """Is an operation like ``node``, with its numbers, on the walk to ``end``, used or not?"""
+    return any(one.op is not None and token(one) == token(node) and numbers(one) == numbers(node) for one in end.path())
 
 
 def _of_loop(loop: Passes) -> Reason:

@@ -63,13 +63,14 @@ def chosen(old: Graph, new: Graph, node: Node, barrier: Frames) -> Passes | None
     choice = choosing(node.frames, head[0]) if head else ()
     if not choice:
         return None
-    same = [[_numbers(one) for one in graph.nodes if token(one) == token(node)] for graph in (old, new)]
-    if max(len(set(numbers)) for numbers in same) < 2:
+    same = [[numbers(one) for one in graph.nodes if token(one) == token(node)] for graph in (old, new)]
+    if max(len(set(found)) for found in same) < 2:
         return None
     return Passes(len(same[0]), len(same[1]), head, choice)
 
 
-def _numbers(node: Node) -> tuple[object, ...]:
+def numbers(node: Node) -> tuple[object, ...]:
+    """The whole numbers among the arguments of an operation."""
     return tuple(arg for arg in node.args if isinstance(arg, int))
 
 

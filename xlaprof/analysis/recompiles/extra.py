@@ -23,6 +23,7 @@ from xlaprof.events import Change
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _HABIT = 3  # reads in the loop, or graphs of one read outside it, that are no accident
 _BUCKETS = 8  # sizes that a program pads to, at most
+_TASKS = 4  # modules that take turns by design, at most
 _UNIT = 8  # what they have in common, at least, unless they are powers of two from here on:
 _SMALLEST = 4
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
@@ -183,7 +184,16 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
         return None  # the first graph of this barrier, or of each of its turns in a step
     if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
         return None
+    if _is_anothers_turn(facts, record, change):
+        return None
     return change
+
+
+def _is_anothers_turn(facts: Facts, record: CompileRecord, change: Change) -> bool:
+    """Another module's turn, one of a few: the heads of several tasks that are trained one after the other."""
+    if change.what != "shape" or not change.name or change.made:  # no parameter, which a module would have made
+        return False
+    return record.nth <= _TASKS and record.visits <= _TASKS and _comes_back(facts, record)
 
 
 def _settles(facts: Facts, record: CompileRecord, change: Change) -> bool:
