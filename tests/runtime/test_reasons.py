@@ -454,3 +454,19 @@ def test_a_parameter_of_another_shape_is_told_where_it_is_used_and_not_where_the
     change = run.changes[-1]
     assert (change.what, change.made) == ("shape", 0)
     assert run.code(change.stack) == 'out = head(batch(4, 23).to("xla")).sum()'
+
+
+def test_what_a_read_runs_and_the_barrier_ran_before_is_no_barrier_too_many(told: Callable) -> None:
+    """An optimizer with a line search reads now this and now that; in the step before, the barrier ran all of it."""
+    weight = torch.ones(41, 3).to("xla")
+    xr.sync()
+
+    def story() -> None:
+        for step in range(4):
+            y = batch(4, 41).to("xla") @ weight
+            z = (y * 3).exp()
+            (z if step == 2 else y).sum().item()
+            z.sum()
+            xr.sync()
+
+    assert all(change.role != "barrier" for change in told(story).changes)

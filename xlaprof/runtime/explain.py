@@ -305,6 +305,8 @@ def _value(tape: Tape, new: Walk, d: Difference) -> Reason:
 
 def _cut(tape: Tape, new: Walk, block: Block) -> Reason | None:
     """Operations that are gone from this graph, or came to it, because another barrier ran them, or did before."""
+    if new.trigger == "read":  # what it runs is mostly part of a barrier's graph
+        return None
     others = [w for w in tape.known if w.place and w.place != new.place and w.trigger != "read" and w is not new]
     if block.old:  # it was the other barrier's turn just now
         latest = max((w for w in tape.known if w is not new), key=lambda w: w.end.last_used, default=None)
