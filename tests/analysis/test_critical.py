@@ -105,7 +105,8 @@ def test_a_compile_takes_the_recording_of_what_is_new_with_it() -> None:
     run = settled(story)
     again = [record for record in run.compiles if record.nth]
     assert gain_s(run, critical.compiles(again)) == pytest.approx(0.500 + 0.298)
-    assert gain_s(run, critical.compiles(again, kept=0.5)) == pytest.approx(0.250 + 0.149)
+    # Half the graph has the same first operations of their kind, and 50 of the others: they take 100 us each.
+    assert gain_s(run, critical.compiles(again, kept=0.5)) == pytest.approx(0.250 + 0.005 - 0.001)
 
 
 def test_recording_in_a_named_scope_is_recording_too() -> None:

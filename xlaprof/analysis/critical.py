@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xlaprof.analysis import host
 from xlaprof.analysis.idle import Cause
-from xlaprof.analysis.lanes import HOST, RUN, WAIT, Key, lanes_of
+from xlaprof.analysis.lanes import HOST, RUN, WAIT, Key, Share, lanes_of
 from xlaprof.analysis.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def play(schedule: Schedule, cut: Cut = NOTHING, pace: float = 1) -> Played:
     return Played(start, now + max([0, *(goal - done[device] for device, goal in given.items())]), steps)
 
 
-def _remains(key: Key, cut: Cut, kept: Mapping[int, float], known: Mapping[int, float]) -> float:
+def _remains(key: Key, cut: Cut, kept: Mapping[int, float], recorded: Mapping[int, Share]) -> float:
     """The share of a stretch of host time that is still spent."""
     if (key.cause, key.stack) in cut.places:
         return 0.0
@@ -187,7 +187,8 @@ def _remains(key: Key, cut: Cut, kept: Mapping[int, float], known: Mapping[int, 
         return 1.0
     share = kept[key.compile]
     if key.cause == host.TRACING:  # what is not new is still recorded, on a path that is known
-        share += (1 - share) * known[key.compile]
+        of = recorded[key.compile]
+        share += (1 - share) * min(1.0, of.known + (of.first if share else 0.0))
     return share
 
 

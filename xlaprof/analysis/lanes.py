@@ -19,6 +19,8 @@ from xlaprof.analysis.schedule import Batch
 
 #: ns that recording an operation takes where the path is known, in programs that never took one twice
 KNOWN_OPERATION_NS = 10_000
+#: the same on a new path, where the like of it was recorded before; what takes longer was the first of its kind
+NEW_OPERATION_NS = 100_000
 _LATE = 1_000_000  # ns by which the end of an execution may be seen too late
 _NO_WAIT = 20_000  # ns that reading a value takes which is there
 
@@ -52,6 +54,13 @@ class _Pause(NamedTuple):
     end: int
     execution: int
     lag: int
+
+
+class Share(NamedTuple):
+    """Of the time that recording a graph took."""
+
+    known: float  # it would have taken on a known path
+    first: float  # the first operations of their kind took: a smaller graph needs them, too
 
 
 class Lanes:
@@ -187,11 +196,11 @@ def _seen(batch: Batch, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
             yield _Piece(start, end, key)
 
 
-def _with_recording(batch: Batch, pieces: list[_Piece]) -> tuple[list[_Piece], dict[int, float]]:
+def _with_recording(batch: Batch, pieces: list[_Piece]) -> tuple[list[_Piece], dict[int, Share]]:
     """The pieces, those in which a graph was recorded that had to be compiled counting for that compile.
 
-    Beside them, of each such compile: the share of its recording that would have taken place on a known path. Graphs
-    are recorded where the host tells nothing else, and in named scopes.
+    Beside them, of each such compile, what its recording was. Graphs are recorded where the host tells nothing else,
+    and in named scopes.
     """
     starts = [piece.start for piece in pieces]
     over = [one.done for one in batch.recorded]
@@ -224,7 +233,10 @@ def _with_recording(batch: Batch, pieces: list[_Piece]) -> tuple[list[_Piece], d
         floor = max(floor, compile.end)
     again = [one.ns / one.ops for n, one in enumerate(batch.recorded) if one.ops > 0 and n not in compiling]
     each = median(again) if again else KNOWN_OPERATION_NS
-    shares = {moment: min(1.0, each * ops / ns) if ns else 1.0 for moment, ns, ops in spent}
+    shares = {
+        moment: Share(min(1.0, each * ops / ns), max(0.0, 1 - NEW_OPERATION_NS * ops / ns)) if ns else Share(1.0, 0.0)
+        for moment, ns, ops in spent
+    }
     return [part for n, piece in enumerate(pieces) for part in cut.get(n, (piece,))], shares
 
 
