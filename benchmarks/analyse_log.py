@@ -167,8 +167,8 @@ def main() -> int:
         print(
             f"{figures['events']:,} events ({figures['log_mb']} MB, {figures['steps']:,} steps): "
             f"read and analysed in {figures['seconds']:.2f} s (aim {AIM_S:.0f} s; CPU {figures['cpu_s']:.2f} s: "
-            f"reading {figures['reading_s']:.2f}, folding {figures['folding_s']:.2f}, report {figures['report_s']:.2f}), "
-            f"peak {figures['peak_mb']:.0f} MB (aim {AIM_MB:.0f} MB)"
+            f"reading {figures['reading_s']:.2f}, folding {figures['folding_s']:.2f}, "
+            f"report {figures['report_s']:.2f}), peak {figures['peak_mb']:.0f} MB (aim {AIM_MB:.0f} MB)"
         )
     return 0
 
