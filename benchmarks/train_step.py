@@ -1,29 +1,34 @@
 """A training step of the peers' llama, or MLP, with Adam, and what recording and explaining it costs.
 
-    OMP_NUM_THREADS=1 python benchmarks/train_step.py [--model mlp] [--steps 40] [--pairs 20] [--log /tmp/run.log]
+    OMP_NUM_THREADS=1 python benchmarks/train_step.py [--model mlp] [--steps 40] [--rounds 6] [--log /tmp/run.log]
 
 CPU time on one core (the process pins itself), medians. "record" is forward, backward and optimizer (all threads: the
 backward pass has its own), "sync" the barrier on its thread, "step" everything including the device's work, which on a
 CPU is CPU time too.
 
-Then blocks of the same steps, in turn without and with a recording on (scopes and a StepTrace around each). A recording
-is all there is to diagnosis while the program runs: events, the lines of what is new, and the sampler of stacks in long
-gaps. Of a block all CPU time counts, of every thread, but for its first steps: a recording begins by reading source
-lines, tells its first 50 steps in full and reads what is alive more often than later, some 10 to 20 ms in all. Each
-block with a recording is compared with the two around it, so that a machine that gets slower meanwhile changes nothing;
-what such a comparison finds of blocks that are all without one is printed too: how far the figure can be trusted.
+Then two processes take turns on that core, a few steps each: one never records, the other does so in every second round
+(scopes and a StepTrace around each step). A recording is all there is to diagnosis while the program runs: events, the
+lines of what is new, and the sampler of stacks in long gaps. All CPU time counts, of every thread, but for the first
+steps of a recording: it begins by reading source lines, tells 50 steps in full and reads what is alive more often than
+later, 10 to 20 ms in all. A turn of the one is compared with the other's turn beside it, so that a machine whose speed
+changes, or that others use, changes little; and rounds with a recording with those without, so that it does not matter
+which of the processes was the faster one to begin with.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
+import multiprocessing
 import os
+import random
 import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,8 +43,19 @@ import xlaprof.runtime as xr
 
 #: torch_xla 2.9's ms, where they were measured
 PEER = {"llama": {"step": 115.3, "record": 13.4, "sync": 2.1}, "mlp": {"step": 3.88}}
-#: steps before those that count: without a recording, and with one; steps that count, and what a recording may cost
-BLOCK = {"llama": (2, 5, 10, 1.01), "mlp": (30, 300, 80, 1.03)}
+
+
+class Plan(NamedTuple):
+    """How what recording costs is measured."""
+
+    steps: int  # of a turn
+    cold: int  # of these at its beginning: the other process had the caches
+    turns: int  # of a round
+    settle: int  # steps until a recording is in its stride
+    wanted: float  # what it may cost
+
+
+PLAN = {"llama": Plan(3, 1, 10, 5, 1.01), "mlp": Plan(24, 4, 25, 300, 1.03)}
 
 
 def llama() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
@@ -52,6 +68,9 @@ def mlp() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """The MLP 64-128-128-10, and a batch of 32."""
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
     return model, torch.rand(32, 64), torch.randint(0, 10, (32,))
+
+
+MODELS = {"llama": llama, "mlp": mlp}
 
 
 def make_step(make: Callable[[], tuple[nn.Module, torch.Tensor, torch.Tensor]]) -> Callable[..., tuple[float, ...]]:
@@ -83,21 +102,35 @@ def make_step(make: Callable[[], tuple[nn.Module, torch.Tensor, torch.Tensor]]) 
     return step
 
 
-class Block(NamedTuple):
+class Turn(NamedTuple):
     """CPU us per step: of the process, and of its threads by name."""
 
     all: float
     threads: dict[str, float]
 
 
-def block(step: Callable[..., object], before: int, count: int) -> Block:
-    for number in range(before):
-        step(number)
-    threads, start = thread_ns(), time.process_time_ns()
-    for number in range(before, before + count):
-        step(number)
-    took, after = time.process_time_ns() - start, thread_ns()
-    return Block(took / count / 1e3, {name: (ns - threads.get(name, 0)) / count / 1e3 for name, ns in after.items()})
+def take_turns(asked: Connection, model: str, log: Path) -> None:
+    """One of the two processes: does as it is told."""
+    settle_down()
+    step, plan, recording = make_step(MODELS[model]), PLAN[model], xlaprof.record(log)
+    numbers = itertools.count()
+    for _ in range(plan.settle):
+        step(next(numbers))
+    asked.send(None)
+    while (order := asked.recv()) != "end":
+        if order == "record":
+            recording.start()
+        elif order == "stop":
+            recording.stop()
+        for _ in range(plan.settle if order == "record" else plan.cold):
+            step(next(numbers))
+        count = plan.steps - plan.cold
+        threads, start = thread_ns(), time.process_time_ns()
+        for _ in range(count):
+            step(next(numbers))
+        took, after = time.process_time_ns() - start, thread_ns()
+        more = {name: (ns - threads.get(name, 0)) / count / 1e3 for name, ns in after.items()}
+        asked.send(Turn(took / count / 1e3, more))
 
 
 def thread_ns() -> dict[str, int]:
@@ -112,38 +145,92 @@ def thread_ns() -> dict[str, int]:
     return found
 
 
-def compare(step: Callable[..., object], model: str, pairs: int, log: Path) -> None:
+class Pair:
+    """Both processes."""
+
+    def __init__(self, model: str, log: Path) -> None:
+        self._ends = []
+        for name in ("never", "every second round"):
+            here, there = multiprocessing.get_context("spawn").Pipe()
+            task = multiprocessing.get_context("spawn").Process(
+                target=take_turns, args=(there, model, log), name=name, daemon=True
+            )
+            task.start()
+            here.recv()
+            self._ends.append(here)
+
+    def turn(self) -> tuple[Turn, Turn]:
+        never, other = [self._tell(end, "turn") for end in self._ends]
+        return never, other
+
+    def switch(self, order: str) -> None:
+        self._tell(self._ends[1], order)
+
+    def close(self) -> None:
+        for end in self._ends:
+            end.send("end")
+
+    def _tell(self, end: Connection, order: str) -> Turn:
+        end.send(order)
+        return end.recv()
+
+
+def compare(model: str, rounds: int, log: Path) -> None:
     """Print what recording costs."""
-    before, begun, count, wanted = BLOCK[model]
-    off, on = [block(step, before, count)], []
-    for _ in range(pairs):
-        with xlaprof.record(log):
-            on.append(block(step, begun, count))
-        off.append(block(step, before, count))
-    ratios = [2 * one.all / (left.all + right.all) for one, left, right in zip(on, off, off[1:], strict=False)]
-    none = [2 * one.all / (left.all + right.all) for one, left, right in zip(off[1:], off, off[2:], strict=False)]
-    for name, found, remark in (("on / off", ratios, f"; wanted: <= {wanted}"), ("off / off", none, "")):
-        low, middle, high = statistics.quantiles(found, n=4)
-        print(f"recording {name}: {middle:.4f} (median of {len(found)}, quartiles {low:.4f} and {high:.4f}{remark})")
+    plan, pair = PLAN[model], Pair(model, log)
+    off: list[tuple[Turn, Turn]] = []
+    on: list[tuple[Turn, Turn]] = []
+    for _ in range(rounds):
+        off += [pair.turn() for _ in range(plan.turns)]
+        pair.switch("record")
+        on += [pair.turn() for _ in range(plan.turns)]
+        pair.switch("stop")
+    pair.close()
+    without, recorded = [[other.all / never.all for never, other in turns] for turns in (off, on)]
+    ratio = statistics.median(recorded) / statistics.median(without)
+    low, high = interval(lambda: statistics.median(again(recorded)) / statistics.median(again(without)))
+    print(
+        f"recording on / off: {ratio:.4f} ({low:.4f} to {high:.4f} with 90 % of {len(on)} pairs of turns drawn again; "
+        f"wanted: <= {plan.wanted})"
+    )
+    usual = statistics.median(never.all for never, _ in (*off, *on))
     print(f"{'CPU us a step, median':24}{'off':>8}{'on':>8}{'more':>8}")
-    for name in sorted({name for one in (*off, *on) for name in one.threads}):
-        without, recorded = [statistics.median(one.threads.get(name, 0.0) for one in blocks) for blocks in (off, on)]
-        if max(without, recorded) >= 0.5:
-            print(f"{name:24}{without:8.1f}{recorded:8.1f}{recorded - without:+8.1f}")
+    for name in sorted({name for _, other in on for name in other.threads}):
+        before, after = [
+            statistics.median(other.threads.get(name, 0.0) / never.all * usual for never, other in turns)
+            for turns in (off, on)
+        ]
+        if max(before, after) >= 0.5:
+            print(f"{name:24}{before:8.1f}{after:8.1f}{after - before:+8.1f}")
+
+
+def again(found: list[float]) -> list[float]:
+    return random.choices(found, k=len(found))
+
+
+def interval(estimate: Callable[[], float], times: int = 400) -> tuple[float, float]:
+    """What lies between the 5th and the 95th percentile of ``estimate``."""
+    cuts = statistics.quantiles([estimate() for _ in range(times)], n=20)
+    return cuts[0], cuts[-1]
+
+
+def settle_down() -> None:
+    """One core, one thread."""
+    torch.set_num_threads(1)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=tuple(PEER), default="llama")
     parser.add_argument("--steps", type=int, default=40, help="measured alone")
-    parser.add_argument("--pairs", type=int, default=20, help="blocks with a recording")
+    parser.add_argument("--rounds", type=int, default=6, help="with a recording, and as many without")
     parser.add_argument("--log", type=Path, default=Path(tempfile.gettempdir()) / "xlaprof-train-step.log")
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    settle_down()
     print(machine.tell())
-    step = make_step({"llama": llama, "mlp": mlp}[args.model])
+    step = make_step(MODELS[args.model])
     first = time.perf_counter()
     step(0)
     print(f"first step {time.perf_counter() - first:.2f} s (wall, one core), second compiles once more")
@@ -153,7 +240,7 @@ def main() -> None:
     print(f"{'CPU ms, median':16}{'ours':>8}{'torch_xla 2.9':>15}")
     for i, name in enumerate(("record", "sync", "step")):
         print(f"{name:16}{statistics.median(row[i] for row in rows):8.2f}{PEER[args.model].get(name, '-'):>15}")
-    compare(step, args.model, args.pairs, args.log)
+    compare(args.model, args.rounds, args.log)
 
 
 if __name__ == "__main__":
