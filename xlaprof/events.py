@@ -157,7 +157,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     moved: bool = False  # it was brought from the host there
     #: what recorded the operations that came or went: "grad" (adding to ``.grad``) | "optimizer" | "state" (an
     #: optimizer making its state) | "zero_grad" | "clip" | "mode" (train/eval) | "autocast" | "random" | "backward" |
-    #: "loop" (more or fewer passes) | "dynamic" (a size, or number, that Dynamo's graph takes as it comes) | ""
+    #: "loop" (more or fewer passes) | "dynamic" (a size, or number, that Dynamo's graph takes as it comes) | "turn"
+    #: (an optimizer updates other parameters: another model's step) | ""
     role: str = ""
     condition: int = 0  # Stack id: the if, for or while that decides whether they are recorded
     added: int = 0  # operations that came, all over the graph, and

@@ -415,3 +415,14 @@ def test_modules_that_take_turns_have_a_graph_each_unless_there_are_many() -> No
     assert heads(3).findings("recompile") == []
     (finding,) = heads(9).findings("recompile")
     assert (finding.place.line, finding.count) == (18, 4)
+
+
+def test_two_models_that_are_trained_in_turns_have_a_graph_each() -> None:
+    line, other = "loss = D(G(noise)).mean()", "loss = D(real).mean()"
+    for role, found in ("turn", 0), ("", 1):
+        story = Story()
+        change = Change(
+            "operation", "aten::t", "aten::t", "the next operation", story.line(24, line), story.line(19, other),
+            role=role, added=47, removed=57, against=1,
+        )  # fmt: skip
+        assert len(alternating(change, story, every=2).findings("recompile")) == found

@@ -438,24 +438,6 @@ def test_the_value_that_a_comparison_picked_is_told_at_the_comparison(told: Call
     assert run.code(last.stack).startswith("loss = max(")
 
 
-def test_a_parameter_of_another_shape_is_told_where_it_is_used_and_not_where_the_model_was_moved(
-    told: Callable,
-) -> None:
-    heads = nn.ModuleList([nn.Linear(23, 2), nn.Linear(23, 5)]).to("xla")
-    xr.sync()
-
-    def story() -> None:
-        for head in heads:
-            out = head(batch(4, 23).to("xla")).sum()
-            xr.sync()
-            del out
-
-    run = told(story)
-    change = run.changes[-1]
-    assert (change.what, change.made) == ("shape", 0)
-    assert run.code(change.stack) == 'out = head(batch(4, 23).to("xla")).sum()'
-
-
 def test_what_a_read_runs_and_the_barrier_ran_before_is_no_barrier_too_many(told: Callable) -> None:
     """An optimizer with a line search reads now this and now that; in the step before, the barrier ran all of it."""
     weight = torch.ones(41, 3).to("xla")

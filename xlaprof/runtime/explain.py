@@ -21,7 +21,7 @@ from .passes import Passes, chosen, numbers, passes
 from .program import Plan, cache
 from .reasons import Divergence, Reason, line_of, operation, show
 from .siblings import change, parted
-from .trie import Node, Packed
+from .trie import Node, Packed, Ref
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -50,6 +50,7 @@ class Walk(NamedTuple):
     plan: Plan
     key: tuple[Any, ...]  # of the plan, at its end
     made: tuple[tuple[RawFrame, ...], ...]  # lines that made the graph's inputs
+    updates: frozenset[int] = frozenset()  # ids of what an optimizer reads in it from before: the parameters it updates
 
 
 def diverged(parent: Node, node: Node) -> Divergence:
@@ -60,9 +61,16 @@ def diverged(parent: Node, node: Node) -> Divergence:
 def walk(tape: Tape, trigger: str, place: tuple[RawFrame, ...], end: Node, plan: Plan, key: tuple[Any, ...]) -> Walk:
     """Remember a walk for which a plan was made, to compare later ones with."""
     made = tuple(tape.owners[position].frames for position in plan.graph.positions)
-    new = Walk(trigger, place, end, plan, key, made)
+    new = Walk(trigger, place, end, plan, key, made, _updated(tape, plan))
     tape.known.append(new)
     return new
+
+
+def _updated(tape: Tape, plan: Plan) -> frozenset[int]:
+    graph = plan.graph
+    read = {a.slot for node in graph.nodes if node.role == "optimizer" for a in node.args if type(a) is Ref}
+    owners = (tape.owners[at] for slot, at in zip(graph.inputs, graph.positions, strict=True) if slot in read)
+    return frozenset(map(id, owners))
 
 
 def reason(tape: Tape, new: Walk, cells: Sequence[Cell]) -> Reason | None:
@@ -86,6 +94,8 @@ def _reason(tape: Tape, new: Walk, cells: Sequence[Cell]) -> Reason | None:
     if told is None:
         return parted(tape.divergence, new.end, new.key)
     program = cache.peek(old.plan.key)
+    if told.what == "operation" and not told.role and old.updates and new.updates and not old.updates & new.updates:
+        told = told._replace(role="turn")
     return told._replace(
         added=differing.added,
         removed=differing.removed,

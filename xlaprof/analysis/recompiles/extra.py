@@ -190,8 +190,9 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
 
 
 def _is_anothers_turn(facts: Facts, record: CompileRecord, change: Change) -> bool:
-    """Another module's turn, one of a few: the heads of several tasks that are trained one after the other."""
-    if change.what != "shape" or not change.name or change.made:  # no parameter, which a module would have made
+    """Another module's turn, one of a few: the players of a GAN, or the heads of several tasks, trained in turns."""
+    is_parameter = change.what == "shape" and change.name and not change.made  # a module made it
+    if change.role != "turn" and not is_parameter:
         return False
     return record.nth <= _TASKS and record.visits <= _TASKS and _comes_back(facts, record)
 
