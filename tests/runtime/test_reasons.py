@@ -452,3 +452,16 @@ def test_what_a_read_runs_and_the_barrier_ran_before_is_no_barrier_too_many(told
             xr.sync()
 
     assert all(change.role != "barrier" for change in told(story).changes)
+
+
+def test_elements_that_a_loop_goes_over_have_their_turns_and_are_not_picked_by_what_is_read(told: Callable) -> None:
+    """A sampler looks up the position of each time step, and reads it; the steps are the elements of a tensor."""
+    steps = torch.arange(4.0).to("xla")
+    xr.sync()
+
+    def story() -> None:
+        for t in steps:
+            ((steps - t) * 53).sum().item()
+
+    changes = [change for change in told(story).changes if change.what in ("argument", "operation")]
+    assert {change.what for change in changes if "select" in f"{change.old} {change.subject}"} == {"argument"}

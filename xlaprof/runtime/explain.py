@@ -7,6 +7,7 @@ is none to be compared with, it is where the walk left the trie (:mod:`.siblings
 
 from __future__ import annotations
 
+import linecache
 import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -357,15 +358,19 @@ def _other_passes(old: Walk, new: Walk, d: Difference) -> Reason | None:
 
 
 def _picked(tape: Tape, old: Walk, new: Walk, d: Difference) -> Reason | None:
-    """Another of several values that both walks recorded is used: what was read in between decided which."""
-    if d.what != "argument" or d.came is None or d.expected is None:
-        return None
-    if not (_recorded(d.expected, new.end) and _recorded(d.came, old.end)):
+    """Another of several values that both walks recorded is used: what was read in between decided which.
+
+    The elements of a tensor that a loop goes over are recorded at its head, and each has its turn.
+    """
+    if d.what != "argument" or d.came is None or d.expected is None or not _like(d.came, old.end):
         return None
     walked = {id(node): node.depth for node in new.end.path()}
     reads = [w for w in tape.known if w.trigger == "read" and w.place and walked.get(id(w.end), 0) > d.came.depth]
     read = max((w for w in reads if w is not new), key=lambda w: w.end.depth, default=None)
-    if read is None:
+    other = _like(d.expected, new.end)
+    if read is None or other is None or not _users(d.came, read.end) & _users(other, read.end):
+        return None
+    if linecache.getline(*d.came.frames[0][:2]).lstrip().startswith(("for ", "async for ")):
         return None
     op = operation(d.came)
     return Reason(
@@ -374,9 +379,16 @@ def _picked(tape: Tape, old: Walk, new: Walk, d: Difference) -> Reason | None:
     )  # fmt: skip
 
 
-def _recorded(node: Node, end: Node) -> bool:
-    """Is an operation like ``node``, with its numbers, on the walk to ``end``, used or not?"""
-    return any(one.op is not None and token(one) == token(node) and numbers(one) == numbers(node) for one in end.path())
+def _like(node: Node, end: Node) -> Node | None:
+    """An operation like ``node``, with its numbers, on the walk to ``end``, used or not."""
+    alike = (one for one in end.path() if one.op is not None and token(one) == token(node))
+    return next((one for one in alike if one.frames and numbers(one) == numbers(node)), None)
+
+
+def _users(node: Node, end: Node) -> set[tuple[Any, ...]]:
+    """What used the result of ``node`` before ``end``."""
+    path = (one for one in end.path() if one.op is not None)
+    return {token(one) for one in path if any(type(arg) is Ref and arg.slot == node.slot for arg in one.args)}
 
 
 def _of_loop(loop: Passes) -> Reason:
