@@ -363,8 +363,8 @@ def test_another_thread_that_ran_meanwhile_held_the_lock() -> None:
 class Contention:
     """The thread looked at tells something every two milliseconds; another one computes beside it."""
 
-    def __init__(self) -> None:
-        self.main, self.hog = Worker("main"), Worker("hog")
+    def __init__(self, hog: str = "hog") -> None:
+        self.main, self.hog = Worker("main"), Worker(hog)
         self.books = {self.main.thread.native_id: Books(), self.hog.thread.native_id: Books()}
         self.log, self.clock = Log(), Clock()
         any_log: Any = self.log
@@ -416,6 +416,14 @@ def test_a_thread_that_does_much_and_hardly_runs_waits_for_the_lock_that_another
 )
 def test_who_is_not_kept_from_the_lock_is_not_said_to_be(contention: Contention, otherwise: dict[str, Any]) -> None:
     assert [one for one in contention.watch(**otherwise) if one.state == "gil"] == []
+
+
+@pytest.mark.parametrize(("name", "theirs"), [(READER, True), ("xlaprof writer", False)])
+def test_of_our_own_threads_the_one_that_runs_the_programs_code_may_have_the_lock(name: str, theirs: bool) -> None:
+    contention = Contention(name)
+    held = {one.holder for one in contention.watch(late=5) if one.state == "gil"}
+    assert held == ({READER} if theirs else set())
+    contention.end()
 
 
 def test_of_the_runtimes_loader_the_thread_that_reads_is_told() -> None:

@@ -299,7 +299,9 @@ class StackSampler:
         best: threading.Thread | None = None
         most = _HOLDS
         for thread in threading.enumerate()[:_THREADS]:
-            if thread.ident in (ident, own, None) or thread.native_id is None or thread.name.startswith(OURS):
+            if thread.ident in (ident, own, None) or thread.native_id is None:
+                continue
+            if thread.name.startswith(OURS) and thread.name != READER:
                 continue
             clock, before, asked = self._others.get(thread.native_id) or (self._books_of(thread.native_id), None, 0)
             now = clock.read()

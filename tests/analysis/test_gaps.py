@@ -121,6 +121,19 @@ def test_who_has_the_interpreters_lock_is_named() -> None:
     assert (finding.place.line, finding.confidence) == (90, "medium")
 
 
+def test_what_a_thread_does_with_the_lock_at_several_lines_is_one_finding_at_the_main_one() -> None:
+    story = Watched()
+    barrier, _, _ = training(story)
+    lines = [story.line(90 + n, f"part {n}", func="hash_all") for n in range(3)]
+    for step in range(24):
+        with story.step():
+            story.seen(9 if step % 3 == 1 else 6, "gil", barrier, "hasher", lines[step % 3])
+            story.barrier(barrier, device=1, dispatch=0, compile=0)
+            story.wait()
+    (finding,) = idle_gaps(story)
+    assert (finding.place.line, finding.rhythm, finding.count) == (91, "every step", 23)
+
+
 @pytest.mark.parametrize("state", ["torch", "cpu", ""])
 def test_a_busy_machine_is_no_finding(state: str) -> None:
     """Kept from a processor, or glimpsed once, at lines that record: everything is slow then."""

@@ -112,7 +112,9 @@ def activities(run: Run) -> Iterator[Activity]:
             if cause.cause == host.TRACING or (cause.cause in _UNSURE and names.place(cause.stack) in recorded):
                 continue
             line = _outset(names, cause.stack, spine)
-            key = (line.file, line.func, line.line) if cause.cause != host.GIL else ("", "gil", cause.at)
+            key = (line.file, line.func, line.line)
+            if cause.cause == host.GIL:  # who has the lock counts, not who waits for it
+                key = ("", run.holders.get(cause.at, ""), 0)
             if key not in by_line:
                 by_line[key] = Activity(line)
             by_line[key].add(cause, tally)

@@ -178,7 +178,7 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
             "checkpoint",
         )
     if kind == host.GIL:
-        at = max((cause.at for cause in activity.causes if isinstance(cause, Seen)), default=0)
+        at = _mostly_held_at(activity)
         holder, where = facts.run.holders.get(at, ""), facts.names.place(at)
         return (
             f"waits for the interpreter's lock, which thread '{holder}' has"
@@ -205,6 +205,15 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
         place,
         "",
     )
+
+
+def _mostly_held_at(activity: Activity) -> int:
+    """The stack at which the other thread was seen for most of the time; 0: nowhere."""
+    held: dict[int, int] = {}
+    for cause, tally in activity.causes.items():
+        if isinstance(cause, Seen):
+            held[cause.at] = held.get(cause.at, 0) + tally.total
+    return max(held, key=lambda at: held[at], default=0)
 
 
 def _made_at(place: Place, loop: Place) -> str:
