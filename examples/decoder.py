@@ -52,7 +52,7 @@ def train(steps: int, device: torch.device, seed: int = 0) -> list[float]:
                 barrier(device)
                 losses.append(loss.item())
                 # Watch the spectral radius: a growing one is the first sign of a diverging run.
-                radii.append(torch.linalg.eigvals(model.blocks[0].attention.out.weight).abs().max())
+                radii.append(torch.linalg.eigvals(model.blocks[0].attention.out.weight.detach()).abs().max())
             if len(losses) == steps:
                 break
     print(f"{steps} steps on {device.type}: loss {losses[0]:.3f} -> {losses[-1]:.3f}, spectral radius {radii[-1]:.3f}")
