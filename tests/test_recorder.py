@@ -357,6 +357,22 @@ def test_garbage_collections_are_counted_and_long_ones_told(log: Path, monkeypat
     assert counters.seconds["GarbageCollection"] >= sum(pause.dur for pause in pauses) / 1e9
 
 
+def test_a_collection_in_a_thread_that_runs_no_line_of_the_programs_has_no_line(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "GC_PAUSE_NS", 0)
+    with recording(log) as recorded:
+        gc.collect()
+        gc.disable()
+        library = threading.Thread(target=gc.collect)  # its frames are threading's own
+        library.start()
+        library.join()
+        gc.enable()
+    mine, theirs = [pause for pause in recorded().of(Gc) if pause.generation == 2][-2:]
+    assert mine.stack
+    assert not theirs.stack
+
+
 def test_collections_of_several_threads_are_not_mixed_up(log: Path) -> None:
     """Finalizers that record, run by a collection in the middle of whatever this thread was doing."""
 

@@ -25,7 +25,7 @@ from .events import Compile, Compiling, Counters, DynamoLimit, End, Event, Gc, G
 from .intern import TEXT_LIMIT, Interner
 from .logfile import LogFile, header, line, rank_and_world, rank_path
 from .sampling import Sampler, StepOpened
-from .stacks import RawFrame, user_frames
+from .stacks import RawFrame, is_library, user_frames
 from .writer import Writer, warn
 
 #: The recording of this process, or None. Hot paths read it once per use.
@@ -273,7 +273,9 @@ class Recorder:
         self._gc_count += 1
         self._gc_ns += dur
         if dur >= GC_PAUSE_NS:
-            place = self.stack(user_frames())
+            frames = user_frames()
+            # a collection in a thread that runs none of the program's lines, ours too, has no line
+            place = 0 if frames and is_library(frames[0].file, None) else self.stack(frames)
             self.emit(Gc(began, dur, info["generation"], info["collected"], self.thread(), place))
 
     def _abandon(self) -> None:
