@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from xlaprof.events import Guard
 
 _SIZES = re.compile(r"\[([\d, ]*)\]")
+_MEMBER = re.compile(r"[^\W\d]\w*\.[^\W\d]\w*")  # of an Enum
 _NUMBER = re.compile(r"-?[\d.]+(?:e[+-]?\d+)?")
 #: backends that compile a program for every size, whatever Dynamo makes dynamic
 _FIXED_SHAPES = ("openxla", "openxla_eval", "torchxla_trace_once", "tpu")
@@ -130,6 +131,8 @@ def _value(guard: Guard, guards: Sequence[Guard]) -> str:
         return f"Pass {name} as a tensor (torch.tensor({name})) instead of a Python number, or keep it constant."
     if set(values) <= {"True", "False", "None"} or any(value.startswith(("'", '"')) for value in values):
         return f"Keep {name} constant, compile one function for each of its few values, or turn it into a tensor."
+    if values and all(map(_MEMBER.fullmatch, values)):
+        return f"Keep {name} constant, or compile one function for each of its members that is used."
     return f"Keep {name} constant, or pass it as a tensor."
 
 

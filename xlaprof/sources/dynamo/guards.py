@@ -27,6 +27,7 @@ class Guard(NamedTuple):
     dim: int = -1  # of sizes and strides
     frames: tuple[RawFrame, ...] = ()  # where the guard was made, innermost first, libraries included
     hint: str = ""  # PyTorch's
+    ident: int = 0  # id() of the object that was expected, of kind "object"
 
 
 class Reason(NamedTuple):
@@ -76,7 +77,7 @@ _DTYPES = {
 _NOT_TENSOR = re.compile(r"^expected type of '(?P<source>.*?)' to be a tensor type, .*?found <class '(?P<new>[^']+)'>")
 _GLOBAL = re.compile(r"^GLOBAL_STATE changed: (?P<what>.*)$")
 _TYPE = re.compile(r"^___check_type_id\((?P<source>.*), \d+\)(?:, type=<(?:class|enum) '(?P<old>[^']+)'>)?")
-_OBJECT = re.compile(r"^___check_obj_id\((?P<source>.*), \d+\)(?:, type=<(?:class|enum) '(?P<old>[^']+)'>)?")
+_OBJECT = re.compile(r"^___check_obj_id\((?P<source>.*), (?P<ident>\d+)\)(?:, type=<(?:class|enum) '(?P<old>[^']+)'>)?")
 _KEYS = re.compile(r"^(?P<no>not )?___dict_contains\((?P<key>'[^']*'|[^,]*), (?P<source>.*)\)$")
 _LENGTH = re.compile(r"^len\((?P<source>.*)\) (?P<sign>==|!=|>=) (?P<old>\d+)$")
 _HASATTR = re.compile(r"^hasattr\((?P<source>.*), '(?P<name>[^']*)'\) == (?P<old>True|False)$")
@@ -153,7 +154,8 @@ def _of_value(code: str) -> Guard | None:
     if found := _TYPE.match(code):
         return Guard("type", subject(found["source"]), _class(found["old"] or ""), "", code, f"type({found['source']})")
     if found := _OBJECT.match(code):
-        return Guard("object", subject(found["source"]), _class(found["old"] or ""), "", code, found["source"])
+        guard = Guard("object", subject(found["source"]), _class(found["old"] or ""), "", code, found["source"])
+        return guard._replace(ident=int(found["ident"]))
     if found := _KEYS.match(code):
         old, new = ("absent", "present") if found["no"] else ("present", "absent")
         return Guard("keys", f"{subject(found['source'])}[{found['key']}]", old, new, code)
@@ -194,6 +196,7 @@ _INNER = (
     (re.compile(r"\bG\['(\w+)'\]"), r"\1"),
     (re.compile(r"\bL\['(\w+)'\]"), r"\1"),
     (re.compile(r"\.__closure__\[\d+\]\.cell_contents"), ""),
+    (re.compile(r"\.__code__$"), ""),
     (re.compile(r"list\(dict\.keys\((.*?)\)\)"), r"the keys of \1"),
 )
 

@@ -12,7 +12,7 @@ import enum
 import re
 import sys
 from time import perf_counter_ns
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from xlaprof import stacks
@@ -210,9 +210,27 @@ def _with_values(guard: Guard, entry: Any, now: Missed) -> Guard:
     if guard.kind == "type" and isinstance(value, type):
         return guard._replace(new=value.__name__)
     if guard.kind == "object":
-        old = guard.old if guard.old != type(value).__name__ else f"another {guard.old}"
-        return guard._replace(old=old, new=show(value))
+        return _with_objects(guard, value, now)
     return guard._replace(new=show(value))
+
+
+def _with_objects(guard: Guard, value: Any, now: Missed) -> Guard:
+    """The object that was compiled for has a name where the guard's number finds it; a member of an Enum is a value."""
+    known = [value for value in _namesakes(value, now.scope.get("G")) if id(value) == guard.ident]
+    if known and isinstance(value, enum.Enum):
+        return guard._replace(kind="value", old=show(known[0]), new=show(value))
+    old = guard.old if guard.old != type(value).__name__ else f"another {guard.old}"
+    return guard._replace(old=show(known[0]) if known else old, new=show(value))
+
+
+def _namesakes(value: Any, scope: Any) -> list[Any]:
+    """What may have been in the place of ``value``: the other members of its Enum, its module's functions, classes."""
+    if isinstance(value, enum.Enum):
+        return list(type(value).__members__.values())
+    found = list(scope.values()) if isinstance(scope, dict) else []
+    if isinstance(value, CodeType):
+        return [one.__code__ for one in found if isinstance(one, FunctionType)]
+    return [one for one in found if isinstance(one, FunctionType | type)]
 
 
 def _compiled_shape(entry: Any, source: str) -> str:
@@ -276,8 +294,12 @@ def show(value: Any) -> str:
         return f"{_short(str(value.dtype))}[{','.join(map(str, value.shape))}]"
     if isinstance(value, float):
         return repr(value) if len(repr(value)) <= 12 else f"{value:.8g}"
-    if value is None or isinstance(value, bool | int | complex | str | bytes | enum.Enum):
-        text = str(value) if isinstance(value, enum.Enum) else repr(value)
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"  # str() of an IntEnum's is the number
+    if isinstance(value, CodeType):
+        return value.co_qualname
+    if value is None or isinstance(value, bool | int | complex | str | bytes):
+        text = repr(value)
         return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
     if isinstance(value, type) or callable(value):
         name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)

@@ -1,0 +1,103 @@
+"""A guard on an object names it where it has a name: the member of an Enum, the function, that was compiled for."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+
+from tests.sources.observed import Observed, line_of, observing
+
+# torch's own modules, which Dynamo imports while it compiles
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def observe(path: Path, program: Callable[[], Any]) -> Observed:
+    with observing(path / "run.log") as found:
+        program()
+    return found[0]
+
+
+def compiled(function: Any) -> Any:
+    return torch.compile(function, backend="eager")
+
+
+class Pooling(enum.Enum):
+    MEAN = "mean"
+    MAX = "max"
+
+
+class Order(enum.IntEnum):
+    FIRST = 1
+    LAST = 2
+
+
+def pooled(x: Any, options: Any) -> Any:
+    return x.mean(1) if options["by"] is Pooling.MEAN else x.amax(1)
+
+
+def ordered(x: Any, order: Order) -> Any:
+    return x[0] if order is Order.FIRST else x[-1]
+
+
+@pytest.mark.parametrize(
+    ("function", "first", "then", "change"),
+    [
+        (pooled, {"by": Pooling.MEAN}, {"by": Pooling.MAX}, ("options['by']", "Pooling.MEAN", "Pooling.MAX")),
+        (ordered, Order.LAST, Order.FIRST, ("order", "Order.LAST", "Order.FIRST")),
+    ],
+)  # fmt: skip
+def test_a_member_of_an_enum_is_told_with_the_one_it_was_compiled_for(
+    tmp_path: Path, function: Any, first: Any, then: Any, change: tuple[str, str, str]
+) -> None:
+    def program() -> None:
+        fast = compiled(function)
+        for options in (first, then, first):
+            fast(torch.ones(3, 2), options)
+
+    found = observe(tmp_path, program)
+    assert found.changes == [("value", *change)]
+    (finding,) = found.findings()
+    assert f"{change[0]}, a constant of the graph, changed from {change[1]} to {change[2]}" in finding.cause
+    assert finding.place.line == line_of(function, "if")
+    assert "compile one function for each of its members" in finding.advice
+
+
+def applied(x: Any, model: Any) -> Any:
+    return model.activation(x)
+
+
+def smooth(x: Any) -> Any:
+    return x.tanh()
+
+
+def steep(x: Any) -> Any:
+    return x.sign()
+
+
+def test_a_function_that_was_swapped_is_told_with_both_names(tmp_path: Path) -> None:
+    model = SimpleNamespace(activation=smooth)
+
+    def program() -> None:
+        fast = compiled(applied)
+        for model.activation in (smooth, steep):
+            fast(torch.ones(3), model)
+
+    found = observe(tmp_path, program)
+    assert found.changes == [("object", "model.activation", "smooth", "steep")]
