@@ -6,7 +6,7 @@ installed: import this module only where there is much to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Column = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 _FEW = 65_535  # numbers up to it are sorted by counting
-_FAR = 1 << 61  # ns: differences and sums of what is nearer fit a machine word
+FAR = 1 << 61  # ns: differences and sums of what is nearer fit a machine word
 
 
 class Cuts(NamedTuple):
@@ -39,10 +40,15 @@ class Cuts(NamedTuple):
 def table(rows: Sequence[tuple[int, ...]], width: int) -> Column:
     """The columns of ``rows``. Raises :class:`OverflowError` where a number is no time."""
     numbers: Column = np.fromiter(chain.from_iterable(rows), np.int64, width * len(rows))
-    if len(rows) and (numbers.min() <= -_FAR or numbers.max() >= _FAR):
+    if len(rows) and (numbers.min() <= -FAR or numbers.max() >= FAR):
         raise OverflowError("not nanoseconds")
     columns: Column = numbers.reshape(-1, width).T.copy()
     return columns
+
+
+def rows(*columns: Column) -> list[Any]:
+    """What :func:`table` made columns of."""
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def column(numbers: Iterable[int]) -> Column:
@@ -60,7 +66,7 @@ def apart(intervals: Sequence[tuple[int, ...]], last: int) -> list[tuple[int, in
         start, end, *_ = table(intervals, len(intervals[0]) if intervals else 2)
     except OverflowError:
         return []
-    past = np.maximum.accumulate(np.concatenate((np.full(1, max(last, -_FAR)), np.maximum(start, end))))
+    past = np.maximum.accumulate(np.concatenate((np.full(1, max(last, -FAR)), np.maximum(start, end))))
     odd = np.flatnonzero((end <= start) | (start < past[:-1]))
     begins, ends = np.concatenate((np.zeros(1, np.int64), odd + 1)), np.append(odd, len(start))
     some = ends > begins
@@ -103,6 +109,24 @@ def different(numbers: Column) -> tuple[Column, Column]:
     there = np.zeros(int(numbers.max()) + 1, bool)
     there[numbers] = True
     return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]
+
+
+def alike(numbers: Column) -> Iterator[tuple[int, Column]]:
+    """The different numbers, in the order in which they come first, and where each of them is."""
+    if not len(numbers):
+        return
+    if (numbers == numbers[0]).all():
+        yield int(numbers[0]), np.arange(len(numbers))
+        return
+    kinds, nth = different(numbers)
+    where = np.split(np.argsort(nth, kind="stable"), np.cumsum(np.bincount(nth))[:-1])
+    for n in sorted(range(len(kinds)), key=lambda n: int(where[n][0])):
+        yield int(kinds[n]), where[n]
+
+
+def up_to(first: int, numbers: Column) -> Column:
+    """The highest so far: ``first``, and after each of ``numbers``."""
+    return np.maximum.accumulate(np.concatenate((np.full(1, first), numbers)))
 
 
 def sums(numbers: Column, groups: Column, count: int) -> Column:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 #: (start, end): a stretch in which a device ran nothing, between two executions. Nanoseconds.
 Quiet = tuple[int, int]
 
@@ -30,6 +32,11 @@ class DeviceTimeline:
         self.pending.append((start, end, busy))
         if end > self.known:
             self.known = end
+
+    def add_all(self, runs: Sequence[tuple[int, int]]) -> None:
+        """Like :meth:`add` for each (start, end)."""
+        self.pending += [(start, end, -1) for start, end in runs]
+        self.known = max([self.known, *[end for _, end in runs]])
 
     def floor(self) -> int:
         """The moment before which nothing is left to settle: what the host did after it is still needed."""

@@ -45,6 +45,10 @@ class Distribution:
         if len(self._values) > _EXACT:
             self._spill()
 
+    def tell_all(self, words: bytes) -> None:
+        """Like :attr:`tell`, of many machine words."""
+        self._values.frombytes(words)
+
     def add_many(self, count: int, total: int, most: int) -> None:
         """Add ``count`` values of which only the sum and the largest are known: each counts as the mean."""
         if count <= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import sub
 
 _GAPS = 16  # different distances kept apart
@@ -39,6 +39,25 @@ class Rhythm:
             gaps[gap] += 1
         elif len(gaps) < _GAPS:
             gaps[gap] = 1
+
+    def at_all(self, steps: Sequence[int]) -> None:
+        """Like :meth:`at` for each of ``steps``; faster where they are many."""
+        if not self.steps and steps:
+            self.at(steps[0])
+            steps = steps[1:]
+        if not steps:
+            return
+        self.count += len(steps)
+        gaps = self.gaps
+        for gap, count in Counter(map(sub, steps, chain((self.last,), steps))).items():  # as they came first
+            if not gap:
+                continue
+            self.steps += count
+            if gap in gaps:
+                gaps[gap] += count
+            elif len(gaps) < _GAPS:
+                gaps[gap] = count
+        self.last = steps[-1]
 
     @classmethod
     def of(cls, steps: Sequence[int]) -> Rhythm:

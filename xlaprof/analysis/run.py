@@ -12,7 +12,7 @@ several ranks or segments add up: ``run.merge(other)`` or ``run + other``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -20,6 +20,7 @@ from xlaprof.analysis.device import DeviceTimeline
 from xlaprof.analysis.distribution import economise
 from xlaprof.analysis.model import Place, Report
 from xlaprof.analysis.totals import Totals
+from xlaprof.analysis.window import has_numpy
 from xlaprof.events import (
     AnyEvent,
     Counters,
@@ -37,7 +38,8 @@ from xlaprof.events import (
 
 _THREADS = 4_096  # whose names are kept
 _RELIEVED_EVERY = 65_536  # events
-_BATCH = 512  # events at a time
+_FEW, _MANY = 512, 16_384  # events at a time, and in
+_LONG = 65_536  # recordings of so many: importing numpy takes a tenth of a second
 _HELD = 10_000  # events held back that may belong to the first step wanted
 
 
@@ -88,20 +90,28 @@ class Run(Totals):
 
     def feed_all(self, events: Iterable[AnyEvent | Event]) -> Run:
         """Take many events into account; returns itself."""
-        handlers = self._handlers
         remaining = iter(events)
         left = _RELIEVED_EVERY - self.events % _RELIEVED_EVERY
-        while batch := list(islice(remaining, min(_BATCH, left))):
-            # looked up one by one, in order: an event may change who handles the next
-            for handler, event in zip(map(handlers.get, map(type, batch)), batch, strict=True):
-                if handler is not None:
-                    handler(event)
-            self.events += len(batch)
+        while batch := list(islice(remaining, min(_MANY if self.events >= _LONG else _FEW, left))):
+            if len(batch) > _FEW and has_numpy():
+                from xlaprof.analysis import fold_columns
+
+                fold_columns.take(self, batch)
+            else:
+                self.feed_singly(batch)
             left -= len(batch)
             if not left:
                 self._relieve()
                 left = _RELIEVED_EVERY
         return self
+
+    def feed_singly(self, batch: Sequence[AnyEvent | Event]) -> None:
+        """Take a batch into account, one by one."""
+        # looked up one by one, in order: an event may change who handles the next
+        for handler, event in zip(map(self._handlers.get, map(type, batch)), batch, strict=True):
+            if handler is not None:
+                handler(event)
+        self.events += len(batch)
 
     def resume(self, moment: int) -> Run:
         """Begin in the middle of a recording, at the end of a barrier; returns itself."""
@@ -125,6 +135,11 @@ class Run(Totals):
     def resolve(self, stack_id: int) -> Place:
         """The line behind a stack id of the recording."""
         return self.names.place(stack_id)
+
+    @property
+    def in_stride(self) -> bool:
+        """The recording is this one's, and what is told in it is counted: its steps are named, and begun."""
+        return self._named and self._handlers.get(Step) == self._timed[Step]
 
     @property
     def waiting(self) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from xlaprof.analysis.distribution import Distribution
@@ -278,6 +280,25 @@ class StepTally:
             self.firsts.append(dur)
         self.recent.append(dur)
         self.last_num = num
+
+    def add_all(self, nums: Sequence[int], durs: Sequence[int], cut: Sequence[bool]) -> None:
+        """Add steps that are not the first; ``cut``: in which of them something cut the graph."""
+        self.count += len(nums)
+        self.rest.tell_all(array("q", durs).tobytes())
+        for dur in durs:
+            self.series.add(dur)
+        self.recent.extend(durs)
+        self.last_num = nums[-1]
+        if all(cut):
+            self.unbarred = 0
+        else:
+            for one in cut:
+                self.pass_by(one)
+
+    def pass_by(self, cut: bool) -> None:
+        """A step ended; whether something cut the graph in it."""
+        self.unbarred = 0 if cut else self.unbarred + 1
+        self.worst_unbarred = max(self.worst_unbarred, self.unbarred)
 
     def merge(self, other: StepTally) -> None:
         self.count += other.count

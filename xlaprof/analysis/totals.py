@@ -44,9 +44,9 @@ from xlaprof.events import (
 )
 
 _RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
-_PROGRAMS = 20_000  # programs whose last run is remembered
-_PENDING = 10_000  # reads, fallbacks and barriers held until a step claims them
-_AT_ONCE = 200_000  # ns between the end of a transfer and that of the operation it was part of
+PROGRAMS = 20_000  # programs whose last run is remembered
+PENDING = 10_000  # reads, fallbacks and barriers held until a step claims them
+AT_ONCE = 200_000  # ns between the end of a transfer and that of the operation it was part of
 _PLACES = 16_384  # barriers, reads, scopes... told apart; further ones count as one, of which no place is known
 _NAMES = 1_024  # names of steps told apart, and
 _THREADS = 1_024  # threads
@@ -107,7 +107,7 @@ class Totals(TransferTotals):
         self._last_barrier = 0
         self._cut = False  # something cut the graph since the last step
         self._inner: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
-        self._visited: deque[tuple[Site, int]] = deque(maxlen=_PENDING)  # barriers since the last step
+        self._visited: deque[tuple[Site, int]] = deque(maxlen=PENDING)  # barriers since the last step
 
     def handlers(self) -> dict[type, Callable[[Any], None]]:
         """What to call with each kind of event that has a time."""
@@ -154,7 +154,10 @@ class Totals(TransferTotals):
         self.counters = event
 
     def _on_live(self, event: Live) -> None:
-        self.lives.add(Reading(self._turn, event.tensors, event.bytes))
+        self._alive(event, self._turn)
+
+    def _alive(self, event: Live, turn: int) -> None:
+        self.lives.add(Reading(turn, event.tensors, event.bytes))
         if event.held:
             self.held = [(one[0], one[1]) for one in event.held if len(one) > 1]
 
@@ -223,11 +226,11 @@ class Totals(TransferTotals):
         if event.tid == self._main:
             start, before, after = event.t, event.before, event.after
             end = start + event.dur
-            if len(self.recording) < _PROGRAMS:
+            if len(self.recording) < PROGRAMS:
                 self.recording.add(before)
                 self.recording.add(after)
             known, place = self._known
-            if place and start - _AT_ONCE < known < end:  # a transfer told of a line nearer to the end of the hole
+            if place and start - AT_ONCE < known < end:  # a transfer told of a line nearer to the end of the hole
                 if known > start:
                     self.window.hole(start, known, before, place)
                     start = known
@@ -365,15 +368,15 @@ class Totals(TransferTotals):
             self.program_runs[program] += 1
             self.program_busy[program] += ran
             self.program_rhythms[program].at(self._taken(event.stack))
-        elif len(self.programs) < _PROGRAMS:
+        elif len(self.programs) < PROGRAMS:
             self.programs[program] = event.t
             self.program_runs[program] = 1
             self.program_busy[program] = ran
             rhythm = self.program_rhythms[program] = Rhythm()
             rhythm.at(self._taken(event.stack))
         self._ran(event)
-        self.window.execution(event.device, start, end)
         self._executed((event.t, start, end, event.device, event.stack if event.trigger == "read" else 0))
+        self.window.execution(event.device, start, end)  # after which all may be settled
         if self.now[0] != "running":
             self.now = ("running", event.t)
         self._seen(event.t, end)
@@ -450,12 +453,8 @@ class Totals(TransferTotals):
             self._named = True
 
     def _count_unbarred(self, tally: StepTally) -> None:
-        if self._cut:
-            tally.unbarred = 0
-            self._cut = False
-        else:
-            tally.unbarred += 1
-            tally.worst_unbarred = max(tally.worst_unbarred, tally.unbarred)
+        tally.pass_by(self._cut)
+        self._cut = False
 
     def _step_tally(self, name: int) -> tuple[int, StepTally]:
         """The steps of a name, and the name that they go by."""

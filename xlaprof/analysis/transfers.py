@@ -10,13 +10,13 @@ from xlaprof.analysis.tallies import FallbackTally, ReadTally
 from xlaprof.analysis.window import Window
 from xlaprof.events import Execute, Fallback, Selected, StepDigest, TransferFromDevice, TransferToDevice
 
-_PLACES = 16_384  # places told apart; further ones count as one, of which nothing is known
-_PENDING = 10_000  # reads and fallbacks held until a step claims them
+PLACES = 16_384  # places told apart; further ones count as one, of which nothing is known
+PENDING = 10_000  # reads and fallbacks held until a step claims them
 _AT_HAND = 16  # uploads that may still turn out to belong to a fallback
-_STALL_NS = 20_000  # waiting for the device from which on a read stalls the host
+STALL_NS = 20_000  # waiting for the device from which on a read stalls the host
 
 
-class _Read:
+class Read:
     """A read that may still turn out to belong to a step or to a fallback."""
 
     __slots__ = ("compiled", "end", "event", "stalled", "tally")
@@ -56,10 +56,10 @@ class TransferTotals:
         self._last_given = 0  # when what the device was given last would be done, were it given without waiting
         self._last_run = 0  # end of the last execution
         self._known = (0, 0)  # when and at which stack the main thread last ended a transfer or fallback
-        self._recent: deque[_Read] = deque(maxlen=_PENDING)  # since the last step
-        self._unbarred: deque[_Read] = deque(maxlen=_PENDING)  # since the last barrier
-        self._serial: deque[_Read] = deque(maxlen=_PENDING)  # since the last execution
-        self._fallen: deque[tuple[FallbackTally, int]] = deque(maxlen=_PENDING)  # fallbacks since the last step
+        self._recent: deque[Read] = deque(maxlen=PENDING)  # since the last step
+        self._unbarred: deque[Read] = deque(maxlen=PENDING)  # since the last barrier
+        self._serial: deque[Read] = deque(maxlen=PENDING)  # since the last execution
+        self._fallen: deque[tuple[FallbackTally, int]] = deque(maxlen=PENDING)  # fallbacks since the last step
         self._sent: deque[TransferToDevice] = deque(maxlen=_AT_HAND)
 
     def _on_read(self, event: TransferFromDevice) -> None:
@@ -72,7 +72,7 @@ class TransferTotals:
         key = (stack, event.op)
         tally = self.reads.get(key)
         if tally is None:
-            tally = self.reads.setdefault(key if len(self.reads) < _PLACES else (0, 0), ReadTally())
+            tally = self.reads.setdefault(key if len(self.reads) < PLACES else (0, 0), ReadTally())
         tally.count += 1
         tally.dur += dur
         tally.wait += wait
@@ -80,10 +80,10 @@ class TransferTotals:
         if dur > tally.most:
             tally.most = dur
         tally.rhythm.at(self._turn)
-        read = _Read(tally, event, end)
+        read = Read(tally, event, end)
         if event.late:
             tally.late += 1
-        elif wait > _STALL_NS or start < self._last_given:
+        elif wait > STALL_NS or start < self._last_given:
             # the second: where the device works while the host hands it work, as small programs do on the CPU, the
             # wait was then
             tally.stalled += 1
@@ -91,7 +91,7 @@ class TransferTotals:
         if self._reading:
             read.compiled, self._reading = self._reading, 0
             tally.compiled += read.compiled
-        if event.via and len(self.vias) < _PLACES:
+        if event.via and len(self.vias) < PLACES:
             self.vias[key] = event.via
         self._recent.append(read)
         self._unbarred.append(read)
@@ -103,7 +103,7 @@ class TransferTotals:
 
     def _on_selected(self, event: Selected) -> None:
         key = (event.stack, event.op)
-        if key in self.selections or len(self.selections) < _PENDING:
+        if key in self.selections or len(self.selections) < PENDING:
             self.selections[key] = self.selections.get(key, 0) + 1
 
     def _on_fallback(self, event: Fallback) -> None:
@@ -112,7 +112,7 @@ class TransferTotals:
         key = (event.stack, event.op)
         tally = self.fallbacks.get(key)
         if tally is None:
-            tally = self.fallbacks.setdefault(key if len(self.fallbacks) < _PLACES else (0, 0), FallbackTally())
+            tally = self.fallbacks.setdefault(key if len(self.fallbacks) < PLACES else (0, 0), FallbackTally())
         tally.count += 1
         tally.dur += event.dur
         tally.rhythm.at(self._turn)
@@ -163,12 +163,12 @@ class TransferTotals:
 
     def _told_read(self, key: str) -> ReadTally:
         place = pair(key)
-        known = place in self.reads or len(self.reads) < _PLACES
+        known = place in self.reads or len(self.reads) < PLACES
         return self.reads.setdefault(place if known else (0, 0), ReadTally())
 
     def _told_fallback(self, key: str) -> FallbackTally:
         place = pair(key)
-        known = place in self.fallbacks or len(self.fallbacks) < _PLACES
+        known = place in self.fallbacks or len(self.fallbacks) < PLACES
         return self.fallbacks.setdefault(place if known else (0, 0), FallbackTally())
 
     def _ran(self, event: Execute) -> None:
@@ -177,9 +177,9 @@ class TransferTotals:
         given = event.t + event.enqueue + end - start
         if given > self._last_given:
             self._last_given = given
-        if event.trigger == "read" and (event.stack in self.read_runs or len(self.read_runs) < _PLACES):
+        if event.trigger == "read" and (event.stack in self.read_runs or len(self.read_runs) < PLACES):
             self.read_runs[event.stack] = self.read_runs.get(event.stack, 0) + end - start
-        elif event.stack in self.given or len(self.given) < _PLACES:
+        elif event.stack in self.given or len(self.given) < PLACES:
             self.given[event.stack] = self.given.get(event.stack, 0) + 1
         waiting = self._serial
         while waiting and waiting[0].end < end:

@@ -175,6 +175,10 @@ class Window:
             left -= ns
         split.parts[OTHER] += left
 
+    def has_room_for(self, holes: int) -> bool:
+        """So many can still be told."""
+        return len(self._holes) + holes < _GIVE_UP_AT
+
     def relieve(self) -> None:
         """Called now and then: what nothing settles, no execution nor step, must not pile up."""
         if len(self.host) + len(self._holes) + len(self._traced) + len(self._sightings) > _GIVE_UP_AT:
@@ -188,7 +192,7 @@ class Window:
 
     def settle(self, final: bool = False) -> None:
         """Turn what can change no more into totals; with ``final``, everything."""
-        columnar = self._settled >= _LONG and _has_numpy()
+        columnar = self._settled >= _LONG and has_numpy()
         self.host.paint(columnar and len(self.host.told) >= _MANY)
         horizon = FOREVER if final else self._horizon()
         gaps: list[list[Quiet]] = []
@@ -359,7 +363,7 @@ class Window:
 
 
 @cache
-def _has_numpy() -> bool:
+def has_numpy() -> bool:
     return find_spec("numpy") is not None
 
 

@@ -1,0 +1,311 @@
+"""The fold of a long recording: a batch of events counted at once, kind by kind, with numpy.
+
+What :class:`~xlaprof.analysis.run.Run` knows afterwards is what it would know had it been fed one by one, to the bit:
+steps of a long recording are alike, so what is new in them, or out of order, is left to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xlaprof.analysis import host
+from xlaprof.analysis.columns import FAR, Column, alike, rows, up_to
+from xlaprof.analysis.event_columns import ANYTIME, Kind, Kinds, Odd, expect, expect_known, kinds, stretches
+from xlaprof.analysis.totals import AT_ONCE, PENDING, PROGRAMS
+from xlaprof.analysis.transfer_columns import add_reads, add_runs, check_reads, check_runs
+from xlaprof.events import (
+    AnyEvent,
+    Barrier,
+    DataWait,
+    DeviceWait,
+    Event,
+    Execute,
+    Gc,
+    Hole,
+    Live,
+    Scope,
+    Step,
+    TransferFromDevice,
+    TransferToDevice,
+)
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.run import Run
+
+_LEAST = 256  # events at once
+_DEEPEST = 64  # nesting of scopes
+
+#: What else than scopes is painted, of the main thread where it has one. Reads and pauses for memory stop all of them.
+_PAINTED = {
+    DataWait: host.DATA,
+    DeviceWait: host.TRANSFER,
+    Gc: host.GC,
+    TransferToDevice: host.UPLOAD,
+    TransferFromDevice: host.TRANSFER,
+    Barrier: host.DISPATCH,
+}
+
+
+def take(run: Run, batch: Sequence[AnyEvent | Event]) -> None:
+    """Feed ``run`` with a batch."""
+    for first, past, at_once in stretches(batch, _LEAST):
+        some = batch[first:past]
+        taken = _count(run, some) if at_once else 0
+        run.feed_singly(some[taken:] if taken else some)
+
+
+def _count(run: Run, batch: Sequence[AnyEvent | Event]) -> int:
+    """Count as many of them as can be, settling when it is time to; how many these are."""
+    if not run.in_stride:
+        return 0
+    done = 0
+    try:
+        whole = kinds(batch)
+        while done < len(batch):
+            part = {kind: some.between(done, len(batch)) for kind, some in whole.items()}
+            settled = _until_settled(run, part)
+            past = len(batch) if settled is None else settled + 1
+            part = {kind: some.between(done, past) for kind, some in whole.items()}
+            _check(run, part)
+            _add(run, part)
+            run.events += past - done
+            if settled is not None:
+                run.window.settle()
+            done = past
+    except Odd:
+        pass
+    return done
+
+
+def _until_settled(run: Run, part: Kinds) -> int | None:
+    """Which event is the one at which the window is settled."""
+    window = run.window
+    painted = [_painted(run, kind, some).at for kind, some in part.items() if kind in _PAINTED or kind is Scope]
+    told = np.sort(np.concatenate(painted))
+    held = len(window.host)
+    moments = []
+    steps, runs = part[Step], part[Execute]
+    full = np.searchsorted(told, steps.at) + held + len(window._open) + np.arange(1, len(steps) + 1) >= window._limit
+    moments += steps.at[full][:1].tolist()
+    for device, those in alike(runs["device"]):
+        if device not in window.devices:
+            raise Odd
+        pending = len(window.devices[device].pending) + np.arange(1, len(those) + 1)
+        full = np.searchsorted(told, runs.at[those]) + held + pending >= window._limit
+        moments += runs.at[those][full][:1].tolist()
+    return min(moments, default=None)
+
+
+def _painted(run: Run, kind: type, some: Kind) -> Kind:
+    if kind is Barrier:
+        return some.where(some["dur"] > 0)
+    if kind in (Gc, TransferFromDevice):
+        return some
+    return some.where(some["tid"] == run._main)
+
+
+def _check(run: Run, part: Kinds) -> None:
+    """Raise :class:`Odd` where anything is new, or in an order that columns cannot tell."""
+    scopes, steps, holes, barriers, window = part[Scope], part[Step], part[Hole], part[Barrier], run.window
+    moments = [run._turned, run._last_given, run._last_run, *run._known, window._last_barrier, window.steps_end]
+    moments += [ns for inner in run._inner.values() for ns in inner] + [hole[1] for hole in window._holes[-1:]]
+    expect(all(-FAR < moment < FAR for moment in moments))  # what a damaged log told before
+    expect_known(run.scopes, scopes["name"])
+    expect_known(run._inner, scopes["tid"])
+    depths = scopes["depth"]
+    expect(not len(depths) or bool(depths.min() >= 0 and depths.max() < _DEEPEST))
+    expect_known({name for name, tally in run.steps.items() if tally.firsts}, steps["name"])
+    ends = np.concatenate((np.full(1, run._turned), steps.end))
+    expect(bool((steps["t"] >= ends[:-1]).all()))  # or else steps lie in steps
+    expect(bool(holes["dur"].all()) and len(run.recording) + 2 * len(holes) < PROGRAMS)
+    expect(window.has_room_for(2 * len(holes)))
+    expect_known(run.sites, barriers["stack"])
+    for stack, those in alike(barriers["stack"]):
+        expect(int(barriers["loops"][those].max()) <= run.sites[stack].loops)
+    expect(not len(barriers) or bool(run._last_barrier and window._last_barrier))
+    expect(len(run._visited) + len(barriers) < PENDING)
+    for cause, pauses in ((host.GC, part[Gc]), (host.DATA, part[DataWait])):
+        expect_known({stack for stack, kind in run.pauses if kind == cause}, pauses["stack"])
+    check_runs(run, part[Execute])
+    check_reads(run, part[TransferFromDevice])
+
+
+def _add(run: Run, part: Kinds) -> None:
+    """Count a part; nothing in it is odd."""
+    for kind in ANYTIME:
+        handle = run._handlers.get(kind)
+        if handle is not None:
+            for event in part[kind].events:
+                handle(event)
+    steps, barriers, sent = part[Step], part[Barrier], part[TransferToDevice]
+    cuts = barriers.at[~barriers.triggered_by("read")]
+    numbers = np.empty(len(steps), np.int64)
+    for name, those in alike(steps["name"]):
+        numbers[those] = run.steps[name].count + np.arange(1, len(those) + 1)
+    for live, turn in zip(part[Live].events, np.searchsorted(steps.at, part[Live].at).tolist(), strict=True):
+        run._alive(live, run._turn + turn)
+    run._sent.extend(sent.events)
+    run.uploads[0] += len(sent)
+    run.uploads[1] += int(sent["dur"].sum())
+    if run.now[0] != "running" and len(steps) + len(part[Execute]):
+        first = min((some.at[0], int(some["t"][0])) for some in (steps, part[Execute]) if len(some))
+        run.now = ("running", first[1])
+    _paint(run, part)
+    _add_holes(run, part)
+    _add_scopes(run, part[Scope])
+    _add_pauses(run, host.GC, part[Gc])
+    _add_pauses(run, host.DATA, part[DataWait].where(part[DataWait]["tid"] == run._main))
+    add_reads(run, part, cuts, numbers)
+    unread = part[Execute].at[~part[Execute].triggered_by("read")]
+    add_runs(run, part)
+    _add_barriers(run, part, cuts)
+    _add_steps(run, part, np.sort(np.concatenate((cuts, unread))))
+
+
+def _paint(run: Run, part: Kinds) -> None:
+    """What the host did, in the order in which it was told."""
+    steps, scopes = part[Step], _painted(run, Scope, part[Scope])
+    floor = up_to(run.window.steps_end, steps.end)[np.searchsorted(steps.at, scopes.at)]
+    nowhere = np.zeros(len(scopes), np.int64)
+    told = [[scopes.at, np.maximum(scopes["t"], floor), scopes.end, host.SCOPE + scopes["name"], nowhere]]
+    for kind, cause in _PAINTED.items():
+        some = _painted(run, kind, part[kind])
+        told.append([some.at, some["t"], some.end, np.full(len(some), cause), some["stack"]])
+    at, *columns = (np.concatenate(column) for column in zip(*told, strict=True))
+    order = np.argsort(at, kind="stable")
+    run.window.host.told += rows(*(column[order] for column in columns))
+
+
+def _add_holes(run: Run, part: Kinds) -> None:
+    holes, reads = part[Hole], part[TransferFromDevice]
+    holes, reads = holes.where(holes["tid"] == run._main), reads.where(reads["tid"] == run._main)
+    if not len(holes):
+        return
+    run.recording.update(holes["before"].tolist(), holes["after"].tolist())
+    start, end, before = holes["t"], holes.end, holes["before"]
+    nth = np.searchsorted(reads.at, holes.at)
+    known, place = (np.append(one, new)[nth] for one, new in zip(run._known, (reads.end, reads["stack"]), strict=True))
+    nearer = (place != 0) & (start - AT_ONCE < known) & (known < end)  # a read told of a line nearer to the end
+    parted = nearer & (known > start)
+    since, until = np.stack((start, np.where(parted, known, start))), np.stack((known, end))
+    first, second = np.stack((before, np.where(nearer, place, before))), np.stack((place, holes["after"]))
+    there = np.stack((parted, np.ones(len(holes), np.bool_))).T
+    found = [column.T[there] for column in (since, until, first, second)]
+    told = run.window._holes
+    over = up_to(told[-1][1] if told else -FAR, found[1])[:-1]
+    found[0] = np.maximum(found[0], over)
+    kept = rows(*(column[found[1] > found[0]] for column in found))
+    told += kept
+    run.window.schedule._holes += kept
+
+
+def _add_scopes(run: Run, scopes: Kind) -> None:
+    own = np.empty(len(scopes), np.int64)
+    for tid, those in alike(scopes["tid"]):
+        own[those] = _own(run._inner[tid], scopes["depth"][those], scopes["dur"][those])
+    for name, those in alike(scopes["name"]):
+        tally = run.scopes[name]
+        tally.total.tell_all(scopes["dur"][those].tobytes())
+        tally.own += int(np.maximum(own[those], 0).sum())
+        if not tally.stack:
+            tally.stack = next((scope.stack for scope in scopes.events if scope.name == name and scope.stack), 0)
+    if any(map(attrgetter("error"), scopes.events)):
+        for scope in scopes.events:
+            run.scopes[scope.name].errors += bool(scope.error)
+    run.last = max(run.last, int(scopes.end.max(initial=0)))
+
+
+def _own(inner: list[int], depth: Column, dur: Column) -> Column:
+    """ns of each scope of a thread without those in it. ``inner``: ns by depth that no scope around them has had."""
+    deepest = int(depth.max())
+    inner.extend([0] * (deepest + 2 - len(inner)))
+    own = dur.copy()
+    for level in range(len(inner) - 1):
+        inside = np.cumsum(np.where(depth == level + 1, dur, 0))
+        here = np.flatnonzero(depth == level)
+        had = np.concatenate((np.full(1, -inner[level + 1]), inside[here]))
+        own[here] -= np.diff(had)
+        inner[level + 1] = int(inside[-1] - had[-1])
+    return own
+
+
+def _add_pauses(run: Run, cause: int, pauses: Kind) -> None:
+    for stack, those in alike(pauses["stack"]):
+        run.pauses[stack, cause] += int(pauses["dur"][those].sum())
+
+
+def _add_barriers(run: Run, part: Kinds, cuts: Column) -> None:
+    barriers, steps, window = part[Barrier], part[Step], run.window
+    if len(steps):
+        for site, moment in run._visited:
+            site.in_steps += moment >= int(steps["t"][0])
+        run._visited.clear()
+    if not len(barriers):
+        return
+    start, end, ops, tracing = barriers["t"], barriers.end, barriers["ops"], barriers["tracing"]
+    run.barriers += len(barriers)
+    last = up_to(window._last_barrier, end)
+    traced = tracing > 0
+    window.schedule._recorded += rows(*(one[traced] for one in (last[:-1], start, end, tracing, ops)))
+    later = traced & (start > last[:-1])
+    window._traced += rows(*(one[later] for one in (last[:-1], start, tracing)))
+    window._last_barrier = int(last[-1])
+
+    ran = barriers["execution"] != 0
+    in_step = np.searchsorted(steps.at, barriers.at)
+    claimed = ran & (start >= np.append(steps["t"], FAR)[in_step])
+    for stack, those in alike(barriers["stack"]):
+        site = run.sites[stack]
+        site.trigger = barriers.events[those[-1]].trigger
+        site.visits += len(those)
+        site.in_steps += int(claimed[those].sum())
+        those = those[ran[those]]
+        site.dispatch.tell_all(barriers["dur"][those].tobytes())
+        if site.grew or (ops[those] != site.last_ops).any():
+            for one in ops[those].tolist():
+                site.visit(one)
+        else:
+            site.executed += len(those)
+            site.ops += int(ops[those].sum())
+    for n in np.flatnonzero(ran & (in_step == len(steps))).tolist():
+        run._visited.append((run.sites[barriers.events[n].stack], int(start[n])))
+    if len(cuts):
+        run._last_barrier = int(end[np.searchsorted(barriers.at, cuts[-1])])
+    run._seen(int(start.min()), int(end.max()))
+
+
+def _add_steps(run: Run, part: Kinds, cuts: Column) -> None:
+    """``cuts``: where anything cut the graph."""
+    barriers, steps, window = part[Barrier], part[Step], run.window
+    in_step = np.searchsorted(steps.at, barriers.at)
+    traced = barriers["tracing"] > 0
+    told = rows(*(one[traced & (in_step == len(steps))] for one in (barriers["t"], barriers["tracing"])))
+    if not len(steps):
+        window._tracing += told
+        run._cut = run._cut or bool(len(cuts))
+        return
+    start, end, name = steps["t"], steps.end, steps["name"]
+    tracing = np.zeros(len(steps) + 1, np.int64)
+    traced &= barriers["t"] >= np.append(start, FAR)[in_step]
+    np.add.at(tracing, in_step[traced], barriers["tracing"][traced])
+    tracing[0] += sum(ns for moment, ns in window._tracing if moment >= int(start[0]))
+    window._tracing[:] = told
+    ordinals = window._ordinal + np.arange(len(steps))
+    opened = zip(*(one.tolist() for one in (start, end, steps["num"], ordinals, name, tracing[:-1])), strict=True)
+    window._open += [(*step, False, ns) for *step, ns in opened]
+    window._ordinal += len(steps)
+    window.steps_end = max(window.steps_end, int(end.max()))
+
+    before = np.searchsorted(cuts, steps.at)
+    cut = np.diff(before, prepend=-1 if run._cut else 0) > 0
+    run._cut = bool(before[-1] < len(cuts))
+    for one, those in alike(name):
+        run.steps[one].add_all(steps["num"][those].tolist(), steps["dur"][those].tolist(), cut[those].tolist())
+    run._turn += len(steps)
+    run._turned = int(end[-1])
+    run.step_num = int(steps["num"][-1])
+    run._seen(int(start.min()), int(end.max()))
