@@ -305,7 +305,7 @@ def test_a_recording_is_sampled_unless_asked_otherwise(tmp_path: Path) -> None:
         assert rec is not None
         name, begun = rec.text("train"), 10
         for num in range(200):
-            rec.step_opened(begun + num)
+            rec.step_opened(begun + num, 1)
             rec.emit(Scope(name, begun + num, 1))
             rec.step(Step(name, num, begun + num, 1))
 

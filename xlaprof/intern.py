@@ -35,6 +35,14 @@ class NewStack(NamedTuple):
     module: int
 
 
+class Opened(list[Any]):
+    """The scopes that are open on a thread, and its number: whoever has the one needs not ask for the other."""
+
+    __slots__ = ("tid",)
+
+    tid: int
+
+
 class Here(threading.local):
     """What a recording knows of the calling thread: its number, and the stack of the scopes open on it."""
 
@@ -45,7 +53,8 @@ class Here(threading.local):
         self._running_loop = asyncio._get_running_loop
         self._current_task = asyncio.current_task
         self.tid = new_thread()
-        self.open: list[Any] = []
+        self.open = Opened()
+        self.open.tid = self.tid
         self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], list[Any]] = weakref.WeakKeyDictionary()
 
     def of_task(self) -> tuple[list[Any], int]:

@@ -116,6 +116,7 @@ class Recorder:
         self.text: Callable[[str], int] = self._interner.text
         self.stack: Callable[..., int] = self._interner.stack
         # what Trace reads itself, to save the calls
+        self.texts = self._interner.texts
         self.scope_names: dict[str, int] = {}
         self.here = self._interner.here
         self.running_loop = asyncio._get_running_loop
@@ -150,10 +151,10 @@ class Recorder:
             self.scope_names[name] = ident
         return ident, place
 
-    def step_opened(self, t: int) -> None:
-        """A step began on this thread at ``t``: until it ends its events may be held (see :mod:`xlaprof.sampling`)."""
+    def step_opened(self, t: int, tid: int) -> None:
+        """A step began on thread ``tid`` at ``t``: until it ends its events may be held (:mod:`xlaprof.sampling`)."""
         if len(self.queue) < self.limit:
-            self.queue.append(StepOpened(t, self.thread()))
+            self.queue.append(StepOpened(t, tid))
 
     def step(self, step: Step) -> None:
         """Record a step that has ended by now, and now and then the counters with it."""

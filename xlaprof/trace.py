@@ -83,13 +83,12 @@ class Trace:
             if entered is None and rec.in_dynamo():
                 return
             rec.edge = end = _now()
-            here = rec.here
-            stack = here.open
+            stack = rec.here.open
             if stack and stack[-1] is entered:
                 stack.pop()
                 self._entered = None
             else:
-                entered = self._find_entry(here.of_task()[0])
+                entered = self._find_entry(rec.here.of_task()[0])
             if entered is not None and entered[2] is rec:
                 name = self._name
                 metadata = self._metadata
@@ -107,7 +106,7 @@ class Trace:
                     ident,
                     began,
                     end - began,
-                    here.tid,
+                    stack.tid,
                     entered[1] - 1,
                     metadata,
                     "" if kind is None else kind.__name__,
@@ -174,7 +173,7 @@ class StepTrace(Trace):
         num = _next_number(self._name) if self._num is None else self._num
         rec = recorder.active
         if rec is not None and not rec.in_dynamo():
-            stack = rec.here.open
+            stack = own = rec.here.open
             if rec.running_loop() is None:
                 depth = stack[-1][1] if stack else 0
             else:
@@ -184,20 +183,19 @@ class StepTrace(Trace):
             entered: Entry = (self, depth, rec, stack, began, num)
             stack.append(entered)
             self._entered = entered
-            rec.step_opened(began)
+            rec.step_opened(began, own.tid)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         rec = recorder.active
         if rec is not None and not rec.in_dynamo():
             end = _now()
-            here = rec.here
-            stack = here.open
+            stack = rec.here.open
             entered = getattr(self, "_entered", None)
             if stack and stack[-1] is entered:
                 stack.pop()
             else:
-                entered = self._find_entry(here.of_task()[0])
+                entered = self._find_entry(rec.here.of_task()[0])
             self._entered = None
             if entered is not None and entered[2] is rec:
                 began = entered[4]
@@ -205,7 +203,8 @@ class StepTrace(Trace):
                 if metadata:
                     metadata = _plain(metadata)
                 error = "" if kind is None else kind.__name__
-                rec.step(Step(rec.text(self._name), entered[5], began, end - began, here.tid, metadata, error))
+                name = rec.texts.get(self._name) or rec.text(self._name)
+                rec.step(Step(name, entered[5], began, end - began, stack.tid, metadata, error))
 
 
 _counts: dict[str, itertools.count[int]] = {}

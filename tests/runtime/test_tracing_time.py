@@ -38,6 +38,7 @@ class Time:
         self.now = 10**12
         for module in (observe, clock):
             monkeypatch.setattr(module, "perf_counter_ns", lambda: self.now)
+        monkeypatch.setattr(observe, "perf_counter", lambda: self.now / 1e9)
 
     def pass_ms(self, ms: float) -> None:
         self.now += int(ms * 1e6)
@@ -99,7 +100,7 @@ def test_while_something_is_on_its_way_operations_ask_whether_it_has_ended_and_e
     monkeypatch.setattr(observe.inflight, "poll", poll)
     with recording(tmp_path / "run.log"):
         begun = time.now
-        for _ in range(200):  # 10 us each
-            time.pass_ms(0.01)
+        for _ in range(200):  # 12 us each
+            time.pass_ms(0.012)
             x.sin()
-    assert [moment - begun for moment in asked] == list(range(10_000, 1_000_001, 110_000))
+    assert [moment - begun for moment in asked] == list(range(12_000, 1_092_001, 108_000))

@@ -27,8 +27,12 @@ from .transfer.upload import scalars
 from .transfer.upload import upload as upload  # for those who bring arrays of their own
 
 
-def barrier(tape: Tape, trigger: str, *, wait: bool = False, counted: bool = True) -> None:
+def barrier(
+    tape: Tape, trigger: str, *, wait: bool = False, counted: bool = True, frames: tuple[RawFrame, ...] | None = None
+) -> None:
     """Cut the tape: execute what its live tensors need, and begin a new walk.
+
+    ``frames``: the user's, where they are known.
 
     With ``wait``, return when the device has finished. Where the graph fails, what does not depend on the failure is
     computed, the error is raised, and the runtime goes on (:mod:`.failures`). Interrupted (Ctrl-C), nothing is cut: the
@@ -42,7 +46,8 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False, counted: bool = Tru
             metrics.count("MarkStep")
         failures.raise_untold(tape)
         return
-    frames = stacks.user_frames() if rec is not None else ()
+    if frames is None:
+        frames = stacks.user_frames(skip=1) if rec is not None else ()
     if rec is not None:
         observe.arrive(frames)
     asked = perf_counter_ns()
@@ -107,7 +112,7 @@ def barrier(tape: Tape, trigger: str, *, wait: bool = False, counted: bool = Tru
         rec.breathe(perf_counter_ns())
         clock.leave(frames, tape.node)
     if wait:
-        wait_for(tape)
+        wait_for(tape, frames)
     else:
         failures.raise_untold(tape)
 
@@ -131,7 +136,9 @@ def _live(tape: Tape) -> list[Cell]:
     return tape.live()
 
 
-def barriers(tapes: list[Tape], trigger: str, *, wait: bool = False) -> None:
+def barriers(
+    tapes: list[Tape], trigger: str, *, wait: bool = False, frames: tuple[RawFrame, ...] | None = None
+) -> None:
     """:func:`barrier` on each of ``tapes``, whatever happens on another; of several errors the first is raised.
 
     It is one barrier of the program's, on however many devices: one ``MarkStep``.
@@ -139,7 +146,7 @@ def barriers(tapes: list[Tape], trigger: str, *, wait: bool = False) -> None:
     first: Exception | None = None
     for i, tape in enumerate(tapes):
         try:
-            barrier(tape, trigger, wait=wait, counted=i == 0)
+            barrier(tape, trigger, wait=wait, counted=i == 0, frames=frames)
         except Exception as error:
             first = first or error
     if first is not None:
@@ -175,14 +182,18 @@ def _salvage(
     return {}, None
 
 
-def wait_for(tape: Tape | None = None) -> None:
-    """Return when ``tape``'s device, or every device, has finished what was handed to it."""
+def wait_for(tape: Tape | None = None, frames: tuple[RawFrame, ...] | None = None) -> None:
+    """Return when ``tape``'s device, or every device, has finished what was handed to it.
+
+    ``frames``: the user's, where they are known.
+    """
     start = perf_counter_ns()
     with aside():
         inflight.wait(tape)
     rec = recorder.active
     if rec is not None:
-        frames = stacks.user_frames()
+        if frames is None:
+            frames = stacks.user_frames()
         rec.emit(events.DeviceWait(start, perf_counter_ns() - start, rec.stack(frames), rec.here.tid))
         clock.leave(frames, clock.node if tape is None else tape.node)
     failures.raise_untold(tape)

@@ -144,7 +144,7 @@ def add_burst(
 def _watch_over(run: InFlight) -> None:
     global _watcher
     _running.append(run)
-    clock.alarm = 0
+    clock.alarm = 0.0
     _handed_over.put(run)
     if _watcher is None:
         _watcher = threading.Thread(target=_watch, name="xlaprof-watcher", daemon=True)
@@ -212,7 +212,7 @@ def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
                 return
         clock.alarm = NEVER  # before it is known, for who hands something over meanwhile sets it after that
         if _running:
-            clock.alarm = 0
+            clock.alarm = 0.0
     if run.trigger != "eager":
         metrics.end("ExecuteTime", end - start)
         if run.tape.partition is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from threading import get_ident
-from time import perf_counter_ns
+from time import perf_counter, perf_counter_ns
 from typing import Any
 
 from xlaprof import events, recorder
@@ -21,18 +21,20 @@ from .gauge import gauge
 from .tape import Tape
 from .tensor import XLATensor
 
-#: ns between two looks at what is on its way: by so much an execution may seem to end too late
-LOOK_NS = 100_000
+#: s between two looks at what is on its way: by so much an execution may seem to end too late
+LOOK_S = 100e-6
+_HOLE_S = HOLE_NS / 1e9
 
 _plain_dispatch = XLATensor.__torch_dispatch__
 
 
 def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
     """The dispatch function while a recording is on: the plain one after a glance at the clock."""
-    now = perf_counter_ns()
-    if now > clock.alarm or now - clock.last > HOLE_NS:
+    known = clock
+    now = perf_counter()
+    if now - known.seen > _HOLE_S or now > known.alarm:
         _look(now)
-    clock.last = now
+    known.seen = now
     handler = tensor.current.get(id(func))
     if handler is None:
         return _plain_dispatch(func, types, args, kwargs)
@@ -44,12 +46,12 @@ def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: di
         raise_told(error, func, args, kwargs or {})
 
 
-def _look(now: int) -> None:
+def _look(now: float) -> None:
     """Book the time since the last look, and see whether the device has finished."""
-    _book(now, None)
+    _book(round(now * 1e9), None)
     clock.alarm = NEVER  # first: what another thread hands over meanwhile sets it
     if inflight.poll():
-        clock.alarm = now + LOOK_NS
+        clock.alarm = now + LOOK_S
 
 
 def arrive(frames: tuple[RawFrame, ...]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from xlaprof import recorder, stacks
 from xlaprof.runtime import execute, source, tapes
 
 from . import closures
@@ -38,17 +39,20 @@ def _barrier(trigger: str, wait: bool, reset_scope: bool) -> None:
             f"Expecting scope to be empty but it is {'/'.join(f'{name}.1' for name in scopes)}: "
             "a barrier cuts the graph that the scope is of; leave the Trace first, or use StepTrace or xlaprof.Trace"
         )
+    # asked for here, two frames from who calls: from further inside, each of our own frames would cost as much
+    frames = stacks.user_frames(skip=2) if recorder.active is not None else None
     wait = wait or os.environ.get("XLA_SYNC_WAIT", "0").lower() in ("1", "true", "on", "yes")
-    execute.barriers(tapes.existing() or [tapes.tape()], trigger, wait=wait)
+    execute.barriers(tapes.existing() or [tapes.tape()], trigger, wait=wait, frames=frames)
     closures.run()
 
 
 def wait_device_ops(devices: Sequence[torch.device | str] | None = ()) -> None:
     """Return when ``devices``, by default all, have finished what was handed to them. Nothing new is run."""
+    frames = stacks.user_frames(skip=1) if recorder.active is not None else None
     for device in devices or ():
-        execute.wait_for(tapes.of_device(device))
+        execute.wait_for(tapes.of_device(device), frames)
     if not devices:
-        execute.wait_for()
+        execute.wait_for(None, frames)
 
 
 def optimizer_step(
