@@ -342,16 +342,25 @@ class Sample(Event, frozen=True, tag="sample"):
     at: int = 0  # Stack id: where it was
 
 
+class Kept(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What keeps tensors that become more and more: a list, a dict... of the program's."""
+
+    path: str  # as the program calls it: "history", "Metrics.history", "logs['loss']"
+    kind: str = "list"
+    length: int = 0
+    history: bool = False  # the tensors in it have one: what their gradient needs is kept, too
+    puts: list[int] = []  # Stack ids: the lines that put something into it
+
+
 class Live(Event, frozen=True, tag="live"):
     """What is alive on the device, read at a barrier now and then."""
 
     t: int
     tensors: int
     bytes: int
-    #: of tensors that outlived several readings ``[Stack id of the line that made them, tensors, bytes]``; a sample,
-    #: first of those that are last in their step, then of the most
-    held: list[list[int]] = []
+    held: list[list[int]] = []  # of lines whose tensors outlived several readings ``[Stack id, tensors, bytes]``
     tid: int = 1
+    kept: Kept | None = None  # what keeps such tensors, where it was looked for and has grown since
 
 
 class GraphBreak(Event, frozen=True, tag="break"):

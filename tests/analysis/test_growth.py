@@ -8,7 +8,7 @@ import pytest
 
 from analysis.story import Story
 from xlaprof.analysis.series import Series, climb, rise
-from xlaprof.events import Live
+from xlaprof.events import Kept, Live
 
 MIB = 1 << 20
 
@@ -58,18 +58,24 @@ def test_a_series_stays_bounded_and_in_order() -> None:
     assert series.values[-1] > 99_000
 
 
-def trained(steps: int, *, tensors: float = 0.0, size: float = 0.0, slower: float = 0.0) -> Story:
+def trained(
+    steps: int, *, tensors: float = 0.0, size: float = 0.0, slower: float = 0.0, keeper: str = "", kind: str = "list",
+    lines: int = 3,
+) -> Story:  # fmt: skip
     """A training of which each step keeps so many tensors and bytes, and is so many ms longer than the one before."""
     story = Story()
     barrier = story.line(20, "torch_xla.sync()")
     loss, hidden = story.line(12, "loss = criterion(model(x), y)"), story.line(8, "h = self.fc(x)", func="forward")
     out = story.line(9, "return self.out(h.relu())", func="forward")
+    put = story.line(24 + len(keeper), f"self.{keeper}.append(loss)", func="Metrics.update")
     for n in range(steps):
         with story.step():
             story.trace(2 + slower * n)
             story.barrier(barrier, device=5)
-            held = [[loss, 30, 120], [hidden, 30, 9000], [out, 30, 500]] if tensors else []
-            story.tell(Live(t=story.now, tensors=int(60 + tensors * n), bytes=int(8 * MIB + size * n), held=held))
+            held = [[loss, 30, 120], [hidden, 30, 9000], [out, 30, 500]][:lines] if tensors else []
+            told = Kept(f"Metrics.{keeper}", kind, n, lines > 1, [put]) if keeper and n == 40 else None
+            alive, most = int(60 + tensors * n), int(8 * MIB + size * n)
+            story.tell(Live(t=story.now, tensors=alive, bytes=most, held=held, kept=told))
     return story
 
 
@@ -81,6 +87,31 @@ def test_a_history_that_is_kept_is_told_at_the_line_that_made_it() -> None:
     assert "gradient" in finding.cause
     assert "append(loss.detach())" in finding.remedy
     assert finding.cost_s == 0
+
+
+def test_a_history_that_is_kept_is_told_at_the_line_that_keeps_it() -> None:
+    (finding,) = trained(200, tensors=6, size=40_000, keeper="history").findings()
+    assert (finding.kind, finding.place.line) == ("growth", 31)
+    assert [place.line for place in finding.also] == [12, 8, 9]
+    assert "the list Metrics.history, to which line 31 adds, keeps what line 12 made, with all that" in finding.cause
+    assert finding.remedy == "self.history.append(loss.detach())  # not: self.history.append(loss)"
+    assert "Metrics.history had 40 elements when it was looked at" in finding.evidence
+
+
+def test_what_is_kept_without_a_history_needs_a_limit() -> None:
+    (finding,) = trained(300, tensors=1, size=30_000, keeper="seen", lines=1).findings()
+    assert finding.remedy == ""
+    assert "Let go of what Metrics.seen has no more use for (give it a limit: collections.deque" in finding.advice
+    (finding,) = trained(300, tensors=1, size=30_000, keeper="cache", kind="dict", lines=1).findings()
+    assert "the dict Metrics.cache" in finding.cause
+    assert "a limit: a largest size" in finding.advice
+
+
+def test_of_two_ranks_the_keeper_of_the_longer_is_told() -> None:
+    short, long = trained(120, tensors=6, keeper="short"), trained(200, tensors=6, keeper="long")
+    (finding,) = (short.run() + long.run()).report("").findings
+    assert "Metrics.long" in finding.cause
+    assert finding.place.code == "self.long.append(loss)"
 
 
 def test_a_list_of_detached_numbers_is_none() -> None:

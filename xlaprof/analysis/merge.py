@@ -64,6 +64,7 @@ def merge_into(mine: Run, theirs: Run) -> None:
     _add(mine.fallbacks, theirs.fallbacks, pair)
     if theirs.lives.seen > mine.lives.seen:
         mine.held = [(stack(place), count) for place, count in theirs.held]
+        mine.kept = theirs.kept and replace(theirs.kept, puts=[stack(place) for place in theirs.kept.puts])
     mine.lives.merge(theirs.lives)
     loops = {stack(place): stack(site.loop) for place, site in theirs.sites.items()}
     before = {place: site.loops for place, site in mine.sites.items()}

@@ -33,6 +33,7 @@ from xlaprof.events import (
     Gc,
     GraphBreak,
     Hole,
+    Kept,
     Live,
     Sample,
     Scope,
@@ -94,6 +95,7 @@ class Totals(TransferTotals):
         self.evicted = 0
         self.lives: Series[Reading] = Series()
         self.held: list[tuple[int, int]] = []  # stacks of lines whose tensors stay alive, and of how many it is known
+        self.kept: Kept | None = None  # what keeps them
         self.counters: Counters | None = None
         self.now = ("starting", 0)  # what it is doing, and since which moment
         self.compiling: tuple[int, Place] | None = None  # since when, for which line, while a compilation lasts
@@ -160,6 +162,7 @@ class Totals(TransferTotals):
         self.lives.add(Reading(turn, event.tensors, event.bytes))
         if event.held:
             self.held = [(one[0], one[1]) for one in event.held if len(one) > 1]
+        self.kept = event.kept or self.kept
 
     def _on_evicted(self, event: Evicted) -> None:
         self.evicted += 1

@@ -4,7 +4,8 @@ Read at barriers while a recording is on: at most every 100 ms, and so seldom th
 The first readings come at set barriers instead, closer together at the beginning, for runs that are over by then, and
 so that a run of so many steps is told the same on every machine: a few milliseconds of work in all.
 Of the tensors a few are remembered, weakly: those made in the step of a reading. What of them is still there several
-readings later, somebody keeps.
+readings later, somebody keeps. Where there are more tensors at nearly every reading, that is looked for among the
+program's lists and dicts, twice: the one that has grown in between is told.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from xlaprof import events
+
+from .keepers import keepers
+from .puts import lines_that_put
 
 if TYPE_CHECKING:
     from xlaprof.recorder import Recorder
@@ -34,6 +38,10 @@ _READINGS = 32  # whose tensors are remembered
 _TENSORS = 256  # remembered of one reading
 _AGE = 3  # readings after which what is alive is kept
 _LINES = 3  # told of
+_RISES = 5  # readings, each with more tensors than the one before, until it is looked for what keeps them
+_LOOKS = 6  # as often at most, for longer recordings ever more seldom
+_APART_LOOKS = 3  # readings
+_PUTS = 4  # lines told
 
 
 class _Made(NamedTuple):
@@ -62,6 +70,11 @@ class Gauge:
         self._next = 0  # the barrier of the next of the first readings
         self._left_ns = _FIRST_NS
         self._made: deque[list[_Made]] = deque(maxlen=_READINGS)
+        self._rises = 0  # readings in a row that had more tensors than the one before
+        self._tensors = 0  # at the last reading
+        self._looks = 0
+        self._look_at = 0  # the rise at which to look next for what keeps them
+        self._lengths: dict[str, int] = {}  # of what was found to keep some
 
     def is_due(self, now: int) -> bool:
         """Whether a barrier that begins at ``now`` is one to read at. Asked once of each."""
@@ -73,14 +86,39 @@ class Gauge:
         start, began = perf_counter_ns(), thread_time_ns()
         arrays = [array for array in jax.live_arrays(tape.device.platform) if not array.is_deleted()]
         size = sum(map(_size, arrays))
-        held = [[rec.stack(frames), count, total] for frames, count, total in self._kept()]
-        rec.emit(events.Live(start, len(arrays), size, held, rec.thread()))
+        lines = self._kept()
+        held = [[rec.stack(frames), count, total] for frames, count, total in lines]
+        looked = thread_time_ns()
+        kept = self._keeper(rec, [frames for frames, _, _ in lines]) if self._rising(len(arrays)) and lines else None
+        looked = thread_time_ns() - looked
+        rec.emit(events.Live(start, len(arrays), size, held, rec.thread(), kept))
         made = (cell for cell in fresh[-_TENSORS:] if cell.frames and isinstance(cell.array, jax.Array))
         self._made.append([_Made(weakref.ref(c.array), c.slot, c.frames, _size(c.array)) for c in made])
-        cost = thread_time_ns() - began
+        cost = thread_time_ns() - began - looked  # which is bounded by itself
         self._left_ns -= cost
         self._next = max(self._barriers + _APART, int(self._barriers * _WIDER))
         self.due = perf_counter_ns() + max(EVERY_NS, _SHARE * cost)
+
+    def _rising(self, tensors: int) -> bool:
+        """Whether it is time to look for what keeps tensors, of which there are so many now."""
+        self._rises = self._rises + 1 if tensors > self._tensors else 0
+        self._tensors = tensors
+        return self._looks < _LOOKS and self._rises >= max(_RISES, self._look_at)
+
+    def _keeper(self, rec: Recorder, made: list[tuple[RawFrame, ...]]) -> events.Kept | None:
+        """The container with tensors made there that has grown most since it was looked at before; None: none yet."""
+        found = keepers(made)
+        before = self._lengths
+        grown = [one for one in found if one.length > before.get(one.path, one.length)]
+        self._lengths = {one.path: one.length for one in found}
+        self._looks += 1
+        self._look_at = self._rises + _APART_LOOKS * 2 ** (self._looks // 2)
+        if not grown:
+            return None
+        self._looks = _LOOKS
+        best = max(grown, key=lambda one: one.length - before[one.path])
+        puts = [rec.stack((frame,)) for frame in lines_that_put(best.name, best.owner, best.files)[:_PUTS]]
+        return events.Kept(best.path, best.kind, best.length, best.history, puts)
 
     def _kept(self) -> list[tuple[tuple[RawFrame, ...], int, int]]:
         """Lines whose tensors outlive several readings, with their number and bytes.

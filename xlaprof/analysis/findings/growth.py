@@ -1,5 +1,7 @@
 """growth: what should be the same in every step rises: the device's memory, the number of tensors, the time of a step.
 
+It is told at the line that keeps what stays, where it is known which list or dict that is; else where it was made.
+
 Growing graphs are a kind of their own. False alarms are worse than late ones: only long, steady, large rises count, and
 a list of detached numbers (what one is told to keep) is none.
 
@@ -8,12 +10,14 @@ Cost: of steps that get slower, the time above that of the first ones; of memory
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from xlaprof.analysis.facts import Facts, seconds
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.series import climb, rise
+from xlaprof.events import Kept
 
 _STEPS = 100  # fewer tell nothing of a trend, nor whether a list of results is full some time
 _STEPS_OF_HISTORY = 40  # the same where results keep their history: nobody means to
@@ -26,6 +30,7 @@ _EACH_STEP = 4.0  # tensors
 #: lines whose tensors are kept, or tensors kept in each step, from which on it is a result with its history that is
 _LINES = 3
 _HISTORY = 2.5
+_APPENDS = re.compile(r"(?P<before>[\w.]+\.append\()(?P<name>\w+)\)")
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -52,38 +57,66 @@ def _alive(facts: Facts) -> Finding | None:
     if not heavier and not more:
         return None
     held = [(facts.names.place(stack), count) for stack, count in facts.run.held]
-    place = held[0][0] if held else NOWHERE
-    others = tuple(dict.fromkeys(one for one, _ in held[1:] if one.line and one != place))
+    made = held[0][0] if held else NOWHERE
+    kept = facts.run.kept
+    puts = [facts.names.place(stack) for stack in kept.puts] if kept is not None else []
+    place = made if made in puts or not puts else puts[0]
+    others = tuple(dict.fromkeys(one for one in (made, *(p for p, _ in held[1:]), *puts) if one.line and one != place))
     first, last = readings[0], readings[-1]
     passed = last.step - first.step
     several = last.tensors - first.tensors >= _HISTORY * passed
-    history = several or len(others) + 1 >= _LINES
+    history = several or len({line for line, _ in held}) >= _LINES
     if passed < _STEPS and not several:
         return None
+    if kept is not None:
+        history = kept.history
     numbers = f"from {first.tensors:,} tensors ({_bytes(first.bytes)}) to {last.tensors:,} ({_bytes(last.bytes)})"
-    kept = f"; what stays was made at line {place.line}" if place.line else ""
-    what = ", with all that its gradient needs," if history else ""
     return facts.finding(
         "growth",
         place,
         count=last.tensors - first.tensors,
         cost_s=0.0,
         cause=(
-            f"What is alive on the device grows all the time, {numbers} in {passed:,} "
-            f"steps{kept}{what} and something keeps it, a list or an attribute."
+            f"What is alive on the device grows all the time, {numbers} in {passed:,} steps"
+            f"{_why(kept, place, made, history=history)}."
         ),
-        advice=(
-            "Keep a detached copy (.detach()), or the number read now and then, and let go of what earlier steps made."
-        ),
-        evidence=tuple(
-            f"line {one.line}: {one.code} ({count} of the tensors looked at)" for one, count in held if one.line
+        advice=_advice(kept, history=history),
+        evidence=(
+            *(f"line {one.line}: {one.code} ({count} of the tensors looked at)" for one, count in held if one.line),
+            *((f"{kept.path} had {kept.length:,} elements when it was looked at",) if kept is not None else ()),
         ),
         confidence="high" if place.line else "medium",
         rhythm="every step",
         also=others,
-        remedy="losses.append(loss.detach())  # not: losses.append(loss)" if history else "",
+        remedy=_remedy(place) if history else "",
         discriminator="alive",
     )
+
+
+def _why(kept: Kept | None, place: Place, made: Place, *, history: bool) -> str:
+    """What stays, and what keeps it."""
+    what = ", with all that its gradient needs," if history else ""
+    if kept is None:
+        where = f"; what stays was made at line {made.line}" if made.line else ""
+        return f"{where}{what} and something keeps it, a list or an attribute"
+    adds = f", to which line {place.line} adds," if kept.puts and place != made else ""
+    return f": the {kept.kind} {kept.path}{adds} keeps what line {made.line} made{what.rstrip(',')}"
+
+
+def _advice(kept: Kept | None, *, history: bool) -> str:
+    if kept is None or history:
+        return (
+            "Keep a detached copy (.detach()), or the number read now and then, and let go of what earlier steps made."
+        )
+    limit = "collections.deque(maxlen=...)" if kept.kind == "list" else "a largest size"
+    return f"Let go of what {kept.path} has no more use for (give it a limit: {limit}), or keep it on the host."
+
+
+def _remedy(place: Place) -> str:
+    """The line with a detached tensor, where it appends one by its name."""
+    found = _APPENDS.fullmatch(place.code)
+    before, name = (found["before"], found["name"]) if found else ("losses.append(", "loss")
+    return f"{before}{name}.detach())  # not: {before}{name})"
 
 
 def _slower(facts: Facts, alive: Finding | None) -> Iterator[Finding]:
