@@ -287,7 +287,8 @@ def test_a_gap_is_of_the_step_that_most_of_it_is_in(columns: bool) -> None:
     gaps = [(500 * n * MS + (-MS if n % 3 else MS), (500 * n + 60) * MS) for n in range(1, 8)]
     segments = [(start, end, host.DATA, 0) for start, end in gaps]
     if columns:
-        blame_columns.blame(blame, gaps, segments, table(segments, 4), [], [], steps)
+        told = ((gaps, 2), (segments, 4), ([], 4), ([], 3), ([(*step, 0, 0, 0) for step in steps], 7))
+        blame_columns.blame(blame, *(table(each, width) for each, width in told))
     else:
         blame.blame(gaps, segments, [], [], steps)
     habit = blame.causes[host.DATA].habit

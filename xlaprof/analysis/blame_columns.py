@@ -5,18 +5,18 @@ Of gaps in which nobody looked at the host, which are most. The result is the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlaprof.analysis.columns import Column, Cuts, blank, column, cut, different, edges, sums, table
-from xlaprof.analysis.device import Quiet
-from xlaprof.analysis.host import COMPILE, OTHER, SCOPE, TRACING, Segment
-from xlaprof.analysis.idle import CAUSES, LONG, LONGEST, Cause, IdleBlame, Step, Stretch
+from xlaprof.analysis.columns import Column, Cuts, blank, column, cut, different, edges, rows, sums
+from xlaprof.analysis.host import COMPILE, OTHER, SCOPE, TRACING
+from xlaprof.analysis.idle import CAUSES, LONG, LONGEST, Cause, IdleBlame
 
 _TRACING, _OTHER = range(2)  # codes that are always there
+_ID = 31  # bits of the id of a stack
 _CELLS = 1 << 20  # of the table of gaps by cause
 
 
@@ -29,30 +29,32 @@ class _Parts(NamedTuple):
 
 def blame(
     blamed: IdleBlame,
-    gaps: Sequence[Quiet],
-    segments: Sequence[Segment],
-    segment_table: Column,
-    holes: Sequence[Stretch],
-    traced: Sequence[tuple[int, int, int]],
-    steps: Sequence[Step],
-) -> list[tuple[int, int, int]]:
-    """Like ``blamed.blame``; returns what is left of ``traced``.
+    gaps: Column,
+    segments: Column,
+    holes: Column,
+    traced: Column,
+    steps: Column,
+) -> Column:
+    """Like ``blamed.blame``, of its arguments by columns; returns what is left of ``traced``.
 
     Raises :class:`OverflowError`, and has done nothing, where it would not be the same.
     """
-    start, end = table(gaps, 2)
-    begins, ends, cause, _ = segment_table
-    hole_begins, hole_ends, _, _ = table(holes, 4)
-    stretches = table(traced, 3)
+    start, end = gaps
+    if not len(start):
+        return traced
+    begins, ends, cause, _ = segments
+    hole_begins, hole_ends = holes[:2]
     # the step that a gap began in, or the next; and that which its middle lies in
-    over = np.maximum.accumulate(column([step[1] for step in steps]))
+    over = np.maximum.accumulate(steps[1])
     following, around = (np.searchsorted(over, moment, "right") for moment in (start, (start + end) // 2))
 
     kinds, nth = different(cause)
     codes: dict[Cause, int] = {TRACING: _TRACING, OTHER: _OTHER}
     code_of = column([codes.setdefault(one, len(codes)) for one in kinds.tolist()])[nth]
-    hole_code = column([codes.setdefault((before, after), len(codes)) for _, _, before, after in holes])
-    if len(blamed.causes) + len(codes) > CAUSES or len(codes) * len(gaps) > _CELLS:
+    pairs, nth = different(_paired(holes))
+    pair_codes = [codes.setdefault((one >> _ID, one & (1 << _ID) - 1), len(codes)) for one in pairs.tolist()]
+    hole_code = column(pair_codes)[nth]
+    if len(blamed.causes) + len(codes) > CAUSES or len(codes) * len(start) > _CELLS:
         raise OverflowError("more causes than are kept apart")
 
     told = cut(start, end, begins, ends)
@@ -67,7 +69,7 @@ def blame(
     explained[scopes.outer[explains]] = True
     those = explained[scopes.outer]
     scopes, explains = scopes.where(those), explains[those]
-    of_rest, of_scopes, left = _use(rest._replace(outer=quiet.outer[rest.outer]), scopes, stretches)
+    of_rest, of_scopes, left = _use(rest._replace(outer=quiet.outer[rest.outer]), scopes, traced)
     tracing = sums(of_rest, quiet.outer[rest.outer], len(start))
     other = sums(rest.ns, quiet.outer[rest.outer], len(start)) - tracing
     traces, others = np.flatnonzero(tracing), np.flatnonzero(other)
@@ -79,7 +81,7 @@ def blame(
     )
 
     causes = list(codes)
-    ordinals = column([*(step[3] for step in steps), -1])
+    ordinals = np.append(steps[3], -1)
     _count(blamed, causes, parts, steady, ordinals[around])
     scope_codes = code_of[scopes.inner]
     counted = steady[scopes.outer] & (parts.ns[scopes.outer, scope_codes] >= LONG)
@@ -94,27 +96,30 @@ def blame(
     of_gap = shown.outer[lying.outer]
     keys = code_of[shown.inner[lying.outer]] * len(codes) + hole_code[lying.inner]
     done = 0
-    for gap in [*np.flatnonzero(end - start > _shortest(blamed)).tolist(), len(gaps)]:
+    for gap in [*np.flatnonzero(end - start > _shortest(blamed)).tolist(), len(start)]:
         past = int(np.searchsorted(of_gap, gap, "right"))
         _lie_in(blamed, causes, keys[done:past], lying.ns[done:past])
         done = past
-        if gap < len(gaps) and gaps[gap][1] - gaps[gap][0] > _shortest(blamed):
+        if gap < len(start) and end[gap] - start[gap] > _shortest(blamed):
             here = np.flatnonzero(parts.ns[gap])
             here = here[np.argsort(parts.met[gap, here])]
             seen = slice(*np.searchsorted(told.outer, (gap, gap + 1)).tolist())
-            inside = [
-                (since, until, segments[n][2], segments[n][3])
-                for n, since, until in _rows(told.inner[seen], told.start[seen], told.end[seen])
-            ]
-            spent = {causes[code]: ns for code, ns in _rows(here, parts.ns[gap, here])}
+            inside = rows(told.start[seen], told.end[seen], *segments[2:, told.inner[seen]])
+            spent = {causes[code]: ns for code, ns in rows(here, parts.ns[gap, here])}
             step = int(following[gap])
-            in_step = step < len(steps) and steps[step][0] <= gaps[gap][0]
-            blamed._remember(*gaps[gap], spent, inside, steps[step][2] if in_step else -1)
-    return list(zip(stretches[0].tolist(), stretches[1].tolist(), left.tolist(), strict=True))
+            in_step = step < len(over) and steps[0, step] <= start[gap]
+            blamed._remember(int(start[gap]), int(end[gap]), spent, inside, int(steps[2, step]) if in_step else -1)
+    unused: Column = np.stack((*traced[:2], left))
+    return unused
 
 
-def _rows(*several: Column) -> Iterator[tuple[int, ...]]:
-    return zip(*(each.tolist() for each in several), strict=True)
+def _paired(holes: Column) -> Column:
+    """The two stacks of each as one number."""
+    before, after = holes[2:]
+    if len(before) and (min(before.min(), after.min()) < 0 or max(before.max(), after.max()) >> _ID - 1):
+        raise OverflowError("no ids of stacks")
+    paired: Column = (before << _ID) + after
+    return paired
 
 
 def _lie_in(blamed: IdleBlame, causes: Sequence[Cause], keys: Column, lengths: Column) -> None:

@@ -57,22 +57,6 @@ def column(numbers: Iterable[int]) -> Column:
     return only
 
 
-def apart(intervals: Sequence[tuple[int, ...]], last: int) -> list[tuple[int, int]]:
-    """Runs of intervals (start, end, ...) that each begin after ``last`` and all before them, as (from, past).
-
-    None of them where a number is no time.
-    """
-    try:
-        start, end, *_ = table(intervals, len(intervals[0]) if intervals else 2)
-    except OverflowError:
-        return []
-    past = np.maximum.accumulate(np.concatenate((np.full(1, max(last, -FAR)), np.maximum(start, end))))
-    odd = np.flatnonzero((end <= start) | (start < past[:-1]))
-    begins, ends = np.concatenate((np.zeros(1, np.int64), odd + 1)), np.append(odd, len(start))
-    some = ends > begins
-    return list(zip(begins[some].tolist(), ends[some].tolist(), strict=True))
-
-
 def cut(start: Column, end: Column, inner_start: Column, inner_end: Column) -> Cuts:
     """Where intervals overlap the inner ones, which must be sorted and disjoint."""
     first = np.searchsorted(inner_end, start, "right")
@@ -127,6 +111,13 @@ def alike(numbers: Column) -> Iterator[tuple[int, Column]]:
 def up_to(first: int, numbers: Column) -> Column:
     """The highest so far: ``first``, and after each of ``numbers``."""
     return np.maximum.accumulate(np.concatenate((np.full(1, first), numbers)))
+
+
+def counts(values: Iterable[int], edges: Sequence[int], grain: int) -> dict[int, int]:
+    """How many of the values begin at which of the edges (before the first: -1), ``1 << grain`` of them as one."""
+    nth = np.searchsorted(np.array(edges), np.fromiter(values, np.int64), "right") - 1
+    kinds, count = np.unique(nth >> grain, return_counts=True)
+    return dict(zip(kinds.tolist(), count.tolist(), strict=True))
 
 
 def sums(numbers: Column, groups: Column, count: int) -> Column:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 #: (start, end): a stretch in which a device ran nothing, between two executions. Nanoseconds.
 Quiet = tuple[int, int]
 
@@ -17,11 +15,10 @@ class DeviceTimeline:
     counts only from there on.
     """
 
-    __slots__ = ("busy", "digest_idle", "first", "idle", "known", "last", "pending")
+    __slots__ = ("busy", "digest_idle", "first", "idle", "last", "pending")
 
     def __init__(self) -> None:
         self.pending: list[tuple[int, int, int]] = []  # start, end, busy ns (-1: all of it) not settled yet
-        self.known = 0  # the moment up to which executions were reported
         self.first: int | None = None
         self.last = 0  # end of what is settled
         self.busy = 0
@@ -30,13 +27,6 @@ class DeviceTimeline:
 
     def add(self, start: int, end: int, busy: int = -1) -> None:
         self.pending.append((start, end, busy))
-        if end > self.known:
-            self.known = end
-
-    def add_all(self, runs: Sequence[tuple[int, int]]) -> None:
-        """Like :meth:`add` for each (start, end)."""
-        self.pending += [(start, end, -1) for start, end in runs]
-        self.known = max([self.known, *[end for _, end in runs]])
 
     def floor(self) -> int:
         """The moment before which nothing is left to settle: what the host did after it is still needed."""
@@ -91,7 +81,7 @@ class DeviceTimeline:
     def copy(self) -> DeviceTimeline:
         twin = DeviceTimeline()
         twin.pending = self.pending.copy()
-        twin.known, twin.first, twin.last = self.known, self.first, self.last
+        twin.first, twin.last = self.first, self.last
         twin.busy, twin.idle, twin.digest_idle = self.busy, self.idle, self.digest_idle
         return twin
 

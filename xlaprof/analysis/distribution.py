@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 from itertools import accumulate
 from math import exp, log
 
 _EXACT = 4096  # values kept as they are; beyond, they are counted in buckets
 _WIDTH = log(1.01)  # of a bucket: percentiles are then within 0.5 % of the truth
+_DAY = 86_400_000_000_000  # ns
 _BUCKET = 12  # what a bucket takes, in values
 _BUDGET = 1 << 20  # values that all distributions of a run together may take
 _SCARCE = 64  # values that one may take however many there are
@@ -154,14 +157,19 @@ class Distribution:
         counts.update(self._in_buckets())
         return counts
 
-    def _in_buckets(self) -> list[int]:
+    def _in_buckets(self) -> dict[int, int]:
+        """How many of the values are in each bucket, ascending."""
         grain = self._grain
-        return [int(log(value) / _WIDTH) >> grain if value > 0 else -1 for value in self._values]
+        if len(self._values) > _EXACT and "numpy" in sys.modules and max(self._values) < _DAY:  # not worth importing it
+            from xlaprof.analysis.columns import counts
+
+            return counts(self._values, _edges(), grain)
+        return dict(sorted(Counter([_bucket(value) >> grain for value in self._values]).items()))
 
     def _spill(self) -> None:
         values, buckets = self._values, self._buckets
         self._count_in(len(values), sum(values), min(values), max(values))
-        for bucket, count in Counter(self._in_buckets()).items():
+        for bucket, count in self._in_buckets().items():
             buckets[bucket] = buckets.get(bucket, 0) + count
         del values[:]
 
@@ -206,3 +214,17 @@ def economise(distributions: Iterable[Distribution]) -> None:
 
 def _bucket(value: int) -> int:
     return int(log(value) / _WIDTH) if value > 0 else -1
+
+
+@cache
+def _edges() -> list[int]:
+    """The least value of each bucket, up to a day."""
+    edges = []
+    for bucket in range(_bucket(_DAY) + 1):
+        value = int(exp(bucket * _WIDTH))  # nearly
+        while _bucket(value) >= bucket:
+            value -= 1
+        while _bucket(value) < bucket:
+            value += 1
+        edges.append(value)
+    return edges

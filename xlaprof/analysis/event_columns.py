@@ -108,9 +108,11 @@ class Kind:
         columns = {field: column[which] for field, column in self.columns.items()}
         return Kind(self.at[which], list(compress(self.events, which.tolist())), columns)
 
-    def triggered_by(self, trigger: str) -> Flags:
-        """Which of them were."""
-        return np.fromiter([event.trigger == trigger for event in self.events], np.bool_, len(self.events))
+    @property
+    def for_reads(self) -> Flags:
+        """Which barriers and executions a read triggered."""
+        flags: Flags = self.columns["trigger"] != 0
+        return flags
 
 
 Kinds = dict[type, Kind]
@@ -140,6 +142,10 @@ def kinds(batch: Sequence[AnyEvent | Event]) -> Kinds:
         events = _chosen(batch, at.tolist())
         fields = FIELDS.get(kind, ())
         found[kind] = Kind(at, events, {field: _column(events, field) for field in fields})
+    for kind in (Barrier, Execute):
+        events = found[kind].events
+        for_reads = np.fromiter([event.trigger == "read" for event in events], np.int64, len(events))
+        found[kind].columns["trigger"] = for_reads
     return found
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from xlaprof.analysis import host
 from xlaprof.analysis.columns import FAR, Column, alike, rows, up_to
 from xlaprof.analysis.event_columns import ANYTIME, Kind, Kinds, Odd, expect, expect_known, kinds, stretches
+from xlaprof.analysis.settle_columns import Fresh, settle
 from xlaprof.analysis.totals import AT_ONCE, PENDING, PROGRAMS
 from xlaprof.analysis.transfer_columns import add_reads, add_runs, check_reads, check_runs
 from xlaprof.events import (
@@ -53,9 +54,13 @@ _PAINTED = {
 def take(run: Run, batch: Sequence[AnyEvent | Event]) -> None:
     """Feed ``run`` with a batch."""
     for first, past, at_once in stretches(batch, _LEAST):
-        some = batch[first:past]
-        taken = _count(run, some) if at_once else 0
-        run.feed_singly(some[taken:] if taken else some)
+        few = _LEAST if at_once else past - first
+        while first < past:
+            if at_once and past - first >= _LEAST:
+                first += _count(run, batch[first:past])
+            run.feed_singly(batch[first : min(first + few, past)])  # what is new now is not new for long
+            first += few
+            few *= 4
 
 
 def _count(run: Run, batch: Sequence[AnyEvent | Event]) -> int:
@@ -66,38 +71,48 @@ def _count(run: Run, batch: Sequence[AnyEvent | Event]) -> int:
     try:
         whole = kinds(batch)
         while done < len(batch):
-            part = {kind: some.between(done, len(batch)) for kind, some in whole.items()}
-            settled = _until_settled(run, part)
+            settled = _until_settled(run, whole, done, len(batch))
             past = len(batch) if settled is None else settled + 1
             part = {kind: some.between(done, past) for kind, some in whole.items()}
             _check(run, part)
-            _add(run, part)
+            fresh = _add(run, part)
             run.events += past - done
-            if settled is not None:
-                run.window.settle()
             done = past
+            if settled is None:
+                fresh.pour(run.window)
+            else:
+                settle(run.window, fresh)
     except Odd:
         pass
     return done
 
 
-def _until_settled(run: Run, part: Kinds) -> int | None:
-    """Which event is the one at which the window is settled."""
+def _until_settled(run: Run, whole: Kinds, done: int, past: int) -> int | None:
+    """Which of the events from ``done`` on is the one at which the window is settled."""
     window = run.window
-    painted = [_painted(run, kind, some).at for kind, some in part.items() if kind in _PAINTED or kind is Scope]
-    told = np.sort(np.concatenate(painted))
-    held = len(window.host)
+    painted = np.zeros(past, np.int64)
+    for kind, some in whole.items():
+        if kind in _PAINTED or kind is Scope:
+            painted[_is_painted(run, kind, some)] = 1
+    painted[:done] = 0
+    held = len(window.host) + np.cumsum(painted)  # after each event
     moments = []
-    steps, runs = part[Step], part[Execute]
-    full = np.searchsorted(told, steps.at) + held + len(window._open) + np.arange(1, len(steps) + 1) >= window._limit
+    steps, runs = (whole[kind].between(done, past) for kind in (Step, Execute))
+    full = held[steps.at] + len(window._open) + np.arange(1, len(steps) + 1) >= window._limit
     moments += steps.at[full][:1].tolist()
     for device, those in alike(runs["device"]):
-        if device not in window.devices:
-            raise Odd
+        expect(device in window.devices)
         pending = len(window.devices[device].pending) + np.arange(1, len(those) + 1)
-        full = np.searchsorted(told, runs.at[those]) + held + pending >= window._limit
+        full = held[runs.at[those]] + pending >= window._limit
         moments += runs.at[those][full][:1].tolist()
     return min(moments, default=None)
+
+
+def _is_painted(run: Run, kind: type, some: Kind) -> Column:
+    """Where those are that are painted."""
+    if kind is Barrier:
+        return some.at[some["dur"] > 0]
+    return some.at if kind in (Gc, TransferFromDevice) else some.at[some["tid"] == run._main]
 
 
 def _painted(run: Run, kind: type, some: Kind) -> Kind:
@@ -134,15 +149,15 @@ def _check(run: Run, part: Kinds) -> None:
     check_reads(run, part[TransferFromDevice])
 
 
-def _add(run: Run, part: Kinds) -> None:
-    """Count a part; nothing in it is odd."""
+def _add(run: Run, part: Kinds) -> Fresh:
+    """Count a part, in which nothing is odd; returns what the window is to be told."""
     for kind in ANYTIME:
         handle = run._handlers.get(kind)
         if handle is not None:
             for event in part[kind].events:
                 handle(event)
     steps, barriers, sent = part[Step], part[Barrier], part[TransferToDevice]
-    cuts = barriers.at[~barriers.triggered_by("read")]
+    cuts = barriers.at[~barriers.for_reads]
     numbers = np.empty(len(steps), np.int64)
     for name, those in alike(steps["name"]):
         numbers[those] = run.steps[name].count + np.arange(1, len(those) + 1)
@@ -154,19 +169,20 @@ def _add(run: Run, part: Kinds) -> None:
     if run.now[0] != "running" and len(steps) + len(part[Execute]):
         first = min((some.at[0], int(some["t"][0])) for some in (steps, part[Execute]) if len(some))
         run.now = ("running", first[1])
-    _paint(run, part)
-    _add_holes(run, part)
+    told = _paint(run, part)
+    holes = _add_holes(run, part)  # which looks at the reads before them
     _add_scopes(run, part[Scope])
     _add_pauses(run, host.GC, part[Gc])
     _add_pauses(run, host.DATA, part[DataWait].where(part[DataWait]["tid"] == run._main))
-    add_reads(run, part, cuts, numbers)
-    unread = part[Execute].at[~part[Execute].triggered_by("read")]
-    add_runs(run, part)
-    _add_barriers(run, part, cuts)
-    _add_steps(run, part, np.sort(np.concatenate((cuts, unread))))
+    waits = add_reads(run, part, cuts, numbers)
+    runs = add_runs(run, part)
+    recorded, traced = _add_barriers(run, part, cuts)
+    unread = part[Execute].at[~part[Execute].for_reads]
+    steps_told = _add_steps(run, part, np.sort(np.concatenate((cuts, unread))))
+    return Fresh(told, runs, holes, waits, recorded, traced, steps_told)
 
 
-def _paint(run: Run, part: Kinds) -> None:
+def _paint(run: Run, part: Kinds) -> Column:
     """What the host did, in the order in which it was told."""
     steps, scopes = part[Step], _painted(run, Scope, part[Scope])
     floor = up_to(run.window.steps_end, steps.end)[np.searchsorted(steps.at, scopes.at)]
@@ -177,14 +193,12 @@ def _paint(run: Run, part: Kinds) -> None:
         told.append([some.at, some["t"], some.end, np.full(len(some), cause), some["stack"]])
     at, *columns = (np.concatenate(column) for column in zip(*told, strict=True))
     order = np.argsort(at, kind="stable")
-    run.window.host.told += rows(*(column[order] for column in columns))
+    return np.stack(columns)[:, order]
 
 
-def _add_holes(run: Run, part: Kinds) -> None:
+def _add_holes(run: Run, part: Kinds) -> Column:
     holes, reads = part[Hole], part[TransferFromDevice]
     holes, reads = holes.where(holes["tid"] == run._main), reads.where(reads["tid"] == run._main)
-    if not len(holes):
-        return
     run.recording.update(holes["before"].tolist(), holes["after"].tolist())
     start, end, before = holes["t"], holes.end, holes["before"]
     nth = np.searchsorted(reads.at, holes.at)
@@ -194,13 +208,10 @@ def _add_holes(run: Run, part: Kinds) -> None:
     since, until = np.stack((start, np.where(parted, known, start))), np.stack((known, end))
     first, second = np.stack((before, np.where(nearer, place, before))), np.stack((place, holes["after"]))
     there = np.stack((parted, np.ones(len(holes), np.bool_))).T
-    found = [column.T[there] for column in (since, until, first, second)]
-    told = run.window._holes
-    over = up_to(told[-1][1] if told else -FAR, found[1])[:-1]
-    found[0] = np.maximum(found[0], over)
-    kept = rows(*(column[found[1] > found[0]] for column in found))
-    told += kept
-    run.window.schedule._holes += kept
+    told = np.stack([column.T[there] for column in (since, until, first, second)])
+    held = run.window._holes
+    told[0] = np.maximum(told[0], up_to(held[-1][1] if held else -FAR, told[1])[:-1])
+    return told[:, told[1] > told[0]]
 
 
 def _add_scopes(run: Run, scopes: Kind) -> None:
@@ -212,7 +223,7 @@ def _add_scopes(run: Run, scopes: Kind) -> None:
         tally.total.tell_all(scopes["dur"][those].tobytes())
         tally.own += int(np.maximum(own[those], 0).sum())
         if not tally.stack:
-            tally.stack = next((scope.stack for scope in scopes.events if scope.name == name and scope.stack), 0)
+            tally.stack = next(filter(None, (scopes.events[n].stack for n in those.tolist())), 0)
     if any(map(attrgetter("error"), scopes.events)):
         for scope in scopes.events:
             run.scopes[scope.name].errors += bool(scope.error)
@@ -238,22 +249,21 @@ def _add_pauses(run: Run, cause: int, pauses: Kind) -> None:
         run.pauses[stack, cause] += int(pauses["dur"][those].sum())
 
 
-def _add_barriers(run: Run, part: Kinds, cuts: Column) -> None:
+def _add_barriers(run: Run, part: Kinds, cuts: Column) -> tuple[Column, Column]:
+    """Returns what was recorded for them, and how much of the stretch before each that took."""
     barriers, steps, window = part[Barrier], part[Step], run.window
     if len(steps):
         for site, moment in run._visited:
             site.in_steps += moment >= int(steps["t"][0])
         run._visited.clear()
-    if not len(barriers):
-        return
     start, end, ops, tracing = barriers["t"], barriers.end, barriers["ops"], barriers["tracing"]
     run.barriers += len(barriers)
     last = up_to(window._last_barrier, end)
-    traced = tracing > 0
-    window.schedule._recorded += rows(*(one[traced] for one in (last[:-1], start, end, tracing, ops)))
-    later = traced & (start > last[:-1])
-    window._traced += rows(*(one[later] for one in (last[:-1], start, tracing)))
     window._last_barrier = int(last[-1])
+    recorded = np.stack((last[:-1], start, end, tracing, ops))[:, tracing > 0]
+    traced = np.stack((last[:-1], start, tracing))[:, (tracing > 0) & (start > last[:-1])]
+    if not len(barriers):
+        return recorded, traced
 
     ran = barriers["execution"] != 0
     in_step = np.searchsorted(steps.at, barriers.at)
@@ -276,9 +286,10 @@ def _add_barriers(run: Run, part: Kinds, cuts: Column) -> None:
     if len(cuts):
         run._last_barrier = int(end[np.searchsorted(barriers.at, cuts[-1])])
     run._seen(int(start.min()), int(end.max()))
+    return recorded, traced
 
 
-def _add_steps(run: Run, part: Kinds, cuts: Column) -> None:
+def _add_steps(run: Run, part: Kinds, cuts: Column) -> Column:
     """``cuts``: where anything cut the graph."""
     barriers, steps, window = part[Barrier], part[Step], run.window
     in_step = np.searchsorted(steps.at, barriers.at)
@@ -287,7 +298,7 @@ def _add_steps(run: Run, part: Kinds, cuts: Column) -> None:
     if not len(steps):
         window._tracing += told
         run._cut = run._cut or bool(len(cuts))
-        return
+        return np.empty((7, 0), np.int64)
     start, end, name = steps["t"], steps.end, steps["name"]
     tracing = np.zeros(len(steps) + 1, np.int64)
     traced &= barriers["t"] >= np.append(start, FAR)[in_step]
@@ -295,8 +306,6 @@ def _add_steps(run: Run, part: Kinds, cuts: Column) -> None:
     tracing[0] += sum(ns for moment, ns in window._tracing if moment >= int(start[0]))
     window._tracing[:] = told
     ordinals = window._ordinal + np.arange(len(steps))
-    opened = zip(*(one.tolist() for one in (start, end, steps["num"], ordinals, name, tracing[:-1])), strict=True)
-    window._open += [(*step, False, ns) for *step, ns in opened]
     window._ordinal += len(steps)
     window.steps_end = max(window.steps_end, int(end.max()))
 
@@ -309,3 +318,4 @@ def _add_steps(run: Run, part: Kinds, cuts: Column) -> None:
     run._turned = int(end[-1])
     run.step_num = int(steps["num"][-1])
     run._seen(int(start.min()), int(end.max()))
+    return np.stack((start, end, steps["num"], ordinals, name, np.zeros_like(start), tracing[:-1]))

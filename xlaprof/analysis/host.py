@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from operator import itemgetter
 
 #: (start, end, cause, stack id): one stretch of host time, nanoseconds, with the one cause it counts for.
 Segment = tuple[int, int, int, int]
@@ -31,9 +30,6 @@ CAUSES = {
 }
 
 
-_START, _END = itemgetter(0), itemgetter(1)
-
-
 class HostTimeline:
     """One thread's intervals, painted as they end.
 
@@ -41,7 +37,7 @@ class HostTimeline:
     is still blank gives every nanosecond to the innermost. The painted stretches are kept as solid blocks, each of
     which is swallowed at most once by the interval around it, so painting costs O(1) amortised. Intervals that
     come late or overlap without nesting are painted correctly too, more slowly. They wait in ``told`` until somebody
-    looks: many are painted faster than one.
+    looks.
     """
 
     __slots__ = ("_ends", "_starts", "horizon", "segments", "tell", "told")
@@ -58,23 +54,10 @@ class HostTimeline:
         """How much is held."""
         return len(self.told) + len(self.segments)
 
-    def paint(self, many: bool = False) -> None:
-        """Give to each cause that was told what is blank of its ``[start, end)``. ``many``: worth doing by columns."""
-        told = self.told
-        done = 0
-        if many:
-            from xlaprof.analysis import columns
-
-            for begin, end in columns.apart(told, self._ends[-1] if self._ends else self.horizon):
-                if begin > done:
-                    self._paint(told[done:begin])
-                solid = told[begin:end]
-                self.segments += solid
-                self._starts += map(_START, solid)
-                self._ends += map(_END, solid)
-                done = end
-        self._paint(told[done:] if done else told)
-        told.clear()
+    def paint(self) -> None:
+        """Give to each cause that was told what is blank of its ``[start, end)``."""
+        self._paint(self.told)
+        self.told.clear()
 
     def _paint(self, many: Sequence[Segment]) -> None:
         segments, starts, ends, horizon = self.segments, self._starts, self._ends, self.horizon
@@ -157,6 +140,14 @@ class HostTimeline:
             self._starts[0] = horizon
         self.horizon = max(self.horizon, horizon)
         return taken
+
+    def hold(self, segments: list[Segment], horizon: int) -> None:
+        """Hold these from now on and nothing else: what is left of what was told after ``horizon``."""
+        self.told.clear()
+        self.segments = segments
+        self.horizon = max(self.horizon, horizon)
+        self._starts = [segment[0] for segment in segments]
+        self._ends = [segment[1] for segment in segments]
 
     def copy(self) -> HostTimeline:
         twin = HostTimeline()

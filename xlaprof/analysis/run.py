@@ -39,7 +39,7 @@ from xlaprof.events import (
 _THREADS = 4_096  # whose names are kept
 _RELIEVED_EVERY = 65_536  # events
 _FEW, _MANY = 512, 16_384  # events at a time, and in
-_LONG = 65_536  # recordings of so many: importing numpy takes a tenth of a second
+_LONG = 32_768  # recordings of so many: importing numpy takes as long as these did
 _HELD = 10_000  # events held back that may belong to the first step wanted
 
 
@@ -47,11 +47,13 @@ class Run(Totals):
     """A recording, analysed as it is read.
 
     ``since_step``: leave out everything before the first step with this number or a higher one (warm-up).
+    ``long``: many events are to come, for which it is worth being ready at once.
     Events may come in any order that a log has; unknown ones and a missing header are tolerated.
     """
 
-    def __init__(self, since_step: int | None = None) -> None:
+    def __init__(self, since_step: int | None = None, *, long: bool = False) -> None:
         super().__init__()
+        self.long = long
         self.since_step = since_step
         self.header: Header | None = None
         self.device: Device | None = None
@@ -92,7 +94,7 @@ class Run(Totals):
         """Take many events into account; returns itself."""
         remaining = iter(events)
         left = _RELIEVED_EVERY - self.events % _RELIEVED_EVERY
-        while batch := list(islice(remaining, min(_MANY if self.events >= _LONG else _FEW, left))):
+        while batch := list(islice(remaining, min(_MANY if self.long or self.events >= _LONG else _FEW, left))):
             if len(batch) > _FEW and has_numpy():
                 from xlaprof.analysis import fold_columns
 

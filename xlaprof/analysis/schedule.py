@@ -148,8 +148,8 @@ class Schedule:
         """Everything before ``horizon`` (None: everything) is known; ``segments``, ``steps`` (start, end,
         number, ordinal, name, first, tracing) and ``sightings`` are what is new.
         """
-        if horizon is not None and self.end is not None and self._first_run is not None and self.seen % self._stride:
-            self._skip(horizon, bool(segments or steps))
+        if horizon is not None and not self.keeps_next:
+            self.skip(horizon, bool(segments or steps))
             return
         executions = _take(self._executions, horizon, 0)
         waits = _take(self._waits, horizon, 1)
@@ -189,7 +189,12 @@ class Schedule:
                 self._stride *= 2
                 self.batches = [kept for kept in self.batches if kept[0] % self._stride == 0]
 
-    def _skip(self, horizon: int, anything: bool) -> None:
+    @property
+    def keeps_next(self) -> bool:
+        """The next batch is kept; or else it is all the same what is in it."""
+        return self.end is None or self._first_run is None or not self.seen % self._stride
+
+    def skip(self, horizon: int, anything: bool) -> None:
         """Settle a batch that is not kept: nothing of it has to be in order."""
         assert self.end is not None
         told: list[tuple[list[Any], int]] = [

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from xlaprof.analysis.columns import Column, cut, different, pairs, sums, table
+from xlaprof.analysis.columns import Column, cut, different, pairs, sums
 from xlaprof.analysis.host import OTHER, SCOPE, TRACING
 
 
@@ -23,21 +23,21 @@ class Divided(NamedTuple):
 
 
 def divide(
-    steps: Sequence[tuple[int, int, int, int, int, bool, int]],
+    steps: Column,
     known: Mapping[int, int],
     segments: Column,
-    busy: Sequence[tuple[int, int]],
+    busy: Column,
 ) -> Iterator[Divided]:
-    """``known``: by ordinal, ns of a step that were told before. :class:`OverflowError`: some number is no time."""
-    start, end, _, ordinal, name, first, tracing = table(steps, 7)
+    """``known``: by ordinal, ns of a step that were told before. The rest as in the lists of a window, by columns."""
+    start, end, _, ordinal, name, first, tracing = steps
     begins, ends, cause, _ = segments
     told = cut(start, np.maximum(start, end), begins, ends)
-    blank = end - start - sums(told.ns, told.outer, len(steps))
+    blank = end - start - sums(told.ns, told.outer, len(start))
     for open_before, ns in known.items():
         blank[ordinal == open_before] -= ns
     tracing = np.minimum(tracing, blank)
     # stretches of several devices overlap: of those that begin before a step only the last one is looked at
-    begins, ends = table(busy, 2)
+    begins, ends = busy
     after = np.searchsorted(begins, start, "right")
     past = np.maximum(np.searchsorted(begins, end, "left"), after)
     ran = pairs(start, end, begins, ends, np.maximum(after - 1, 0), past)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xlaprof.analysis.columns import Column, Flags, alike, rows, up_to
+from xlaprof.analysis.columns import Column, Flags, alike, up_to
 from xlaprof.analysis.event_columns import MOST, Kind, Kinds, expect, expect_known
 from xlaprof.analysis.transfers import PENDING, PLACES, STALL_NS, Read
 from xlaprof.events import DeviceWait, Execute, Step, TransferFromDevice
@@ -25,7 +25,7 @@ def check_runs(run: Run, runs: Kind) -> None:
     expect_known(run._turns, runs["stack"])
     ran = runs["end"] - runs["start"]
     expect(bool(((ran >= 0) & (ran < MOST)).all() and (np.diff(runs["end"]) >= 0).all()))
-    for_reads = runs.triggered_by("read")
+    for_reads = runs.for_reads
     expect_known(run.read_runs, runs["stack"][for_reads])
     expect_known(run.given, runs["stack"][~for_reads])
 
@@ -52,17 +52,20 @@ def _pair(key: int) -> tuple[int, int]:
     return key >> _OPS, key & (1 << _OPS) - 1
 
 
-def add_reads(run: Run, part: Kinds, cuts: Column, numbers: Column) -> None:
-    """Count the reads of a part. ``cuts``: where its barriers are; ``numbers``: of its steps, among those of a name."""
+def add_reads(run: Run, part: Kinds, cuts: Column, numbers: Column) -> Column:
+    """Count the reads of a part; returns the waits for the device.
+
+    ``cuts``: where its barriers are; ``numbers``: of its steps, among those of a name.
+    """
     reads, runs, steps = part[TransferFromDevice], part[Execute], part[Step]
-    _waited(run, reads, part[DeviceWait])
+    waits = _waits(run, reads, part[DeviceWait])
     if len(cuts):
         run._looped()
     if len(steps):
         run._claim(int(steps["t"][0]), int(steps["name"][0]), int(numbers[0]))
     serial, left = _serial(run, reads, runs)
     if not len(reads):
-        return
+        return waits
     start, dur, wait = reads["t"], reads["dur"], reads["wait"]
     run.read[0] += len(reads)
     run.read[1] += int(dur.sum())
@@ -97,14 +100,15 @@ def add_reads(run: Run, part: Kinds, cuts: Column, numbers: Column) -> None:
     if len(mine):
         run._known = int(reads.end[mine[-1]]), int(reads["stack"][mine[-1]])
     run.last = max(run.last, int(reads.end.max()))
+    return waits
 
 
-def _waited(run: Run, reads: Kind, waits: Kind) -> None:
-    """What a schedule is told of both, as they came."""
+def _waits(run: Run, reads: Kind, waits: Kind) -> Column:
+    """Both kinds as they came: start, end, ns waited."""
     waits = waits.where(waits["tid"] == run._main)
     order = np.argsort(np.concatenate((reads.at, waits.at)), kind="stable")
     columns = ((reads["t"], waits["t"]), (reads.end, waits.end), (reads["wait"], waits["dur"]))
-    run.window.schedule._waits += rows(*(np.concatenate(each)[order] for each in columns))
+    return np.stack([np.concatenate(each)[order] for each in columns])
 
 
 def _serial(run: Run, reads: Kind, runs: Kind) -> tuple[Column, Flags]:
@@ -136,12 +140,14 @@ def _hold(run: Run, reads: Kind, stalled: Flags, where: dict[str, Flags]) -> Non
             getattr(run, name).append(held[n])
 
 
-def add_runs(run: Run, part: Kinds) -> None:
-    """Count the executions of a part."""
+def add_runs(run: Run, part: Kinds) -> Column:
+    """Count the executions of a part; returns when each was handed over, began and ended, on what, for which read."""
     runs = part[Execute]
-    if not len(runs):
-        return
     moment, start, end, stack = runs["t"], runs["start"], runs["end"], runs["stack"]
+    for_reads = runs.for_reads
+    told = np.stack((moment, start, end, runs["device"], np.where(for_reads, stack, 0)))
+    if not len(runs):
+        return told
     ran = end - start
     run.executed[0] += len(runs)
     run.executed[1] += int(ran.sum())
@@ -154,15 +160,11 @@ def add_runs(run: Run, part: Kinds) -> None:
         run.program_runs[program] += len(those)
         run.program_busy[program] += int(ran[those].sum())
         run.program_rhythms[program].at_all(turns[those].tolist())
-    for_reads = runs.triggered_by("read")
     for one, those in alike(stack[for_reads]):
         run.read_runs[one] += int(ran[for_reads][those].sum())
     for one, those in alike(stack[~for_reads]):
         run.given[one] += len(those)
     run._last_given = max(run._last_given, int((moment + runs["enqueue"] + ran).max()))
     run._last_run = max(run._last_run, int(end[-1]))
-    for device, those in alike(runs["device"]):
-        run.window.devices[device].add_all(rows(start[those], end[those]))
-    for_whom = np.where(for_reads, stack, 0)
-    run.window.schedule._executions += rows(moment, start, end, runs["device"], for_whom)
     run._seen(int(moment.min()), int(end[-1]))
+    return told

@@ -8,19 +8,14 @@ several steps does not explain what happens in one) and up to the last execution
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from xlaprof.analysis.device import DeviceTimeline, Quiet
 from xlaprof.analysis.host import OTHER, SCOPE, TRACING, HostTimeline, Segment, within
 from xlaprof.analysis.idle import IdleBlame, Sighting, Stretch, Traced
 from xlaprof.analysis.schedule import Schedule
-
-if TYPE_CHECKING:
-    from xlaprof.analysis.columns import Column as Table
 
 _SETTLE_AT = 8192  # segments and executions held before settling
 _KEEP = 4096  # of them held back where no step says what is finished
@@ -192,8 +187,16 @@ class Window:
 
     def settle(self, final: bool = False) -> None:
         """Turn what can change no more into totals; with ``final``, everything."""
-        columnar = self._settled >= _LONG and has_numpy()
-        self.host.paint(columnar and len(self.host.told) >= _MANY)
+        if self._settled >= _LONG and len(self.host) >= _MANY and has_numpy():
+            from xlaprof.analysis.settle_columns import nothing, settle
+
+            settle(self, nothing(), final)
+        else:
+            self.settle_singly(final)
+
+    def settle_singly(self, final: bool = False) -> None:
+        """The same without columns."""
+        self.host.paint()
         horizon = FOREVER if final else self._horizon()
         gaps: list[list[Quiet]] = []
         busy: list[tuple[int, int]] = []
@@ -216,20 +219,24 @@ class Window:
         self._open.sort(key=itemgetter(0))
         sightings = stretched([one for one in self._sightings if one.start < host_horizon], holes)
         self.schedule.settle(None if final else host_horizon, segments, closed, sightings)
-        table = None
-        fresh = len(segments) + sum(map(len, gaps))
-        if columnar and fresh >= _MANY:
-            table = _table(segments)
-        self._settled += fresh
+        self._settled += len(segments) + sum(map(len, gaps))
         traced = [stretch for stretch in self._traced if stretch[0] < host_horizon]
         later = self._traced[len(traced) :]  # they follow one another
-        left = [self._blame(quiet, segments, table, holes, traced, sightings) for quiet in gaps]
+        left: list[list[tuple[int, int, int]]] = []
+        for quiet in gaps:
+            stretches = [Traced(*stretch) for stretch in traced]
+            self.idle.blame(quiet, segments, holes, stretches, self._open, sightings)
+            left.append([(one.start, one.end, one.left) for one in stretches])
         # of several devices each has all of the tracing; what the first one leaves goes on
         self._traced = [stretch for stretch in (left or [traced])[0] if stretch[1] > host_horizon] + later
         busy.sort()
-        self._divide(host_horizon, segments, table, busy)
+        self._divide(host_horizon, segments, busy)
         self._holes = [hole for hole in self._holes if hole[1] > host_horizon]
         self._sightings = [one for one in self._sightings if one.end > host_horizon]
+        self.rest()
+
+    def rest(self) -> None:
+        """All is settled that can be: wait until there is as much again."""
         held = max((len(timeline.pending) for timeline in self.devices.values()), default=0)
         self._limit = _SETTLE_AT + held + len(self.host)
 
@@ -275,33 +282,16 @@ class Window:
                 horizon = max(horizon, timeline.pending[-_KEEP][0])
         return horizon
 
-    def _blame(
-        self,
-        quiet: list[Quiet],
-        segments: list[Segment],
-        table: Table | None,
-        holes: list[Stretch],
-        traced: list[tuple[int, int, int]],
-        sightings: list[Sighting],
-    ) -> list[tuple[int, int, int]]:
-        """Blame the gaps of one device; returns what they left of ``traced``."""
-        if table is not None and quiet and not sightings:
-            from xlaprof.analysis import blame_columns
-
-            with suppress(OverflowError):
-                return blame_columns.blame(self.idle, quiet, segments, table, holes, traced, self._open)
-        stretches = [Traced(*stretch) for stretch in traced]
-        self.idle.blame(quiet, segments, holes, stretches, self._open, sightings)
-        return [(one.start, one.end, one.left) for one in stretches]
-
-    def _divide(self, horizon: int, segments: list[Segment], table: Table | None, busy: list[tuple[int, int]]) -> None:
+    def _divide(self, horizon: int, segments: list[Segment], busy: list[tuple[int, int]]) -> None:
         """Tell the open steps what lies in them; those that are over by ``horizon`` are counted."""
         over = [step for step in self._open if step[1] <= horizon]
         self._open = [step for step in self._open if step[1] > horizon]
-        if table is None or not over or not self._count_many(over, table, busy):
-            self._count(over, segments, busy)
+        self._count(over, segments, busy)
         told = max([stretch[1] for stretch in (*segments[-1:], *busy)], default=0)
-        begun = [step for step in self._open if step[0] < told]
+        self.carry_on([step for step in self._open if step[0] < told], segments, busy)
+
+    def carry_on(self, begun: list[_Step], segments: list[Segment], busy: list[tuple[int, int]]) -> None:
+        """Tell steps that are not over what lies in them so far."""
         starts = [segment[0] for segment in segments] if begun else []
         begins = [stretch[0] for stretch in busy] if begun else []
         for start, end, _, ordinal, _, _, _ in begun:
@@ -327,23 +317,6 @@ class Window:
             parts[TRACING] += traced
             parts[OTHER] += blank - traced
 
-    def _count_many(self, steps: list[_Step], table: Table, busy: list[tuple[int, int]]) -> bool:
-        """The same, all at once; False: it cannot be done."""
-        from xlaprof.analysis import split_columns
-
-        known = {ordinal: carried.ns for ordinal, carried in self._carried.items()}
-        try:
-            divided = list(split_columns.divide(steps, known, table, busy))
-        except OverflowError:
-            return False
-        for one in divided:
-            self._split(one.name, one.first).add(one.steps, one.total, one.busy, one.parts)
-        if known:
-            for _, _, _, ordinal, name, first, _ in steps:
-                if ordinal in known:
-                    self._carry(ordinal, self._split(name, first))
-        return True
-
     def _carry(self, ordinal: int, split: Split) -> int:
         """Count what a step was told before it was over; its ns."""
         carried = self._carried.pop(ordinal, None)
@@ -365,15 +338,6 @@ class Window:
 @cache
 def has_numpy() -> bool:
     return find_spec("numpy") is not None
-
-
-def _table(segments: list[Segment]) -> Table | None:
-    """The segments as columns; None: they hold numbers that are no times."""
-    from xlaprof.analysis import columns
-
-    with suppress(OverflowError):
-        return columns.table(segments, 4)
-    return None
 
 
 def stretched(sightings: list[Sighting], holes: list[Stretch]) -> list[Sighting]:

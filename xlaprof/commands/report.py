@@ -26,6 +26,7 @@ from xlaprof.events import AnyEvent
 
 FOUND = 1  # exit code under --fail-on
 _PAGE = 10  # findings shown to people who did not say how many
+_LONG = 8_000_000  # bytes: some hundred thousand events
 _LARGE = 50_000_000  # bytes from which on progress is shown
 
 
@@ -72,9 +73,10 @@ def fold(path: str, since_step: int | None = None, show_progress: bool = False) 
     """The log at ``path``, analysed, and what the reader has to say. Raises :class:`UserError` like :func:`analyse`."""
     try:
         reader = log.read(path)
-        run = Run(since_step=since_step)
+        size = os.path.getsize(path)
+        run = Run(since_step=since_step, long=size > _LONG)
         events: Iterator[AnyEvent] = iter(reader)
-        if show_progress and os.path.getsize(path) > _LARGE:
+        if show_progress and size > _LARGE:
             events = _with_progress(events, path)
         with no_collection():
             run.feed_all(events)
