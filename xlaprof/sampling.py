@@ -64,7 +64,7 @@ class StepOpened(msgspec.Struct, frozen=True, gc=False):
 
 #: what gives others an id, and what begins and ends a step
 DEFINING = frozenset({NewStack, Text, Thread})
-_TURNS = frozenset({StepOpened, Step})
+_APART = DEFINING | {StepOpened, Step}
 
 
 class Sampler:
@@ -79,16 +79,23 @@ class Sampler:
 
     def feed_all(self, events: list[Any], put: Put, define: Put) -> None:
         """:meth:`feed` of each; what defines an id is for ``define``, at once: others that are held may name it."""
+        hold = self._held.append
+        room = HOLD_EVENTS - len(self._held)
         for event in events:
             kind = type(event)
-            if kind in DEFINING:
+            if kind not in _APART and self._step is not None:
+                hold(event)
+                room -= 1
+                if room > 0:
+                    continue
+                self.release(put)
+            elif kind in DEFINING:
                 define(event)
-            elif self._step is None or kind in _TURNS:
-                self.feed(event, put)
+                continue
             else:
-                self._held.append(event)
-                if len(self._held) >= HOLD_EVENTS:
-                    self.release(put)
+                self.feed(event, put)
+            hold = self._held.append
+            room = HOLD_EVENTS - len(self._held)
 
     def feed(self, event: Any, put: Put) -> None:
         kind = type(event)
@@ -124,13 +131,14 @@ class Sampler:
             self._step = opened
 
     def _end(self, step: Step, put: Put) -> None:
-        opened = StepOpened(step.t, step.tid)
-        held = self._held if self._step == opened else None
-        if self._open == [opened]:
+        t, tid = step.t, step.tid
+        opened = self._step
+        held = self._held if opened is not None and opened.t == t and opened.tid == tid else None
+        if held is not None and len(self._open) == 1:
             self._open.clear()
-        elif opened in self._open:
+        elif StepOpened(t, tid) in self._open:
             # steps of this thread that began later and never ended are gone with it
-            self._open = [other for other in self._open if other.tid != step.tid or other.t < step.t]
+            self._open = [other for other in self._open if other.tid != tid or other.t < t]
         usual = self._usual.get(step.name)
         if usual is None:
             usual = self._usual[step.name] = _Usual()
@@ -159,7 +167,7 @@ class Sampler:
         news = False
         rest: list[Any] = []
         executions = busy = tracing = barriers = 0
-        scopes: dict[str, list[int]] = {}
+        scopes: dict[int, list[int]] = {}
         reads: dict[str, list[int]] = {}
         fallbacks: dict[str, list[int]] = {}
         for event in held:
@@ -167,7 +175,15 @@ class Sampler:
             if kind is Scope:
                 if event.error or event.stack:
                     news = True
-                _add(scopes, str(event.name), event.dur)
+                dur = event.dur
+                triple = scopes.get(event.name)
+                if triple is None:
+                    scopes[event.name] = [1, dur, dur]
+                else:
+                    triple[0] += 1
+                    triple[1] += dur
+                    if dur > triple[2]:
+                        triple[2] = dur
             elif kind is Execute:
                 if event.error:
                     news = True
@@ -192,7 +208,7 @@ class Sampler:
             busy,
             tracing,
             barriers,
-            scopes,
+            {str(name): triple for name, triple in scopes.items()},
             reads,
             fallbacks,
         )
@@ -217,10 +233,11 @@ class Sampler:
 class _Usual:
     """The steps of one name so far: how many, and the median of the last durations."""
 
-    __slots__ = ("_count", "_recent", "_sorted")
+    __slots__ = ("_count", "_decade", "_recent", "_sorted")
 
     def __init__(self) -> None:
         self._count = 0
+        self._decade = 10
         self._recent: deque[int] = deque()
         self._sorted: list[int] = []
 
@@ -237,10 +254,9 @@ class _Usual:
 
     def is_sampled(self) -> bool:
         """Whether the step just counted is one of the 9 of its decade: 10, 20, ... 90, 100, 200, ..."""
-        decade = 10
-        while decade * 10 <= self._count:
-            decade *= 10
-        return self._count % decade == 0
+        if self._count == 10 * self._decade:
+            self._decade = self._count
+        return self._count % self._decade == 0
 
 
 def _add(sums: dict[str, list[int]], key: str, dur: int) -> None:

@@ -126,27 +126,32 @@ _CALLED_FROM = 4  # of one place
 
 def _walk(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
     """The user's frames. Of a stack that was seen lately the same tuple again, without asking for a line."""
-    shown = _shown
-    frame: FrameType | None = start
-    while frame is not None:
-        code = frame.f_code
-        file = shown.get(code.co_filename)
-        if file is None:
-            file = _classify(frame)
-        if file:
-            break
-        frame = frame.f_back
-    else:
-        return _outermost(start, limit)
-    for seen in _seen.get((id(code), frame.f_lasti, limit), ()):
+    frame = start
+    code = frame.f_code
+    known = _seen.get((id(code), frame.f_lasti, limit))  # the caller is the user's, mostly
+    if known is None:
+        shown = _shown
+        while True:
+            file = shown.get(code.co_filename)
+            if file is None:
+                file = _classify(frame)
+            if file:
+                break
+            back = frame.f_back
+            if back is None:
+                return _outermost(start, limit)
+            frame = back
+            code = frame.f_code
+        known = _seen.get((id(code), frame.f_lasti, limit), [])
+    for frames, _, callers, to_the_end in known:
         outer = frame.f_back
-        for other, place in seen.callers:
+        for other, place in callers:
             if outer is None or outer.f_code is not other or outer.f_lasti != place:
                 break
             outer = outer.f_back
         else:
-            if outer is None or not seen.to_the_end:
-                return seen.frames
+            if outer is None or not to_the_end:
+                return frames
     return _look(frame, limit).frames
 
 

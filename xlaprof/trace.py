@@ -59,7 +59,7 @@ class Trace:
     def _enter_recorded(self) -> Self:
         rec = recorder.active
         if rec is not None and not rec.in_dynamo():
-            stack = rec.here.open
+            stack: list[Any] = rec.here.open
             if rec.running_loop() is None:
                 inner = stack[-1][1] + 1 if stack else 1
             else:
@@ -173,7 +173,8 @@ class StepTrace(Trace):
         num = _next_number(self._name) if self._num is None else self._num
         rec = recorder.active
         if rec is not None and not rec.in_dynamo():
-            stack = own = rec.here.open
+            own = rec.here.open
+            stack: list[Any] = own
             if rec.running_loop() is None:
                 depth = stack[-1][1] if stack else 0
             else:

@@ -57,8 +57,9 @@ class Writer:
         self._overflowed = overflowed
         self._sampler = sampler  # None: everything is written
         self._each_period = each_period
-        self._encode = msgspec.json.Encoder().encode
-        self._lines: list[bytes] = []
+        self._encoder = msgspec.json.Encoder()
+        self._told: list[Any] = []  # to be encoded, all together
+        self._put = self._told.append
         self._unencodable = 0
         self._unencodable_why = ""
         self._refused = 0
@@ -172,25 +173,26 @@ class Writer:
                 self._sampler.tick(time.perf_counter_ns(), self._put)
             self._commit()
 
-    def _put(self, event: Any) -> None:
-        try:
-            self._lines.append(self._encode(event))
-        except Exception as error:  # whatever a caller put into an event
-            self._put_cleaned(event, error)
+    def _commit(self) -> None:
+        if self._told:
+            try:
+                lines = self._encoder.encode_lines(self._told)
+            except Exception:  # whatever a caller put into an event
+                lines = b"".join([self._encode_cleaned(event) for event in self._told])
+            self._told.clear()
+            self._file.append(lines)
 
-    def _put_cleaned(self, event: Any, error: Exception) -> None:
+    def _encode_cleaned(self, event: Any) -> bytes:
         """Second try, for text that is not UTF-8 (file names) and integers that JSON readers refuse."""
         try:
-            self._lines.append(self._encode(_clean(msgspec.to_builtins(event))))
-        except Exception:
-            self._unencodable += 1
-            self._unencodable_why = f"{type(event).__name__}: {error}"
-
-    def _commit(self) -> None:
-        if self._lines:
-            self._lines.append(b"")
-            self._file.append(b"\n".join(self._lines))
-            self._lines.clear()
+            return self._encoder.encode(event) + b"\n"
+        except Exception as error:
+            try:
+                return self._encoder.encode(_clean(msgspec.to_builtins(event))) + b"\n"
+            except Exception:
+                self._unencodable += 1
+                self._unencodable_why = f"{type(event).__name__}: {error}"
+                return b""
 
     def _confess(self) -> None:
         """Put into the log what is not in it."""

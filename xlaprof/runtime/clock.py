@@ -61,11 +61,13 @@ class Clock:
         """All the time until now was tracing, however long: the trie grew."""
         now = perf_counter_ns()
         self.tracing += now - self.since
-        self.since = self.last = now
+        self.since = now
+        self.seen = now / 1e9
 
     def leave(self, frames: tuple[RawFrame, ...], node: Node | None) -> None:
         """The host goes on from ``frames``, after something told by an event of its own."""
-        self.since = self.last = perf_counter_ns()
+        self.since = now = perf_counter_ns()
+        self.seen = now / 1e9
         self.frames = frames
         self.node = node
 

@@ -48,8 +48,7 @@ def barrier(
         return
     if frames is None:
         frames = stacks.user_frames(skip=1) if rec is not None else ()
-    if rec is not None:
-        observe.arrive(frames)
+    tid = observe.arrive(frames) if rec is not None else 0
     asked = perf_counter_ns()
     tape.acquire()
     try:
@@ -99,7 +98,7 @@ def barrier(
                 pending,
                 clock.take_tracing(),
                 run.seq if run is not None else 0,
-                rec.here.tid,
+                tid,
                 loop.times,
                 rec.stack(loop.frames) if loop.frames else 0,
                 loop.ops,

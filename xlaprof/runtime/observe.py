@@ -54,23 +54,27 @@ def _look(now: float) -> None:
         clock.alarm = now + LOOK_S
 
 
-def arrive(frames: tuple[RawFrame, ...]) -> None:
-    """The host has come to ``frames``, a barrier."""
+def arrive(frames: tuple[RawFrame, ...]) -> int:
+    """The host has come to ``frames``, a barrier; the recording's number for this thread."""
     rec = recorder.active
+    tid = 1
     if rec is not None:
-        clock.ident, clock.tid = get_ident(), rec.here.tid
+        clock.ident, clock.tid = get_ident(), (tid := rec.here.tid)
     _book(perf_counter_ns(), frames)
+    return tid
 
 
 def _book(now: int, frames: tuple[RawFrame, ...] | None) -> None:
     """What was not booked yet was tracing, but for a hole at its end: where the host is now, by default here."""
-    gap = now - max(clock.last, clock.since)  # of two threads that record, one may note its moment late
-    if gap <= HOLE_NS:
-        gap = 0
-    elif not clock.asides:
-        _hole(now, gap, source.here()[0] if frames is None else frames)
-    clock.tracing += now - gap - clock.since
-    clock.since = clock.last = now
+    gap, since, seen = 0, clock.since, now / 1e9
+    if seen - clock.seen > _HOLE_S:
+        gap = now - max(clock.last, since)  # of two threads that record, one may note its moment late
+        if gap <= HOLE_NS:
+            gap = 0
+        elif not clock.asides:
+            _hole(now, gap, source.here()[0] if frames is None else frames)
+    clock.tracing += now - gap - since
+    clock.since, clock.seen = now, seen
 
 
 def _hole(now: int, gap: int, after: tuple[RawFrame, ...]) -> None:
