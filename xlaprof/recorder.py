@@ -258,6 +258,8 @@ class Recorder:
             self.in_dynamo = getattr(compiler, "is_dynamo_compiling", _never)
 
     def _take_overflow(self) -> int:
+        if not self._overflow:
+            return 0
         with self._overflow_lock:
             count, self._overflow = self._overflow, 0
         return count

@@ -77,6 +77,11 @@ class Sampler:
         self._usual: dict[int, _Usual] = {}  # by step name
         self._sites: set[tuple[type, int, int]] = set()  # where steps read and fell back: kind, stack, op
 
+    @property
+    def holds(self) -> bool:
+        """Whether a step is open whose events are held."""
+        return self._step is not None
+
     def feed_all(self, events: list[Any], put: Put, define: Put) -> None:
         """:meth:`feed` of each; what defines an id is for ``define``, at once: others that are held may name it."""
         hold = self._held.append

@@ -127,6 +127,8 @@ class Writer:
             stopping = self._stopping  # read before the queue: what was queued before stop() is written
             try:
                 self._each_period()
+                if not stopping and self._is_idle():
+                    continue
                 self._drain()
                 self._let_go(stopping)
                 self._confess()
@@ -139,6 +141,11 @@ class Writer:
                 self._complain(f"recording into {self._file.path} is damaged: {type(error).__name__}: {error}")
             if stopping:
                 return
+
+    def _is_idle(self) -> bool:
+        """Whether nothing has come, is held, or waits for the disk: in long steps, most periods."""
+        held = self._sampler is not None and self._sampler.holds
+        return not (self._queue or held or self._file.waiting or self._file.lost)
 
     def _drain(self) -> None:
         queue = self._queue
