@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from . import recorder
 from .activity import DATA, PYTHON, TORCH, Activity, activity
 from .events import Sample
-from .stacks import RawFrame, frames_of_thread, looking
+from .stacks import RawFrame, frames_of_thread, is_users, looking
 from .thread_cpu import Ran, ThreadCpu
 
 #: a gap this long is looked into; then the pauses between looks, the last of which repeats
@@ -38,6 +38,7 @@ BUSY_S = (0.005, 0.01, 0.02)
 #: shares of the time between two looks: from which on it ran, was kept from a processor, or another thread held
 #: the interpreter's lock
 _RAN, _QUEUED, _HOLDS = 0.7, 0.3, 0.3
+_LITTLE = 0.5  # of the time since it was last heard of: then it was kept from running, or slept
 #: names of our threads begin so; of the one in which the runtime's loader draws batches from the program's
 OURS = "xlaprof "
 READER = "xlaprof loader read"
@@ -103,6 +104,14 @@ def _spent(before: _Books | None, now: _Books) -> _Spent | None:
     return _Spent(max(1, now.at - before.at), running, queued)
 
 
+def _at_most(before: _Books | None, now: _Books, span: int) -> _Spent | None:
+    """What it did in the last ``span``, if all that it ran since ``before`` was then; None where that may be much."""
+    spent = _spent(before, now)
+    if spent is None or spent.span > LATELY_NS or spent.running + spent.queued > _LITTLE * span:
+        return None
+    return _Spent(span, spent.running, spent.queued)
+
+
 def turned(begin: int, end: int, due: int, edge: int, was_asleep: bool, asleep: bool, on_cpu: int | None) -> int:
     """When a thread left for what it does at ``end`` what it did at ``begin`` (ns), having needed ``on_cpu`` since.
 
@@ -147,6 +156,7 @@ class StackSampler:
         self._due = 0  # ns: when to look at it again
         self._gaps = 0
         self._short = FIRST_S * 0.8  # seconds for which nothing was told, less than which is not looked into
+        self._wary = 0  # ns: until then its books are read when a gap begins, for it was not known how it ran in one
         self._busy = 0  # times in a row there was nothing to look at
         self._books: _Books | None = None
         self._last: _Look | None = None
@@ -165,7 +175,8 @@ class StackSampler:
         self._short = first * 0.8
         self._due = now + round(first * 1e9)
         # where gaps are long the next one is likely to be: then its first look can tell how the thread ran
-        self._books = self._ask(now, self._main[0]) if looked and self._main is not None else None
+        wanted = looked or now < self._wary
+        self._books = self._ask(now, self._main[0]) if wanted and self._main is not None else None
         self._lately = self._books or self._lately
         return first
 
@@ -186,14 +197,17 @@ class StackSampler:
         begin = max(since, self._until)
         books = self._ask(now, target.ident)
         before, self._books = self._books, books
-        self._lately = books
+        lately, self._lately = self._lately, books
         if before is not None and now - before.at > 2 * (now - since):  # it was busy for most of the time since then
             before = None
+        spent = _spent(before, books) if before is not None else _at_most(lately, books, now - since)
+        if spent is None:
+            self._wary = now + LATELY_NS
         if let_go(now - due) and (self._last is None or self._last.at != begin):
             # it waits for something, or computes without the lock, only now: what it did until then is not known
             self._until = now
         elif begin < now:
-            self._tell(begin, now, due, target, seen, _spent(before, books))
+            self._tell(begin, now, due, target, seen, spent)
         return self._next(now, SOON_S if now > due + LATE_NS else 0.0)
 
     def _next(self, now: int, soon: float) -> float:
@@ -275,7 +289,7 @@ class StackSampler:
             return _Verdict(seen.kind, 1.0, *reader)
         torch = seen.kind == TORCH
         if spent is None:
-            return _Verdict("torch" if torch else "wait" if asleep else "")
+            return _Verdict("torch") if torch else self._waits(seen, ident) if asleep else _Verdict("")
         ran, queued = spent.running / spent.span, spent.queued / spent.span
         if ran >= _RAN:
             return _Verdict(seen.kind)
@@ -288,7 +302,13 @@ class StackSampler:
                 return _Verdict("gil", 1.0 - min(ran, 1.0), *held)
             if not asked_before and not torch:
                 return _Verdict("")  # who ran is known from the next look on
-        return _Verdict("wait" if ran < _RAN / 2 and not torch else seen.kind)
+        return self._waits(seen, ident) if ran < _RAN / 2 and not torch else _Verdict(seen.kind)
+
+    def _waits(self, seen: Activity, ident: int) -> _Verdict:
+        """It waits: as it was told to, by a lock of Python's, for the thread that runs, if one does."""
+        assert self._main is not None
+        told = seen.asked_to_wait and not self._main[1].sleeps_elsewhere()
+        return _Verdict("wait", 1.0, *(self._holder(ident, self._now()) or ()) if told else ())
 
     def _holder(self, ident: int, at: int) -> tuple[str, int] | None:
         """The other thread of Python that ran most since it was last asked, if that is much; its name and place.
@@ -316,16 +336,21 @@ class StackSampler:
             self._others.clear()
         if best is None or best.ident is None:
             return None
-        return best.name, self._place(frames_of_thread(best.ident))
+        return best.name, self._users_place(best.ident)
 
     def _reader(self) -> tuple[str, int]:
         """The thread of the runtime's loader that reads for the one that waits; its name and place."""
         reader = next((thread for thread in threading.enumerate() if thread.name == READER), None)
         if reader is None or reader.ident is None:
             return "", 0
-        return reader.name, self._place(frames_of_thread(reader.ident))
+        return reader.name, self._users_place(reader.ident)
 
     # -- telling
+
+    def _users_place(self, ident: int) -> int:
+        """Where another thread is in the user's program; 0: it is in a library that called itself."""
+        frames = frames_of_thread(ident)
+        return self._place(frames) if is_users(frames) else 0
 
     def _place(self, frames: tuple[RawFrame, ...]) -> int:
         if frames not in self._known:

@@ -45,6 +45,11 @@ def frames_of_thread(ident: int, limit: int = 8) -> tuple[RawFrame, ...]:
     return found
 
 
+def is_users(frames: tuple[RawFrame, ...]) -> bool:
+    """Whether a stack that was walked has the user's frames, not a library's for want of them."""
+    return bool(frames) and _shown.get(frames[0].file) != ""
+
+
 #: Held while one thread looks at the frames of others. A frame that is held keeps what its function had, tensors too,
 #: even when that has returned: whoever needs to know what lives waits for this first.
 looking = threading.RLock()

@@ -13,6 +13,7 @@ from xlaprof.analysis.occasions import Occasions, rhythm
 from xlaprof.analysis.rhythm import Rhythm
 from xlaprof.analysis.window import stretched
 from xlaprof.events import Hole, Sample
+from xlaprof.stack_sampler import READER
 
 
 class Watched(Story):
@@ -132,6 +133,65 @@ def test_what_a_thread_does_with_the_lock_at_several_lines_is_one_finding_at_the
             story.wait()
     (finding,) = idle_gaps(story)
     assert (finding.place.line, finding.rhythm, finding.count) == (91, "every step", 23)
+
+
+def test_the_wait_for_what_a_thread_makes_and_for_its_lock_is_one_finding() -> None:
+    story = Watched()
+    barrier, _, after = training(story)
+    worker = story.line(90, "hashed.append(code)", func="transform")
+    getter = story.line(12, "batch = get()")
+    for _ in range(12):
+        with story.step():
+            story.seen(20, "wait", getter, "reader", worker)
+            story.seen(6, "gil", after, "reader", worker)
+            story.barrier(barrier, device=5, dispatch=0, compile=0)
+            story.wait()
+    (finding,) = idle_gaps(story)
+    assert (finding.place.line, finding.operation, finding.confidence) == (90, "interpreter lock", "medium")
+    assert "waits at train.py:12 (batch = get()) for thread 'reader', which runs at train.py:90" in finding.cause
+    assert "and for the interpreter's lock, which that has" in finding.cause
+    assert finding.cost_s == pytest.approx(11 * 26e-3)
+
+
+def test_the_loaders_thread_that_makes_batches_and_has_the_lock_is_one_finding() -> None:
+    story = Watched()
+    barrier, _, after = training(story)
+    transform = story.line(90, "hashed.append(code)", func="transform")
+    for _ in range(12):
+        with story.step():
+            story.data(20, transform)
+            story.seen(6, "gil", after, READER, transform)
+            story.barrier(barrier, device=5, dispatch=0, compile=0)
+            story.wait()
+    (finding,) = idle_gaps(story)
+    assert (finding.place.line, finding.operation) == (90, "data wait")
+    assert finding.cost_s == pytest.approx(11 * 26e-3)
+
+
+def test_who_has_the_lock_in_a_librarys_code_is_named_and_who_waits_for_it() -> None:
+    story = Watched()
+    barrier, _, after = training(story)
+    for _ in range(12):
+        with story.step():
+            story.seen(26, "gil", after, "reader", 0)
+            story.barrier(barrier, device=5, dispatch=0, compile=0)
+    (finding,) = idle_gaps(story)
+    assert "waits for the interpreter's lock, which thread 'reader' has: " in finding.cause
+    assert finding.place.code == "loss.backward()"
+
+
+def test_the_wait_for_the_lock_is_told_though_it_is_free_in_many_steps() -> None:
+    for state, told in (("gil", 1), ("python", 0)):
+        story = Watched()
+        barrier, _, after = training(story)
+        worker = story.line(90, "hashed.append(code)", func="transform")
+        for step in range(60):
+            with story.step():
+                if step % 7 in (1, 2, 4):
+                    story.seen(6, state, after, *(("reader", worker) if state == "gil" else ()))
+                story.barrier(barrier, device=5, dispatch=0, compile=0)
+                story.wait()
+        assert len(idle_gaps(story)) == told
 
 
 @pytest.mark.parametrize("state", ["torch", "cpu", ""])

@@ -7,7 +7,7 @@ show lies further in, where most of the time was spent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from xlaprof.analysis import host
@@ -25,6 +25,9 @@ _MAINLY = 0.5  # share of its time that makes a line further in the one to show
 _WORTH_SAYING = 0.2  # share of it that makes data or a checkpoint what it is about
 
 _UNSURE = frozenset({host.GLIMPSE, host.CPU})
+
+#: key of what the thread does in which the runtime's loader draws batches from the program's
+_READING = ("", "xlaprof loader read", 0)
 
 _Function = tuple[str, str]  # file, function
 
@@ -105,6 +108,7 @@ def activities(run: Run) -> Iterator[Activity]:
     by_line: dict[tuple[str, str, int], Activity] = {}
     of_cause: dict[Cause, Activity] = {}
     between: list[tuple[tuple[int, int], Tally]] = []
+    waits: dict[int, Activity] = {}  # told by events, with no line of the loop
     for cause, tally in run.window.idle.causes.items():
         if not tally.total:
             continue
@@ -113,7 +117,8 @@ def activities(run: Run) -> Iterator[Activity]:
                 continue
             line = _outset(names, cause.stack, spine)
             key = (line.file, line.func, line.line)
-            if cause.cause == host.GIL:  # who has the lock counts, not who waits for it
+            if cause.cause == host.GIL or (cause.cause == host.WAIT and cause.at):
+                # who is waited for counts, not where
                 key = ("", run.holders.get(cause.at, ""), 0)
             if key not in by_line:
                 by_line[key] = Activity(line)
@@ -122,9 +127,8 @@ def activities(run: Run) -> Iterator[Activity]:
         elif isinstance(cause, tuple):
             between.append((cause, tally))
         elif cause in (host.DATA, host.GC) or cause >= host.SCOPE:
-            one = Activity()
-            one.add(cause, tally)
-            yield one
+            waits[cause] = Activity()
+            waits[cause].add(cause, tally)
     seen_in = run.window.idle.seen_in()
     unseen: list[tuple[tuple[int, int], Tally]] = []
     for hole, tally in between:
@@ -134,13 +138,21 @@ def activities(run: Run) -> Iterator[Activity]:
         else:
             unseen.append((hole, tally))
     _join(names, unseen, by_line)
+    if host.DATA in waits and _READING in by_line:  # the thread that makes the next batch has the lock meanwhile
+        for cause, tally in by_line.pop(_READING).causes.items():
+            waits[host.DATA].add(cause, tally)
+    yield from waits.values()
     yield from by_line.values()
 
 
 def heaviest(names: Names, activity: Activity, share: float = _MAINLY) -> Place:
     """The innermost line in which it spent so much of its time, most of it; nowhere where it was never seen."""
-    lines = [(names.frames(stack), ns) for stack, ns in activity.lines.items()]
-    lines = [(_inward(frames, activity.line), ns) for frames, ns in lines if frames]
+    return innermost(names, activity.lines, activity.line, share)
+
+
+def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, share: float = _MAINLY) -> Place:
+    """The same of stacks and the ns spent there, seen from ``line`` inwards."""
+    lines = [(_inward(frames, line), ns) for stack, ns in stacks.items() if (frames := names.frames(stack))]
     whole = sum(ns for _, ns in lines)
     found = NOWHERE
     depth = 0

@@ -11,11 +11,12 @@ pause among short ones; it comes in most steps, or in every so many, or it is lo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from xlaprof.analysis import critical, host
-from xlaprof.analysis.activities import Activity, activities, heaviest, recording
+from xlaprof.analysis.activities import Activity, activities, heaviest, innermost, recording
 from xlaprof.analysis.facts import Facts, seconds
-from xlaprof.analysis.idle import Seen
+from xlaprof.analysis.idle import Cause, Seen
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import culprit, short, span
 
@@ -29,6 +30,8 @@ _SEEN_NS, _SEEN = 10_000_000, 0.3  # a gap this long is looked into; then so muc
 _WORTH_NS = 20_000_000  # of all of them
 _CLEARLY = 0.75  # of a scope's time: then a line inside it is the one to show
 _MOSTLY = 0.5  # of the steps from the first time to the last: then it is a habit
+_WORTH_SAYING = 0.2  # of a finding's time that was waiting for the lock
+_NOW_AND_THEN = 0.2  # the same of waiting for the interpreter's lock
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -63,6 +66,8 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     mostly = rhythm.steps >= _MOSTLY * (rhythm.last - rhythm.first + 1) and rhythm.steps >= _LEAST
     if not rhythm.steps:  # the program has none that are known
         return mean >= _UNTOLD_NS
+    if activity.kind == host.GIL and rhythm.steps >= _NOW_AND_THEN * (rhythm.last - rhythm.first + 1):
+        return True  # who waits for a lock may be lucky: it is free in many a step
     return mean >= _LONG_NS or mostly or rhythm.every > 0
 
 
@@ -128,7 +133,7 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         ),
         advice=advice,
         evidence=(f"{seconds(cost / gaps)} each, longest {seconds(longest)}", *_evidence(facts, activity)),
-        confidence="medium" if activity.kind == host.GIL or not (activity.lines or _is_told(activity)) else "high",
+        confidence="medium" if _held_at(activity) or not (activity.lines or _is_told(activity)) else "high",
         rhythm=activity.rhythm.text(),
         also=also,
     )
@@ -162,7 +167,7 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
     if kind == host.GC:
         return _explain_collection(facts)
     if kind == host.DATA:
-        if not place.line:
+        if not place.line or _is_told(activity):
             place = _longest_pause(facts, host.DATA)
         return (
             f"waits for its next batch{_made_at(place, activity.line)}",
@@ -177,16 +182,8 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
             place,
             "checkpoint",
         )
-    if kind == host.GIL:
-        at = _mostly_held_at(activity)
-        holder, where = facts.run.holders.get(at, ""), facts.names.place(at)
-        return (
-            f"waits for the interpreter's lock, which thread '{holder}' has"
-            + (f" at {short(where)} ({where.code})" if where.line else ""),
-            "Do that thread's work in a process of its own, or with functions that release the lock while they work.",
-            where if where.line else place,
-            "interpreter lock",
-        )
+    if kind in (host.GIL, host.WAIT) and (held := _held_at(activity)):
+        return _explain_thread(facts, activity, held)
     if kind == host.WAIT:
         return (
             f"waits at {short(place)} ({place.code}) for what is outside Python: a sleep, a file, the network, a lock",
@@ -207,13 +204,33 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
     )
 
 
-def _mostly_held_at(activity: Activity) -> int:
-    """The stack at which the other thread was seen for most of the time; 0: nowhere."""
+def _explain_thread(facts: Facts, activity: Activity, held: dict[int, int]) -> tuple[str, str, Place, str]:
+    """Another thread of the program's runs Python: the host waits for what it makes, and for the interpreter's lock."""
+    waits = {cause.stack: t.total for cause, t in activity.causes.items() if _is_seen(cause, host.WAIT)}
+    lock = sum(t.total for cause, t in activity.causes.items() if _is_seen(cause, host.GIL))
+    holder, where = facts.run.holders.get(max(held, key=held.__getitem__), ""), innermost(facts.names, held)
+    at = f" at {short(where)} ({where.code})" if where.line else ""
+    if lock >= sum(waits.values()):
+        what = f"waits for the interpreter's lock, which thread '{holder}' has{at}"
+    else:
+        place = facts.names.place(max(waits, key=waits.__getitem__))
+        what = f"waits at {short(place)} ({place.code}) for thread '{holder}', which runs{at}"
+        what += ", and for the interpreter's lock, which that has" if lock >= _WORTH_SAYING * activity.total else ""
+    advice = "Do that thread's work in a process of its own, or with functions that release the lock while they work."
+    return what, advice, where if where.line else heaviest(facts.names, activity), "interpreter lock"
+
+
+def _is_seen(cause: Cause, kind: int) -> TypeGuard[Seen]:
+    return isinstance(cause, Seen) and cause.cause == kind
+
+
+def _held_at(activity: Activity) -> dict[int, int]:
+    """Where the other thread was, and for how long (ns); 0: in a library's code."""
     held: dict[int, int] = {}
     for cause, tally in activity.causes.items():
-        if isinstance(cause, Seen):
+        if isinstance(cause, Seen) and (cause.at or cause.cause == host.GIL):
             held[cause.at] = held.get(cause.at, 0) + tally.total
-    return max(held, key=lambda at: held[at], default=0)
+    return held
 
 
 def _made_at(place: Place, loop: Place) -> str:
