@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from xlaprof.events import Event, Sample
 from xlaprof.stack_sampler import (
+    APART_NS,
     BUSY_S,
     FIRST_S,
     GLANCE_EVERY,
     GLANCES_S,
+    IN_VAIN,
     PAUSES_S,
     SOON_S,
     StackSampler,
@@ -284,6 +286,32 @@ def test_of_many_short_gaps_some_are_looked_into_at_different_moments(somebody: 
     assert looks.looks == len(early) == 8
     assert set(early) == set(GLANCES_S)
     assert {one.dur for one in log.samples} == {round(first * 1e9) for first in GLANCES_S}
+
+
+def test_where_the_host_records_in_short_gaps_they_are_looked_into_more_seldom_until_it_does_something_else(
+    somebody: Somebody,
+) -> None:
+    looks, log, clock = sampler()
+
+    def glances(gaps: int, records: bool) -> int:
+        count = 0
+        for _ in range(gaps):  # 4 ms each
+            begin = clock.now
+            first = looks.idle_again()
+            if first < FIRST_S:
+                count += 1
+                clock.now += round(first * 1e9)
+                looks.look(target(somebody, since=clock.now if records else begin), begin)
+            clock.now = begin + 4 * MS
+        return count
+
+    assert glances(GLANCE_EVERY * IN_VAIN, records=True) == IN_VAIN
+    every = APART_NS // (4 * MS)
+    assert glances(10 * every, records=True) == 10
+    assert not log.samples
+    assert glances(every + 3 * GLANCE_EVERY, records=False) == 4
+    looks.flush()
+    assert log.samples
 
 
 def test_a_look_that_waited_for_a_lock_that_was_let_go_of_does_not_say_what_was_before() -> None:

@@ -23,6 +23,9 @@ from .thread_cpu import Ran, ThreadCpu
 FIRST_S = 0.005
 #: one gap of so many is looked into earlier: after these in turn
 GLANCE_EVERY, GLANCES_S = 16, (0.0012, 0.0026, 0.0018, 0.0038)
+#: after so many in a row that found the host busy with what is told otherwise, no more often than that; what is known
+#: of how a thread ran counts for twice as long
+IN_VAIN, APART_NS = 10, 100_000_000
 PAUSES_S = (0.003, 0.004, 0.005, 0.005, 0.005, 0.01, 0.01, *(0.02,) * 10, 0.05)
 #: a look that comes so late was kept from the interpreter's lock (a collection, say): what follows is something new
 LATE_NS = 10_000_000
@@ -31,7 +34,7 @@ SOON_S = 0.001
 LATE_WAKE_NS, FORCED_NS = 1_000_000, 4_500_000
 #: so late: another thread runs Python, which lets go of the lock after 5 ms (sys.getswitchinterval()) when it is asked
 KEPT_OUT_NS = 2_500_000
-LATELY_NS = 200_000_000  # what a thread did before that says nothing of now
+LATELY_NS = 2 * APART_NS  # what a thread did before that says nothing of now
 #: pauses while the host is busy with what is told otherwise, the last of which repeats
 BUSY_S = (0.005, 0.01, 0.02)
 
@@ -155,6 +158,9 @@ class StackSampler:
         self._looks_here = 0  # into the present gap
         self._due = 0  # ns: when to look at it again
         self._gaps = 0
+        self._glances = self._glanced = 0  # how many; ns: when the latest gap began
+        self._glance_at = GLANCE_EVERY  # the gap for the next one
+        self._in_vain = 0  # glances, since something was found
         self._short = FIRST_S * 0.8  # seconds for which nothing was told, less than which is not looked into
         self._wary = 0  # ns: until then its books are read when a gap begins, for it was not known how it ran in one
         self._busy = 0  # times in a row there was nothing to look at
@@ -170,8 +176,11 @@ class StackSampler:
         looked, self._looks_here, self._busy = self._looks_here, 0, 0
         now = self._now()
         self._gaps += 1
-        nth, others = divmod(self._gaps, GLANCE_EVERY)
-        first = FIRST_S if others else GLANCES_S[nth % len(GLANCES_S)]
+        first = FIRST_S
+        if self._gaps >= self._glance_at and (self._in_vain < IN_VAIN or now - self._glanced >= APART_NS):
+            self._glance_at, self._glanced = self._gaps + GLANCE_EVERY, now
+            self._glances += 1
+            first = GLANCES_S[self._glances % len(GLANCES_S)]
         self._short = first * 0.8
         self._due = now + round(first * 1e9)
         # where gaps are long the next one is likely to be: then its first look can tell how the thread ran
@@ -194,6 +203,7 @@ class StackSampler:
             return self._come_again(now, 0.0)
         self.looks += 1
         self._busy = 0
+        self._in_vain = 0
         begin = max(since, self._until)
         books = self._ask(now, target.ident)
         before, self._books = self._books, books
@@ -234,6 +244,8 @@ class StackSampler:
     def _come_again(self, now: int, least: float) -> float:
         """There is nothing to look at: the host is busy with what is told otherwise."""
         self.flush()
+        if self._short < FIRST_S * 0.8:
+            self._in_vain += 1
         self._books = None
         if self._main is not None:
             self._lately = self._ask(now, self._main[0])
