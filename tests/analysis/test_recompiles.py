@@ -59,6 +59,42 @@ def test_two_batch_sizes_that_were_warmed_up_are_padding_too() -> None:
     assert sizes([8, 16, 8, 16, 16, 8, 8, 16], axis=0).findings("recompile") == []
 
 
+def test_a_size_for_each_of_a_few_stages_is_worth_its_compile() -> None:
+    assert sizes([10] * 20 + [13] * 20, axis=0).findings("recompile") == []
+    assert sizes([10] * 20 + [13] * 20 + [17] * 20).findings("recompile") == []
+    for lengths in (
+        [10] * 20 + [13] * 19,  # or else it is the last batches'
+        [10] * 5 + [13] * 40,
+        [10] * 20 + [13] * 20 + [10],  # it comes back
+        [n for size in (10, 13, 17, 19) for n in [size] * 20],  # there is no end to it
+    ):
+        assert sizes(lengths).findings("recompile"), lengths
+
+
+def warmed_up(advance: list[str], served: list[str]) -> Story:
+    """Graphs made in advance at a barrier of their own, and those of the requests that follow."""
+    story = Story()
+    warm, serve = story.line(19, "torch_xla.sync()", outer=(24,)), story.line(19, "torch_xla.sync()", outer=(28,))
+    move = story.line(18, "x = x.to(device)")
+    seen: dict[str, int] = {}
+    for barrier, shapes in ((warm, advance), (serve, served)):
+        for shape in shapes:
+            change = Change("shape", advance[0], shape, "input of aten::mm", made=move, moved=True, against=1)
+            story.barrier(barrier, 8, f"graph {shape}", change=change if seen and shape not in seen else None)
+            story.spend(8)
+            seen.setdefault(shape, len(seen) + 1)
+    story.finish()
+    return story
+
+
+def test_graphs_that_are_made_in_advance_are_no_mistake() -> None:
+    served = ["f32[4,40]", "f32[15,40]", "f32[15,40]", "f32[4,40]"] * 4
+    assert warmed_up(["f32[4,40]", "f32[15,40]"], served).findings("recompile") == []
+    (finding,) = warmed_up(["f32[4,40]", "f32[15,40]"], [*served, "f32[7,40]", "f32[9,40]"]).findings("recompile")
+    assert (finding.count, finding.place.line) == (1, 18)  # the first at a barrier is none
+    assert warmed_up(["f32[4,40]", "f32[15,40]"], ["f32[4,40]"] * 9).findings("recompile"), "for what comes never"
+
+
 def test_what_takes_its_shape_from_a_tensor_that_was_brought_is_no_cause_of_its_own() -> None:
     story = Story()
     barrier, made = story.line(40, "xm.mark_step()"), story.line(21, "self.a = nn.Parameter(a.to(device))")

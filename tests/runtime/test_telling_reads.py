@@ -277,6 +277,25 @@ def test_a_selection_and_its_gradient_are_told_at_both_lines(told: Callable) -> 
     assert not findings(told(story), "transfer")
 
 
+def test_elements_that_are_read_one_by_one_are_no_work_done_twice(told: Callable) -> None:
+    """The rows stay alive while they are compared: as views, which cost the next barrier nothing."""
+    target = torch.ones(4).to("xla")
+
+    def story() -> None:
+        value = torch.arange(4.0).to("xla")
+        for _ in range(5):
+            value = value * 2
+            xr.sync()
+            for one, other in zip(value, target, strict=True):
+                if one == other:
+                    pass
+
+    recorded = told(story)
+    graphs = [event for event in recorded.of(events.Compile) if event.trigger == "read"]
+    assert [event.again for event in graphs] == [0] * 4
+    assert [finding.cause for finding in findings(recorded, "recompile")] == []
+
+
 # -- what stays alive
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .cells import Sig
 from .grow import INPUT
+from .ops import Op, is_view
 from .trie import Node, Packed, Ref
 
 if TYPE_CHECKING:
@@ -123,9 +124,13 @@ def size(end: Node, outs: tuple[int, ...]) -> int:
 
 
 def shared(end: Node, graph: Graph, outs: tuple[int, ...]) -> int:
-    """How many operations of ``graph``, on the walk to ``end``, the values at ``outs`` depend on, too."""
+    """How many operations of ``graph``, on the walk to ``end``, the values at ``outs`` depend on too, but for views."""
     needed = _needed({out.slot: node for node in end.path() for out in node.outs}, outs)
-    return sum(id(node) in needed for node in graph.nodes)
+    return sum(id(node) in needed and not _is_view(node) for node in graph.nodes)
+
+
+def _is_view(node: Node) -> bool:
+    return isinstance(node.op, Op) and is_view(node.op.func)
 
 
 def _needed(maker: dict[int, Node], outs: tuple[int, ...]) -> set[int]:

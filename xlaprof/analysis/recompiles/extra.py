@@ -2,14 +2,16 @@
 
 Not too many is warm-up: the first compile at a barrier (a new phase of the program, such as evaluation, has a barrier
 of its own), and a first graph that is replaced within the first steps and never comes back, or only with another
-optimizer that makes its state. Where graphs go on being replaced for the same reason that was no warm-up. A read that
-needs a graph of its own in a loop that has barriers is one too many, from the first.
+optimizer that makes its state. Nor are graphs that a barrier of their own makes in advance, and one for each of the few
+stages of a training whose input grows: what runs long was worth it.
+Where graphs go on being replaced for the same reason that was no warm-up. A read that needs a graph of its own in a
+loop that has barriers is one too many, from the first.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from math import gcd
+from math import ceil, gcd
 from typing import NamedTuple
 
 from xlaprof.analysis.facts import Facts
@@ -23,6 +25,7 @@ from xlaprof.events import Change
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _HABIT = 3  # reads in the loop, or graphs of one read outside it, that are no accident
 _BUCKETS = 8  # sizes that a program pads to, at most
+_STAGES, _LONG = 3, 20  # sizes of an input that each stay for so many steps, at most
 _TASKS = 4  # modules that take turns by design, at most
 _UNIT = 8  # what they have in common, at least, unless they are powers of two from here on:
 _SMALLEST = 4
@@ -84,7 +87,11 @@ def groups(facts: Facts) -> list[Group]:
             found[key].insert(0, extra)
     told = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
     told = _with_what_follows(told)
-    return [group for group in told if not _follows(facts, group, told) and not already_bucketed(facts, group)]
+    return [
+        group
+        for group in told
+        if not _follows(facts, group, told) and not already_bucketed(facts, group) and not _has_stages(facts, group)
+    ]
 
 
 def _with_what_follows(told: list[Group]) -> list[Group]:
@@ -180,13 +187,22 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
         return change
     if record.trigger == "dynamo" and change.role != "dynamic":
         return None  # of a graph that Dynamo captured: why it captured another one is Dynamo's to tell
-    if record.nth < turns(facts.run, record.stack):
+    if record.nth < turns(facts.run, record.stack) or _warms_up(facts, record):
         return None  # the first graph of this barrier, or of each of its turns in a step
     if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
         return None
     if _is_anothers_turn(facts, record, change):
         return None
     return change
+
+
+def _warms_up(facts: Facts, record: CompileRecord) -> bool:
+    """A barrier that makes graphs for others: it compiles whenever it is reached, and each of them runs elsewhere."""
+    site = facts.run.sites.get(record.stack)
+    if site is None or record.trigger == "read" or not 1 < site.compiles == site.executed <= _BUCKETS:
+        return False
+    made = [one.program for one in facts.run.compiles if one.stack == record.stack]
+    return all(facts.run.program_runs.get(program, 0) > 1 for program in made)
 
 
 def _is_anothers_turn(facts: Facts, record: CompileRecord, change: Change) -> bool:
@@ -218,7 +234,7 @@ def _reads(facts: Facts, stack: int) -> tuple[bool, int]:
 def _takes_turns(facts: Facts, record: CompileRecord, repeated: int) -> bool:
     """One line reads several times a step, in a helper that each block calls: each time ends a graph of its own."""
     steps = max((site.executed for site in facts.run.sites.values() if site.trigger != "read"), default=0)
-    return steps > 0 and record.nth < round(repeated / steps)
+    return steps > 0 and record.nth < ceil(repeated / steps)  # of the first step reads may not have counted
 
 
 def _has_loop(facts: Facts) -> bool:
@@ -269,6 +285,19 @@ def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
         same = (mine.file, mine.func) == (theirs.file, theirs.func)
         return same and mine.line < theirs.line and facts.names.place(stack).line < theirs.line
     return is_outside(facts.names, stack, barrier)
+
+
+def _has_stages(facts: Facts, group: Group) -> bool:
+    """An input has one size for many steps, then another for good: progressive resizing, in two or three stages."""
+    sizes = dict.fromkeys(extra.change.new for extra in group.extras)
+    if group.sort != "shape" or len(sizes) >= _STAGES or group.first.old in sizes:
+        return False
+    runs = facts.run.program_runs
+    return all(
+        not _comes_back(facts, extra.record)
+        and min(runs.get(extra.change.against, 0), runs.get(extra.record.program, 0)) >= _LONG
+        for extra in group.extras
+    )
 
 
 def already_bucketed(facts: Facts, group: Group) -> bool:
