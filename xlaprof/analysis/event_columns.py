@@ -28,6 +28,7 @@ from xlaprof.events import (
     Scope,
     Stack,
     Step,
+    StepDigest,
     Text,
     Thread,
     TransferFromDevice,
@@ -47,29 +48,32 @@ FIELDS: dict[type, tuple[str, ...]] = {
     DataWait: ("t", "dur", "stack", "tid"),
     Gc: ("t", "dur", "stack"),
     Live: (),
+    StepDigest: ("t", "dur", "name", "num", "executions", "busy", "tracing", "barriers"),
 }
 #: It makes no difference when they are counted among the events around them.
 ANYTIME = (Text, Stack, Thread, Sample, Counters)
 #: Fields that are summed up: so small that no batch's sum is more than a machine word.
-_SUMMED = frozenset({"dur", "wait", "bytes", "ops", "tracing", "enqueue"})
+_SUMMED = frozenset({"dur", "wait", "bytes", "ops", "tracing", "enqueue", "executions", "busy", "barriers"})
 MOST = 1 << 46
 
 _CODES = {kind: code for code, kind in enumerate([*FIELDS, *ANYTIME], 1)}  # 0: neither
 
 
 class Odd(Exception):
-    """These events are not what a batch at a time can be counted of; nothing of them was."""
+    """These events are not what a batch at a time can be counted of; nothing of them was.
+
+    ``at``: the first that is not, where that is known.
+    """
+
+    def __init__(self, at: int | None = None) -> None:
+        super().__init__(at)
+        self.at = at
 
 
 def expect(orderly: bool) -> None:
     """Raise :class:`Odd` where it is not so."""
     if not orderly:
         raise Odd
-
-
-def expect_known(known: Container[int], ids: Column) -> None:
-    """Raise :class:`Odd` where one of the ids is new."""
-    expect(all(one in known for one in different(ids)[0].tolist()))
 
 
 class Kind:
@@ -83,7 +87,7 @@ class Kind:
         self.columns = columns
 
     def __len__(self) -> int:
-        return len(self.events)
+        return len(self.at)
 
     def __getitem__(self, field: str) -> Column:
         return self.columns[field]
@@ -96,7 +100,7 @@ class Kind:
     def between(self, first: int, past: int) -> Kind:
         """Those in a part of the batch."""
         begin, end = np.searchsorted(self.at, (first, past)).tolist()
-        if end - begin == len(self.events):
+        if end - begin == len(self.at):
             return self
         columns = {field: column[begin:end] for field, column in self.columns.items()}
         return Kind(self.at[begin:end], self.events[begin:end], columns)
@@ -116,6 +120,24 @@ class Kind:
 
 
 Kinds = dict[type, Kind]
+
+
+def expect_known(known: Container[int], some: Kind, field: str) -> None:
+    """Raise :class:`Odd` where one of the ids is new."""
+    new = [one for one in different(some[field])[0].tolist() if one not in known]
+    if new:
+        raise Odd(int(some.at[np.isin(some[field], new)][0]))
+
+
+def ends_of_steps(part: Kinds) -> Kind:
+    """All steps of a part, told in full or by digests."""
+    steps, digests = part[Step], part[StepDigest]
+    if not len(digests):
+        return steps
+    at = np.concatenate((steps.at, digests.at))
+    order = np.argsort(at, kind="stable")
+    columns = {field: np.concatenate((steps[field], digests[field]))[order] for field in ("t", "dur", "name", "num")}
+    return Kind(at[order], (), columns)
 
 
 def stretches(batch: Sequence[AnyEvent | Event], least: int) -> Iterator[tuple[int, int, bool]]:

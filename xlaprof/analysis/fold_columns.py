@@ -14,10 +14,21 @@ import numpy as np
 
 from xlaprof.analysis import host
 from xlaprof.analysis.columns import FAR, Column, alike, rows, up_to
-from xlaprof.analysis.event_columns import ANYTIME, Kind, Kinds, Odd, expect, expect_known, kinds, stretches
+from xlaprof.analysis.digest_columns import Told, add_told, check_told, told_by
+from xlaprof.analysis.event_columns import (
+    ANYTIME,
+    Kind,
+    Kinds,
+    Odd,
+    ends_of_steps,
+    expect,
+    expect_known,
+    kinds,
+    stretches,
+)
 from xlaprof.analysis.settle_columns import Fresh, settle
 from xlaprof.analysis.totals import AT_ONCE, PENDING, PROGRAMS
-from xlaprof.analysis.transfer_columns import add_reads, add_runs, check_reads, check_runs
+from xlaprof.analysis.transfer_columns import add_reads, add_rhythms, add_runs, check_reads, check_runs
 from xlaprof.events import (
     AnyEvent,
     Barrier,
@@ -30,6 +41,7 @@ from xlaprof.events import (
     Live,
     Scope,
     Step,
+    StepDigest,
     TransferFromDevice,
     TransferToDevice,
 )
@@ -56,28 +68,35 @@ def take(run: Run, batch: Sequence[AnyEvent | Event]) -> None:
     for first, past, at_once in stretches(batch, _LEAST):
         few = _LEAST if at_once else past - first
         while first < past:
-            if at_once and past - first >= _LEAST:
-                first += _count(run, batch[first:past])
+            if at_once and past - first >= _LEAST and (taken := _count(run, batch[first:past])):
+                first, few = first + taken, _LEAST
             run.feed_singly(batch[first : min(first + few, past)])  # what is new now is not new for long
             first += few
-            few *= 4
+            few *= 4  # or so one hopes
 
 
 def _count(run: Run, batch: Sequence[AnyEvent | Event]) -> int:
     """Count as many of them as can be, settling when it is time to; how many these are."""
     if not run.in_stride:
         return 0
-    done = 0
+    done, past = 0, len(batch)
     try:
         whole = kinds(batch)
-        while done < len(batch):
-            settled = _until_settled(run, whole, done, len(batch))
-            past = len(batch) if settled is None else settled + 1
-            part = {kind: some.between(done, past) for kind, some in whole.items()}
-            _check(run, part)
-            fresh = _add(run, part)
-            run.events += past - done
-            done = past
+        while done < past:
+            settled = _until_settled(run, whole, done, past)
+            until = past if settled is None else settled + 1
+            part = {kind: some.between(done, until) for kind, some in whole.items()}
+            try:
+                told = told_by(part[StepDigest])
+                _check(run, part, told)
+            except Odd as odd:
+                if odd.at is None or odd.at - done < _LEAST:
+                    raise
+                past = odd.at  # up to it nothing is new
+                continue
+            fresh = _add(run, part, told)
+            run.events += until - done
+            done = until
             if settled is None:
                 fresh.pour(run.window)
             else:
@@ -93,18 +112,20 @@ def _until_settled(run: Run, whole: Kinds, done: int, past: int) -> int | None:
     painted = np.zeros(past, np.int64)
     for kind, some in whole.items():
         if kind in _PAINTED or kind is Scope:
-            painted[_is_painted(run, kind, some)] = 1
-    painted[:done] = 0
+            painted[_is_painted(run, kind, some.between(done, past))] = 1
     held = len(window.host) + np.cumsum(painted)  # after each event
     moments = []
     steps, runs = (whole[kind].between(done, past) for kind in (Step, Execute))
     full = held[steps.at] + len(window._open) + np.arange(1, len(steps) + 1) >= window._limit
     moments += steps.at[full][:1].tolist()
-    for device, those in alike(runs["device"]):
-        expect(device in window.devices)
-        pending = len(window.devices[device].pending) + np.arange(1, len(those) + 1)
-        full = held[runs.at[those]] + pending >= window._limit
-        moments += runs.at[those][full][:1].tolist()
+    expect_known(window.devices, runs, "device")
+    digests = whole[StepDigest].between(done, past).at
+    for device, timeline in window.devices.items():
+        at = runs.at[runs["device"] == device]
+        if device == 0 and len(digests):
+            at = np.sort(np.concatenate((at, digests)))
+        full = held[at] + len(timeline.pending) + np.arange(1, len(at) + 1) >= window._limit
+        moments += at[full][:1].tolist()
     return min(moments, default=None)
 
 
@@ -123,33 +144,35 @@ def _painted(run: Run, kind: type, some: Kind) -> Kind:
     return some.where(some["tid"] == run._main)
 
 
-def _check(run: Run, part: Kinds) -> None:
+def _check(run: Run, part: Kinds, told: Told) -> None:
     """Raise :class:`Odd` where anything is new, or in an order that columns cannot tell."""
-    scopes, steps, holes, barriers, window = part[Scope], part[Step], part[Hole], part[Barrier], run.window
+    scopes, holes, barriers, window = part[Scope], part[Hole], part[Barrier], run.window
     moments = [run._turned, run._last_given, run._last_run, *run._known, window._last_barrier, window.steps_end]
     moments += [ns for inner in run._inner.values() for ns in inner] + [hole[1] for hole in window._holes[-1:]]
     expect(all(-FAR < moment < FAR for moment in moments))  # what a damaged log told before
-    expect_known(run.scopes, scopes["name"])
-    expect_known(run._inner, scopes["tid"])
+    expect_known(run.scopes, scopes, "name")
+    expect_known(run._inner, scopes, "tid")
     depths = scopes["depth"]
     expect(not len(depths) or bool(depths.min() >= 0 and depths.max() < _DEEPEST))
-    expect_known({name for name, tally in run.steps.items() if tally.firsts}, steps["name"])
-    ends = np.concatenate((np.full(1, run._turned), steps.end))
-    expect(bool((steps["t"] >= ends[:-1]).all()))  # or else steps lie in steps
+    steps = ends_of_steps(part)
+    expect_known({name for name, tally in run.steps.items() if tally.firsts}, steps, "name")
+    over = np.concatenate((np.full(1, run._turned), steps.end))
+    expect(bool((steps["t"] >= over[:-1]).all()))  # or else steps lie in steps
+    check_told(run, told)
     expect(bool(holes["dur"].all()) and len(run.recording) + 2 * len(holes) < PROGRAMS)
     expect(window.has_room_for(2 * len(holes)))
-    expect_known(run.sites, barriers["stack"])
+    expect_known(run.sites, barriers, "stack")
     for stack, those in alike(barriers["stack"]):
         expect(int(barriers["loops"][those].max()) <= run.sites[stack].loops)
     expect(not len(barriers) or bool(run._last_barrier and window._last_barrier))
     expect(len(run._visited) + len(barriers) < PENDING)
     for cause, pauses in ((host.GC, part[Gc]), (host.DATA, part[DataWait])):
-        expect_known({stack for stack, kind in run.pauses if kind == cause}, pauses["stack"])
+        expect_known({stack for stack, kind in run.pauses if kind == cause}, pauses, "stack")
     check_runs(run, part[Execute])
     check_reads(run, part[TransferFromDevice])
 
 
-def _add(run: Run, part: Kinds) -> Fresh:
+def _add(run: Run, part: Kinds, told: Told) -> Fresh:
     """Count a part, in which nothing is odd; returns what the window is to be told."""
     for kind in ANYTIME:
         handle = run._handlers.get(kind)
@@ -157,11 +180,13 @@ def _add(run: Run, part: Kinds) -> Fresh:
             for event in part[kind].events:
                 handle(event)
     steps, barriers, sent = part[Step], part[Barrier], part[TransferToDevice]
+    ends = ends_of_steps(part)
     cuts = barriers.at[~barriers.for_reads]
-    numbers = np.empty(len(steps), np.int64)
-    for name, those in alike(steps["name"]):
+    numbers = np.empty(len(ends), np.int64)
+    for name, those in alike(ends["name"]):
         numbers[those] = run.steps[name].count + np.arange(1, len(those) + 1)
-    for live, turn in zip(part[Live].events, np.searchsorted(steps.at, part[Live].at).tolist(), strict=True):
+    numbers = numbers[np.searchsorted(ends.at, steps.at)]
+    for live, turn in zip(part[Live].events, np.searchsorted(ends.at, part[Live].at).tolist(), strict=True):
         run._alive(live, run._turn + turn)
     run._sent.extend(sent.events)
     run.uploads[0] += len(sent)
@@ -169,23 +194,25 @@ def _add(run: Run, part: Kinds) -> Fresh:
     if run.now[0] != "running" and len(steps) + len(part[Execute]):
         first = min((some.at[0], int(some["t"][0])) for some in (steps, part[Execute]) if len(some))
         run.now = ("running", first[1])
-    told = _paint(run, part)
+    painted = _paint(run, part, ends)
     holes = _add_holes(run, part)  # which looks at the reads before them
     _add_scopes(run, part[Scope])
     _add_pauses(run, host.GC, part[Gc])
     _add_pauses(run, host.DATA, part[DataWait].where(part[DataWait]["tid"] == run._main))
+    add_rhythms(run, part, ends, told)
     waits = add_reads(run, part, cuts, numbers)
+    digests = add_told(run, told)
     runs = add_runs(run, part)
     recorded, traced = _add_barriers(run, part, cuts)
     unread = part[Execute].at[~part[Execute].for_reads]
-    steps_told = _add_steps(run, part, np.sort(np.concatenate((cuts, unread))))
-    return Fresh(told, runs, holes, waits, recorded, traced, steps_told)
+    steps_told = _add_steps(run, part, ends, np.sort(np.concatenate((cuts, unread))))
+    return Fresh(painted, runs, holes, waits, recorded, traced, steps_told, digests)
 
 
-def _paint(run: Run, part: Kinds) -> Column:
+def _paint(run: Run, part: Kinds, ends: Kind) -> Column:
     """What the host did, in the order in which it was told."""
-    steps, scopes = part[Step], _painted(run, Scope, part[Scope])
-    floor = up_to(run.window.steps_end, steps.end)[np.searchsorted(steps.at, scopes.at)]
+    scopes = _painted(run, Scope, part[Scope])
+    floor = up_to(run.window.steps_end, ends.end)[np.searchsorted(ends.at, scopes.at)]
     nowhere = np.zeros(len(scopes), np.int64)
     told = [[scopes.at, np.maximum(scopes["t"], floor), scopes.end, host.SCOPE + scopes["name"], nowhere]]
     for kind, cause in _PAINTED.items():
@@ -289,33 +316,35 @@ def _add_barriers(run: Run, part: Kinds, cuts: Column) -> tuple[Column, Column]:
     return recorded, traced
 
 
-def _add_steps(run: Run, part: Kinds, cuts: Column) -> Column:
-    """``cuts``: where anything cut the graph."""
-    barriers, steps, window = part[Barrier], part[Step], run.window
+def _add_steps(run: Run, part: Kinds, ends: Kind, cuts: Column) -> Column:
+    """Returns the steps told in full. ``cuts``: where anything cut the graph."""
+    barriers, steps, digests, window = part[Barrier], part[Step], part[StepDigest], run.window
     in_step = np.searchsorted(steps.at, barriers.at)
     traced = barriers["tracing"] > 0
-    told = rows(*(one[traced & (in_step == len(steps))] for one in (barriers["t"], barriers["tracing"])))
-    if not len(steps):
-        window._tracing += told
-        run._cut = run._cut or bool(len(cuts))
-        return np.empty((7, 0), np.int64)
-    start, end, name = steps["t"], steps.end, steps["name"]
+    unclaimed = rows(*(one[traced & (in_step == len(steps))] for one in (barriers["t"], barriers["tracing"])))
     tracing = np.zeros(len(steps) + 1, np.int64)
-    traced &= barriers["t"] >= np.append(start, FAR)[in_step]
-    np.add.at(tracing, in_step[traced], barriers["tracing"][traced])
-    tracing[0] += sum(ns for moment, ns in window._tracing if moment >= int(start[0]))
-    window._tracing[:] = told
-    ordinals = window._ordinal + np.arange(len(steps))
-    window._ordinal += len(steps)
-    window.steps_end = max(window.steps_end, int(end.max()))
+    if len(steps):
+        traced &= barriers["t"] >= np.append(steps["t"], FAR)[in_step]
+        np.add.at(tracing, in_step[traced], barriers["tracing"][traced])
+        tracing[0] += sum(ns for moment, ns in window._tracing if moment >= int(steps["t"][0]))
+        window._tracing.clear()
+    window._tracing += unclaimed
 
-    before = np.searchsorted(cuts, steps.at)
+    at_digests, at_steps = np.searchsorted(ends.at, digests.at), np.searchsorted(ends.at, steps.at)
+    ordinals = window._ordinal + at_steps
+    before = np.searchsorted(cuts, ends.at)
     cut = np.diff(before, prepend=-1 if run._cut else 0) > 0
-    run._cut = bool(before[-1] < len(cuts))
-    for one, those in alike(name):
-        run.steps[one].add_all(steps["num"][those].tolist(), steps["dur"][those].tolist(), cut[those].tolist())
-    run._turn += len(steps)
-    run._turned = int(end[-1])
-    run.step_num = int(steps["num"][-1])
-    run._seen(int(start.min()), int(end.max()))
-    return np.stack((start, end, steps["num"], ordinals, name, np.zeros_like(start), tracing[:-1]))
+    cut[at_digests] |= digests["barriers"] + digests["executions"] > 0
+    run._cut = (run._cut if not len(ends) else False) or bool(before[-1:].sum() < len(cuts))
+    for name, those in alike(ends["name"]):
+        run.steps[name].add_all(ends["num"][those].tolist(), ends["dur"][those].tolist(), cut[those].tolist())
+    if len(ends):
+        start, end = ends["t"], ends.end
+        window._ordinal += len(ends)
+        window.steps_end = max(window.steps_end, int(end.max()))
+        run._turn += len(ends)
+        run._turned = int(end[-1])
+        run.step_num = int(ends["num"][-1])
+        run._seen(int(start.min()), int(end.max()))
+    first = np.zeros(len(steps), np.int64)
+    return np.stack((steps["t"], steps.end, steps["num"], ordinals, steps["name"], first, tracing[:-1]))

@@ -36,6 +36,14 @@ class Series(Generic[_T]):
                 self.stride *= 2
         self.seen += 1
 
+    def add_all(self, values: Sequence[_T]) -> None:
+        """The same for each of ``values``: those that are not kept cost nothing."""
+        begin = self.seen
+        while (kept := -(-self.seen // self.stride) * self.stride - begin) < len(values):
+            self.seen = begin + kept
+            self.add(values[kept])
+        self.seen = begin + len(values)
+
     def merge(self, other: Series[_T]) -> None:
         """Of two recordings the longer one: they do not follow each other."""
         if other.seen > self.seen:

@@ -32,6 +32,7 @@ class Fresh(NamedTuple):
     recorded: Column  # start, end, done, ns, operations
     traced: Column  # start, end, ns left
     steps: Column  # start, end, number, ordinal, name, first, ns of tracing
+    digests: Column  # start, end, ns the device was busy meanwhile
 
     def pour(self, into: Window) -> None:
         """Have it in lists."""
@@ -39,6 +40,8 @@ class Fresh(NamedTuple):
         for device, those in alike(self.runs[3]):
             start, end = self.runs[1:3, those]
             into.devices[device].pending += rows(start, end, np.full(len(those), -1))
+        if self.digests.shape[1]:
+            into.devices[0].pending += rows(*self.digests)
         into._holes += rows(*self.holes)
         into._traced += rows(*self.traced)
         into._open += rows(*self.steps)
@@ -53,33 +56,39 @@ class Fresh(NamedTuple):
 
 
 def nothing() -> Fresh:
-    return Fresh(*(np.empty((width, 0), np.int64) for width in (4, 5, 4, 3, 5, 3, 7)))
+    return Fresh(*(np.empty((width, 0), np.int64) for width in (4, 5, 4, 3, 5, 3, 7, 3)))
 
 
 class _Pending(NamedTuple):
-    """Executions of a device, sorted: start and end."""
+    """Executions of a device, sorted: start, end, ns it was busy (-1: all of it)."""
 
     timeline: DeviceTimeline
     start: Column
     end: Column
+    told: Column
 
     def settle(self, horizon: int) -> tuple[Column, Column]:
         """Like that of the timeline: quiet and busy stretches (rows: start, end)."""
-        device, start, end = self
+        device, start, end, told = self
         if device.first is None and len(start) and end[0] <= horizon:
             device.first = device.last = int(start[0])
         late = np.flatnonzero(end > horizon)
         past = int(late[0]) if len(late) else len(end)
-        device.pending = rows(start[past:], end[past:], np.full(len(end) - past, -1))
+        device.pending = rows(start[past:], end[past:], told[past:])
         long = end[:past] > start[:past]
-        start, end = start[:past][long], end[:past][long]
+        start, end, told = start[:past][long], end[:past][long], told[:past][long]
         last = up_to(device.last, end)
         begin = np.maximum(start, last[:-1])
         ran, idle = end > begin, begin > last[:-1]
-        busy, quiet = np.stack((begin[ran], end[ran])), np.stack((last[:-1], begin))[:, ran & idle]
+        quiet = np.stack((last[:-1], begin))[:, ran & idle]
+        digest = ran & (told >= 0)
+        worked = np.minimum(told, end - begin)[digest]
+        ran &= told < 0
+        busy = np.stack((begin[ran], end[ran]))
         device.last = int(last[-1])
         device.idle += int((quiet[1] - quiet[0]).sum())
-        device.busy += int((busy[1] - busy[0]).sum())
+        device.busy += int((busy[1] - busy[0]).sum()) + int(worked.sum())
+        device.digest_idle += int((end - begin)[digest].sum()) - int(worked.sum())
         return quiet, busy
 
 
@@ -136,13 +145,10 @@ def _with(held: Sequence[tuple[int, ...]], fresh: Column) -> Column:
 
 
 def _pending(device: int, timeline: DeviceTimeline, fresh: Fresh) -> _Pending:
-    start, end, busy = table(timeline.pending, 3)
-    if (busy >= 0).any():
-        raise Odd  # what digests tell has no when
-    mine = fresh.runs[3] == device
-    start, end = np.concatenate((start, fresh.runs[1, mine])), np.concatenate((end, fresh.runs[2, mine]))
-    order = np.lexsort((end, start))
-    return _Pending(timeline, start[order], end[order])
+    mine = fresh.runs[1:3, fresh.runs[3] == device]
+    told = [table(timeline.pending, 3), np.concatenate((mine, np.full((1, mine.shape[1]), -1)))]
+    pending = np.concatenate([*told, *([] if device else [fresh.digests])], axis=1)
+    return _Pending(timeline, *pending[:, np.lexsort(pending[::-1])])
 
 
 def _horizon(of: Window, segments: Column, pending: Sequence[_Pending]) -> int:

@@ -285,8 +285,7 @@ class StepTally:
         """Add steps that are not the first; ``cut``: in which of them something cut the graph."""
         self.count += len(nums)
         self.rest.tell_all(array("q", durs).tobytes())
-        for dur in durs:
-            self.series.add(dur)
+        self.series.add_all(durs)
         self.recent.extend(durs)
         self.last_num = nums[-1]
         if all(cut):

@@ -444,8 +444,8 @@ class Totals(TransferTotals):
         self._count_unbarred(tally)
         parts = {host.FALLBACK: fallbacks, host.TRANSFER: reads, host.TRACING: event.tracing, host.SCOPE: scopes}
         self.window.told(name, event.dur, event.busy, parts, first=tally.count == 1)
-        self.window.execution(0, start, end, event.busy)
         self.window.steps_end = max(self.window.steps_end, end)
+        self.window.execution(0, start, end, event.busy)
         self._next_turn(start, end)
         self.step_num = event.num
         self._seen(start, end)

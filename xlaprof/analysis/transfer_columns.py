@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xlaprof.analysis.columns import Column, Flags, alike, up_to
-from xlaprof.analysis.event_columns import MOST, Kind, Kinds, expect, expect_known
+from xlaprof.analysis.event_columns import MOST, Kind, Kinds, Odd, expect, expect_known
 from xlaprof.analysis.transfers import PENDING, PLACES, STALL_NS, Read
 from xlaprof.events import DeviceWait, Execute, Step, TransferFromDevice
 
 if TYPE_CHECKING:
+    from xlaprof.analysis.digest_columns import Told
     from xlaprof.analysis.run import Run
 
 _OPS = 32  # bits of the id of an operation, beside that of a stack
@@ -21,13 +22,13 @@ _OPS = 32  # bits of the id of an operation, beside that of a stack
 
 def check_runs(run: Run, runs: Kind) -> None:
     """Raise :class:`~xlaprof.analysis.event_columns.Odd` for what is new, or in no order."""
-    expect_known(run.programs, runs["program"])
-    expect_known(run._turns, runs["stack"])
+    expect_known(run.programs, runs, "program")
+    expect_known(run._turns, runs, "stack")
     ran = runs["end"] - runs["start"]
     expect(bool(((ran >= 0) & (ran < MOST)).all() and (np.diff(runs["end"]) >= 0).all()))
     for_reads = runs.for_reads
-    expect_known(run.read_runs, runs["stack"][for_reads])
-    expect_known(run.given, runs["stack"][~for_reads])
+    expect_known(run.read_runs, runs.where(for_reads), "stack")
+    expect_known(run.given, runs.where(~for_reads), "stack")
 
 
 def check_reads(run: Run, reads: Kind) -> None:
@@ -36,8 +37,9 @@ def check_reads(run: Run, reads: Kind) -> None:
         return
     stack, op = reads["stack"], reads["op"]
     expect(bool(min(stack.min(), op.min()) >= 0 and max(stack.max(), op.max()) < 1 << _OPS - 1))
-    for key, _ in alike(_keys(reads)):
-        expect(_pair(key) in run.reads)
+    new = [int(reads.at[those[0]]) for key, those in alike(_keys(reads)) if _pair(key) not in run.reads]
+    if new:
+        raise Odd(min(new))
     held = max(map(len, (run._recent, run._unbarred, run._serial)))
     expect(held + len(reads) < PENDING and len(run.vias) + len(reads) < PLACES)
     before = np.array([read.end for read in run._serial] or [reads.end[0]], np.int64)
@@ -52,10 +54,22 @@ def _pair(key: int) -> tuple[int, int]:
     return key >> _OPS, key & (1 << _OPS) - 1
 
 
+def add_rhythms(run: Run, part: Kinds, ends: Kind, told: Told) -> None:
+    """In which turns there were reads, and how many, whether they were told one by one or by digests."""
+    reads = part[TransferFromDevice]
+    at = {_pair(key): [reads.at[those]] for key, those in alike(_keys(reads))}
+    for key, sums in told.reads.items():
+        at.setdefault(key, []).append(told.digests.at[sums.of])
+        run.reads[key].rhythm.count += int(sums.events.sum()) - len(sums.of)
+    for key, several in at.items():
+        turns = np.searchsorted(ends.at, np.sort(np.concatenate(several)))
+        run.reads[key].rhythm.at_all((run._turn + turns).tolist())
+
+
 def add_reads(run: Run, part: Kinds, cuts: Column, numbers: Column) -> Column:
     """Count the reads of a part; returns the waits for the device.
 
-    ``cuts``: where its barriers are; ``numbers``: of its steps, among those of a name.
+    ``cuts``: where its barriers are; ``numbers``: of the steps told in full, among those of a name.
     """
     reads, runs, steps = part[TransferFromDevice], part[Execute], part[Step]
     waits = _waits(run, reads, part[DeviceWait])
@@ -82,7 +96,6 @@ def add_reads(run: Run, part: Kinds, cuts: Column, numbers: Column) -> Column:
         tally.wait += int(wait[those].sum())
         tally.bytes += int(reads["bytes"][those].sum())
         tally.most = max(tally.most, int(dur[those].max()))
-        tally.rhythm.at_all((run._turn + in_step[those]).tolist())
         tally.late += int(late[those].sum())
         tally.stalled += int(stalled[those].sum())
         tally.looped += int(looped[those].sum())
@@ -117,7 +130,8 @@ def _serial(run: Run, reads: Kind, runs: Kind) -> tuple[Column, Flags]:
     before = up_to(run._last_run, ends)  # each execution, and after the last
     waiting = run._serial
     over = ends.tolist() if waiting else []
-    while waiting and (first := bisect_right(over, waiting[0].end)) < len(over):
+    first = 0  # that ended after all that wait; none overtakes another
+    while waiting and (first := max(first, bisect_right(over, waiting[0].end))) < len(over):
         read = waiting.popleft()
         if read.tally is not None:
             after = int(starts[first]) - max(read.end, int(before[first]))
