@@ -33,7 +33,7 @@ from xlaprof.events import (
 )
 
 #: what belongs to the fold and not to what it found
-_WORKINGS = {"_handlers", "_timed", "names"}
+_WORKINGS = {"_handlers", "_timed", "names", "pace", "settled_at"}
 
 
 def known(thing: Any) -> Any:

@@ -96,11 +96,11 @@ def blame(
     of_gap = shown.outer[lying.outer]
     keys = code_of[shown.inner[lying.outer]] * len(codes) + hole_code[lying.inner]
     done = 0
-    for gap in [*np.flatnonzero(end - start > _shortest(blamed)).tolist(), len(start)]:
-        past = int(np.searchsorted(of_gap, gap, "right"))
-        _lie_in(blamed, causes, keys[done:past], lying.ns[done:past])
-        done = past
-        if gap < len(start) and end[gap] - start[gap] > _shortest(blamed):
+    for gap in np.flatnonzero(end - start > _shortest(blamed)).tolist():
+        if end[gap] - start[gap] > _shortest(blamed):
+            past = int(np.searchsorted(of_gap, gap, "right"))
+            _lie_in(blamed, causes, keys[done:past], lying.ns[done:past])
+            done = past
             here = np.flatnonzero(parts.ns[gap])
             here = here[np.argsort(parts.met[gap, here])]
             seen = slice(*np.searchsorted(told.outer, (gap, gap + 1)).tolist())
@@ -109,6 +109,7 @@ def blame(
             step = int(following[gap])
             in_step = step < len(over) and steps[0, step] <= start[gap]
             blamed._remember(int(start[gap]), int(end[gap]), spent, inside, int(steps[2, step]) if in_step else -1)
+    _lie_in(blamed, causes, keys[done:], lying.ns[done:])
     unused: Column = np.stack((*traced[:2], left))
     return unused
 

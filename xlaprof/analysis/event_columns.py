@@ -140,24 +140,27 @@ def ends_of_steps(part: Kinds) -> Kind:
     return Kind(at[order], (), columns)
 
 
-def stretches(batch: Sequence[AnyEvent | Event], least: int) -> Iterator[tuple[int, int, bool]]:
-    """The batch, cut into what may be counted at once and what may not: from where, up to where, which of both."""
-    codes = np.fromiter(map(_CODES.get, map(type, batch), repeat(0)), np.int8, len(batch))
+def codes_of(batch: Sequence[AnyEvent | Event]) -> Column:
+    """A number for the kind of each event; 0 where it is neither of :data:`FIELDS` nor of :data:`ANYTIME`."""
+    return np.fromiter(map(_CODES.get, map(type, batch), repeat(0)), np.int64, len(batch))
+
+
+def stretches(codes: Column, least: int) -> Iterator[tuple[int, int, bool]]:
+    """A batch, cut into what may be counted at once and what may not: from where, up to where, which of both."""
     alone = np.flatnonzero(codes == 0).tolist()
     done = 0
-    for before, after in pairwise([-1, *alone, len(batch)]):
+    for before, after in pairwise([-1, *alone, len(codes)]):
         if after - before > least:
             if before >= done:
                 yield done, before + 1, False
             yield before + 1, after, True
             done = after
-    if done < len(batch):
-        yield done, len(batch), False
+    if done < len(codes):
+        yield done, len(codes), False
 
 
-def kinds(batch: Sequence[AnyEvent | Event]) -> Kinds:
-    """The columns of a batch of nothing but :data:`FIELDS` and :data:`ANYTIME`. :class:`Odd`: a number is no time."""
-    codes = np.fromiter(map(_CODES.__getitem__, map(type, batch)), np.int8, len(batch))
+def kinds(batch: Sequence[AnyEvent | Event], codes: Column) -> Kinds:
+    """The columns of a batch without any event of code 0. :class:`Odd`: a number is no time."""
     found = {}
     for kind, code in _CODES.items():
         at = np.flatnonzero(codes == code)

@@ -20,6 +20,7 @@ from xlaprof.analysis.event_columns import (
     Kind,
     Kinds,
     Odd,
+    codes_of,
     ends_of_steps,
     expect,
     expect_known,
@@ -65,23 +66,24 @@ _PAINTED = {
 
 def take(run: Run, batch: Sequence[AnyEvent | Event]) -> None:
     """Feed ``run`` with a batch."""
-    for first, past, at_once in stretches(batch, _LEAST):
+    codes = codes_of(batch)
+    for first, past, at_once in stretches(codes, _LEAST):
         few = _LEAST if at_once else past - first
         while first < past:
-            if at_once and past - first >= _LEAST and (taken := _count(run, batch[first:past])):
+            if at_once and past - first >= _LEAST and (taken := _count(run, batch[first:past], codes[first:past])):
                 first, few = first + taken, _LEAST
             run.feed_singly(batch[first : min(first + few, past)])  # what is new now is not new for long
             first += few
             few *= 4  # or so one hopes
 
 
-def _count(run: Run, batch: Sequence[AnyEvent | Event]) -> int:
+def _count(run: Run, batch: Sequence[AnyEvent | Event], codes: Column) -> int:
     """Count as many of them as can be, settling when it is time to; how many these are."""
     if not run.in_stride:
         return 0
     done, past = 0, len(batch)
     try:
-        whole = kinds(batch)
+        whole = kinds(batch, codes)
         while done < past:
             settled = _until_settled(run, whole, done, past)
             until = past if settled is None else settled + 1
@@ -101,6 +103,7 @@ def _count(run: Run, batch: Sequence[AnyEvent | Event]) -> int:
                 fresh.pour(run.window)
             else:
                 settle(run.window, fresh)
+                run.pace, run.settled_at = run.events - run.settled_at, run.events
     except Odd:
         pass
     return done
@@ -245,11 +248,12 @@ def _add_scopes(run: Run, scopes: Kind) -> None:
     own = np.empty(len(scopes), np.int64)
     for tid, those in alike(scopes["tid"]):
         own[those] = _own(run._inner[tid], scopes["depth"][those], scopes["dur"][those])
+    known = any(map(attrgetter("stack"), scopes.events))
     for name, those in alike(scopes["name"]):
         tally = run.scopes[name]
         tally.total.tell_all(scopes["dur"][those].tobytes())
         tally.own += int(np.maximum(own[those], 0).sum())
-        if not tally.stack:
+        if known and not tally.stack:
             tally.stack = next(filter(None, (scopes.events[n].stack for n in those.tolist())), 0)
     if any(map(attrgetter("error"), scopes.events)):
         for scope in scopes.events:

@@ -54,6 +54,12 @@ class Occasions:
         if self.expected >= 0:
             run = self.runs[-1]
             distance = run[1]
+            beyond = self.expected + distance * len(steps)
+            if steps == list(range(self.expected, beyond, distance)):
+                self.count += len(steps)
+                run[2] += len(steps)
+                self.expected = beyond
+                return
             ahead = list(dict.fromkeys(steps))  # several in one step lengthen no run
             if ahead and ahead[0] == self.expected - distance:  # the last step of the run
                 del ahead[0]

@@ -54,6 +54,8 @@ class Run(Totals):
     def __init__(self, since_step: int | None = None, *, long: bool = False) -> None:
         super().__init__()
         self.long = long
+        self.settled_at = 0  # after how many events a batch was settled last, and
+        self.pace = 0  # from one time to the next
         self.since_step = since_step
         self.header: Header | None = None
         self.device: Device | None = None
@@ -94,7 +96,7 @@ class Run(Totals):
         """Take many events into account; returns itself."""
         remaining = iter(events)
         left = _RELIEVED_EVERY - self.events % _RELIEVED_EVERY
-        while batch := list(islice(remaining, min(_MANY if self.long or self.events >= _LONG else _FEW, left))):
+        while batch := list(islice(remaining, min(self._next_batch(), left))):
             if len(batch) > _FEW and has_numpy():
                 from xlaprof.analysis import fold_columns
 
@@ -106,6 +108,15 @@ class Run(Totals):
                 self._relieve()
                 left = _RELIEVED_EVERY
         return self
+
+    def _next_batch(self) -> int:
+        """How many events to take at once: in columns a little more than it takes until all of them are settled."""
+        if not self.long and self.events < _LONG:
+            return _FEW
+        due = self.settled_at + self.pace - self.events
+        if due < _FEW:
+            due += self.pace
+        return min(due + _FEW // 2, _MANY) if due > _FEW else _MANY
 
     def feed_singly(self, batch: Sequence[AnyEvent | Event]) -> None:
         """Take a batch into account, one by one."""
