@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analysis.test_batches import TICK, few, known, ordered, scopes, streams, threads, tight, timed, trainings
-from xlaprof.analysis import fold_columns, run
+from xlaprof.analysis import run
+from xlaprof.analysis.columns import fold as fold_columns
 from xlaprof.analysis.run import Run
 from xlaprof.events import (
     AnyEvent,

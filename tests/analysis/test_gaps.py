@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.story import MS, Story, clean
-from xlaprof.analysis import blame_columns, host
-from xlaprof.analysis.columns import table
+from xlaprof.analysis import host
+from xlaprof.analysis.columns import blame as blame_columns
+from xlaprof.analysis.columns.intervals import table
 from xlaprof.analysis.idle import Hollow, IdleBlame, Seen, Sighting
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.occasions import Occasions, rhythm

@@ -98,9 +98,9 @@ class Run(Totals):
         left = _RELIEVED_EVERY - self.events % _RELIEVED_EVERY
         while batch := list(islice(remaining, min(self._next_batch(), left))):
             if len(batch) > _FEW and has_numpy():
-                from xlaprof.analysis import fold_columns
+                from xlaprof.analysis.columns.fold import take
 
-                fold_columns.take(self, batch)
+                take(self, batch)
             else:
                 self.feed_singly(batch)
             left -= len(batch)

@@ -188,7 +188,7 @@ class Window:
     def settle(self, final: bool = False) -> None:
         """Turn what can change no more into totals; with ``final``, everything."""
         if self._settled >= _LONG and len(self.host) >= _MANY and has_numpy():
-            from xlaprof.analysis.settle_columns import nothing, settle
+            from xlaprof.analysis.columns.settle import nothing, settle
 
             settle(self, nothing(), final)
         else:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from xlaprof.analysis.columns import FAR, Column, Flags, different
+from xlaprof.analysis.columns.intervals import FAR, Column, Flags, different
 from xlaprof.events import (
     AnyEvent,
     Barrier,

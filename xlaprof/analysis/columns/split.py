@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from xlaprof.analysis.columns import Column, cut, different, pairs, sums
+from xlaprof.analysis.columns.intervals import Column, cut, different, pairs, sums
 from xlaprof.analysis.host import OTHER, SCOPE, TRACING
 
 

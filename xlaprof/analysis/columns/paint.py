@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from xlaprof.analysis.columns import Column, blank, cut, up_to
-from xlaprof.analysis.event_columns import expect
+from xlaprof.analysis.columns.events import expect
+from xlaprof.analysis.columns.intervals import Column, blank, cut, up_to
 
 _DEEPEST = 64  # intervals in each other
 
@@ -18,7 +18,7 @@ _DEEPEST = 64  # intervals in each other
 def paint(told: Column, horizon: int) -> Column:
     """Disjoint and sorted segments of intervals (rows: start, end, cause, stack) in the order they were told.
 
-    Nothing is painted before ``horizon``. Raises :class:`~xlaprof.analysis.event_columns.Odd` where intervals overlap
+    Nothing is painted before ``horizon``. Raises :class:`~xlaprof.analysis.columns.events.Odd` where intervals overlap
     without nesting, or one was told before another that lies in it.
     """
     start = np.maximum(told[0], horizon)[::-1]  # of two that begin together the outer one was told later

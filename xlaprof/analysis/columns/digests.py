@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from xlaprof.analysis import host
-from xlaprof.analysis.columns import Column, alike
-from xlaprof.analysis.event_columns import MOST, Kind, expect
+from xlaprof.analysis.columns.events import MOST, Kind, expect
+from xlaprof.analysis.columns.intervals import Column, alike
 from xlaprof.analysis.transfers import pair
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Told(NamedTuple):
 
 
 def told_by(digests: Kind) -> Told:
-    """Raises :class:`~xlaprof.analysis.event_columns.Odd` where histograms are not what a recorder writes."""
+    """Raises :class:`~xlaprof.analysis.columns.events.Odd` where histograms are not what a recorder writes."""
     expect(not any(map(attrgetter("fallbacks"), digests.events)))  # whose reads are told twice
     scopes = _sums([event.scopes for event in digests.events])
     reads = _sums([event.reads for event in digests.events])
@@ -79,7 +79,7 @@ def _sums(histograms: Sequence[dict[str, list[int]]]) -> dict[str, Sums]:
 
 
 def check_told(run: Run, told: Told) -> None:
-    """Raise :class:`~xlaprof.analysis.event_columns.Odd` for what is new."""
+    """Raise :class:`~xlaprof.analysis.columns.events.Odd` for what is new."""
     expect(told.scopes.keys() <= run.scopes.keys() and told.reads.keys() <= run.reads.keys())
     expect(not len(told.digests) or 0 in run.window.devices)
 

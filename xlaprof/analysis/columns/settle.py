@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from xlaprof.analysis import blame_columns, split_columns, window
-from xlaprof.analysis.columns import FAR, Column, alike, rows, table, up_to
+from xlaprof.analysis import window
+from xlaprof.analysis.columns.blame import blame
+from xlaprof.analysis.columns.events import Odd
+from xlaprof.analysis.columns.intervals import FAR, Column, alike, rows, table, up_to
+from xlaprof.analysis.columns.paint import paint
+from xlaprof.analysis.columns.split import divide
 from xlaprof.analysis.device import DeviceTimeline
-from xlaprof.analysis.event_columns import Odd
 from xlaprof.analysis.idle import Sighting, Traced
-from xlaprof.analysis.paint_columns import paint
 
 if TYPE_CHECKING:
     from xlaprof.analysis.window import Window
@@ -204,7 +206,7 @@ def _blame(
     """Blame the gaps of one device; returns what they left of ``traced``."""
     if not sightings:
         with suppress(OverflowError):
-            return blame_columns.blame(of.idle, quiet, segments, holes, traced, steps)
+            return blame(of.idle, quiet, segments, holes, traced, steps)
     stretches = [Traced(*stretch) for stretch in rows(*traced)]
     of.idle.blame(rows(*quiet), rows(*segments), rows(*holes), stretches, rows(*steps), sightings)
     return table([(one.start, one.end, one.left) for one in stretches], 3)
@@ -216,7 +218,7 @@ def _divide(of: Window, horizon: int, segments: Column, steps: Column, busy: Col
     counted, of._open = steps[:, over], rows(*steps[:, ~over])
     known = {ordinal: carried.ns for ordinal, carried in of._carried.items()}
     if counted.shape[1]:
-        for one in split_columns.divide(counted, known, segments, busy):
+        for one in divide(counted, known, segments, busy):
             of._split(one.name, one.first).add(one.steps, one.total, one.busy, one.parts)
     for ordinal, name, first in rows(*counted[3:6]) if known else ():
         if ordinal in known:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xlaprof.analysis.columns import Column, Cuts, blank, column, cut, different, edges, rows, sums
+from xlaprof.analysis.columns.intervals import Column, Cuts, blank, column, cut, different, edges, rows, sums
 from xlaprof.analysis.host import COMPILE, OTHER, SCOPE, TRACING
 from xlaprof.analysis.idle import CAUSES, LONG, LONGEST, Cause, IdleBlame
 

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xlaprof.analysis import host
-from xlaprof.analysis.columns import FAR, Column, alike, rows, up_to
-from xlaprof.analysis.digest_columns import Told, add_told, check_told, told_by
-from xlaprof.analysis.event_columns import (
+from xlaprof.analysis.columns.digests import Told, add_told, check_told, told_by
+from xlaprof.analysis.columns.events import (
     ANYTIME,
     Kind,
     Kinds,
@@ -27,9 +26,10 @@ from xlaprof.analysis.event_columns import (
     kinds,
     stretches,
 )
-from xlaprof.analysis.settle_columns import Fresh, settle
+from xlaprof.analysis.columns.intervals import FAR, Column, alike, rows, up_to
+from xlaprof.analysis.columns.settle import Fresh, settle
+from xlaprof.analysis.columns.transfers import add_reads, add_rhythms, add_runs, check_reads, check_runs
 from xlaprof.analysis.totals import AT_ONCE, PENDING, PROGRAMS
-from xlaprof.analysis.transfer_columns import add_reads, add_rhythms, add_runs, check_reads, check_runs
 from xlaprof.events import (
     AnyEvent,
     Barrier,

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xlaprof.analysis.columns import Column, Flags, alike, up_to
-from xlaprof.analysis.event_columns import MOST, Kind, Kinds, Odd, expect, expect_known
+from xlaprof.analysis.columns.events import MOST, Kind, Kinds, Odd, expect, expect_known
+from xlaprof.analysis.columns.intervals import Column, Flags, alike, up_to
 from xlaprof.analysis.transfers import PENDING, PLACES, STALL_NS, Read
 from xlaprof.events import DeviceWait, Execute, Step, TransferFromDevice
 
 if TYPE_CHECKING:
-    from xlaprof.analysis.digest_columns import Told
+    from xlaprof.analysis.columns.digests import Told
     from xlaprof.analysis.run import Run
 
 _OPS = 32  # bits of the id of an operation, beside that of a stack
 
 
 def check_runs(run: Run, runs: Kind) -> None:
-    """Raise :class:`~xlaprof.analysis.event_columns.Odd` for what is new, or in no order."""
+    """Raise :class:`~xlaprof.analysis.columns.events.Odd` for what is new, or in no order."""
     expect_known(run.programs, runs, "program")
     expect_known(run._turns, runs, "stack")
     ran = runs["end"] - runs["start"]
