@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.analysis.test_batches import TICK, few, known, ordered, scopes, streams, threads, tight, timed, trainings
 from xlaprof.analysis import run
@@ -64,6 +65,23 @@ acts = st.one_of(
 )  # fmt: skip
 
 
+no_times = st.sampled_from([-(1 << 70), -1, 1 << 46, 1 << 61, 1 << 62, 1 << 63, 1 << 70])
+#: What a log may hold that was damaged: any number may be anything.
+damaged = st.builds(
+    lambda kind, field, number: structs.replace(kind, **{field: number}),
+    st.sampled_from([
+        Scope(name=0, t=TICK, dur=TICK), Hole(t=TICK, dur=TICK), TransferToDevice(t=TICK, dur=TICK, bytes=4),
+        TransferFromDevice(t=TICK, dur=TICK, wait=0, bytes=4), Barrier(t=TICK, dur=TICK, execution=1),
+        Step(name=1, num=1, t=TICK, dur=TICK), StepDigest(name=1, num=1, t=TICK, dur=TICK),
+    ]),
+    st.sampled_from(["t", "dur"]), no_times,
+) | st.builds(
+    lambda field, number: structs.replace(Execute(seq=1, program=0, t=0, start=0, end=TICK), **{field: number}),
+    st.sampled_from(["t", "start", "end", "enqueue"]), no_times,
+) | st.builds(
+    lambda field, number: structs.replace(Barrier(t=TICK, dur=TICK, execution=1), **{field: number}),
+    st.sampled_from(["tracing", "ops"]), no_times,
+)  # fmt: skip
 triples = st.tuples(st.integers(0, 3), ticks, ticks).map(list)
 
 
@@ -99,7 +117,7 @@ def long_runs(draw: st.DrawFn) -> list[AnyEvent]:
             t = begin + 9 * TICK
             events.append(draw(digests(begin, num)))
         t += 2 * TICK
-    for event in draw(st.lists(st.one_of(scopes, *timed), max_size=2)):
+    for event in draw(st.lists(st.one_of(scopes, *timed, damaged), max_size=2)):
         events.insert(draw(st.integers(0, len(events))), event)
     return events
 

@@ -91,6 +91,8 @@ def _count(run: Run, batch: Sequence[AnyEvent | Event], codes: Column) -> int:
             try:
                 told = told_by(part[StepDigest])
                 _check(run, part, told)
+            except OverflowError:
+                raise Odd from None
             except Odd as odd:
                 if odd.at is None or odd.at - done < _LEAST:
                     raise
@@ -152,6 +154,7 @@ def _check(run: Run, part: Kinds, told: Told) -> None:
     scopes, holes, barriers, window = part[Scope], part[Hole], part[Barrier], run.window
     moments = [run._turned, run._last_given, run._last_run, *run._known, window._last_barrier, window.steps_end]
     moments += [ns for inner in run._inner.values() for ns in inner] + [hole[1] for hole in window._holes[-1:]]
+    moments.append(sum(ns for _, ns in window._tracing))
     expect(all(-FAR < moment < FAR for moment in moments))  # what a damaged log told before
     expect_known(run.scopes, scopes, "name")
     expect_known(run._inner, scopes, "tid")

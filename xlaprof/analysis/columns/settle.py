@@ -13,7 +13,7 @@ import numpy as np
 
 from xlaprof.analysis import window
 from xlaprof.analysis.columns.blame import blame
-from xlaprof.analysis.columns.events import Odd
+from xlaprof.analysis.columns.events import Odd, expect
 from xlaprof.analysis.columns.intervals import FAR, Column, alike, rows, table, up_to
 from xlaprof.analysis.columns.paint import paint
 from xlaprof.analysis.columns.split import divide
@@ -107,8 +107,7 @@ def settle(of: Window, fresh: Fresh, final: bool = False) -> None:
     try:
         if segments is None:
             segments = table(of.host.segments, 4)
-        if segments.shape[1] >= window._GIVE_UP_AT:
-            raise Odd
+        expect(segments.shape[1] < window._GIVE_UP_AT and _is_sane(of))
         pending = [_pending(device, timeline, fresh) for device, timeline in of.devices.items()]
         holes, traced, steps = (
             _with(of._holes, fresh.holes),
@@ -140,6 +139,13 @@ def settle(of: Window, fresh: Fresh, final: bool = False) -> None:
     of._holes = rows(*holes[:, holes[1] > horizon])
     of._sightings = [one for one in of._sightings if one.end > horizon]
     of.rest()
+
+
+def _is_sane(of: Window) -> bool:
+    """Nothing that a damaged log told before is no time."""
+    moments = [of.host.horizon, of.steps_end, of.schedule.end or 0, *(carried.ns for carried in of._carried.values())]
+    moments += [device.last for device in of.devices.values()]
+    return all(-window.FOREVER <= moment <= window.FOREVER for moment in moments)
 
 
 def _with(held: Sequence[tuple[int, ...]], fresh: Column) -> Column:
