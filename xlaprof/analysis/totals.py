@@ -44,7 +44,7 @@ from xlaprof.events import (
     TransferToDevice,
 )
 
-_RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
+RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
 PROGRAMS = 20_000  # programs whose last run is remembered
 PENDING = 10_000  # reads, fallbacks and barriers held until a step claims them
 AT_ONCE = 200_000  # ns between the end of a transfer and that of the operation it was part of
@@ -245,12 +245,12 @@ class Totals(TransferTotals):
             self.looks += 1
             seen = Seen(_STATES.get(event.state, host.OTHER), event.stack, event.at)
             self.window.sighting(Sighting(event.t, event.t + event.dur, seen))
-            if event.holder and len(self.holders) < _RECORDS:
+            if event.holder and len(self.holders) < RECORDS:
                 self.holders[event.at] = event.holder
 
     def _paused(self, stack: int, cause: int, dur: int) -> None:
         key = (stack, cause)
-        if key in self.pauses or len(self.pauses) < _RECORDS:
+        if key in self.pauses or len(self.pauses) < RECORDS:
             self.pauses[key] = self.pauses.get(key, 0) + dur
 
     def _on_upload(self, event: TransferToDevice) -> None:
@@ -282,7 +282,7 @@ class Totals(TransferTotals):
             site.repeat(event)
         elif event.trigger == "dynamo":
             self.torch_compile.on_lowered(event)
-        if len(self.compiles) < _RECORDS:
+        if len(self.compiles) < RECORDS:
             self.compiles.append(
                 CompileRecord(
                     t=event.t,
@@ -393,7 +393,7 @@ class Totals(TransferTotals):
 
     def _on_break(self, event: GraphBreak) -> None:
         key = (event.stack, event.reason, event.op)
-        if key in self.breaks or len(self.breaks) < _RECORDS:
+        if key in self.breaks or len(self.breaks) < RECORDS:
             self.breaks[key] = self.breaks.get(key, 0) + 1
         self.torch_compile.on_break(event, self.step_num + 1)
 
