@@ -181,6 +181,21 @@ def test_who_has_the_lock_in_a_librarys_code_is_named_and_who_waits_for_it() -> 
     assert finding.place.code == "loss.backward()"
 
 
+def test_the_loaders_thread_seen_in_libraries_only_is_told_where_its_batches_are_drawn() -> None:
+    """It lets go of the lock in libraries, so that is where a look that waits for the lock mostly finds it."""
+    story = Watched()
+    barrier, _, after = training(story)
+    loop = story.line(8, "for batch in loader:")
+    story.data(400, loop)
+    for _ in range(12):
+        with story.step():
+            story.seen(26, "gil", after, READER, 0)
+            story.barrier(barrier, device=5, dispatch=0, compile=0)
+    (finding,) = idle_gaps(story)
+    assert f"lock, which thread '{READER}' has while it makes the batches of train.py:8" in finding.cause
+    assert (finding.place.line, finding.also[0].code) == (8, "loss.backward()")
+
+
 def test_the_wait_for_the_lock_is_told_though_it_is_free_in_many_steps() -> None:
     for state, told in (("gil", 1), ("python", 0)):
         story = Watched()

@@ -26,8 +26,9 @@ _WORTH_SAYING = 0.2  # share of it that makes data or a checkpoint what it is ab
 
 _UNSURE = frozenset({host.GLIMPSE, host.CPU})
 
-#: key of what the thread does in which the runtime's loader draws batches from the program's
-_READING = ("", "xlaprof loader read", 0)
+#: the thread in which the runtime's loader draws batches from the program's, and the key of what it does
+READER = "xlaprof loader read"
+_READING = ("", READER, 0)
 
 _Function = tuple[str, str]  # file, function
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from xlaprof.analysis import critical, host
-from xlaprof.analysis.activities import Activity, activities, heaviest, innermost, recording
+from xlaprof.analysis.activities import READER, Activity, activities, heaviest, innermost, recording
 from xlaprof.analysis.facts import Facts, seconds
 from xlaprof.analysis.idle import Cause, Seen
 from xlaprof.analysis.model import Finding, Place
@@ -210,6 +210,9 @@ def _explain_thread(facts: Facts, activity: Activity, held: dict[int, int]) -> t
     lock = sum(t.total for cause, t in activity.causes.items() if _is_seen(cause, host.GIL))
     holder, where = facts.run.holders.get(max(held, key=held.__getitem__), ""), innermost(facts.names, held)
     at = f" at {short(where)} ({where.code})" if where.line else ""
+    if holder == READER and not where.line:  # seen in libraries only: what it does is to make what the loop draws
+        where = _longest_pause(facts, host.DATA)
+        at = f" while it makes the batches of {short(where)} ({where.code})" if where.line else ""
     if lock >= sum(waits.values()):
         what = f"waits for the interpreter's lock, which thread '{holder}' has{at}"
     else:
