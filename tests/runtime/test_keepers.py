@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import sys
 import weakref
 from collections import defaultdict, deque
@@ -57,14 +58,22 @@ class Haunted(list):  # type: ignore[type-arg]
 SEEN: list[Any] = []
 
 
+#: of each test its own: else it would walk where another test's operations have left their places
+SIZES = itertools.count(301)
+size = 300
+
+
 def ones() -> torch.Tensor:
-    return torch.ones(3, device="xla") * 2
+    return torch.ones(size, device="xla") * 2
 
 
 @pytest.fixture(autouse=True)
 def recorded(tmp_path: Path) -> Iterator[None]:
     """Places of tensors are known while a recording is on."""
     import xlaprof
+
+    global size
+    size = next(SIZES)
 
     with xlaprof.record(tmp_path / "run.log"):
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -320,8 +321,9 @@ def test_what_is_alive_is_read_now_and_then_and_what_is_kept_has_its_line(
     readings = recorded.of(events.Live)
     assert len(readings) == 12
     tensors = [reading.tensors for reading in readings]
-    assert tensors == sorted(tensors)
-    assert 8 <= tensors[-1] - tensors[0] <= 11  # other tests' may go meanwhile
+    # what the watcher has just seen end it may hold for a moment more; other tests' may go meanwhile
+    assert all(after >= before - 1 for before, after in pairwise(tensors))
+    assert 8 <= tensors[-1] - tensors[0] <= 12
     stacks = {stack.id: stack for stack in recorded.of(events.Stack)}
     (line, count, size), *_ = readings[-1].held
     assert recorded.texts[stacks[line].frames[0].code] == "kept.append(hidden.sum(0))"
