@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xlaprof.analysis.columns.intervals import Column, Cuts, blank, column, cut, different, edges, rows, sums
+from xlaprof.analysis.columns.intervals import Column, Cuts, alike, blank, column, cut, different, edges, rows, sums
 from xlaprof.analysis.host import COMPILE, OTHER, SCOPE, TRACING
 from xlaprof.analysis.idle import CAUSES, LONG, LONGEST, Cause, IdleBlame
 
@@ -125,17 +125,11 @@ def _paired(holes: Column) -> Column:
 
 def _lie_in(blamed: IdleBlame, causes: Sequence[Cause], keys: Column, lengths: Column) -> None:
     """Of which scope how much lies in which hole; ``keys`` names both, by their codes."""
-    if not len(keys):
-        return
-    kinds, nth = different(keys)
-    ns = np.zeros(len(kinds), np.int64)
-    np.add.at(ns, nth, lengths)
-    _, first = np.unique(nth, return_index=True)
-    for n in np.argsort(first).tolist():  # as they were met: of many only the first are kept
-        scope, hole = divmod(int(kinds[n]), len(causes))
+    for key, those in alike(keys):  # as they were met: of many only the first are kept
+        scope, hole = divmod(key, len(causes))
         place = causes[hole]
         assert isinstance(place, tuple)
-        blamed.causes[causes[scope]].lie_in((place[0], place[1]), int(ns[n]))
+        blamed.causes[causes[scope]].lie_in((place[0], place[1]), int(lengths[those].sum()))
 
 
 def _shortest(blamed: IdleBlame) -> int:

@@ -26,7 +26,7 @@ from xlaprof.analysis.columns.events import (
     kinds,
     stretches,
 )
-from xlaprof.analysis.columns.intervals import FAR, Column, alike, rows, up_to
+from xlaprof.analysis.columns.intervals import FAR, Column, Flags, alike, rows, up_to
 from xlaprof.analysis.columns.settle import Fresh, settle
 from xlaprof.analysis.columns.transfers import add_reads, add_rhythms, add_runs, check_reads, check_runs
 from xlaprof.analysis.totals import AT_ONCE, PENDING, PROGRAMS, RECORDS
@@ -89,8 +89,8 @@ def _count(run: Run, batch: Sequence[AnyEvent | Event], codes: Column) -> int:
             until = past if settled is None else settled + 1
             part = {kind: some.between(done, until) for kind, some in whole.items()}
             try:
-                told = told_by(part[StepDigest])
-                _check(run, part, told)
+                told, ends = told_by(part[StepDigest]), ends_of_steps(part)
+                _check(run, part, ends, told)
             except OverflowError:
                 raise Odd from None
             except Odd as odd:
@@ -98,7 +98,7 @@ def _count(run: Run, batch: Sequence[AnyEvent | Event], codes: Column) -> int:
                     raise
                 past = odd.at  # up to it nothing is new
                 continue
-            fresh = _add(run, part, told)
+            fresh = _add(run, part, ends, told)
             run.events += until - done
             done = until
             if settled is None:
@@ -117,7 +117,8 @@ def _until_settled(run: Run, whole: Kinds, done: int, past: int) -> int | None:
     painted = np.zeros(past, np.int64)
     for kind, some in whole.items():
         if kind in _PAINTED or kind is Scope:
-            painted[_is_painted(run, kind, some.between(done, past))] = 1
+            these = some.between(done, past)
+            painted[these.at[_is_painted(run, kind, these)]] = 1
     held = len(window.host) + np.cumsum(painted)  # after each event
     moments = []
     steps, runs = (whole[kind].between(done, past) for kind in (Step, Execute))
@@ -134,22 +135,21 @@ def _until_settled(run: Run, whole: Kinds, done: int, past: int) -> int | None:
     return min(moments, default=None)
 
 
-def _is_painted(run: Run, kind: type, some: Kind) -> Column:
-    """Where those are that are painted."""
+def _is_painted(run: Run, kind: type, some: Kind) -> Flags:
+    """Which of them are."""
     if kind is Barrier:
-        return some.at[some["dur"] > 0]
-    return some.at if kind in (Gc, TransferFromDevice) else some.at[some["tid"] == run._main]
-
-
-def _painted(run: Run, kind: type, some: Kind) -> Kind:
-    if kind is Barrier:
-        return some.where(some["dur"] > 0)
+        return some["dur"] > 0
     if kind in (Gc, TransferFromDevice):
-        return some
-    return some.where(some["tid"] == run._main)
+        return np.ones(len(some), np.bool_)
+    mine: Flags = some["tid"] == run._main
+    return mine
 
 
-def _check(run: Run, part: Kinds, told: Told) -> None:
+def _painted(run: Run, kind: type, part: Kinds) -> Kind:
+    return part[kind].where(_is_painted(run, kind, part[kind]))
+
+
+def _check(run: Run, part: Kinds, steps: Kind, told: Told) -> None:
     """Raise :class:`Odd` where anything is new, or in an order that columns cannot tell."""
     scopes, holes, barriers, window = part[Scope], part[Hole], part[Barrier], run.window
     moments = [run._turned, run._last_given, run._last_run, *run._known, window._last_barrier, window.steps_end]
@@ -160,7 +160,6 @@ def _check(run: Run, part: Kinds, told: Told) -> None:
     expect_known(run._inner, scopes, "tid")
     depths = scopes["depth"]
     expect(not len(depths) or bool(depths.min() >= 0 and depths.max() < _DEEPEST))
-    steps = ends_of_steps(part)
     expect_known({name for name, tally in run.steps.items() if tally.firsts}, steps, "name")
     over = np.concatenate((np.full(1, run._turned), steps.end))
     expect(bool((steps["t"] >= over[:-1]).all()))  # or else steps lie in steps
@@ -177,7 +176,7 @@ def _check(run: Run, part: Kinds, told: Told) -> None:
     check_reads(run, part[TransferFromDevice])
 
 
-def _add(run: Run, part: Kinds, told: Told) -> Fresh:
+def _add(run: Run, part: Kinds, ends: Kind, told: Told) -> Fresh:
     """Count a part, in which nothing is odd; returns what the window is to be told."""
     for kind in ANYTIME:
         handle = run._handlers.get(kind)
@@ -185,7 +184,6 @@ def _add(run: Run, part: Kinds, told: Told) -> Fresh:
             for event in part[kind].events:
                 handle(event)
     steps, barriers, sent = part[Step], part[Barrier], part[TransferToDevice]
-    ends = ends_of_steps(part)
     cuts = barriers.at[~barriers.for_reads]
     numbers = np.empty(len(ends), np.int64)
     for name, those in alike(ends["name"]):
@@ -215,12 +213,12 @@ def _add(run: Run, part: Kinds, told: Told) -> Fresh:
 
 def _paint(run: Run, part: Kinds, ends: Kind) -> Column:
     """What the host did, in the order in which it was told."""
-    scopes = _painted(run, Scope, part[Scope])
+    scopes = _painted(run, Scope, part)
     floor = up_to(run.window.steps_end, ends.end)[np.searchsorted(ends.at, scopes.at)]
     nowhere = np.zeros(len(scopes), np.int64)
     told = [[scopes.at, np.maximum(scopes["t"], floor), scopes.end, host.SCOPE + scopes["name"], nowhere]]
     for kind, cause in _PAINTED.items():
-        some = _painted(run, kind, part[kind])
+        some = _painted(run, kind, part)
         told.append([some.at, some["t"], some.end, np.full(len(some), cause), some["stack"]])
     at, *columns = (np.concatenate(column) for column in zip(*told, strict=True))
     order = np.argsort(at, kind="stable")
@@ -279,7 +277,7 @@ def _own(inner: list[int], depth: Column, dur: Column) -> Column:
 def _add_pauses(run: Run, part: Kinds) -> None:
     found = []
     for kind, cause in ((Gc, host.GC), (DataWait, host.DATA)):
-        pauses = _painted(run, kind, part[kind])
+        pauses = _painted(run, kind, part)
         for stack, those in alike(pauses["stack"]):
             found.append((int(pauses.at[those[0]]), stack, cause, int(pauses["dur"][those].sum())))
     for _, stack, cause, ns in sorted(found):  # as they came first
