@@ -23,7 +23,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM
 
 import xlaprof.runtime as xr
-from xlaprof.runtime import execute
+from xlaprof.runtime.execution import execute
 
 
 def make_step(layers: int, width: int) -> Callable[[], None]:

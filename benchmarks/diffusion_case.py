@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from timeline import Timeline
 
 from xlaprof import log
-from xlaprof.analysis.facts import seconds
+from xlaprof.analysis.evidence.facts import seconds
 from xlaprof.events import Compile, Execute
 
 ROOT = Path(__file__).parent.parent

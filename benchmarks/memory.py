@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import xlaprof.runtime as xr
-from xlaprof.runtime.program import cache
+from xlaprof.runtime.execution.program import cache
 
 WIDTH, BATCH = 512, 16
 

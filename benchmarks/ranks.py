@@ -23,7 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import xlaprof.runtime as xr
 from xlaprof.runtime import distributed as xd
-from xlaprof.runtime.distributed import agreement, world
+from xlaprof.runtime.distributed.job import world
+from xlaprof.runtime.distributed.programs import agreement
 
 WIDTH, BATCH, WARM_UP = 512, 64, 10
 

@@ -19,8 +19,9 @@ from collections.abc import Callable
 import msgspec
 
 import xlaprof
-from xlaprof import log, recorder, stacks
+from xlaprof import log
 from xlaprof.events import SCHEMA, Barrier, Execute, Header, Scope, Step, Text, TransferFromDevice
+from xlaprof.recording import recorder, stacks
 
 CALLS = 20_000
 REPEATS = 20

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from xlaprof import log
-from xlaprof.analysis import host
-from xlaprof.analysis.facts import seconds
+from xlaprof.analysis.evidence.facts import seconds
 from xlaprof.analysis.places import short
 from xlaprof.analysis.run import Run
+from xlaprof.analysis.timeline import host
 
 COLUMNS = 1080
 LEFT, TOP, LANE, GAP, ROW = 76, 50, 54, 26, 22

@@ -18,7 +18,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import xlaprof
-from xlaprof import recorder
+from xlaprof.recording import recorder
 
 SCOPES = 20_000
 REPEATS = 25

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from xlaprof import stacks
-from xlaprof.activity import CHECKPOINT, DATA, PYTHON, TORCH, Activity, activity
-from xlaprof.stacks import RawFrame
+from xlaprof.recording import stacks
+from xlaprof.recording.activity import CHECKPOINT, DATA, PYTHON, TORCH, Activity, activity
+from xlaprof.recording.stacks import RawFrame
 
 
 class Eye:
@@ -139,7 +139,7 @@ def test_saving_is_a_checkpoint() -> None:
 
 def test_our_own_work_is_told_by_events() -> None:
 
-    from xlaprof import trace
+    from xlaprof.recording import trace
 
     def inside(function: Callable[[], None]) -> Callable[[], None]:
         return trace.Trace("scope")(function)

@@ -12,7 +12,7 @@ import pytest
 from recording import Recorded, recording
 
 import xlaprof
-from xlaprof import RecordingError, recorder, stacks
+from xlaprof import RecordingError
 from xlaprof.events import (
     Compile,
     Counters,
@@ -26,6 +26,7 @@ from xlaprof.events import (
     Step,
     Text,
 )
+from xlaprof.recording import recorder, stacks
 
 
 @pytest.fixture
@@ -204,8 +205,8 @@ def test_a_place_carries_its_source_line(log: Path) -> None:
 
 
 def test_interning_is_bounded_and_says_so(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xlaprof.intern.TEXT_LIMIT", 10)
-    monkeypatch.setattr("xlaprof.intern.STACK_LIMIT", 3)
+    monkeypatch.setattr("xlaprof.recording.intern.TEXT_LIMIT", 10)
+    monkeypatch.setattr("xlaprof.recording.intern.STACK_LIMIT", 3)
     with recording(log) as recorded:
         rec = active()
         for i in range(50):
@@ -306,7 +307,7 @@ def test_an_observer_that_comes_late_is_told_at_once(log: Path) -> None:
 def test_counters_are_written_at_steps_but_not_at_each(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder.add_observer(Runtime())
     clock = iter(range(0, 10**15, 30_000_000))  # every look at it finds 30 ms gone
-    monkeypatch.setattr("xlaprof.recorder.time.perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr("xlaprof.recording.recorder.time.perf_counter_ns", lambda: next(clock))
     with recording(log) as recorded:
         for i in range(40):
             active().step(Step(active().text("train"), i, 1, 1))

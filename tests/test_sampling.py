@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recording import recording
 
-from xlaprof import recorder
 from xlaprof.analysis.run import Run
 from xlaprof.events import (
     AnyEvent,
@@ -27,7 +26,8 @@ from xlaprof.events import (
     TransferFromDevice,
     TransferToDevice,
 )
-from xlaprof.sampling import HOLD_EVENTS, HOLD_NS, WARM_UP, Sampler, StepOpened
+from xlaprof.recording import recorder
+from xlaprof.recording.sampling import HOLD_EVENTS, HOLD_NS, WARM_UP, Sampler, StepOpened
 
 MS = 1_000_000
 TRAIN, FORWARD, ITEM = 1, 2, 3  # Text ids

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlaprof.events import Event, Sample
-from xlaprof.stack_sampler import (
+from xlaprof.recording.stack_sampler import (
     APART_NS,
     BUSY_S,
     FIRST_S,
@@ -26,8 +26,8 @@ from xlaprof.stack_sampler import (
     Target,
     turned,
 )
-from xlaprof.stacks import RawFrame
-from xlaprof.thread_cpu import Ran, ThreadCpu
+from xlaprof.recording.stacks import RawFrame
+from xlaprof.recording.thread_cpu import Ran, ThreadCpu
 
 MS = 1_000_000
 

@@ -10,8 +10,8 @@ import pytest
 from test_stack_sampler import MS, Books, Clock, Log, Somebody, Worker, sampler, target
 
 from xlaprof.events import Sample
-from xlaprof.stack_sampler import READER, StackSampler
-from xlaprof.thread_cpu import Ran, ThreadCpu
+from xlaprof.recording.stack_sampler import READER, StackSampler
+from xlaprof.recording.thread_cpu import Ran, ThreadCpu
 
 
 def test_another_thread_that_ran_meanwhile_held_the_lock() -> None:

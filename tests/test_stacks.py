@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from xlaprof import stacks
-from xlaprof.stacks import RawFrame, source_line, user_frames
+from xlaprof.recording import stacks
+from xlaprof.recording.stacks import RawFrame, source_line, user_frames
 
 
 def line_of(text: str, file: str = __file__) -> int:
@@ -101,7 +101,8 @@ def test_a_place_called_from_many_lines_is_told_with_each() -> None:
 
 def test_a_library_running_itself_shows_its_outermost_frames(tmp_path: Path) -> None:
     lib = library(
-        tmp_path, "import xlaprof.stacks\ndef main():\n    seen.append(xlaprof.stacks.user_frames(limit=2))\n"
+        tmp_path,
+        "from xlaprof.recording import stacks\ndef main():\n    seen.append(stacks.user_frames(limit=2))\n",
     )
     lib["seen"] = []
     thread = threading.Thread(target=lib["main"])
@@ -153,7 +154,7 @@ def test_code_without_a_file_is_user_code(name: str) -> None:
 def test_python_dash_c_is_user_code_and_dataclass_methods_are_not() -> None:
     program = (
         "import dataclasses\n"
-        "from xlaprof.stacks import user_frames\n"
+        "from xlaprof.recording.stacks import user_frames\n"
         "@dataclasses.dataclass\n"
         "class Config:\n"
         "    frames: tuple = dataclasses.field(default_factory=user_frames)\n"
@@ -192,7 +193,7 @@ def test_relative_names_become_absolute_before_the_program_changes_directory(
 def test_source_in_a_zip_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
         archive.writestr(
-            "zipped_app.py", "from xlaprof.stacks import user_frames\ndef f():\n    return user_frames()\n"
+            "zipped_app.py", "from xlaprof.recording.stacks import user_frames\ndef f():\n    return user_frames()\n"
         )
     monkeypatch.syspath_prepend(str(tmp_path / "app.zip"))
     import zipped_app

@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .log import LogError, read
-    from .recorder import RecordingError, record, start_recording, stop_recording
-    from .trace import StepTrace, Trace
+    from .recording.recorder import RecordingError, record, start_recording, stop_recording
+    from .recording.trace import StepTrace, Trace
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Trace": "trace",
-    "StepTrace": "trace",
-    "record": "recorder",
-    "start_recording": "recorder",
-    "stop_recording": "recorder",
-    "RecordingError": "recorder",
+    "Trace": "recording.trace",
+    "StepTrace": "recording.trace",
+    "record": "recording.recorder",
+    "start_recording": "recording.recorder",
+    "stop_recording": "recording.recorder",
+    "RecordingError": "recording.recorder",
     "read": "log",
     "LogError": "log",
 }

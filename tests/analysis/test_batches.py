@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlaprof.analysis import distribution, run, window
+from xlaprof.analysis import run
+from xlaprof.analysis.fold import distribution
 from xlaprof.analysis.run import Run
+from xlaprof.analysis.timeline import window
 from xlaprof.events import (
     AnyEvent,
     Barrier,

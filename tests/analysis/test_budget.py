@@ -8,8 +8,8 @@ import pytest
 
 from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading, shape
-from xlaprof.analysis.budget import Used, Verdict, judge, lines
-from xlaprof.analysis.limits import BudgetError, budget
+from xlaprof.analysis.gates.budget import Used, Verdict, judge, lines
+from xlaprof.analysis.gates.limits import BudgetError, budget
 from xlaprof.events import AnyEvent, Change, Dropped, Event, GraphBreak, Guard, Live, Recompile, StepDigest
 
 

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.analysis.test_batches import TICK, few, known, ordered, scopes, streams, threads, tight, timed, trainings
 from xlaprof.analysis import run
-from xlaprof.analysis.columns import fold as fold_columns
+from xlaprof.analysis.fold.columns import fold as fold_columns
 from xlaprof.analysis.run import Run
 from xlaprof.events import (
     AnyEvent,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading
-from xlaprof.analysis.compare import Comparison, compare, obstacles
+from xlaprof.analysis.gates.compare import Comparison, compare, obstacles
 from xlaprof.events import Device, Header
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from analysis.story import MS, Story, clean
-from xlaprof.analysis import critical, host, schedule
-from xlaprof.analysis.critical import Cut, WhatIf, play
 from xlaprof.analysis.run import Run
+from xlaprof.analysis.timeline import host, schedule
+from xlaprof.analysis.whatif import critical
+from xlaprof.analysis.whatif.critical import Cut, WhatIf, play
 from xlaprof.events import Change, Device, StepDigest
 from xlaprof.report import terminal
 from xlaprof.report.json import to_json

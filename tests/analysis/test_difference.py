@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from xlaprof.analysis.difference import correlation, independent, shift
-from xlaprof.analysis.distribution import Distribution
+from xlaprof.analysis.fold.distribution import Distribution
+from xlaprof.analysis.gates.difference import correlation, independent, shift
 
 
 def noisy(middle: float, count: int, seed: int, spread: float = 0.02) -> list[float]:

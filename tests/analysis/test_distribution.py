@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlaprof.analysis import distribution as module
-from xlaprof.analysis.distribution import Distribution, economise
+from xlaprof.analysis.fold import distribution as module
+from xlaprof.analysis.fold.distribution import Distribution, economise
 
 values = st.lists(st.integers(0, 10**12), min_size=1, max_size=200)
 

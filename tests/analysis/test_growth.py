@@ -7,7 +7,7 @@ import random
 import pytest
 
 from analysis.story import Story
-from xlaprof.analysis.series import Series, climb, rise
+from xlaprof.analysis.fold.series import Series, climb, rise
 from xlaprof.events import Kept, Live
 
 MIB = 1 << 20

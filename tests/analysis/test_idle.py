@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.story import MS, Story
-from xlaprof.analysis import host
-from xlaprof.analysis.device import DeviceTimeline
 from xlaprof.analysis.run import Run
+from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.device import DeviceTimeline
 from xlaprof.events import (
     Barrier,
     Compile,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from xlaprof.analysis.limits import LIMITS, Budget, BudgetError, budget
+from xlaprof.analysis.gates.limits import LIMITS, Budget, BudgetError, budget
 
 
 def test_names_go_with_dashes_or_underscores() -> None:

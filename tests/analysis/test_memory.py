@@ -9,10 +9,11 @@ from itertools import islice
 import pytest
 
 from benchmarks._hostile import hostile
-from xlaprof.analysis import distribution, window
 from xlaprof.analysis import run as analysis_run
-from xlaprof.analysis.distribution import Distribution
+from xlaprof.analysis.fold import distribution
+from xlaprof.analysis.fold.distribution import Distribution
 from xlaprof.analysis.run import Run
+from xlaprof.analysis.timeline import window
 from xlaprof.events import AnyEvent, Barrier, DeviceWait, Hole, TransferFromDevice
 
 MS = 1_000_000

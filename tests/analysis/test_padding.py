@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlaprof.analysis.padding import best, choices, unit_seconds
+from xlaprof.analysis.evidence.padding import best, choices, unit_seconds
 
 
 def padded(seen: dict[int, int], edges: tuple[int, ...]) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from analysis.story import MS, Story
-from xlaprof.analysis.reading import SCALAR, asked
-from xlaprof.analysis.rhythm import Rhythm
+from xlaprof.analysis.evidence.reading import SCALAR, asked
+from xlaprof.analysis.fold.rhythm import Rhythm
 from xlaprof.events import Change, Selected, StepDigest
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import xlaprof.torch_xla
-from xlaprof.runtime import saving
+from xlaprof.runtime.instruments import graph_dump
 from xlaprof.torch_xla import _environment
 
 import torch_xla  # isort: skip
@@ -63,7 +63,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     torch_xla.sync()  # what other stories have left
     monkeypatch.setenv("XLA_SAVE_TENSORS_FILE", str(tmp_path / "graphs"))
     yield tmp_path / "graphs.0"
-    monkeypatch.setattr(saving, "path", "")
+    monkeypatch.setattr(graph_dump, "path", "")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_both_names_are_the_same_modules() -> None:
 
     assert torch_xla is xlaprof.torch_xla
     assert xm is importlib.import_module("xlaprof.torch_xla.core.xla_model")
-    assert pl.MpDeviceLoader is importlib.import_module("xlaprof.runtime.loader").MpDeviceLoader
+    assert pl.MpDeviceLoader is importlib.import_module("xlaprof.runtime.transfer.loader").MpDeviceLoader
     assert xm.__spec__ is not None
     assert xm.__spec__.name == "xlaprof.torch_xla.core.xla_model"  # by which its relative imports go
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import xlaprof.runtime as xr
 from tests.recording import recording
 from xlaprof import events
-from xlaprof.runtime.loader import MpDeviceLoader, ParallelLoader
+from xlaprof.runtime.transfer.loader import MpDeviceLoader, ParallelLoader
 
 XLA = torch.device("xla", 0)
 

@@ -270,7 +270,7 @@ def test_the_marker_is_known_and_explained(run) -> None:
 
 
 def test_what_was_recorded_so_far_can_be_read_while_recording_goes_on(tmp_path: Path) -> None:
-    from xlaprof import recorder
+    from xlaprof.recording import recorder
 
     def names() -> list[str]:
         return [name for name, _ in Recorded(tmp_path / "run.log").steps]

@@ -11,9 +11,9 @@ from torch._decomp import core_aten_decompositions
 from torch._ops import OpOverload
 
 import xlaprof.runtime as xr
-from xlaprof.runtime.escape import decomposition
-from xlaprof.runtime.ops import Op
-from xlaprof.runtime.special import SPECIAL
+from xlaprof.runtime.dispatch.fallback import decomposition
+from xlaprof.runtime.dispatch.special import SPECIAL
+from xlaprof.runtime.trace.ops import Op
 
 aten = torch.ops.aten
 

@@ -10,7 +10,8 @@ import torch
 
 import xlaprof
 import xlaprof.runtime as xr
-from xlaprof.runtime import before_gc, inflight
+from xlaprof.runtime.execution import inflight
+from xlaprof.runtime.observing import before_gc
 
 MS = 1_000_000
 

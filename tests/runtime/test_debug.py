@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 import xlaprof.runtime as xr
-from xlaprof.runtime import debug
+from xlaprof.runtime.instruments import debug
 
 PROGRAM = """
 import torch, torch_xla

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import xlaprof
 import xlaprof.runtime as xr
 from xlaprof import events, log
-from xlaprof.runtime.checking import value_checks
+from xlaprof.runtime.execution import value_checks
 
 from .counting import Counts, counted
 

@@ -202,8 +202,8 @@ def test_a_branch_that_repeats_some_lines_is_no_loop(told: Callable) -> None:
 
 
 def test_a_first_graph_has_no_reason_to_be_new(told: Callable) -> None:
-    from xlaprof.runtime import tapes
-    from xlaprof.runtime.trie import prune
+    from xlaprof.runtime.tape import tapes
+    from xlaprof.runtime.trace.trie import prune
 
     tape = tapes.tape()
     xr.sync()
@@ -264,7 +264,7 @@ def test_the_backward_pass_has_the_line_that_asked_for_it(told: Callable) -> Non
             loss.backward()
             xr.sync()
 
-    from xlaprof.runtime import tapes
+    from xlaprof.runtime.tape import tapes
 
     told(story)
     node = tapes.tape().root

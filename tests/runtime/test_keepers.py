@@ -17,8 +17,8 @@ import torch
 
 import xlaprof.runtime as xr
 from xlaprof.events import Kept, Live
-from xlaprof.runtime.keepers import keepers
-from xlaprof.runtime.puts import lines_that_put
+from xlaprof.runtime.instruments.retainers import keepers
+from xlaprof.runtime.instruments.retaining_lines import lines_that_put
 
 from .telling import record
 
@@ -229,10 +229,12 @@ def test_a_text_that_cannot_be_read_has_no_lines(tmp_path: Path) -> None:
 @pytest.fixture
 def every_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read at each barrier, whatever that takes on this machine."""
-    monkeypatch.setattr("xlaprof.runtime.gauge._APART", 1)
-    monkeypatch.setattr("xlaprof.runtime.gauge._WIDER", 1.0)
-    monkeypatch.setattr("xlaprof.runtime.gauge._FIRST_NS", 1 << 60)
-    monkeypatch.setattr("xlaprof.runtime.gauge.keepers", lambda made: keepers(made, limit_ns=1 << 60))
+    monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._APART", 1)
+    monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._WIDER", 1.0)
+    monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._FIRST_NS", 1 << 60)
+    monkeypatch.setattr(
+        "xlaprof.runtime.instruments.live_tensors.keepers", lambda made: keepers(made, limit_ns=1 << 60)
+    )
 
 
 def kept(path: Path, keep: Callable[[int, Any], object]) -> tuple[list[Kept], list[str]]:

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import xlaprof.runtime as xr
-from xlaprof.runtime import tapes
-from xlaprof.runtime.program import cache
-from xlaprof.runtime.transfer import upload
+from xlaprof.runtime.execution import upload
+from xlaprof.runtime.execution.program import cache
+from xlaprof.runtime.tape import tapes
 
 from .counting import counted
 

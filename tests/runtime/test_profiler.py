@@ -14,7 +14,7 @@ import xlaprof.runtime as xr
 import xlaprof.runtime.profiler as xp
 from tests.export.ask import Tools
 from tests.recording import recording
-from xlaprof.runtime.loader import MpDeviceLoader
+from xlaprof.runtime.transfer.loader import MpDeviceLoader
 
 from .counting import counted
 
@@ -43,7 +43,7 @@ def test_a_scope_is_the_recordings_own(tmp_path: Path) -> None:
 
 
 def test_a_scope_may_be_entered_inside_itself_and_left_in_any_order() -> None:
-    from xlaprof.runtime import source
+    from xlaprof.runtime.trace import source
 
     again = xp.Trace("again")
     with again, again:

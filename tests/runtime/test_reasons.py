@@ -12,7 +12,8 @@ from torch import nn
 
 import xlaprof.runtime as xr
 from xlaprof import events
-from xlaprof.runtime import explain, known_as
+from xlaprof.runtime.recompile import explain
+from xlaprof.runtime.trace import naming
 
 from .telling import Told, record
 
@@ -22,7 +23,7 @@ history: list[torch.Tensor] = []
 @pytest.fixture(autouse=True)
 def with_time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process looks for names for half a second in all: the tests before this one may have used it up."""
-    monkeypatch.setattr(known_as, "_spent", 0)
+    monkeypatch.setattr(naming, "_spent", 0)
 
 
 @pytest.fixture

@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xlaprof.runtime as xr
-from xlaprof.runtime import explain, inflight, tapes
-from xlaprof.runtime.graph import extract
-from xlaprof.runtime.program import Plan
-from xlaprof.runtime.reasons import Reason
-from xlaprof.stacks import RawFrame
+from xlaprof.recording.stacks import RawFrame
+from xlaprof.runtime.execution import inflight
+from xlaprof.runtime.execution.program import Plan
+from xlaprof.runtime.recompile import explain
+from xlaprof.runtime.recompile.reasons import Reason
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape.graph import extract
 
 #: one line each, all from f32[n,6] to the same
 STEPS: dict[str, Callable[[torch.Tensor, Any], torch.Tensor]] = {

@@ -149,7 +149,7 @@ class Tower(nn.Module):
 
 
 def test_the_program_names_the_users_lines() -> None:
-    from xlaprof.runtime.program import cache
+    from xlaprof.runtime.execution.program import cache
 
     y = Tower()(torch.ones(3, 41).to("xla"))
     xr.sync()

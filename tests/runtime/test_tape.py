@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import xlaprof.runtime as xr
-from xlaprof.runtime.trie import Node, prune
+from xlaprof.runtime.trace.trie import Node, prune
 
 from .counting import counted
 
@@ -413,7 +413,7 @@ def test_a_pruned_trie_records_on() -> None:
 
 
 def test_a_forgotten_program_is_compiled_again_and_said_to_be() -> None:
-    from xlaprof.runtime.program import cache
+    from xlaprof.runtime.execution.program import cache
 
     x = on_device(1.0, 2.0)
 

@@ -18,9 +18,9 @@ import xlaprof.runtime as xr
 from xlaprof import events
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import Run
-from xlaprof.runtime import unrolled
-from xlaprof.runtime.gauge import gauge
-from xlaprof.stacks import loop_line
+from xlaprof.recording.stacks import loop_line
+from xlaprof.runtime.instruments.live_tensors import gauge
+from xlaprof.runtime.tape import unrolled_loops
 
 
 @pytest.fixture
@@ -150,14 +150,14 @@ def test_turns_of_a_loop_share_their_weights_and_layers_do_not() -> None:
     x = torch.ones(2, 4).to("xla")
     for _ in range(12):
         x = (x @ weight).relu()
-    turns = unrolled.of(x._cell.tape.node)  # type: ignore[attr-defined]
+    turns = unrolled_loops.of(x._cell.tape.node)  # type: ignore[attr-defined]
     assert (turns.times, turns.ops, turns.shared) == (12, 2, True)
     del x
     xr.sync()
     x = torch.ones(2, 4).to("xla")
     for layer in layers:
         x = (x @ layer).relu()
-    stack = unrolled.of(x._cell.tape.node)  # type: ignore[attr-defined]
+    stack = unrolled_loops.of(x._cell.tape.node)  # type: ignore[attr-defined]
     assert stack.times >= 11  # the first layer was recorded above, on another line
     assert not stack.shared
     del x
@@ -172,7 +172,7 @@ def test_turns_that_a_backward_pass_goes_through_belong_into_one_graph() -> None
     for _ in range(24):
         x = (x @ weight).tanh().sigmoid()
     x.sum().backward()
-    turns = unrolled.of(x._cell.tape.node)  # type: ignore[attr-defined]
+    turns = unrolled_loops.of(x._cell.tape.node)  # type: ignore[attr-defined]
     assert turns.times >= 23  # the first turn has no gradient to hand on
     assert not turns.shared
     del x
@@ -182,7 +182,7 @@ def test_turns_that_a_backward_pass_goes_through_belong_into_one_graph() -> None
         x = x.detach().requires_grad_()
         loss = (x @ weight).tanh().sigmoid().sum()
         x = x + torch.autograd.grad(loss, x)[0].sign()
-    turns = unrolled.of(x._cell.tape.node)  # type: ignore[attr-defined]
+    turns = unrolled_loops.of(x._cell.tape.node)  # type: ignore[attr-defined]
     assert turns.times >= 23
     assert turns.shared
     del x, loss
@@ -195,7 +195,7 @@ def test_an_operation_twice_in_a_turn_is_one_turn() -> None:
     x = torch.ones(4).to("xla")
     for _ in range(15):
         x = (x * weight * weight).sin() + weight
-    assert unrolled.of(x._cell.tape.node).times == 15  # type: ignore[attr-defined]
+    assert unrolled_loops.of(x._cell.tape.node).times == 15  # type: ignore[attr-defined]
     del x
     xr.sync()
 
@@ -303,8 +303,8 @@ def test_elements_that_are_read_one_by_one_are_no_work_done_twice(told: Callable
 def test_what_is_alive_is_read_now_and_then_and_what_is_kept_has_its_line(
     told: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xlaprof.runtime.gauge._APART", 1)
-    monkeypatch.setattr("xlaprof.runtime.gauge._FIRST_NS", 1 << 60)
+    monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._APART", 1)
+    monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._FIRST_NS", 1 << 60)
     gc.collect()  # the readings tell of everything that lives, other tests' remains too
     xr.sync(wait=True)
     weight = torch.ones(4, 4).to("xla")
@@ -334,17 +334,17 @@ def test_what_is_alive_is_read_now_and_then_and_what_is_kept_has_its_line(
 def test_the_first_readings_are_counted_in_barriers_and_then_they_are_seldom(
     told: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xlaprof.runtime.gauge.EVERY_NS", 1 << 60)
+    monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors.EVERY_NS", 1 << 60)
 
     def story() -> None:
         for _ in range(150):
             torch.ones(2).to("xla").sum()
             xr.sync()
 
-    monkeypatch.setattr("xlaprof.runtime.gauge._FIRST_NS", 1 << 60)
+    monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._FIRST_NS", 1 << 60)
     at = [*range(1, 50, 4), 53, 58, 63, 69, 75, 82, 90, 99, 108, 118, 129, 141]
     assert len(told(story).of(events.Live)) == len(at)
-    monkeypatch.setattr("xlaprof.runtime.gauge._FIRST_NS", 0)
+    monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._FIRST_NS", 0)
     assert len(told(story).of(events.Live)) == 1
 
 
@@ -353,5 +353,5 @@ def test_nothing_is_read_without_a_recording() -> None:
     value = torch.ones(2).to("xla") + 1
     xr.sync()
     assert gauge.due == 0
-    assert xlaprof.recorder.active is None
+    assert xlaprof.recording.recorder.active is None
     del value

@@ -10,7 +10,8 @@ from recording import recording
 
 import xlaprof.runtime as xr
 from xlaprof.events import Barrier, Compile, Hole, Stack
-from xlaprof.runtime import clock, observe
+from xlaprof.runtime import clock
+from xlaprof.runtime.observing import observe
 
 
 def test_compiling_a_graph_is_not_told_as_tracing_too(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from xlaprof import events as ev
-from xlaprof.logfile import LogFile, line
+from xlaprof.recording.logfile import LogFile, line
 
 MS = 1_000_000
 #: Unix time at which every story begins, seconds.

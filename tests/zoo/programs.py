@@ -16,8 +16,9 @@ import torch
 
 import xlaprof.runtime as xr
 from xlaprof import import_hook
-from xlaprof.runtime import parity, tapes
-from xlaprof.runtime.transfer import upload
+from xlaprof.runtime import parity
+from xlaprof.runtime.execution import upload
+from xlaprof.runtime.tape import tapes
 
 FOLDER = Path(__file__).parent / "ptxla"
 

@@ -16,11 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from xlaprof.analysis.device import DeviceTimeline
-from xlaprof.analysis.distribution import economise
 from xlaprof.analysis.model import Place, Report
-from xlaprof.analysis.totals import Totals
-from xlaprof.analysis.window import has_numpy
 from xlaprof.events import (
     AnyEvent,
     Counters,
@@ -35,6 +31,11 @@ from xlaprof.events import (
     Text,
     Thread,
 )
+
+from .fold.distribution import economise
+from .fold.totals import Totals
+from .timeline.device import DeviceTimeline
+from .timeline.window import has_numpy
 
 _THREADS = 4_096  # whose names are kept
 _RELIEVED_EVERY = 65_536  # events
@@ -98,7 +99,7 @@ class Run(Totals):
         left = _RELIEVED_EVERY - self.events % _RELIEVED_EVERY
         while batch := list(islice(remaining, min(self._next_batch(), left))):
             if len(batch) > _FEW and has_numpy():
-                from xlaprof.analysis.columns.fold import take
+                from .fold.columns.fold import take
 
                 take(self, batch)
             else:
@@ -177,7 +178,7 @@ class Run(Totals):
 
     def merge(self, other: Run) -> Run:
         """Add what ``other`` recorded (another rank, another segment) to this run; returns itself."""
-        from xlaprof.analysis.merge import merge_into
+        from .fold.merge import merge_into
 
         merge_into(self, other.settled())
         return self

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xlaprof.analysis import counters, host
-from xlaprof.analysis.compilation import compilation
-from xlaprof.analysis.facts import Facts
 from xlaprof.analysis.findings import find
-from xlaprof.analysis.idle import Cause, LongGap, Seen
 from xlaprof.analysis.model import (
     Activity,
     Gap,
@@ -21,8 +17,14 @@ from xlaprof.analysis.model import (
 )
 from xlaprof.analysis.names import NOWHERE, Names
 from xlaprof.analysis.places import culprit, short, span
-from xlaprof.analysis.tallies import StepTally
-from xlaprof.analysis.window import Split
+
+from .evidence.compilation import compilation
+from .evidence.facts import Facts
+from .fold import counters
+from .fold.tallies import StepTally
+from .timeline import host
+from .timeline.idle import Cause, LongGap, Seen
+from .timeline.window import Split
 
 if TYPE_CHECKING:
     from xlaprof.analysis.run import Run

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from xlaprof import log
-from xlaprof.analysis.budget import Verdict, judge
-from xlaprof.analysis.limits import LIMITS, Budget, BudgetError, budget
+from xlaprof.analysis.gates.budget import Verdict, judge
+from xlaprof.analysis.gates.limits import LIMITS, Budget, BudgetError, budget
 from xlaprof.commands.report import no_collection
 from xlaprof.errors import UserError
 from xlaprof.events import AnyEvent

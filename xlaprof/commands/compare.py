@@ -14,8 +14,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from xlaprof.analysis.compare import TOLERANCE, compare, obstacles
-from xlaprof.analysis.limits import share
+from xlaprof.analysis.gates.compare import TOLERANCE, compare, obstacles
+from xlaprof.analysis.gates.limits import share
 from xlaprof.commands.report import fold, natural
 from xlaprof.errors import UserError
 

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import xlaprof
 from xlaprof import import_hook
 from xlaprof.errors import UserError
-from xlaprof.logfile import rank_and_world, rank_path
+from xlaprof.recording.logfile import rank_and_world, rank_path
 
 if TYPE_CHECKING:
     from xlaprof.commands._beside import Beside

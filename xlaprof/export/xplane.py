@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from google.protobuf import descriptor_pb2
 
-from xlaprof.messages import Schema, classes
+from .messages import Schema, classes
 
 #: What a stat may hold. Texts are stored once and referred to, as long as they are not too many different ones.
 Value = int | float | str

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from xlaprof.analysis.budget import Verdict
-    from xlaprof.analysis.limits import Budget
+    from xlaprof.analysis.gates.budget import Verdict
+    from xlaprof.analysis.gates.limits import Budget
     from xlaprof.analysis.model import Finding, Report
     from xlaprof.events import AnyEvent
-    from xlaprof.recorder import record
+    from xlaprof.recording.recorder import record
 
 _MARKER = (
     "xlaprof(max_recompiles=None, max_idle=None, no_findings=None, ...): record the test and hold it to this budget "
@@ -69,7 +69,7 @@ class XlaprofRun:
         return self._folder is None
 
     def start(self) -> None:
-        from xlaprof import recorder
+        from xlaprof.recording import recorder
 
         if recorder.active is not None:
             pytest.fail(
@@ -93,7 +93,7 @@ class XlaprofRun:
             self._folder.cleanup()
 
     def judge(self, budget: Budget) -> Verdict:
-        from xlaprof.analysis.budget import judge
+        from xlaprof.analysis.gates.budget import judge
         from xlaprof.log import read
 
         self._flush()
@@ -104,7 +104,7 @@ class XlaprofRun:
         return judge(events, budget, str(self.path) if self.kept else "the recording of the test")
 
     def _flush(self) -> None:
-        from xlaprof import recorder
+        from xlaprof.recording import recorder
 
         if self._recording is not None and recorder.active is not None:
             recorder.active.flush()
@@ -189,7 +189,7 @@ def _name(item: pytest.Item) -> str:
 
 def _budget(limits: Sequence[Mapping[str, Any]]) -> Budget:
     """Of several markers the one nearest to the test comes first."""
-    from xlaprof.analysis.limits import Budget, BudgetError, budget
+    from xlaprof.analysis.gates.limits import Budget, BudgetError, budget
 
     __tracebackhide__ = True
     asked = Budget()
@@ -202,8 +202,8 @@ def _budget(limits: Sequence[Mapping[str, Any]]) -> Budget:
 
 
 def _hold(run: XlaprofRun, budget: Budget) -> None:
-    from xlaprof.analysis.budget import lines
-    from xlaprof.analysis.limits import BudgetError
+    from xlaprof.analysis.gates.budget import lines
+    from xlaprof.analysis.gates.limits import BudgetError
     from xlaprof.log import LogError
 
     __tracebackhide__ = True

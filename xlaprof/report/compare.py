@@ -9,9 +9,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xlaprof.analysis.compare import Comparison, Pair, Quantity, StepChange
-from xlaprof.analysis.difference import CONFIDENCE
-from xlaprof.analysis.facts import seconds
+from xlaprof.analysis.evidence.facts import seconds
+from xlaprof.analysis.gates.compare import Comparison, Pair, Quantity, StepChange
+from xlaprof.analysis.gates.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding
 from xlaprof.report.glyphs import printable, shorten
 from xlaprof.report.terminal import SEVERITY_STYLE, WIDEST, print_page, title

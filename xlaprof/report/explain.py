@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xlaprof.analysis.facts import seconds, times
+from xlaprof.analysis.evidence.facts import seconds, times
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.occurrences import Occurrence, Occurrences
 from xlaprof.report.glyphs import bar, printable, shorten, sparkline

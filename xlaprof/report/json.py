@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from xlaprof.analysis.compare import Comparison
-from xlaprof.analysis.difference import CONFIDENCE
+from xlaprof.analysis.gates.compare import Comparison
+from xlaprof.analysis.gates.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.occurrences import Occurrences
 from xlaprof.report.source import Source

@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xlaprof.analysis.facts import seconds
+from xlaprof.analysis.evidence.facts import seconds
 from xlaprof.analysis.model import Finding, IdleStat, Place, Prediction, Report, RunInfo, ScopeStat, StepStats
 from xlaprof.report.glyphs import bar, printable, shorten, sparkline
 

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from xlaprof.analysis.budget import Offence, Verdict, lines
-from xlaprof.analysis.limits import LIMITS, Budget
+from xlaprof.analysis.gates.budget import Offence, Verdict, lines
+from xlaprof.analysis.gates.limits import LIMITS, Budget
 from xlaprof.report.glyphs import printable
 
 SCHEMA = 1

@@ -24,37 +24,45 @@ from .pytorch import device_guard as _device_guard
 
 _device_guard.install()
 
-from . import composites as _composites  # noqa: E402
 from . import dynamo as _dynamo  # noqa: E402
-from . import masks as _masks  # noqa: E402
-from . import metrics, observe, profiler, special, storage  # noqa: E402
-from . import tapes as _tapes  # noqa: E402
-from .checking import formless as _formless  # noqa: E402
-from .checking.value_checks import debug_checks  # noqa: E402
-from .memory import memory_info  # noqa: E402
+from . import metrics, profiler  # noqa: E402
+from .dispatch import composites as _composites  # noqa: E402
+from .dispatch import formless as _formless  # noqa: E402
+from .dispatch import masks as _masks  # noqa: E402
+from .dispatch import special, untyped_storage  # noqa: E402
+from .execution.persistent import initialize_cache  # noqa: E402
+from .execution.program import cache as _cache  # noqa: E402
+from .execution.program import set_custom_compile_options  # noqa: E402
+from .execution.value_checks import debug_checks  # noqa: E402
 from .modes.barriers import mark_step, optimizer_step, sync, wait_device_ops  # noqa: E402
 from .modes.closures import add_step_closure  # noqa: E402
 from .modes.compile import compile, step  # noqa: E402
 from .modes.eager import eager_mode, eager_mode_context, is_eager_mode  # noqa: E402
-from .persistent import initialize_cache  # noqa: E402
-from .program import cache as _cache  # noqa: E402
-from .program import set_custom_compile_options  # noqa: E402
-from .pytorch import autocast, autograd, default_dtype, randomness, torch_module  # noqa: E402
+from .observing import observe  # noqa: E402
+from .observing.memory import memory_info  # noqa: E402
+from .pytorch import (  # noqa: E402
+    autocast,
+    autograd,
+    default_dtype,
+    serialization,
+    torch_module,
+)
 from .pytorch import chunked_loss as _chunked_loss  # noqa: E402
-from .pytorch import forks as _forks  # noqa: E402
+from .pytorch import fork_guard as _forks  # noqa: E402
 from .pytorch import fused as _fused  # noqa: E402
 from .pytorch import grad_scaler as _grad_scaler  # noqa: E402
 from .pytorch import higher_order as _higher_order  # noqa: E402
 from .pytorch import modules as _modules  # noqa: E402
-from .pytorch.generator import Generator  # noqa: E402
-from .pytorch.randomness import get_rng_state, set_rng_state  # noqa: E402
-from .tensor import XLATensor  # noqa: E402
-from .transfer import serialization  # noqa: E402
+from .tape import randomness  # noqa: E402
+from .tape import tapes as _tapes  # noqa: E402
+from .tape.generator import Generator  # noqa: E402
+from .tape.randomness import get_rng_state, set_rng_state  # noqa: E402
+from .trace.tensor import XLATensor  # noqa: E402
 from .transfer.interchange import from_jax, to_jax  # noqa: E402
 
 if _os.environ.get("XLA_PERSISTENT_CACHE_PATH"):  # PyTorch/XLA's variable
     initialize_cache(_os.environ["XLA_PERSISTENT_CACHE_PATH"])
-assert storage  # imported for its operators: t_, set_, resize_...
+assert untyped_storage  # imported for its operators: t_, set_, resize_...
 assert _masks  # likewise: what selects by values
 assert _grad_scaler  # likewise: what GradScaler needs
 special.install()

@@ -15,10 +15,10 @@ import threading
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from xlaprof.stacks import RawFrame
+from xlaprof.recording.stacks import RawFrame
 
 if TYPE_CHECKING:
-    from .trie import Node
+    from .trace.trie import Node
 
 #: ns without a recorded operation from which on it is a hole
 HOLE_NS = 1_000_000

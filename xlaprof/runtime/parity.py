@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from .parity_ops import IN_PIECES, LOWERED
+from .dispatch.parity_ops import IN_PIECES, LOWERED
 
 Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
@@ -44,11 +44,11 @@ def set_strict(on: bool) -> None:
     global strict
     if on is strict:
         return
+    from .execution import upload
+    from .execution.program import cache
     from .modes import eager
-    from .program import cache
-    from .tapes import existing
-    from .tensor import HANDLERS
-    from .transfer import upload
+    from .tape.tapes import existing
+    from .trace.tensor import HANDLERS
 
     strict = on
     numbers_are_constants(on)
@@ -122,7 +122,7 @@ def handler(func: torch._ops.OpOverload, ordinary: Callable[[], Handler]) -> Han
 
 def lowered(func: torch._ops.OpOverload) -> bool:
     """Does PyTorch/XLA compute ``func`` on its device, itself or as other operators?"""
-    from .ops import functional_twin, is_view
+    from .trace.ops import functional_twin, is_view
 
     if func.namespace not in ("aten", "torchvision") or is_view(func) or str(func) in _STRUCTURE:
         return True
@@ -167,8 +167,9 @@ def counter(func: torch._ops.OpOverload) -> str:
 
 
 def _on_cpu(func: torch._ops.OpOverload) -> Handler:
-    from . import escape, metrics
-    from .ops import Op
+    from . import metrics
+    from .dispatch import fallback
+    from .trace.ops import Op
     from .transfer import host
 
     op = Op(func)
@@ -178,7 +179,7 @@ def _on_cpu(func: torch._ops.OpOverload) -> Handler:
         args, kwargs = host.adopt(host.tape_of(args, kwargs), op, args, kwargs)
         if tried:
             metrics.count(tried)
-        return escape.on_cpu(op, args, kwargs)
+        return fallback.on_cpu(op, args, kwargs)
 
     return record
 

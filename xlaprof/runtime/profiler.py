@@ -29,10 +29,12 @@ from typing import Any, Self, TypeVar
 
 import jax
 
-from xlaprof import trace as scopes
+from xlaprof.recording import trace as scopes
 
-from . import execute, source, tapes
+from .execution import execute
 from .modes import closures
+from .tape import tapes
+from .trace import source
 
 F = TypeVar("F", bound=Callable[..., Any])
 

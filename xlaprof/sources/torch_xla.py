@@ -12,9 +12,10 @@ import time
 from types import ModuleType
 from typing import Any
 
-from xlaprof import events, recorder, stacks
-from xlaprof.stacks import RawFrame
-from xlaprof.writer import warn
+from xlaprof import events
+from xlaprof.recording import recorder, stacks
+from xlaprof.recording.stacks import RawFrame
+from xlaprof.recording.writer import warn
 
 #: its timed metrics that are told as events
 TIMED = ("CompileTime", "ExecuteTime", "TransferFromDeviceTime", "TransferToDeviceTime")

@@ -15,9 +15,11 @@ import torch
 
 import xlaprof.runtime as _runtime
 from xlaprof import import_hook
-from xlaprof.runtime import computations, execute, metrics, program, tapes
-from xlaprof.runtime.cells import DTYPE_TEXT
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime import metrics
+from xlaprof.runtime.execution import execute, program
+from xlaprof.runtime.tape import computations, tapes
+from xlaprof.runtime.trace.storage import DTYPE_TEXT
+from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 from xlaprof.torch_xla import _graphs
 from xlaprof.torch_xla import _lowering as lowering
@@ -32,10 +34,10 @@ Tensors = Sequence[torch.Tensor]
 _HOMES = {
     "_set_use_eager_mode": "xlaprof.runtime:eager_mode",
     "_get_use_eager_mode": "xlaprof.runtime:is_eager_mode",
-    "_set_allow_execution": "xlaprof.runtime.modes.guard:set_allow_execution",
-    "_get_allow_execution": "xlaprof.runtime.modes.guard:get_allow_execution",
-    "_set_current_graph_name": "xlaprof.runtime.modes.mode:set_graph_name",
-    "_get_current_graph_name": "xlaprof.runtime.modes.mode:get_graph_name",
+    "_set_allow_execution": "xlaprof.runtime.execution.guard:set_allow_execution",
+    "_get_allow_execution": "xlaprof.runtime.execution.guard:get_allow_execution",
+    "_set_current_graph_name": "xlaprof.runtime.tape.mode:set_graph_name",
+    "_get_current_graph_name": "xlaprof.runtime.tape.mode:get_graph_name",
     "_dynamic_shape_detector_set_max_different_graphs": "xlaprof.runtime.modes.sessions:set_limit",
     "_dynamic_shape_detector_get_max_different_graphs": "xlaprof.runtime.modes.sessions:get_limit",
     "_dynamic_shape_detector_start_session": "xlaprof.runtime.modes.sessions:start",
@@ -108,7 +110,7 @@ _HOMES = {
     "_clear_xla_metrics": "xlaprof.runtime.metrics:clear_metrics",
     "_xla_wait_device_ops": "xlaprof.torch_xla.core.xla_model:wait_device_ops",
     "_xla_memory_info": "xlaprof.torch_xla.core.xla_model:get_memory_info",
-    "_xla_optimization_barrier_": "xlaprof.runtime.computations:optimization_barrier_",
+    "_xla_optimization_barrier_": "xlaprof.runtime.tape.computations:optimization_barrier_",
     "_xla_nms": "xlaprof.torch_xla.core.functions:nms",
     "_xla_cast_int4": "xlaprof.torch_xla._products:cast_int4",
     "_xla_dot_general": "xlaprof.torch_xla._products:dot_general",

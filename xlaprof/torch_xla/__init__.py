@@ -53,7 +53,7 @@ else:
 
     _environment.finish()
 
-    from xlaprof.runtime import saving as _saving
+    from xlaprof.runtime.instruments import graph_dump as _saving
 
     def _rendered(kind: str, tape: _Any, graph: _Any) -> str:
         from xlaprof.torch_xla import _graphs

@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from jaxlib import _jax
 
-from xlaprof.runtime import tapes
-from xlaprof.runtime.cells import DTYPE_TEXT, Cell, Failed, View
-from xlaprof.runtime.graph import Graph, extract
-from xlaprof.runtime.lowering.apply import Evaluator
+from xlaprof.runtime.execution.program import placement_of
 from xlaprof.runtime.lowering.registry import JAX_DTYPE, TORCH_DTYPE
-from xlaprof.runtime.ops import BAKED, SCALAR, TENSOR
-from xlaprof.runtime.program import placement_of
 from xlaprof.runtime.spmd import sharding_of
-from xlaprof.runtime.tape import Tape
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape.graph import Graph, extract
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.evaluate import Evaluator
+from xlaprof.runtime.trace.ops import BAKED, SCALAR, TENSOR
+from xlaprof.runtime.trace.storage import DTYPE_TEXT, Cell, Failed, View
+from xlaprof.runtime.trace.tensor import XLATensor
+from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref
 from xlaprof.runtime.transfer import host
-from xlaprof.runtime.trie import Const, Node, Packed, Ref
 
 
 def _has_value(cell: Cell) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, json_format, text_format
 
-from xlaprof.messages import Schema, classes
+from xlaprof.export.messages import Schema, classes
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _INT, _STRING, _BOOL = _Field.TYPE_INT64, _Field.TYPE_STRING, _Field.TYPE_BOOL

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from xlaprof.runtime.computations import Computation
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
+from xlaprof.runtime.tape.computations import Computation
 
 __all__ = ["cast_int4", "dot_general"]
 

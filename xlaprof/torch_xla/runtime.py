@@ -9,9 +9,11 @@ from typing import Any
 import torch
 
 import xlaprof.runtime as _runtime
-from xlaprof.runtime import initialize_cache, program, tapes
-from xlaprof.runtime.persistent import clear_computation_cache
+from xlaprof.runtime import initialize_cache
+from xlaprof.runtime.execution import program
+from xlaprof.runtime.execution.persistent import clear_computation_cache
 from xlaprof.runtime.spmd.mesh import device_attributes
+from xlaprof.runtime.tape import tapes
 from xlaprof.torch_xla import _environment
 from xlaprof.torch_xla._served import names, served
 

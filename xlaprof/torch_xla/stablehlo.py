@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from xlaprof.runtime import tapes
-from xlaprof.runtime.graph import extract
-from xlaprof.runtime.lowering.apply import Evaluator
 from xlaprof.runtime.lowering.registry import JAX_DTYPE, TORCH_DTYPE
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape.graph import extract
+from xlaprof.runtime.trace.evaluate import Evaluator
+from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 
 __all__ = [

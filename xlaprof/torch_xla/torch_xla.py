@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 import xlaprof.runtime as _runtime
-from xlaprof.runtime import compile, set_custom_compile_options, step, sync, tapes
+from xlaprof.runtime import compile, set_custom_compile_options, step, sync
 from xlaprof.runtime.dynamo.constants import constant
-from xlaprof.runtime.pytorch import forks
+from xlaprof.runtime.pytorch import fork_guard
+from xlaprof.runtime.tape import tapes
 
 __all__ = [
     "compile",
@@ -33,7 +34,7 @@ def device(index: int | None = None) -> torch.device:
     """
     if index is None:
         # A forked child cannot compute, but may well name the device: test runners and launchers do.
-        return torch.device("xla", tapes.current()) if forks.in_child() else tapes.tape().torch_device
+        return torch.device("xla", tapes.current()) if fork_guard.in_child() else tapes.tape().torch_device
     there = devices()
     if not 0 <= index < len(there):
         raise IndexError(f"Device index {index} out of range in {[str(d) for d in there]}")
@@ -58,7 +59,7 @@ def device_count() -> int:
 
 def manual_seed(seed: int, device: torch.device | str | None = None) -> None:
     """Seed the random numbers of ``device``, by default the current one."""
-    from xlaprof.torch_xla.core.xla_model import set_rng_state
+    from .core.xla_model import set_rng_state
 
     set_rng_state(seed, device)
 
@@ -70,7 +71,7 @@ def launch(
     debug_single_process: bool = False,
     **more: Any,
 ) -> Any:
-    """Run ``fn(index, *args)`` in one process per device: :func:`xlaprof.runtime.distributed.launch`."""
+    """Run ``fn(index, *args)`` in one process per device: :func:`xlaprof.runtime.distributed.job.launch`."""
     from xlaprof.runtime import distributed
 
     return distributed.launch(fn, args, start_method=start_method, debug_single_process=debug_single_process, **more)

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import xlaprof.runtime as xr
-from xlaprof.runtime import tapes
 from xlaprof.runtime.pytorch import engine
+from xlaprof.runtime.tape import tapes
 
 from ..counting import counted  # noqa: TID252
 

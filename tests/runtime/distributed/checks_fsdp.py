@@ -16,9 +16,11 @@ from torch.testing import assert_close
 
 import xlaprof.runtime as xr
 from xlaprof.runtime import distributed as xd
-from xlaprof.runtime import metrics, wrapping
-from xlaprof.runtime.distributed import fsdp, world
+from xlaprof.runtime import metrics
+from xlaprof.runtime.distributed import fsdp
 from xlaprof.runtime.distributed.fsdp import XlaFullyShardedDataParallel as Wrapped
+from xlaprof.runtime.distributed.job import world
+from xlaprof.runtime.pytorch import wrapping
 from xlaprof.torch_xla.distributed.fsdp import checkpoint_module
 
 from .checks import Check

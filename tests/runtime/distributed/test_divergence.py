@@ -14,9 +14,9 @@ from torch.multiprocessing import ProcessRaisedException
 
 import xlaprof.runtime as xr
 from xlaprof.runtime import distributed as xd
-from xlaprof.runtime.distributed.alike import outline
-from xlaprof.runtime.distributed.ledger import Ledger, Line, Outline, difference, unpack
-from xlaprof.runtime.graph import extract
+from xlaprof.runtime.distributed.job.ledger import Ledger, Line, Outline, difference, unpack
+from xlaprof.runtime.distributed.programs.alike import outline
+from xlaprof.runtime.tape.graph import extract
 
 from . import ranks
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from xlaprof.runtime.distributed import coordinator
-from xlaprof.runtime.distributed.link import Link, Refused
+from xlaprof.runtime.distributed.job import coordinator
+from xlaprof.runtime.distributed.job.link import Link, Refused
 
 TOKEN = "secret"
 

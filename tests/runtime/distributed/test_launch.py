@@ -21,7 +21,7 @@ import xlaprof
 import xlaprof.runtime as xr
 from xlaprof.log import read
 from xlaprof.runtime import distributed as xd
-from xlaprof.runtime.distributed import world
+from xlaprof.runtime.distributed.job import world
 
 from . import ranks
 

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import xlaprof.runtime as xr
-from xlaprof.runtime.modes import mode, sessions
+from xlaprof.runtime.modes import sessions
+from xlaprof.runtime.tape import mode
 
 from ..counting import counted  # noqa: TID252
 

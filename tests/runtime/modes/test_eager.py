@@ -18,8 +18,8 @@ from torch import nn
 import xlaprof.runtime as xr
 from xlaprof import events
 from xlaprof.runtime import parity
+from xlaprof.runtime.execution.program import cache
 from xlaprof.runtime.modes import numbers
-from xlaprof.runtime.program import cache
 
 from ..counting import counted  # noqa: TID252
 from ..semantics.programs import Statement, bases, programs  # noqa: TID252

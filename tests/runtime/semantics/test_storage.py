@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import xlaprof.runtime as xr
-from xlaprof.runtime.storage import XLAStorage
+from xlaprof.runtime.dispatch.untyped_storage import XLAStorage
 
 from .both import Story, agree, numbers
 

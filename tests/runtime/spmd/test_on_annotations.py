@@ -237,7 +237,7 @@ def test_the_same_random_numbers_however_they_lie():
 
 
 def test_a_changed_sharding_explains_the_recompilation(tmp_path):
-    from xlaprof.runtime import explain
+    from xlaprof.runtime.recompile import explain
 
     _, x = on_device((12, 4))
     _, y = on_device((12, 4))

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from xlaprof.runtime import spmd as xs
-from xlaprof.runtime import tapes
 from xlaprof.runtime.spmd.placement import Partition
 from xlaprof.runtime.spmd.sharding import replicated, tiled
+from xlaprof.runtime.tape import tapes
 from xlaprof.torch_xla.distributed import spmd as served
 
 GRID = xs.Mesh(range(4), (2, 2), ("a", "b"))

@@ -11,8 +11,9 @@ from torch.nn import functional as F
 
 import xlaprof.runtime as xr
 from runtime.counting import counted
-from xlaprof.runtime import loader, tapes
 from xlaprof.runtime import spmd as xs
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.transfer import loader
 
 GRID = xs.Mesh(range(4), (2, 2), ("data", "model"))
 SHARDED = "{devices=[2,1,2]0,2,1,3 last_tile_dim_replicate}"

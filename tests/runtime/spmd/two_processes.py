@@ -7,7 +7,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import xlaprof.runtime as xr
-from xlaprof.runtime import distributed, loader, spmd, tapes
+from xlaprof.runtime import distributed, spmd
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.transfer import loader
 
 
 def main(index: int) -> None:

@@ -9,7 +9,7 @@ from functools import cache
 
 import msgspec
 
-from xlaprof.analysis.facts import Facts
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Finding
 
 #: operations of findings that come first, whatever they were measured to cost: limits that switch compilation off

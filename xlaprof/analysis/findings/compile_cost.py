@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xlaprof.analysis import critical
-from xlaprof.analysis.facts import Facts, seconds
+from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding
-from xlaprof.analysis.tallies import CompileRecord
+from xlaprof.analysis.whatif import critical
 
 _DEAR_NS = 60_000_000_000  # a compile below is no finding
 _VERY_DEAR_NS = 300_000_000_000  # one above is, whatever is known of others

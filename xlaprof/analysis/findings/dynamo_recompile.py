@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from xlaprof.analysis.compiled import RecompileRecord
-from xlaprof.analysis.compiled_advice import advice, remedy
-from xlaprof.analysis.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.compiled_advice import advice, remedy
+from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.fold.compiled import RecompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.events import DynamoLimit, Guard

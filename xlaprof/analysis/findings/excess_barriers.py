@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xlaprof.analysis import critical
-from xlaprof.analysis.facts import Facts, seconds, times
-from xlaprof.analysis.looping import turns
+from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.looping import turns
+from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, Place
-from xlaprof.analysis.tallies import CompileRecord
+from xlaprof.analysis.whatif import critical
 
 LINES = 3  # barriers at different lines in one step
 _SMALL = 200  # operations between two

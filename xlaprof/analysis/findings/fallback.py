@@ -3,7 +3,7 @@
 Two sorts. An operation without a lowering runs on the CPU, its inputs and outputs copied there and back: all of that
 time is its cost. And an operation whose result's size depends on values (a selection by a mask, ``nonzero``,
 ``unique``) cannot be recorded before the host has read that size; PyTorch/XLA runs these on the CPU, too. That costs
-what a read costs (:mod:`xlaprof.analysis.reads`).
+what a read costs (:mod:`xlaprof.analysis.evidence.reads`).
 
 Not a finding is what ran only while the program was set up.
 """
@@ -13,13 +13,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from xlaprof.analysis import critical, sized
-from xlaprof.analysis.critical import Cut
-from xlaprof.analysis.facts import Facts, seconds, times
-from xlaprof.analysis.findings.transfer import how_often, rhythm_of
+from xlaprof.analysis.evidence import dynamic_size_ops
+from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.reads import Reads, by_line
+from xlaprof.analysis.fold.tallies import FallbackTally
 from xlaprof.analysis.model import Finding, Place
-from xlaprof.analysis.reads import Reads, by_line
-from xlaprof.analysis.tallies import FallbackTally
+from xlaprof.analysis.whatif import critical
+from xlaprof.analysis.whatif.critical import Cut
+
+from .transfer import how_often, rhythm_of
 
 _SETTING_UP = 0.05  # of the time of the steps: what fallbacks outside of them may cost
 
@@ -28,7 +30,7 @@ _RAGGED = "Pad to one length (to_padded_tensor) before the step"
 _BINS = "Find the bins with torch.bucketize and count them with torch.zeros(n).index_add_"
 #: What to write instead, by operation.
 INSTEAD = {
-    **sized.INSTEAD,
+    **dynamic_size_ops.INSTEAD,
     "aten::linalg_eig": _EIGEN,
     "aten::linalg_eigvals": _EIGEN,
     "aten::_linalg_eigvals": _EIGEN,
@@ -99,7 +101,7 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, cut: C
         cost_s=cost,
         cut=cut,
         cause=(
-            f"{sized.told(name)} has no lowering, so it ran on the CPU {times(tally.count)}{often}{reads}: "
+            f"{dynamic_size_ops.told(name)} has no lowering, so it ran on the CPU {times(tally.count)}{often}{reads}: "
             f"{seconds(cost)} in which the device waited for the host."
         ),
         advice=_advice(name),
@@ -125,7 +127,7 @@ def _sized(facts: Facts, reads: Reads) -> Finding:
         cost_s=reads.cost_s,
         cut=critical.together([reads.cut, critical.compiles(apart)]),
         cause=(
-            f"Values decide the size of the result of {sized.told(name)}, so it cannot stay on the device: "
+            f"Values decide the size of the result of {dynamic_size_ops.told(name)}, so it cannot stay on the device: "
             f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {times(reads.count)}, "
             f"{seconds(tally.dur / 1e9)} waited ({seconds(tally.dur / max(1, tally.count) / 1e9)} each)."
         ),
@@ -153,8 +155,8 @@ def _again(facts: Facts, first: Reads, lines: set[int]) -> Iterator[Finding]:
             cost_s=0.0,
             cause=(
                 f"{'The gradient of the selection' if _BACKWARD.search(place.code) else 'What was selected'} at line "
-                f"{first.place.line} is put back by the same mask ({sized.told(name)}): here the device does that "
-                "alone, but PyTorch/XLA runs aten::nonzero on the CPU once more."
+                f"{first.place.line} is put back by the same mask ({dynamic_size_ops.told(name)}): here the device "
+                "does that alone, but PyTorch/XLA runs aten::nonzero on the CPU once more."
             ),
             advice=_advice(first.op),
             confidence="medium",

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from xlaprof.analysis.compiled import BehindTally, BreakTally, CallTally, RecompileRecord
-from xlaprof.analysis.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.facts import Facts, seconds, times
 from xlaprof.analysis.findings.dynamo_recompile import LIMIT, limit_clause, read_at_break, values_seen
+from xlaprof.analysis.fold.compiled import BehindTally, BreakTally, CallTally, RecompileRecord
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.events import GraphBreak
 

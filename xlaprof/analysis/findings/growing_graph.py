@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from xlaprof.analysis import critical
-from xlaprof.analysis.facts import Facts, seconds
-from xlaprof.analysis.looping import GROWTHS, grows, innermost
+from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost
+from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.tallies import CompileRecord
+from xlaprof.analysis.whatif import critical
 
 _MOSTLY = 0.8  # of the compiles, those in which one line recorded more
 #: changes that are recompiles: a graph of other inputs, not of more work

@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from xlaprof.analysis.facts import Facts, seconds
+from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.fold.series import climb, rise
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.series import climb, rise
 from xlaprof.events import Kept
 
 _STEPS = 100  # fewer tell nothing of a trend, nor whether a list of results is full some time

@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from xlaprof.analysis import critical, host
-from xlaprof.analysis.activities import READER, Activity, activities, heaviest, innermost, recording
-from xlaprof.analysis.facts import Facts, seconds
-from xlaprof.analysis.idle import Cause, Seen
+from xlaprof.analysis.evidence.activities import READER, Activity, activities, heaviest, innermost, recording
+from xlaprof.analysis.evidence.facts import Facts, seconds
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import culprit, short, span
+from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.idle import Cause, Seen
+from xlaprof.analysis.whatif import critical
 
 SHARE = 0.05  # of the analysed window, compiles left out
 _LEAST = 3  # times

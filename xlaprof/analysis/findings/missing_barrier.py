@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xlaprof.analysis import critical
-from xlaprof.analysis.compilation import smaller
-from xlaprof.analysis.facts import Facts, seconds
-from xlaprof.analysis.looping import REPEATS, head
+from xlaprof.analysis.evidence.compilation import smaller
+from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.looping import REPEATS, head
+from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.tallies import CompileRecord, Site
+from xlaprof.analysis.whatif import critical
 
 STEPS = 8  # in one graph
 _TURNS = 20  # of a loop inside a step's graph: fewer may be micro-batches

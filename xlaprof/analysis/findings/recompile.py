@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xlaprof.analysis import critical
-from xlaprof.analysis.facts import Facts, seconds
+from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.causes import cause
 from xlaprof.analysis.recompiles.extra import Group, groups, values
 from xlaprof.analysis.recompiles.wording import operator
-from xlaprof.analysis.tallies import CompileRecord
+from xlaprof.analysis.whatif import critical
 
 _SHOWN = 8  # changes listed as evidence
 #: roles of operations that not every micro-batch has

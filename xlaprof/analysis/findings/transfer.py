@@ -1,6 +1,6 @@
 """transfer: a loop that reads values from the device, and stops until they are there.
 
-Which reads those are, and what they cost: :mod:`xlaprof.analysis.reads`. The reads inside a CPU fallback count as the
+Which reads those are, and what they cost: ``reads``. The reads inside a CPU fallback count as the
 fallback's, those of a size that values decide are told as one.
 """
 
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xlaprof.analysis.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.reading import asked
+from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.reading import asked
-from xlaprof.analysis.reads import Reads, by_line
 
 
 def find(facts: Facts) -> Iterator[Finding]:

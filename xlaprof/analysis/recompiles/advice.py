@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from xlaprof.analysis import padding
-from xlaprof.analysis.facts import Facts
+from xlaprof.analysis.evidence import padding
+from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Buckets
 from xlaprof.analysis.recompiles.extra import READ, Group
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, target
-from xlaprof.analysis.sized import INSTEAD, OTHERWISE
 
 _LISTED = 6  # boundaries named in a sentence
 _GROWS = 2  # steps in which a size grows before it is said to

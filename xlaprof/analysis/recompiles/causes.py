@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xlaprof.analysis.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.facts import Facts, seconds, times
 from xlaprof.analysis.recompiles.extra import READ, Group, special_number
 from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor

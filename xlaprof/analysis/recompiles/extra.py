@@ -14,12 +14,12 @@ from collections import Counter
 from math import ceil, gcd
 from typing import NamedTuple
 
-from xlaprof.analysis.facts import Facts
-from xlaprof.analysis.looping import GROWTHS, grows, innermost, is_outside, turns
+from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost, is_outside, turns
+from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.recompiles.shapes import axes, dims
-from xlaprof.analysis.sized import is_sized
-from xlaprof.analysis.tallies import CompileRecord
 from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced

@@ -26,9 +26,9 @@ from .collectives import (
     reduce_scatter_bucketized,
     send,
 )
-from .faults import RankFailure
-from .launch import MpModelWrapper, MpSerialExecutor, launch, run_multiprocess, spawn
-from .rendezvous import (
+from .job.faults import RankFailure
+from .job.launch import MpModelWrapper, MpSerialExecutor, launch, run_multiprocess, spawn
+from .job.rendezvous import (
     exchange,
     exchange_objects,
     is_master_ordinal,
@@ -37,7 +37,7 @@ from .rendezvous import (
     rendezvous,
     xla_rendezvous,
 )
-from .world import (
+from .job.world import (
     World,
     WorldError,
     addressable_device_count,

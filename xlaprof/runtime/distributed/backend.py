@@ -21,11 +21,12 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
 
-from xlaprof.runtime import execute
+from xlaprof.runtime.execution import execute
 
-from . import collectives, functional, world
+from . import collectives, functional
 from . import groups as _groups
-from .rendezvous import exchange
+from .job import world
+from .job.rendezvous import exchange
 
 _c10d: Any = _distributed_c10d  # whose stubs describe C++ calling it, not a class of Python's
 _distributed: Any = dist

@@ -19,8 +19,10 @@ import torch
 
 from xlaprof.runtime.dynamo.constants import in_graph
 
-from . import functional, operators, world
+from . import functional
 from . import groups as _groups
+from .job import world
+from .programs import operators
 
 REDUCE_SUM = "sum"
 REDUCE_MUL = "mul"

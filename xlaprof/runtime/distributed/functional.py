@@ -12,9 +12,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from xlaprof.runtime.special import special
+from xlaprof.runtime.dispatch.special import special
 
-from . import groups, operators, world
+from . import groups
+from .job import world
+from .programs import operators
 
 #: kinds of reduction in torch.distributed's words and in PyTorch/XLA's
 KINDS = {"product": "mul", "band": "and", "bor": "or", "avg": "sum"}

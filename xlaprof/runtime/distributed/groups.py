@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from . import world
+from .job import world
 
 Groups = tuple[tuple[int, ...], ...]
 

@@ -16,10 +16,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 
-from . import collectives, world
+from . import collectives
+from .job import world
 
 _log = logging.getLogger(__name__)
 

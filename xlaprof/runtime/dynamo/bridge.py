@@ -19,13 +19,14 @@ from torch import fx
 from torch.fx.passes.split_module import split_module
 from torch.utils._pytree import tree_leaves
 
-from xlaprof import stacks
-from xlaprof.runtime import execute, metrics, parity, tapes
-from xlaprof.runtime.checking import value_checks
+from xlaprof.recording import stacks
+from xlaprof.runtime import metrics, parity
+from xlaprof.runtime.execution import execute, value_checks
+from xlaprof.runtime.execution.program import Program
 from xlaprof.runtime.modes.eager import eager_mode_context
-from xlaprof.runtime.program import Program
-from xlaprof.runtime.tape import Tape
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.tensor import XLATensor
 
 from . import variant
 from .executable import Executable, constant, executable_for

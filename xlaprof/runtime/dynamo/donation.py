@@ -14,9 +14,9 @@ from weakref import ref
 import torch
 
 from xlaprof.runtime import metrics
-from xlaprof.runtime.cells import Cell, Failed, View
-from xlaprof.runtime.special import special
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.dispatch.special import special
+from xlaprof.runtime.trace.storage import Cell, Failed, View
+from xlaprof.runtime.trace.tensor import XLATensor
 
 #: id of a marked buffer -> a reference that forgets it
 _marked: dict[int, Any] = {}

@@ -12,20 +12,22 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_unflatten
 
-from xlaprof import recorder, stacks
-from xlaprof.runtime import execute, failures, inflight, metrics, observe, parity, source
-from xlaprof.runtime.cells import NOWHERE, Cell, Failed, View
-from xlaprof.runtime.checking import value_checks
+from xlaprof.recording import recorder, stacks
+from xlaprof.recording.stacks import RawFrame
+from xlaprof.runtime import metrics, parity
 from xlaprof.runtime.clock import clock
+from xlaprof.runtime.execution import execute, failures, inflight, value_checks
+from xlaprof.runtime.execution.program import Plan, cache
+from xlaprof.runtime.execution.upload import numbers, upload
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
-from xlaprof.runtime.program import Plan, cache
-from xlaprof.runtime.pytorch import randomness
-from xlaprof.runtime.reasons import Reason
-from xlaprof.runtime.tape import Tape
-from xlaprof.runtime.tensor import XLATensor, handle
+from xlaprof.runtime.observing import observe
+from xlaprof.runtime.recompile.reasons import Reason
+from xlaprof.runtime.tape import randomness
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace import source
+from xlaprof.runtime.trace.storage import NOWHERE, Cell, Failed, View
+from xlaprof.runtime.trace.tensor import XLATensor, handle
 from xlaprof.runtime.transfer import host
-from xlaprof.runtime.transfer.upload import numbers, upload
-from xlaprof.stacks import RawFrame
 
 from . import config, donation, variant
 from .sketch import COMPUTED, CONSTANT, SELF, Layout

@@ -17,15 +17,15 @@ from torch import fx
 from torch._ops import HigherOrderOperator
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
-from xlaprof import stacks
-from xlaprof.runtime import source, tapes
-from xlaprof.runtime.cells import NOWHERE, Cell, sig
-from xlaprof.runtime.failures import NoValue
-from xlaprof.runtime.graph import Graph, extract
-from xlaprof.runtime.pytorch import randomness
-from xlaprof.runtime.tape import Tape
-from xlaprof.runtime.tensor import XLATensor, handle
-from xlaprof.stacks import RawFrame
+from xlaprof.recording import stacks
+from xlaprof.recording.stacks import RawFrame
+from xlaprof.runtime.execution.failures import NoValue
+from xlaprof.runtime.tape import randomness, tapes
+from xlaprof.runtime.tape.graph import Graph, extract
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace import source
+from xlaprof.runtime.trace.storage import NOWHERE, Cell, sig
+from xlaprof.runtime.trace.tensor import XLATensor, handle
 
 #: what an output is: an argument itself, another handle on one's value, an output of the program, or a constant
 SELF, SAME, COMPUTED, CONSTANT = "self", "same", "computed", "constant"

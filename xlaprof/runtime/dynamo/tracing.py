@@ -18,13 +18,14 @@ from typing import Any
 import torch
 
 import xlaprof
-from xlaprof.runtime import observe, special
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.dispatch import special
+from xlaprof.runtime.observing import observe
+from xlaprof.runtime.trace.tensor import XLATensor
 
 from . import constants
 
 #: what is traced of ours: the scopes that a user's compiled function enters, and layers written with PyTorch's own
-_TRACED = ("xlaprof.trace", "xlaprof.torch_xla.experimental.xla_quantized_matmul")
+_TRACED = ("xlaprof.recording.trace", "xlaprof.torch_xla.experimental.xla_quantized_matmul")
 
 
 def _skipped(package: str, path: Iterable[str]) -> Iterator[str]:

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from xlaprof.runtime import explain, known_as
-from xlaprof.runtime.cells import sig
-from xlaprof.runtime.reasons import Reason, operation
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.recompile import explain
+from xlaprof.runtime.recompile.reasons import Reason, operation
+from xlaprof.runtime.trace import naming
+from xlaprof.runtime.trace.storage import sig
+from xlaprof.runtime.trace.tensor import XLATensor
 
 if TYPE_CHECKING:
-    from xlaprof.runtime.trie import Node
-    from xlaprof.stacks import RawFrame
+    from xlaprof.recording.stacks import RawFrame
+    from xlaprof.runtime.trace.trie import Node
 
     from .sketch import Layout
 
@@ -61,7 +62,7 @@ def reason(before: Given, args: list[Any], layout: Layout, call: tuple[RawFrame,
         sig(*old).text, sig(*new).text,
         f"input of {operation(reader)}" if reader is not None else "input of the compiled function",
         at, at, 0, True,
-        name=known_as.parameter(arg._cell) if type(arg) is XLATensor else "",
+        name=naming.parameter(arg._cell) if type(arg) is XLATensor else "",
         made=made, moved=moved, role=DYNAMIC, against=before.program,
     )  # fmt: skip
 

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_structure
 
-from xlaprof.runtime import tapes
-from xlaprof.runtime.cells import Cell
-from xlaprof.runtime.graph import Graph, extract
-from xlaprof.runtime.pytorch import randomness
-from xlaprof.runtime.tape import Tape
-from xlaprof.runtime.tensor import XLATensor, handle
+from xlaprof.runtime.tape import randomness, tapes
+from xlaprof.runtime.tape.graph import Graph, extract
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.storage import Cell
+from xlaprof.runtime.trace.tensor import XLATensor, handle
+from xlaprof.runtime.trace.trie import Ref
 from xlaprof.runtime.transfer import host
-from xlaprof.runtime.trie import Ref
 
 from . import donation
 from .donation import get_buffer_donation as _get_buffer_donation

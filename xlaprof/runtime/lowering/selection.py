@@ -1,4 +1,4 @@
-"""Selections whose size is known by now: what :mod:`xlaprof.runtime.dynamic_shape` records once it has read the size.
+"""Selections whose size is known by now: what ``dynamic_size_ops`` records once it has read the size.
 
 Most are no ATen overloads, so they are not in the table: the size is an argument here, and there it follows from the
 values.

@@ -11,18 +11,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from xlaprof.runtime import program as programs
-from xlaprof.runtime.failures import Broken
-from xlaprof.runtime.lowering.apply import Evaluator
+from xlaprof.runtime.execution import program as programs
+from xlaprof.runtime.execution.failures import Broken
+from xlaprof.runtime.execution.program import Plan, Program, Timing
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
-from xlaprof.runtime.program import Plan, Program, Timing
-from xlaprof.runtime.trie import Node
+from xlaprof.runtime.trace.evaluate import Evaluator
+from xlaprof.runtime.trace.trie import Node
 
 
 def build(number: int, plan: Plan, device: jax.Device) -> tuple[Program, Timing]:
     """Compile the graph of ``plan`` for ``device``: a program of ``([f64[n]], [s64[n]], [u32[n, 2]], *inputs)``.
 
-    Raises :class:`~xlaprof.runtime.failures.Broken` where an operation cannot be lowered, or whatever XLA raises.
+    Raises ``failures.Broken`` where an operation cannot be lowered, or whatever XLA raises.
     """
     start = perf_counter_ns()
     graph = plan.graph

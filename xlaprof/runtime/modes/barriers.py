@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
-from xlaprof import recorder, stacks
-from xlaprof.runtime import execute, source, tapes
+from xlaprof.recording import recorder, stacks
+from xlaprof.runtime.execution import execute
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.trace import source
 
 from . import closures
 

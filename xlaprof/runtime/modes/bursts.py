@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xlaprof import stacks
-from xlaprof.runtime import inflight
+from xlaprof.recording import stacks
 from xlaprof.runtime.clock import HOLE_NS
+from xlaprof.runtime.execution import inflight
 
 if TYPE_CHECKING:
-    from xlaprof.runtime.graph import Graph
-    from xlaprof.runtime.program import Program
-    from xlaprof.runtime.tape import Tape
-    from xlaprof.stacks import RawFrame
+    from xlaprof.recording.stacks import RawFrame
+    from xlaprof.runtime.execution.program import Program
+    from xlaprof.runtime.tape.graph import Graph
+    from xlaprof.runtime.tape.tape import Tape
 
 #: ns after which a burst is told
 LONGEST = 20_000_000

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, overload
 
-from xlaprof.runtime import execute, tapes
+from xlaprof.runtime.execution import execute, guard
+from xlaprof.runtime.tape import mode, tapes
 
-from . import closures, eager, guard, mode, sessions
+from . import closures, eager, sessions
 
 F = TypeVar("F", bound=Callable[..., Any])
 

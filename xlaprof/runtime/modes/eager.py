@@ -20,19 +20,22 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from xlaprof import recorder, stacks
-from xlaprof.runtime import execute, explain, failures, inflight, metrics, tapes, tensor, walks
-from xlaprof.runtime.cells import NOWHERE, Cell
-from xlaprof.runtime.checking import value_checks
-from xlaprof.runtime.graph import Graph, extract
-from xlaprof.runtime.program import Plan, Program, cache
-from xlaprof.runtime.tensor import look_in
+from xlaprof.recording import recorder, stacks
+from xlaprof.runtime import metrics
+from xlaprof.runtime.execution import execute, failures, inflight, value_checks
+from xlaprof.runtime.execution.program import Plan, Program, cache
+from xlaprof.runtime.recompile import explain
+from xlaprof.runtime.tape import mode, op_counters, tapes
+from xlaprof.runtime.tape.graph import Graph, extract
+from xlaprof.runtime.trace import tensor
+from xlaprof.runtime.trace.storage import NOWHERE, Cell
+from xlaprof.runtime.trace.tensor import look_in
 
-from . import bare, bursts, mode, numbers
+from . import bare, bursts, numbers
 
 if TYPE_CHECKING:
-    from xlaprof.runtime.tape import Tape
-    from xlaprof.runtime.trie import Node
+    from xlaprof.runtime.tape.tape import Tape
+    from xlaprof.runtime.trace.trie import Node
 
 #: views of a cell that are kept before the dead ones among them are forgotten
 _VIEWS = 64
@@ -344,7 +347,7 @@ def _settle() -> None:
     used, _used[:] = _used[:], []
     for ready in used:
         times, ready.uses = ready.uses, 0
-        walks.walked(ready.node, times)
+        op_counters.walked(ready.node, times)
     times, _cached = _cached, 0
     if times:
         metrics.count("CachedCompile", times)

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 if TYPE_CHECKING:
-    from xlaprof.runtime.graph import Graph
-    from xlaprof.runtime.tape import Tape
+    from xlaprof.runtime.tape.graph import Graph
+    from xlaprof.runtime.tape.tape import Tape
 
 #: times that the same numbers come before an upload (30 us) pays (3 us saved each time)
 _OFTEN = 16

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from xlaprof.runtime import explain, tapes
-from xlaprof.runtime.failures import place
-from xlaprof.runtime.trie import Node
+from xlaprof.runtime.execution.failures import place
+from xlaprof.runtime.recompile import explain
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.trace.trie import Node
 
 
 class Traced(NamedTuple):

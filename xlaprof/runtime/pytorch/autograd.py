@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from xlaprof import stacks
-from xlaprof.runtime import tapes
+from xlaprof.recording import stacks
+from xlaprof.runtime.tape import tapes
 
 from . import engine, transforms
 

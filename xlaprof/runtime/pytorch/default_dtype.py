@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from xlaprof.runtime import tapes
+from xlaprof.runtime.tape import tapes
 
 
 def install() -> None:

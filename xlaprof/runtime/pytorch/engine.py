@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from xlaprof.runtime import tapes
+from xlaprof.runtime.tape import tapes
 
 from . import device_guard
 

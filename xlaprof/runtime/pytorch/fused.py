@@ -13,8 +13,8 @@ from typing import Any
 import torch
 import torch.optim.optimizer as _optimizer
 
+from xlaprof.runtime.dispatch.special import special
 from xlaprof.runtime.dynamo.constants import constant
-from xlaprof.runtime.special import special
 
 Tensors = Sequence[torch.Tensor]
 

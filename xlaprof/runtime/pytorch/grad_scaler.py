@@ -10,9 +10,9 @@ from typing import Any
 import jax.numpy as jnp
 import torch
 
-from xlaprof.runtime.grow import Pseudo
-from xlaprof.runtime.special import special
-from xlaprof.runtime.trie import Ref, Spec
+from xlaprof.runtime.dispatch.special import special
+from xlaprof.runtime.tape.grow import Pseudo
+from xlaprof.runtime.trace.trie import Ref, Spec
 
 aten = torch.ops.aten
 

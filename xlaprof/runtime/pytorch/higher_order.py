@@ -14,7 +14,7 @@ from typing import Any
 from torch._C import DispatchKey
 from torch._ops import _higher_order_ops
 
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 from xlaprof.when_imported import when_imported
 

@@ -15,7 +15,7 @@ from torch.nn.modules.module import (
 )
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.trace.tensor import XLATensor
 
 
 def waits(module: torch.nn.Module, fn: Any) -> bool:

@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.trace.tensor import XLATensor
 
 from . import lazy
 

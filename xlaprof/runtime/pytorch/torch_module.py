@@ -6,9 +6,10 @@ from types import ModuleType, TracebackType
 
 import torch
 
-from xlaprof.runtime import execute, tapes
+from xlaprof.runtime.execution import execute
+from xlaprof.runtime.tape import randomness, tapes
 
-from . import forks, randomness
+from . import fork_guard
 
 _Device = int | str | torch.device | None
 
@@ -41,7 +42,7 @@ def get_device_name(device: _Device = None) -> str:
 
 def memory_allocated(device: _Device = None) -> int:
     """Bytes on the device that belong to tensors; :func:`xlaprof.runtime.memory_info` says to which."""
-    from xlaprof.runtime.memory import memory_info  # imported late: it looks at all the rest
+    from xlaprof.runtime.observing.memory import memory_info  # imported late: it looks at all the rest
 
     return memory_info(tapes.tape(_index(device)).torch_device).bytes_in_use
 
@@ -68,7 +69,7 @@ def install() -> None:
         is_available=lambda: True,
         is_initialized=lambda: True,
         _initialized=True,
-        _is_in_bad_fork=forks.in_child,
+        _is_in_bad_fork=fork_guard.in_child,
         synchronize=synchronize,
         get_device_name=get_device_name,
         memory_allocated=memory_allocated,

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch.fx.experimental import proxy_tensor
 
-from xlaprof.runtime.cells import View
-from xlaprof.runtime.special import special
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.dispatch.special import special
+from xlaprof.runtime.trace.storage import View
+from xlaprof.runtime.trace.tensor import XLATensor
 
 aten = torch.ops.aten
 

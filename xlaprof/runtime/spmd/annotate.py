@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from xlaprof.runtime import metrics
-from xlaprof.runtime.cells import NOWHERE, Cell, View
-from xlaprof.runtime.grow import INPUT
-from xlaprof.runtime.tape import Tape
-from xlaprof.runtime.tensor import XLATensor
-from xlaprof.runtime.trie import Node, Ref, Spec
+from xlaprof.runtime.tape.grow import INPUT
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.storage import NOWHERE, Cell, View
+from xlaprof.runtime.trace.tensor import XLATensor
+from xlaprof.runtime.trace.trie import Node, Ref, Spec
 
 from .mesh import Mesh, PartitionSpec
 from .mode import require_spmd

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from xlaprof.runtime import tapes
+from xlaprof.runtime.tape import tapes
 
 from .annotate import get_sharding_spec
 from .mode import global_runtime_device_count

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from xlaprof.runtime import execute, failures, metrics, source
-from xlaprof.runtime.checking import value_checks
+from xlaprof.runtime import metrics
 from xlaprof.runtime.dynamo.executable import Executable
 from xlaprof.runtime.dynamo.sketch import COMPUTED
-from xlaprof.runtime.program import Plan, Program, build, cache
+from xlaprof.runtime.execution import execute, failures, value_checks
+from xlaprof.runtime.execution.program import Plan, Program, build, cache
+from xlaprof.runtime.trace import source
 
 from .placement import Form, Partition
 from .sharding import OpSharding

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from xlaprof.runtime import tapes, wrapping
+from xlaprof.runtime.pytorch import wrapping
+from xlaprof.runtime.tape import tapes
 
 from .annotate import mark_sharding, sharding_of
 from .linear import apply_backward_optimization_barrier
@@ -34,7 +35,7 @@ class SpmdFullyShardedDataParallel(nn.Module):
         mesh: one with an axis ``fsdp``; the global one by default.
         shard_output: ``shard_output(output, mesh)`` annotates what ``module`` returns; by default the first tensor is
             split in its first dimension.
-        auto_wrap_policy: which children are wrapped too (:mod:`xlaprof.runtime.wrapping`), by
+        auto_wrap_policy: which children are wrapped too (:mod:`xlaprof.runtime.pytorch.wrapping`), by
             ``auto_wrapper_callable`` if that is given.
         extra_data_axis: another axis of the mesh over which the batch is split.
     """

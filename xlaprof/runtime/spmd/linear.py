@@ -12,8 +12,8 @@ from typing import Any, cast
 import torch
 from torch.amp import custom_bwd, custom_fwd
 
-from xlaprof.runtime import computations
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.tape import computations
+from xlaprof.runtime.trace.tensor import XLATensor
 
 from .sharded_tensor import unwrap_sharded_tensor
 

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from xlaprof.runtime.cells import sig
-from xlaprof.runtime.grow import Pseudo
-from xlaprof.runtime.lowering.apply import Evaluator, leaves
-from xlaprof.runtime.tensor import XLATensor, handle
-from xlaprof.runtime.trie import Node, Ref, Spec
+from xlaprof.runtime.tape.grow import Pseudo
+from xlaprof.runtime.trace.evaluate import Evaluator, leaves
+from xlaprof.runtime.trace.storage import sig
+from xlaprof.runtime.trace.tensor import XLATensor, handle
+from xlaprof.runtime.trace.trie import Node, Ref, Spec
 
 from .annotate import constrain, mark_sharding, sharding_of
 from .mesh import Mesh, PartitionSpec, get_global_mesh

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from xlaprof.runtime import metrics, tapes
+from xlaprof.runtime import metrics
+from xlaprof.runtime.tape import tapes
 
 from .mode import global_runtime_device_count
 from .sharding import Array, OpSharding, ShardingType

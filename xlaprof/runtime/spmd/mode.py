@@ -7,10 +7,11 @@ import warnings
 
 import jax
 
-from xlaprof.runtime import execute, memory, tapes
-from xlaprof.runtime.cells import NOWHERE
-from xlaprof.runtime.tape import Tape
-from xlaprof.runtime.transfer import upload
+from xlaprof.runtime.execution import execute, upload
+from xlaprof.runtime.observing import memory
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.storage import NOWHERE
 
 #: was ``XLA_USE_SPMD`` set here, or by the user?
 _set_here = False

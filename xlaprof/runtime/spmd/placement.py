@@ -20,17 +20,17 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xlaprof.runtime import metrics
-from xlaprof.runtime.cells import Cell, Sig
-from xlaprof.runtime.grow import Pseudo
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
+from xlaprof.runtime.tape.grow import Pseudo
+from xlaprof.runtime.trace.storage import Cell, Sig
 
 from .sharding import OpSharding, manual, replicated, tiled
 
 if TYPE_CHECKING:
     import torch
 
-    from xlaprof.runtime.graph import Graph
-    from xlaprof.runtime.tape import Tape
+    from xlaprof.runtime.tape.graph import Graph
+    from xlaprof.runtime.tape.tape import Tape
 
 
 #: (size, stride) of an axis of the devices' order
@@ -170,7 +170,7 @@ class Partition:
         """The value at rest of ``cell`` on the devices, whence it is now if it was on the host or elsewhere."""
         array = cell.array
         if type(array) is np.ndarray:
-            from xlaprof.runtime import execute
+            from xlaprof.runtime.execution import execute
 
             cell.array = execute.upload(cell.tape, array, sharding=cell.sharding)
         elif isinstance(array, jax.Array) and self.sharding_of(array) is None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch.utils._pytree import tree_map
 
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.trace.tensor import XLATensor
 
 from .sharding import ShardingType
 

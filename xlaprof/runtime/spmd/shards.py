@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from xlaprof.runtime import tapes
-from xlaprof.runtime.cells import NOWHERE, Cell, sig
-from xlaprof.runtime.tensor import XLATensor, handle
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.trace.storage import NOWHERE, Cell, sig
+from xlaprof.runtime.trace.tensor import XLATensor, handle
 from xlaprof.runtime.transfer import host
 
 from .annotate import sharding_of

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import torch
 
-from xlaprof.runtime import tapes
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.trace.tensor import XLATensor
 
 from . import annotate, manual, mode, shards
 from .linear import einsum

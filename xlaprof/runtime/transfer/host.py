@@ -10,16 +10,19 @@ import numpy as np
 import torch
 from jax.profiler import TraceAnnotation
 
-from xlaprof import events, recorder, stacks
-from xlaprof.runtime import called, execute, failures, inflight, metrics, tapes
-from xlaprof.runtime.cells import NOWHERE, Cell, sig
-from xlaprof.runtime.checking import value_checks
-from xlaprof.runtime.checking.errors import Foreign, final
+from xlaprof import events
+from xlaprof.recording import recorder, stacks
+from xlaprof.runtime import metrics
 from xlaprof.runtime.clock import aside, clock
+from xlaprof.runtime.execution import execute, failures, inflight, value_checks
+from xlaprof.runtime.instruments import read_attribution
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
-from xlaprof.runtime.ops import Op
-from xlaprof.runtime.tape import Tape
-from xlaprof.runtime.tensor import XLATensor, handle
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.errors import Foreign, final
+from xlaprof.runtime.trace.ops import Op
+from xlaprof.runtime.trace.storage import NOWHERE, Cell, sig
+from xlaprof.runtime.trace.tensor import XLATensor, handle
 
 if TYPE_CHECKING:
     from xlaprof.runtime.spmd.loading import ShardingSpec
@@ -316,7 +319,7 @@ def read(cells: list[Cell], op: str, *, keep_pending: bool = False) -> list[torc
                 rec.stack(frames),
                 rec.thread(),
                 len(results),
-                rec.text(called.by(frames, op)),
+                rec.text(read_attribution.by(frames, op)),
                 late,
             )
         )

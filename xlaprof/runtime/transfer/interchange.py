@@ -12,10 +12,11 @@ from typing import Any
 import jax
 import torch
 
-from xlaprof.runtime import execute, tapes
-from xlaprof.runtime.cells import NOWHERE, Cell, sig
+from xlaprof.runtime.execution import execute
 from xlaprof.runtime.lowering.registry import TORCH_DTYPE
-from xlaprof.runtime.tensor import XLATensor, handle
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.trace.storage import NOWHERE, Cell, sig
+from xlaprof.runtime.trace.tensor import XLATensor, handle
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:

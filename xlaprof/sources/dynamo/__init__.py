@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from xlaprof import recorder
+from xlaprof.recording import recorder
+from xlaprof.recording.writer import warn
 from xlaprof.when_imported import when_imported
-from xlaprof.writer import warn
 
 if TYPE_CHECKING:
     from .attach import Handler

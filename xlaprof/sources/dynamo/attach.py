@@ -12,7 +12,8 @@ import logging
 from time import perf_counter_ns
 from typing import Any
 
-from xlaprof import events, recorder
+from xlaprof import events
+from xlaprof.recording import recorder
 
 from . import live
 from .tell import Teller

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from xlaprof.stacks import RawFrame, is_library
+from xlaprof.recording.stacks import RawFrame, is_library
 
 
 class Break(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from xlaprof.stacks import RawFrame
+from xlaprof.recording.stacks import RawFrame
 
 
 class Guard(NamedTuple):

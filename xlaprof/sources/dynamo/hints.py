@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .breaks import Break
 
 if TYPE_CHECKING:
-    from xlaprof.stacks import RawFrame
+    from xlaprof.recording.stacks import RawFrame
 
 #: how hints begin that say nothing about this program
 _USELESS = (

@@ -15,8 +15,8 @@ from time import perf_counter_ns
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
-from xlaprof import stacks
-from xlaprof.stacks import RawFrame
+from xlaprof.recording import stacks
+from xlaprof.recording.stacks import RawFrame
 
 from .guards import Guard, Reason, parse_guard, subject
 

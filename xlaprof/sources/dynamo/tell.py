@@ -9,8 +9,9 @@ import time
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
-from xlaprof import events, recorder
-from xlaprof.stacks import RawFrame, is_library
+from xlaprof import events
+from xlaprof.recording import recorder
+from xlaprof.recording.stacks import RawFrame, is_library
 
 from . import hints, live
 from .guards import Guard

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from xlaprof.runtime import tapes
+from xlaprof.runtime.tape import tapes
 
 __all__ = ["jax_env_context", "jax_import_guard", "requires_jax"]
 

@@ -15,7 +15,7 @@ def num_available_chips() -> int:
 
 def version() -> int:
     """The generation: 4 for v4. Raises ``RuntimeError`` where the devices are no TPUs."""
-    from xlaprof.runtime import tapes
+    from xlaprof.runtime.tape import tapes
 
     kind = str(tapes.devices()[0].device_kind)
     found = re.match(r"TPU v(\d+)", kind)

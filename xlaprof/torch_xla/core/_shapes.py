@@ -8,8 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from xlaprof.runtime.cells import DTYPE_TEXT
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
+from xlaprof.runtime.trace.storage import DTYPE_TEXT
 
 
 class Type:

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 
-from xlaprof.runtime.jax_functions import cache as _JAX_TO_XLA_COMPUTATION_CACHE
-from xlaprof.runtime.jax_functions import call_jax
+from xlaprof.runtime.functional.jax_functions import cache as _JAX_TO_XLA_COMPUTATION_CACHE
+from xlaprof.runtime.functional.jax_functions import call_jax
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 
 from ._shapes import TORCH, Shape, Type, dtype_of, mkshape, shape_of, tensor_shape

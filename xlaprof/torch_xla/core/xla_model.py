@@ -11,10 +11,10 @@ from typing import Any, TypedDict
 import torch
 
 import xlaprof.runtime as _runtime
-from xlaprof.runtime import computations, nested, tapes
 from xlaprof.runtime.dynamo.constants import constant
-from xlaprof.runtime.pytorch import randomness
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.tape import computations, randomness, tapes
+from xlaprof.runtime.trace import nested
+from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 from xlaprof.torch_xla import torch_xla as _top
 from xlaprof.torch_xla._served import names, served
@@ -43,7 +43,7 @@ _HOMES = {
     "get_ordinal": f"{_DISTRIBUTED}:global_ordinal",
     "get_local_ordinal": f"{_DISTRIBUTED}:local_ordinal",
     **dict.fromkeys(("add_step_closure", "mark_step", "optimizer_step", "wait_device_ops"), "xlaprof.runtime"),
-    "XLA_LIB": "xlaprof.runtime.distributed.operators:library",
+    "XLA_LIB": "xlaprof.runtime.distributed.programs.operators:library",
     "RateTracker": "xlaprof.torch_xla.utils.rate",
     "parse_xla_device": "xlaprof.torch_xla._internal.utils",
 }  # fmt: skip
@@ -184,7 +184,7 @@ def send_cpu_data_to_device(datas: Any, device: Device, input_sharding: Any = No
 
     ``input_sharding`` (:class:`~xlaprof.runtime.spmd.ShardingSpec`) says how they are laid out over the devices.
     """
-    from xlaprof.runtime import loader
+    from xlaprof.runtime.transfer import loader
 
     if isinstance(datas, torch.Tensor):
         datas = [datas]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from xlaprof.runtime.computations import Computation
+from xlaprof.runtime.tape.computations import Computation
 from xlaprof.torch_xla.core import xla_builder as xb
 
 __all__ = ["Op", "register"]

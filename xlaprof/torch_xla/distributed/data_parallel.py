@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from xlaprof.runtime import tapes
-from xlaprof.runtime.loader import ParallelLoader
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.transfer.loader import ParallelLoader
 from xlaprof.torch_xla import torch_xla as _top
 
 __all__ = ["Context", "DataParallel"]

@@ -10,10 +10,10 @@ from typing import Any, ParamSpec, TypeVar, cast
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from xlaprof.runtime.called_once import call
-from xlaprof.runtime.jax_functions import j2t_autograd
-from xlaprof.runtime.pure import Like, Traced, Untraceable, modes, trace, tracing
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.functional.jax_functions import j2t_autograd
+from xlaprof.runtime.functional.pure import Like, Traced, Untraceable, modes, trace, tracing
+from xlaprof.runtime.functional.traced_op import call
+from xlaprof.runtime.trace.tensor import XLATensor
 
 __all__ = ["assume_pure", "j2t_autograd"]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import jax
 import torch
 
-from xlaprof.runtime.cells import Failed, View
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.trace.storage import Failed, View
+from xlaprof.runtime.trace.tensor import XLATensor
 
 
 def on_ready_callback(tensor: torch.Tensor, callback: Callable[[torch.Tensor], None]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from xlaprof.runtime.distributed.operators import library as XLA_LIB
+from xlaprof.runtime.distributed.programs.operators import library as XLA_LIB
 
 __all__ = ["XLA_LIB", "flash_attention", "repeat_with_fixed_output_size"]
 

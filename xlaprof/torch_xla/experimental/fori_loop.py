@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from xlaprof.runtime.called_once import repeat
-from xlaprof.runtime.pure import Like, Untraceable, trace, tracing
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.functional.pure import Like, Untraceable, trace, tracing
+from xlaprof.runtime.functional.traced_op import repeat
+from xlaprof.runtime.trace.tensor import XLATensor
 
 __all__ = ["fori_loop"]
 

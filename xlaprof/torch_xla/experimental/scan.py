@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from xlaprof.runtime.called_once import evaluated
-from xlaprof.runtime.pure import Like, Untraceable, modes, trace, tracing
-from xlaprof.runtime.scanning import Loop
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.functional.pure import Like, Untraceable, modes, trace, tracing
+from xlaprof.runtime.functional.scan import Loop
+from xlaprof.runtime.functional.traced_op import evaluated
+from xlaprof.runtime.trace.tensor import XLATensor
 
 __all__ = ["scan", "tree_flatten_none", "value_and_grad_partitioned"]
 

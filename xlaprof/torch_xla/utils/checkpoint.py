@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.utils.checkpoint
 
-from xlaprof.runtime.computations import optimization_barrier
+from xlaprof.runtime.tape.computations import optimization_barrier
 
 __all__ = ["checkpoint"]
 

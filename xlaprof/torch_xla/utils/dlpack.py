@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from xlaprof.runtime import from_jax, tapes, to_jax
+from xlaprof.runtime import from_jax, to_jax
+from xlaprof.runtime.tape import tapes
 
 __all__ = ["from_dlpack", "to_dlpack"]
 

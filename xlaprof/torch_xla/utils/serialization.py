@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from xlaprof.runtime import nested
+from xlaprof.runtime.trace import nested
 from xlaprof.torch_xla.core import xla_model as xm
 
 __all__ = ["TensorReference", "load", "save"]

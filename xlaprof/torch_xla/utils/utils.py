@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from xlaprof.runtime import nested
-from xlaprof.runtime.nested import DataWrapper
+from xlaprof.runtime.trace import nested
+from xlaprof.runtime.trace.nested import DataWrapper
 
 __all__ = [
     "DataWrapper",

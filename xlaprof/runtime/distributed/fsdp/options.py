@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from xlaprof.runtime.distributed import world
+from xlaprof.runtime.distributed.job import world
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 

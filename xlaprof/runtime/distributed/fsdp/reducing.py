@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from xlaprof.runtime import computations
 from xlaprof.runtime.distributed import collectives
+from xlaprof.runtime.tape import computations
 
 from .options import Options
 from .whole import Whole

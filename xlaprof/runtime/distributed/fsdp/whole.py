@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from xlaprof.runtime.cells import NOWHERE
+from xlaprof.runtime.dispatch.untyped_storage import base_of
 from xlaprof.runtime.distributed import collectives
-from xlaprof.runtime.storage import base_of
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.trace.storage import NOWHERE
+from xlaprof.runtime.trace.tensor import XLATensor
 
 from .options import Options
 

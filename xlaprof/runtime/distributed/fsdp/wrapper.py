@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from xlaprof.runtime import computations, nested, tapes, wrapping
 from xlaprof.runtime.distributed import collectives
+from xlaprof.runtime.pytorch import wrapping
+from xlaprof.runtime.tape import computations, tapes
+from xlaprof.runtime.trace import nested
 
 from . import consolidate, preparing, whole
 from .flatten import FlattenedModule, replace_parameter
@@ -57,7 +59,7 @@ class XlaFullyShardedDataParallel(nn.Module):
         pin_layout_in_collective_ops: has no meaning here: arrays have one layout.
         reduce_scatter_bucket_size_mb: exchange gradients together, up to that size.
         coalesce_all_gather_ops: gather all parameters by one operation.
-        auto_wrap_policy: which modules inside are wrapped too (:mod:`xlaprof.runtime.wrapping`), by
+        auto_wrap_policy: which modules inside are wrapped too (:mod:`xlaprof.runtime.pytorch.wrapping`), by
             ``auto_wrapper_callable`` if that is given.
         param_init_fn: ``param_init_fn(module)`` sets parameters that are on ``meta``; else ``reset_parameters()``.
     """

@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 from torch.distributed.checkpoint.utils import find_state_dict_object
 
-from xlaprof.runtime.distributed import world
+from xlaprof.runtime.distributed.job import world
 from xlaprof.runtime.spmd import shards
 from xlaprof.runtime.spmd.sharded_tensor import XLAShard, XLAShardedTensor
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from xlaprof.runtime.distributed import world
-from xlaprof.runtime.distributed.rendezvous import exchange
+from xlaprof.runtime.distributed.job import world
+from xlaprof.runtime.distributed.job.rendezvous import exchange
 
 _meetings = itertools.count(1)
 

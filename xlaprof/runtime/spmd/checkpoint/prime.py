@@ -6,7 +6,7 @@ import torch
 
 from xlaprof import runtime
 from xlaprof.runtime.spmd.annotate import mark, sharding_of
-from xlaprof.runtime.tensor import XLATensor
+from xlaprof.runtime.trace.tensor import XLATensor
 
 
 def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -1,6 +1,6 @@
 """``torch_xla.distributed.fsdp.wrap``: which modules are wrapped."""
 
-from xlaprof.runtime.wrapping import (
+from xlaprof.runtime.pytorch.wrapping import (
     always_wrap_policy,
     lambda_auto_wrap_policy,
     recursive_wrap,

@@ -1,0 +1,1 @@
+"""What findings are made from: facts of a settled run."""

@@ -1,0 +1,219 @@
+"""What the host did of its own accord while the device idled, put together: one activity for each line of the loop.
+
+A slow function is seen at many lines and its gaps lie between many pairs of operations. What tells one activity from
+another is the line of the loop it was called from: of the innermost function that also reaches a barrier. The line to
+show lies further in, where most of the time was spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from xlaprof.analysis.fold.occasions import rhythm
+from xlaprof.analysis.fold.rhythm import Rhythm
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.names import NOWHERE, Names
+from xlaprof.analysis.places import culprit
+from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.run import Run
+
+_MAINLY = 0.5  # share of its time that makes a line further in the one to show
+_WORTH_SAYING = 0.2  # share of it that makes data or a checkpoint what it is about
+
+_UNSURE = frozenset({host.GLIMPSE, host.CPU})
+
+#: the thread in which the runtime's loader draws batches from the program's, and the key of what it does
+READER = "xlaprof loader read"
+_READING = ("", READER, 0)
+
+_Function = tuple[str, str]  # file, function
+
+
+class Activity:
+    """Idle time of the device with one reason in the program. Nanoseconds."""
+
+    def __init__(self, line: Place = NOWHERE) -> None:
+        self.line = line  # of the loop
+        self.causes: dict[Cause, Tally] = {}
+        self.total = 0
+        self.seen: dict[int, int] = {}  # cause of host time -> ns, of what was seen
+        self.lines: dict[int, int] = {}  # stack -> ns
+
+    def add(self, cause: Cause, tally: Tally) -> None:
+        self.causes[cause] = tally
+        self.total += tally.total
+        for stack, ns in tally.lines.items():
+            self.lines[stack] = self.lines.get(stack, 0) + ns
+        if isinstance(cause, Seen):
+            self.seen[cause.cause] = self.seen.get(cause.cause, 0) + tally.total
+
+    @property
+    def main(self) -> Cause:
+        """The cause that most of it has."""
+        return max(self.causes, key=lambda cause: self.causes[cause].total)
+
+    @property
+    def kind(self) -> int:
+        """The cause of host time that it counts as; ``host.SCOPE`` for a scope."""
+        main = self.main
+        if isinstance(main, int):
+            return min(main, host.SCOPE)
+        for cause in (host.CHECKPOINT, host.DATA):
+            if self.seen.get(cause, 0) >= _WORTH_SAYING * self.total:
+                return cause
+        kind = max(self.seen, key=lambda cause: self.seen[cause], default=host.OTHER)
+        return host.OTHER if kind in _UNSURE else kind
+
+    @property
+    def guessed(self) -> bool:
+        """It is known only from the lines around it."""
+        return not self.seen and isinstance(self.main, tuple)
+
+    @property
+    def own(self) -> list[Tally]:
+        """The tallies of what is the program's own: not the wait for a processor that other programs have."""
+        return [
+            tally for cause, tally in self.causes.items() if not (isinstance(cause, Seen) and cause.cause == host.CPU)
+        ]
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """When it took long, step by step."""
+        return rhythm(tally.habit for tally in self.own if tally.habit is not None)
+
+    @property
+    def gaps(self) -> int:
+        """In how many gaps it was, at least."""
+        return max(self.rhythm.steps, max(tally.gaps for tally in self.causes.values()))
+
+    def holes(self) -> dict[tuple[int, int], int]:
+        """The pairs of stacks between which it lay."""
+        found: dict[tuple[int, int], int] = {}
+        for cause, tally in self.causes.items():
+            if isinstance(cause, tuple) and not isinstance(cause, Seen):
+                found[cause] = found.get(cause, 0) + tally.total
+            for hole, ns in tally.holes.items():
+                found[hole] = found.get(hole, 0) + ns
+        return found
+
+
+def activities(run: Run) -> Iterator[Activity]:
+    """Every activity of a settled run that is the program's own: compiles, transfers, tracing... are not."""
+    names = run.names
+    spine = _spine(run)
+    recorded = recording(run)
+    by_line: dict[tuple[str, str, int], Activity] = {}
+    of_cause: dict[Cause, Activity] = {}
+    between: list[tuple[tuple[int, int], Tally]] = []
+    waits: dict[int, Activity] = {}  # told by events, with no line of the loop
+    for cause, tally in run.window.idle.causes.items():
+        if not tally.total:
+            continue
+        if isinstance(cause, Seen):
+            if cause.cause == host.TRACING or (cause.cause in _UNSURE and names.place(cause.stack) in recorded):
+                continue
+            line = _outset(names, cause.stack, spine)
+            key = (line.file, line.func, line.line)
+            if cause.cause == host.GIL or (cause.cause == host.WAIT and cause.at):
+                # who is waited for counts, not where
+                key = ("", run.holders.get(cause.at, ""), 0)
+            if key not in by_line:
+                by_line[key] = Activity(line)
+            by_line[key].add(cause, tally)
+            of_cause[cause] = by_line[key]
+        elif isinstance(cause, tuple):
+            between.append((cause, tally))
+        elif cause in (host.DATA, host.GC) or cause >= host.SCOPE:
+            waits[cause] = Activity()
+            waits[cause].add(cause, tally)
+    seen_in = run.window.idle.seen_in()
+    unseen: list[tuple[tuple[int, int], Tally]] = []
+    for hole, tally in between:
+        seen = seen_in.get(hole)
+        if seen in of_cause:
+            of_cause[seen].add(hole, tally)
+        else:
+            unseen.append((hole, tally))
+    _join(names, unseen, by_line)
+    if host.DATA in waits and _READING in by_line:  # the thread that makes the next batch has the lock meanwhile
+        for cause, tally in by_line.pop(_READING).causes.items():
+            waits[host.DATA].add(cause, tally)
+    yield from waits.values()
+    yield from by_line.values()
+
+
+def heaviest(names: Names, activity: Activity, share: float = _MAINLY) -> Place:
+    """The innermost line in which it spent so much of its time, most of it; nowhere where it was never seen."""
+    return innermost(names, activity.lines, activity.line, share)
+
+
+def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, share: float = _MAINLY) -> Place:
+    """The same of stacks and the ns spent there, seen from ``line`` inwards."""
+    lines = [(_inward(frames, line), ns) for stack, ns in stacks.items() if (frames := names.frames(stack))]
+    whole = sum(ns for _, ns in lines)
+    found = NOWHERE
+    depth = 0
+    while True:
+        at: dict[Place, int] = {}
+        for frames, ns in lines:
+            if depth < len(frames):
+                at[frames[depth]] = at.get(frames[depth], 0) + ns
+        best = max(at, key=lambda place: at[place], default=NOWHERE)
+        if not at or (at[best] < share * whole and depth):
+            return found
+        found = best
+        lines = [(frames, ns) for frames, ns in lines if depth < len(frames) and frames[depth] == best]
+        depth += 1
+
+
+def _inward(frames: tuple[Place, ...], line: Place) -> tuple[Place, ...]:
+    """A stack from the line of the loop inwards; all of it where that is not on it."""
+    outward = frames.index(line) if line in frames else len(frames) - 1
+    return frames[outward::-1]
+
+
+def _spine(run: Run) -> frozenset[_Function]:
+    """The functions that are running when a barrier is reached."""
+    return frozenset((frame.file, frame.func) for stack in run.sites for frame in run.names.frames(stack))
+
+
+def recording(run: Run) -> frozenset[Place]:
+    """Lines at which operations are recorded: what was glimpsed there on a busy machine is most likely just that."""
+    return frozenset(run.names.place(stack) for stack in run.recording)
+
+
+def _outset(names: Names, stack: int, spine: frozenset[_Function]) -> Place:
+    """The line of the loop from which the host came to ``stack``."""
+    frames = names.frames(stack)
+    for frame in frames:
+        if (frame.file, frame.func) in spine:
+            return frame
+    return frames[-1] if frames else NOWHERE
+
+
+def _join(
+    names: Names, between: list[tuple[tuple[int, int], Tally]], by_line: dict[tuple[str, str, int], Activity]
+) -> None:
+    """Gaps too short to be looked into lie between two lines: with what was seen there in longer ones, if anything."""
+    for hole, tally in between:
+        before, after = names.bracket(*hole)
+        seen = [one for one in by_line.values() if one.seen and _lies_between(one.line, before, after)]
+        if seen:
+            max(seen, key=lambda one: one.total).add(hole, tally)
+            continue
+        key = (f"{before.file}:{before.line}-{after.file}", after.func, after.line)
+        if key not in by_line:
+            by_line[key] = Activity(culprit(before, after))
+        by_line[key].add(hole, tally)
+
+
+def _lies_between(line: Place, before: Place, after: Place) -> bool:
+    if (line.file, line.func) != (before.file, before.func) or (line.file, line.func) != (after.file, after.func):
+        return False
+    if before.line <= after.line:
+        return before.line <= line.line <= after.line
+    return line.line >= before.line or line.line <= after.line  # back to the head of the loop

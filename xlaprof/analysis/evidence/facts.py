@@ -1,0 +1,142 @@
+"""What a finding is made from: the settled run and the numbers every kind asks for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from hashlib import blake2s
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from xlaprof.analysis.model import Finding, FromTo, IdleStat, Place, Prediction, StepStats
+from xlaprof.analysis.whatif.critical import Cut, WhatIf, together
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.run import Run
+
+_HIGH = 0.10  # of the time of the steps
+_MEDIUM = 0.02
+#: findings whose gain is predicted by running the recording again; of a run with more the others gain what they cost
+_PREDICTED = 100
+
+
+class Facts:
+    """A settled run, seen by a finding. Lengths in seconds."""
+
+    def __init__(self, run: Run, steps: tuple[StepStats, ...], idle: IdleStat) -> None:
+        self.run = run
+        self.names = run.names
+        self.steps = steps
+        self.idle = idle
+        self.step_count = sum(stat.count for stat in steps)
+        #: time in steps, without the first of each name; the whole run where there are no steps
+        inside = sum(stat.split.total_s for stat in steps)
+        self.total_s = inside if inside > 0 else (run.last - (run.begin or 0)) / 1e9
+        #: steps were named by the program, not inferred from barriers
+        self.named_steps = any(not stat.inferred for stat in steps)
+        self._cuts: list[Cut] = []  # of the findings made so far,
+        self._cut_of: dict[str, Cut] = {}  # by id
+        self._uncut_s = 0.0  # and the gains of those that have none
+
+    @cached_property
+    def what_if(self) -> WhatIf:
+        """The run without what findings tell of."""
+        return WhatIf(self.run)
+
+    def finding(
+        self,
+        kind: str,
+        place: Place,
+        *,
+        operation: str = "",
+        count: int,
+        cost_s: float,
+        cause: str,
+        advice: str,
+        change: FromTo | None = None,
+        evidence: tuple[str, ...] = (),
+        discriminator: str = "",
+        cut: Cut | None = None,
+        gain_s: float | None = None,
+        **details: Any,
+    ) -> Finding:
+        """A finding with its id and severity. ``discriminator`` tells apart several at one line and operation.
+
+        ``cut``: what a fix takes out of the run (``critical``), from which the gain is predicted.
+        Without it ``gain_s`` is what it costs unless another is given. ``details``: the fields of :class:`Finding`
+        that have defaults (``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
+        """
+        id = stable_id(kind, place, operation, discriminator)
+        if cut and len(self._cuts) < _PREDICTED:
+            gain = self.what_if.gain_s(cut)
+            self._cuts.append(cut)
+            self._cut_of[id] = cut
+        else:
+            gain = cost_s if gain_s is None else gain_s
+            self._uncut_s += gain
+        share = cost_s / self.total_s if self.total_s > 0 else 0.0
+        return Finding(
+            id=id,
+            kind=kind,
+            severity="high" if share >= _HIGH else "medium" if share >= _MEDIUM else "low",
+            place=place,
+            operation=operation,
+            count=count,
+            cost_s=cost_s,
+            cost_per_step_s=cost_s / max(1, self.step_count),
+            cause=cause,
+            advice=advice,
+            change=change,
+            evidence=evidence,
+            gain_s=gain,
+            gain_per_step_s=gain / max(1, self.step_count),
+            **details,
+        )
+
+    def gain_last_s(self, finding: Finding) -> float | None:
+        """What a fix gives back when all others are made; None: what it gives back alone."""
+        cut = self._cut_of.get(finding.id)
+        if cut is None or len(self._cuts) < 2:
+            return None
+        others = [other for other in self._cuts if other is not cut]
+        return max(0.0, self.what_if.gain_of_all_s(self._cuts) - self.what_if.gain_of_all_s(others))
+
+    def predicted(self) -> Prediction | None:
+        """The run with everything fixed that findings were made of."""
+        wall = max(0, self.run.last - (self.run.begin or 0)) / 1e9
+        gain = min(wall, self._uncut_s + (self.what_if.gain_of_all_s(self._cuts) if self._cuts else 0.0))
+        if gain <= 0:
+            return None
+        stat = self.steps[0] if self.steps else None
+        step = stat.median_s if stat is not None else 0.0
+        return Prediction(gain, wall - gain, step, self._fixed_step_s(stat) if stat is not None else 0.0)
+
+    def _fixed_step_s(self, stat: StepStats) -> float:
+        names = (name for name in self.run.steps if name and self.names.text(name) == stat.name)
+        steps = self.what_if.steps(together(self._cuts), 0 if stat.inferred else next(names, 0))
+        before = median(step.recorded for step in steps) if steps else 0
+        share = median(step.now for step in steps) / before if before else 1.0
+        return max(0.0, stat.median_s * share - self._uncut_s / max(1, self.step_count))
+
+
+def stable_id(kind: str, place: Place, operation: str, discriminator: str = "") -> str:
+    """Names the same defect in two runs, also when lines were added above it: the code counts, not its number."""
+    line = place.code or str(place.line)
+    file = place.file.replace("\\", "/").rpartition("/")[2]
+    parts = (kind, file, place.func, line, operation, discriminator)
+    return blake2s("\0".join(parts).encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
+def seconds(value: float) -> str:
+    """A length for people: "1.82 s", "34 ms", "210 us"."""
+    if value >= 100:
+        return f"{value:.0f} s"
+    if value >= 1:
+        return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+    if value >= 1e-3:
+        return f"{value * 1e3:.1f} ms" if value < 1e-2 else f"{value * 1e3:.0f} ms"
+    return f"{value * 1e6:.0f} us"
+
+
+def times(count: int) -> str:
+    """ "once", "twice", "7 times"."""
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")

@@ -1,0 +1,185 @@
+"""The reads of a run by line of the program: which of them are a habit, and what they cost.
+
+Reads outside the loop (the result at the end) are none, nor are those at the end of every epoch, nor *late* ones: of
+values that were computed while the device had been given more to do. Rare ones, in less than one of ten steps, are
+one only where they cost.
+
+Cost: what the program would gain if the read did not wait. A read makes host and device take turns: the host waits for
+the device, then the device waits until the host has recorded the next graph. Had they overlapped, the shorter of the
+two waits would have vanished; so a read costs the shorter of its wait and of the idle time that follows it (and of the
+device's work for the read alone), plus the copy itself.
+"""
+
+from __future__ import annotations
+
+from xlaprof.analysis.fold.tallies import ReadTally
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.whatif import critical
+from xlaprof.analysis.whatif.critical import Cut
+
+from .dynamic_size_ops import is_sized
+from .facts import Facts, seconds
+from .looping import REPEATS, head, innermost, is_outside
+from .reading import SCALAR
+
+_OFTEN = 0.1  # reads per step
+_DEAR = 0.05  # of the time of the steps
+_LEAST = 3  # reads that make a habit
+_TWICE, _MANY = 2, 8  # in fewer steps than that, of so many, they are none
+_NOTHING = 0.001  # of the time of the steps without compiles: a read that costs less costs nothing
+_WAITS_NS = 20_000  # mean wait from which on it can be believed
+_EPOCH = 3  # barriers for each read of a loop around theirs
+
+
+class Reads:
+    """The reads of one line, of one sort: numbers and tensors, or sizes that values decide."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.tally = ReadTally()
+        self.count = 0  # in the loop
+        self.via = ""
+        self.stacks: list[int] = []
+        self.alone = 0  # ns the device worked for nothing but these: with
+        self.alone_at: list[int] = []  # these stacks
+        self._ops: dict[str, int] = {}
+
+    @property
+    def op(self) -> str:
+        """Of several operators at the line the most frequent."""
+        return max(sorted(self._ops), key=lambda name: self._ops[name])
+
+    def add(self, facts: Facts, key: tuple[int, int], tally: ReadTally) -> None:
+        """Add what was read by one operator with one stack."""
+        stack, op = key
+        name = facts.names.text(op)
+        self.tally.merge(tally)
+        self._ops[name] = self._ops.get(name, 0) + tally.count
+        self.via = self.via or facts.names.text(facts.run.vias.get(key, 0))
+        if stack not in self.stacks:
+            self.stacks.append(stack)
+            if name == SCALAR or is_sized(name):  # what else is read need not be computed again
+                self.alone += facts.run.read_runs.get(stack, 0)
+                self.alone_at.append(stack)
+        if not _after_epoch(facts, stack, tally):
+            self.count += _in_loop(facts, stack, tally)
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds that would be gained without these reads."""
+        tally = self.tally
+        if not tally.known:
+            return tally.told_dur / 1e9
+        each = (min(tally.serial + self.alone, tally.wait) + self.copy_ns) / tally.known
+        return each * tally.count / 1e9
+
+    @property
+    def cut(self) -> Cut:
+        """What of the run goes with them."""
+        return critical.reads(self.stacks, self.alone_at)
+
+    @property
+    def copy_ns(self) -> int:
+        """ns of the reads told one by one that were neither waiting nor compiling."""
+        tally = self.tally
+        return max(0, tally.dur - tally.told_dur - tally.wait - tally.compiled)
+
+    def is_habit(self, facts: Facts) -> bool:
+        """Whether they are worth telling."""
+        if self.count >= _LEAST and _cuts_compiled(facts, self.place):
+            return True  # on which the device stops even where the host finds it done
+        tally = self.tally
+        stalled = self.count * tally.stalled // tally.known if tally.known else self.count
+        if stalled < _LEAST:
+            return False
+        cost = self.cost_s
+        if tally.wait > _WAITS_NS * tally.known and cost < _NOTHING * _working_s(facts):
+            return False
+        if facts.step_count >= _MANY and 0 < tally.rhythm.steps < _TWICE:  # a checkpoint halfway, with all its tensors
+            return cost >= _DEAR * facts.total_s
+        return stalled > _OFTEN * facts.step_count or cost >= _DEAR * facts.total_s
+
+    def waited(self) -> str:
+        """What for, for people."""
+        tally = self.tally
+        compiled = f"{seconds(tally.compiled / 1e9)} compiling, " if tally.compiled else ""
+        return (
+            f"{seconds(tally.wait / 1e9)} waiting for the device, {compiled}{seconds(self.copy_ns / 1e9)} "
+            f"handing over and copying {tally.bytes:,} bytes"
+        )
+
+
+def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
+    """The reads of a run, one entry for each line: of sizes that values decide, or of all else."""
+    found: dict[tuple[str, int, str], Reads] = {}
+    for key, tally in facts.run.reads.items():
+        if tally.count <= 0 or is_sized(facts.names.text(key[1])) is not sized:
+            continue
+        place = facts.names.place(key[0])
+        # where the line is not known they are not thrown together; numbers and tensors of one line are
+        line = (place.file, place.line, "" if place.line else str(key))
+        if line not in found:
+            found[line] = Reads(place)
+        found[line].add(facts, key, tally)
+    return list(found.values())
+
+
+def _cuts_compiled(facts: Facts, place: Place) -> bool:
+    """A graph of torch.compile ends at this line, for its value."""
+    told = facts.run.torch_compile.breaks.items()
+    cuts = (facts.names.place(stack) for (stack, _), tally in told if not tally.event.by_design)
+    return any((one.file, one.line) == (place.file, place.line) for one in cuts)
+
+
+def _working_s(facts: Facts) -> float:
+    """The time of the steps without compiles; without steps that of the device, and not of what came before it."""
+    if not facts.step_count:
+        return max(0.0, facts.idle.window_s - dict(facts.idle.causes).get("compile", 0.0))
+    return max(0.0, facts.total_s - sum(stat.split.compile_s for stat in facts.steps))
+
+
+def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> int:
+    """How many of the reads of ``tally`` lie in the loop of the program."""
+    run = facts.run
+    if facts.named_steps:
+        return tally.in_steps
+    if _ends_unrolled_loop(facts, stack):
+        return 0
+    if run.barriers <= 1:
+        return tally.count
+    loop = innermost(facts.names, stack)
+    if loop.line and tally.looped < tally.count and head(loop) in _working_loops(facts):
+        return tally.count
+    return tally.looped
+
+
+def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
+    """A loop without a barrier lies before these reads, which end its graph."""
+    site = facts.run.sites.get(stack)
+    if site is None or site.trigger != "read" or site.loops < REPEATS:
+        return False
+    if any(other.trigger != "read" and other.executed >= _LEAST for other in facts.run.sites.values()):
+        return False  # barriers end the graphs
+    loop = innermost(facts.names, stack)
+    if not loop.line:
+        return True
+    unrolled = [other.loop for other in facts.run.sites.values() if other is not site and other.loops >= REPEATS]
+    if any(head(loop) == head(innermost(facts.names, other)) for other in unrolled):
+        return False  # they lie in a loop that another read ends
+    return head(loop) not in {head(one) for one in facts.names.loops(site.loop)}
+
+
+def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:
+    """The innermost loops in which the device is given work otherwise than by reads."""
+    run = facts.run
+    stacks = [stack for stack, site in run.sites.items() if site.trigger != "read" and site.executed >= _LEAST]
+    stacks += [stack for stack, count in run.given.items() if count >= _LEAST]
+    return {head(innermost(facts.names, stack)) for stack in stacks}
+
+
+def _after_epoch(facts: Facts, stack: int, tally: ReadTally) -> bool:
+    """They lie in a loop around that of the barriers: once for many steps."""
+    return any(
+        site.trigger != "read" and site.executed >= _EPOCH * tally.count and is_outside(facts.names, stack, other)
+        for other, site in facts.run.sites.items()
+    )

@@ -1,0 +1,1 @@
+"""Events in, totals out: one pass, bounded memory."""

@@ -1,0 +1,198 @@
+"""Idle gaps blamed all at once: what ``IdleBlame.blame`` does one by one, for long runs.
+
+Of gaps in which nobody looked at the host, which are most. The result is the same to the last nanosecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlaprof.analysis.timeline.host import COMPILE, OTHER, SCOPE, TRACING
+from xlaprof.analysis.timeline.idle import CAUSES, LONG, LONGEST, Cause, IdleBlame
+
+from .intervals import Column, Cuts, alike, blank, column, cut, different, edges, rows, sums
+
+_TRACING, _OTHER = range(2)  # codes that are always there
+_ID = 31  # bits of the id of a stack
+_CELLS = 1 << 20  # of the table of gaps by cause
+
+
+class _Parts(NamedTuple):
+    """ns of each gap by cause: a row for each gap, a column for each code. ``met``: which cause came first in it."""
+
+    ns: NDArray[np.int64]
+    met: NDArray[np.int64]
+
+
+def blame(
+    blamed: IdleBlame,
+    gaps: Column,
+    segments: Column,
+    holes: Column,
+    traced: Column,
+    steps: Column,
+) -> Column:
+    """Like ``blamed.blame``, of its arguments by columns; returns what is left of ``traced``.
+
+    Raises :class:`OverflowError`, and has done nothing, where it would not be the same.
+    """
+    start, end = gaps
+    if not len(start):
+        return traced
+    begins, ends, cause, _ = segments
+    hole_begins, hole_ends = holes[:2]
+    # the step that a gap began in, or the next; and that which its middle lies in
+    over = np.maximum.accumulate(steps[1])
+    following, around = (np.searchsorted(over, moment, "right") for moment in (start, (start + end) // 2))
+
+    kinds, nth = different(cause)
+    codes: dict[Cause, int] = {TRACING: _TRACING, OTHER: _OTHER}
+    code_of = column([codes.setdefault(one, len(codes)) for one in kinds.tolist()])[nth]
+    pairs, nth = different(_paired(holes))
+    pair_codes = [codes.setdefault((one >> _ID, one & (1 << _ID) - 1), len(codes)) for one in pairs.tolist()]
+    hole_code = column(pair_codes)[nth]
+    if len(blamed.causes) + len(codes) > CAUSES or len(codes) * len(start) > _CELLS:
+        raise OverflowError("more causes than are kept apart")
+
+    told = cut(start, end, begins, ends)
+    quiet = blank(start, end, told)
+    hollow = cut(quiet.start, quiet.end, hole_begins, hole_ends)
+    rest = blank(quiet.start, quiet.end, hollow)
+    steady = end - start >= LONG
+    steady[told.outer[cause[told.inner] == COMPILE]] = False
+    scopes = told.where(cause[told.inner] >= SCOPE)
+    explains = _explains(scopes, end - start)
+    explained = np.zeros(len(start), bool)
+    explained[scopes.outer[explains]] = True
+    those = explained[scopes.outer]
+    scopes, explains = scopes.where(those), explains[those]
+    of_rest, of_scopes, left = _use(rest._replace(outer=quiet.outer[rest.outer]), scopes, traced)
+    tracing = sums(of_rest, quiet.outer[rest.outer], len(start))
+    other = sums(rest.ns, quiet.outer[rest.outer], len(start)) - tracing
+    traces, others = np.flatnonzero(tracing), np.flatnonzero(other)
+    parts = _sum_up(
+        (len(start), len(codes)),
+        [told.outer, quiet.outer[hollow.outer], traces, others],
+        [code_of[told.inner], hole_code[hollow.inner], np.full(len(traces), _TRACING), np.full(len(others), _OTHER)],
+        [told.ns, hollow.ns, tracing[traces], other[others]],
+    )
+
+    causes = list(codes)
+    ordinals = np.append(steps[3], -1)
+    _count(blamed, causes, parts, steady, ordinals[around])
+    scope_codes = code_of[scopes.inner]
+    counted = steady[scopes.outer] & (parts.ns[scopes.outer, scope_codes] >= LONG)
+    recorded = np.zeros(len(codes), np.int64)
+    np.add.at(recorded, scope_codes[counted], of_scopes[counted])
+    for code in np.flatnonzero(recorded).tolist():
+        blamed.causes[causes[code]].recorded += int(recorded[code])
+
+    # What depends on the order of the gaps: few are among the longest, and few holes are kept of a scope.
+    shown = scopes.where(explains | (steady[scopes.outer] & (scopes.ns >= LONG)))
+    lying = cut(shown.start, shown.end, hole_begins, hole_ends)
+    of_gap = shown.outer[lying.outer]
+    keys = code_of[shown.inner[lying.outer]] * len(codes) + hole_code[lying.inner]
+    done = 0
+    for gap in np.flatnonzero(end - start > _shortest(blamed)).tolist():
+        if end[gap] - start[gap] > _shortest(blamed):
+            past = int(np.searchsorted(of_gap, gap, "right"))
+            _lie_in(blamed, causes, keys[done:past], lying.ns[done:past])
+            done = past
+            here = np.flatnonzero(parts.ns[gap])
+            here = here[np.argsort(parts.met[gap, here])]
+            seen = slice(*np.searchsorted(told.outer, (gap, gap + 1)).tolist())
+            inside = rows(told.start[seen], told.end[seen], *segments[2:, told.inner[seen]])
+            spent = {causes[code]: ns for code, ns in rows(here, parts.ns[gap, here])}
+            step = int(following[gap])
+            in_step = step < len(over) and steps[0, step] <= start[gap]
+            blamed._remember(int(start[gap]), int(end[gap]), spent, inside, int(steps[2, step]) if in_step else -1)
+    _lie_in(blamed, causes, keys[done:], lying.ns[done:])
+    unused: Column = np.stack((*traced[:2], left))
+    return unused
+
+
+def _paired(holes: Column) -> Column:
+    """The two stacks of each as one number."""
+    before, after = holes[2:]
+    if len(before) and (min(before.min(), after.min()) < 0 or max(before.max(), after.max()) >> _ID - 1):
+        raise OverflowError("no ids of stacks")
+    paired: Column = (before << _ID) + after
+    return paired
+
+
+def _lie_in(blamed: IdleBlame, causes: Sequence[Cause], keys: Column, lengths: Column) -> None:
+    """Of which scope how much lies in which hole; ``keys`` names both, by their codes."""
+    for key, those in alike(keys):  # as they were met: of many only the first are kept
+        scope, hole = divmod(key, len(causes))
+        place = causes[hole]
+        assert isinstance(place, tuple)
+        blamed.causes[causes[scope]].lie_in((place[0], place[1]), int(lengths[those].sum()))
+
+
+def _shortest(blamed: IdleBlame) -> int:
+    """Longer gaps are remembered."""
+    return blamed.longest[0][0] if len(blamed.longest) >= LONGEST else -1
+
+
+def _explains(scopes: Cuts, lengths: Column) -> NDArray[np.bool_]:
+    """Of each gap the longest stretch of a scope, where it is a good part of the gap."""
+    ns, gap = scopes.ns, scopes.outer
+    most = lengths // 8
+    np.maximum.at(most, gap, ns)
+    found = np.flatnonzero((ns == most[gap]) & (ns > lengths[gap] // 8))
+    first = np.ones(len(found), bool)
+    first[1:] = gap[found[1:]] != gap[found[:-1]]
+    explains = np.zeros(len(gap), bool)
+    explains[found[first]] = True
+    return explains
+
+
+def _use(rest: Cuts, scopes: Cuts, stretches: Column) -> tuple[Column, Column, Column]:
+    """Take tracing time gap by gap, first for the ``rest``: ns of each, of each of the ``scopes``, and what is left."""
+    begins, ends, left = stretches
+    gaps = 1 + max(rest.outer.max(initial=0), scopes.outer.max(initial=0))
+    of_rest = np.arange(len(rest.outer)) + edges(scopes.outer, gaps)[rest.outer]
+    of_scopes = np.arange(len(scopes.outer)) + edges(rest.outer, gaps)[scopes.outer + 1]
+    start, end = (np.empty(len(of_rest) + len(of_scopes), np.int64) for _ in range(2))
+    start[of_rest], start[of_scopes] = rest.start, scopes.start
+    end[of_rest], end[of_scopes] = rest.end, scopes.end
+    uses = cut(start, end, begins, ends)
+    turn = np.argsort(uses.inner, kind="stable")
+    wanted, stretch = uses.ns[turn], uses.inner[turn]
+    total = np.cumsum(wanted)
+    total -= (total - wanted)[edges(stretch, len(left))[stretch]]  # of the turns at stretches before it
+    had = left[stretch]
+    taken = np.minimum(total, had) - np.minimum(total - wanted, had)
+    took = np.empty_like(taken)
+    took[turn] = taken
+    used = sums(took, uses.outer, len(start))
+    return used[of_rest], used[of_scopes], left - sums(taken, stretch, len(left))
+
+
+def _sum_up(shape: tuple[int, int], gaps: list[Column], codes: list[Column], lengths: list[Column]) -> _Parts:
+    """Add up what belongs together; the causes of a gap were met in the order of the lists."""
+    gap, code = np.concatenate(gaps), np.concatenate(codes)
+    ns, met = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    np.add.at(ns, (gap, code), np.concatenate(lengths))
+    back = np.arange(len(gap))[::-1].copy()
+    met[gap[back], code[back]] = back  # of several the last one stays, which is the first
+    return _Parts(ns, met)
+
+
+def _count(
+    blamed: IdleBlame, causes: Sequence[Cause], parts: _Parts, steady: NDArray[np.bool_], ordinals: Column
+) -> None:
+    where = [np.flatnonzero(ns) for ns in parts.ns.T]
+    there = [(int(gaps[0]), int(parts.met[gaps[0], code]), code) for code, gaps in enumerate(where) if len(gaps)]
+    for _, _, code in sorted(there):  # as they were met
+        gaps = where[code]
+        ns = parts.ns[gaps, code]
+        tally = blamed._tally(causes[code])
+        tally.add(ns.tolist())
+        lasting = steady[gaps] & (ns >= LONG)
+        if lasting.any():
+            tally.last(ns[lasting].tolist(), ordinals[gaps[lasting]].tolist())

@@ -1,0 +1,193 @@
+"""Events of a long recording as columns: of each kind where its events are in a batch, and their numbers.
+
+What is rare, or told once, has no columns: such an event is taken by itself, what lies between two of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from itertools import compress, pairwise, repeat
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import numpy as np
+
+from xlaprof.events import (
+    AnyEvent,
+    Barrier,
+    Counters,
+    DataWait,
+    DeviceWait,
+    Event,
+    Execute,
+    Gc,
+    Hole,
+    Live,
+    Sample,
+    Scope,
+    Stack,
+    Step,
+    StepDigest,
+    Text,
+    Thread,
+    TransferFromDevice,
+    TransferToDevice,
+)
+
+from .intervals import FAR, Column, Flags, different
+
+#: Of each kind that is counted in columns, the numbers it is counted by. Lengths come after ``t``.
+FIELDS: dict[type, tuple[str, ...]] = {
+    Scope: ("t", "dur", "name", "depth", "tid"),
+    Step: ("t", "dur", "name", "num"),
+    Hole: ("t", "dur", "before", "after", "tid"),
+    Barrier: ("t", "dur", "stack", "ops", "tracing", "execution", "loops"),
+    Execute: ("t", "start", "end", "enqueue", "program", "stack", "device"),
+    TransferToDevice: ("t", "dur", "stack", "tid"),
+    TransferFromDevice: ("t", "dur", "wait", "bytes", "op", "stack", "tid", "late"),
+    DeviceWait: ("t", "dur", "stack", "tid"),
+    DataWait: ("t", "dur", "stack", "tid"),
+    Gc: ("t", "dur", "stack"),
+    Live: (),
+    StepDigest: ("t", "dur", "name", "num", "executions", "busy", "tracing", "barriers"),
+}
+#: It makes no difference when they are counted among the events around them.
+ANYTIME = (Text, Stack, Thread, Sample, Counters)
+#: Fields that are summed up: so small that no batch's sum is more than a machine word.
+_SUMMED = frozenset({"dur", "wait", "bytes", "ops", "tracing", "enqueue", "executions", "busy", "barriers"})
+MOST = 1 << 46
+
+_CODES = {kind: code for code, kind in enumerate([*FIELDS, *ANYTIME], 1)}  # 0: neither
+
+
+class Odd(Exception):
+    """These events are not what a batch at a time can be counted of; nothing of them was.
+
+    ``at``: the first that is not, where that is known.
+    """
+
+    def __init__(self, at: int | None = None) -> None:
+        super().__init__(at)
+        self.at = at
+
+
+def expect(orderly: bool) -> None:
+    """Raise :class:`Odd` where it is not so."""
+    if not orderly:
+        raise Odd
+
+
+class Kind:
+    """Events of one kind: where they are in their batch, ascending, and their numbers, a column each."""
+
+    __slots__ = ("at", "columns", "events")
+
+    def __init__(self, at: Column, events: Sequence[Any], columns: dict[str, Column]) -> None:
+        self.at = at
+        self.events = events
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def __getitem__(self, field: str) -> Column:
+        return self.columns[field]
+
+    @property
+    def end(self) -> Column:
+        """Of intervals."""
+        return self.columns["t"] + self.columns["dur"]
+
+    def between(self, first: int, past: int) -> Kind:
+        """Those in a part of the batch."""
+        begin, end = np.searchsorted(self.at, (first, past)).tolist()
+        if end - begin == len(self.at):
+            return self
+        columns = {field: column[begin:end] for field, column in self.columns.items()}
+        return Kind(self.at[begin:end], self.events[begin:end], columns)
+
+    def where(self, which: Flags) -> Kind:
+        """Those for which it is true."""
+        if which.all():
+            return self
+        columns = {field: column[which] for field, column in self.columns.items()}
+        return Kind(self.at[which], list(compress(self.events, which.tolist())), columns)
+
+    @property
+    def for_reads(self) -> Flags:
+        """Which barriers and executions a read triggered."""
+        flags: Flags = self.columns["trigger"] != 0
+        return flags
+
+
+Kinds = dict[type, Kind]
+
+
+def expect_known(known: Container[int], some: Kind, field: str) -> None:
+    """Raise :class:`Odd` where one of the ids is new."""
+    new = [one for one in different(some[field])[0].tolist() if one not in known]
+    if new:
+        raise Odd(int(some.at[np.isin(some[field], new)][0]))
+
+
+def ends_of_steps(part: Kinds) -> Kind:
+    """All steps of a part, told in full or by digests."""
+    steps, digests = part[Step], part[StepDigest]
+    if not len(digests):
+        return steps
+    at = np.concatenate((steps.at, digests.at))
+    order = np.argsort(at, kind="stable")
+    columns = {field: np.concatenate((steps[field], digests[field]))[order] for field in ("t", "dur", "name", "num")}
+    return Kind(at[order], (), columns)
+
+
+def codes_of(batch: Sequence[AnyEvent | Event]) -> Column:
+    """A number for the kind of each event; 0 where it is neither of :data:`FIELDS` nor of :data:`ANYTIME`."""
+    return np.fromiter(map(_CODES.get, map(type, batch), repeat(0)), np.int64, len(batch))
+
+
+def stretches(codes: Column, least: int) -> Iterator[tuple[int, int, bool]]:
+    """A batch, cut into what may be counted at once and what may not: from where, up to where, which of both."""
+    alone = np.flatnonzero(codes == 0).tolist()
+    done = 0
+    for before, after in pairwise([-1, *alone, len(codes)]):
+        if after - before > least:
+            if before >= done:
+                yield done, before + 1, False
+            yield before + 1, after, True
+            done = after
+    if done < len(codes):
+        yield done, len(codes), False
+
+
+def kinds(batch: Sequence[AnyEvent | Event], codes: Column) -> Kinds:
+    """The columns of a batch without any event of code 0. :class:`Odd`: a number is no time."""
+    found = {}
+    for kind, code in _CODES.items():
+        at = np.flatnonzero(codes == code)
+        events = _chosen(batch, at.tolist())
+        fields = FIELDS.get(kind, ())
+        found[kind] = Kind(at, events, {field: _column(events, field) for field in fields})
+    for kind in (Barrier, Execute):
+        events = found[kind].events
+        for_reads = np.fromiter([event.trigger == "read" for event in events], np.int64, len(events))
+        found[kind].columns["trigger"] = for_reads
+    return found
+
+
+def _chosen(batch: Sequence[Any], at: list[int]) -> Sequence[Any]:
+    if len(at) > 1:
+        return itemgetter(*at)(batch)  # type: ignore[no-any-return]
+    return tuple(batch[one] for one in at)
+
+
+def _column(events: Sequence[Any], field: str) -> Column:
+    try:
+        numbers: Column = np.fromiter(map(attrgetter(field), events), np.int64, len(events))
+    except OverflowError:
+        raise Odd from None
+    if len(numbers):
+        least, most = numbers.min(), numbers.max()
+        if (least < 0 or most >= MOST) if field in _SUMMED else (least <= -FAR or most >= FAR):
+            raise Odd
+    return numbers

@@ -1,0 +1,348 @@
+"""The fold of a long recording: a batch of events counted at once, kind by kind, with numpy.
+
+What :class:`~xlaprof.analysis.run.Run` knows afterwards is what it would know had it been fed one by one, to the bit:
+steps of a long recording are alike, so what is new in them, or out of order, is left to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xlaprof.analysis.fold.totals import AT_ONCE, PENDING, PROGRAMS, RECORDS
+from xlaprof.analysis.timeline import host
+from xlaprof.events import (
+    AnyEvent,
+    Barrier,
+    DataWait,
+    DeviceWait,
+    Event,
+    Execute,
+    Gc,
+    Hole,
+    Live,
+    Scope,
+    Step,
+    StepDigest,
+    TransferFromDevice,
+    TransferToDevice,
+)
+
+from .digests import Told, add_told, check_told, told_by
+from .events import ANYTIME, Kind, Kinds, Odd, codes_of, ends_of_steps, expect, expect_known, kinds, stretches
+from .intervals import FAR, Column, Flags, alike, rows, up_to
+from .settle import Fresh, settle
+from .transfers import add_reads, add_rhythms, add_runs, check_reads, check_runs
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.run import Run
+
+_LEAST = 256  # events at once
+_DEEPEST = 64  # nesting of scopes
+
+#: What else than scopes is painted, of the main thread where it has one. Reads and pauses for memory stop all of them.
+_PAINTED = {
+    DataWait: host.DATA,
+    DeviceWait: host.TRANSFER,
+    Gc: host.GC,
+    TransferToDevice: host.UPLOAD,
+    TransferFromDevice: host.TRANSFER,
+    Barrier: host.DISPATCH,
+}
+
+
+def take(run: Run, batch: Sequence[AnyEvent | Event]) -> None:
+    """Feed ``run`` with a batch."""
+    codes = codes_of(batch)
+    for first, past, at_once in stretches(codes, _LEAST):
+        few = _LEAST if at_once else past - first
+        while first < past:
+            if at_once and past - first >= _LEAST and (taken := _count(run, batch[first:past], codes[first:past])):
+                first, few = first + taken, _LEAST
+            run.feed_singly(batch[first : min(first + few, past)])  # what is new now is not new for long
+            first += few
+            few *= 4  # or so one hopes
+
+
+def _count(run: Run, batch: Sequence[AnyEvent | Event], codes: Column) -> int:
+    """Count as many of them as can be, settling when it is time to; how many these are."""
+    if not run.in_stride:
+        return 0
+    done, past = 0, len(batch)
+    try:
+        whole = kinds(batch, codes)
+        while done < past:
+            settled = _until_settled(run, whole, done, past)
+            until = past if settled is None else settled + 1
+            part = {kind: some.between(done, until) for kind, some in whole.items()}
+            try:
+                told, ends = told_by(part[StepDigest]), ends_of_steps(part)
+                _check(run, part, ends, told)
+            except OverflowError:
+                raise Odd from None
+            except Odd as odd:
+                if odd.at is None or odd.at - done < _LEAST:
+                    raise
+                past = odd.at  # up to it nothing is new
+                continue
+            fresh = _add(run, part, ends, told)
+            run.events += until - done
+            done = until
+            if settled is None:
+                fresh.pour(run.window)
+            else:
+                settle(run.window, fresh)
+                run.pace, run.settled_at = run.events - run.settled_at, run.events
+    except Odd:
+        pass
+    return done
+
+
+def _until_settled(run: Run, whole: Kinds, done: int, past: int) -> int | None:
+    """Which of the events from ``done`` on is the one at which the window is settled."""
+    window = run.window
+    painted = np.zeros(past, np.int64)
+    for kind, some in whole.items():
+        if kind in _PAINTED or kind is Scope:
+            these = some.between(done, past)
+            painted[these.at[_is_painted(run, kind, these)]] = 1
+    held = len(window.host) + np.cumsum(painted)  # after each event
+    moments = []
+    steps, runs = (whole[kind].between(done, past) for kind in (Step, Execute))
+    full = held[steps.at] + len(window._open) + np.arange(1, len(steps) + 1) >= window._limit
+    moments += steps.at[full][:1].tolist()
+    expect_known(window.devices, runs, "device")
+    digests = whole[StepDigest].between(done, past).at
+    for device, timeline in window.devices.items():
+        at = runs.at[runs["device"] == device]
+        if device == 0 and len(digests):
+            at = np.sort(np.concatenate((at, digests)))
+        full = held[at] + len(timeline.pending) + np.arange(1, len(at) + 1) >= window._limit
+        moments += at[full][:1].tolist()
+    return min(moments, default=None)
+
+
+def _is_painted(run: Run, kind: type, some: Kind) -> Flags:
+    """Which of them are."""
+    if kind is Barrier:
+        return some["dur"] > 0
+    if kind in (Gc, TransferFromDevice):
+        return np.ones(len(some), np.bool_)
+    mine: Flags = some["tid"] == run._main
+    return mine
+
+
+def _painted(run: Run, kind: type, part: Kinds) -> Kind:
+    return part[kind].where(_is_painted(run, kind, part[kind]))
+
+
+def _check(run: Run, part: Kinds, steps: Kind, told: Told) -> None:
+    """Raise :class:`Odd` where anything is new, or in an order that columns cannot tell."""
+    scopes, holes, barriers, window = part[Scope], part[Hole], part[Barrier], run.window
+    moments = [run._turned, run._last_given, run._last_run, *run._known, window._last_barrier, window.steps_end]
+    moments += [ns for inner in run._inner.values() for ns in inner] + [hole[1] for hole in window._holes[-1:]]
+    moments.append(sum(ns for _, ns in window._tracing))
+    expect(all(-FAR < moment < FAR for moment in moments))  # what a damaged log told before
+    expect_known(run.scopes, scopes, "name")
+    expect_known(run._inner, scopes, "tid")
+    depths = scopes["depth"]
+    expect(not len(depths) or bool(depths.min() >= 0 and depths.max() < _DEEPEST))
+    expect_known({name for name, tally in run.steps.items() if tally.firsts}, steps, "name")
+    over = np.concatenate((np.full(1, run._turned), steps.end))
+    expect(bool((steps["t"] >= over[:-1]).all()))  # or else steps lie in steps
+    check_told(run, told)
+    expect(bool(holes["dur"].all()) and len(run.recording) + 2 * len(holes) < PROGRAMS)
+    expect(window.has_room_for(2 * len(holes)))
+    expect_known(run.sites, barriers, "stack")
+    for stack, those in alike(barriers["stack"]):
+        expect(int(barriers["loops"][those].max()) <= run.sites[stack].loops)
+    expect(not len(barriers) or bool(run._last_barrier and window._last_barrier))
+    expect(len(run._visited) + len(barriers) < PENDING)
+    expect(len(run.pauses) + len(part[Gc]) + len(part[DataWait]) < RECORDS)
+    check_runs(run, part[Execute])
+    check_reads(run, part[TransferFromDevice])
+
+
+def _add(run: Run, part: Kinds, ends: Kind, told: Told) -> Fresh:
+    """Count a part, in which nothing is odd; returns what the window is to be told."""
+    for kind in ANYTIME:
+        handle = run._handlers.get(kind)
+        if handle is not None:
+            for event in part[kind].events:
+                handle(event)
+    steps, barriers, sent = part[Step], part[Barrier], part[TransferToDevice]
+    cuts = barriers.at[~barriers.for_reads]
+    numbers = np.empty(len(ends), np.int64)
+    for name, those in alike(ends["name"]):
+        numbers[those] = run.steps[name].count + np.arange(1, len(those) + 1)
+    numbers = numbers[np.searchsorted(ends.at, steps.at)]
+    for live, turn in zip(part[Live].events, np.searchsorted(ends.at, part[Live].at).tolist(), strict=True):
+        run._alive(live, run._turn + turn)
+    run._sent.extend(sent.events)
+    run.uploads[0] += len(sent)
+    run.uploads[1] += int(sent["dur"].sum())
+    if run.now[0] != "running" and len(steps) + len(part[Execute]):
+        first = min((some.at[0], int(some["t"][0])) for some in (steps, part[Execute]) if len(some))
+        run.now = ("running", first[1])
+    painted = _paint(run, part, ends)
+    holes = _add_holes(run, part)  # which looks at the reads before them
+    _add_scopes(run, part[Scope])
+    _add_pauses(run, part)
+    add_rhythms(run, part, ends, told)
+    waits = add_reads(run, part, cuts, numbers)
+    digests = add_told(run, told)
+    runs = add_runs(run, part)
+    recorded, traced = _add_barriers(run, part, cuts)
+    unread = part[Execute].at[~part[Execute].for_reads]
+    steps_told = _add_steps(run, part, ends, np.sort(np.concatenate((cuts, unread))))
+    return Fresh(painted, runs, holes, waits, recorded, traced, steps_told, digests)
+
+
+def _paint(run: Run, part: Kinds, ends: Kind) -> Column:
+    """What the host did, in the order in which it was told."""
+    scopes = _painted(run, Scope, part)
+    floor = up_to(run.window.steps_end, ends.end)[np.searchsorted(ends.at, scopes.at)]
+    nowhere = np.zeros(len(scopes), np.int64)
+    told = [[scopes.at, np.maximum(scopes["t"], floor), scopes.end, host.SCOPE + scopes["name"], nowhere]]
+    for kind, cause in _PAINTED.items():
+        some = _painted(run, kind, part)
+        told.append([some.at, some["t"], some.end, np.full(len(some), cause), some["stack"]])
+    at, *columns = (np.concatenate(column) for column in zip(*told, strict=True))
+    order = np.argsort(at, kind="stable")
+    return np.stack(columns)[:, order]
+
+
+def _add_holes(run: Run, part: Kinds) -> Column:
+    holes, reads = part[Hole], part[TransferFromDevice]
+    holes, reads = holes.where(holes["tid"] == run._main), reads.where(reads["tid"] == run._main)
+    run.recording.update(holes["before"].tolist(), holes["after"].tolist())
+    start, end, before = holes["t"], holes.end, holes["before"]
+    nth = np.searchsorted(reads.at, holes.at)
+    known, place = (np.append(one, new)[nth] for one, new in zip(run._known, (reads.end, reads["stack"]), strict=True))
+    nearer = (place != 0) & (start - AT_ONCE < known) & (known < end)  # a read told of a line nearer to the end
+    parted = nearer & (known > start)
+    since, until = np.stack((start, np.where(parted, known, start))), np.stack((known, end))
+    first, second = np.stack((before, np.where(nearer, place, before))), np.stack((place, holes["after"]))
+    there = np.stack((parted, np.ones(len(holes), np.bool_))).T
+    told = np.stack([column.T[there] for column in (since, until, first, second)])
+    held = run.window._holes
+    told[0] = np.maximum(told[0], up_to(held[-1][1] if held else -FAR, told[1])[:-1])
+    return told[:, told[1] > told[0]]
+
+
+def _add_scopes(run: Run, scopes: Kind) -> None:
+    own = np.empty(len(scopes), np.int64)
+    for tid, those in alike(scopes["tid"]):
+        own[those] = _own(run._inner[tid], scopes["depth"][those], scopes["dur"][those])
+    known = any(map(attrgetter("stack"), scopes.events))
+    for name, those in alike(scopes["name"]):
+        tally = run.scopes[name]
+        tally.total.tell_all(scopes["dur"][those].tobytes())
+        tally.own += int(np.maximum(own[those], 0).sum())
+        if known and not tally.stack:
+            tally.stack = next(filter(None, (scopes.events[n].stack for n in those.tolist())), 0)
+    if any(map(attrgetter("error"), scopes.events)):
+        for scope in scopes.events:
+            run.scopes[scope.name].errors += bool(scope.error)
+    run.last = max(run.last, int(scopes.end.max(initial=0)))
+
+
+def _own(inner: list[int], depth: Column, dur: Column) -> Column:
+    """ns of each scope of a thread without those in it. ``inner``: ns by depth that no scope around them has had."""
+    deepest = int(depth.max())
+    inner.extend([0] * (deepest + 2 - len(inner)))
+    own = dur.copy()
+    for level in range(len(inner) - 1):
+        inside = np.cumsum(np.where(depth == level + 1, dur, 0))
+        here = np.flatnonzero(depth == level)
+        had = np.concatenate((np.full(1, -inner[level + 1]), inside[here]))
+        own[here] -= np.diff(had)
+        inner[level + 1] = int(inside[-1] - had[-1])
+    return own
+
+
+def _add_pauses(run: Run, part: Kinds) -> None:
+    found = []
+    for kind, cause in ((Gc, host.GC), (DataWait, host.DATA)):
+        pauses = _painted(run, kind, part)
+        for stack, those in alike(pauses["stack"]):
+            found.append((int(pauses.at[those[0]]), stack, cause, int(pauses["dur"][those].sum())))
+    for _, stack, cause, ns in sorted(found):  # as they came first
+        run.pauses[stack, cause] = run.pauses.get((stack, cause), 0) + ns
+
+
+def _add_barriers(run: Run, part: Kinds, cuts: Column) -> tuple[Column, Column]:
+    """Returns what was recorded for them, and how much of the stretch before each that took."""
+    barriers, steps, window = part[Barrier], part[Step], run.window
+    if len(steps):
+        for site, moment in run._visited:
+            site.in_steps += moment >= int(steps["t"][0])
+        run._visited.clear()
+    start, end, ops, tracing = barriers["t"], barriers.end, barriers["ops"], barriers["tracing"]
+    run.barriers += len(barriers)
+    last = up_to(window._last_barrier, end)
+    window._last_barrier = int(last[-1])
+    recorded = np.stack((last[:-1], start, end, tracing, ops))[:, tracing > 0]
+    traced = np.stack((last[:-1], start, tracing))[:, (tracing > 0) & (start > last[:-1])]
+    if not len(barriers):
+        return recorded, traced
+
+    ran = barriers["execution"] != 0
+    in_step = np.searchsorted(steps.at, barriers.at)
+    claimed = ran & (start >= np.append(steps["t"], FAR)[in_step])
+    for stack, those in alike(barriers["stack"]):
+        site = run.sites[stack]
+        site.trigger = barriers.events[those[-1]].trigger
+        site.visits += len(those)
+        site.in_steps += int(claimed[those].sum())
+        those = those[ran[those]]
+        site.dispatch.tell_all(barriers["dur"][those].tobytes())
+        if site.grew or (ops[those] != site.last_ops).any():
+            for one in ops[those].tolist():
+                site.visit(one)
+        else:
+            site.executed += len(those)
+            site.ops += int(ops[those].sum())
+    for n in np.flatnonzero(ran & (in_step == len(steps))).tolist():
+        run._visited.append((run.sites[barriers.events[n].stack], int(start[n])))
+    if len(cuts):
+        run._last_barrier = int(end[np.searchsorted(barriers.at, cuts[-1])])
+    run._seen(int(start.min()), int(end.max()))
+    return recorded, traced
+
+
+def _add_steps(run: Run, part: Kinds, ends: Kind, cuts: Column) -> Column:
+    """Returns the steps told in full. ``cuts``: where anything cut the graph."""
+    barriers, steps, digests, window = part[Barrier], part[Step], part[StepDigest], run.window
+    in_step = np.searchsorted(steps.at, barriers.at)
+    traced = barriers["tracing"] > 0
+    unclaimed = rows(*(one[traced & (in_step == len(steps))] for one in (barriers["t"], barriers["tracing"])))
+    tracing = np.zeros(len(steps) + 1, np.int64)
+    if len(steps):
+        traced &= barriers["t"] >= np.append(steps["t"], FAR)[in_step]
+        np.add.at(tracing, in_step[traced], barriers["tracing"][traced])
+        tracing[0] += sum(ns for moment, ns in window._tracing if moment >= int(steps["t"][0]))
+        window._tracing.clear()
+    window._tracing += unclaimed
+
+    at_digests, at_steps = np.searchsorted(ends.at, digests.at), np.searchsorted(ends.at, steps.at)
+    ordinals = window._ordinal + at_steps
+    before = np.searchsorted(cuts, ends.at)
+    cut = np.diff(before, prepend=-1 if run._cut else 0) > 0
+    cut[at_digests] |= digests["barriers"] + digests["executions"] > 0
+    run._cut = (run._cut if not len(ends) else False) or bool(before[-1:].sum() < len(cuts))
+    for name, those in alike(ends["name"]):
+        run.steps[name].add_all(ends["num"][those].tolist(), ends["dur"][those].tolist(), cut[those].tolist())
+    if len(ends):
+        start, end = ends["t"], ends.end
+        window._ordinal += len(ends)
+        window.steps_end = max(window.steps_end, int(end.max()))
+        run._turn += len(ends)
+        run._turned = int(end[-1])
+        run.step_num = int(ends["num"][-1])
+        run._seen(int(start.min()), int(end.max()))
+    first = np.zeros(len(steps), np.int64)
+    return np.stack((steps["t"], steps.end, steps["num"], ordinals, steps["name"], first, tracing[:-1]))

@@ -1,0 +1,238 @@
+"""What :meth:`~xlaprof.analysis.timeline.window.Window.settle` does one by one, done in columns: for long recordings.
+
+The totals are the same to the last nanosecond. What is not settled goes back to the window's lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from xlaprof.analysis.timeline import window
+from xlaprof.analysis.timeline.device import DeviceTimeline
+from xlaprof.analysis.timeline.idle import Sighting, Traced
+
+from .blame import blame
+from .events import Odd, expect
+from .intervals import FAR, Column, alike, rows, table, up_to
+from .paint import paint
+from .split import divide
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.timeline.window import Window
+
+
+class Fresh(NamedTuple):
+    """What was told since the window last had it in lists: the rows are columns of what these lists hold."""
+
+    told: Column  # start, end, cause, stack of what the host did, as it was told
+    runs: Column  # enqueued, start, end, device, stack of the read of executions
+    holes: Column  # start, end, before, after
+    waits: Column  # start, end, ns waited
+    recorded: Column  # start, end, done, ns, operations
+    traced: Column  # start, end, ns left
+    steps: Column  # start, end, number, ordinal, name, first, ns of tracing
+    digests: Column  # start, end, ns the device was busy meanwhile
+
+    def pour(self, into: Window) -> None:
+        """Have it in lists."""
+        into.host.told += rows(*self.told)
+        for device, those in alike(self.runs[3]):
+            start, end = self.runs[1:3, those]
+            into.devices[device].pending += rows(start, end, np.full(len(those), -1))
+        if self.digests.shape[1]:
+            into.devices[0].pending += rows(*self.digests)
+        into._holes += rows(*self.holes)
+        into._traced += rows(*self.traced)
+        into._open += rows(*self.steps)
+        self.pour_schedule(into)
+
+    def pour_schedule(self, into: Window) -> None:
+        """Have what may be run again in lists."""
+        into.schedule._executions += rows(*self.runs)
+        into.schedule._holes += rows(*self.holes)
+        into.schedule._waits += rows(*self.waits)
+        into.schedule._recorded += rows(*self.recorded)
+
+
+def nothing() -> Fresh:
+    return Fresh(*(np.empty((width, 0), np.int64) for width in (4, 5, 4, 3, 5, 3, 7, 3)))
+
+
+class _Pending(NamedTuple):
+    """Executions of a device, sorted: start, end, ns it was busy (-1: all of it)."""
+
+    timeline: DeviceTimeline
+    start: Column
+    end: Column
+    told: Column
+
+    def settle(self, horizon: int) -> tuple[Column, Column]:
+        """Like that of the timeline: quiet and busy stretches (rows: start, end)."""
+        device, start, end, told = self
+        if device.first is None and len(start) and end[0] <= horizon:
+            device.first = device.last = int(start[0])
+        late = np.flatnonzero(end > horizon)
+        past = int(late[0]) if len(late) else len(end)
+        device.pending = rows(start[past:], end[past:], told[past:])
+        long = end[:past] > start[:past]
+        start, end, told = start[:past][long], end[:past][long], told[:past][long]
+        last = up_to(device.last, end)
+        begin = np.maximum(start, last[:-1])
+        ran, idle = end > begin, begin > last[:-1]
+        quiet = np.stack((last[:-1], begin))[:, ran & idle]
+        digest = ran & (told >= 0)
+        worked = np.minimum(told, end - begin)[digest]
+        ran &= told < 0
+        busy = np.stack((begin[ran], end[ran]))
+        device.last = int(last[-1])
+        device.idle += int((quiet[1] - quiet[0]).sum())
+        device.busy += int((busy[1] - busy[0]).sum()) + int(worked.sum())
+        device.digest_idle += int((end - begin)[digest].sum()) - int(worked.sum())
+        return quiet, busy
+
+
+def settle(of: Window, fresh: Fresh, final: bool = False) -> None:
+    """Turn what can change no more into totals; with ``final``, everything."""
+    try:
+        segments = paint(_with([*of.host.segments, *of.host.told], fresh.told), of.host.horizon)  # as if told first
+    except (Odd, OverflowError):
+        of.host.told += rows(*fresh.told)
+        of.host.paint()
+        of.host.segments.sort()
+        fresh = fresh._replace(told=nothing().told)
+        segments = None
+    try:
+        if segments is None:
+            segments = table(of.host.segments, 4)
+        expect(segments.shape[1] < window._GIVE_UP_AT and _is_sane(of))
+        pending = [_pending(device, timeline, fresh) for device, timeline in of.devices.items()]
+        holes, traced, steps = (
+            _with(of._holes, fresh.holes),
+            _with(of._traced, fresh.traced),
+            _with(of._open, fresh.steps),
+        )
+    except (Odd, OverflowError):
+        fresh.pour(of)
+        of.settle_singly(final)
+        return
+    horizon = window.FOREVER if final else _horizon(of, segments, pending)
+    stretches = [one.settle(horizon) for one in pending]
+    horizon = window.FOREVER if final else min([horizon, *(one.timeline.floor() for one in pending)])
+    segments = _take(of, segments, horizon)
+    now = holes[:, holes[0] < horizon]
+    sightings = [one for one in of._sightings if one.start < horizon]
+    if sightings:
+        sightings = window.stretched(sightings, rows(*now))
+    _schedule(of, fresh, None if final else horizon, segments, steps, sightings)
+    steps = steps[:, np.argsort(steps[0], kind="stable")]
+    of._settled += segments.shape[1] + sum(quiet.shape[1] for quiet, _ in stretches)
+    early = int(np.searchsorted(traced[0], horizon))  # they follow one another
+    left = [_blame(of, quiet, segments, now, traced[:, :early], steps, sightings) for quiet, _ in stretches]
+    # of several devices each has all of the tracing; what the first one leaves goes on
+    unused = (left or [traced[:, :early]])[0]
+    of._traced = rows(*unused[:, unused[1] > horizon]) + rows(*traced[:, early:])
+    busy = np.concatenate([np.empty((2, 0), np.int64), *(ran for _, ran in stretches)], axis=1)
+    _divide(of, horizon, segments, steps, busy[:, np.lexsort(busy[::-1])])
+    of._holes = rows(*holes[:, holes[1] > horizon])
+    of._sightings = [one for one in of._sightings if one.end > horizon]
+    of.rest()
+
+
+def _is_sane(of: Window) -> bool:
+    """Nothing that a damaged log told before is no time."""
+    moments = [of.host.horizon, of.steps_end, of.schedule.end or 0, *(carried.ns for carried in of._carried.values())]
+    moments += [device.last for device in of.devices.values()]
+    return all(-window.FOREVER <= moment <= window.FOREVER for moment in moments)
+
+
+def _with(held: Sequence[tuple[int, ...]], fresh: Column) -> Column:
+    return np.concatenate((table(held, len(fresh)), fresh), axis=1) if held else fresh
+
+
+def _pending(device: int, timeline: DeviceTimeline, fresh: Fresh) -> _Pending:
+    mine = fresh.runs[1:3, fresh.runs[3] == device]
+    told = [table(timeline.pending, 3), np.concatenate((mine, np.full((1, mine.shape[1]), -1)))]
+    pending = np.concatenate([*told, *([] if device else [fresh.digests])], axis=1)
+    return _Pending(timeline, *pending[:, np.lexsort(pending[::-1])])
+
+
+def _horizon(of: Window, segments: Column, pending: Sequence[_Pending]) -> int:
+    """The moment before which the host's intervals are complete."""
+    kept = window._KEEP
+    return max(
+        [of.steps_end, *(int(one[-kept]) for one in (segments[0], *(run.start for run in pending)) if len(one) > kept)]
+    )
+
+
+def _take(of: Window, segments: Column, horizon: int) -> Column:
+    """The segments before ``horizon``; the others stay with the host."""
+    host = of.host
+    cut = int(np.searchsorted(segments[0], horizon))
+    taken, left = segments[:, :cut].copy(), rows(*segments[:, cut:])
+    if cut and taken[1, -1] > horizon:
+        _, end, cause, stack = taken[:, -1].tolist()
+        left.insert(0, (horizon, end, cause, stack))
+        taken[1, -1] = horizon
+    host.hold(left, horizon)
+    return taken
+
+
+def _schedule(
+    of: Window, fresh: Fresh, horizon: int | None, segments: Column, steps: Column, sightings: Sequence[Sighting]
+) -> None:
+    schedule = of.schedule
+    ended = np.ones(steps.shape[1], np.bool_) if horizon is None else steps[1] <= horizon
+    closed = steps[:, ended & (steps[0] >= (schedule.end or -FAR))]
+    if horizon is None or schedule.keeps_next:
+        fresh.pour_schedule(of)
+        schedule.settle(horizon, rows(*segments), rows(*closed), sightings)
+        return
+    told: tuple[tuple[list[Any], Column, int], ...] = (
+        (schedule._executions, fresh.runs, 0), (schedule._waits, fresh.waits, 1),
+        (schedule._recorded, fresh.recorded, 2), (schedule._holes, fresh.holes, 1),
+    )  # fmt: skip
+    late = [columns[moment] > horizon for _, columns, moment in told]
+    schedule.skip(horizon, bool(segments.shape[1] + closed.shape[1]) or not all(one.all() for one in late))
+    for (held, columns, _), which in zip(told, late, strict=True):
+        held += rows(*columns[:, which])
+
+
+def _blame(
+    of: Window,
+    quiet: Column,
+    segments: Column,
+    holes: Column,
+    traced: Column,
+    steps: Column,
+    sightings: Sequence[Sighting],
+) -> Column:
+    """Blame the gaps of one device; returns what they left of ``traced``."""
+    if not sightings:
+        with suppress(OverflowError):
+            return blame(of.idle, quiet, segments, holes, traced, steps)
+    stretches = [Traced(*stretch) for stretch in rows(*traced)]
+    of.idle.blame(rows(*quiet), rows(*segments), rows(*holes), stretches, rows(*steps), sightings)
+    return table([(one.start, one.end, one.left) for one in stretches], 3)
+
+
+def _divide(of: Window, horizon: int, segments: Column, steps: Column, busy: Column) -> None:
+    """Tell the steps what lies in them; those that are over by ``horizon`` are counted."""
+    over = steps[1] <= horizon
+    counted, of._open = steps[:, over], rows(*steps[:, ~over])
+    known = {ordinal: carried.ns for ordinal, carried in of._carried.items()}
+    if counted.shape[1]:
+        for one in divide(counted, known, segments, busy):
+            of._split(one.name, one.first).add(one.steps, one.total, one.busy, one.parts)
+    for ordinal, name, first in rows(*counted[3:6]) if known else ():
+        if ordinal in known:
+            of._carry(ordinal, of._split(name, first))
+    told = max([int(one[1, -1]) for one in (segments, busy) if one.shape[1]], default=0)
+    begun = [step for step in of._open if step[0] < told]
+    if begun:
+        since = min(step[0] for step in begun)
+        recent = max(0, int(np.searchsorted(busy[0], since, "right")) - 1)
+        of.carry_on(begun, rows(*segments[:, segments[1] > since]), rows(*busy[:, recent:]))

@@ -1,0 +1,186 @@
+"""Reads and executions of a batch counted at once: ``transfers.TransferTotals`` in columns."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xlaprof.analysis.fold.transfers import PENDING, PLACES, STALL_NS, Read
+from xlaprof.events import DeviceWait, Execute, Step, TransferFromDevice
+
+from .events import MOST, Kind, Kinds, Odd, expect, expect_known
+from .intervals import Column, Flags, alike, up_to
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.run import Run
+
+    from .digests import Told
+
+_OPS = 32  # bits of the id of an operation, beside that of a stack
+
+
+def check_runs(run: Run, runs: Kind) -> None:
+    """Raise :class:`~xlaprof.analysis.fold.columns.events.Odd` for what is new, or in no order."""
+    expect_known(run.programs, runs, "program")
+    expect_known(run._turns, runs, "stack")
+    ran = runs["end"] - runs["start"]
+    expect(bool(((ran >= 0) & (ran < MOST)).all() and (np.diff(runs["end"]) >= 0).all()))
+    for_reads = runs.for_reads
+    expect_known(run.read_runs, runs.where(for_reads), "stack")
+    expect_known(run.given, runs.where(~for_reads), "stack")
+
+
+def check_reads(run: Run, reads: Kind) -> None:
+    """The same of reads."""
+    if not len(reads):
+        return
+    stack, op = reads["stack"], reads["op"]
+    expect(bool(min(stack.min(), op.min()) >= 0 and max(stack.max(), op.max()) < 1 << _OPS - 1))
+    new = [int(reads.at[those[0]]) for key, those in alike(_keys(reads)) if _pair(key) not in run.reads]
+    if new:
+        raise Odd(min(new))
+    held = max(map(len, (run._recent, run._unbarred, run._serial)))
+    expect(held + len(reads) < PENDING and len(run.vias) + len(reads) < PLACES)
+    before = np.array([read.end for read in run._serial] or [reads.end[0]], np.int64)
+    expect(not run._reading and bool((np.diff(np.concatenate((before, reads.end))) >= 0).all()))
+
+
+def _keys(reads: Kind) -> Column:
+    return (reads["stack"] << _OPS) + reads["op"]
+
+
+def _pair(key: int) -> tuple[int, int]:
+    return key >> _OPS, key & (1 << _OPS) - 1
+
+
+def add_rhythms(run: Run, part: Kinds, ends: Kind, told: Told) -> None:
+    """In which turns there were reads, and how many, whether they were told one by one or by digests."""
+    reads = part[TransferFromDevice]
+    at = {_pair(key): [reads.at[those]] for key, those in alike(_keys(reads))}
+    for key, sums in told.reads.items():
+        at.setdefault(key, []).append(told.digests.at[sums.of])
+        run.reads[key].rhythm.count += int(sums.events.sum()) - len(sums.of)
+    for key, several in at.items():
+        turns = np.searchsorted(ends.at, np.sort(np.concatenate(several)))
+        run.reads[key].rhythm.at_all((run._turn + turns).tolist())
+
+
+def add_reads(run: Run, part: Kinds, cuts: Column, numbers: Column) -> Column:
+    """Count the reads of a part; returns the waits for the device.
+
+    ``cuts``: where its barriers are; ``numbers``: of the steps told in full, among those of a name.
+    """
+    reads, runs, steps = part[TransferFromDevice], part[Execute], part[Step]
+    waits = _waits(run, reads, part[DeviceWait])
+    if len(cuts):
+        run._looped()
+    if len(steps):
+        run._claim(int(steps["t"][0]), int(steps["name"][0]), int(numbers[0]))
+    serial, left = _serial(run, reads, runs)
+    if not len(reads):
+        return waits
+    start, dur, wait = reads["t"], reads["dur"], reads["wait"]
+    run.read[0] += len(reads)
+    run.read[1] += int(dur.sum())
+    given = up_to(run._last_given, runs["t"] + runs["enqueue"] + runs["end"] - runs["start"])
+    late = reads["late"] != 0
+    stalled = ~late & ((wait > STALL_NS) | (start < given[np.searchsorted(runs.at, reads.at)]))
+    in_step = np.searchsorted(steps.at, reads.at)
+    claimed = start >= np.append(steps["t"], np.iinfo(np.int64).max)[in_step]
+    looped = np.searchsorted(cuts, reads.at) < len(cuts)
+    for key, those in alike(_keys(reads)):
+        tally = run.reads[_pair(key)]
+        tally.count += len(those)
+        tally.dur += int(dur[those].sum())
+        tally.wait += int(wait[those].sum())
+        tally.bytes += int(reads["bytes"][those].sum())
+        tally.most = max(tally.most, int(dur[those].max()))
+        tally.late += int(late[those].sum())
+        tally.stalled += int(stalled[those].sum())
+        tally.looped += int(looped[those].sum())
+        tally.serial += int(serial[those].sum())
+        own = in_step[those[claimed[those]]]
+        if len(own):
+            tally.in_steps += len(own)
+            first, last = ((int(steps["name"][one]), int(numbers[one])) for one in (own[0], own[-1]))
+            tally.steps += int(np.count_nonzero(np.diff(own))) + (first != tally.last_step)
+            tally.last_step = last
+    if any(map(attrgetter("via"), reads.events)):
+        run.vias.update({(one.stack, one.op): one.via for one in reads.events if one.via})
+    _hold(run, reads, stalled, {"_recent": in_step == len(steps), "_unbarred": ~looped, "_serial": left})
+    mine = np.flatnonzero(reads["tid"] == run._main)
+    if len(mine):
+        run._known = int(reads.end[mine[-1]]), int(reads["stack"][mine[-1]])
+    run.last = max(run.last, int(reads.end.max()))
+    return waits
+
+
+def _waits(run: Run, reads: Kind, waits: Kind) -> Column:
+    """Both kinds as they came: start, end, ns waited."""
+    waits = waits.where(waits["tid"] == run._main)
+    order = np.argsort(np.concatenate((reads.at, waits.at)), kind="stable")
+    columns = ((reads["t"], waits["t"]), (reads.end, waits.end), (reads["wait"], waits["dur"]))
+    return np.stack([np.concatenate(each)[order] for each in columns])
+
+
+def _serial(run: Run, reads: Kind, runs: Kind) -> tuple[Column, Flags]:
+    """ns for which the device idled after each read because of it; and which of them no execution has followed yet."""
+    starts, ends = runs["start"], runs["end"]
+    before = up_to(run._last_run, ends)  # each execution, and after the last
+    waiting = run._serial
+    over = ends.tolist() if waiting else []
+    first = 0  # that ended after all that wait; none overtakes another
+    while waiting and (first := max(first, bisect_right(over, waiting[0].end))) < len(over):
+        read = waiting.popleft()
+        if read.tally is not None:
+            after = int(starts[first]) - max(read.end, int(before[first]))
+            read.tally.serial += max(0, min(after, read.event.wait))
+    nth = np.maximum(np.searchsorted(runs.at, reads.at), np.searchsorted(ends, reads.end, "right"))
+    left = nth == len(runs)
+    idle = np.append(starts, 0)[nth] - np.maximum(reads.end, before[nth])
+    return np.where(left, 0, np.maximum(0, np.minimum(idle, reads["wait"]))), left
+
+
+def _hold(run: Run, reads: Kind, stalled: Flags, where: dict[str, Flags]) -> None:
+    """Keep, in each of these lists, the reads of which it does not know everything yet."""
+    held: dict[int, Read] = {}
+    for name, which in where.items():
+        for n in np.flatnonzero(which).tolist():
+            if n not in held:
+                event = reads.events[n]
+                held[n] = read = Read(run.reads[event.stack, event.op], event, int(reads.end[n]))
+                read.stalled = int(stalled[n])
+            getattr(run, name).append(held[n])
+
+
+def add_runs(run: Run, part: Kinds) -> Column:
+    """Count the executions of a part; returns when each was handed over, began and ended, on what, for which read."""
+    runs = part[Execute]
+    moment, start, end, stack = runs["t"], runs["start"], runs["end"], runs["stack"]
+    for_reads = runs.for_reads
+    told = np.stack((moment, start, end, runs["device"], np.where(for_reads, stack, 0)))
+    if not len(runs):
+        return told
+    ran = end - start
+    run.executed[0] += len(runs)
+    run.executed[1] += int(ran.sum())
+    turns = np.empty(len(runs), np.int64)
+    for one, those in alike(stack):
+        turns[those] = run._turns[one] + np.arange(1, len(those) + 1)
+        run._turns[one] += len(those)
+    for program, those in alike(runs["program"]):
+        run.programs[program] = int(moment[those[-1]])
+        run.program_runs[program] += len(those)
+        run.program_busy[program] += int(ran[those].sum())
+        run.program_rhythms[program].at_all(turns[those].tolist())
+    for one, those in alike(stack[for_reads]):
+        run.read_runs[one] += int(ran[for_reads][those].sum())
+    for one, those in alike(stack[~for_reads]):
+        run.given[one] += len(those)
+    run._last_given = max(run._last_given, int((moment + runs["enqueue"] + ran).max()))
+    run._last_run = max(run._last_run, int(end[-1]))
+    run._seen(int(moment.min()), int(end[-1]))
+    return told

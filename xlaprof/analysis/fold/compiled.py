@@ -1,0 +1,288 @@
+"""What ``torch.compile`` did in a recording: graph breaks, versions of functions, why each was compiled, what it cost.
+
+One handler per kind of event, each of constant cost and bounded memory; nothing is concluded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from xlaprof.analysis.timeline import host
+from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Guard, Recompile
+
+if TYPE_CHECKING:
+    from .totals import Totals
+
+#: kinds of guards that fail in another phase of a program
+_MODES = frozenset({"mode", "training", "dispatch"})
+_RECORDS = 10_000
+_FRAMES = 1_000  # numbers of frames told apart per function
+_RAISED = "GB0088"  # an exception of the program's own on its way out: no break that anything is lost by
+_OPEN = 1_000  # compilations whose end is still to come
+
+
+class BreakTally:
+    """Graph breaks at one place for one reason. Nanoseconds."""
+
+    __slots__ = ("callers", "compiled", "count", "event", "restarted", "step")
+
+    def __init__(self, event: GraphBreak, step: int) -> None:
+        self.event = event  # the first
+        self.step = step
+        self.count = 0
+        self.restarted = 0  # ns of tracing that it made useless
+        self.compiled = True  # False: nothing of a function is compiled for its sake
+        self.callers: set[int] = set()  # Stack ids of the lines that called the compiled function
+
+    def merge(self, other: BreakTally) -> None:
+        self.count += other.count
+        self.restarted += other.restarted
+        self.compiled = self.compiled and other.compiled
+        self.callers |= other.callers
+
+
+class FunctionTally:
+    """One function of the user's as ``torch.compile`` has it, with all that follows its breaks. Nanoseconds."""
+
+    __slots__ = ("backend", "callers", "compiles", "dur", "graphs", "name", "ops", "step")
+
+    def __init__(self, name: int, step: int) -> None:
+        self.name = name  # Text id
+        self.step = step  # in which it was compiled first
+        self.backend = 0  # Text id
+        self.compiles = 0
+        self.dur = 0
+        self.ops = 0
+        self.graphs: set[str] = set()  # numbers of the frames that captured something
+        self.callers: set[int] = set()
+
+    def merge(self, other: FunctionTally) -> None:
+        self.compiles += other.compiles
+        self.dur += other.dur
+        self.ops += other.ops
+        self.graphs |= other.graphs
+        self.callers |= other.callers
+
+
+class CallTally:
+    """All that was compiled for calls from one line. Nanoseconds."""
+
+    __slots__ = ("broken", "compiles", "dur", "first", "ops")
+
+    def __init__(self, first: DynamoCompile) -> None:
+        self.first = first
+        self.compiles = 0
+        self.dur = 0
+        self.ops = 0
+        self.broken = False  # a graph break was met, by design or not
+
+    def merge(self, other: CallTally) -> None:
+        self.compiles += other.compiles
+        self.dur += other.dur
+        self.ops += other.ops
+        self.broken = self.broken or other.broken
+
+
+class BehindTally:
+    """The graphs that were compiled for what follows a graph break, each at first. Nanoseconds."""
+
+    __slots__ = ("cheapest", "count", "latest")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.cheapest = 0  # of those before the latest
+        self.latest = 0  # Dynamo's part, and what XLA has taken for it so far
+
+    def begin(self, dur: int) -> None:
+        """One more."""
+        self.cheapest = self.least
+        self.latest = dur
+        self.count += 1
+
+    @property
+    def least(self) -> int:
+        """What the cheapest of them took: all that a graph costs for being one, and its few operations."""
+        return min(self.cheapest or self.latest, self.latest)
+
+    def merge(self, other: BehindTally) -> None:
+        if other.count:
+            self.cheapest = self.latest = min(self.least or other.least, other.least)
+            self.count += other.count
+
+
+class RecompileRecord:
+    """A function was compiled again. Nanoseconds."""
+
+    __slots__ = ("due", "dur", "event", "limit", "step")
+
+    def __init__(self, event: Recompile, step: int, due: bool) -> None:
+        self.event = event
+        self.step = step  # number of the step it happened in; -1 before the first
+        #: a version of its own is due: to another phase of the program (evaluation, called from a line of its own in
+        #: another mode), to another object of the class (a block of a model that is compiled block by block)
+        self.due = due
+        self.dur = 0  # its forward and backward graph, and what XLA took for them
+        self.limit: DynamoLimit | None = None  # it was one too many
+
+
+class TorchCompile:
+    """The tallies of one recording. Ids are the recording's own."""
+
+    def __init__(self) -> None:
+        self.breaks: dict[tuple[int, str], BreakTally] = {}  # (stack, reason)
+        self.functions: dict[tuple[int, int], FunctionTally] = {}  # (stack of the definition, name)
+        self.calls: dict[int, CallTally] = {}  # by the line's stack
+        self.behind: dict[int, BehindTally] = {}  # by the stack of the break
+        self.recompiles: list[RecompileRecord] = []
+        self.limits: list[tuple[DynamoLimit, int]] = []  # with the step
+        self._met: dict[str, list[BreakTally]] = {}  # compile id -> breaks met since it began
+        self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest of that name
+        self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation, and
+        self._resumed: BehindTally | None = None  # if it was the first of what follows a break
+
+    def handlers(self, totals: Totals) -> dict[type, Callable[[Any], None]]:
+        """What to call with each kind of event; ``totals`` knows the step, and paints what the host did."""
+
+        def compiled(event: DynamoCompile) -> None:
+            end = event.t + event.dur
+            totals.window.host.tell((event.t, end, host.COMPILE, event.stack))
+            totals.compiling = None
+            totals.now = ("running", end)
+            totals._seen(event.t, end)
+            self.on_compile(event, totals.step_num + 1)
+
+        return {
+            DynamoCompile: compiled,
+            Recompile: lambda event: self.on_recompile(event, totals.step_num + 1),
+            DynamoLimit: lambda event: self.on_limit(event, totals.step_num + 1),
+        }
+
+    def on_break(self, event: GraphBreak, step: int) -> None:
+        key = (event.stack, event.reason)
+        tally = self.breaks.get(key)
+        if tally is None:
+            tally = BreakTally(event, step)
+            if len(self.breaks) < _RECORDS:
+                self.breaks[key] = tally
+        tally.count += 1
+        if event.skipped:
+            tally.compiled = False
+        if event.compile:
+            if len(self._met) >= _OPEN:
+                self._met.clear()
+            self._met.setdefault(event.compile, []).append(tally)
+
+    def on_recompile(self, event: Recompile, step: int) -> None:
+        function = self.functions.get((event.code, event.func))
+        seen = function.callers if function is not None else set()
+        apart = event.stack not in seen and any(guard.kind in _MODES for guard in event.guards)
+        another = event.fresh and (function is None or step <= function.step)
+        record = RecompileRecord(event, step, apart or another)
+        if len(self.recompiles) < _RECORDS:
+            self.recompiles.append(record)
+        if len(self._again) >= _RECORDS:
+            self._again.clear()
+        self._again[event.compile] = record
+
+    def on_limit(self, event: DynamoLimit, step: int) -> None:
+        record = self._again.get(event.compile)
+        if record is not None:
+            record.limit = event
+        elif len(self.limits) < _RECORDS:
+            self.limits.append((event, step))
+
+    def on_compile(self, event: DynamoCompile, step: int) -> None:
+        record = self._again.get(event.compile)
+        if record is not None:
+            record.dur += event.dur
+        self._latest = record
+        self._resumed = None
+        if event.resumed and event.ops and event.compiled and record is None and len(self.behind) < _RECORDS:
+            self._resumed = self.behind.setdefault(event.resumed, BehindTally())
+            self._resumed.begin(event.dur)
+        met = self._met.pop(event.compile, ())
+        for tally in met:
+            tally.restarted += event.restarted // len(met)
+            tally.callers.add(event.stack)
+            tally.compiled = tally.compiled and event.compiled
+        key = (event.code, event.func)
+        function = self.functions.get(key)
+        if function is None:
+            function = FunctionTally(event.func, step)
+            if len(self.functions) < _RECORDS:
+                self.functions[key] = function
+        function.compiles += 1
+        function.dur += event.dur
+        function.backend = event.backend or function.backend
+        function.callers.add(event.stack)
+        call = self.calls.get(event.stack)
+        if call is None:
+            call = CallTally(event)
+            if len(self.calls) < _RECORDS:
+                self.calls[event.stack] = call
+        call.compiles += 1
+        call.dur += event.dur
+        call.broken = call.broken or any(tally.event.gb != _RAISED for tally in met)
+        if event.compiled and not event.backward:
+            function.ops += event.ops
+            call.ops += event.ops
+            if event.ops and len(function.graphs) < _FRAMES:
+                function.graphs.add(event.compile.rpartition("/")[0])
+
+    def on_lowered(self, event: Compile) -> None:
+        """XLA compiled what Dynamo had captured last."""
+        if self._latest is not None:
+            self._latest.dur += event.dur
+        if self._resumed is not None:
+            self._resumed.latest += event.dur
+
+    def merge(self, other: TorchCompile, texts: dict[int, int], stacks: dict[int, int]) -> None:
+        """Add another recording's, whose ids become those of ``texts`` and ``stacks``; it is left as it is."""
+        for (place, reason), theirs in other.breaks.items():
+            mine = self.breaks.setdefault(
+                (stacks.get(place, 0), reason), BreakTally(_translated(theirs.event, texts, stacks), theirs.step)
+            )
+            known = set(mine.callers)
+            mine.merge(theirs)
+            mine.callers = known | {stacks.get(one, 0) for one in theirs.callers}
+        for (code, name), function in other.functions.items():
+            key = stacks.get(code, 0), texts.get(name, 0)
+            ours = self.functions.setdefault(key, FunctionTally(key[1], function.step))
+            before = set(ours.callers)
+            ours.merge(function)
+            ours.backend = ours.backend or texts.get(function.backend, 0)
+            ours.callers = before | {stacks.get(one, 0) for one in function.callers}
+        for place, call in other.calls.items():
+            here = self.calls.setdefault(stacks.get(place, 0), CallTally(_translated(call.first, texts, stacks)))
+            here.merge(call)
+        for place, behind in other.behind.items():
+            self.behind.setdefault(stacks.get(place, 0), BehindTally()).merge(behind)
+        for record in other.recompiles:
+            copy = RecompileRecord(_translated(record.event, texts, stacks), record.step, record.due)
+            copy.dur = record.dur
+            copy.limit = None if record.limit is None else _translated(record.limit, texts, stacks)
+            self.recompiles.append(copy)
+        self.limits += [(_translated(event, texts, stacks), step) for event, step in other.limits]
+
+
+def _translated(event: Any, texts: dict[int, int], stacks: dict[int, int]) -> Any:
+    """An event whose ids are those of the run it was merged into."""
+    changes: dict[str, Any] = {}
+    for field in ("stack", "code", "resumed", "at"):
+        if hasattr(event, field):
+            changes[field] = stacks.get(getattr(event, field), 0)
+    for field in ("func", "backend", "op"):
+        if hasattr(event, field):
+            changes[field] = texts.get(getattr(event, field), 0)
+
+    def guard(one: Guard) -> Guard:
+        return replace(one, stack=stacks.get(one.stack, 0))
+
+    if isinstance(event, Recompile):
+        changes["guards"] = [guard(one) for one in event.guards]
+    if isinstance(event, DynamoLimit) and event.guard is not None:
+        changes["guard"] = guard(event.guard)
+    return replace(event, **changes)

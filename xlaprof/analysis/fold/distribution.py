@@ -1,0 +1,247 @@
+"""Lengths of time, summarised in bounded memory: exact counts, totals and extremes, close percentiles."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from itertools import accumulate
+from math import exp, log
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .columns.intervals import Column
+
+_EXACT = 4096  # values kept as they are; beyond, they are counted in buckets
+_WIDTH = log(1.01)  # of a bucket: percentiles are then within 0.5 % of the truth
+_DAY = 86_400_000_000_000  # ns
+_BUCKET = 12  # what a bucket takes, in values
+_BUDGET = 1 << 20  # values that all distributions of a run together may take
+_SCARCE = 64  # values that one may take however many there are
+
+
+class Distribution:
+    """Nanoseconds added one at a time. Count, total, least and most are always exact.
+
+    Percentiles are exact for the first 4,096 values; a longer series is counted in logarithmic buckets of
+    1 % width. Two distributions add up to the distribution of both. Where there are so many of them that they would
+    fill the memory, :func:`economise` makes the buckets of the largest wider.
+    """
+
+    __slots__ = ("_buckets", "_count", "_grain", "_least", "_most", "_total", "_values", "tell")
+
+    def __init__(self) -> None:
+        self._values = array("q")
+        #: Like :meth:`add`, of a machine word, for whoever calls :func:`economise` now and then.
+        self.tell = self._values.append
+        self._buckets: dict[int, int] = {}
+        self._grain = 0  # a bucket is 2 ** grain narrow ones
+        self._count = 0  # of what is in buckets, as are
+        self._total = 0
+        self._least = 0
+        self._most = 0
+
+    def add(self, value: int) -> None:
+        try:
+            self.tell(value)
+        except OverflowError:  # no length of time: a damaged log
+            self.add_many(1, value, value)
+            return
+        if len(self._values) > _EXACT:
+            self._spill()
+
+    def tell_all(self, words: bytes) -> None:
+        """Like :attr:`tell`, of many machine words."""
+        self._values.frombytes(words)
+
+    def add_many(self, count: int, total: int, most: int) -> None:
+        """Add ``count`` values of which only the sum and the largest are known: each counts as the mean."""
+        if count <= 0:
+            return
+        mean = total // count
+        self._count_in(count, total, mean, max(mean, most))
+        bucket = _bucket(mean) >> self._grain
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + count
+
+    def add_all_many(self, counts: Column, totals: Column, mosts: Column) -> None:
+        """Like :meth:`add_many` for each of them; lengths of less than a day."""
+        from .columns.intervals import weights
+
+        some = counts > 0
+        if not some.any():
+            return
+        count, total, most = counts[some], totals[some], mosts[some]
+        mean = total // count
+        self._count_in(int(count.sum()), int(total.sum()), int(mean.min()), max(int(mean.max()), int(most.max())))
+        for bucket, weight in weights(mean, count, _edges(), self._grain).items():
+            self._buckets[bucket] = self._buckets.get(bucket, 0) + weight
+
+    @property
+    def count(self) -> int:
+        return self._count + len(self._values)
+
+    @property
+    def total(self) -> int:
+        return self._total + sum(self._values)
+
+    @property
+    def most(self) -> int:
+        most = max(self._values, default=self._most)
+        return max(most, self._most) if self._count else most
+
+    @property
+    def least(self) -> int:
+        least = min(self._values, default=self._least)
+        return min(least, self._least) if self._count else least
+
+    @property
+    def size(self) -> int:
+        """What it takes, in values."""
+        return len(self._values) + _BUCKET * len(self._buckets)
+
+    def merge(self, other: Distribution) -> None:
+        self._widen(other._grain)
+        if other._count:
+            self._count_in(other._count, other._total, other._least, other._most)
+            for bucket, count in other._buckets.items():
+                bucket >>= self._grain - other._grain
+                self._buckets[bucket] = self._buckets.get(bucket, 0) + count
+        self._values.extend(other._values)
+        if len(self._values) > _EXACT:
+            self._spill()
+
+    def copy(self) -> Distribution:
+        twin = Distribution()
+        twin.merge(self)
+        return twin
+
+    def percentile(self, share: float) -> float:
+        """The value below which ``share`` (0..1) of all values lie, in nanoseconds; 0.0 when there are none."""
+        if not self.count:
+            return 0.0
+        rank = share * (self.count - 1)
+        counts = self._counted()
+        if not counts:
+            ordered = sorted(self._values)
+            low = int(rank)
+            high = min(low + 1, len(ordered) - 1)
+            return ordered[low] + (ordered[high] - ordered[low]) * (rank - low)
+        seen = 0
+        for bucket in sorted(counts):
+            seen += counts[bucket]
+            if seen > rank:
+                return min(max(self._middle(bucket), self.least), self.most)
+        return float(self.most)
+
+    def sample(self, most: int) -> list[float]:
+        """At most ``most`` values that lie as all of them do, ascending: all, or evenly spaced percentiles."""
+        count = self.count
+        counts = self._counted()
+        if not counts:
+            ordered = sorted(self._values)
+            if count <= most:
+                return [float(value) for value in ordered]
+            return [float(ordered[(2 * i + 1) * count // (2 * most)]) for i in range(most)]
+        drawn: list[float] = []
+        seen = 0
+        size = min(most, count)
+        for bucket in sorted(counts):
+            seen += counts[bucket]
+            while len(drawn) < size and (2 * len(drawn) + 1) * count < 2 * size * seen:
+                drawn.append(min(max(self._middle(bucket), self.least), self.most))
+        return drawn
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+    def shrink(self, size: int) -> None:
+        """Take no more than ``size``, in values, if that can be: what is no length at all keeps a bucket of its own."""
+        if self.size > size and self._values:
+            self._spill()
+        while self.size > size and len(self._buckets) > 2:
+            self._widen(self._grain + 1)
+
+    def _counted(self) -> dict[int, int]:
+        """All values in buckets; none if they are known exactly."""
+        if len(self._values) > _EXACT:
+            self._spill()
+        if not self._buckets:
+            return {}
+        counts = Counter(self._buckets)
+        counts.update(self._in_buckets())
+        return counts
+
+    def _in_buckets(self) -> dict[int, int]:
+        """How many of the values are in each bucket, ascending."""
+        grain = self._grain
+        if len(self._values) > _EXACT and "numpy" in sys.modules and max(self._values) < _DAY:  # not worth importing it
+            from .columns.intervals import counts
+
+            return counts(self._values, _edges(), grain)
+        return dict(sorted(Counter([_bucket(value) >> grain for value in self._values]).items()))
+
+    def _spill(self) -> None:
+        values, buckets = self._values, self._buckets
+        self._count_in(len(values), sum(values), min(values), max(values))
+        for bucket, count in self._in_buckets().items():
+            buckets[bucket] = buckets.get(bucket, 0) + count
+        del values[:]
+
+    def _widen(self, grain: int) -> None:
+        by = grain - self._grain
+        if by > 0:
+            wide: dict[int, int] = {}
+            for bucket, count in self._buckets.items():
+                bucket >>= by
+                wide[bucket] = wide.get(bucket, 0) + count
+            self._buckets = wide
+            self._grain = grain
+
+    def _middle(self, bucket: int) -> float:
+        return exp((bucket + 0.5) * _WIDTH * (1 << self._grain)) if bucket >= 0 else 0.0
+
+    def _count_in(self, count: int, total: int, least: int, most: int) -> None:
+        self._least = min(self._least, least) if self._count else least
+        self._most = max(self._most, most) if self._count else most
+        self._count += count
+        self._total += total
+
+
+def economise(distributions: Iterable[Distribution]) -> None:
+    """Keep many distributions within one budget. The largest give way, to one and the same size."""
+    sizes = []
+    ours = list(distributions)
+    for one in ours:
+        if len(one._values) > _EXACT:
+            one._spill()
+        sizes.append(one.size)
+    if sum(sizes) <= _BUDGET:
+        return
+    sizes.sort()
+    allowed = _BUDGET * 3 // 4  # so that it lasts for a while
+    before = [0, *accumulate(sizes)]
+    # the highest level at which all of them fit: those below it as they are, the others cut down to it
+    level = max((allowed - before[n]) // (len(sizes) - n) for n in range(len(sizes)))
+    for one in ours:
+        one.shrink(max(level, _SCARCE))
+
+
+def _bucket(value: int) -> int:
+    return int(log(value) / _WIDTH) if value > 0 else -1
+
+
+@cache
+def _edges() -> list[int]:
+    """The least value of each bucket, up to a day."""
+    edges = []
+    for bucket in range(_bucket(_DAY) + 1):
+        value = int(exp(bucket * _WIDTH))  # nearly
+        while _bucket(value) >= bucket:
+            value -= 1
+        while _bucket(value) < bucket:
+            value += 1
+        edges.append(value)
+    return edges

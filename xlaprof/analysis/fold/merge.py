@@ -1,0 +1,148 @@
+"""Adding up runs: ranks of one training, segments of one recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+
+from msgspec.structs import replace
+
+from .counters import counts, seconds
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.run import Run
+
+
+class _Tally(Protocol):
+    def merge(self, other: Self, /) -> None: ...
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+_T = TypeVar("_T", bound=_Tally)
+
+
+def merge_into(mine: Run, theirs: Run) -> None:
+    """Add the settled run ``theirs``, which is left as it is. Its ids become those that ``mine`` has for the names."""
+    texts, stacks = mine.names.adopt(theirs.names)
+
+    def text(name: int) -> int:
+        return texts.get(name, 0)
+
+    def stack(place: int) -> int:
+        return stacks.get(place, 0)
+
+    def pair(key: tuple[int, int]) -> tuple[int, int]:
+        return stack(key[0]), text(key[1])
+
+    # These ask both runs, so they come before anything that the answers depend on is added.
+    mine.merged_counts, mine.merged_seconds = (
+        _sum(mine.merged_counts, counts(theirs)),
+        _sum(mine.merged_seconds, seconds(theirs)),
+    )
+    _add_header(mine, theirs)
+    _add(mine.steps, theirs.steps, text)
+    _add(mine.scopes, theirs.scopes, text)
+    for name, scope in theirs.scopes.items():
+        ours = mine.scopes[text(name)]
+        ours.stack = ours.stack or stack(scope.stack)
+    _add(mine.reads, theirs.reads, pair)
+    for key, via in theirs.vias.items():
+        mine.vias.setdefault(pair(key), text(via))
+    for place, ns in theirs.read_runs.items():
+        mine.read_runs[stack(place)] = mine.read_runs.get(stack(place), 0) + ns
+    for key, count in theirs.selections.items():
+        mine.selections[pair(key)] = mine.selections.get(pair(key), 0) + count
+    for place, count in theirs.given.items():
+        mine.given[stack(place)] = mine.given.get(stack(place), 0) + count
+    for (place, cause), ns in theirs.pauses.items():
+        mine.pauses[stack(place), cause] = mine.pauses.get((stack(place), cause), 0) + ns
+    mine.compile_bill.merge(theirs.compile_bill)
+    mine.recording |= {stack(place) for place in theirs.recording}
+    mine.looks += theirs.looks
+    for place, holder in theirs.holders.items():
+        mine.holders.setdefault(stack(place), holder)
+    _add(mine.fallbacks, theirs.fallbacks, pair)
+    if theirs.lives.seen > mine.lives.seen:
+        mine.held = [(stack(place), count) for place, count in theirs.held]
+        mine.kept = theirs.kept and replace(theirs.kept, puts=[stack(place) for place in theirs.kept.puts])
+    mine.lives.merge(theirs.lives)
+    loops = {stack(place): stack(site.loop) for place, site in theirs.sites.items()}
+    before = {place: site.loops for place, site in mine.sites.items()}
+    _add(mine.sites, theirs.sites, stack)
+    for place, loop in loops.items():
+        if mine.sites[place].loops > before.get(place, 0):
+            mine.sites[place].loop = loop
+    for (place, reason, op), count in theirs.breaks.items():
+        what = (stack(place), reason, text(op))
+        mine.breaks[what] = mine.breaks.get(what, 0) + count
+    mine.torch_compile.merge(theirs.torch_compile, texts, stacks)
+    _add_compiles(mine, theirs, stacks)
+    mine.window.merge(theirs.window, texts, stacks)
+    mine.merged_devices = mine.merged_devices + theirs.devices()
+
+
+def _add_header(mine: Run, theirs: Run) -> None:
+    if not mine.events:
+        mine.end, mine.since_step = theirs.end, theirs.since_step
+    elif mine.end is None or theirs.end is None:
+        mine.end = None  # finished when all of them are
+    elif theirs.end.error:
+        mine.end = theirs.end
+    mine.header = mine.header or theirs.header
+    mine.device = mine.device or theirs.device
+    if theirs.begin is not None:
+        mine.begin = theirs.begin if mine.begin is None else min(mine.begin, theirs.begin)
+        later = theirs if theirs.last >= mine.last else mine
+        mine.now, mine.compiling = later.now, later.compiling
+    mine.last = max(mine.last, theirs.last)
+    mine.events += theirs.events
+    mine.dropped = _sum(mine.dropped, theirs.dropped)
+    mine.evicted += theirs.evicted
+    mine.step_num = max(mine.step_num, theirs.step_num)
+
+
+def _add_compiles(mine: Run, theirs: Run, stacks: dict[int, int]) -> None:
+    shift = max(mine.programs, default=0)  # programs are numbered in each process from 1
+    shift = max([shift, *(record.program for record in mine.compiles)])
+    for record in theirs.compiles:
+        change = record.change
+        if change is not None:
+            change = replace(
+                change,
+                stack=stacks.get(change.stack, 0),
+                expected=stacks.get(change.expected, 0),
+                made=stacks.get(change.made, 0),
+                condition=stacks.get(change.condition, 0),
+                against=change.against and change.against + shift,
+            )
+        mine.compiles.append(
+            record._replace(
+                program=record.program + shift,
+                stack=stacks.get(record.stack, 0),
+                change=change,
+                before=tuple(program + shift for program in record.before),
+            )
+        )
+    for program, moment in theirs.programs.items():
+        mine.programs[program + shift] = moment
+        mine.program_runs[program + shift] = theirs.program_runs[program]
+        mine.program_busy[program + shift] = theirs.program_busy[program]
+        mine.program_rhythms[program + shift] = theirs.program_rhythms[program]
+
+
+def _add(mine: dict[_Key, _T], theirs: dict[_Key, _T], key: Callable[[_Key], _Key]) -> None:
+    for name, tally in theirs.items():
+        ours = mine.get(key(name))
+        if ours is None:
+            ours = mine[key(name)] = type(tally)()
+        ours.merge(tally)
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _sum(mine: dict[str, _Number], theirs: dict[str, _Number]) -> dict[str, _Number]:
+    total = dict(mine)
+    for name, number in theirs.items():
+        total[name] = total[name] + number if name in total else number
+    return total

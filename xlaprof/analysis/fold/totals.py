@@ -1,0 +1,476 @@
+"""What the events of a recording add up to: one handler per kind of event, each of constant cost.
+
+Nothing is concluded here; :mod:`xlaprof.analysis.summary` and the findings do that from these totals.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.names import Names
+from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.idle import Seen, Sighting
+from xlaprof.analysis.timeline.window import Window
+from xlaprof.events import (
+    Barrier,
+    Compile,
+    Compiling,
+    Counters,
+    DataWait,
+    DeviceWait,
+    Evicted,
+    Execute,
+    Fallback,
+    Gc,
+    GraphBreak,
+    Hole,
+    Kept,
+    Live,
+    Sample,
+    Scope,
+    Selected,
+    Step,
+    StepDigest,
+    TransferFromDevice,
+    TransferToDevice,
+)
+
+from .compiled import TorchCompile
+from .distribution import Distribution
+from .rhythm import Rhythm
+from .series import Series
+from .tallies import CompileBill, CompileRecord, Reading, ScopeTally, Site, StepTally
+from .transfers import TransferTotals, pair, triple_of
+
+RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
+PROGRAMS = 20_000  # programs whose last run is remembered
+PENDING = 10_000  # reads, fallbacks and barriers held until a step claims them
+AT_ONCE = 200_000  # ns between the end of a transfer and that of the operation it was part of
+_PLACES = 16_384  # barriers, reads, scopes... told apart; further ones count as one, of which no place is known
+_NAMES = 1_024  # names of steps told apart, and
+_THREADS = 1_024  # threads
+_DEEPEST = 1000  # nesting of scopes told apart
+
+#: of samples: their state -> the cause it counts for
+_STATES = {
+    "data": host.DATA, "checkpoint": host.CHECKPOINT, "gil": host.GIL, "wait": host.WAIT, "cpu": host.CPU,
+    "torch": host.TRACING, "": host.GLIMPSE,
+}  # fmt: skip
+
+#: Name id of steps that were inferred from barriers, which have no name.
+INFERRED = 0
+
+
+class Totals(TransferTotals):
+    """The totals of one recording so far. Ids are the recording's own; lengths and moments are nanoseconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = Names()
+        self.begin: int | None = None  # first and
+        self.last = 0  # last moment of the recording
+        self.window = Window()
+        self.steps: dict[int, StepTally] = {}
+        self.scopes: dict[int, ScopeTally] = {}
+        self.sites: dict[int, Site] = {}
+        self.compiles: list[CompileRecord] = []
+        self.compiled = [0, 0]  # exact: count and ns
+        self.compile_bill = CompileBill()
+        self.executed = [0, 0]
+        self.uploads = [0, 0]
+        self.barriers = 0
+        self.programs: dict[int, int] = {}  # program -> moment it was last enqueued, and
+        self.program_runs: dict[int, int] = {}  # how often it ran,
+        self.program_busy: dict[int, int] = {}  # ns the device was busy with it, and
+        self.program_rhythms: dict[int, Rhythm] = {}  # in which of the executions at its barrier it was
+        self._turns: dict[int, int] = {}  # stack -> executions there
+        self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
+        self.recording: set[int] = set()  # stacks at which operations were recorded, next to a hole
+        self.looks = 0  # samples of the main thread: its long gaps were looked into
+        self.holders: dict[int, str] = {}  # stack -> name of the thread that was there, in the main thread's way
+        self.breaks: dict[tuple[int, str, int], int] = {}
+        self.torch_compile = TorchCompile()
+        self.evicted = 0
+        self.lives: Series[Reading] = Series()
+        self.held: list[tuple[int, int]] = []  # stacks of lines whose tensors stay alive, and of how many it is known
+        self.kept: Kept | None = None  # what keeps them
+        self.counters: Counters | None = None
+        self.now = ("starting", 0)  # what it is doing, and since which moment
+        self.compiling: tuple[int, Place] | None = None  # since when, for which line, while a compilation lasts
+        self.step_num = -1
+        self._paint = self.window.host.tell
+        self._waited = self.window.schedule.waited
+        self._executed = self.window.schedule.executed
+        self._main = 1  # the thread that runs the steps
+        self._named = False  # it is known: a step was named
+        self._dominant: Site | None = None  # the barrier reached most often
+        self._last_barrier = 0
+        self._cut = False  # something cut the graph since the last step
+        self._inner: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
+        self._visited: deque[tuple[Site, int]] = deque(maxlen=PENDING)  # barriers since the last step
+
+    def handlers(self) -> dict[type, Callable[[Any], None]]:
+        """What to call with each kind of event that has a time."""
+        return {
+            Scope: self._on_scope,
+            Step: self._on_step,
+            StepDigest: self._on_digest,
+            Compiling: self._on_compiling,
+            Compile: self._on_compile,
+            Barrier: self._on_barrier,
+            Execute: self._on_execute,
+            TransferToDevice: self._on_upload,
+            TransferFromDevice: self._on_read,
+            DeviceWait: self._on_wait,
+            Fallback: self._on_fallback,
+            Gc: self._on_gc,
+            DataWait: self._on_data,
+            Hole: self._on_hole,
+            Live: self._on_live,
+            Selected: self._on_selected,
+            Sample: self._on_sample,
+            GraphBreak: self._on_break,
+            Evicted: self._on_evicted,
+            Counters: self._on_counters,
+            **self.torch_compile.handlers(self),
+        }
+
+    def distributions(self) -> Iterator[Distribution]:
+        """All of them."""
+        for scope in self.scopes.values():
+            yield scope.total
+        for site in self.sites.values():
+            yield site.dispatch
+        for step in self.steps.values():
+            yield step.rest
+
+    def _seen(self, start: int, end: int) -> None:
+        if self.begin is None or start < self.begin:
+            self.begin = start
+        if end > self.last:
+            self.last = end
+
+    def _on_counters(self, event: Counters) -> None:
+        self.counters = event
+
+    def _on_live(self, event: Live) -> None:
+        self._alive(event, self._turn)
+
+    def _alive(self, event: Live, turn: int) -> None:
+        self.lives.add(Reading(turn, event.tensors, event.bytes))
+        if event.held:
+            self.held = [(one[0], one[1]) for one in event.held if len(one) > 1]
+        self.kept = event.kept or self.kept
+
+    def _on_evicted(self, event: Evicted) -> None:
+        self.evicted += 1
+
+    # -- host intervals
+
+    def _on_scope(self, event: Scope) -> None:
+        start, dur, name, depth = event.t, event.dur, event.name, event.depth
+        end = start + dur
+        tally = self.scopes.get(name)
+        if tally is None:
+            tally = self._new_scope(name)
+        try:
+            tally.tell(dur)
+        except OverflowError:
+            tally.total.add(dur)
+        if not 0 <= depth <= _DEEPEST:
+            depth = _DEEPEST if depth > 0 else 0
+        tid = event.tid
+        inner = self._inner.get(tid)
+        if inner is None:
+            inner = self._inner.setdefault(tid if len(self._inner) < _THREADS else -1, [0, 0])
+        deeper = depth + 1
+        if deeper >= len(inner):
+            inner.extend([0] * (deeper + 1 - len(inner)))
+        own = dur
+        if inner[deeper]:
+            own -= inner[deeper]
+            inner[deeper] = 0
+        if own > 0:
+            tally.own += own
+        if depth:
+            inner[depth] += dur
+        if event.error:
+            tally.errors += 1
+        if not tally.stack:
+            tally.stack = event.stack
+        if tid == self._main:
+            floor = self.window.steps_end
+            self._paint((start if start > floor else floor, end, host.SCOPE + name, 0))
+        if end > self.last:
+            self.last = end
+
+    def _new_scope(self, name: int) -> ScopeTally:
+        if len(self.scopes) >= _PLACES:
+            name = 0
+        return self.scopes.setdefault(name, ScopeTally())
+
+    def _on_gc(self, event: Gc) -> None:
+        self._paint((event.t, event.t + event.dur, host.GC, event.stack))
+        self._paused(event.stack, host.GC, event.dur)
+
+    def _on_data(self, event: DataWait) -> None:
+        if event.tid == self._main:
+            self._paint((event.t, event.t + event.dur, host.DATA, event.stack))
+            self._paused(event.stack, host.DATA, event.dur)
+
+    def _on_wait(self, event: DeviceWait) -> None:
+        if event.tid == self._main:
+            self._paint((event.t, event.t + event.dur, host.TRANSFER, event.stack))
+            self.window.schedule.waited((event.t, event.t + event.dur, event.dur))
+
+    def _on_hole(self, event: Hole) -> None:
+        if event.tid == self._main:
+            start, before, after = event.t, event.before, event.after
+            end = start + event.dur
+            if len(self.recording) < PROGRAMS:
+                self.recording.add(before)
+                self.recording.add(after)
+            known, place = self._known
+            if place and start - AT_ONCE < known < end:  # a transfer told of a line nearer to the end of the hole
+                if known > start:
+                    self.window.hole(start, known, before, place)
+                    start = known
+                before = place
+            self.window.hole(start, end, before, after)
+
+    def _on_sample(self, event: Sample) -> None:
+        if event.tid == self._main:
+            self.looks += 1
+            seen = Seen(_STATES.get(event.state, host.OTHER), event.stack, event.at)
+            self.window.sighting(Sighting(event.t, event.t + event.dur, seen))
+            if event.holder and len(self.holders) < RECORDS:
+                self.holders[event.at] = event.holder
+
+    def _paused(self, stack: int, cause: int, dur: int) -> None:
+        key = (stack, cause)
+        if key in self.pauses or len(self.pauses) < RECORDS:
+            self.pauses[key] = self.pauses.get(key, 0) + dur
+
+    def _on_upload(self, event: TransferToDevice) -> None:
+        start, dur = event.t, event.dur
+        self._sent.append(event)
+        self.uploads[0] += 1
+        self.uploads[1] += dur
+        if event.tid == self._main:
+            self._paint((start, start + dur, host.UPLOAD, event.stack))
+
+    # -- what the runtime did; on whatever thread, the program was waiting for it
+
+    def _on_compiling(self, event: Compiling) -> None:
+        self.compiling = (event.t, self.names.place(event.stack))
+        self._seen(event.t, event.t)
+
+    def _on_compile(self, event: Compile) -> None:
+        self.compiled[0] += 1
+        self.compiled[1] += event.dur
+        self.compile_bill.add(event)
+        end = event.t + event.dur
+        self._paint((event.t, end, host.COMPILE, event.stack))
+        self.window.schedule.compiled((event.t, end, event.ops))
+        site = self._site(event.stack)
+        if event.trigger == "read":
+            self._reading += event.dur
+            site.trigger = event.trigger
+            site.grow(event.ops)
+            site.repeat(event)
+        elif event.trigger == "dynamo":
+            self.torch_compile.on_lowered(event)
+        if len(self.compiles) < RECORDS:
+            self.compiles.append(
+                CompileRecord(
+                    t=event.t,
+                    dur=event.dur,
+                    program=event.program,
+                    ops=event.ops,
+                    stack=event.stack,
+                    trigger=event.trigger,
+                    change=event.change,
+                    nth=site.compiles,
+                    visits=site.visits,
+                    step=self.step_num + 1,
+                    before=site.programs,
+                    again=event.again,
+                    inputs=event.inputs,
+                    outputs=event.outputs,
+                    lower=event.lower,
+                    backend=event.backend,
+                    cached=event.cached,
+                    loops=event.loops,
+                )
+            )
+        site.compiles += 1
+        site.programs = (*site.programs[-7:], event.program)
+        self.compiling = None
+        self.now = ("running", end)
+        self._seen(event.t, end)
+
+    def _on_barrier(self, event: Barrier) -> None:
+        start, dur, stack, trigger = event.t, event.dur, event.stack, event.trigger
+        end = start + dur
+        self.barriers += 1
+        if dur:
+            self._paint((start, end, host.DISPATCH, stack))
+        self.window.barrier(start, end, event.tracing, event.ops)
+        site = self.sites.get(stack)
+        if site is None:
+            site = self._site(stack)
+        site.trigger = trigger
+        site.visits += 1
+        if event.loops > site.loops:
+            site.repeat(event)
+        if event.execution:
+            site.visit(event.ops)
+            try:
+                site.dispatch.tell(dur)
+            except OverflowError:
+                site.dispatch.add(dur)
+            self._visited.append((site, start))
+            if trigger != "read" and not self._named:
+                self._infer_step(site, end)
+        if trigger != "read":
+            self._looped()  # also where nothing was left to run: reads before the first barrier are none of the loop
+            self._cut = True
+            self._last_barrier = end
+        self._seen(start, end)
+
+    def _infer_step(self, site: Site, end: int) -> None:
+        """Without a StepTrace, a step is what lies between two visits of the barrier that is reached most often."""
+        if site.executed == 1:
+            if self._dominant is None:
+                self._turn += 1
+            site.start = self._last_barrier or self.begin or 0
+        elif self._dominant is None or site is self._dominant or site.executed > self._dominant.executed:
+            _, tally = self._step_tally(INFERRED)
+            if site.executed == 2:
+                tally.add(0, site.end - site.start)
+                self.window.step(INFERRED, 0, site.start, site.end, first=True, named=False)
+            self._dominant = site
+            self.step_num = tally.count
+            tally.add(self.step_num, end - site.end)
+            self._turn += 1
+            self.window.step(INFERRED, self.step_num, site.end, end, first=False, named=False)
+            self.now = ("running", end)
+        site.end = end
+
+    def _on_execute(self, event: Execute) -> None:
+        start, end, program = event.start, event.end, event.program
+        ran = end - start
+        self.executed[0] += 1
+        self.executed[1] += ran
+        if event.trigger != "read":
+            self._cut = True
+        if program in self.programs:
+            self.programs[program] = event.t
+            self.program_runs[program] += 1
+            self.program_busy[program] += ran
+            self.program_rhythms[program].at(self._taken(event.stack))
+        elif len(self.programs) < PROGRAMS:
+            self.programs[program] = event.t
+            self.program_runs[program] = 1
+            self.program_busy[program] = ran
+            rhythm = self.program_rhythms[program] = Rhythm()
+            rhythm.at(self._taken(event.stack))
+        self._ran(event)
+        self._executed((event.t, start, end, event.device, event.stack if event.trigger == "read" else 0))
+        self.window.execution(event.device, start, end)  # after which all may be settled
+        if self.now[0] != "running":
+            self.now = ("running", event.t)
+        self._seen(event.t, end)
+
+    def _taken(self, stack: int) -> int:
+        """A turn at a barrier: how many it took by now."""
+        if stack not in self._turns and len(self._turns) >= _PLACES:
+            stack = 0
+        turn = self._turns[stack] = self._turns.get(stack, 0) + 1
+        return turn
+
+    def _on_break(self, event: GraphBreak) -> None:
+        key = (event.stack, event.reason, event.op)
+        if key in self.breaks or len(self.breaks) < RECORDS:
+            self.breaks[key] = self.breaks.get(key, 0) + 1
+        self.torch_compile.on_break(event, self.step_num + 1)
+
+    # -- steps
+
+    def _on_step(self, event: Step) -> None:
+        start, dur, name = event.t, event.dur, event.name
+        end = start + dur
+        if not self._named:
+            self._name_main(event.tid)
+        tally = self.steps.get(name)
+        if tally is None:
+            name, tally = self._step_tally(name)
+        tally.add(event.num, dur)
+        number = tally.count
+        self._claim(start, name, number)
+        if self._visited:
+            for site, moment in self._visited:
+                if moment >= start:
+                    site.in_steps += 1
+            self._visited.clear()
+        self._count_unbarred(tally)
+        self._next_turn(start, end)
+        self.step_num = event.num
+        self.window.step(name, event.num, start, end, first=number == 1)
+        if self.now[0] != "running":
+            self.now = ("running", start)
+        self._seen(start, end)
+
+    def _on_digest(self, event: StepDigest) -> None:
+        start = event.t
+        end = start + event.dur
+        self._name_main(event.tid)
+        name, tally = self._step_tally(event.name)
+        tally.add(event.num, event.dur)
+        reads, fallbacks = self._told(event)
+        scopes = 0
+        for key, triple in event.scopes.items():
+            count, total, most = triple_of(triple)
+            scope = self.scopes.get(pair(key)[0]) or self._new_scope(pair(key)[0])
+            scope.total.add_many(count, total, most)
+            scope.told += total
+            scopes += total
+        self.barriers += event.barriers
+        self.executed[0] += event.executions
+        self.executed[1] += event.busy
+        self._cut = self._cut or bool(event.barriers or event.executions)
+        self._count_unbarred(tally)
+        parts = {host.FALLBACK: fallbacks, host.TRANSFER: reads, host.TRACING: event.tracing, host.SCOPE: scopes}
+        self.window.told(name, event.dur, event.busy, parts, first=tally.count == 1)
+        self.window.steps_end = max(self.window.steps_end, end)
+        self.window.execution(0, start, end, event.busy)
+        self._next_turn(start, end)
+        self.step_num = event.num
+        self._seen(start, end)
+
+    def _name_main(self, tid: int) -> None:
+        if not self._named:
+            self._main = tid
+            self._named = True
+
+    def _count_unbarred(self, tally: StepTally) -> None:
+        tally.pass_by(self._cut)
+        self._cut = False
+
+    def _step_tally(self, name: int) -> tuple[int, StepTally]:
+        """The steps of a name, and the name that they go by."""
+        if name not in self.steps and len(self.steps) >= _NAMES:
+            name = INFERRED
+        tally = self.steps.get(name)
+        if tally is None:
+            tally = self.steps[name] = StepTally()
+        return name, tally
+
+    def _site(self, stack: int) -> Site:
+        site = self.sites.get(stack)
+        if site is None:
+            site = self.sites.setdefault(stack if len(self.sites) < _PLACES else 0, Site())
+        return site

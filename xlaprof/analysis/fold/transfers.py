@@ -1,0 +1,256 @@
+"""What reads and fallbacks add up to: part of the totals of a recording."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.window import Window
+from xlaprof.events import Execute, Fallback, Selected, StepDigest, TransferFromDevice, TransferToDevice
+
+from .tallies import FallbackTally, ReadTally
+
+PLACES = 16_384  # places told apart; further ones count as one, of which nothing is known
+PENDING = 10_000  # reads and fallbacks held until a step claims them
+_AT_HAND = 16  # uploads that may still turn out to belong to a fallback
+STALL_NS = 20_000  # waiting for the device from which on a read stalls the host
+
+
+class Read:
+    """A read that may still turn out to belong to a step or to a fallback."""
+
+    __slots__ = ("compiled", "end", "event", "stalled", "tally")
+
+    def __init__(self, tally: ReadTally, event: TransferFromDevice, end: int) -> None:
+        self.tally: ReadTally | None = tally
+        self.event = event
+        self.end = end
+        self.compiled = 0
+        self.stalled = 0
+
+
+class TransferTotals:
+    """Reads and fallbacks so far, by place and operation. Ids are the recording's own; nanoseconds."""
+
+    window: Window
+    last: int
+    _main: int
+    _paint: Callable[..., None]
+    _waited: Callable[[tuple[int, int, int]], None]
+    _seen: Callable[[int, int], None]
+    _last_barrier: int
+
+    def __init__(self) -> None:
+        self.reads: dict[tuple[int, int], ReadTally] = {}
+        self.fallbacks: dict[tuple[int, int], FallbackTally] = {}
+        self.read = [0, 0]  # exact: count and ns
+        self.vias: dict[tuple[int, int], int] = {}  # (stack, op) of reads -> the library's function that read
+        self.read_runs: dict[int, int] = {}  # stack of reads -> ns the device worked for nothing but them
+        self.selections: dict[
+            tuple[int, int], int
+        ] = {}  # (stack, op) of writes by a mask whose size was read -> graphs
+        self.given: dict[int, int] = {}  # stack of everything else the device was given -> how often
+        self._turn = 0  # steps ended: the ordinal of the present one
+        self._turned = 0  # when the last of them ended
+        self._reading = 0  # ns compiled for a read since the read before
+        self._last_given = 0  # when what the device was given last would be done, were it given without waiting
+        self._last_run = 0  # end of the last execution
+        self._known = (0, 0)  # when and at which stack the main thread last ended a transfer or fallback
+        self._recent: deque[Read] = deque(maxlen=PENDING)  # since the last step
+        self._unbarred: deque[Read] = deque(maxlen=PENDING)  # since the last barrier
+        self._serial: deque[Read] = deque(maxlen=PENDING)  # since the last execution
+        self._fallen: deque[tuple[FallbackTally, int]] = deque(maxlen=PENDING)  # fallbacks since the last step
+        self._sent: deque[TransferToDevice] = deque(maxlen=_AT_HAND)
+
+    def _on_read(self, event: TransferFromDevice) -> None:
+        start, dur, wait, stack = event.t, event.dur, event.wait, event.stack
+        end = start + dur
+        self.read[0] += 1
+        self.read[1] += dur
+        self._paint((start, end, host.TRANSFER, stack))
+        self._waited((start, end, wait))
+        key = (stack, event.op)
+        tally = self.reads.get(key)
+        if tally is None:
+            tally = self.reads.setdefault(key if len(self.reads) < PLACES else (0, 0), ReadTally())
+        tally.count += 1
+        tally.dur += dur
+        tally.wait += wait
+        tally.bytes += event.bytes
+        if dur > tally.most:
+            tally.most = dur
+        tally.rhythm.at(self._turn)
+        read = Read(tally, event, end)
+        if event.late:
+            tally.late += 1
+        elif wait > STALL_NS or start < self._last_given:
+            # the second: where the device works while the host hands it work, as small programs do on the CPU, the
+            # wait was then
+            tally.stalled += 1
+            read.stalled = 1
+        if self._reading:
+            read.compiled, self._reading = self._reading, 0
+            tally.compiled += read.compiled
+        if event.via and len(self.vias) < PLACES:
+            self.vias[key] = event.via
+        self._recent.append(read)
+        self._unbarred.append(read)
+        self._serial.append(read)
+        if event.tid == self._main:
+            self._known = (end, stack)
+        if end > self.last:
+            self.last = end
+
+    def _on_selected(self, event: Selected) -> None:
+        key = (event.stack, event.op)
+        if key in self.selections or len(self.selections) < PENDING:
+            self.selections[key] = self.selections.get(key, 0) + 1
+
+    def _on_fallback(self, event: Fallback) -> None:
+        start = event.t
+        end = start + event.dur
+        key = (event.stack, event.op)
+        tally = self.fallbacks.get(key)
+        if tally is None:
+            tally = self.fallbacks.setdefault(key if len(self.fallbacks) < PLACES else (0, 0), FallbackTally())
+        tally.count += 1
+        tally.dur += event.dur
+        tally.rhythm.at(self._turn)
+        if event.dur > tally.most:
+            tally.most = event.dur
+        for sent in self._sent:  # as are the uploads
+            if sent.t >= start and sent.tid == event.tid:
+                tally.up += sent.dur
+                tally.up_bytes += sent.bytes
+        self._sent.clear()
+        for read in reversed(self._recent):  # the transfers it caused are its own
+            cause = read.event
+            if cause.t < start:
+                break
+            if read.tally is not None and cause.tid == event.tid and read.end <= end:
+                read.tally.count -= 1
+                read.tally.dur -= cause.dur
+                read.tally.wait -= cause.wait
+                read.tally.bytes -= cause.bytes
+                read.tally.compiled -= read.compiled
+                read.tally.stalled -= read.stalled
+                read.tally.late -= cause.late
+                read.tally = None
+                tally.reads += 1
+                tally.bytes += cause.bytes
+                tally.compiled += read.compiled
+                tally.wait += cause.wait
+                tally.down += max(0, cause.dur - cause.wait - read.compiled)
+        self.window.host.repaint(start, host.TRANSFER, host.FALLBACK)
+        self._paint((start, end, host.FALLBACK, event.stack))
+        self._fallen.append((tally, start))
+        if event.tid == self._main:
+            self._known = (end, event.stack)
+        self._seen(start, end)
+
+    def _looped(self) -> None:
+        if self._unbarred:
+            if self._last_barrier:
+                for read in self._unbarred:
+                    if read.tally is not None:
+                        read.tally.looped += 1
+            self._unbarred.clear()
+
+    def _next_turn(self, start: int, end: int) -> None:
+        if start >= self._turned:  # or else steps inside it were counted
+            self._turn += 1
+            self._turned = end
+
+    def _told_read(self, key: str) -> ReadTally:
+        place = pair(key)
+        known = place in self.reads or len(self.reads) < PLACES
+        return self.reads.setdefault(place if known else (0, 0), ReadTally())
+
+    def _told_fallback(self, key: str) -> FallbackTally:
+        place = pair(key)
+        known = place in self.fallbacks or len(self.fallbacks) < PLACES
+        return self.fallbacks.setdefault(place if known else (0, 0), FallbackTally())
+
+    def _ran(self, event: Execute) -> None:
+        """The device has run something: reads before it are known to have left it idle, or not."""
+        start, end = event.start, event.end
+        given = event.t + event.enqueue + end - start
+        if given > self._last_given:
+            self._last_given = given
+        if event.trigger == "read" and (event.stack in self.read_runs or len(self.read_runs) < PLACES):
+            self.read_runs[event.stack] = self.read_runs.get(event.stack, 0) + end - start
+        elif event.stack in self.given or len(self.given) < PLACES:
+            self.given[event.stack] = self.given.get(event.stack, 0) + 1
+        waiting = self._serial
+        while waiting and waiting[0].end < end:
+            read = waiting.popleft()
+            if read.tally is not None:
+                idle = start - max(read.end, self._last_run)
+                if idle > 0:
+                    read.tally.serial += min(idle, read.event.wait)
+        if end > self._last_run:
+            self._last_run = end
+
+    def _claim(self, start: int, name: int, number: int) -> None:
+        """A step has ended that began at ``start``: what was since then is its own."""
+        if self._recent:
+            key = (name, number)
+            for read in self._recent:
+                reads = read.tally
+                if reads is not None and read.event.t >= start:
+                    reads.in_steps += 1
+                    if reads.last_step != key:
+                        reads.last_step = key
+                        reads.steps += 1
+            self._recent.clear()
+        if self._fallen:
+            for fallen, moment in self._fallen:
+                if moment >= start:
+                    fallen.in_steps += 1
+            self._fallen.clear()
+
+    def _told(self, event: StepDigest) -> tuple[int, int]:
+        """Reads and fallbacks of a digest; ns of each."""
+        reads = fallbacks = 0
+        for key, triple in event.reads.items():
+            count, total, most = triple_of(triple)
+            if key in event.fallbacks:  # the transfers it caused are its own, and so is their time
+                self._told_fallback(key).reads += count
+                self.read[0] += count
+                self.read[1] += total
+                continue
+            read = self._told_read(key)
+            read.count += count
+            read.told += count
+            read.in_steps += count
+            read.steps += 1
+            read.rhythm.at(self._turn, count)
+            read.dur += total
+            read.told_dur += total
+            read.most = max(read.most, most)
+            reads += total
+            self.read[0] += count
+            self.read[1] += total
+        for key, triple in event.fallbacks.items():
+            count, total, most = triple_of(triple)
+            fallen = self._told_fallback(key)
+            fallen.count += count
+            fallen.in_steps += count
+            fallen.rhythm.at(self._turn, count)
+            fallen.dur += total
+            fallen.most = max(fallen.most, most)
+            fallbacks += total
+        return reads, fallbacks
+
+
+def triple_of(histogram: list[int]) -> tuple[int, int, int]:
+    """Count, total and longest; zeros for what is missing."""
+    count, total, most, *_ = (*histogram, 0, 0, 0)
+    return count, total, most
+
+
+def pair(key: str) -> tuple[int, int]:
+    """The ids in a digest's key "stack:op"; 0 for what is not a number."""
+    stack, _, op = key.partition(":")
+    return (int(stack) if stack.isdecimal() else 0), (int(op) if op.isdecimal() else 0)

@@ -1,0 +1,1 @@
+"""Gates: budgets, limits, and the comparison of two runs."""

@@ -1,0 +1,318 @@
+"""Two runs of one program, before and after a change: findings gone and new, and step time with its confidence.
+
+What cannot be compared is told instead (:func:`obstacles`): numbers of different devices or programs side by side look
+like an answer and are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from xlaprof.analysis.model import SEVERITIES, Finding, Report, RunInfo, StepStats
+from xlaprof.analysis.run import Run
+
+from .budget import reads_in_steps
+from .difference import independent, shift
+
+TOLERANCE = 0.03  # of a step: what differs from process to process without any change
+_SAMPLE = 400  # steps of each run that are compared; of more, as many percentiles
+_COUNTS_ALIKE = 0.1  # relative
+_COSTS_ALIKE = 0.2
+
+
+class StepChange(msgspec.Struct, frozen=True):
+    """The steps of one name in both. ``by``, ``low`` and ``high`` are shares of the median before; above 0: slower."""
+
+    name: str
+    before_s: float  # median, without the first
+    after_s: float
+    before_count: int
+    after_count: int
+    by: float | None  # None: too few steps to say
+    low: float | None
+    high: float | None
+    verdict: str  # "faster" | "slower" | "same" (no difference that can be told) | "unknown"
+
+
+class Quantity(msgspec.Struct, frozen=True):
+    """A number of both runs."""
+
+    name: str
+    unit: str  # "s" | "" (a count) | "share"
+    before: float
+    after: float
+
+
+class Pair(NamedTuple):
+    """A finding that both runs have."""
+
+    before: Finding
+    after: Finding
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What there is to say of two runs. Lengths in seconds."""
+
+    before: RunInfo
+    after: RunInfo
+    notes: tuple[str, ...]  # what a reader should know before believing it
+    steps: tuple[StepChange, ...]
+    quantities: tuple[Quantity, ...]
+    gone: tuple[Finding, ...]
+    new: tuple[Finding, ...]
+    changed: tuple[Pair, ...]
+    kept: tuple[Pair, ...]  # findings that are as they were
+
+    @property
+    def worse(self) -> tuple[str, ...]:
+        """Why the second run is worse than the first, if it is."""
+        why = []
+        if self.new:
+            why.append(f"{len(self.new)} new finding{'s' * (len(self.new) != 1)}")
+        risen = [pair for pair in self.changed if _rank(pair.after) < _rank(pair.before)]
+        if risen:
+            why.append(f"{len(risen)} finding{'s' * (len(risen) != 1)} of higher severity than before")
+        why += [f"{change.name} steps {_by(change)} slower" for change in self.steps if change.verdict == "slower"]
+        return tuple(why)
+
+    @property
+    def better(self) -> tuple[str, ...]:
+        """What is better in the second run."""
+        why = []
+        if self.gone:
+            why.append(f"{len(self.gone)} finding{'s' * (len(self.gone) != 1)} gone")
+        why += [f"{change.name} steps {_by(change)} faster" for change in self.steps if change.verdict == "faster"]
+        return tuple(why)
+
+
+def compare(
+    before: Run,
+    after: Run,
+    reports: tuple[Report, Report] | None = None,
+    tolerance: float = TOLERANCE,
+    despite: Sequence[str] = (),
+) -> Comparison:
+    """From ``before`` to ``after``. A difference of less than ``tolerance`` of a step is none.
+
+    ``despite``: the :func:`obstacles` that were waived.
+    """
+    before, after = before.settled(), after.settled()
+    one, two = reports or (before.report(), after.report())
+    gone, new, changed, kept = _findings(one, two)
+    return Comparison(
+        before=one.run,
+        after=two.run,
+        notes=(*despite, *_notes(one, two)),
+        steps=tuple(_steps(before, after, one, two, tolerance)),
+        quantities=tuple(_quantities(before, after, one, two)),
+        gone=gone,
+        new=new,
+        changed=changed,
+        kept=kept,
+    )
+
+
+def obstacles(one: Report, two: Report) -> list[str]:
+    """Why these runs cannot be compared; empty if they can."""
+    a, b = one.run, two.run
+    found = []
+    if a.world != b.world:
+        found.append(f"one ran as {a.world}, the other as {b.world} process{'es' * (b.world != 1)}")
+    elif a.rank != b.rank:
+        found.append(f"one is rank {a.rank}, the other rank {b.rank}: compare the same rank of both")
+    if a.platform and b.platform:
+        if a.platform != b.platform:
+            found.append(f"one ran on {a.platform}, the other on {b.platform}")
+        elif a.device_kind != b.device_kind:
+            found.append(
+                f"one ran on {a.device_kind or 'an unknown device'}, the other on {b.device_kind or 'another'}"
+            )
+        elif a.device_count != b.device_count:
+            found.append(f"one had {a.device_count} devices, the other {b.device_count}")
+    mine, theirs = program(a), program(b)
+    if mine and theirs and not _versions_of_one(mine, theirs):
+        found.append(f"they are of different programs, {mine} and {theirs}")
+    if not one.steps or not two.steps:
+        without = " and ".join(repr(report.run.path) for report in (one, two) if not report.steps)
+        found.append(f"{without} has no steps")
+    elif not {_key(stat) for stat in one.steps} & {_key(stat) for stat in two.steps}:
+        found.append(f"they have no steps in common: {_named(one.steps)} in one, {_named(two.steps)} in the other")
+    return found
+
+
+def program(run: RunInfo) -> str:
+    """What ran: the script's or package's name; "" where it is not known."""
+    if not run.argv:
+        return ""
+    parts = run.argv[0].replace("\\", "/").split("/")
+    if parts[-1] == "__main__.py" and len(parts) > 1:
+        return parts[-2]
+    return parts[-1]
+
+
+def _versions_of_one(mine: str, theirs: str) -> bool:
+    """train.py and train_fixed.py are; train.py and serve.py are not."""
+    a, b = mine.removesuffix(".py"), theirs.removesuffix(".py")
+    return a.startswith(b) or b.startswith(a)
+
+
+def _notes(one: Report, two: Report) -> list[str]:
+    a, b = one.run, two.run
+    notes = []
+    if program(a) != program(b):
+        notes.append(f"the programs have different names: {program(a) or 'unknown'}, {program(b) or 'unknown'}")
+    elif a.argv[1:] != b.argv[1:]:
+        notes.append(f"called differently: {' '.join(a.argv[1:]) or 'nothing'} | {' '.join(b.argv[1:]) or 'nothing'}")
+    if a.host != b.host and a.host and b.host:
+        notes.append(f"recorded on different hosts: {a.host}, {b.host}")
+    for name in ("torch", "jax", "jaxlib", "python"):
+        if a.versions.get(name) != b.versions.get(name):
+            notes.append(f"{name} {a.versions.get(name, 'unknown')} before, {b.versions.get(name, 'unknown')} after")
+    for run, which in ((a, "before"), (b, "after")):
+        if run.error:
+            notes.append(f"the program {which} ended with {run.error}")
+        elif not run.finished:
+            notes.append(f"the recording {which} has no end: the program still runs, or was killed")
+        for why, count in run.dropped.items():
+            notes.append(f"{count:,} events of the recording {which} are missing ({why})")
+        notes += [f"the recording {which}: {note}" for note in run.notes]
+    return notes
+
+
+# -- steps
+
+
+def _steps(before: Run, after: Run, one: Report, two: Report, tolerance: float) -> list[StepChange]:
+    theirs = {_key(stat): stat for stat in two.steps}
+    changes = []
+    for mine in one.steps:
+        other = theirs.get(_key(mine))
+        if other is not None:
+            changes.append(_step(mine, other, before, after, tolerance))
+    return changes
+
+
+def _step(mine: StepStats, theirs: StepStats, before: Run, after: Run, tolerance: float) -> StepChange:
+    first, worth_first = _durations(before, mine)
+    second, worth_second = _durations(after, theirs)
+    told = shift(first, second, (worth_first, worth_second)) if mine.median_s > 0 else None
+    verdict = "unknown"
+    if told is not None:
+        share = told.by / mine.median_s
+        clear = told.told and abs(share) > tolerance
+        verdict = "same" if not clear else "slower" if share > 0 else "faster"
+    return StepChange(
+        name=mine.name,
+        before_s=mine.median_s,
+        after_s=theirs.median_s,
+        before_count=mine.count,
+        after_count=theirs.count,
+        by=told.by / mine.median_s if told else None,
+        low=told.low / mine.median_s if told else None,
+        high=told.high / mine.median_s if told else None,
+        verdict=verdict,
+    )
+
+
+def _durations(run: Run, stat: StepStats) -> tuple[list[float], float]:
+    """The lengths of the steps without the first, and how many independent ones they are worth."""
+    for name, tally in run.steps.items():
+        if (not name) == stat.inferred and (not name or run.names.text(name) == stat.name):
+            lengths = [ns / 1e9 for ns in tally.rest.sample(_SAMPLE)]
+            return lengths, independent(stat.recent_s, tally.rest.count)
+    return [], 0.0
+
+
+def _key(stat: StepStats) -> tuple[str, bool]:
+    return stat.name, stat.inferred
+
+
+def _named(steps: Sequence[StepStats]) -> str:
+    return ", ".join("those between barriers" if stat.inferred else repr(stat.name) for stat in steps)
+
+
+# -- what else can be counted
+
+
+def _quantities(before: Run, after: Run, one: Report, two: Report) -> list[Quantity]:
+    def per_step(run: Run, report: Report) -> float:
+        count = sum(stat.count for stat in report.steps)
+        reads = sum(reads for _, reads in reads_in_steps(run, any(not stat.inferred for stat in report.steps)))
+        return reads / count if count else 0.0
+
+    def first(report: Report) -> float:
+        return report.steps[0].first_s if report.steps else 0.0
+
+    def fallen(report: Report) -> float:
+        return sum(count for name, count in report.counters.items() if name.startswith("aten::"))
+
+    return [
+        Quantity("first step", "s", first(one), first(two)),
+        Quantity("compile time", "s", before.compiled[1] / 1e9, after.compiled[1] / 1e9),
+        Quantity("compiles", "", before.compiled[0], after.compiled[0]),
+        Quantity("transfers per step", "", per_step(before, one), per_step(after, two)),
+        Quantity("operations on the CPU", "", fallen(one), fallen(two)),
+        Quantity("device idle", "share", one.idle.idle_ratio, two.idle.idle_ratio),
+    ]
+
+
+# -- findings
+
+
+def _findings(
+    one: Report, two: Report
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[Pair, ...], tuple[Pair, ...]]:
+    mine = {finding.id: finding for finding in one.findings}
+    theirs = {finding.id: finding for finding in two.findings}
+    pairs = [Pair(mine[id], theirs[id]) for id in mine if id in theirs]
+    gone = [finding for finding in one.findings if finding.id not in theirs]
+    new = [finding for finding in two.findings if finding.id not in mine]
+    if program(one.run) != program(two.run):  # ids hold the file's name, which changed with the program's
+        for finding in list(gone):
+            twin = next((other for other in new if _alike(finding) == _alike(other)), None)
+            if twin is not None:
+                pairs.append(Pair(finding, twin))
+                gone.remove(finding)
+                new.remove(twin)
+    counts = _step_count(one), _step_count(two)
+    changed = [pair for pair in pairs if _differ(pair, *counts, one)]
+    kept = [pair for pair in pairs if pair not in changed]
+    return tuple(gone), tuple(new), tuple(changed), tuple(kept)
+
+
+def _alike(finding: Finding) -> tuple[str, str, str, str]:
+    return finding.kind, finding.place.func, finding.place.code, finding.operation
+
+
+def _differ(pair: Pair, steps_before: int, steps_after: int, report: Report) -> bool:
+    """More or fewer, by number and per step (a longer run has more of everything), or dearer or cheaper per step."""
+    a, b = pair.before, pair.after
+    if a.severity != b.severity:
+        return True
+    rates = a.count / steps_before, b.count / steps_after
+    if not _near(a.count, b.count, _COUNTS_ALIKE) and not _near(*rates, _COUNTS_ALIKE):
+        return True
+    step = report.steps[0].median_s if report.steps else 0.0
+    dear = abs(a.cost_per_step_s - b.cost_per_step_s) > 0.01 * step
+    return dear and not _near(a.cost_per_step_s, b.cost_per_step_s, _COSTS_ALIKE) and not _near(
+        a.cost_s, b.cost_s, _COSTS_ALIKE
+    )  # fmt: skip
+
+
+def _near(a: float, b: float, share: float) -> bool:
+    return abs(a - b) <= share * max(a, b)
+
+
+def _step_count(report: Report) -> int:
+    return max(1, sum(stat.count for stat in report.steps))
+
+
+def _rank(finding: Finding) -> int:
+    return SEVERITIES.index(finding.severity)
+
+
+def _by(change: StepChange) -> str:
+    return f"{abs(change.by or 0.0):.0%}" if abs(change.by or 0.0) >= 0.1 else f"{abs(change.by or 0.0):.1%}"

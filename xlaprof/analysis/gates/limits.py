@@ -1,0 +1,196 @@
+"""What a run can be held to: one table for the command line, pyproject.toml and pytest's marker.
+
+What each counts is said in docs/ci.md, and done in :mod:`xlaprof.analysis.gates.budget`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from xlaprof.analysis.model import SEVERITIES
+
+
+class BudgetError(Exception):
+    """A budget that cannot be understood, or that a run cannot be held to. One line, with the way out."""
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """Limits, each None (or empty) where it does not matter. Lengths in seconds."""
+
+    max_recompiles: int | None = None
+    max_compiles: int | None = None
+    max_compile_time: float | None = None
+    max_transfers_per_step: float | None = None
+    max_graph_breaks: int | None = None
+    max_idle: float | None = None  # share of the window, 0..1
+    max_step_time: float | None = None
+    max_memory: float | None = None  # bytes
+    no_fallback: bool = False
+    no_findings: str = ""  # the least severity that counts
+    after_step: int | None = None
+    ignore: tuple[str, ...] = ()  # kinds and ids of findings that no_findings lets pass
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is limited."""
+        return not any(limit.limits for limit in LIMITS if self.given(limit.name))
+
+    def given(self, name: str) -> bool:
+        """Something was asked for under this name; 0 is something."""
+        value = getattr(self, name)
+        return value is not None and value is not False and value not in ("", ())
+
+    def over(self, other: Budget) -> Budget:
+        """This budget, and where it says nothing what ``other`` says."""
+        mine = {name: getattr(self, name) for name in self.__struct_fields__ if self.given(name)}
+        return msgspec.structs.replace(other, **mine)
+
+
+class Limit(NamedTuple):
+    """One line of the table. ``sort``: what its value is, a key of :data:`SORTS`."""
+
+    name: str
+    sort: str
+    metavar: str
+    help: str
+    limits: bool = True  # False: it says how the others are meant
+
+
+LIMITS = (
+    Limit("max_recompiles", "count", "N", "graphs compiled again, warm-up left out"),
+    Limit("max_compiles", "count", "N", "graphs compiled, first ones too"),
+    Limit("max_compile_time", "seconds", "TIME", "spent on compiling: 20s, 1.5min"),
+    Limit("max_transfers_per_step", "rate", "X", "values read from the device per step: 0, 0.1"),
+    Limit("max_graph_breaks", "count", "N", "graph breaks of compiled functions"),
+    Limit("max_idle", "share", "SHARE", "of the device's time without work: 10%%"),
+    Limit("max_step_time", "seconds", "TIME", "median of a step: 50ms"),
+    Limit("max_memory", "bytes", "BYTES", "most memory in use on the device: 512MiB, 16GB"),
+    Limit("no_fallback", "flag", "", "no operation runs on the CPU for want of a lowering"),
+    Limit("no_findings", "severity", "SEVERITY", "no finding of this severity (low, medium, high) or worse"),
+    Limit("after_step", "count", "N", "what comes up to the end of step N is warm-up and counts for nothing", False),
+    Limit("ignore", "names", "WHAT", "a kind or id of findings that --no-findings lets pass; may be repeated", False),
+)  # fmt: skip
+
+_NAMES = tuple(limit.name for limit in LIMITS)
+_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?"
+_TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_SIZES = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+_SIZES |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+
+
+def budget(values: Mapping[str, object], where: str = "") -> Budget:
+    """The budget that ``values`` write down, under names with dashes or underscores.
+
+    ``where`` names the place they come from. Raises :class:`BudgetError` for a name that is none, with the nearest one
+    that is, and for a value that is not of its kind.
+    """
+    prefix = f"{where}: " if where else ""
+    read: dict[str, Any] = {}
+    for key, value in values.items():
+        name = key.replace("-", "_")
+        limit = next((limit for limit in LIMITS if limit.name == name), None)
+        if limit is None:
+            close = difflib.get_close_matches(name, _NAMES, n=1)
+            hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(_NAMES)}"
+            raise BudgetError(f"{prefix}unknown budget '{key}': {hint}")
+        if name in read:
+            raise BudgetError(f"{prefix}{name} is there twice: leave one out")
+        try:
+            read[name] = SORTS[limit.sort](value)
+        except (ValueError, TypeError):
+            raise BudgetError(f"{prefix}{name} is {value!r}, but should be {_SHOULD[limit.sort]}") from None
+    return Budget(**read)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError
+    number = int(value)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def _rate(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError
+    number = float(value)
+    if not 0 <= number < math.inf:
+        raise ValueError
+    return number
+
+
+def share(value: object) -> float:
+    """A share of a whole, 0..1, from "10%", "0.1" or 0.1. Raises ValueError."""
+    percent = isinstance(value, str) and value.strip().endswith("%")
+    number = _rate(str(value).strip()[:-1]) / 100 if percent else _rate(value)
+    if number > 1:
+        raise ValueError
+    return number
+
+
+def _seconds(value: object) -> float:
+    return _with_unit(value, _TIMES)
+
+
+def _bytes(value: object) -> float:
+    return _with_unit(value, _SIZES)
+
+
+def _with_unit(value: object, units: Mapping[str, float]) -> float:
+    if not isinstance(value, str):
+        return _rate(value)
+    found = re.fullmatch(rf"\s*({_NUMBER})\s*([a-zµ]*)\s*", value.lower())
+    if found is None or found[3] not in units:
+        raise ValueError
+    return _rate(found[1]) * units[found[3]]
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _severity(value: object) -> str:
+    if isinstance(value, bool):
+        return SEVERITIES[-1] if value else ""
+    if value not in SEVERITIES:
+        raise ValueError
+    return str(value)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+        raise ValueError
+    return tuple(value)
+
+
+SORTS: dict[str, Callable[[object], object]] = {
+    "count": _count,
+    "rate": _rate,
+    "share": share,
+    "seconds": _seconds,
+    "bytes": _bytes,
+    "flag": _flag,
+    "severity": _severity,
+    "names": _names,
+}
+_SHOULD = {
+    "count": "a number of 0 or more",
+    "rate": "a number of 0 or more",
+    "share": "a share like 10% or 0.1",
+    "seconds": "a length like 50ms, 2s or 1.5min (a number without a unit in a file or marker: seconds)",
+    "bytes": "a size like 512MiB, 16GB or a number of bytes",
+    "flag": "true or false",
+    "severity": "true, false, low, medium or high",
+    "names": "a list of kinds and ids of findings",
+}

@@ -1,0 +1,1 @@
+"""Time: what the host did, when a device was busy, and what each idle gap is blamed on."""

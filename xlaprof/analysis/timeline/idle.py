@@ -1,0 +1,486 @@
+"""Idle gaps of a device, every nanosecond blamed on exactly one thing the host did.
+
+The cause of an idle nanosecond is, in this order: what the host's timeline says it did then (compile, transfer,
+fallback, dispatch, data wait, garbage collection); that it was seen to draw its data, to save a checkpoint or to wait
+for the interpreter's lock (:class:`~xlaprof.events.Sample`); the innermost named scope; whatever else it was seen to
+do; a :class:`~xlaprof.events.Hole`, plain Python between two known lines; tracing, as long as the barrier that follows
+has tracing time left; "other".
+Idle time while the host waits inside a read for the device to finish can only be the tail latency of that read.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from xlaprof.analysis.fold.occasions import Occasions
+
+from .device import Quiet
+from .host import CHECKPOINT, COMPILE, DATA, GIL, OTHER, SCOPE, TRACING, Segment
+
+LONGEST = 32  # gaps kept one by one
+_PLACES = 32  # lines kept per cause
+CAUSES = 2048  # causes kept apart; further holes count as "other"
+
+_ALIKE = 0.2  # a gap so long, beside those that were looked into, is of their kind
+LONG = 1_000_000  # ns of a gap from which on they count for a habit
+STRONG = frozenset({DATA, CHECKPOINT, GIL})  # say more than the name of a scope
+
+
+class Seen(NamedTuple):
+    """What looks at the host's stack found: a cause of host time, at a stack; where another thread was in its way."""
+
+    cause: int
+    stack: int
+    at: int
+
+
+#: A cause of idle time: a cause of host time, the pair of stacks of a hole, or what was seen.
+Cause = int | tuple[int, int] | Seen
+
+
+class Sighting(NamedTuple):
+    """Over ``[start, end)`` the host was seen to do one thing."""
+
+    start: int
+    end: int
+    seen: Seen
+
+
+class Hollow(NamedTuple):
+    """Plain Python: nothing was recorded over ``[start, end)``, between the operations at two stacks."""
+
+    start: int
+    end: int
+    before: int
+    after: int
+
+
+#: A :class:`Hollow` as it is told.
+Stretch = tuple[int, int, int, int]
+
+
+#: Start, end, number and ordinal of a step, and what else is known of it.
+Step = tuple[int, int, int, int, *tuple[object, ...]]
+
+
+class Traced:
+    """The stretch before a barrier and the tracing time in it that no gap has used yet."""
+
+    __slots__ = ("end", "left", "start")
+
+    def __init__(self, start: int, end: int, left: int) -> None:
+        self.start = start
+        self.end = end
+        self.left = left
+
+
+class LongGap(NamedTuple):
+    """One of the longest gaps."""
+
+    dur: int
+    start: int
+    step: int
+    parts: tuple[tuple[Cause, int], ...]
+    stack: int
+    hole: tuple[int, int]
+
+
+class Tally:
+    """What a cause cost: total ns, number of gaps, the most in one.
+
+    ``holes`` and ``lines``: of a scope, and of what was seen, the holes it overlapped and the stacks it was seen at.
+    ``habit_total`` is of the gaps in which it took long and nothing was compiled, ``habit_most`` the most in one of
+    them, ``habit`` when they were, and ``recorded`` the part of it, in a scope, in which the host recorded operations.
+    """
+
+    __slots__ = ("gaps", "habit", "habit_most", "habit_total", "holes", "lines", "most", "recorded", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.gaps = 0
+        self.most = 0
+        self.recorded = 0
+        self.holes: dict[tuple[int, int], int] = {}
+        self.lines: dict[int, int] = {}
+        self.habit: Occasions | None = None
+        self.habit_total = 0
+        self.habit_most = 0
+
+    def add(self, spent: Sequence[int]) -> None:
+        """Gaps it was found in: ns in each."""
+        self.total += sum(spent)
+        self.gaps += len(spent)
+        self.most = max(self.most, max(spent))
+
+    def last(self, lasting: Sequence[int], steps: Sequence[int]) -> None:
+        """Those of them in which it took long, by ns, and the ordinals of their steps."""
+        self.habit_total += sum(lasting)
+        self.habit_most = max(self.habit_most, max(lasting))
+        if self.habit is None:
+            self.habit = Occasions()
+        self.habit.add_all(steps)
+
+    def merge(self, other: Tally) -> None:
+        self.total += other.total
+        self.gaps += other.gaps
+        self.most = max(self.most, other.most)
+        self.recorded += other.recorded
+        for hole, ns in other.holes.items():
+            self.holes[hole] = self.holes.get(hole, 0) + ns
+        for stack, ns in other.lines.items():
+            self.lines[stack] = self.lines.get(stack, 0) + ns
+        self.habit_total += other.habit_total
+        self.habit_most = max(self.habit_most, other.habit_most)
+        if other.habit is not None:
+            if self.habit is None:
+                self.habit = Occasions()
+            self.habit.merge(other.habit)
+
+    def lie_in(self, hole: tuple[int, int], ns: int) -> None:
+        if hole in self.holes or len(self.holes) < _PLACES:
+            self.holes[hole] = self.holes.get(hole, 0) + ns
+
+    def lie_at(self, stack: int, ns: int) -> None:
+        if stack in self.lines or len(self.lines) < _PLACES:
+            self.lines[stack] = self.lines.get(stack, 0) + ns
+
+
+class IdleBlame:
+    """Totals of blamed idle time, and the longest gaps."""
+
+    def __init__(self) -> None:
+        self.causes: dict[Cause, Tally] = {}
+        self.longest: list[tuple[int, int, LongGap]] = []  # a heap of (dur, serial, gap), the shortest on top
+        self._serial = 0
+
+    def blame(
+        self,
+        gaps: Sequence[Quiet],
+        segments: list[Segment],
+        holes: Sequence[Stretch],
+        traced: Sequence[Traced],
+        steps: Sequence[Step] = (),
+        sightings: Sequence[Sighting] = (),
+    ) -> None:
+        """Blame ``gaps``; all arguments sorted, all but ``steps`` disjoint."""
+        first = first_hole = first_traced = first_step = middle_step = first_seen = 0
+        segment_count, hole_count, stretch_count = len(segments), len(holes), len(traced)
+        step_count, seen_count = len(steps), len(sightings)
+        starts = [segment[0] for segment in segments]
+        causes = self.causes
+        spent: dict[Cause, list[int]] = {}  # ns in each gap, and
+        lasting: dict[Cause, list[int]] = {}  # those in which it took long and nothing was compiled, and
+        occasions: dict[Cause, list[int]] = {}  # the steps of those
+        shortest = self.longest[0][0] if len(self.longest) >= LONGEST else -1
+        for start, end in gaps:
+            while first < segment_count and segments[first][1] <= start:
+                first += 1
+            position = bisect_left(starts, end, first)
+            inside = segments[first:position]
+            if inside:  # only the first and the last can reach out
+                begin, stop, cause, place = inside[0]
+                if begin < start:
+                    inside[0] = (start, stop, cause, place)
+                begin, stop, cause, place = inside[-1]
+                if stop > end:
+                    inside[-1] = (begin, end, cause, place)
+                first = position - 1
+            while first_hole < hole_count and holes[first_hole][1] <= start:
+                first_hole += 1
+            while first_traced < stretch_count and traced[first_traced].end <= start:
+                first_traced += 1
+            parts: dict[Cause, int] = {}
+            if seen_count:
+                while first_seen < seen_count and sightings[first_seen].end <= start:
+                    first_seen += 1
+                if first_seen < seen_count and sightings[first_seen].start < end:
+                    inside = self._see(start, end, inside, sightings, first_seen, holes, first_hole, parts)
+            blank: list[tuple[int, int]] = []
+            scoped: Segment | None = None  # the longest of a scope
+            longest = (end - start) // 8  # shorter ones do not explain the gap
+            cursor = start
+            for segment in inside:
+                begin, stop, cause, _ = segment
+                if begin > cursor:
+                    blank.append((cursor, begin))
+                cursor = stop
+                if cause < 0:  # what was seen, counted already
+                    continue
+                ns = stop - begin
+                if cause in parts:
+                    parts[cause] += ns
+                else:
+                    parts[cause] = ns
+                if ns > longest and cause >= SCOPE:
+                    scoped, longest = segment, ns
+            if cursor < end:
+                blank.append((cursor, end))
+            if blank:
+                self._blank(blank, holes, first_hole, traced, first_traced, parts)
+            step = -2
+            steady = end - start >= LONG and COMPILE not in parts
+            for each, ns in parts.items():
+                if each in spent:
+                    spent[each].append(ns)
+                else:
+                    spent[each] = [ns]
+                    self._tally(each)
+                if ns >= LONG and steady:
+                    if step == -2:  # the one that most of it is in: it may begin a little before, or after, a step ends
+                        while middle_step < step_count and steps[middle_step][1] <= (start + end) // 2:
+                            middle_step += 1
+                        step = steps[middle_step][3] if middle_step < step_count else -1
+                    if each in lasting:
+                        lasting[each].append(ns)
+                        occasions[each].append(step)
+                    else:
+                        lasting[each], occasions[each] = [ns], [step]
+            if scoped is not None:
+                # a scope may not know its line; the hole that overlaps it most does
+                for segment in inside:
+                    begin, stop, cause, _ = segment
+                    if cause >= SCOPE:
+                        if segment is scoped or (steady and stop - begin >= LONG):
+                            _lie_in_holes(causes[cause], begin, stop, holes, first_hole)
+                        if first_traced < stretch_count:
+                            used = _use(traced, first_traced, stretch_count, begin, stop)
+                            if steady and parts[cause] >= LONG:
+                                causes[cause].recorded += used
+            if end - start > shortest:
+                while first_step < step_count and steps[first_step][1] <= start:
+                    first_step += 1
+                in_step = first_step < step_count and steps[first_step][0] <= start
+                self._remember(start, end, parts, inside, steps[first_step][2] if in_step else -1)
+                shortest = self.longest[0][0] if len(self.longest) >= LONGEST else -1
+        for each, ns_of_each in spent.items():
+            causes[each].add(ns_of_each)
+        for each, ns_of_each in lasting.items():
+            causes[each].last(ns_of_each, occasions[each])
+
+    def _see(
+        self,
+        start: int,
+        end: int,
+        inside: list[Segment],
+        sightings: Sequence[Sighting],
+        first: int,
+        holes: Sequence[Stretch],
+        first_hole: int,
+        parts: dict[Cause, int],
+    ) -> list[Segment]:
+        """Count what was seen in a gap, and return its segments with that among them (as cause -1).
+
+        What is told by events stays; of the time in a scope only what says more than its name is taken.
+        """
+        found: list[Segment] = []
+        blank: list[tuple[int, int, int]] = []  # start, end, scope or -1
+        cursor = start
+        for segment in inside:
+            begin, stop, cause, _ = segment
+            if begin > cursor:
+                blank.append((cursor, begin, -1))
+            if cause >= SCOPE:
+                blank.append((begin, stop, cause))
+            else:
+                found.append(segment)
+                if cause == DATA:
+                    self._place_data(segment, sightings, first)
+            cursor = stop
+        if cursor < end:
+            blank.append((cursor, end, -1))
+        for begin, stop, scope in blank:
+            cursor = begin
+            for position in range(first, len(sightings)):
+                since, until, seen = sightings[position]
+                if since >= stop:
+                    break
+                since, until = max(since, cursor), min(until, stop)
+                if until <= since:
+                    continue
+                if scope >= 0 and seen.cause not in STRONG:
+                    self._tally(scope).lie_at(seen.stack, until - since)
+                    continue
+                if scope >= 0 and since > cursor:
+                    found.append((cursor, since, scope, 0))
+                counted = self._known(seen)
+                parts[counted] = parts.get(counted, 0) + until - since
+                tally = self._tally(counted)
+                tally.lie_at(seen.stack, until - since)
+                _lie_in_holes(tally, since, until, holes, first_hole)
+                found.append((since, until, -1, seen.stack))
+                cursor = until
+            if scope >= 0 and cursor < stop:
+                found.append((cursor, stop, scope, 0))
+        found.sort()
+        return found
+
+    def _place_data(self, segment: Segment, sightings: Sequence[Sighting], first: int) -> None:
+        """Where the data was made that the host waited for: in a thread of the loader's."""
+        start, end, cause, _ = segment
+        for position in range(first, len(sightings)):
+            since, until, seen = sightings[position]
+            if since >= end:
+                break
+            ns = min(until, end) - max(since, start)
+            if ns > 0 and seen.at:
+                self._tally(cause).lie_at(seen.at, ns)
+
+    def seen_in(self) -> dict[tuple[int, int], Seen]:
+        """Of holes that were looked into, what was seen most in them.
+
+        Of a hole that comes every step some are looked into. The others are as long, or that would not explain them.
+        """
+        most: dict[tuple[int, int], tuple[int, Seen]] = {}
+        for cause, tally in self.causes.items():
+            if not isinstance(cause, Seen) or not tally.gaps:
+                continue
+            for hole, ns in tally.holes.items():
+                unseen = self.causes.get(hole)
+                if unseen is None or not unseen.gaps or ns <= most.get(hole, (0, cause))[0]:
+                    continue
+                if unseen.total / unseen.gaps >= _ALIKE * tally.total / tally.gaps:
+                    most[hole] = ns, cause
+        return {hole: cause for hole, (_, cause) in most.items()}
+
+    def _known(self, cause: Cause) -> Cause:
+        """``cause``, or what it counts as where there are too many."""
+        if cause in self.causes or len(self.causes) < CAUSES:
+            return cause
+        return cause.cause if isinstance(cause, Seen) else OTHER
+
+    def merge(self, other: IdleBlame, texts: dict[int, int], stacks: dict[int, int]) -> None:
+        """Add another's totals, its ids mapped to ours."""
+
+        def ours(cause: Cause) -> Cause:
+            if isinstance(cause, Seen):
+                return Seen(cause.cause, stacks.get(cause.stack, 0), stacks.get(cause.at, 0))
+            if isinstance(cause, tuple):
+                return stacks.get(cause[0], 0), stacks.get(cause[1], 0)
+            return SCOPE + texts.get(cause - SCOPE, 0) if cause >= SCOPE else cause
+
+        for cause, tally in other.causes.items():
+            mapped = Tally()
+            mapped.merge(tally)
+            mapped.holes = {(stacks.get(a, 0), stacks.get(b, 0)): ns for (a, b), ns in tally.holes.items()}
+            mapped.lines = {stacks.get(stack, 0): ns for stack, ns in tally.lines.items()}
+            self._tally(ours(cause)).merge(mapped)
+        for _, _, gap in other.longest:
+            a, b = gap.hole
+            self._keep(
+                gap._replace(
+                    parts=tuple((ours(cause), ns) for cause, ns in gap.parts),
+                    stack=stacks.get(gap.stack, 0),
+                    hole=(stacks.get(a, 0), stacks.get(b, 0)),
+                )
+            )
+
+    def copy(self) -> IdleBlame:
+        twin = IdleBlame()
+        for cause, tally in self.causes.items():
+            twin._tally(cause).merge(tally)
+        twin.longest = self.longest.copy()
+        twin._serial = self._serial
+        return twin
+
+    def _tally(self, cause: Cause) -> Tally:
+        tally = self.causes.get(cause)
+        if tally is None:
+            tally = self.causes[cause] = Tally()
+        return tally
+
+    def _blank(
+        self,
+        blank: Iterable[tuple[int, int]],
+        holes: Sequence[Stretch],
+        first_hole: int,
+        traced: Sequence[Traced],
+        first_traced: int,
+        parts: dict[Cause, int],
+    ) -> None:
+        """Blame stretches in which no interval was told: plain Python, tracing, other."""
+        other = tracing = 0
+        hole_count, stretch_count = len(holes), len(traced)
+        first = first_hole
+        for start, end in blank:
+            cursor = start
+            while first < hole_count and holes[first][1] <= start:
+                first += 1
+            position = first
+            while position < hole_count:
+                begin, stop, before, after = holes[position]
+                if begin >= end:
+                    break
+                position += 1
+                if begin > cursor:
+                    other += begin - cursor
+                    tracing += _use(traced, first_traced, stretch_count, cursor, begin)
+                    cursor = begin
+                if stop > end:
+                    stop = end
+                cause = self._known((before, after))
+                parts[cause] = parts.get(cause, 0) + stop - cursor
+                cursor = stop
+            if cursor < end:
+                other += end - cursor
+                tracing += _use(traced, first_traced, stretch_count, cursor, end)
+        if tracing:
+            parts[TRACING] = parts.get(TRACING, 0) + tracing
+        if other > tracing:
+            parts[OTHER] = parts.get(OTHER, 0) + other - tracing
+
+    def _remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
+        ranked = tuple(sorted(parts.items(), key=lambda part: -part[1]))
+        main = ranked[0][0]
+        stack = most = 0
+        hole = (0, 0)
+        if isinstance(main, Seen):
+            stack = main.stack
+        elif isinstance(main, tuple):
+            hole = main
+        else:
+            for start, end, cause, place in segments:
+                if cause == main and end - start > most:
+                    stack, most = place, end - start
+        if isinstance(main, int) and main >= SCOPE:
+            hole = max(self.causes[main].holes.items(), key=lambda item: item[1], default=(hole, 0))[0]
+        self._keep(LongGap(stop - begin, begin, step, ranked, stack, hole))
+
+    def _keep(self, gap: LongGap) -> None:
+        self._serial += 1
+        entry = (gap.dur, self._serial, gap)
+        if len(self.longest) < LONGEST:
+            heapq.heappush(self.longest, entry)
+        elif gap.dur > self.longest[0][0]:
+            heapq.heapreplace(self.longest, entry)
+
+
+def _lie_in_holes(tally: Tally, start: int, end: int, holes: Sequence[Stretch], first: int) -> None:
+    for position in range(first, len(holes)):
+        begin, stop, before, after = holes[position]
+        if begin >= end:
+            break
+        ns = (stop if stop < end else end) - (begin if begin > start else start)
+        if ns > 0:
+            tally.lie_in((before, after), ns)
+
+
+def _use(traced: Sequence[Traced], first: int, count: int, start: int, end: int) -> int:
+    """Take as much tracing time for ``[start, end)`` as its barriers have left."""
+    taken = 0
+    while first < count:
+        stretch = traced[first]
+        if stretch.start >= end:
+            break
+        left = stretch.left
+        if left:
+            used = (end if end < stretch.end else stretch.end) - (start if start > stretch.start else stretch.start)
+            if used > left:
+                used = left
+            if used > 0:
+                stretch.left = left - used
+                taken += used
+        first += 1
+    return taken

@@ -1,0 +1,374 @@
+"""The part of a run that is still moving: recent host segments and executions, settled in order into totals.
+
+Host events come when they end and executions when the device finished them, which may be many host events later.
+So both are held back until no event can change them any more: up to the end of the last step (a scope around
+several steps does not explain what happens in one) and up to the last execution reported.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from functools import cache
+from importlib.util import find_spec
+from operator import itemgetter
+
+from .device import DeviceTimeline, Quiet
+from .host import OTHER, SCOPE, TRACING, HostTimeline, Segment, within
+from .idle import IdleBlame, Sighting, Stretch, Traced
+from .schedule import Schedule
+
+_SETTLE_AT = 8192  # segments and executions held before settling
+_KEEP = 4096  # of them held back where no step says what is finished
+_GIVE_UP_AT = 65536  # segments held while a device says nothing: enough, it is idle
+_MANY = 1024  # segments and gaps at a time that are better settled in columns, in recordings
+_LONG = 65_536  # of which so many were settled before: importing numpy takes a tenth of a second
+
+FOREVER = 1 << 62
+CAUSES = SCOPE + 1  # of a split: scopes count together
+
+
+#: A step that has ended but whose time is not wholly settled: start, end, number, ordinal among the recording's steps,
+#: name, whether it was the first of that, and ns of tracing.
+_Step = tuple[int, int, int, int, int, bool, int]
+
+
+class Carried:
+    """What a step that is still open has been told already."""
+
+    __slots__ = ("busy", "parts")
+
+    def __init__(self) -> None:
+        self.parts: dict[int, int] = {}  # cause -> ns
+        self.busy = 0
+
+    def add(self, segments: list[Segment], busy: int) -> None:
+        parts = self.parts
+        for begin, stop, cause, _ in segments:
+            cause = min(cause, SCOPE)
+            parts[cause] = parts.get(cause, 0) + stop - begin
+        self.busy += busy
+
+    @property
+    def ns(self) -> int:
+        return sum(self.parts.values())
+
+    def copy(self) -> Carried:
+        twin = Carried()
+        twin.parts, twin.busy = self.parts.copy(), self.busy
+        return twin
+
+
+class Split:
+    """Where the time of steps went, summed: nanoseconds by cause. The causes sum to ``total``."""
+
+    __slots__ = ("busy", "parts", "steps", "total")
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.total = 0
+        self.busy = 0
+        self.parts = [0] * CAUSES
+
+    def add(self, steps: int, total: int, busy: int, parts: list[int]) -> None:
+        self.steps += steps
+        self.total += total
+        self.busy += busy
+        self.parts = [a + b for a, b in zip(self.parts, parts, strict=True)]
+
+    def merge(self, other: Split) -> None:
+        self.add(other.steps, other.total, other.busy, other.parts)
+
+    def copy(self) -> Split:
+        twin = Split()
+        twin.merge(self)
+        return twin
+
+
+class Window:
+    """Recent host segments, executions and steps in; settled totals out."""
+
+    def __init__(self) -> None:
+        self.host = HostTimeline()
+        self.devices: dict[int, DeviceTimeline] = {}
+        self.idle = IdleBlame()
+        self.schedule = Schedule()  # what a prediction runs again
+        self.first: dict[int, Split] = {}  # the first step of each name
+        self.splits: dict[int, Split] = {}  # the others
+        self.steps_end = 0  # end of the last named step; 0: none yet
+        self._holes: list[Stretch] = []
+        self._sightings: list[Sighting] = []
+        self._traced: list[tuple[int, int, int]] = []  # start and end of the stretch before a barrier; ns of tracing
+        self._ordinal = 0  # of the step that ends next
+        self._tracing: list[tuple[int, int]] = []  # (moment, ns) of the barriers since the last step
+        self._last_barrier = 0
+        self._open: list[_Step] = []
+        self._carried: dict[int, Carried] = {}  # by the ordinal of the step
+        self._limit = _SETTLE_AT
+        self._settled = 0  # segments and gaps
+
+    def hole(self, start: int, end: int, before: int, after: int) -> None:
+        holes = self._holes
+        if holes and start < holes[-1][1]:
+            start = holes[-1][1]
+        if end > start and len(holes) < _GIVE_UP_AT:
+            hole = (start, end, before, after)
+            holes.append(hole)
+            self.schedule.hole(hole)
+
+    def sighting(self, sighting: Sighting) -> None:
+        """The host was seen. Looks come in order; what was seen before is not seen anew."""
+        if self._sightings and sighting.start < self._sightings[-1].end:
+            sighting = sighting._replace(start=self._sightings[-1].end)
+        if sighting.end > sighting.start and len(self._sightings) < _GIVE_UP_AT:
+            self._sightings.append(sighting)
+
+    def barrier(self, moment: int, end: int, tracing: int, ops: int = 0) -> None:
+        last = self._last_barrier
+        if tracing:
+            self.schedule.recorded((last or moment - tracing, moment, end, tracing, ops))
+            if moment > last:  # else it came late, and the stretch before it is another barrier's
+                self._traced.append((last, moment, tracing))
+            self._tracing.append((moment, tracing))
+        if end > last:
+            self._last_barrier = end
+
+    def execution(self, device: int, start: int, end: int, busy: int = -1) -> None:
+        """``busy``: of a stretch that stands for several executions; -1: all of it."""
+        timeline = self.devices.get(device)
+        if timeline is None:
+            timeline = self.devices[device] = DeviceTimeline()
+        timeline.add(start, end, busy)
+        if len(timeline.pending) + len(self.host) >= self._limit:
+            self.settle()
+
+    def step(self, name: int, num: int, start: int, end: int, first: bool, named: bool = True) -> None:
+        tracing = 0
+        if self._tracing:
+            for moment, ns in self._tracing:
+                if moment >= start:
+                    tracing += ns
+            self._tracing.clear()
+        self._open.append((start, end, num, self._ordinal, name, first, tracing))
+        self._ordinal += 1
+        if named and end > self.steps_end:
+            self.steps_end = end
+        if len(self.host) + len(self._open) >= self._limit:
+            self.settle()
+
+    def told(self, name: int, total: int, busy: int, parts: dict[int, int], first: bool) -> None:
+        """A step known as a digest: its parts are sums, so each can only have what those before it left."""
+        self._ordinal += 1
+        split = self._split(name, first)
+        split.steps += 1
+        split.total += total
+        split.busy += busy
+        self.schedule.told += total
+        left = total
+        for cause, ns in parts.items():
+            ns = min(ns, left)
+            split.parts[cause] += ns
+            left -= ns
+        split.parts[OTHER] += left
+
+    def has_room_for(self, holes: int) -> bool:
+        """So many can still be told."""
+        return len(self._holes) + holes < _GIVE_UP_AT
+
+    def relieve(self) -> None:
+        """Called now and then: what nothing settles, no execution nor step, must not pile up."""
+        if len(self.host) + len(self._holes) + len(self._traced) + len(self._sightings) > _GIVE_UP_AT:
+            self.settle()
+        if len(self._tracing) > _GIVE_UP_AT:
+            del self._tracing[:-_KEEP]
+        for held in (self._holes, self._traced, self._sightings):
+            if len(held) >= _GIVE_UP_AT:
+                del held[: len(held) // 2]
+        self.schedule.relieve(_GIVE_UP_AT)
+
+    def settle(self, final: bool = False) -> None:
+        """Turn what can change no more into totals; with ``final``, everything."""
+        if self._settled >= _LONG and len(self.host) >= _MANY and has_numpy():
+            from xlaprof.analysis.fold.columns.settle import nothing, settle
+
+            settle(self, nothing(), final)
+        else:
+            self.settle_singly(final)
+
+    def settle_singly(self, final: bool = False) -> None:
+        """The same without columns."""
+        self.host.paint()
+        horizon = FOREVER if final else self._horizon()
+        gaps: list[list[Quiet]] = []
+        busy: list[tuple[int, int]] = []
+        host_horizon = horizon
+        crowded = len(self.host.segments) >= _GIVE_UP_AT
+        for timeline in self.devices.values():
+            quiet, ran, _ = timeline.settle(horizon)
+            if crowded and not final:
+                quiet += timeline.give_up(horizon)
+            gaps.append(quiet)
+            busy += ran
+            if not crowded:
+                host_horizon = min(host_horizon, timeline.floor())
+        if final:
+            host_horizon = FOREVER
+        segments = self.host.take(host_horizon)
+        after = self.schedule.end or None
+        closed = [step for step in self._open if step[1] <= host_horizon and (after is None or step[0] >= after)]
+        holes = [hole for hole in self._holes if hole[0] < host_horizon]
+        self._open.sort(key=itemgetter(0))
+        sightings = stretched([one for one in self._sightings if one.start < host_horizon], holes)
+        self.schedule.settle(None if final else host_horizon, segments, closed, sightings)
+        self._settled += len(segments) + sum(map(len, gaps))
+        traced = [stretch for stretch in self._traced if stretch[0] < host_horizon]
+        later = self._traced[len(traced) :]  # they follow one another
+        left: list[list[tuple[int, int, int]]] = []
+        for quiet in gaps:
+            stretches = [Traced(*stretch) for stretch in traced]
+            self.idle.blame(quiet, segments, holes, stretches, self._open, sightings)
+            left.append([(one.start, one.end, one.left) for one in stretches])
+        # of several devices each has all of the tracing; what the first one leaves goes on
+        self._traced = [stretch for stretch in (left or [traced])[0] if stretch[1] > host_horizon] + later
+        busy.sort()
+        self._divide(host_horizon, segments, busy)
+        self._holes = [hole for hole in self._holes if hole[1] > host_horizon]
+        self._sightings = [one for one in self._sightings if one.end > host_horizon]
+        self.rest()
+
+    def rest(self) -> None:
+        """All is settled that can be: wait until there is as much again."""
+        held = max((len(timeline.pending) for timeline in self.devices.values()), default=0)
+        self._limit = _SETTLE_AT + held + len(self.host)
+
+    def copy(self) -> Window:
+        """A twin that can be settled without touching this one."""
+        twin = Window()
+        twin.host = self.host.copy()
+        twin.devices = {device: timeline.copy() for device, timeline in self.devices.items()}
+        twin.idle = self.idle.copy()
+        twin.schedule = self.schedule.copy()
+        twin.first = {name: split.copy() for name, split in self.first.items()}
+        twin.splits = {name: split.copy() for name, split in self.splits.items()}
+        twin.steps_end = self.steps_end
+        twin._holes = self._holes.copy()
+        twin._sightings = self._sightings.copy()
+        twin._ordinal = self._ordinal
+        twin._traced = self._traced.copy()
+        twin._tracing = self._tracing.copy()
+        twin._last_barrier = self._last_barrier
+        twin._settled = self._settled
+        twin._open = self._open.copy()
+        twin._carried = {ordinal: carried.copy() for ordinal, carried in self._carried.items()}
+        return twin
+
+    def merge(self, other: Window, texts: dict[int, int], stacks: dict[int, int]) -> None:
+        """Add the settled totals of another recording, its ids mapped to ours."""
+        self.idle.merge(other.idle, texts, stacks)
+        self.schedule.merge(other.schedule, texts, stacks)
+        for mine, theirs in ((self.first, other.first), (self.splits, other.splits)):
+            for name, split in theirs.items():
+                mine.setdefault(texts.get(name, 0), Split()).merge(split)
+
+    def _horizon(self) -> int:
+        """The moment before which the host's intervals are complete."""
+        horizon = self.steps_end
+        segments = self.host.segments
+        if len(segments) > _KEEP:
+            segments.sort()
+            horizon = max(horizon, segments[-_KEEP][0])
+        for timeline in self.devices.values():
+            if len(timeline.pending) > _KEEP:
+                timeline.pending.sort()
+                horizon = max(horizon, timeline.pending[-_KEEP][0])
+        return horizon
+
+    def _divide(self, horizon: int, segments: list[Segment], busy: list[tuple[int, int]]) -> None:
+        """Tell the open steps what lies in them; those that are over by ``horizon`` are counted."""
+        over = [step for step in self._open if step[1] <= horizon]
+        self._open = [step for step in self._open if step[1] > horizon]
+        self._count(over, segments, busy)
+        told = max([stretch[1] for stretch in (*segments[-1:], *busy)], default=0)
+        self.carry_on([step for step in self._open if step[0] < told], segments, busy)
+
+    def carry_on(self, begun: list[_Step], segments: list[Segment], busy: list[tuple[int, int]]) -> None:
+        """Tell steps that are not over what lies in them so far."""
+        starts = [segment[0] for segment in segments] if begun else []
+        begins = [stretch[0] for stretch in busy] if begun else []
+        for start, end, _, ordinal, _, _, _ in begun:
+            carried = self._carried.setdefault(ordinal, Carried())
+            carried.add(within(segments, starts, start, end), _overlap(busy, begins, start, end))
+
+    def _count(self, steps: list[_Step], segments: list[Segment], busy: list[tuple[int, int]]) -> None:
+        starts = [segment[0] for segment in segments]
+        begins = [stretch[0] for stretch in busy]
+        for start, end, _, ordinal, name, first, traced in steps:
+            split = self._split(name, first)
+            split.steps += 1
+            split.total += end - start
+            split.busy += _overlap(busy, begins, start, end)
+            parts = split.parts
+            blank = end - start - self._carry(ordinal, split)
+            for begin, stop, cause, _ in within(segments, starts, start, end):
+                ns = stop - begin
+                parts[cause if cause < SCOPE else SCOPE] += ns
+                blank -= ns
+            if traced > blank:
+                traced = blank
+            parts[TRACING] += traced
+            parts[OTHER] += blank - traced
+
+    def _carry(self, ordinal: int, split: Split) -> int:
+        """Count what a step was told before it was over; its ns."""
+        carried = self._carried.pop(ordinal, None)
+        if carried is None:
+            return 0
+        split.busy += carried.busy
+        for cause, ns in carried.parts.items():
+            split.parts[cause] += ns
+        return carried.ns
+
+    def _split(self, name: int, first: bool) -> Split:
+        splits = self.first if first else self.splits
+        split = splits.get(name)
+        if split is None:
+            split = splits[name] = Split()
+        return split
+
+
+@cache
+def has_numpy() -> bool:
+    return find_spec("numpy") is not None
+
+
+def stretched(sightings: list[Sighting], holes: list[Stretch]) -> list[Sighting]:
+    """Of a hole in which the host was seen, every nanosecond belongs to what was seen last before, or else first."""
+    if not sightings or not holes:
+        return sightings
+    found: list[Sighting] = []
+    ends = [hole[1] for hole in holes]
+    for position, one in enumerate(sightings):
+        start, end, seen = one
+        earlier = found[-1].end if found else -FOREVER
+        later = sightings[position + 1].start if position + 1 < len(sightings) else FOREVER
+        nth = bisect_right(ends, start)
+        if nth < len(holes) and holes[nth][0] < start:
+            start = max(holes[nth][0], min(earlier, start))
+        nth = bisect_left(ends, end)
+        if nth < len(holes) and holes[nth][0] < end:
+            end = max(end, min(holes[nth][1], later))
+        found.append(Sighting(start, end, seen))
+    return found
+
+
+def _overlap(busy: list[tuple[int, int]], begins: list[int], start: int, end: int) -> int:
+    """ns of ``[start, end)`` in ``busy``, which is sorted; ``begins``: where its stretches do."""
+    ns = 0
+    first = bisect_right(begins, start)
+    for begin, stop in busy[first - 1 if first else 0 : bisect_left(begins, end, first)]:
+        if begin < start:
+            begin = start
+        if stop > end:
+            stop = end
+        if stop > begin:
+            ns += stop - begin
+    return ns

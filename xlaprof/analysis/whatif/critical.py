@@ -1,0 +1,296 @@
+"""What a run would have taken without a defect: host and device run again, the defect's time cut out.
+
+The model has one lane for the host and one for each device. The host does one thing after the other and hands
+programs over on its way; a device runs a program when it was handed over and the one before it has ended; the host
+waits where it read a value that was not computed yet. A device that is the host's own processors is slower while the
+host is busy: it has one processor less. Run again with nothing cut out, the model gives the recorded
+times to the nanosecond; with a :class:`Cut` taken out, everything that waited for it moves forward, and no more than
+that. So a read costs what host and device lost by waiting for each other, a pause of the host that the device did not
+notice costs nothing, and two defects that hide each other gain more when both are fixed.
+
+A prediction from a sample of a long recording is scaled up: by what the tallies, which are exact, know of the whole
+over what the sample holds of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.idle import Cause
+from xlaprof.analysis.timeline.schedule import Schedule
+
+from .lanes import HOST, RUN, WAIT, Key, Share, lanes_of
+
+if TYPE_CHECKING:
+    from xlaprof.analysis.fold.tallies import CompileRecord
+    from xlaprof.analysis.run import Run
+
+
+class Cut(NamedTuple):
+    """What a fix takes out of the host's time."""
+
+    #: all time of a cause at a stack: reads, fallbacks, barriers
+    places: frozenset[tuple[int, int]] = frozenset()
+    #: all time of a cause, from the first execution on: a scope, Python between two stacks, garbage collection
+    causes: frozenset[Cause] = frozenset()
+    #: (moment it began, ns, share that remains) of compiles; recording anew what was compiled goes with them
+    compiles: frozenset[tuple[int, int, float]] = frozenset()
+    #: stacks of reads for which alone the device computed something
+    runs: frozenset[int] = frozenset()
+
+    def __bool__(self) -> bool:
+        return any(self[:])
+
+
+NOTHING = Cut()
+
+
+def reads(stacks: Iterable[int], alone: Iterable[int] = ()) -> Cut:
+    """The host reads nothing at these stacks any more, so the graph is not cut there either.
+
+    ``alone``: those of them that had computed what the barrier computes once more.
+    """
+    places = frozenset((cause, stack) for stack in stacks for cause in (host.TRANSFER, host.DISPATCH))
+    return Cut(places, runs=frozenset(alone))
+
+
+def fallbacks(stacks: Iterable[int]) -> Cut:
+    """The operations at these stacks run on the device."""
+    causes = (host.FALLBACK, host.TRANSFER, host.DISPATCH)
+    return Cut(frozenset((cause, stack) for stack in stacks for cause in causes))
+
+
+def barriers(stacks: Iterable[int]) -> Cut:
+    """No barrier at these stacks."""
+    return Cut(frozenset((host.DISPATCH, stack) for stack in stacks))
+
+
+def compiles(records: Iterable[CompileRecord], kept: float = 0.0) -> Cut:
+    """These graphs are not compiled, or are so much smaller that only the share ``kept`` of it remains."""
+    return Cut(compiles=frozenset((record.t, record.dur, kept) for record in records))
+
+
+def doing(causes: Iterable[Cause]) -> Cut:
+    """The host does not do this any more, or does it on another thread."""
+    return Cut(causes=frozenset(causes))
+
+
+def together(cuts: Iterable[Cut]) -> Cut:
+    """All of them; of a compile that several shorten the least remains."""
+    cuts = list(cuts)
+    least: dict[tuple[int, int], float] = {}
+    for cut in cuts:
+        for moment, ns, share in cut.compiles:
+            least[moment, ns] = min(share, least.get((moment, ns), 1.0))
+    return Cut(
+        frozenset().union(*(cut.places for cut in cuts)),
+        frozenset().union(*(cut.causes for cut in cuts)),
+        frozenset((moment, ns, share) for (moment, ns), share in least.items()),
+        frozenset().union(*(cut.runs for cut in cuts)),
+    )
+
+
+# -- running it again
+
+
+class PlayedStep(NamedTuple):
+    """A step: its name, whether it was the first of it, ns as recorded, and as it was now."""
+
+    name: int
+    first: bool
+    recorded: int
+    now: float
+
+
+class Played(NamedTuple):
+    """A schedule that was run: from when to when, and its steps."""
+
+    start: int
+    end: float
+    steps: list[PlayedStep]
+
+    @property
+    def span(self) -> float:
+        return self.end - self.start
+
+
+def play(schedule: Schedule, cut: Cut = NOTHING, pace: float = 1) -> Played:
+    """Run the batches kept of ``schedule`` without ``cut``. A step takes as long as the busier of host and device.
+
+    ``pace``: of a device while the host is busy, 1 where each has its own processors.
+    """
+    kept = {moment: share for moment, _, share in cut.compiles}
+    start = last = schedule.batches[0][1].start if schedule.batches else 0
+    now: float = start
+    given: dict[int, float] = {}  # device -> ns of work it was given, and
+    done: dict[int, float] = {}  # of which it has done, but for what it did in the
+    busy: float = 0  # ns of the host's last
+    steps: list[PlayedStep] = []
+
+    def catch_up(ns: float) -> None:
+        for device, goal in given.items():
+            done[device] = min(done[device] + ns, goal)
+
+    for _, batch in schedule.batches:
+        lanes = lanes_of(batch)
+        gap = batch.start - last  # what was not kept between two batches passes as it did
+        now += gap
+        last = batch.end
+        shares = [_remains(key, cut, kept, lanes.known) for key in lanes.keys]
+        overlaps = iter(lanes.overlaps)
+        ends: list[tuple[int, float]] = []  # of each execution: its device, and what that has done when it ends
+        marks: list[tuple[float, float]] = []
+        work: float = 0
+        ns: float
+        for kind, a, b, c in lanes.items:
+            if kind == HOST:
+                share = shares[b]
+                ns = a if share == 1 else round(a * share)
+                now += ns
+                busy += ns
+            elif kind == RUN:
+                catch_up(busy * pace)
+                busy = 0
+                overlap = next(overlaps)
+                ns = 0 if c and c in cut.runs else a - overlap * (1 - pace)
+                done.setdefault(b, 0)
+                given[b] = given.get(b, 0) + ns
+                ends.append((b, given[b]))
+                work += ns
+            elif kind == WAIT:
+                catch_up(busy * pace)
+                busy = 0
+                device, goal = ends[a]
+                ns = goal - done[device] + c
+                if shares[b] and goal > done[device] and ns > 0:
+                    now += ns
+                    catch_up(ns)
+            else:
+                marks.append((now, work))
+        for step, (first, second) in zip(batch.steps, lanes.marks, strict=True):
+            recorded = step.end - step.start
+            (began, before), (ended, after) = marks[first], marks[second]
+            took = min(recorded, max(ended - began, after - before))
+            steps.append(PlayedStep(step.name, step.first, recorded, took))
+    catch_up(busy * pace)
+    return Played(start, now + max([0, *(goal - done[device] for device, goal in given.items())]), steps)
+
+
+def _remains(key: Key, cut: Cut, kept: Mapping[int, float], recorded: Mapping[int, Share]) -> float:
+    """The share of a stretch of host time that is still spent."""
+    if (key.cause, key.stack) in cut.places:
+        return 0.0
+    if key.cause in cut.causes and not key.early and not key.compile:
+        return 0.0
+    if key.compile not in kept:
+        return 1.0
+    share = kept[key.compile]
+    if key.cause == host.TRACING:  # what is not new is still recorded, on a path that is known
+        of = recorded[key.compile]
+        share += (1 - share) * min(1.0, of.known + (of.first if share else 0.0))
+    return share
+
+
+# -- predictions
+
+
+class WhatIf:
+    """Predictions for one run, which must be settled."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.pace = _pace(run)
+        #: of each recording: what is kept of it, and how that was
+        self.parts = [(part, play(part, pace=self.pace)) for part in run.window.schedule.parts()]
+        self.parts.sort(key=lambda part: part[1].start)
+        self.wall = max(0, run.last - (run.begin or 0))
+        self._played: dict[Cut, list[Played]] = {}  # asked for more than once
+
+    def gain_s(self, cut: Cut) -> float:
+        """By how many seconds the run would have been shorter without ``cut``."""
+        return min(self._gained(cut) * self._scale(cut), self.wall) / 1e9
+
+    def gain_of_all_s(self, cuts: Iterable[Cut]) -> float:
+        """By how many seconds without any of ``cuts``."""
+        cuts = [cut for cut in cuts if cut]
+        each = [(self._gained(cut), self._scale(cut)) for cut in cuts]
+        known = sum(ns for ns, _ in each)
+        scale = sum(ns * scale for ns, scale in each) / known if known else 1.0
+        most = max((ns * scale for ns, scale in each), default=0.0)
+        return min(max(self._gained(together(cuts)) * scale, most), self.wall) / 1e9
+
+    def steps(self, cut: Cut, name: int) -> list[PlayedStep]:
+        """The steps of that name that are known in detail, without the first of each recording."""
+        steps = [step for played in self._play(cut) for step in played.steps]
+        return [step for step in steps if step.name == name and not step.first]
+
+    def _play(self, cut: Cut) -> list[Played]:
+        if cut not in self._played:
+            self._played[cut] = [play(part, cut, self.pace) for part, _ in self.parts]
+        return self._played[cut]
+
+    def _gained(self, cut: Cut) -> float:
+        """ns gained in what was kept. Recordings at the same time (ranks) are as fast as the slowest, others add up."""
+        if not cut:
+            return 0
+        gained = most = 0.0
+        until: float | None = None
+        for (_, before), after in zip(self.parts, self._play(cut), strict=True):
+            ns = max(0.0, before.span - after.span)
+            if until is not None and before.start < until:
+                most, until = max(most, ns), max(until, before.end)
+            else:
+                gained += most
+                most, until = ns, before.end
+        return gained + most
+
+    def _scale(self, cut: Cut) -> float:
+        """What the run holds of ``cut`` over what is held of it in the batches kept."""
+        parts = [part for part, _ in self.parts]
+        if not any(part.told or part.seen > len(part.batches) for part in parts):
+            return 1.0
+        kept = {moment: share for moment, _, share in cut.compiles}
+        spent: dict[tuple[Cause, int], int] = {}
+        held = 0.0
+        for part in parts:
+            for _, batch in part.batches:
+                lanes = lanes_of(batch)
+                for key, ns in lanes.spent().items():
+                    gone = 1 - _remains(key, cut, kept, lanes.known)
+                    held += ns * gone
+                    if gone and key.compile not in kept:
+                        which = (key.cause, key.stack if (key.cause, key.stack) in cut.places else -1)
+                        spent[which] = spent.get(which, 0) + ns
+        whole = sum(ns * (1 - share) for _, ns, share in cut.compiles)
+        span = sum(part.span for part in parts)
+        sampled = span / max(1, sum(batch.end - batch.start for part in parts for _, batch in part.batches))
+        in_full = span / max(1, span - sum(part.told for part in parts))
+        for cause, stack in {*cut.places, *((cause, -1) for cause in cut.causes)}:
+            exact = _exact(self.run, cause, stack)
+            if exact is None:  # digests tell of plain Python, uploads and pauses, but not of barriers
+                each = sampled * (in_full if cause == host.DISPATCH else 1.0)
+                exact = round(spent.get((cause, stack), 0) * each)
+            whole += exact
+        return whole / held if held else 0.0
+
+
+def _pace(run: Run) -> float:
+    """How fast the device is while the host is busy: a CPU's device computes on the processors that the host uses."""
+    device = run.device
+    if device is None or device.platform != "cpu" or device.cores <= 0:
+        return 1
+    return (device.cores - 1) / device.cores
+
+
+def _exact(run: Run, cause: Cause, stack: int) -> int | None:
+    """ns of host time in the whole run, where a tally knows it."""
+    if cause == host.TRANSFER:
+        return sum(tally.dur for (place, _), tally in run.reads.items() if place == stack)
+    if cause == host.FALLBACK:
+        return sum(tally.dur for (place, _), tally in run.fallbacks.items() if place == stack)
+    if not isinstance(cause, tuple) and cause >= host.SCOPE:
+        scope = run.scopes.get(cause - host.SCOPE)
+        return scope.self_ns() if scope else None
+    return None

@@ -1,0 +1,314 @@
+"""A batch of a schedule as a list of things to do: what the host did in order, and what it had the devices do.
+
+Done again as it stands, the list takes what was recorded, to the nanosecond: where the host waited for a device the
+list says for which execution, and everything else has its length.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from math import inf
+from statistics import median
+from typing import NamedTuple
+
+from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.idle import STRONG, Cause, Hollow
+from xlaprof.analysis.timeline.schedule import Batch
+
+#: ns that recording an operation takes where the path is known, in programs that never took one twice
+KNOWN_OPERATION_NS = 10_000
+#: the same on a new path, where the like of it was recorded before; what takes longer was the first of its kind
+NEW_OPERATION_NS = 100_000
+_LATE = 1_000_000  # ns by which the end of an execution may be seen too late
+_NO_WAIT = 20_000  # ns that reading a value takes which is there
+
+#: Items: (HOST, ns, key, 0), (RUN, ns, device, stack of its read), (WAIT, execution, key, lag), (MARK, 0, 0, 0).
+HOST, RUN, WAIT, MARK = range(4)
+Item = tuple[int, int, int, int]
+
+
+class Key(NamedTuple):
+    """What a stretch of host time counts for."""
+
+    cause: Cause
+    stack: int = 0
+    compile: int = 0  # when the compile began that it belongs to; recording the graph belongs to it (TRACING)
+    early: bool = False  # before anything ran on a device
+
+
+class _Piece(NamedTuple):
+    """A stretch of host time. A piece with a ``wait`` lasts until that wait is over."""
+
+    start: int
+    end: int
+    key: Key
+    wait: int = -1
+
+
+class _Pause(NamedTuple):
+    """The host waited over ``[start, end)``, up to ``lag`` ns after the end of an execution."""
+
+    start: int
+    end: int
+    execution: int
+    lag: int
+
+
+class Share(NamedTuple):
+    """Of the time that recording a graph took."""
+
+    known: float  # it would have taken on a known path
+    first: float  # the first operations of their kind took: a smaller graph needs them, too
+
+
+class Lanes:
+    """What was done in a batch, in order."""
+
+    __slots__ = ("_spent", "items", "keys", "known", "marks", "overlaps", "waited")
+
+    def __init__(self, batch: Batch) -> None:
+        self.keys: list[Key] = []
+        self.items: list[Item] = []
+        self.marks: list[tuple[int, int]] = []  # of each step: which MARK is its begin, and which its end
+        self.waited: dict[int, int] = {}  # key -> ns the host waited under it
+        self._spent: dict[Key, int] | None = None
+        pieces, self.known = _with_recording(batch, list(_seen(batch, _pieces(batch))))
+        pauses = _pauses(batch)
+        self.overlaps = _overlaps(batch, pauses)  # of each execution: ns for which the host was busy, too
+        numbers: dict[Key, int] = {}
+        points = self._points(batch)
+        due = 0
+        for start, end, key, wait in _with_pauses(pieces, pauses):
+            if end <= batch.first_run:
+                key = key._replace(early=True)
+            number = numbers.get(key)
+            if number is None:
+                number = numbers[key] = len(self.keys)
+                self.keys.append(key)
+            while due < len(points) and points[due][0] < start + (wait < 0):
+                self.items.append(points[due][1])
+                due += 1
+            if wait >= 0:
+                pause = pauses[wait]
+                self.items.append((WAIT, pause.execution, number, pause.lag))
+                self.waited[number] = self.waited.get(number, 0) + pause.end - pause.start
+                continue
+            while due < len(points) and points[due][0] < end:
+                moment, item = points[due]
+                if moment > start:
+                    self.items.append((HOST, moment - start, number, 0))
+                    start = moment
+                self.items.append(item)
+                due += 1
+            self.items.append((HOST, end - start, number, 0))
+        self.items += [item for _, item in points[due:]]
+
+    def _points(self, batch: Batch) -> list[tuple[int, Item]]:
+        """The moments at which something is handed to a device, and those at which steps begin and end."""
+        marks = sorted({moment for step in batch.steps for moment in (step.start, step.end)})
+        numbers = {moment: number for number, moment in enumerate(marks)}
+        self.marks = [(numbers[step.start], numbers[step.end]) for step in batch.steps]
+        points = [(moment, (MARK, 0, 0, 0)) for moment in marks]
+        points += [(one.enqueued, (RUN, max(0, one.end - one.start), one.device, one.read)) for one in batch.executions]
+        points.sort(key=lambda point: point[0])  # stable: executions stay in their order
+        return points
+
+    def spent(self) -> dict[Key, int]:
+        """ns of host time by what it counts for, waits included; added up once."""
+        if self._spent is None:
+            spent = dict(self.waited)
+            for kind, ns, number, _ in self.items:
+                if kind == HOST:
+                    spent[number] = spent.get(number, 0) + ns
+            self._spent = {self.keys[number]: ns for number, ns in spent.items()}
+        return self._spent
+
+
+def lanes_of(batch: Batch) -> Lanes:
+    """The lanes of a batch, made once."""
+    if batch.lanes is None:
+        batch.lanes = Lanes(batch)
+    return batch.lanes
+
+
+def _pieces(batch: Batch) -> Iterator[_Piece]:
+    """All of the batch, cut where what the host did changes."""
+    starts = [one.start for one in batch.compiled]
+    over = [hole.end for hole in batch.holes]
+    cursor = batch.start
+    for start, end, cause, stack in batch.segments:
+        start, end = max(start, cursor), min(end, batch.end)
+        if end <= start:
+            continue
+        if start > cursor:
+            yield from _blank(batch.holes, over, cursor, start)
+        nth = bisect_right(starts, start) - 1
+        inside = nth >= 0 and end <= batch.compiled[nth].end
+        yield _Piece(start, end, Key(cause, stack, starts[nth] if inside else 0))
+        cursor = end
+    if cursor < batch.end:
+        yield from _blank(batch.holes, over, cursor, batch.end)
+
+
+def _blank(holes: Sequence[Hollow], over: list[int], start: int, end: int) -> Iterator[_Piece]:
+    """A stretch in which the host told nothing: plain Python between two lines, or other. ``over``: the holes' ends."""
+    nth = bisect_right(over, start)
+    while nth < len(holes) and holes[nth].start < end:
+        begin, stop, before, after = holes[nth]
+        begin, stop = max(begin, start), min(stop, end)
+        nth += 1
+        if stop <= begin:
+            continue
+        if begin > start:
+            yield _Piece(start, begin, Key(host.OTHER))
+        yield _Piece(begin, stop, Key((before, after)))
+        start = stop
+    if end > start:
+        yield _Piece(start, end, Key(host.OTHER))
+
+
+def _seen(batch: Batch, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
+    """The pieces, those that tell nothing, or no more than a scope, counting for what looks at the host found."""
+    sightings = batch.sightings
+    if not sightings:
+        yield from pieces
+        return
+    for piece in pieces:
+        start, end, key, _ = piece
+        scope = _is_scope(key.cause)
+        if not (scope or isinstance(key.cause, tuple) or key.cause == host.OTHER):
+            yield piece
+            continue
+        for nth in range(bisect_right(sightings, start, key=lambda one: one.end), len(sightings)):
+            since, until, seen = sightings[nth]
+            if since >= end:
+                break
+            since, until = max(since, start), min(until, end)
+            if until <= since or (scope and seen.cause not in STRONG):
+                continue
+            if since > start:
+                yield _Piece(start, since, key)
+            yield _Piece(since, until, Key(seen))
+            start = until
+        if end > start:
+            yield _Piece(start, end, key)
+
+
+def _with_recording(batch: Batch, pieces: list[_Piece]) -> tuple[list[_Piece], dict[int, Share]]:
+    """The pieces, those in which a graph was recorded that had to be compiled counting for that compile.
+
+    Beside them, of each such compile, what its recording was. Graphs are recorded where the host tells nothing else,
+    and in named scopes.
+    """
+    starts = [piece.start for piece in pieces]
+    over = [one.done for one in batch.recorded]
+    left = [one.ns for one in batch.recorded]
+    cut: dict[int, list[_Piece]] = {}
+    spent: list[tuple[int, int, int]] = []
+    compiling = set()
+    floor = batch.start
+    for compile in batch.compiled:
+        nth = bisect_right(over, compile.start)
+        known = nth < len(over) and batch.recorded[nth].start <= compile.start
+        floor = max(floor, over[nth - 1] if nth else floor, batch.recorded[nth].start if known else floor)
+        before = [n for n in range(bisect_left(starts, floor), bisect_left(starts, compile.start)) if n not in cut]
+        blank = [n for n in before if pieces[n].key.cause == host.OTHER]
+        total = 0
+        if known:
+            compiling.add(nth)
+            blank += [n for n in before if _is_scope(pieces[n].key.cause)]
+        for n in blank:
+            start, end, key, _ = pieces[n]
+            took = min(end - start, left[nth]) if known else end - start
+            if known:
+                left[nth] -= took
+            if took > 0:
+                total += took
+                cut[n] = [_Piece(start, start + took, Key(host.TRACING, 0, compile.start))]
+                if start + took < end:
+                    cut[n].append(_Piece(start + took, end, key))
+        spent.append((compile.start, total, compile.ops))
+        floor = max(floor, compile.end)
+    again = [one.ns / one.ops for n, one in enumerate(batch.recorded) if one.ops > 0 and n not in compiling]
+    each = median(again) if again else KNOWN_OPERATION_NS
+    shares = {
+        moment: Share(min(1.0, each * ops / ns), max(0.0, 1 - NEW_OPERATION_NS * ops / ns)) if ns else Share(1.0, 0.0)
+        for moment, ns, ops in spent
+    }
+    return [part for n, piece in enumerate(pieces) for part in cut.get(n, (piece,))], shares
+
+
+def _is_scope(cause: Cause) -> bool:
+    return not isinstance(cause, tuple) and cause >= host.SCOPE
+
+
+def _pauses(batch: Batch) -> list[_Pause]:
+    """What each wait was for. A value that was there when it was asked for is a wait of no length."""
+    handed = [one.enqueued for one in batch.executions]
+    ends = sorted((one.end, number) for number, one in enumerate(batch.executions))
+    pauses: list[_Pause] = []
+    free = batch.start
+    for start, end, waited in batch.waits:
+        start, end = max(start, free), min(end, batch.end)
+        if end < start:
+            continue
+        waiting = waited > _NO_WAIT
+        number = bisect_left(handed, end) - 1
+        if number < 0 or handed[number] < start:  # not for what it handed over itself, so for what had just ended
+            nth = bisect_right(ends, end + _LATE if waiting else start, key=lambda one: one[0]) - 1
+            number = ends[nth][1] if nth >= 0 else -1
+            if number < 0 or handed[number] >= end:
+                continue
+        execution = batch.executions[number]
+        if waiting and execution.end > max(start, execution.enqueued):
+            over = min(execution.end, end)
+            begin = max(over - waited, start, min(execution.enqueued, over))
+            pauses.append(_Pause(begin, over, number, over - execution.end))
+            free = over
+        else:
+            at = end if handed[number] >= start else min(start + 1, end)  # 1 ns into the read: that is what it is for
+            pauses.append(_Pause(at, at, number, min(0, at - execution.end)))
+            free = end
+    return pauses
+
+
+def _overlaps(batch: Batch, pauses: list[_Pause]) -> list[int]:
+    ends = [pause.end for pause in pauses]
+    paused = [0, *accumulate(pause.end - pause.start for pause in pauses)]
+
+    def busy(moment: int) -> int:
+        """ns the host was busy by then."""
+        moment = min(max(moment, batch.start), batch.end)
+        nth = bisect_right(ends, moment)
+        inside = max(0, moment - pauses[nth].start) if nth < len(pauses) else 0
+        return moment - batch.start - paused[nth] - inside
+
+    return [max(0, busy(one.end) - busy(one.start)) for one in batch.executions]
+
+
+def _with_pauses(pieces: list[_Piece], pauses: list[_Pause]) -> Iterator[_Piece]:
+    """The pieces with the pauses in their places."""
+    nth = 0
+    due = pauses[0].start if pauses else inf
+    for piece in pieces:
+        start, end, key, _ = piece
+        if start < end < due:
+            yield piece
+            continue
+        while nth < len(pauses) and pauses[nth].end <= end:
+            pause = pauses[nth]
+            if pause.start > start:
+                yield _Piece(start, pause.start, key)
+            yield _Piece(pause.end, pause.end, key, nth)
+            start = max(start, pause.end)
+            nth += 1
+        if nth == len(pauses):
+            due = inf
+        else:
+            due = pauses[nth].start
+            if due < end:  # the pause goes on after this piece
+                end = max(start, pauses[nth].start)
+        if end > start:
+            yield _Piece(start, end, key)

@@ -1,0 +1,128 @@
+"""What a thread is doing, read off its Python frames."""
+
+from __future__ import annotations
+
+import dis
+import os
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+from .stacks import OWN, RawFrame, is_library, shown_file, source_line
+
+#: kinds of :class:`Activity`, as :class:`xlaprof.events.Sample` tells them
+PYTHON, TORCH, DATA, CHECKPOINT = "python", "torch", "data", "checkpoint"
+
+_FRAMES = 8  # of the user's, kept
+_DEPTH = 200  # frames looked at
+_CACHED = 10_000
+_LOADER = os.path.join(OWN, "runtime", "transfer", "loader.py")
+_GENERATOR = 0x20  # inspect.CO_GENERATOR, without importing inspect
+
+_MARKS = (
+    (DATA, ("/torch/utils/data/", "/torchdata/", "/webdataset/")),
+    (CHECKPOINT, ("/torch/serialization.py", "/torch/distributed/checkpoint/", "/safetensors/")),
+)
+#: modules of the standard library in which a thread waits because it was told to
+_WAITS = frozenset({"threading", "queue", "selectors", "subprocess", "socket", "ssl", "asyncio.base_events"})
+_WAIT_PACKAGES = ("concurrent.futures.", "multiprocessing.")
+
+
+class Activity(NamedTuple):
+    """What a thread is doing, where."""
+
+    kind: str
+    frames: tuple[RawFrame, ...]  # the user's, innermost first
+    asked_to_wait: bool  # its innermost frame is one of a queue, a lock, a socket
+
+
+def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
+    """What the thread whose innermost frame is ``start`` does; None where that is told by events: it is in xlaprof.
+
+    ``spine`` is the stack of the barrier (or read) that it reached last: what the loop around that line iterates over
+    is its data.
+    """
+    kind = ""
+    torch = False  # it is in PyTorch's own Python, called from the user's innermost line
+    found: list[RawFrame] = []
+    loops = {(frame.file, frame.func): frame.line for frame in spine}
+    inner: FrameType | None = None
+    frame: FrameType | None = start
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        code = frame.f_code
+        shown, mark = _file(frame)
+        if mark == "own":
+            if not found and not kind:
+                return None
+        elif mark == TORCH:
+            torch = torch or not found
+        elif mark and not kind:
+            kind = mark
+        if shown:
+            if not kind and inner is not None:
+                line = loops.get((shown, code.co_qualname))
+                if line is not None and _draws(frame, inner, line, shown):
+                    kind = DATA
+            if len(found) < _FRAMES:
+                found.append(RawFrame(shown, frame.f_lineno, code.co_qualname))
+        inner, frame = frame, frame.f_back
+    module = start.f_globals.get("__name__")
+    told = isinstance(module, str) and (module in _WAITS or module.startswith(_WAIT_PACKAGES))
+    return Activity(kind or (TORCH if torch else PYTHON), tuple(found), told)
+
+
+_files: dict[str, tuple[str, str]] = {}
+
+
+def _file(frame: FrameType) -> tuple[str, str]:
+    """``(name to show, "" of a library; mark: "own", a kind, or "")`` of the file that ``frame`` is in."""
+    name = frame.f_code.co_filename
+    known = _files.get(name)
+    if known is None:
+        mark = ""
+        if name.startswith(OWN):
+            mark = DATA if name == _LOADER else "own"
+        elif is_library(name, frame.f_globals.get("__name__")):
+            path = name.replace(os.sep, "/")
+            rest = TORCH if "/site-packages/torch/" in path or "/dist-packages/torch/" in path else ""
+            mark = next((kind for kind, parts in _MARKS if any(part in path for part in parts)), rest)
+        if len(_files) >= _CACHED:
+            _files.clear()
+        known = _files[name] = (shown_file(frame), mark)
+    return known
+
+
+def _draws(frame: FrameType, inner: FrameType, line: int, file: str) -> bool:
+    """Whether ``frame`` is drawing the next item out of ``inner``, for a loop whose body reaches ``line``."""
+    code = frame.f_code
+    if not (inner.f_code.co_flags & _GENERATOR or inner.f_code.co_name in ("__next__", "__iter__", "__getitem__")):
+        return False
+    body = _loop_body(code, frame.f_lasti)
+    if body is not None:
+        return line in body
+    return inner.f_code.co_name != "__getitem__" and "next(" in source_line(file, frame.f_lineno)
+
+
+_bodies: dict[tuple[CodeType, int], frozenset[int] | None] = {}
+
+
+def _loop_body(code: CodeType, offset: int) -> frozenset[int] | None:
+    """The lines of the loop whose head is the instruction at ``offset``; None where that is no loop's head."""
+    key = (code, offset)
+    if key not in _bodies:
+        if len(_bodies) >= _CACHED:
+            _bodies.clear()
+        _bodies[key] = _find_body(code, offset)
+    return _bodies[key]
+
+
+def _find_body(code: CodeType, offset: int) -> frozenset[int] | None:
+    end = -1
+    for instruction in dis.get_instructions(code):
+        if instruction.offset == offset:
+            if instruction.opname != "FOR_ITER":
+                return None
+            end = instruction.argval
+            break
+    return frozenset(line for begin, _, line in code.co_lines() if line is not None and offset < begin < end)

@@ -1,0 +1,179 @@
+"""Ids for what repeats in a log: strings, places in the program, threads.
+
+An id is handed out only after the event that defines it was put in the queue, so no event can name an id
+before its definition. A hit costs one dict lookup and takes no lock. The tables are bounded: past the limit
+every new string is id of one that says so, and every new place is id 0 ("none"), and both are counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from xlaprof.events import Frame, Stack, Text, Thread
+
+from .stacks import RawFrame, loop_line, source_line
+
+if TYPE_CHECKING:
+    import asyncio
+
+TEXT_LIMIT = 65_536
+STACK_LIMIT = 65_536
+_SAME_LIMIT = 1_024
+_TOO_MANY = "(too many different names)"
+
+
+class NewStack(NamedTuple):
+    """A place to be written as :class:`Stack`, once its source lines have been read (off the hot path)."""
+
+    id: int
+    frames: tuple[RawFrame, ...]
+    files: tuple[int, ...]
+    funcs: tuple[int, ...]
+    module: int
+
+
+class Opened(list[Any]):
+    """The scopes that are open on a thread, and its number: whoever has the one needs not ask for the other."""
+
+    __slots__ = ("tid",)
+
+    tid: int
+
+
+class Here(threading.local):
+    """What a recording knows of the calling thread: its number, and the stack of the scopes open on it."""
+
+    def __init__(self, new_thread: Callable[[], int]) -> None:
+        # runs once in each thread, when that first asks
+        import asyncio  # here, for those who record: it is slow to import
+
+        self._running_loop = asyncio._get_running_loop
+        self._current_task = asyncio.current_task
+        self.tid = new_thread()
+        self.open = Opened()
+        self.open.tid = self.tid
+        self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], list[Any]] = weakref.WeakKeyDictionary()
+
+    def of_task(self) -> tuple[list[Any], int]:
+        """The stack to use, and the scopes open around what is pushed next: in an asyncio task, the task's own."""
+        base = self.open[-1][1] if self.open else 0
+        if self._running_loop() is None:
+            return self.open, base
+        task = self._current_task()
+        if task is None:  # a callback
+            return self.open, base
+        stack = self._tasks.get(task)
+        if stack is None:
+            stack = self._tasks[task] = []
+        return stack, stack[-1][1] if stack else base
+
+
+class Interner:
+    """The tables of one recording. ``publish`` takes a defining event and keeps its order."""
+
+    def __init__(self, publish: Callable[[Text | Thread | NewStack], None]) -> None:
+        self._publish = publish
+        # reentrant: the garbage collector may run code that interns while we hold it
+        self._lock = threading.RLock()
+        self._ids = itertools.count(1)
+        self._stack_ids = itertools.count(1)
+        self._tids = itertools.count(2)
+        self.texts: dict[str, int] = {"": 0}
+        self._stacks: dict[tuple[tuple[RawFrame, ...], str], int] = {}
+        # id of frames -> those, without a module, and their id: a loop's stacks are the same objects again
+        self._same: dict[int, tuple[tuple[RawFrame, ...], int]] = {}
+        self._codes: dict[str, int] = {"": 0}  # the writer's own: its Text lines bypass the queue
+        self.here = Here(self._new_thread)
+        self.refused = 0
+
+    def text(self, s: str) -> int:
+        known = self.texts.get(s)
+        if known is not None:
+            return known
+        with self._lock:
+            known = self.texts.get(s)
+            if known is not None:
+                return known
+            if len(self.texts) >= TEXT_LIMIT and s != _TOO_MANY:
+                self.refused += 1
+                return self.text(_TOO_MANY)
+            ident = next(self._ids)
+            self._publish(Text(ident, s))
+            self.texts[s] = ident
+            return ident
+
+    def stack(self, frames: tuple[RawFrame, ...], module: str = "") -> int:
+        """Id of a place in the program, as :func:`xlaprof.recording.stacks.user_frames` gives it; 0 for none."""
+        if module:
+            return self._stack(frames, module)
+        same = self._same.get(id(frames))
+        if same is not None and same[0] is frames:
+            return same[1]
+        known = self._stack(frames, "")
+        if len(self._same) >= _SAME_LIMIT:
+            self._same.clear()
+        self._same[id(frames)] = (frames, known)
+        return known
+
+    def _stack(self, frames: tuple[RawFrame, ...], module: str) -> int:
+        key = (frames, module)
+        known = self._stacks.get(key)
+        if known is not None:
+            return known
+        if not frames and not module:
+            return 0
+        with self._lock:
+            known = self._stacks.get(key)
+            if known is not None:
+                return known
+            if len(self._stacks) >= STACK_LIMIT:
+                self.refused += 1
+                return 0
+            files = tuple(self.text(frame.file) for frame in frames)
+            funcs = tuple(self.text(frame.func) for frame in frames)
+            new = NewStack(next(self._stack_ids), frames, files, funcs, self.text(module))
+            self._publish(new)
+            self._stacks[key] = new.id
+            return new.id
+
+    def thread(self) -> int:
+        """Small number of the calling thread: 1 is the main thread."""
+        return self.here.tid
+
+    def _new_thread(self) -> int:
+        ident = threading.get_ident()
+        if ident == threading.main_thread().ident:
+            tid, name = 1, "MainThread"
+        else:
+            tid = next(self._tids)
+            # current_thread() would invent an object for a thread that Python did not start
+            name = next((t.name for t in threading.enumerate() if t.ident == ident), f"native thread {tid}")
+        self._publish(Thread(tid, name))
+        return tid
+
+    def resolve(self, new: NewStack, write: Callable[[Text], None]) -> Stack:
+        """The event for a new place. Reads source files: the writer's thread only."""
+        frames = []
+        for raw, file, func in zip(new.frames, new.files, new.funcs, strict=True):
+            code = self._code(source_line(raw.file, raw.line), write)
+            loop = loop_line(raw.file, raw.line)
+            if loop:
+                frames.append(Frame(file, raw.line, func, code, loop, self._code(source_line(raw.file, loop), write)))
+            else:
+                frames.append(Frame(file, raw.line, func, code))
+        return Stack(new.id, frames, new.module)
+
+    def _code(self, code: str, write: Callable[[Text], None]) -> int:
+        known = self._codes.get(code)
+        if known is None:
+            known = self._codes[code] = next(self._ids)
+            write(Text(known, code))
+        return known
+
+    def after_fork(self) -> None:
+        """In a forked child: the lock may have been held by a thread that no longer exists."""
+        self._lock = threading.RLock()

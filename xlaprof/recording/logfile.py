@@ -1,0 +1,183 @@
+"""The file under a recording: its name, its lock, its header, and what happens when the disk is full.
+
+Bytes that cannot be written are kept and tried again; when too many wait, events are shed and counted, but
+never the lines that define ids, nor half a line: the file stays readable whatever happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+import time
+
+import msgspec
+
+from xlaprof.events import SCHEMA, Dropped, Event, Header
+
+try:
+    import fcntl
+except ImportError:  # Windows: a second writer is not noticed there
+    fcntl = None  # type: ignore[assignment]
+
+#: bytes kept for another try before events are shed
+BACKLOG = 1 << 20
+RETRY_NS = 500_000_000
+
+#: lines that are never shed: those that others refer to, and those that say what was
+_KEPT = tuple(b'{"k":"%s"' % kind for kind in (b"header", b"text", b"stack", b"thread", b"dropped", b"end"))
+
+_encode = msgspec.json.Encoder().encode
+
+
+class LogFile:
+    """An open log, written by one thread. Raises OSError with a readable ``strerror`` if it cannot be opened."""
+
+    def __init__(self, path: str, overwrite: bool = True) -> None:
+        self.path = path
+        self.trouble = ""  # what the system says while writing fails
+        self.why = ""  # what it said last
+        self.lost = 0  # events shed and not reported in the log yet
+        self.lost_ever = 0
+        self._buffer = bytearray()
+        self._torn = False  # the buffer begins inside a line
+        self._retry_at = 0
+        # not O_TRUNC: whoever writes this file now must be noticed first
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if overwrite else os.O_EXCL), 0o644)
+        try:
+            if fcntl is not None:
+                _lock(self._fd)
+            if stat.S_ISREG(os.fstat(self._fd).st_mode):
+                os.ftruncate(self._fd, 0)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def append(self, lines: bytes) -> None:
+        """Take whole lines for the next :meth:`flush`."""
+        self._buffer += lines
+
+    @property
+    def waiting(self) -> int:
+        """Bytes not written yet."""
+        return len(self._buffer)
+
+    def flush(self, force: bool = False) -> bool:
+        """Write what waits. False where the system refused; ``trouble`` then says why. Never raises."""
+        if self.trouble and not force and time.perf_counter_ns() < self._retry_at:
+            self._shed(BACKLOG)
+            return False
+        if not self._write_out():
+            self._shed(BACKLOG)
+            return False
+        self.trouble = ""
+        if self.lost:
+            self._buffer += line(Dropped(time.perf_counter_ns(), self.lost, "disk", self.why))
+            self.lost = 0
+            return self._write_out()
+        return True
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # the last write has already been judged; NFS may repeat its error here
+            os.close(self._fd)
+
+    def _write_out(self) -> bool:
+        buffer = self._buffer
+        while buffer:
+            try:
+                written = os.write(self._fd, buffer)
+            except OSError as error:
+                self.trouble = self.why = error.strerror or str(error)
+                self._retry_at = time.perf_counter_ns() + RETRY_NS
+                return False
+            self._torn = buffer[written - 1] != _NEWLINE
+            del buffer[:written]
+        return True
+
+    def give_up(self) -> None:
+        """Count what could not be written to the end."""
+        self._shed(0)
+
+    def _shed(self, keep: int) -> None:
+        if len(self._buffer) <= keep:
+            return
+        kept = bytearray()
+        dropped = 0
+        for number, text in enumerate(self._buffer.splitlines(keepends=True)):
+            if (number == 0 and self._torn) or text.startswith(_KEPT):
+                kept += text
+            else:
+                dropped += 1
+        self._buffer = kept
+        self.lost += dropped
+        self.lost_ever += dropped
+
+
+_NEWLINE = 0x0A
+
+
+def line(event: Event) -> bytes:
+    return _encode(event) + b"\n"
+
+
+def _lock(fd: int) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        # other errors: a file system without locks, where a second writer goes unnoticed
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            raise BlockingIOError(error.errno, "another process is recording into it") from None
+
+
+def rank_and_world() -> tuple[int, int]:
+    """This process's rank and the number of processes, as torchrun or mpirun tell it; (0, 1) otherwise."""
+    for rank, world in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")):
+        try:
+            return int(os.environ[rank]), int(os.environ[world])
+        except (KeyError, ValueError):
+            continue
+    return 0, 1
+
+
+def rank_path(path: str, rank: int, world: int) -> str:
+    """Where a rank writes: ``{rank}`` in the path is replaced; of several ranks each gets a file of its own."""
+    if "{rank}" in path:
+        return path.replace("{rank}", str(rank))
+    if world <= 1:
+        return path
+    root, extension = os.path.splitext(path)
+    return f"{root}.rank{rank}{extension}"
+
+
+def header(rank: int, world: int) -> Header:
+    """What runs here. Versions of packages are looked up without importing them."""
+    import platform
+    from importlib import metadata
+
+    from xlaprof import __version__
+
+    versions = {"xlaprof": __version__, "python": platform.python_version()}
+    for package in ("torch", "jax", "jaxlib"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return Header(
+        schema=SCHEMA,
+        pid=os.getpid(),
+        mono_ns=time.perf_counter_ns(),
+        unix_ns=time.time_ns(),
+        host=platform.node(),
+        rank=rank,
+        world=world,
+        argv=list(sys.argv),
+        cwd=_cwd(),
+        versions=versions,
+    )
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # the directory was deleted under us
+        return ""

@@ -1,0 +1,459 @@
+"""Start and stop a recording, and the hot path by which events reach it.
+
+The program's threads append events to a list (no lock, no encoding); a background thread encodes and writes
+them (:mod:`xlaprof.recording.writer`). One recording at a time and per process.
+
+* Fork: the child's recording is off and never touches the parent's log; the child may start its own.
+* The program's end, ``sys.exit`` and uncaught exceptions close the log in order, with an ``End`` event;
+  ``os._exit`` and signals lose at most the last 100 ms.
+* Of several ranks (``WORLD_SIZE`` > 1) each writes its own file: ``run.log`` becomes ``run.rank3.log``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, Protocol, get_args
+
+from xlaprof.events import Compile, Compiling, Counters, DynamoLimit, End, Event, Gc, GraphBreak, Recompile, Step
+
+from .intern import TEXT_LIMIT, Interner
+from .logfile import LogFile, header, line, rank_and_world, rank_path
+from .sampling import Sampler, StepOpened
+from .stacks import RawFrame, is_library, user_frames
+from .writer import Writer, warn
+
+#: The recording of this process, or None. Hot paths read it once per use.
+active: Recorder | None = None
+
+#: events waiting for the writer, at most: about 60 MB
+QUEUE_LIMIT = 200_000
+#: a shorter garbage collection is counted only
+GC_PAUSE_NS = 500_000
+#: time between two Counters events, at least
+COUNTERS_EVERY_NS = 200_000_000
+STOP_TIMEOUT_S = 10.0
+
+_URGENT = frozenset({Compiling, Compile, GraphBreak, Recompile, DynamoLimit})
+
+
+Detail = Literal["auto", "full"]
+
+
+def _never() -> bool:
+    return False
+
+
+class RecordingError(Exception):
+    """A recording cannot be started or stopped as asked. One line: what happened, and the way out."""
+
+
+class Observer(Protocol):
+    """A part of the program that has something to record, told when recordings begin and end."""
+
+    def recording_started(self, rec: Recorder, /) -> None: ...
+
+    def recording_stopping(self, rec: Recorder, /) -> None:
+        """Last chance to emit: the recording is still active."""
+
+    def counters(self) -> tuple[dict[str, int], dict[str, float]]:
+        """Totals since the process began: numbers of events, and seconds of the timed ones."""
+
+
+_observers: list[Observer] = []
+_at_start: list[Callable[[], None]] = []
+# reentrant: a signal handler may stop the recording that is being started
+_switch = threading.RLock()
+
+
+def add_observer(observer: Observer) -> None:
+    """Tell ``observer`` of every recording from now on, and at once if one is active."""
+    with _switch:
+        if any(known is observer for known in _observers):
+            return
+        _observers.append(observer)
+        _arrange_end()
+        if active is not None:
+            active._greet(observer)
+
+
+def at_start(call: Callable[[], None]) -> None:
+    """Have ``call`` called whenever a recording starts, and at once if one is active.
+
+    For what needs no word at the end: an observer's module may be torn down at exit, so observers end the recording
+    before the exit handlers registered before them have run.
+    """
+    with _switch:
+        _at_start.append(call)
+        if active is not None:
+            call()
+
+
+class Recorder:
+    """A recording in progress: :func:`record` makes it, library code finds it in :data:`active`."""
+
+    joinable = False
+
+    def __init__(self, path: str, *, overwrite: bool = True, detail: Detail = "auto") -> None:
+        import asyncio  # slow to import, and of no use to programs that do not record
+
+        self.path = path
+        self.detail: Detail = detail
+        self.pid = os.getpid()
+        self.queue: list[Any] = []
+        self.limit = QUEUE_LIMIT  # 0 once the recording is over
+        self.turns = 0  # steps and barriers so far
+        self.edge = 0  # ns: when a scope last began or ended
+        self._overflow = 0
+        self._overflow_lock = threading.RLock()
+        self._interner = Interner(self.queue.append)
+        # bound once: these are the hot path. An id is handed out after the event that defines it.
+        self.text: Callable[[str], int] = self._interner.text
+        self.stack: Callable[..., int] = self._interner.stack
+        # what Trace reads itself, to save the calls
+        self.texts = self._interner.texts
+        self.scope_names: dict[str, int] = {}
+        self.here = self._interner.here
+        self.running_loop = asyncio._get_running_loop
+        self.in_dynamo: Callable[[], bool] = _never
+        self.thread: Callable[[], int] = self._interner.thread
+        self._bases: list[tuple[Observer, dict[str, int], dict[str, float]]] = []
+        self._counters_at = time.perf_counter_ns()
+        self._gc_began = self._gc_count = self._gc_ns = 0
+        self._file = LogFile(path, overwrite)
+        sampler = Sampler() if detail == "auto" else None
+        self._writer = Writer(self._file, self.queue, self._interner, self._take_overflow, sampler, self._meet_torch)
+        self._meet_torch()
+
+    # -- the hot path -----------------------------------------------------------------------------
+
+    def emit(self, event: Event) -> None:
+        """Record an event: append, nothing else. Beyond :data:`QUEUE_LIMIT` it is dropped and counted."""
+        queue = self.queue
+        if len(queue) < self.limit:
+            queue.append(event)
+            if type(event) in _URGENT:
+                self._writer.wake()
+        elif self.limit:
+            with self._overflow_lock:
+                self._overflow += 1
+
+    def first_scope(self, name: str, frames: tuple[RawFrame, ...]) -> tuple[int, int]:
+        """Ids of a scope's name and of its place; the place is told with the first scope of a name only."""
+        ident = self.text(name)
+        place = self.stack(frames)
+        if len(self.scope_names) < TEXT_LIMIT:
+            self.scope_names[name] = ident
+        return ident, place
+
+    def step_opened(self, t: int, tid: int) -> None:
+        """A step began on thread ``tid`` at ``t``: until it ends its events may be held (``sampling``)."""
+        if len(self.queue) < self.limit:
+            self.queue.append(StepOpened(t, tid))
+
+    def step(self, step: Step) -> None:
+        """Record a step that has ended by now, and now and then the counters with it."""
+        self.turns += 1
+        if len(self.queue) < self.limit:
+            self.queue.append(step)
+        else:
+            self.emit(step)
+        now = time.perf_counter_ns()
+        if now - self._counters_at >= COUNTERS_EVERY_NS:
+            self._counters_at = now
+            self._emit_counters()
+        if now > self._writer.due:
+            self._writer.let_in(now)
+
+    def breathe(self, now: int) -> None:
+        """Called now and then (at steps and barriers, ``now``): a writer that is overdue gets its turn."""
+        if now > self._writer.due:
+            self._writer.let_in(now)
+
+    def flush(self) -> bool:
+        """Return when what was recorded so far is in the file; False if the disk took too long."""
+        with _switch:
+            written = self._writer.stop(STOP_TIMEOUT_S)
+            if self.limit:
+                self._writer.start()
+        return written
+
+    # -- counters and observers -------------------------------------------------------------------
+
+    def _greet(self, observer: Observer) -> None:
+        try:
+            counts, seconds = observer.counters()
+            self._bases.append((observer, dict(counts), dict(seconds)))
+            observer.recording_started(self)
+        except Exception as error:
+            self._blame(observer, error)
+
+    def _emit_counters(self) -> None:
+        counts: dict[str, int] = {"GarbageCollection": self._gc_count}
+        seconds: dict[str, float] = {"GarbageCollection": self._gc_ns / 1e9}
+        for entry in tuple(self._bases):
+            observer, counts_before, seconds_before = entry
+            try:
+                now_counts, now_seconds = observer.counters()
+                for name, count in now_counts.items():
+                    counts[name] = counts.get(name, 0) + count - counts_before.get(name, 0)
+                for name, total in now_seconds.items():
+                    seconds[name] = seconds.get(name, 0.0) + total - seconds_before.get(name, 0.0)
+            except Exception as error:
+                self._bases.remove(entry)
+                self._blame(observer, error)
+        counts = {name: count for name, count in counts.items() if count}
+        seconds = {name: total for name, total in seconds.items() if name in counts}
+        self.emit(Counters(time.perf_counter_ns(), counts, seconds))
+
+    def _blame(self, observer: object, error: Exception) -> None:
+        """An observer's defect is told, and stays out of the program that is observed."""
+        warn(f"{type(observer).__name__} records nothing more: {type(error).__name__}: {error}")
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        rank, world = rank_and_world()
+        self._file.append(line(header(rank, world)))
+        self._writer.start()
+        gc.callbacks.append(self._on_gc)
+
+    def _wind_up(self) -> None:
+        """Collect the observers' last words and the final counters."""
+        if self._on_gc in gc.callbacks:
+            gc.callbacks.remove(self._on_gc)
+        for observer, *_ in tuple(self._bases):
+            try:
+                observer.recording_stopping(self)
+            except Exception as defect:
+                self._blame(observer, defect)
+        self._emit_counters()
+
+    def _close(self, error: str) -> None:
+        if not self.limit:  # a signal handler stopped it while it was being stopped
+            return
+        self.limit = 0
+        finished = self._writer.stop(STOP_TIMEOUT_S, End(time.perf_counter_ns(), error))
+        if not finished:
+            warn(f"{self.path} is incomplete: its disk did not answer for {STOP_TIMEOUT_S:.0f} s")
+            return
+        if self._file.waiting or self._file.lost_ever:
+            self._file.give_up()
+            warn(f"{self.path} lacks {self._file.lost_ever} events that could not be written: {self._file.why}")
+        self._file.close()
+
+    def _meet_torch(self) -> None:
+        """Once torch is there: in code that Dynamo traces, scopes must come to nothing instead of breaking the graph.
+
+        Of this function Dynamo knows that it is true; whoever runs it gets False. torch may be imported at any time
+        after the recording began, so the writer looks again each time it wakes.
+        """
+        if self.in_dynamo is _never:
+            compiler = sys.modules.get("torch.compiler")
+            self.in_dynamo = getattr(compiler, "is_dynamo_compiling", _never)
+
+    def _take_overflow(self) -> int:
+        if not self._overflow:
+            return 0
+        with self._overflow_lock:
+            count, self._overflow = self._overflow, 0
+        return count
+
+    def _on_gc(self, phase: str, info: dict[str, int]) -> None:
+        now = time.perf_counter_ns()
+        if phase == "start":
+            self._gc_began = now
+            return
+        if not self._gc_began:  # it began before the recording did
+            return
+        began, self._gc_began = self._gc_began, 0
+        dur = now - began
+        self._gc_count += 1
+        self._gc_ns += dur
+        if dur >= GC_PAUSE_NS:
+            frames = user_frames()
+            # a collection in a thread that runs none of the program's lines, ours too, has no line
+            place = 0 if frames and is_library(frames[0].file, None) else self.stack(frames)
+            self.emit(Gc(began, dur, info["generation"], info["collected"], self.thread(), place))
+
+    def _abandon(self) -> None:
+        """In a forked child: let go of the parent's log without writing a byte into it."""
+        self.limit = 0
+        self.queue.clear()
+        self._interner.after_fork()
+        self._overflow_lock = threading.RLock()
+        if self._on_gc in gc.callbacks:
+            gc.callbacks.remove(self._on_gc)
+        self._file.close()
+
+
+class record:  # used like a function
+    """Record this process into ``path``; a context manager, and an object with ``start()`` and ``stop()``.
+
+    ::
+
+        with xlaprof.record("run.log"):
+            train()
+
+        rec = xlaprof.record("run.log")
+        rec.start()
+        ...
+        rec.stop()
+
+    ``detail="auto"`` keeps long recordings small: steps that were like those before them are summed instead of
+    told event by event (:mod:`xlaprof.recording.sampling`); ``"full"`` keeps every event.
+    ``joinable=True`` (what ``xlaprof run`` starts) lets a later ``record`` of the program join this recording,
+    with one line on stderr, instead of failing: its ``stop()`` then ends nothing.
+    ``{rank}`` in the path is replaced by the process's rank; of several ranks each gets a file of its own.
+    Raises :class:`RecordingError` if this process is recording already, if the file exists and ``overwrite``
+    is False, or if it cannot be written. Leaving the block by an exception notes its type and raises it on.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        overwrite: bool = True,
+        detail: Detail = "auto",
+        joinable: bool = False,
+    ) -> None:
+        if detail not in get_args(Detail):
+            raise RecordingError(f"detail must be 'auto' or 'full', not {detail!r}")
+        self.path = os.path.abspath(rank_path(os.fsdecode(path), *rank_and_world()))
+        self._detail: Detail = detail
+        self._overwrite = overwrite
+        self._joinable = joinable
+        self._recorder: Recorder | None = None
+
+    def start(self) -> record:
+        global active
+        with _switch:
+            if active is not None and active.joinable:
+                warn(f"already recording into {active.path}: {self.path} is not written")
+                return self
+            if active is not None:
+                raise RecordingError(
+                    f"already recording into {active.path}: stop that first (xlaprof.stop_recording()), "
+                    f"then record into {self.path}"
+                )
+            recorder = _open(self.path, self._overwrite, self._detail)
+            recorder.joinable = self._joinable
+            recorder._start()
+            self._recorder = active = recorder
+            _arrange_end()
+            for call in tuple(_at_start):
+                call()
+            for observer in tuple(_observers):
+                recorder._greet(observer)
+        return self
+
+    def stop(self, error: str = "") -> None:
+        """End the recording and close its log; nothing happens if it has ended already."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            _finish(recorder, error)
+
+    def __enter__(self) -> record:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop(_error_name(kind, value))
+
+
+def start_recording(path: str | os.PathLike[str], *, overwrite: bool = True, detail: Detail = "auto") -> record:
+    """``record(path).start()``: for scripts, which end their recording by ending."""
+    return record(path, overwrite=overwrite, detail=detail).start()
+
+
+def stop_recording() -> None:
+    """Stop the recording of this process, whoever started it."""
+    with _switch:
+        if active is None:
+            raise RecordingError("nothing is being recorded: start with xlaprof.record(path)")
+        _finish(active, "")
+
+
+def _open(path: str, overwrite: bool, detail: Detail) -> Recorder:
+    try:
+        return Recorder(path, overwrite=overwrite, detail=detail)
+    except FileExistsError:
+        raise RecordingError(f"file already exists, will not overwrite without overwrite=True: {path}") from None
+    except BlockingIOError:
+        raise RecordingError(f"another process is recording into {path}: choose another file") from None
+    except (OSError, ValueError) as error:
+        raise RecordingError(f"cannot record into {path!r}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _finish(recorder: Recorder, error: str) -> None:
+    global active
+    with _switch:
+        if active is not recorder:  # stopped already, or this is a fork's child
+            return
+        recorder._wind_up()
+        active = None
+        recorder._close(error)
+
+
+def _error_name(kind: type[BaseException] | None, value: BaseException | None) -> str:
+    if kind is None or (isinstance(value, SystemExit) and not value.code):
+        return ""
+    return kind.__name__
+
+
+# -- the end of the process, and forks ----------------------------------------------------------------
+
+
+def _at_exit() -> None:
+    if active is None:
+        return
+    kind, value, _ = sys.exc_info()  # multiprocessing ends its children while their exception is in flight
+    if kind is None and not hasattr(sys, "ps1"):  # at a prompt the last error ended nothing
+        value = getattr(sys, "last_value", None)
+        kind = None if value is None else type(value)
+    _finish(active, _error_name(kind, value))
+
+
+_finalized_in: int = 0  # pid
+
+
+def _arrange_end() -> None:
+    """Have :func:`_at_exit` called before what is registered by now: the observed runtime must still be alive."""
+    global _finalized_in
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)
+    multiprocessing = sys.modules.get("multiprocessing.util")
+    if multiprocessing is not None and _finalized_in != os.getpid():
+        _finalized_in = os.getpid()
+        # a forked worker leaves by os._exit, after its finalizers and without atexit
+        multiprocessing.Finalize(None, _at_exit, exitpriority=100)
+
+
+def _before_fork() -> None:
+    _switch.acquire()
+    if active is not None:
+        # without its thread the process forks as it would have unobserved (and Python does not warn)
+        active._writer.stop(timeout=1.0)
+
+
+def _after_fork_in_parent() -> None:
+    if active is not None:
+        active._writer.start()
+    _switch.release()
+
+
+def _after_fork_in_child() -> None:
+    global active
+    recorder, active = active, None
+    if recorder is not None:
+        recorder._abandon()
+    _switch.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,252 @@
+"""Places in the user's program: cheap stacks that leave out libraries, and the source text of a line.
+
+A frame is *the user's* unless its file belongs to the interpreter, to an installed package, to a
+compiled-code cache or to xlaprof itself. The verdict is kept per file name, so that walking a stack costs
+one dict lookup per frame; nothing here reads a file except :func:`source_line`.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+import threading
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+
+class RawFrame(NamedTuple):
+    """One frame: absolute file name (or ``<stdin>`` and the like), line from 1, qualified function name."""
+
+    file: str
+    line: int
+    func: str
+
+
+def user_frames(limit: int = 8, skip: int = 0) -> tuple[RawFrame, ...]:
+    """The user's frames that called this, innermost first, at most ``limit``.
+
+    ``skip`` leaves out that many frames next to the caller, whoever owns them. Where no frame is the user's
+    (a library running itself), the outermost frames outside xlaprof are returned rather than nothing.
+    """
+    try:
+        return _walk(sys._getframe(1 + skip), limit)
+    except ValueError:  # skip reaches past the end of the stack
+        return ()
+
+
+def frames_of_thread(ident: int, limit: int = 8) -> tuple[RawFrame, ...]:
+    """The same for another thread (``threading.get_ident()``), where it is now; empty if it has ended."""
+    with looking:
+        frame = sys._current_frames().get(ident)
+        found = () if frame is None else _walk(frame, limit)
+        del frame
+    return found
+
+
+def is_users(frames: tuple[RawFrame, ...]) -> bool:
+    """Whether a stack that was walked has the user's frames, not a library's for want of them."""
+    return bool(frames) and _shown.get(frames[0].file) != ""
+
+
+#: Held while one thread looks at the frames of others. A frame that is held keeps what its function had, tensors too,
+#: even when that has returned: whoever needs to know what lives waits for this first.
+looking = threading.RLock()
+
+
+def shown_file(frame: FrameType) -> str:
+    """The name of the file that ``frame`` is in, absolute; empty where its code is not the user's."""
+    shown = _shown.get(frame.f_code.co_filename)
+    return _classify(frame) if shown is None else shown
+
+
+def source_line(file: str, line: int) -> str:
+    """The text of a line, stripped; empty where the source cannot be had. Reads files: not for hot paths."""
+    text = linecache.getline(file, line)
+    if not text and os.path.isfile(file):
+        text = _lenient_line(file, line)
+    return text.strip()[:_LONGEST_LINE]
+
+
+def loop_line(file: str, line: int) -> int:
+    """Line of the ``for`` or ``while`` that a line is repeated by, in its function; 0 where none is found.
+
+    Told by indentation, without parsing: right for code as people write it. The head of a loop is part of it: there the
+    next item is drawn. Reads files: not for hot paths.
+    """
+    lines = linecache.getlines(file)
+    if not 0 < line <= len(lines):
+        return 0
+    text = lines[line - 1]
+    if text.lstrip().startswith(_LOOPS):
+        return line
+    indent = _indent(text)
+    for i in range(line - 2, -1, -1):
+        if not indent:
+            break
+        code = lines[i].lstrip()
+        if not code or code.startswith("#"):
+            continue
+        if (found := _indent(lines[i])) < indent:
+            if code.startswith(_LOOPS):
+                return i + 1
+            if code.startswith(_FUNCTIONS):
+                break
+            indent = found
+    return 0
+
+
+_LOOPS = ("for ", "while ", "async for ")
+_FUNCTIONS = ("def ", "async def ", "class ")
+
+
+def _indent(text: str) -> int:
+    text = text.expandtabs()
+    return len(text) - len(text.lstrip())
+
+
+_LONGEST_LINE = 400
+_LARGEST_SOURCE = 16 << 20
+
+#: file name of a code object -> name to show, or "" where it is not the user's
+_shown: dict[str, str] = {}
+_SHOWN_LIMIT = 100_000
+
+
+class _Seen(NamedTuple):
+    """A stack that was walked: its user's frames, and the code objects by which it is known again."""
+
+    frames: tuple[RawFrame, ...]
+    innermost: CodeType  # the user's; it is kept, for its id is part of the key
+    callers: tuple[tuple[CodeType, int], ...]  # of all frames outside that, and where each stood, as far as was walked
+    to_the_end: bool
+
+
+#: id of the innermost code object of the user's, where it stood, limit -> stacks seen there, the latest first
+_seen: dict[tuple[int, int, int], list[_Seen]] = {}
+_SEEN_LIMIT = 4_096
+_CALLED_FROM = 4  # of one place
+
+
+def _walk(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
+    """The user's frames. Of a stack that was seen lately the same tuple again, without asking for a line."""
+    frame = start
+    code = frame.f_code
+    known = _seen.get((id(code), frame.f_lasti, limit))  # the caller is the user's, mostly
+    if known is None:
+        shown = _shown
+        while True:
+            file = shown.get(code.co_filename)
+            if file is None:
+                file = _classify(frame)
+            if file:
+                break
+            back = frame.f_back
+            if back is None:
+                return _outermost(start, limit)
+            frame = back
+            code = frame.f_code
+        known = _seen.get((id(code), frame.f_lasti, limit), [])
+    for frames, _, callers, to_the_end in known:
+        outer = frame.f_back
+        for other, place in callers:
+            if outer is None or outer.f_code is not other or outer.f_lasti != place:
+                break
+            outer = outer.f_back
+        else:
+            if outer is None or not to_the_end:
+                return frames
+    return _look(frame, limit).frames
+
+
+def _look(innermost: FrameType, limit: int) -> _Seen:
+    found: list[RawFrame] = []
+    places: list[tuple[CodeType, int]] = []
+    frame: FrameType | None = innermost
+    while frame is not None and len(found) < limit:
+        # together: the frame may be another thread's, which goes on meanwhile
+        code, at, line = frame.f_code, frame.f_lasti, frame.f_lineno
+        places.append((code, at))
+        file = shown_file(frame)
+        if file:
+            found.append(RawFrame(file, line or code.co_firstlineno, code.co_qualname))
+        frame = frame.f_back
+    code, at = places[0]
+    if len(_seen) >= _SEEN_LIMIT:
+        _seen.clear()
+    seen = _Seen(tuple(found), code, tuple(places[1:]), len(found) < limit)
+    here = _seen.setdefault((id(code), at, limit), [])
+    here[:] = [seen, *here[: _CALLED_FROM - 1]]
+    return seen
+
+
+def _outermost(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
+    """The frames nearest the bottom of a stack in which nothing is the user's."""
+    found: list[RawFrame] = []
+    frame: FrameType | None = start
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith((OWN, "<frozen")):
+            found.append(RawFrame(code.co_filename, frame.f_lineno, code.co_qualname))
+        frame = frame.f_back
+    return tuple(found[-limit:])
+
+
+def _classify(frame: FrameType) -> str:
+    code = frame.f_code
+    name = code.co_filename
+    if name == "<string>":
+        # `python -c`, `exec` and the methods that dataclasses and namedtuples write all bear this name
+        return "" if code.co_name.startswith("__") else name
+    if is_library(name, frame.f_globals.get("__name__")):
+        shown = ""
+    elif name.startswith("<"):
+        shown = name
+    else:
+        # absolute now: the program may change its directory before the line is looked up
+        shown = os.path.abspath(name)
+    if shown:
+        # lets linecache ask the module's loader (zip files) when there is no such file on disk
+        linecache.lazycache(shown, frame.f_globals)
+    if len(_shown) >= _SHOWN_LIMIT:
+        _shown.clear()
+    _shown[name] = shown
+    return shown
+
+
+#: packages whose frames are never the user's, even from a source checkout
+_LIBRARIES = frozenset({"torch", "torch_xla", "functorch", "jax", "jaxlib", "numpy", "xlaprof"})
+#: code written by code: nobody's line
+_GENERATED = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__array_function__", "<decorator-gen", "<torch_")
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", f"{os.sep}torchinductor_")
+#: the folder of xlaprof itself
+OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _standard_library() -> tuple[str, ...]:
+    found = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(linecache.__file__)}
+    return tuple({form + os.sep for path in found if path for form in (path, os.path.realpath(path))})
+
+
+_STANDARD = _standard_library()
+
+
+def is_library(file: str, module: object) -> bool:
+    if file.startswith("<"):
+        return file.startswith(_GENERATED)
+    if file.startswith((OWN, *_STANDARD)) or any(part in file for part in _PACKAGES):
+        return True
+    return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
+
+
+def _lenient_line(file: str, line: int) -> str:
+    """A line of a file that does not decode as what it claims to be."""
+    try:
+        if os.path.getsize(file) > _LARGEST_SOURCE:
+            return ""
+        with open(file, "rb") as source:
+            lines = source.read().splitlines()
+    except OSError:  # unreadable, or gone since: there is no text to show
+        return ""
+    return lines[line - 1].decode("cp1252", "replace") if 0 < line <= len(lines) else ""

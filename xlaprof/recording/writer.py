@@ -1,0 +1,238 @@
+"""The background thread of a recording: takes events from the queue, encodes them, writes them.
+
+It wakes every 40 ms and whenever something worth seeing at once happened, so that a killed process loses less
+than 100 ms. Whatever goes wrong here is counted and said, and never reaches the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from xlaprof.events import Dropped, End
+
+from .intern import Interner, NewStack
+from .logfile import LogFile
+from .sampling import DEFINING, Sampler, StepOpened
+
+PERIOD_S = 0.040
+#: a thread not seen for so long is let in (see :meth:`Writer.let_in`): waited for so long; if in vain, left for so long
+LATE_NS = 60_000_000
+LET_IN_S = 0.005
+IN_VAIN_NS = 1_000_000_000
+FLUSH_BYTES = 64 << 10
+#: events taken from the queue at a time: between batches the program's threads get the interpreter
+BATCH = 2_048
+
+
+def warn(message: str) -> None:
+    """One line on stderr; a program without one is left alone."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"xlaprof: {message}\n")
+
+
+class Writer:
+    """Owns the log file and the thread that writes it. ``overflowed()`` gives events refused since last asked.
+
+    ``each_period()`` is called whenever the thread wakes.
+    """
+
+    def __init__(
+        self,
+        file: LogFile,
+        queue: list[Any],
+        interner: Interner,
+        overflowed: Callable[[], int],
+        sampler: Sampler | None,
+        each_period: Callable[[], None],
+    ) -> None:
+        self._file = file
+        self._queue = queue
+        self._interner = interner
+        self._overflowed = overflowed
+        self._sampler = sampler  # None: everything is written
+        self._each_period = each_period
+        self._encoder = msgspec.json.Encoder()
+        self._told: list[Any] = []  # to be encoded, all together
+        self._put = self._told.append
+        self._unencodable = 0
+        self._unencodable_why = ""
+        self._refused = 0
+        self._warned = False
+        self._stopping = False
+        self._last: End | None = None
+        # used as a binary semaphore: unlike threading.Event it may be set from inside itself (signals, gc)
+        self._signal = threading.Lock()
+        self._signal.acquire()
+        self._thread: threading.Thread | None = None
+        # When the thread last had the interpreter, and how it says that it has it.
+        self.due = 0
+        self._has_it = threading.Lock()
+        self._has_it.acquire()
+
+    def start(self) -> None:
+        self._stopping = False
+        self.due = time.perf_counter_ns() + LATE_NS
+        # after a fork the thread before may still be in a write that does not end: never two at once
+        before = self._thread
+        self._thread = threading.Thread(target=self._run, args=(before,), name="xlaprof writer", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Have the queue written now rather than at the next period."""
+        if self._signal.locked():
+            with contextlib.suppress(RuntimeError):  # somebody else woke it in between
+                self._signal.release()
+
+    def let_in(self, now: int) -> None:
+        """Stand aside until the thread has the interpreter; called when it is past ``due``.
+
+        A program that gives the interpreter's lock up only for moments (a write to a pipe) and holds it for less than
+        the switch interval in between can keep it from every other thread for good: the moment is over before the other
+        has woken, and the interval begins anew.
+        """
+        self.wake()
+        self._has_it.acquire(blocking=False)  # what it said some time ago
+        if not self._has_it.acquire(timeout=LET_IN_S):
+            self.due = now + IN_VAIN_NS  # it waits for something else: a disk
+
+    def stop(self, timeout: float, last: End | None = None) -> bool:
+        """Write everything, ``last`` behind it, and end the thread; False if the disk took over ``timeout`` s."""
+        thread = self._thread
+        if thread is None:
+            return True
+        self._last = last
+        self._stopping = True
+        self.wake()
+        thread.join(timeout)
+        if thread.is_alive():
+            return False
+        self._thread = None
+        return True
+
+    def _run(self, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
+        while True:
+            self._signal.acquire(timeout=PERIOD_S)
+            self.due = time.perf_counter_ns() + LATE_NS
+            if self._has_it.locked():
+                with contextlib.suppress(RuntimeError):  # somebody took it in between
+                    self._has_it.release()
+            stopping = self._stopping  # read before the queue: what was queued before stop() is written
+            try:
+                self._each_period()
+                if not stopping and self._is_idle():
+                    continue
+                self._drain()
+                self._let_go(stopping)
+                self._confess()
+                self._flush(force=stopping)
+                if stopping and self._last is not None:
+                    self._put(self._last)
+                    self._commit()
+                    self._flush()
+            except Exception as error:  # the program must not lose its log to a defect of ours without being told
+                self._complain(f"recording into {self._file.path} is damaged: {type(error).__name__}: {error}")
+            if stopping:
+                return
+
+    def _is_idle(self) -> bool:
+        """Whether nothing has come, is held, or waits for the disk: in long steps, most periods."""
+        held = self._sampler is not None and self._sampler.holds
+        return not (self._queue or held or self._file.waiting or self._file.lost)
+
+    def _drain(self) -> None:
+        queue = self._queue
+        while queue:
+            batch = queue[:BATCH]
+            del queue[: len(batch)]
+            if self._sampler is not None:
+                self._sampler.feed_all(batch, self._put, self._define)
+            else:
+                self._tell(batch)
+            self._commit()
+            if self._file.waiting >= FLUSH_BYTES:
+                self._flush()
+
+    def _tell(self, events: list[Any]) -> None:
+        for event in events:
+            kind = type(event)
+            if kind in DEFINING:
+                self._define(event)
+            elif kind is not StepOpened:
+                self._put(event)
+
+    def _define(self, event: Any) -> None:
+        self._put(self._interner.resolve(event, self._put) if type(event) is NewStack else event)
+
+    def _let_go(self, stopping: bool) -> None:
+        """Write what the sampler has held for too long; at the end, all of it."""
+        if self._sampler is not None:
+            if stopping:
+                self._sampler.release(self._put)
+            else:
+                self._sampler.tick(time.perf_counter_ns(), self._put)
+            self._commit()
+
+    def _commit(self) -> None:
+        if self._told:
+            try:
+                lines = self._encoder.encode_lines(self._told)
+            except Exception:  # whatever a caller put into an event
+                lines = b"".join([self._encode_cleaned(event) for event in self._told])
+            self._told.clear()
+            self._file.append(lines)
+
+    def _encode_cleaned(self, event: Any) -> bytes:
+        """Second try, for text that is not UTF-8 (file names) and integers that JSON readers refuse."""
+        try:
+            return self._encoder.encode(event) + b"\n"
+        except Exception as error:
+            try:
+                return self._encoder.encode(_clean(msgspec.to_builtins(event))) + b"\n"
+            except Exception:
+                self._unencodable += 1
+                self._unencodable_why = f"{type(event).__name__}: {error}"
+                return b""
+
+    def _confess(self) -> None:
+        """Put into the log what is not in it."""
+        refused = self._interner.refused - self._refused
+        self._refused += refused
+        for count, why, detail in (
+            (self._overflowed(), "queue", ""),
+            (self._unencodable, "encode", self._unencodable_why),
+            (refused, "names", ""),
+        ):
+            if count:
+                self._put(Dropped(time.perf_counter_ns(), count, why, detail))
+        self._unencodable = 0
+        self._commit()
+
+    def _flush(self, force: bool = False) -> None:
+        if not self._file.flush(force):
+            self._complain(f"cannot write {self._file.path}: {self._file.trouble}; the program goes on")
+
+    def _complain(self, message: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warn(message)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return float(value) if abs(value) < 2**1000 else str(value.bit_length()) + "-bit integer"
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value

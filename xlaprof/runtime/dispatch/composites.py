@@ -1,0 +1,343 @@
+"""Operators without a lowering of their own that are made of other operators: each of these is recorded.
+
+Some are composed by PyTorch's own kernels, in C++, and have no decomposition; others write to an argument that is not
+their first, or depend on the strides of one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from xlaprof.runtime.shapes.rehearse import rehearse
+from xlaprof.runtime.trace.errors import final
+from xlaprof.runtime.trace.ops import Op
+from xlaprof.runtime.trace.storage import View
+from xlaprof.runtime.trace.tensor import XLATensor, handle
+from xlaprof.runtime.transfer import host
+
+from . import handlers
+from .out_variants import out as write_to
+from .out_variants import write_out
+from .special import SPECIAL, Handler, local_scalar, special
+
+aten = torch.ops.aten
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+special("prims.item.default")(local_scalar)
+
+_library = torch.library.Library("aten", "IMPL")
+_matmul_out = write_to(Op(aten.matmul.out))
+
+
+def install() -> None:
+    """Bring to the device's dispatch what PyTorch would compose above it in a way that takes storage for granted."""
+    # ``matmul(out=)`` writes to a reshaped ``out`` if both have one storage implementation: never, of wrapped tensors.
+    _library.impl("matmul.out", lambda a, b, *, out: _matmul_out((a, b), {"out": out}), "XLA")
+    # ``ctc_loss`` takes lengths on the host for data wherever a tensor class takes part.
+    _library.impl("ctc_loss.Tensor", lambda *args, **kwargs: ctc_loss_of_tensors(args, kwargs), "AutogradXLA")
+
+
+# -- composed by PyTorch's kernels ---------------------------------------------------------------------
+
+_POLYNOMIALS = [
+    f"special_{kind}polynomial_{letter}.{scalar}"
+    for kinds, letters in (
+        (("chebyshev_", "shifted_chebyshev_"), "tuvw"),
+        (("hermite_",), ("h", "he")),
+        (("laguerre_",), "l"),
+        (("legendre_",), "p"),
+    )
+    for kind in kinds
+    for letter in letters
+    for scalar in ("x_scalar", "n_scalar")
+]
+_COMPOSED = {
+    torch._C.DispatchKey.CompositeExplicitAutograd: (
+        "allclose.default",
+        "_is_any_true.default",
+        "_is_all_true.default",
+        "conv_tbc.default",
+        *_POLYNOMIALS,
+    ),
+    torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional: ("linalg_pinv.atol_rtol_tensor",),
+}
+
+
+def _kernel(func: torch._ops.OpOverload, key: Any) -> Handler:
+    return lambda args, kwargs: func._op_dk(key, *args, **kwargs)
+
+
+for _key, _names in _COMPOSED.items():
+    for _name in _names:
+        _packet, _overload = _name.split(".")
+        SPECIAL[f"aten.{_name}"] = _kernel(getattr(getattr(aten, _packet), _overload), _key)
+
+# -- determinants --------------------------------------------------------------------------------------
+
+
+def _lu(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The factors the gradient expects: those of the transpose, where PyTorch saves itself a copy by taking it."""
+    lu, pivots, _ = aten.linalg_lu_factor_ex(a.mT if a.is_contiguous() and not a.is_complex() else a)
+    straight = torch.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype, device=pivots.device)
+    swaps = (pivots != straight).sum(-1)
+    return lu, pivots, (1 - 2 * (swaps % 2)).to(a.dtype)
+
+
+@special("aten._linalg_det.default")
+def det(args: Args, kwargs: Kwargs) -> Any:
+    lu, pivots, sign = _lu(args[0])
+    return lu.diagonal(0, -2, -1).prod(-1) * sign, lu, pivots
+
+
+@special("aten._linalg_slogdet.default")
+def slogdet(args: Args, kwargs: Kwargs) -> Any:
+    lu, pivots, sign = _lu(args[0])
+    diagonal = lu.diagonal(0, -2, -1)
+    return diagonal.sgn().prod(-1) * sign, diagonal.abs().log().sum(-1), lu, pivots
+
+
+@special("aten._linalg_check_errors.default")
+def check_errors(args: Args, kwargs: Kwargs) -> None:
+    """Did a factorisation fail? One read, as on any device; PyTorch words the error."""
+    info, *rest = args
+    if info.numel():
+        (value,) = host.read([info._cell], "aten::_linalg_check_errors", keep_pending=True)
+        aten._linalg_check_errors(value, *rest, **kwargs)
+
+
+# -- least squares -------------------------------------------------------------------------------------
+
+
+@special("aten.linalg_lstsq.default")
+def lstsq(args: Args, kwargs: Kwargs) -> Any:
+    """What LAPACK's driver returns: ``gels`` takes full rank for granted, the others find it by singular values."""
+    a, b, *rest = args
+    rcond = rest[0] if rest else kwargs.get("rcond")
+    driver = kwargs.get("driver") or "gelsy"
+    if driver not in ("gels", "gelsy", "gelsd", "gelss"):
+        raise RuntimeError(
+            f"torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
+        )
+    rows, columns = a.shape[-2:]
+    vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
+    right = b.unsqueeze(-1) if vector else b
+    if rcond is None:
+        rcond = torch.finfo(a.dtype).eps * max(rows, columns)
+    none = a.new_empty((0,)).real
+    rank, singular = a.new_empty((0,), dtype=torch.int64), none
+    if driver == "gels":
+        x = _full_rank(a, right)
+        full = True
+    else:
+        u, s, vh = aten._linalg_svd(a, False, True)
+        kept = s > rcond * s[..., :1] if s.shape[-1] else s > 0
+        rank = kept.sum(-1)
+        inverse = torch.where(kept, s.reciprocal(), 0).unsqueeze(-1)
+        x = vh.mH @ ((u.mH @ right) * inverse)
+        singular = none if driver == "gelsy" else s
+        full = driver != "gelsy" and rows > columns and bool((rank == columns).all().item())
+    residuals = none
+    if full and rows > columns:
+        residuals = (a @ x - right).abs().square().sum(-2)
+        residuals = residuals.squeeze(-1) if vector else residuals
+    return x.squeeze(-1) if vector else x, residuals, rank, singular
+
+
+def _full_rank(a: torch.Tensor, b: torch.Tensor) -> Any:
+    if a.shape[-2] >= a.shape[-1]:
+        q, r = aten.linalg_qr(a)
+        return aten.linalg_solve_triangular(r, q.mH @ b, upper=True)
+    q, r = aten.linalg_qr(a.mH)
+    return q @ aten.linalg_solve_triangular(r.mH, b, upper=False)
+
+
+# -- sequences of several lengths ---------------------------------------------------------------------------------
+
+
+@special("aten._ctc_loss.default")
+def ctc_loss(args: Args, kwargs: Kwargs) -> Any:
+    """Lengths given as Python numbers are data all the same: batches of one shape share a program."""
+    log_probs, targets, inputs, lengths, *rest = args
+    blank = [*rest, kwargs.get("blank", 0)][0]
+    steps, samples, classes = log_probs.shape
+    fits = len(inputs) == len(lengths) == samples and min(*inputs, *lengths, blank) >= 0
+    if not fits or max(inputs) > steps or blank >= classes:
+        rehearse(_CTC, args, kwargs)
+    there, target_lengths = torch.tensor([inputs, lengths]).to(log_probs.device)
+    longest = max(lengths)
+    if targets.ndim == 1:  # all in a row
+        starts = target_lengths.cumsum(0) - target_lengths
+        places = starts.unsqueeze(1) + torch.arange(longest, device=log_probs.device)
+        padded = torch.cat([targets, targets.new_zeros(longest)])
+        targets = padded[places.clamp(max=padded.shape[0] - 1)] if longest else targets.new_zeros((samples, 0))
+    return aten._ctc_loss.Tensor(log_probs, targets[:, :longest], there, target_lengths, *rest, **kwargs)
+
+
+@special("aten._ctc_loss_backward.default")
+def ctc_loss_backward(args: Args, kwargs: Kwargs) -> Any:
+    grad, log_probs, targets, inputs, lengths, *rest = args
+    there, target_lengths = torch.tensor([inputs, lengths]).to(log_probs.device)
+    return aten._ctc_loss_backward.Tensor(grad, log_probs, targets, there, target_lengths, *rest, **kwargs)
+
+
+_CTC = Op(aten._ctc_loss.default)
+
+
+def _lengths_from_anywhere(numbers: Any, tensors: Any, at: int) -> None:
+    """Lengths may be on the host whatever the device (as loaders give them): then they are known, and are checked."""
+    plain = handlers.general(Op(tensors))
+
+    def record(args: Args, kwargs: Kwargs) -> Any:
+        lengths = args[at : at + 2]
+        if all(type(x) is XLATensor for x in lengths):
+            return plain(args, kwargs)
+        if all(x.device.type == "cpu" for x in lengths):
+            return numbers(*args[:at], *(x.tolist() for x in lengths), *args[at + 2 :], **kwargs)
+        return plain((*args[:at], *(x.to(args[0].device) for x in lengths), *args[at + 2 :]), kwargs)
+
+    special(Op(tensors).name)(record)
+
+
+@special("aten.ctc_loss.Tensor")
+def ctc_loss_of_tensors(args: Args, kwargs: Kwargs) -> Any:
+    """The loss, lengths on the host as numbers: PyTorch's mean would divide what is on the device by them."""
+    if all(x.device.type == "cpu" for x in args[2:4]):
+        return aten.ctc_loss.IntList(*args[:2], *(x.tolist() for x in args[2:4]), *args[4:], **kwargs)
+    return aten.ctc_loss.Tensor.decompose(*args, **kwargs)
+
+
+_lengths_from_anywhere(aten._ctc_loss.default, aten._ctc_loss.Tensor, 2)
+_lengths_from_anywhere(aten._ctc_loss_backward.default, aten._ctc_loss_backward.Tensor, 3)
+
+
+@special("aten._pack_padded_sequence.default")
+def pack_padded_sequence(args: Args, kwargs: Kwargs) -> Any:
+    """Rows step by step, and on the host how many each step has: PyTorch keeps both lengths and sizes there."""
+    padded, lengths, batch_first = args
+    if lengths.device.type != "cpu":
+        where = f"{lengths.ndim}D {lengths.device} {lengths.dtype}"
+        raise final(RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {where} tensor"))
+    # PyTorch packs the numbers of the rows, with its own errors; the lengths are known, those of a rehearsal are not.
+    numbers = torch.arange(padded.shape[:2].numel()).view(padded.shape[:2])
+    try:
+        rows, sizes = aten._pack_padded_sequence.default(numbers, lengths, batch_first)
+    except RuntimeError as error:
+        raise final(error) from None
+    return padded.flatten(0, 1).index_select(0, rows.to(padded.device)), sizes
+
+
+# -- of the storage behind an argument -------------------------------------------------------------------
+
+
+@special("aten.as_strided_scatter.default")
+def as_strided_scatter(args: Args, kwargs: Kwargs) -> Any:
+    """A copy of the whole storage that ``self`` shows, with ``src`` written to what the strides show of it."""
+    tensor, src, size, stride, *rest = args
+    offset = rest[0] if rest else kwargs.get("storage_offset")
+    offset = tensor.storage_offset() if offset is None else offset
+    if not isinstance(tensor._cell, View):
+        result = storage = tensor.clone()
+    else:
+        storage = handle(tensor._cell.base).clone()
+        result = storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+    shown = storage.as_strided(size, stride, offset)
+    if shown.shape != src.shape:
+        raise RuntimeError(
+            f"expected src to have a size equal to the slice of self. src size = {list(src.shape)}, "
+            f"slice size = {list(shown.shape)}"
+        )
+    shown.copy_(src)
+    return result
+
+
+_left_aligned = Op(aten._nested_tensor_from_mask_left_aligned.default)
+
+
+@special("aten._nested_tensor_from_mask_left_aligned.default")
+def left_aligned(args: Args, kwargs: Kwargs) -> bool:
+    """Does padding follow what it pads, in every row? One number is read, as ``TransformerEncoder`` asks it to be."""
+    tensor, mask = args
+    if mask.dtype is not torch.bool or mask.ndim != 2 or tensor.ndim != 3 or mask.shape != tensor.shape[:2]:
+        rehearse(_left_aligned, args, kwargs)
+    return bool((mask[:, 1:] <= mask[:, :-1]).all())
+
+
+# -- writers of other arguments than the first ----------------------------------------------------------
+
+
+@special("aten.native_batch_norm.default", "aten._native_batch_norm_legit.default", "aten.cudnn_batch_norm.default")
+def batch_norm(args: Args, kwargs: Kwargs) -> Any:
+    """Batch norm in training: the functional form, and the running statistics written."""
+    x, weight, bias, mean, var, training, momentum, eps = args
+    if mean is None or var is None:
+        return aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps)
+    y, saved_mean, saved_rstd, new_mean, new_var = aten._native_batch_norm_legit_functional.default(
+        x, weight, bias, mean, var, training, momentum, eps
+    )
+    # Half precision keeps float32 statistics beside parameters of float32 only.
+    dtype = x.dtype if x.dtype is mean.dtype else saved_mean.dtype
+    if not training:  # nothing of the batch is saved
+        return y, x.new_empty((0,), dtype=dtype), x.new_empty((0,), dtype=dtype)
+    mean.copy_(new_mean)
+    var.copy_(new_var)
+    return y, saved_mean.to(dtype), saved_rstd.to(dtype)
+
+
+@special("aten._native_batch_norm_legit.out")
+def batch_norm_out(args: Args, kwargs: Kwargs) -> Any:
+    targets = [kwargs[name] for name in ("out", "save_mean", "save_invstd")]
+    return write_out(targets, batch_norm(args, {}))
+
+
+@special("aten._batch_norm_with_update.default")
+def batch_norm_with_update(args: Args, kwargs: Kwargs) -> Any:
+    x, weight, bias, mean, var, momentum, eps = args
+    return *batch_norm((x, weight, bias, mean, var, True, momentum, eps), {}), x.new_empty((0,), dtype=torch.uint8)
+
+
+@special("aten._batch_norm_with_update.out")
+def batch_norm_with_update_out(args: Args, kwargs: Kwargs) -> Any:
+    targets = [kwargs[name] for name in ("out", "save_mean", "save_invstd", "reserve")]
+    return write_out(targets, batch_norm_with_update(args, {}))
+
+
+@special("aten.rrelu_with_noise.default")
+def rrelu(args: Args, kwargs: Kwargs) -> Any:
+    """The random slopes are kept in the second argument, for the gradient."""
+    y, noise = aten.rrelu_with_noise_functional.default(*args, **kwargs)
+    args[1].copy_(noise)
+    return y
+
+
+@special("aten.rrelu_with_noise_.default")
+def rrelu_(args: Args, kwargs: Kwargs) -> Any:
+    return args[0].copy_(rrelu(args, kwargs))
+
+
+@special("aten.rrelu_with_noise.out")
+def rrelu_out(args: Args, kwargs: Kwargs) -> Any:
+    out = kwargs.pop("out")
+    return write_out([out], (rrelu(args, kwargs),))
+
+
+@special("aten.polygamma_.default")
+def polygamma_(args: Args, kwargs: Kwargs) -> Any:
+    """The one in-place operator whose functional form has its arguments in another order."""
+    x, n = args
+    return x.copy_(aten.polygamma(n, x))
+
+
+# -- gradients that are sparse elsewhere -----------------------------------------------------------------
+
+_bag_backward = Op(aten._embedding_bag_backward.default)
+_bag_gradient = handlers.general(_bag_backward)
+_SPARSE = _bag_backward.names.index("sparse")
+
+
+@special("aten._embedding_bag_backward.default")
+def embedding_bag_backward(args: Args, kwargs: Kwargs) -> Any:
+    """The gradient of an ``EmbeddingBag`` is dense here, with ``sparse=True`` too, as in PyTorch/XLA."""
+    return _bag_gradient((*args[:_SPARSE], False, *args[_SPARSE + 1 :]), kwargs)

@@ -1,0 +1,52 @@
+"""Operators of the user's and of other libraries (``torch.library``): whose kernel runs for a tensor on ``xla``.
+
+As on every device: the kernel registered for it (``device_types="xla"``, key ``XLA``), or for all (``custom_op``
+without ``device_types``, key ``CompositeExplicitAutograd``), which calls operations on ``xla`` and is recorded as
+those. Where there is neither, the CPU's stands in, which is counted as ``library::op``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from xlaprof.runtime.trace.errors import final
+from xlaprof.runtime.trace.ops import Op
+
+Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+#: dispatch keys under which a kernel for the device may be registered
+_KEYS = ("XLA", "CompositeExplicitAutograd")
+
+
+def custom(op: Op, otherwise: Handler) -> Handler:
+    """Handler of an operator outside ``aten``: its own kernel if it has one by then, ``otherwise`` what it is given."""
+    name = op.func.name()
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for key in _KEYS:
+            if torch._C._dispatch_has_kernel_for_dispatch_key(name, key):
+                return op.func._op_dk(getattr(torch._C.DispatchKey, key), *args, **kwargs)
+        return otherwise(args, kwargs)
+
+    return record
+
+
+def no_kernel(op: Op) -> NotImplementedError:
+    """The error for an operator that nothing computes."""
+    name = op.func._schema.name
+    return final(
+        NotImplementedError(
+            f"Could not run '{name}' on xla: it has no kernel there, and none for the CPU that could stand in. "
+            f"Register one: torch.library.register_kernel({name!r}, 'xla')(fn) for a function of tensors on xla, or "
+            "'cpu' for one of host tensors"
+        )
+    )
+
+
+def has_cpu_kernel(op: Op) -> bool:
+    """Can ``op`` run on the CPU?"""
+    keys = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), key) for key in keys)

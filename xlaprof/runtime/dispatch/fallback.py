@@ -1,0 +1,237 @@
+"""Roads an operation takes when no lowering covers it: its functional twin, a decomposition, and last the CPU.
+
+Whatever happens, the result is right; only an operation that reaches the CPU costs something, is counted as
+``aten::op`` and told with its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, decomposition_table
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+
+from xlaprof import events
+from xlaprof.recording import recorder, stacks
+from xlaprof.runtime import metrics
+from xlaprof.runtime.clock import aside
+from xlaprof.runtime.instruments import debug
+from xlaprof.runtime.parity import counter
+from xlaprof.runtime.shapes.rehearse import refuse_overlap, rehearse
+from xlaprof.runtime.tape import randomness
+from xlaprof.runtime.trace.errors import is_final
+from xlaprof.runtime.trace.ops import Op
+from xlaprof.runtime.trace.tensor import XLATensor
+from xlaprof.runtime.transfer import host
+
+from .custom import has_cpu_kernel, no_kernel
+
+Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+_core = core_aten_decompositions()
+
+#: decompositions that would never end, or that are written for other tensors than ours
+_NO_DECOMPOSITION = {
+    "aten.uniform.default",
+    "aten.copy_.default",
+    "aten.clone.default",
+    "aten._to_copy.default",
+    "aten.empty_like.default",
+}
+
+
+def decomposition(op: Op) -> Callable[..., Any] | None:
+    """PyTorch's decomposition of ``op`` into other operators, if it has one."""
+    if op.name in _NO_DECOMPOSITION:
+        return None
+    found = _core.get(op.func)
+    if found is None and op.func._can_decompose():  # PyTorch does so itself, but in inference mode
+        found = op.func.decompose
+    return found or decomposition_table.get(op.func)
+
+
+def road(op: Op) -> Handler:
+    """Handler of an operator without a lowering."""
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return other_road(op, args, kwargs)
+
+    return record
+
+
+def per_tensor(op: Op) -> Handler:
+    """Handler of an operator over lists of tensors (``_foreach_*``): PyTorch's own kernel, one operation per tensor.
+
+    The graph is that of the loop written out, so both find the same program.
+    """
+    kernel = torch._C.DispatchKey.CompositeExplicitAutograd
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return op.func._op_dk(kernel, *args, **kwargs)
+
+    return record
+
+
+def other_road(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute ``op`` without its lowering."""
+    args, kwargs = host.adopt(host.tape_of(args, kwargs), op, args, kwargs)
+    if op.writes:
+        refuse_overlap(op, args, kwargs)
+    if op.writes == (0,) and op.twin is not None and type(args[0]) is XLATensor and not _data_dependent(op):
+        return _through_twin(op, args, kwargs)
+    decomposed = decomposition(op)
+    if decomposed is not None:
+        try:
+            result = decomposed(*args, **kwargs)
+        except (NotImplementedError, torch._subclasses.fake_tensor.DataDependentOutputException):
+            result = NotImplemented
+        except Exception as error:
+            # In PyTorch's words; what only the decomposition refuses is computed.
+            if is_final(error) or not rehearse(op, args, kwargs):
+                raise
+            result = NotImplemented
+        if result is not NotImplemented:
+            return result
+    return on_cpu(op, args, kwargs)
+
+
+def _data_dependent(op: Op) -> bool:
+    return torch.Tag.dynamic_output_shape in op.func.tags
+
+
+def _through_twin(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An in-place operation as its functional twin and a copy."""
+    assert op.twin is not None
+    result = op.twin(*args, **kwargs)
+    args[0].copy_(result)
+    return args[0]
+
+
+_SEVERAL_VIEWS = ("aten.unbind.int", "aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default")
+
+
+def views_by_slices(op: Op) -> Handler:
+    """Handler of an operator that returns several views: each is made by the single-view operators."""
+    if op.name not in _SEVERAL_VIEWS and op.func._can_decompose():  # chunk, tensor_split... in inference mode
+        return lambda args, kwargs: op.func.decompose(*args, **kwargs)
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = dict(zip(op.names, args, strict=False)) | kwargs
+        tensor, dim = given["self"], given.get("dim", 0)
+        sizes = given.get("split_sizes", given.get("split_size", 0))
+        if not -tensor.ndim <= dim < tensor.ndim or min(sizes if isinstance(sizes, (list, tuple)) else [sizes]) < 0:
+            rehearse(op, args, kwargs)
+        if op.name == "aten.unbind.int":
+            return _kept([torch.ops.aten.select.int(tensor, dim, i) for i in range(tensor.shape[dim])])
+        length = tensor.shape[dim]
+        if op.name == "aten.split.Tensor":
+            size = given["split_size"]
+            if size == 0 and length:
+                raise RuntimeError(
+                    f"split_size can only be 0 if dimension size is 0, but got dimension size of {length}"
+                )
+            sizes = [min(size, length - i) for i in range(0, length, size)] if length else [0]
+        else:
+            sizes = list(given.get("split_sizes", given.get("split_size", ())))
+            if sum(sizes) != length or not sizes:
+                raise RuntimeError(
+                    f"split_with_sizes expects split_sizes to sum exactly to {length} "
+                    f"(input tensor's size at dimension {dim}), but got split_sizes={sizes}"
+                )
+        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        return _kept([torch.ops.aten.slice.Tensor(tensor, dim, s, s + n) for s, n in zip(starts, sizes, strict=True)])
+
+    return record
+
+
+def _kept(pieces: list[Any]) -> list[Any]:
+    """``pieces`` of a tensor, new views of it: those alive at the next barrier are computed there, each by itself.
+
+    Views are otherwise derived again where they are used. Where a piece begins is part of a graph: a loop over the
+    pieces, with a barrier each, would have another graph each time. (In PyTorch/XLA all that is alive is computed.)
+    """
+    for piece in pieces:
+        tape, cell = piece._cell.tape, piece._cell
+        tape.acquire()
+        try:
+            if cell.epoch == tape.epoch:
+                cell.listed = tape.epoch
+                tape.cells.append(cell)
+        finally:
+            tape.release()
+    return pieces
+
+
+def write_to_host(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An in-place operation on a host tensor with arguments on ``xla``: PyTorch's error."""
+    host.yield_to(args[0])
+    for name, value in (*zip(op.names, args, strict=False), *kwargs.items()):
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if type(item) is XLATensor:
+                raise host.misplaced(op, name, args[0].device, item.device)
+    raise AssertionError(f"{op.name} was dispatched to xla without a tensor on it")
+
+
+def on_cpu(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run ``op`` on the CPU: its inputs are read (what was recorded stays pending), its results uploaded."""
+    start = perf_counter_ns()
+    rec = recorder.active
+    frames = stacks.user_frames() if rec is not None else ()
+    tape = host.tape_of(args, kwargs)
+    with aside():
+        leaves, spec = tree_flatten((args, kwargs))
+        ours = [leaf for leaf in leaves if type(leaf) is XLATensor]
+        distinct = list({id(leaf._cell): leaf._cell for leaf in ours}.values())
+        copies: dict[int, torch.Tensor] = {}
+        if distinct:
+            read = host.read(distinct, op.aten, keep_pending=True)
+            copies = {id(cell): copy for cell, copy in zip(distinct, read, strict=True)}
+        on_host = [
+            copies[id(leaf._cell)]
+            if type(leaf) is XLATensor
+            else torch.device("cpu")
+            if isinstance(leaf, torch.device)
+            else leaf
+            for leaf in leaves
+        ]
+        cpu_args, cpu_kwargs = tree_unflatten(on_host, spec)
+        if "generator" in op.names:  # the device's stream, not the host's
+            cpu_kwargs["generator"] = randomness.host_generator(tape.index, randomness.generator_of(args, kwargs))
+            cpu_args = tuple(a for a in cpu_args if not isinstance(a, torch.Generator))
+        try:
+            result = op.func(*cpu_args, **cpu_kwargs)
+        except NotImplementedError as error:
+            if has_cpu_kernel(op):
+                raise
+            raise no_kernel(op) from error
+        metrics.count(counter(op.func))
+        if debug.level:
+            debug.fell_back(counter(op.func))
+        _write_back(op, args, kwargs, cpu_args, cpu_kwargs)
+        aliases = {id(copy): leaf for leaf, copy in zip(leaves, on_host, strict=True) if type(leaf) is XLATensor}
+        result = tree_map_only(
+            torch.Tensor, lambda t: aliases[id(t)] if id(t) in aliases else host.to_device(tape, t), result
+        )
+    if rec is not None:
+        rec.emit(events.Fallback(start, perf_counter_ns() - start, rec.text(op.aten), rec.stack(frames), rec.thread()))
+    return result
+
+
+def _write_back(
+    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], cpu_args: tuple[Any, ...], cpu_kwargs: dict[str, Any]
+) -> None:
+    """Bring what the CPU wrote in place back to the device."""
+    for i in op.writes:
+        name = op.func._schema.arguments[i].name
+        target: Any
+        value: Any
+        target, value = (args[i], cpu_args[i]) if i < len(args) else (kwargs.get(name), cpu_kwargs.get(name))
+        pairs = zip(target, value, strict=True) if isinstance(target, (list, tuple)) else [(target, value)]
+        for there, here in pairs:
+            if type(there) is XLATensor:
+                if there.shape != here.shape:
+                    there.resize_(here.shape)
+                there.copy_(here)

@@ -1,0 +1,349 @@
+"""One handler per operator: what ``__torch_dispatch__`` calls.
+
+``HANDLERS[id(overload)](args, kwargs)``. A handler is made at the operator's first call (:func:`prepare`), by kind:
+functional, in place, ``out=``, view, or something of its own (:mod:`.special`). :func:`unary`, :func:`binary` and the
+fast half of :func:`inplace` are the hot path, :func:`general` takes anything; all do the same: key the arguments,
+follow the edge, dress the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+import torch
+from torch._ops import OpOverload
+
+from xlaprof.runtime import parity
+from xlaprof.runtime.lowering.registry import RANDOM
+from xlaprof.runtime.shapes.checks import CHECKS
+from xlaprof.runtime.shapes.rehearse import rehearse
+from xlaprof.runtime.tape import randomness, views
+from xlaprof.runtime.tape.grow import Unlowered, grow
+from xlaprof.runtime.tape.tape import Tape, const
+from xlaprof.runtime.trace.ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op, is_view
+from xlaprof.runtime.trace.storage import NOWHERE, Cell, View
+from xlaprof.runtime.trace.tensor import HANDLERS, XLATensor, dress, in_inference_mode, make, make_normal
+from xlaprof.runtime.trace.trie import Node
+from xlaprof.runtime.transfer import host
+
+from . import fallback, out_variants
+from .custom import custom
+
+Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+_strided = torch.strided
+#: second arguments that the hot path takes
+_HOT = frozenset((XLATensor, float, int))
+
+
+def prepare(func: OpOverload) -> Handler:
+    """Make, keep and return the handler of ``func``."""
+    handler = parity.handler(func, lambda: _handler(func)) if parity.strict else _handler(func)
+    if str(func) in RANDOM and str(func) in CHECKS:
+        handler = _checked(Op(func), handler)
+    HANDLERS[id(func)] = handler
+    return handler
+
+
+def _checked(op: Op, otherwise: Handler) -> Handler:
+    """Parameters of distributions are inputs of the graph: they may go wrong where the graph is a known one."""
+    suspect = CHECKS[op.name]
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if suspect(*args, **kwargs):
+            rehearse(op, args, kwargs)
+        return otherwise(args, kwargs)
+
+    return record
+
+
+def _handler(func: OpOverload) -> Handler:
+    from .special import SPECIAL
+
+    special = SPECIAL.get(str(func))
+    if special is not None:
+        return special
+    op = Op(func)
+    if func.namespace not in ("aten", "prims") and op.lowering is None:
+        return custom(op, _by_kind(op))
+    return _by_kind(op)
+
+
+def _by_kind(op: Op) -> Handler:
+    func = op.func
+    if op.aten.startswith("aten::_foreach_"):
+        return fallback.per_tensor(op)
+    if is_view(func):
+        return fallback.views_by_slices(op) if "List" in str(func._schema.returns[0].type) else view(op)
+    if op.writes:
+        first = func._schema.arguments[0]
+        return inplace(op) if op.writes == (0,) and not first.kwarg_only else out_variants.out(op)
+    if op.lowering is None:
+        return fallback.road(op)
+    return functional(op)
+
+
+def functional(op: Op) -> Handler:
+    """The cheapest handler that suits a functional operator."""
+    record = general(op)
+    required = [a for a in op.func._schema.arguments if not a.has_default_value()]
+    if any(a.kwarg_only for a in required):
+        return record
+    if len(op.func._schema.returns) != 1 or op.random or op.filled or not required or op.kinds[0] is not TENSOR:
+        return record
+    if len(required) == 1:
+        return unary(op, record)
+    if len(required) == 2 and len(op.kinds) > 1 and op.kinds[1] in (TENSOR, SCALAR):
+        return binary(op, record)
+    return record
+
+
+def unary(op: Op, otherwise: Handler) -> Handler:
+    """Hot path of ``op(tensor)``."""
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or len(args) != 1:
+            return otherwise(args, kwargs)
+        cell = args[0]._cell
+        tape = cell.tape
+        tape.acquire()
+        try:
+            epoch = tape.epoch
+            key = (op, cell.slot if cell.epoch == epoch else tape.enter(cell))
+            node = tape.node.edges.get(key)
+            if node is None:
+                node = grow(tape, op, key, args, kwargs)
+            tape.node = node
+            out = Cell(tape, node.sig, node.slot, epoch, epoch)
+            tape.cells.append(out)
+        except Unlowered:
+            pass  # not kept: it holds its traceback, so this frame and the user's tensors
+        else:
+            result = make(XLATensor, node.size, None, None, None, node.dtype, _strided, tape.torch_device)
+            result._cell = out
+            return result
+        finally:
+            tape.release()
+        return fallback.other_road(op, args, kwargs)
+
+    return record
+
+
+def binary(op: Op, otherwise: Handler) -> Handler:
+    """Hot path of ``op(tensor, tensor)`` and ``op(tensor, number)``."""
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or len(args) != 2:
+            return otherwise(args, kwargs)
+        a, b = args
+        kind = type(b)
+        if kind not in _HOT or type(a) is not XLATensor:
+            return otherwise(args, kwargs)
+        cell = a._cell
+        tape = cell.tape
+        tape.acquire()
+        try:
+            epoch = tape.epoch
+            slot = cell.slot if cell.epoch == epoch else tape.enter(cell)
+            if kind is XLATensor:
+                cell = b._cell
+                key: Any = (op, slot, cell.slot if cell.epoch == epoch else tape.enter(cell))
+            elif kind is float and b:
+                key = (op, slot, tape.float_keys.get(b) or tape.new_float(b))
+            else:
+                key = (op, slot, tape.scalar(b))
+            node = tape.node.edges.get(key)
+            if node is None:
+                node = grow(tape, op, key, args, kwargs)
+            tape.node = node
+            out = Cell(tape, node.sig, node.slot, epoch, epoch)
+            tape.cells.append(out)
+        except Unlowered:
+            pass  # not kept: it holds its traceback, so this frame and the user's tensors
+        else:
+            result = make(XLATensor, node.size, None, None, None, node.dtype, _strided, tape.torch_device)
+            result._cell = out
+            return result
+        finally:
+            tape.release()
+        return fallback.other_road(op, args, kwargs)
+
+    return record
+
+
+def inplace(op: Op) -> Handler:
+    """``op_(tensor, ...)``: the value is computed as by the functional twin, then the storage holds it."""
+    simple = len(op.kinds) > 1 and op.kinds[1] in (TENSOR, SCALAR) and not op.random
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target = args[0]
+        fast = not kwargs and len(args) == 2 and type(args[1]) in _HOT and simple
+        if type(target) is not XLATensor:
+            return fallback.write_to_host(op, args, kwargs)
+        cell = target._cell
+        tape = cell.tape
+        if not fast:
+            args, kwargs = host.adopt(tape, op, args, kwargs)
+            args = filled(op, args, kwargs) if op.filled else args
+        tape.acquire()
+        try:
+            if fast:
+                epoch = tape.epoch
+                slot = cell.slot if cell.epoch == epoch else tape.enter(cell)
+                b = args[1]
+                if type(b) is XLATensor:
+                    other = b._cell
+                    key: Any = (op, slot, other.slot if other.epoch == epoch else tape.enter(other))
+                else:
+                    key = (op, slot, tape.scalar(b))
+            else:
+                key = key_of(tape, op, args, kwargs)
+            node = tape.node.edges.get(key)
+            if node is None:
+                node = grow(tape, op, key, args, kwargs)
+            tape.node = node
+            if op.random:
+                tape.seeds.append(randomness.draw(tape.index, randomness.generator_of(args, kwargs)))
+            tape.write(cell, node.slot)
+        except Unlowered:
+            pass  # not kept: it holds its traceback, so this frame and the user's tensors
+        else:
+            return target
+        finally:
+            tape.release()
+        return fallback.other_road(op, args, kwargs)
+
+    return record
+
+
+def general(op: Op) -> Handler:
+    """Any functional operator, any arguments."""
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tape = host.tape_of(args, kwargs)
+        args, kwargs = host.adopt(tape, op, args, kwargs)
+        tape.acquire()
+        try:
+            node = step(tape, op, args, kwargs)
+            if op.random:
+                tape.seeds.append(randomness.draw(tape.index, randomness.generator_of(args, kwargs)))
+            results = [out and dress(out, tape.output(out.slot, out.sig)) for out in node.returns]
+        except Unlowered:
+            pass  # not kept: it holds its traceback, so this frame and the user's tensors
+        else:
+            if op.returns_list:
+                return results
+            return results[0] if len(results) == 1 else tuple(results)
+        finally:
+            tape.release()
+        return fallback.other_road(op, args, kwargs)
+
+    return record
+
+
+def view(op: Op) -> Handler:
+    """A view operator: recorded as any other, but its result stays tied to its base."""
+    if op.lowering is None and op.func._can_decompose():  # into other views
+        return lambda args, kwargs: op.func.decompose(*args, **kwargs)
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        cell = args[0]._cell
+        tape = cell.tape
+        tape.acquire()
+        try:
+            if kwargs or len(args) != 1:
+                node = step(tape, op, args, kwargs)
+            else:
+                key = (op, cell.slot if cell.epoch == tape.epoch else tape.enter(cell))
+                found = tape.node.edges.get(key)
+                node = grow(tape, op, key, args, kwargs) if found is None else found
+                tape.node = node
+            out = node.outs[0]
+            shown = derive(tape, cell, node)
+            new = make_normal if in_inference_mode() and not args[0].is_inference() else make
+            result = new(XLATensor, out.size, out.strides, out.offset, None, out.dtype, _strided, tape.torch_device)
+            result._cell = shown
+        except Unlowered as error:
+            why = str(error)
+        else:
+            return result
+        finally:
+            tape.release()
+        # Another road would end in a copy, and writes to it would be lost.
+        raise NotImplementedError(
+            f"{op.aten} cannot be a view of a tensor on {tape.torch_device} ({why}): take it of tensor.cpu()"
+        )
+
+    return record
+
+
+def derive(tape: Tape, cell: Cell, node: Node) -> Cell:
+    """The cell that shows ``cell`` through the operator of ``node``: a view, or what ``cell`` is a view of."""
+    slot, epoch = node.slot, tape.epoch
+    steps: tuple[Node, ...]
+    if not isinstance(cell, View):
+        base, steps = cell, (node,)
+    elif not views.undoes(node, cell.steps[-1]):
+        base, steps = cell.base, (*cell.steps, node)
+    else:
+        base, steps = cell.base, cell.steps[:-1]
+        if not steps:
+            return base
+        slot, epoch = 0, NOWHERE  # recorded again, by those steps alone, where it is used
+    assert node.sig is not None
+    shown = View(tape, node.sig, slot, epoch, 0, base=base, steps=steps)
+    if base.views is None:
+        base.views = []
+    base.views.append(ref(shown))
+    tape.viewed.append(base)
+    return shown
+
+
+def step(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+    """Follow, or grow, the edge of a call; the tape then stands on the node returned."""
+    args = filled(op, args, kwargs) if op.filled else args
+    key = key_of(tape, op, args, kwargs)
+    node = tape.node.edges.get(key)
+    if node is None:
+        node = grow(tape, op, key, args, kwargs)
+    tape.node = node
+    return node
+
+
+def filled(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The positional arguments, with those that PyTorch left out because they are the default."""
+    return args if kwargs.keys() & set(op.names[: len(op.filled)]) else (*args, *op.filled[len(args) :])
+
+
+def key_of(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The edge's key: operator, a key per positional argument, and a pair per keyword argument."""
+    keys: list[Any] = [op]
+    keys += [_key(tape, kind, value) for kind, value in zip(op.kinds, args, strict=False)]
+    if kwargs:
+        kinds = op.kwarg_kinds
+        keys += [(name, _key(tape, kinds[name], kwargs[name])) for name in sorted(kwargs) if kinds[name] is not DROPPED]
+    return tuple(keys)
+
+
+def _key(tape: Tape, kind: str, value: Any) -> Any:
+    if value is None or kind is DROPPED:
+        return None
+    if kind is TENSOR:
+        if type(value) is XLATensor:
+            cell = value._cell
+            return cell.slot if cell.epoch == tape.epoch else tape.enter(cell)
+        return tape.scalar(value)
+    if kind is SCALAR:
+        return tape.scalar(value)
+    if kind is BAKED:
+        return const(value)
+    if kind is TENSORS:
+        return tuple(_key(tape, TENSOR, v) for v in value)
+    assert kind is STATIC
+    return _frozen(value)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(v) for v in value) if isinstance(value, (list, tuple)) else value

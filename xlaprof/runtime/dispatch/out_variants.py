@@ -1,0 +1,135 @@
+"""``out=`` overloads: computed by the functional twin, then written into the tensors given.
+
+PyTorch's rules for those tensors hold: of a dtype the result can be cast to, on the device of the inputs, sharing no
+memory with them; one of another shape is resized, with a warning unless it was empty.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from xlaprof.recording import stacks
+from xlaprof.runtime.shapes.rehearse import rehearse
+from xlaprof.runtime.trace.ops import Op
+from xlaprof.runtime.trace.storage import View
+from xlaprof.runtime.trace.tensor import XLATensor
+from xlaprof.runtime.transfer import host
+
+from . import fallback
+
+Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+#: calls that were rehearsed and accepted, as :func:`_identity` tells them apart
+_accepted: set[Any] = set()
+_ACCEPTED_LIMIT = 10_000
+
+
+def out(op: Op) -> Handler:
+    """Handler of an ``out=`` overload."""
+    names = [op.func._schema.arguments[i].name for i in op.writes]
+    # torch.arange(..., out=x) makes what x is
+    creates = op.twin is not None and {"dtype", "device"} <= {a.name for a in op.twin._schema.arguments}
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tape = host.tape_of(args, kwargs)
+        given = [name for name in names if name in kwargs]
+        targets = tree_leaves([kwargs[name] for name in given])
+        for target in targets:
+            if type(target) is not XLATensor or target._cell.tape is not tape:
+                raise host.misplaced(op, names[0], tape.torch_device, target.device)
+        args, kwargs = host.adopt(tape, op, args, kwargs)
+        if op.twin is None or given != names:
+            return fallback.on_cpu(op, args, kwargs)
+        rest = {k: v for k, v in kwargs.items() if k not in names}
+        if creates:
+            rest |= {"dtype": targets[0].dtype, "device": tape.torch_device}
+        found = op.twin(*args, **rest)
+        results = list(found) if isinstance(found, (tuple, list)) else [found]
+        inputs = [t for t in tree_leaves((args, rest)) if type(t) is XLATensor]
+        if _unusual(targets, results, inputs):
+            _rehearse(op, args, kwargs, targets, results, inputs)
+        written = write_out(targets, results)
+        return written if op.func._schema.returns else None
+
+    return record
+
+
+def write_out(targets: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
+    """Bring ``results`` into the tensors given for them, which are returned: one by itself, several as a tuple."""
+    for target, result in zip(targets, results, strict=True):
+        if target.shape != result.shape:
+            _resize(target, result.shape)
+        target.copy_(result)
+    return targets[0] if len(targets) == 1 else tuple(targets)
+
+
+def _unusual(targets: list[Any], results: list[Any], inputs: list[Any]) -> bool:
+    """Is there a tensor of another dtype, or one that shares memory with another?"""
+    bases = {id(_base(t)) for t in inputs}
+    return (
+        any(t.dtype is not r.dtype for t, r in zip(targets, results, strict=True))
+        or any(id(_base(t)) in bases or isinstance(t._cell, View) for t in targets)
+        or len({id(_base(t)) for t in targets}) < len(targets)
+    )
+
+
+def _base(tensor: Any) -> Any:
+    cell = tensor._cell
+    return cell.base if isinstance(cell, View) else cell
+
+
+def _rehearse(op: Op, args: Any, kwargs: Any, targets: list[Any], results: list[Any], inputs: list[Any]) -> None:
+    """Raise what the CPU raises for these outputs."""
+    tensors = [*inputs, *targets]
+    first = {id(_base(t)): i for i, t in reversed(list(enumerate(tensors)))}
+    identity = (
+        op,
+        tuple((t.dtype, t.shape, t.stride(), t.storage_offset(), first[id(_base(t))]) for t in tensors),
+    )
+    if identity in _accepted:
+        return
+    if not rehearse(op, args, kwargs):
+        for target, result in zip(targets, results, strict=True):
+            if not torch.can_cast(result.dtype, target.dtype):
+                raise RuntimeError(
+                    f"result type {_TYPE_NAMES.get(result.dtype, result.dtype)} can't be cast to the desired output "
+                    f"type {_TYPE_NAMES.get(target.dtype, target.dtype)}"
+                )
+    if len(_accepted) >= _ACCEPTED_LIMIT:
+        _accepted.clear()
+    _accepted.add(identity)
+
+
+#: dtypes as PyTorch's C++ names them in its messages
+_TYPE_NAMES = {
+    torch.float32: "Float",
+    torch.float64: "Double",
+    torch.float16: "Half",
+    torch.bfloat16: "BFloat16",
+    torch.int8: "Char",
+    torch.int16: "Short",
+    torch.int32: "Int",
+    torch.int64: "Long",
+    torch.uint8: "Byte",
+    torch.bool: "Bool",
+    torch.complex64: "ComplexFloat",
+    torch.complex128: "ComplexDouble",
+}
+
+
+def _resize(target: torch.Tensor, shape: torch.Size) -> None:
+    if target.numel():
+        message = (
+            f"An output with one or more elements was resized since it had shape {list(target.shape)}, which does not "
+            f"match the required output shape {list(shape)}. This behavior is deprecated, and in a future PyTorch "
+            "release outputs will not be resized unless they have zero elements. You can explicitly reuse an out "
+            "tensor t by resizing it, inplace, to zero elements with t.resize_(0)."
+        )
+        at = stacks.user_frames(1)[0]
+        warnings.warn_explicit(message, UserWarning, at.file, at.line)
+    target.resize_(shape)

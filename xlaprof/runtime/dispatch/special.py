@@ -1,0 +1,300 @@
+"""Operators with a handler of their own: copies, reads, handles, and what changes storage itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from xlaprof.runtime import metrics
+from xlaprof.runtime.instruments import debug
+from xlaprof.runtime.tape import mode, tapes
+from xlaprof.runtime.trace.errors import raise_told
+from xlaprof.runtime.trace.ops import Op
+from xlaprof.runtime.trace.storage import NOWHERE, Cell, View, sig
+from xlaprof.runtime.trace.tensor import HANDLERS, XLATensor, handle
+from xlaprof.runtime.transfer import host
+
+from . import handlers
+
+Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+SPECIAL: dict[str, Handler] = {}
+
+aten = torch.ops.aten
+
+
+def special(*names: str) -> Callable[[Handler], Handler]:
+    """Register the handler of the overloads ``names``."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            SPECIAL[name] = handler
+        return handler
+
+    return register
+
+
+# -- handles ------------------------------------------------------------------------------------------
+
+
+@special("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default", "aten.lift.default")
+def alias(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Another handle on the same storage."""
+    return handle(args[0]._cell, args[0])
+
+
+# -- reads --------------------------------------------------------------------------------------------
+
+
+@special("aten._local_scalar_dense.default")
+def local_scalar(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``.item()``, ``bool()``, ``float()``: one value is computed and read; the tensor stays pending."""
+    metrics.count("aten::_local_scalar_dense")
+    if debug.level:
+        debug.fell_back("aten::_local_scalar_dense")
+    (value,) = host.read([args[0]._cell], "aten::_local_scalar_dense", keep_pending=True)
+    return value.item()
+
+
+@special("aten.equal.default")
+def equal(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """``torch.equal``: computed on the device, one scalar read."""
+    a, b = args
+    if a.shape != b.shape:
+        return False
+    return bool((a == b).all().item())
+
+
+@special("aten.allclose.default")
+def allclose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """``torch.allclose``: computed on the device, one scalar read."""
+    return bool(aten.isclose.default(*args, **kwargs).all().item())
+
+
+# -- copies -------------------------------------------------------------------------------------------
+
+_cast = handlers.general(Op(aten._to_copy.default))
+
+
+@special("aten._to_copy.default")
+def to_copy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``.to(device, dtype)``, ``.cpu()``: a read, a cast on the device, or a move between devices."""
+    (tensor,) = args
+    dtype = kwargs.get("dtype") or tensor.dtype
+    device = kwargs.get("device")
+    device = torch.device(device) if device is not None else tensor.device
+    if device.type == "cpu":
+        (copy,) = host.read([tensor._cell], "aten::_to_copy")
+        return copy.to(dtype)
+    if device.type != "xla":
+        return to_copy((tensor,), {"device": torch.device("cpu")}).to(device=device, dtype=dtype)
+    tape = tapes.of_device(device)
+    if tape is not tensor._cell.tape:
+        moved = host.to_device(tape, to_copy((tensor,), {"device": torch.device("cpu")}))
+        return moved if moved.dtype == dtype else _cast((moved,), {"dtype": dtype})
+    return _cast(args, {"dtype": dtype})
+
+
+_copy_same_device = handlers.inplace(Op(aten.copy_.default))
+
+
+@special("aten.copy_.default")
+def copy_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``dst.copy_(src)`` over any two devices."""
+    target, source = args[0], args[1]
+    if type(target) is not XLATensor:
+        (value,) = host.read([source._cell], "aten::copy_")
+        return target.copy_(value)
+    cell = target._cell
+    tape = cell.tape
+    if type(source) is not XLATensor:
+        if not isinstance(source, torch.Tensor):
+            if isinstance(source, complex) and not target.is_complex():
+                source = torch.tensor(source).to(target.dtype).item()  # fill_ refuses what copy_ casts, and warns of
+            return aten.fill_.Scalar(target, source)
+        if source.device.type != "cpu":
+            source = source.cpu()
+        if isinstance(cell, View) or source.shape != cell.sig.shape or source.dtype != cell.sig.dtype:
+            # the value travels as it is: casts and broadcasts are the device's work
+            source = host.to_device(tape, source)
+        else:
+            host.fill(tape, cell, source)
+            return target
+    elif source._cell.tape is not tape:
+        source = host.to_device(tape, to_copy((source,), {"device": torch.device("cpu")}))
+    other = source._cell
+    if other is cell:
+        return target
+    if other.sig is cell.sig and not isinstance(cell, View) and not isinstance(other, View):
+        # The same value in another storage: no operation, as in PyTorch/XLA.
+        tape.acquire()
+        try:
+            tape.write(cell, tape.slot_of(other))
+        finally:
+            tape.release()
+        return target
+    return _copy_same_device((target, source), {})
+
+
+# -- factories: kernels of the dispatch key XLA -------------------------------------------------------
+
+
+def empty(
+    size: Any,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    memory_format: Any = None,
+) -> XLATensor:
+    """``torch.empty(device="xla")``: storage with no value yet; nothing is recorded."""
+    dtype = dtype or torch.get_default_dtype()
+    host.require_dtype(dtype)
+    if min(size, default=0) < 0:
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
+    return handle(Cell(tapes.of_device(device), sig(tuple(size), dtype), 0, NOWHERE, 0))
+
+
+def empty_strided(
+    size: Any,
+    stride: Any,
+    dtype: torch.dtype | None = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> XLATensor:
+    """``torch.empty_strided(device="xla")``; storage is contiguous here, whatever strides are asked for."""
+    return empty(size, dtype, layout, device)
+
+
+@special("aten.empty.memory_format")
+def empty_handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return empty(*args, **{k: v for k, v in kwargs.items() if k in ("dtype", "device")})
+
+
+@special("aten.empty_like.default", "aten.new_empty.default", "aten.new_empty_strided.default")
+def empty_like(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    size = args[1] if len(args) > 1 else tensor.shape
+    device = kwargs.get("device")
+    if device is not None and torch.device(device).type != "xla":
+        return torch.empty(size, dtype=kwargs.get("dtype") or tensor.dtype, device=device)
+    return empty(size, kwargs.get("dtype") or tensor.dtype, None, device or tensor.device)
+
+
+#: creation operators recorded as one operation; others (windows...) are made of these by PyTorch
+FACTORIES = (
+    "zeros.default",
+    "_efficientzerotensor.default",  # the tangent of what has none
+    "ones.default",
+    "full.default",
+    "eye.default",
+    "eye.m",
+    "arange.default",
+    "arange.start",
+    "arange.start_step",
+    "linspace.default",
+    "logspace.default",
+    "scalar_tensor.default",
+    "rand.default",
+    "rand.generator",
+    "randn.default",
+    "randn.generator",
+    "randint.default",
+    "randint.generator",
+    "randint.low",
+    "randint.low_generator",
+    "randperm.default",
+    "randperm.generator",
+    "tril_indices.default",
+    "triu_indices.default",
+)
+
+
+def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """What ``copy_`` becomes where PyTorch has switched Python's dispatch off (``torch.tensor(..., device="xla")``)."""
+    copy_((target, source), {})
+    if mode.done is not None:
+        mode.done()
+    return target
+
+
+_library: torch.library.Library | None = None
+
+
+def install() -> None:
+    """Register the factories on dispatch key XLA: they have no tensor that would bring them here."""
+    global _library
+    if _library is not None:
+        return
+    _library = torch.library.Library("aten", "IMPL")
+    _library.impl("empty.memory_format", empty, "XLA")
+    _library.impl("empty_strided", empty_strided, "XLA")
+    _library.impl("_copy_from", copy_from, "XLA")
+    # torch.tensor([a, b]) of tensors reads them where Python's dispatch is switched off
+    _library.impl("_local_scalar_dense", lambda tensor: local_scalar((tensor,), {}), "XLA")
+    for name in FACTORIES:
+        packet, overload = name.split(".")
+        func = getattr(getattr(aten, packet), overload)
+        _library.impl(func, _factory(func), "XLA")
+
+
+#: what PyTorch makes memory for first, and then fills: two operations where each is run at once
+_FILLED = {
+    aten.rand.default: aten.uniform_.default,
+    aten.rand.generator: aten.uniform_.default,
+    aten.randn.default: aten.normal_.default,
+    aten.randn.generator: aten.normal_.default,
+}
+
+
+def _made_and_filled(func: torch._ops.OpOverload, size: Any, generator: Any = None, **kwargs: Any) -> XLATensor:
+    memory = empty(size, kwargs.get("dtype"), None, kwargs.get("device"))
+    cell = memory._cell
+    cell.tape.acquire()
+    try:
+        cell.tape.slot_of(cell)
+    finally:
+        cell.tape.release()
+    assert mode.done is not None
+    mode.done()
+    _FILLED[func](memory, generator=generator)
+    return memory
+
+
+def _factory(func: torch._ops.OpOverload) -> Callable[..., Any]:
+    def create(*args: Any, **kwargs: Any) -> Any:
+        if mode.done is not None and func in _FILLED:
+            return _made_and_filled(func, *args, **kwargs)
+        handler = HANDLERS.get(id(func)) or handlers.prepare(func)
+        # PyTorch fills in a default dtype of None; the graph's identity is the dtype itself
+        given = {k: v for k, v in kwargs.items() if v is not None or k in ("device", "generator")}
+        try:
+            made = handler(args, given)
+            if mode.done is not None:
+                mode.done()
+            return made
+        except Exception as error:
+            raise_told(error, func, args, given)
+
+    return create
+
+
+# -- labels -------------------------------------------------------------------------------------------
+
+
+def _with_labels(name: str, at: int) -> None:
+    """Have ``name`` take labels (its argument ``at``) that are whole numbers in a floating dtype, as XLA devices do."""
+    record = handlers.general(Op(getattr(aten, name).default))
+
+    @special(f"aten.{name}.default")
+    def labelled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if args[at].is_floating_point() and type(args[at]) is XLATensor:
+            args = (*args[:at], args[at].long(), *args[at + 1 :])
+        return record(args, kwargs)
+
+
+for _dims in ("nll_loss", "nll_loss2d"):
+    _with_labels(f"{_dims}_forward", 1)
+    _with_labels(f"{_dims}_backward", 2)

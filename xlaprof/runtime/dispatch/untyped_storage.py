@@ -1,0 +1,405 @@
+"""Storage as PyTorch's users see it: strides over it, handles that move to another, its size and its identity.
+
+A base ``storage.Cell`` is a storage: as many bytes as its value has, in order. Whatever PyTorch
+says in terms of storage (``as_strided``, ``resize_``, ``set_``, in-place ``t_``) is said here in terms of views of that
+cell: an offset and strides are slices, reshapes and permutations where they can be, and a gather where not.
+
+There is no memory to point to: a value that was recorded has none yet, and one that was computed moves at every
+barrier. What ``data_ptr()`` returns is an *identity*: two tensors have overlapping ranges exactly when their storages
+overlap, and no range is given twice. It lies where no memory is ever mapped, so code that follows it ends at once.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakValueDictionary, ref
+
+import torch
+
+from xlaprof.runtime.trace.ops import Op
+from xlaprof.runtime.trace.storage import NOWHERE, Cell, View, sig
+from xlaprof.runtime.trace.tensor import Allowed, XLATensor, handle, make, question
+
+from . import handlers
+from .special import Handler, special
+
+aten = torch.ops.aten
+
+_as_strided = handlers.view(Op(aten.as_strided.default))
+_slice = handlers.view(Op(aten.slice.Tensor))
+_view = handlers.view(Op(aten.view.default))
+_view_dtype = handlers.view(Op(aten.view.dtype))
+_permute = handlers.view(Op(aten.permute.default))
+
+
+def base_of(cell: Cell) -> Cell:
+    """The storage that ``cell`` shows."""
+    return cell.base if isinstance(cell, View) else cell
+
+
+def nbytes(base: Cell) -> int:
+    """Size of a storage in bytes."""
+    return math.prod(base.sig.shape) * base.sig.dtype.itemsize
+
+
+# -- strides over a storage ---------------------------------------------------------------------------
+
+
+def over(base: Cell, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int) -> XLATensor:
+    """The tensor that shows the storage ``base`` with these strides; ``offset`` and they are in elements of ``dtype``.
+
+    Raises ``RuntimeError``, as PyTorch does, if it would reach past the storage's end.
+    """
+    size, stride = tuple(size), tuple(stride)
+    _require_within(base, dtype, size, stride, offset)
+    shown = _elements(base, dtype)
+    order = _dense_order(size, stride)
+    if order is None:
+        shown = _as_strided((shown, size, stride, offset), {})
+    else:
+        count = math.prod(size)
+        if count != shown.shape[0]:
+            start = offset if count else 0
+            shown = _slice((shown, 0, start, start + count), {})
+        if len(size) != 1:
+            shown = _view((shown, tuple(size[d] for d in order)), {})
+        if order != sorted(order):
+            shown = _permute((shown, tuple(order.index(d) for d in range(len(order)))), {})
+    if shown.stride() == stride and shown.storage_offset() == offset:
+        return shown
+    cell = shown._cell
+    exact = make(XLATensor, size, stride, offset, None, dtype, torch.strided, cell.tape.torch_device)
+    exact._cell = cell
+    return exact
+
+
+def _elements(base: Cell, dtype: torch.dtype) -> XLATensor:
+    """The whole storage as one dimension of ``dtype``, without what is too short at its end for one more."""
+    flat = handle(base)
+    if len(base.sig.shape) != 1:
+        flat = _view((flat, (-1,)), {})
+    if base.sig.dtype is dtype:
+        return flat
+    count = nbytes(base) // dtype.itemsize
+    fitting = count * dtype.itemsize // base.sig.dtype.itemsize
+    if fitting != flat.shape[0]:
+        flat = _slice((flat, 0, 0, fitting), {})
+    return _view_dtype((flat, dtype), {})  # type: ignore[no-any-return]
+
+
+def _dense_order(size: tuple[int, ...], stride: tuple[int, ...]) -> list[int] | None:
+    """The dimensions from the slowest to the fastest if they cover a range without gap or overlap, else ``None``."""
+    order = list(range(len(size)))
+    if 0 in size:
+        return order
+    for candidate in (order, sorted(order, key=lambda d: (size[d] == 1, -stride[d]))):
+        step = 1
+        for d in reversed(candidate):
+            if size[d] != 1 and stride[d] != step:
+                break
+            step *= size[d]
+        else:
+            return candidate
+    return None
+
+
+def _require_within(base: Cell, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int) -> None:
+    if len(size) != len(stride):
+        raise RuntimeError("mismatch in length of strides and shape")
+    if any(n < 0 for n in size):
+        raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
+    if any(s < 0 for s in stride):
+        raise RuntimeError(f"as_strided: Negative strides are not supported at the moment, got strides: {list(stride)}")
+    if offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {offset}")
+    if 0 in size:
+        return
+    needed = (1 + offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))) * dtype.itemsize
+    if needed > nbytes(base):
+        raise RuntimeError(
+            f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {offset}, and itemsize "
+            f"{dtype.itemsize} requiring a storage size of {needed} are out of bounds for storage of size "
+            f"{nbytes(base)}"
+        )
+
+
+@special("aten.as_strided.default")
+def as_strided(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Strides are over the storage, whatever view the tensor is of it."""
+    tensor, size, stride, *rest = args
+    offset = rest[0] if rest else kwargs.get("storage_offset")
+    offset = tensor.storage_offset() if offset is None else offset
+    return over(base_of(tensor._cell), tensor.dtype, size, stride, offset)
+
+
+# -- handles that move --------------------------------------------------------------------------------
+
+
+def become(tensor: XLATensor, other: XLATensor) -> XLATensor:
+    """Make ``tensor`` a handle on what ``other`` shows, whatever its shape; return it."""
+    torch.Tensor.data.__set__(tensor, other)  # type: ignore[attr-defined]
+    tensor._cell = other._cell
+    return tensor
+
+
+def _in_place(view: torch._ops.OpOverload) -> Handler:
+    """The handler of ``t_`` for ``t``: the storage stays as it is, the tensor shows it differently."""
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if question.open:
+            raise Allowed
+        return become(args[0], view(*args, **kwargs))
+
+    return record
+
+
+for _name, _overload in {
+    "t_.default": aten.t.default,
+    "transpose_.default": aten.transpose.int,
+    "unsqueeze_.default": aten.unsqueeze.default,
+    "squeeze_.default": aten.squeeze.default,
+    "squeeze_.dim": aten.squeeze.dim,
+    "squeeze_.dims": aten.squeeze.dims,
+    "as_strided_.default": aten.as_strided.default,
+}.items():
+    special(f"aten.{_name}")(_in_place(_overload))
+
+
+@special("aten.set_.default")
+def set_nothing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``a.set_()``: a handle on a new, empty storage."""
+    (tensor,) = args
+    return become(tensor, handle(Cell(tensor._cell.tape, sig((0,), tensor.dtype), 0, NOWHERE, 0)))
+
+
+@special("aten.set_.source_Tensor")
+def set_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``a.set_(b)``: from now on a handle on the other's storage, and of its shape."""
+    tensor, source = args
+    _require_ours(source)
+    if tensor.dtype is not source.dtype:
+        raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {tensor.dtype}")
+    return become(tensor, handle(source._cell, source))
+
+
+@special("aten.set_.source_Storage", "aten.set_.source_Storage_storage_offset")
+def set_storage(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``a.set_(b.untyped_storage(), offset, size, stride)``: a handle on the other's storage, of any shape."""
+    tensor, storage, *rest = args
+    _require_ours(storage)
+    base = storage.base(tensor.dtype, tuple(rest[1]) if rest else None)
+    if not rest:
+        rest = [0, (nbytes(base) // tensor.dtype.itemsize,)]
+    offset, size, *strides = rest
+    contiguous = torch.empty(size, device="meta").stride()
+    stride = strides[0] if strides and strides[0] else contiguous
+    if (offset, *size) == (0, *base.sig.shape) and tuple(stride) == contiguous and base.sig.dtype is tensor.dtype:
+        return become(tensor, handle(base))
+    if 0 not in size:
+        last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+        base = _roomy(base, (last + 1) * tensor.dtype.itemsize)
+    return become(tensor, over(base, tensor.dtype, size, stride, offset))
+
+
+def _require_ours(source: Any) -> None:
+    if not isinstance(source, (XLATensor, XLAStorage)):
+        raise RuntimeError(
+            f'Attempted to set the storage of a tensor on device "xla" to a storage on different device '
+            f'"{source.device}".  This is no longer allowed; the devices must match.'
+        )
+
+
+@special("aten.is_set_to.default")
+def is_set_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Do both show the same elements of one storage, in the same shape?"""
+    a, b = args
+    return (
+        type(b) is XLATensor
+        and base_of(a._cell) is base_of(b._cell)
+        and a.storage_offset() == b.storage_offset()
+        and a.shape == b.shape
+        and a.stride() == b.stride()
+    )
+
+
+# -- sizes that change --------------------------------------------------------------------------------
+
+
+@special("aten.resize_.default")
+def resize_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``resize_``: the storage stays, and grows if it has to; everything else that shows it goes on doing so."""
+    tensor, size = args[0], tuple(args[1])
+    memory_format = kwargs.get("memory_format")
+    if any(n < 0 for n in size):
+        raise RuntimeError(f"numel: integer multiplication overflow (resize_ to {list(size)})")
+    if tuple(tensor.shape) == size and memory_format is None:
+        return tensor
+    stride = torch.empty(size, device="meta", memory_format=memory_format or torch.contiguous_format).stride()
+    offset, dtype, base = tensor.storage_offset(), tensor.dtype, base_of(tensor._cell)
+    count = math.prod(size)
+    if count > math.prod(base.sig.shape) and offset == 0 and dtype is base.sig.dtype and memory_format is None:
+        return become(tensor, handle(_grown(base, size)))
+    if count:
+        base = _roomy(base, (offset + count) * dtype.itemsize)
+    return become(tensor, over(base, dtype, size, stride, offset))
+
+
+@special("aten.resize_as_.default")
+def resize_as_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``resize_`` to the shape, and if asked the memory format, of another tensor."""
+    tensor, template = args
+    memory_format = kwargs.get("memory_format")
+    if memory_format is torch.preserve_format:
+        memory_format = torch._prims_common.suggest_memory_format(template)
+    return resize_((tensor, template.shape), {"memory_format": memory_format})
+
+
+def _roomy(base: Cell, size: int) -> Cell:
+    """A storage of at least ``size`` bytes: ``base``, or what takes its place."""
+    return base if size <= nbytes(base) else _grown(base, (-(-size // base.sig.dtype.itemsize),))
+
+
+def _grown(base: Cell, shape: tuple[int, ...]) -> Cell:
+    """A storage of ``shape`` that begins with ``base``'s elements and takes its place for all that shows it."""
+    tape = base.tape
+    size, dtype = math.prod(base.sig.shape), base.sig.dtype
+    if size == 0 or (base.array is None and base.epoch != tape.epoch):
+        grown = Cell(tape, sig(shape, dtype), 0, NOWHERE, 0)
+    else:
+        values = aten.zeros.default(shape, dtype=dtype, device=tape.torch_device)
+        _slice((_view((values, (-1,)), {}), 0, 0, size), {}).copy_(_elements(base, dtype))
+        grown = values._cell
+    # PyTorch's tensors share a storage that grows; ours are handles on the old cell, and move.
+    holders = gc.get_referrers(base)
+    views = [view for weak in base.views or () if (view := weak()) is not None]
+    start = over(grown, dtype, base.sig.shape, torch.empty(base.sig.shape, device="meta").stride(), 0)._cell
+    assert isinstance(start, View)
+    tape.acquire()
+    try:
+        for holder in holders:
+            if type(holder) is XLATensor and holder._cell is base:
+                holder._cell = start
+        for storage in list(_handed_out.values()):
+            if storage.__dict__.get("cell") is base:
+                storage.cell = grown
+        for view in views:
+            view.base, view.steps, view.epoch = grown, start.steps + view.steps, NOWHERE
+            _show(grown, view)
+    finally:
+        tape.release()
+    return grown
+
+
+# -- identity -----------------------------------------------------------------------------------------
+
+#: no user's memory on x86-64 or arm64 is at such an address
+_FIRST_ADDRESS = 1 << 52
+_ALIGNMENT = 512
+_next_address = _FIRST_ADDRESS
+
+
+def address(base: Cell) -> int:
+    """Where the storage ``base`` begins, in a space of identities: not memory. 0 for an empty one."""
+    global _next_address
+    size = nbytes(base)
+    if size and not base.address:
+        base.address = _next_address
+        _next_address += -(-size // _ALIGNMENT) * _ALIGNMENT
+    return base.address
+
+
+class XLAStorage(torch.UntypedStorage):
+    """What ``tensor.untyped_storage()`` returns: the identity and size of a storage on ``xla``, and no memory."""
+
+    cell: Cell
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self.cell.tape.torch_device
+
+    @property
+    def _cdata(self) -> int:
+        return id(self.cell)
+
+    def base(self, dtype: torch.dtype, size: tuple[int, ...] | None) -> Cell:
+        """The storage, of which a tensor of ``dtype`` and ``size`` is to be a handle."""
+        return self.cell
+
+    def data_ptr(self) -> int:
+        return address(self.cell)
+
+    def nbytes(self) -> int:
+        return nbytes(self.cell) if "cell" in self.__dict__ else super().nbytes()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, XLAStorage) and other.cell is self.cell
+
+    def __hash__(self) -> int:
+        return id(self.cell)
+
+    def __repr__(self) -> str:
+        return f"[{type(self).__name__}(device={self.device}) of size {self.nbytes()}]"
+
+    __str__ = __repr__
+
+    def cpu(self) -> torch.UntypedStorage:
+        """A copy of the bytes on the host."""
+        return handle(self.cell).cpu().untyped_storage()
+
+    def is_shared(self) -> bool:
+        return False
+
+    def is_pinned(self, device: Any = "cuda") -> bool:
+        return False
+
+    def share_memory_(self) -> XLAStorage:
+        return self
+
+    def resize_(self, size: int) -> Any:
+        raise NotImplementedError(
+            f"the storage of a tensor on {self.device} has no memory of its own to resize to {size} bytes: "
+            "resize the tensor, tensor.resize_(...), or let go of it to free its memory"
+        )
+
+
+def storage_of(tensor: XLATensor) -> XLAStorage:
+    """The storage of ``tensor``; equal for tensors that share it."""
+    base = base_of(tensor._cell)
+    # "meta": a storage with a size and no memory.
+    made = torch.UntypedStorage.__new__(XLAStorage, nbytes(base), device="meta")  # type: ignore[call-arg]
+    made.cell = base
+    _handed_out[id(made)] = made
+    return made
+
+
+_handed_out: WeakValueDictionary[int, XLAStorage] = WeakValueDictionary()
+
+
+def deep_copy(tensor: XLATensor, memo: dict[int, Any]) -> XLATensor:
+    """A copy of ``tensor``; copies that share one ``memo`` share storage as their originals do."""
+    cell = tensor._cell
+    base = base_of(cell)
+    copied = memo.get(id(base))
+    if copied is None:
+        copied = memo[id(base)] = aten.clone.default(handle(base))._cell
+        copied.sharding = base.sharding
+    if not isinstance(cell, View):
+        return handle(copied)
+    shown = View(cell.tape, cell.sig, 0, NOWHERE, 0, base=copied, steps=cell.steps)
+    cell.tape.acquire()
+    try:
+        _show(copied, shown)
+    finally:
+        cell.tape.release()
+    return handle(shown, tensor)
+
+
+def _show(base: Cell, view: View) -> None:
+    """Let ``base`` know of ``view``, which shows it. The tape's lock is held."""
+    if base.views is None:
+        base.views = []
+    base.views.append(ref(view))
+    base.tape.viewed.append(base)

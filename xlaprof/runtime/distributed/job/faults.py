@@ -1,0 +1,99 @@
+"""When a rank fails, the others stop, with an error that names it.
+
+The error is raised where this rank waits for others: in a meeting, in a read whose collective failed. Where it does
+neither, it is raised in the main thread wherever that is; and where that is not possible, since the thread is held in
+C++ by a collective that never ends, it is printed and the process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pickle
+import sys
+import threading
+
+#: exit code of a rank that had to be ended because another failed
+EXIT_CODE = 75
+#: s that the hub has to notice who went, once a collective failed
+BLAME_S = 12.0
+#: s for the error to be noticed where the rank waits, and then for the main thread to be where it can be raised
+NOTICE_S, RAISE_S, WIND_UP_S = 2.0, 2.0, 3.0
+
+#: where a rank that was launched leaves what ended it, pickled
+error_file = ""
+
+_verdict: tuple[int, str] | None = None
+_taken = threading.Event()
+
+
+class RankFailure(RuntimeError):
+    """Another rank failed: ``rank``, as far as known; the message says how it was noticed."""
+
+    rank: int
+
+    def __init__(self, why: str = "", rank: int = -1) -> None:
+        if not why and _verdict is not None:  # raised from another thread, without arguments
+            rank, why = _verdict
+        super().__init__(why)
+        self.rank = rank
+        _taken.set()
+
+
+def verdict() -> RankFailure | None:
+    """The failure of this world, to be raised; ``None`` while it goes well."""
+    return RankFailure(_verdict[1], _verdict[0]) if _verdict is not None else None
+
+
+def of_collective(error: BaseException) -> RankFailure | None:
+    """The failure of another rank behind ``error``, which ended a program on the device; ``None`` if none is."""
+    from . import world
+
+    if isinstance(error, RankFailure):
+        return error
+    link = world.link()
+    if link is None or not (_verdict or "gloo" in str(error).lower()):
+        return None
+    found = link.blame(BLAME_S)
+    if found is None:
+        return RankFailure(f"a collective failed, and no rank is known to be the cause: {str(error).splitlines()[0]}")
+    return RankFailure(found[1], found[0])
+
+
+def on_verdict(rank: int, why: str) -> None:
+    """The world has failed: see to it that this rank stops."""
+    global _verdict
+    if _verdict is None:
+        _verdict = (rank, why)
+        threading.Thread(target=_stop, args=(why,), name="xlaprof-stop", daemon=True).start()
+
+
+def _stop(why: str) -> None:
+    main = threading.main_thread()
+    if not _taken.wait(NOTICE_S):
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main.ident or 0), ctypes.py_object(RankFailure))
+        if not _taken.wait(RAISE_S):
+            end(why)
+    main.join()
+    # The program has ended; what still waits for the device, which waits for the rank that failed, would wait for ever.
+    threading.Event().wait(WIND_UP_S)
+    end()
+
+
+def end(message: str = "") -> None:
+    """Close the recording and end this process with :data:`EXIT_CODE`."""
+    if message:
+        with contextlib.suppress(Exception):
+            print(f"xlaprof: {message}", file=sys.stderr, flush=True)
+        if error_file:
+            with contextlib.suppress(OSError), open(error_file, "wb") as file:
+                pickle.dump(f"{RankFailure.__module__}.{RankFailure.__name__}: {message}\n", file)
+    recorder = sys.modules.get("xlaprof.recording.recorder")
+    if recorder is not None and recorder.active is not None:
+        with contextlib.suppress(Exception):
+            recorder.stop_recording()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(EXIT_CODE)

@@ -1,0 +1,275 @@
+"""A rank's end of its connection to the hub (:mod:`.coordinator`): a thread that tells and listens, and meetings.
+
+What the thread tells once a second: the user's line the rank is at, how long nothing has moved here, and what it waits
+at for others. *Moving* is using the processor or getting on from line to line; a rank that compiles, computes or loads
+moves. It *waits* in a meeting, or where the runtime waits for the device, which then waits in a collective.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+import jax
+
+from xlaprof.recording import stacks
+
+from .coordinator import FRAME, PULSE_S, keep_alive, pack
+
+#: share of a processor's time below which nothing moves
+MOVES = 0.01
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_DEVICE = (os.path.join(stacks.OWN, "runtime", ""), os.path.dirname(jax.__file__) + os.sep)
+_STARTS_PROGRAMS = os.path.join(_HERE, "launch.py")
+
+
+class Refused(RuntimeError):
+    """The hub does not let this rank in; the message says why."""
+
+
+class Link:
+    """The connection. ``on_verdict(rank, why)`` is called, in the link's thread, when the world has failed."""
+
+    def __init__(
+        self, address: tuple[str, int], hello: dict[str, Any], on_verdict: Callable[[int, str], None], where: str
+    ) -> None:
+        self.where = where  # of the hub, for people
+        self.rank: int = hello["rank"]
+        self._on_verdict = on_verdict
+        self._sock = socket.create_connection(address, timeout=10)
+        self._sock.settimeout(None)
+        keep_alive(self._sock)
+        self._sending = threading.Lock()
+        self._news = threading.Condition()
+        self._answers: dict[int, list[bytes]] = {}
+        self._ids = itertools.count(1)
+        self._welcome = self._bye = self._closed = False
+        self._refused = ""
+        self.verdict: tuple[int, str] | None = None
+        self.wrong = False  # are results up to now wrong?
+        #: by ranks: how many programs with collectives among them were launched, and the last one
+        self.turns: dict[tuple[int, ...], tuple[int, str]] = {}
+        self._waits: list[tuple[str, float]] = []
+        self._moved = time.monotonic()
+        self._cpu = 0.0
+        self._seen: Any = None
+        self.send(hello | {"kind": "hello"})
+        self._thread = threading.Thread(target=self._run, name="xlaprof-link", daemon=True)
+        self._thread.start()
+
+    # -- used by the rank's other threads ---------------------------------------------------------
+
+    def send(self, message: dict[str, Any], payload: bytes = b"") -> None:
+        """One frame to the hub; a connection that is lost is the link thread's business."""
+        with self._sending, contextlib.suppress(OSError):
+            self._sock.sendall(pack(message, payload))
+
+    def wait_for_welcome(self, timeout: float) -> None:
+        """Return when all ranks are there. Raises :class:`Refused` where this one is not let in."""
+        with self._news:
+            self._news.wait_for(lambda: self._welcome or self._refused or self.verdict, timeout)
+        if self._refused:
+            raise Refused(self._refused)
+
+    def meet(self, tag: str, payload: bytes, ranks: Sequence[int]) -> list[bytes] | None:
+        """The payloads of ``ranks`` (this one among them) in their order, once all have come to ``tag``.
+
+        ``None`` where the world fails before: :attr:`verdict` says how.
+        """
+        number = next(self._ids)
+        with self.waiting(f"'{tag}'"):
+            self.send({"kind": "meet", "tag": tag, "ranks": list(ranks), "id": number}, payload)
+            with self._news:
+                self._news.wait_for(lambda: number in self._answers or self.verdict)
+                return self._answers.pop(number, None)
+
+    def tell_turn(self, ranks: tuple[int, ...], at: int, program: str) -> None:
+        """Tell that the launch ``at`` of those among ``ranks`` is of another program than the one before."""
+        self.send({"kind": "turns", "turns": [(ranks, at, program)]})
+
+    def tell_turns(self) -> None:
+        """Tell how far this rank is with its programs with collectives."""
+        if self.turns:
+            self.send({"kind": "turns", "turns": [(ranks, *turn) for ranks, turn in list(self.turns.items())]})
+
+    @contextlib.contextmanager
+    def waiting(self, place: str) -> Iterator[None]:
+        """While it lasts, this rank waits at ``place`` for others, and is nobody's obstacle."""
+        entry = (place, time.monotonic())
+        self._waits.append(entry)
+        try:
+            yield
+        finally:
+            self._waits.remove(entry)
+            self._moved = time.monotonic()
+
+    def blame(self, timeout: float) -> tuple[int, str] | None:
+        """A collective failed: who is to blame, as far as the hub knows within ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while self.verdict is None and time.monotonic() < deadline:
+            self.send({"kind": "suspect"})
+            with self._news:
+                self._news.wait_for(lambda: self.verdict, 0.2)
+        return self.verdict
+
+    def failed(self, why: str) -> None:
+        """Tell the others that this rank has failed."""
+        self.send({"kind": "failed", "why": why})
+
+    def leave(self) -> None:
+        """This rank's program has ended: return when all others' have, or have failed."""
+        self.tell_turns()
+        self.send({"kind": "leave"})
+        with self._news:
+            self._news.wait_for(lambda: self._bye or self.verdict or self._closed)
+            self._bye = True
+
+    def close(self) -> None:
+        """End the connection, without a word."""
+        with self._news:
+            self._bye = True
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        why = "its process ended"
+        heard = bytearray()
+        beat = 0.0
+        try:
+            while True:
+                ready, _, _ = select.select([self._sock], [], [], PULSE_S / 2)
+                if ready:
+                    chunk = self._sock.recv(1 << 20)
+                    if not chunk:
+                        break
+                    heard += chunk
+                    self._take(heard)
+                now = time.monotonic()
+                if now - beat >= PULSE_S:
+                    self._beat(now, now - beat)
+                    beat = now
+        except OSError as error:
+            why = f"it cannot be reached ({error.strerror or error})"
+        with self._news:
+            self._closed = True
+            lost = not self._bye and not self._refused
+            self._news.notify_all()
+        self._sock.close()
+        if lost:
+            self._fail(0, f"rank {self.rank} is cut off from the coordinator on rank 0's host ({self.where}): {why}")
+
+    def _take(self, heard: bytearray) -> None:
+        """Act on the frames that are complete."""
+        while len(heard) >= FRAME.size:
+            head, body = FRAME.unpack_from(heard)
+            end = FRAME.size + head + body
+            if len(heard) < end:
+                return
+            message = json.loads(bytes(heard[FRAME.size : FRAME.size + head]))
+            payload = bytes(heard[FRAME.size + head : end])
+            del heard[:end]
+            kind = message["kind"]
+            if kind == "verdict":
+                self.wrong = message["wrong"]
+                self._fail(message["rank"], message["why"])
+                continue
+            with self._news:
+                if kind == "welcome":
+                    self._welcome = True
+                elif kind == "refused":
+                    self._refused = message["why"]
+                elif kind == "bye":
+                    self._bye = True
+                elif kind == "met":
+                    at, parts = 0, []
+                    for size in message["sizes"]:
+                        parts.append(payload[at : at + size])
+                        at += size
+                    self._answers[message["id"]] = parts
+                self._news.notify_all()
+
+    def _fail(self, rank: int, why: str) -> None:
+        with self._news:
+            if self.verdict is not None:
+                return
+            self.verdict = (rank, why)
+            over = self._bye
+            self._news.notify_all()
+        if not over:
+            self._on_verdict(rank, why)
+
+    def _beat(self, now: float, since: float) -> None:
+        place, waits, waited, idle = self._look(now, since)
+        self.send({"kind": "beat", "doing": place, "idle": idle, "waits": waits, "waited": waited})
+        self.tell_turns()
+
+    def _look(self, now: float, since: float) -> tuple[str, str, float, float]:
+        """Where this rank is, what it waits at and for how many s, and for how many nothing has moved.
+
+        A frame that is held keeps what its function had, tensors too, and what lives decides what a graph is: so
+        frames are let go before anything is done that lets other threads run, and who has to know waits.
+        """
+        with stacks.looking:
+            return self._looked(now, since)
+
+    def _looked(self, now: float, since: float) -> tuple[str, str, float, float]:
+        frames = sys._current_frames()
+        mine = threading.get_ident()
+        del frames[mine]  # this one, which holds them all: they would stay until a garbage collection
+        main = threading.main_thread().ident or 0
+        place = _place(main)
+        lines: list[Any] = []
+        frame = frames.get(main)
+        while frame is not None and len(lines) < 64:
+            lines.append((frame.f_code, frame.f_lineno))
+            frame = frame.f_back
+        cpu = time.process_time()
+        if lines != self._seen or cpu - self._cpu > MOVES * since:
+            self._moved = now
+        self._seen, self._cpu = lines, cpu
+        idle = now - self._moved
+        waits, waited = "", 0.0
+        if self._waits:
+            waits, began = self._waits[-1]
+            waited = now - began
+        elif any(_in_runtime(top) for ident, top in frames.items() if not _is_ours(ident)):
+            waits, waited = "the device", idle
+        if waits and place:
+            waits = f"{waits} ({place})"
+        return place, waits, waited, idle
+
+
+def _place(ident: int) -> str:
+    """``train.py:12``: the user's line a thread is at."""
+    found = stacks.frames_of_thread(ident, 1)
+    return f"{found[0].file}:{found[0].line}" if found else ""
+
+
+def _in_runtime(frame: FrameType | None) -> bool:
+    """Did the user's code call the runtime, or jax, which has not returned?"""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(_DEVICE):
+            return file != _STARTS_PROGRAMS
+        if not stacks.is_library(file, frame.f_globals.get("__name__")):
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _is_ours(ident: int) -> bool:
+    thread = threading._active.get(ident)  # type: ignore[attr-defined]  # enumerate() takes a lock
+    return thread is not None and thread.name.startswith("xlaprof")

@@ -1,0 +1,83 @@
+"""Meetings of ranks outside of graphs: nobody goes on before all are there, and each learns what the others brought."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Sequence
+from typing import IO, Any
+
+import torch
+
+from xlaprof.runtime.execution import execute
+from xlaprof.runtime.tape import tapes
+
+from . import faults, world
+
+
+def exchange(tag: str, payload: bytes = b"", ranks: Sequence[int] | None = None) -> list[bytes]:
+    """What each of ``ranks`` (by default all) brought to the meeting ``tag``, in their order. Touches no device.
+
+    Raises :class:`~.faults.RankFailure` where one of them cannot come any more.
+    """
+    here = world.current()
+    wanted = sorted(set(range(here.size) if ranks is None else ranks))
+    if not all(0 <= rank < here.size for rank in wanted):
+        raise ValueError(f"ranks {wanted} to meet at '{tag}': there are {here.size}, 0 to {here.size - 1}")
+    if here.rank not in wanted:
+        raise ValueError(f"rank {here.rank} is none of the ranks {wanted} that meet at '{tag}'")
+    link = world.link()
+    if link is None or len(wanted) == 1:
+        return [payload]
+    together = link.meet(tag, payload, wanted)
+    if together is None:
+        raise faults.verdict() or faults.RankFailure(f"the world ended before all came to '{tag}'")
+    return together
+
+
+def exchange_objects(tag: str, data: Any, ranks: Sequence[int] | None = None) -> list[Any]:
+    """:func:`exchange` of anything ``torch.save`` takes; tensors arrive on the host."""
+    with io.BytesIO() as out:
+        torch.save(data, out)
+        payload = out.getvalue()
+    # The bytes come from ranks of this program, which run its code anyway.
+    return [
+        torch.load(io.BytesIO(part), map_location="cpu", weights_only=False) for part in exchange(tag, payload, ranks)
+    ]
+
+
+def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> list[bytes]:
+    """Wait until all ranks (or those in ``replicas``) have come to ``tag``; the payloads of all, in their order.
+
+    A barrier for this rank's device too: what is pending runs, and has ended when this returns.
+    """
+    return xla_rendezvous(payload, list(replicas) or None, tag)
+
+
+def xla_rendezvous(payload: bytes = b"", ordinals: Sequence[int] | None = None, tag: str | None = None) -> list[bytes]:
+    """:func:`rendezvous` with the arguments in another order."""
+    if not isinstance(payload, bytes):
+        raise TypeError(f"`payload` must be bytes, not {type(payload)}")
+    there = tapes.existing()
+    if there:
+        execute.barriers(there, "rendezvous", wait=True)
+    return exchange(tag or "rendezvous", payload, ordinals)
+
+
+def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> Any:
+    """``reduce_fn([data of rank 0, data of rank 1, ...])``, on the host of each rank.
+
+    ``data`` is anything that can be pickled; tensors in it come to the host first.
+    """
+    return reduce_fn(exchange_objects(tag, data))
+
+
+def is_master_ordinal(local: bool = True) -> bool:
+    """Is this the first rank of its host or, with ``local=False``, of all?"""
+    return (world.local_ordinal() if local else world.global_ordinal()) == 0
+
+
+def master_print(*args: Any, fd: IO[str] | None = None, local: bool = False, flush: bool = False) -> None:
+    """``print`` in rank 0 only or, with ``local``, in the first rank of each host."""
+    if is_master_ordinal(local=local):
+        print(*args, file=sys.stdout if fd is None else fd, flush=flush)

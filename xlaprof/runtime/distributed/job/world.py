@@ -1,0 +1,438 @@
+"""The world: the processes of one program, one device each, and how this one joins it.
+
+Who belongs to it is said by the environment, as torchrun, ``launch`` or a person sets it: MASTER_ADDR, MASTER_PORT,
+RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE. Joining takes a store at MASTER_PORT (torchrun's own, if it has one) by
+which rank 0 tells where its coordinator is; then a link to that (:mod:`.link`), which sees that all ranks are there;
+then ``jax.distributed``, whose collectives on the CPU are gloo's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import distributed as jax_distributed
+from jax._src import xla_bridge
+from jaxlib import _jax
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+
+from xlaprof.runtime.dynamo.constants import constant
+
+from . import coordinator, faults, terminate
+from .link import Link, Refused
+
+
+@dataclass(frozen=True)
+class World:
+    """This process's place among all: ``rank`` of ``size``, and on its host ``local_rank`` of ``local_size``."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    address: str = "127.0.0.1"
+    port: int = 0
+
+
+class WorldError(RuntimeError):
+    """The world cannot be joined. One line: what is wrong, and the way out."""
+
+
+_world: World | None = None
+_link: Link | None = None
+_kept: list[Any] = []  # the store and the coordinator's process
+
+
+def current() -> World:
+    """The world this process has joined; one of its own if it has joined none."""
+    return _world or World()
+
+
+def link() -> Link | None:
+    """The connection to the hub; ``None`` in a world of one."""
+    return _link
+
+
+def from_environment() -> World | None:
+    """The world that the environment describes; ``None`` where it names no rank.
+
+    Raises :class:`WorldError` where a variable is no number or they contradict each other.
+    """
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        return None
+    rank, size = _number("RANK"), _number("WORLD_SIZE")
+    local_size = _number("LOCAL_WORLD_SIZE", 1)
+    local_rank = _number("LOCAL_RANK", rank % local_size if local_size else 0)
+    if not 0 <= rank < size:
+        raise WorldError(
+            f"RANK={rank} is none of WORLD_SIZE={size}: ranks are 0 to {size - 1}; give the processes fewer RANKs or "
+            "all of them a larger WORLD_SIZE"
+        )
+    if not 0 <= local_rank < local_size and "LOCAL_WORLD_SIZE" in os.environ:
+        raise WorldError(f"LOCAL_RANK={local_rank} is none of LOCAL_WORLD_SIZE={local_size}")
+    port = _number("MASTER_PORT", 29500 if size > 1 else 0)
+    if not 0 <= port < 65536:
+        raise WorldError(f"MASTER_PORT={port} is no port: choose one from 1024 to 65535")
+    return World(rank, size, local_rank, local_size, os.environ.get("MASTER_ADDR", "127.0.0.1"), port)
+
+
+def _number(name: str, default: int | None = None) -> int:
+    text = os.environ.get(name)
+    if text is None and default is not None:
+        return default
+    try:
+        return int(text or "")
+    except ValueError:
+        raise WorldError(f"{name}={text} is no number") from None
+
+
+def _seconds(name: str, default: str) -> float:
+    text = os.environ.get(name, default)
+    try:
+        return float(text)
+    except ValueError:
+        raise WorldError(f"{name}={text} is no number of seconds") from None
+
+
+def wants_to_be_joined() -> bool:
+    """Was this process started as one of several, by ``launch`` or torchrun, and has not joined the others yet?
+
+    RANK and WORLD_SIZE alone do not say so: a program may have them for another library's sake.
+    """
+    if _world is not None or int(os.environ.get("WORLD_SIZE") or "1") < 2:
+        return False
+    return "XLAPROF_LAUNCHED" in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def join(wanted: World | None = None) -> World:
+    """Join the world ``wanted``, by default the environment's. Does nothing the second time.
+
+    Raises :class:`WorldError` where ranks are missing, too many, or differ about their number, where ports are taken,
+    or where this process has used its device already.
+    """
+    global _world, _link
+    if _world is not None:
+        return _world
+    wanted = wanted or from_environment() or World()
+    if wanted.size == 1:
+        _world = wanted
+        return wanted
+    if xla_bridge.backends_are_initialized():
+        raise WorldError("Runtime is already initialized. Do not use the XLA device before calling xmp.spawn.")
+    timeout = _seconds("XLAPROF_JOIN_TIMEOUT", "300")
+    store = _store(wanted, timeout)
+    if wanted.rank == 0:
+        store.set("coordinator", _start_coordinator(wanted, timeout))
+    host, hub_port, jax_port, token = _ask(store, wanted, timeout)
+    hello = {
+        "token": token,
+        "rank": wanted.rank,
+        "world": wanted.size,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+    }
+    try:
+        _link = Link((host, hub_port), hello, faults.on_verdict, host)
+        _link.wait_for_welcome(timeout + 10)
+    except Refused as error:
+        raise WorldError(str(error)) from None
+    except OSError as error:
+        raise WorldError(
+            f"rank {wanted.rank} cannot reach rank 0's coordinator at {host}:{hub_port}: {error}"
+        ) from None
+    failure = faults.verdict()
+    if failure is not None:
+        raise WorldError(str(failure))
+    _join_jax(wanted, f"{host}:{jax_port}")
+    if device_kind() == "CPU":
+        _connect(wanted)
+        terminate.install(_link)
+    for name, value in (
+        ("PJRT_LOCAL_PROCESS_RANK", wanted.local_rank),
+        ("PJRT_LOCAL_PROCESS_COUNT", wanted.local_size),
+    ):
+        os.environ.setdefault(name, str(value))
+    _world = wanted
+    atexit.register(leave)
+    return wanted
+
+
+def leave() -> None:
+    """This rank's program has ended: wait until all others' have, so that nobody loses a connection it still uses."""
+    global _link
+    if _link is None:
+        return
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)  # at a prompt it ended nothing
+    if error is not None and not isinstance(error, KeyboardInterrupt):
+        failed(error)
+    leaving, _link = _link, None
+    if leaving.verdict is None:
+        leaving.leave()
+    if leaving.wrong and error is None and leaving.verdict is not None:  # nobody was told: there is no good end
+        faults.end(f"xlaprof: {leaving.verdict[1]}")
+
+
+def failed(error: BaseException) -> None:
+    """Tell the others that ``error`` ends this rank."""
+    if _link is not None and _link.verdict is None:
+        text = str(error).strip().splitlines()
+        _link.failed(f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": "))
+
+
+def store() -> Any:
+    """torch's store at MASTER_PORT, which all ranks of a joined world share."""
+    return next(kept for kept in _kept if isinstance(kept, TCPStore))
+
+
+def client() -> Any:
+    """jax's client of the coordination service (a key-value store, barriers); ``None`` in a world of one."""
+    return jax_distributed.global_state.client
+
+
+def device_kind() -> str:
+    """``"CPU"``, ``"CUDA"`` or ``"TPU"``: what the ranks' devices are, found out without using one."""
+    named = os.environ.get("PJRT_DEVICE", "").upper().partition("_")[0]
+    if named:
+        return {"GPU": "CUDA"}.get(named, named)
+    plugins = any(find_spec(f"jax_cuda{version}_plugin") for version in (12, 13))
+    return "CUDA" if plugins and os.path.exists("/dev/nvidiactl") else "CPU"
+
+
+# -- joining ------------------------------------------------------------------------------------------
+
+
+def _store(wanted: World, timeout: float) -> Any:
+    """torch's store at MASTER_PORT: torchrun's, or one that rank 0 opens and ``init_process_group`` may share."""
+    agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    serve = wanted.rank == 0 and not agents
+    if serve and (why := _port_taken(wanted)):
+        raise WorldError(why)
+    try:
+        store: Any = TCPStore(
+            wanted.address,
+            wanted.port,
+            wanted.size,
+            serve,
+            timeout=timedelta(seconds=timeout),
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+    except Exception as error:
+        text = str(error).splitlines()[0]
+        raise WorldError(
+            f"rank {wanted.rank} finds no rank 0 at MASTER_ADDR={wanted.address}, MASTER_PORT={wanted.port} "
+            f"within {timeout:.0f} s: start it, or correct the address ({text})"
+        ) from None
+    _kept.append(store)
+    run, attempt = os.environ.get("TORCHELASTIC_RUN_ID", ""), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"xlaprof/{run}/{attempt}", store)
+
+
+def _port_taken(wanted: World) -> str:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", wanted.port))
+        except OSError as error:
+            return (
+                f"rank 0 cannot listen at MASTER_PORT={wanted.port} ({error.strerror}): another program, or another "
+                "process with RANK=0, has it; choose another MASTER_PORT for all ranks"
+            )
+    return ""
+
+
+def _ask(store: Any, wanted: World, timeout: float) -> tuple[str, int, int, str]:
+    try:
+        store.wait(["coordinator"], timedelta(seconds=timeout))
+        host, hub_port, jax_port, token = store.get("coordinator").decode().split()
+    except Exception as error:
+        raise WorldError(
+            f"rank {wanted.rank} waited {timeout:.0f} s for rank 0 at {wanted.address}:{wanted.port}: start all "
+            f"{wanted.size} ranks ({str(error).splitlines()[0]})"
+        ) from None
+    return host, int(hub_port), int(jax_port), token
+
+
+def _start_coordinator(wanted: World, timeout: float) -> str:
+    """Start the coordinator beside rank 0; what the others need to reach it."""
+    host = _own_address(wanted)
+    token = secrets.token_hex(16)
+    patience = _seconds("XLAPROF_COLLECTIVE_TIMEOUT", "15")
+    bind = host if host.startswith("127.") else "0.0.0.0"
+    command = [sys.executable, coordinator.__file__, bind, str(wanted.size), token, str(patience), str(timeout)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    _kept.append(process)
+    assert process.stdout is not None
+    ports = process.stdout.readline().decode().split()
+    if len(ports) != 2:
+        raise WorldError(f"the coordinator of the {wanted.size} ranks did not start (exit code {process.wait()})")
+    return f"{host} {ports[0]} {ports[1]} {token}"
+
+
+def _own_address(wanted: World) -> str:
+    """The address by which this host reaches rank 0's, and so is reached by the others."""
+    try:
+        family, kind, _, _, to = socket.getaddrinfo(
+            wanted.address, wanted.port or 1, socket.AF_INET, socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(to)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise WorldError(f"MASTER_ADDR={wanted.address} has no address here ({error}): correct it") from None
+
+
+def _host(wanted: World) -> str:
+    """This host, for people."""
+    address = _own_address(wanted)
+    name = socket.gethostname()
+    return name if address.startswith("127.") else f"{name}, {address}"
+
+
+def _join_jax(wanted: World, address: str) -> None:
+    """As ``jax.distributed.initialize``, which does not say by which address gloo is to be reached."""
+    if any(name.lower() in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy") for name in os.environ):
+        os.environ.setdefault("no_grpc_proxy", address.partition(":")[0])  # the other hosts are not behind it
+    state = jax_distributed.global_state
+    state.coordinator_address, state.process_id, state.num_processes = address, wanted.rank, wanted.size
+    state.client = _jax.get_distributed_runtime_client(
+        address,
+        wanted.rank,
+        init_timeout=60,
+        heartbeat_timeout=7 * 86400,  # the link's business; jax would end the process from C++
+        shutdown_timeout=1,
+        shutdown_on_destruction=False,
+        use_compression=True,
+    )
+    state.client.connect()
+    interface = os.environ.get("GLOO_SOCKET_IFNAME")
+    mine = _own_address(wanted)
+
+    def cpu_client() -> Any:
+        gloo = _jax.make_gloo_tcp_collectives(state.client, hostname=None if interface else mine, interface=interface)
+        return xla_bridge.make_cpu_client(collectives=gloo)
+
+    xla_bridge.register_backend_factory("cpu", cpu_client, priority=0, fail_quietly=False)
+    if device_kind() == "CUDA":
+        jax.config.update("jax_cuda_visible_devices", str(wanted.local_rank))
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keep from standard output what gloo says there, from C++, when ranks are first connected."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _connect(wanted: World) -> None:
+    """Add 1 on all ranks together: where their hosts do not reach each other, it is said now."""
+    try:
+        with quietly():
+            first = {device.process_index: device for device in reversed(jax.devices("cpu"))}
+            mesh = jax.sharding.Mesh(np.array([first[rank] for rank in range(wanted.size)]), ("ranks",))
+            every = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("ranks"))
+            shares = jax.make_array_from_callback((wanted.size,), every, lambda _: np.ones(1, np.int32))
+            none = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+            total = jax.jit(jax.numpy.sum, out_shardings=none)(shares)
+            total.addressable_data(0).block_until_ready()
+    except Exception as error:
+        failure = faults.of_collective(error)
+        raise WorldError(
+            str(failure)
+            if failure is not None
+            else f"rank {wanted.rank} cannot compute with the others (GLOO_SOCKET_IFNAME names the network interface "
+            f"they share): {str(error).splitlines()[0]}"
+        ) from None
+
+
+# -- under PyTorch/XLA's names ------------------------------------------------------------------------
+
+
+def world_size() -> int:
+    """Number of processes (one device each) of the job; 1 outside of one."""
+    return current().size
+
+
+def global_ordinal() -> int:
+    """This process's number among all: 0 to ``world_size() - 1``."""
+    return current().rank
+
+
+def local_ordinal() -> int:
+    """This process's number among those of its host: 0 to ``local_device_count() - 1``."""
+    return current().local_rank
+
+
+def process_index() -> int:
+    """This process's number among all processes."""
+    return current().rank
+
+
+def process_count() -> int:
+    """Number of processes of the job."""
+    return current().size
+
+
+def local_process_count() -> int:
+    """Number of processes of the job on this host."""
+    return current().local_size
+
+
+def host_index() -> int:
+    """The number of this host: 0 in a job of one host."""
+    for name in ("GROUP_RANK", "NODE_RANK"):
+        if name in os.environ:
+            return _number(name)
+    here = current()
+    return here.rank // here.local_size
+
+
+def addressable_device_count() -> int:
+    """Number of ``xla`` devices of this process."""
+    from xlaprof.runtime.tape import tapes
+
+    return tapes.count()
+
+
+def local_device_count() -> int:
+    """Number of ``xla`` devices of the job on this host."""
+    return local_process_count() * addressable_device_count()
+
+
+def global_device_count() -> int:
+    """Number of ``xla`` devices of the job, over all processes and hosts."""
+    return current().size * addressable_device_count()
+
+
+def get_master_ip() -> str:
+    """The address of rank 0's host."""
+    try:
+        return socket.gethostbyname(current().address)
+    except OSError as error:
+        raise WorldError(f"MASTER_ADDR={current().address} has no address here ({error}): correct it") from None
+
+
+# What does not change while a program runs is a constant to Dynamo, not a place to cut the graph.
+for _function in (world_size, global_ordinal, local_ordinal, process_index, process_count, local_process_count):
+    constant(_function)
+for _function in (addressable_device_count, local_device_count, global_device_count):
+    constant(_function)

@@ -1,0 +1,205 @@
+"""Where a program with collectives runs: on one device of each rank that takes part, as one program of all.
+
+Each rank compiles the program and hands over its own part; every value is one rank's own. To jax they are global arrays
+that claim to be replicated, and differ: inside a ``shard_map`` each device sees its own, of the shape the tape knows,
+0-dim ones too, nothing is reshaped, moved or checked, and donated buffers are given up as in any program.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from xlaprof.runtime.distributed.groups import Groups, from_text
+from xlaprof.runtime.distributed.job import world
+from xlaprof.runtime.tape.graph import Graph
+
+from . import agreement
+
+#: name of the mesh's one axis
+AXIS = "ranks"
+
+
+class Placement:
+    """The ranks that run a program together, and their devices."""
+
+    def __init__(self, ranks: tuple[int, ...], devices: Sequence[jax.Device]) -> None:
+        self.ranks = ranks
+        self.mesh = Mesh(np.array(devices), (AXIS,))
+        self.sharding = NamedSharding(self.mesh, PartitionSpec())
+
+
+class Joint:
+    """One program of several ranks."""
+
+    def __init__(self, graph: Graph, placement: Placement, *, agreed: bool = True) -> None:
+        self.ranks = placement.ranks
+        self.sharding = placement.sharding
+        self._mesh = placement.mesh
+        self._program = agreement.agree(graph, placement.ranks) if agreed else None
+
+    def spread(self, trace: Callable[..., Any]) -> Callable[..., Any]:
+        """``trace`` as every rank's part of one program."""
+
+        def part(*args: Any) -> Any:
+            tracing = Tracing(self.ranks, self._program is not None and self._program.varies)
+            token = _tracing.set(tracing)
+            try:
+                results = trace(*args)
+            finally:
+                _tracing.reset(token)
+            return results, tracing.witness
+
+        replicated = PartitionSpec()
+        spread = jax.shard_map(part, mesh=self._mesh, in_specs=replicated, out_specs=replicated, check_vma=False)
+        spread.__name__ = spread.__qualname__ = trace.__name__
+        return spread
+
+    def bind(self, compiled: Any) -> Bound:
+        """The compiled program as one of this rank's arrays."""
+        return Bound(compiled, self.sharding, self._program)
+
+
+class Bound:
+    """A compiled program of several ranks, called with this rank's arrays."""
+
+    def __init__(self, compiled: Any, sharding: NamedSharding, program: agreement.Program | None) -> None:
+        self._compiled = compiled
+        self._sharding = sharding
+        self._program = program
+        self.memory_analysis = compiled.memory_analysis
+        self.as_text = compiled.as_text
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        if self._program is not None:
+            self._program.launching()
+        sharding = self._sharding
+        results, _ = self._compiled(
+            *[
+                tuple([_as_global(one, sharding) for one in array])
+                if type(array) is tuple
+                else _as_global(array, sharding)
+                for array in arrays
+            ]
+        )
+        return [_as_local(result) for result in results]
+
+
+#: id of an array of this rank's -> a weak reference to it, and the same as a part of a global one: what one step
+#: makes, the next one takes
+_global: dict[int, tuple[Any, Any]] = {}
+
+
+def _as_global(array: Any, sharding: NamedSharding) -> Any:
+    known = _global.get(id(array))
+    if known is not None and known[1].sharding is sharding:
+        return known[1]
+    whole = jax.make_array_from_single_device_arrays(array.shape, sharding, [array])
+    _remember(array, whole)
+    return whole
+
+
+def _as_local(whole: Any) -> Any:
+    array = whole.addressable_data(0)
+    _remember(array, whole)
+    return array
+
+
+def _remember(array: Any, whole: Any) -> None:
+    key = id(array)
+    known = _global  # which a module that is torn down no longer has
+    known[key] = (weakref.ref(array, lambda _: known.pop(key, None)), whole)
+
+
+# -- which placement ----------------------------------------------------------------------------------
+
+
+def of(graph: Graph, device: jax.Device, *, agreed: bool = True) -> Joint:
+    """The program of several ranks that ``graph``, which has collectives, becomes.
+
+    ``agreed``: all of them are about to run it (:func:`.agreement.agree`); else it is only looked at.
+    """
+    groups = {from_text(node.args[-1]) for node in graph.nodes if getattr(node.op, "collective", False)}
+    return Joint(graph, _placement(members(groups), device), agreed=agreed)
+
+
+def members(groups: set[Groups]) -> tuple[int, ...]:
+    """The ranks a program with collectives over ``groups`` needs: one group's where that is the only one."""
+    size = world.world_size()
+    if len(groups) == 1:
+        (only,) = groups
+        if only and sum(map(len, only)) < size:
+            return tuple(sorted(rank for group in only for rank in group))
+    return tuple(range(size))
+
+
+@cache
+def _placement(ranks: tuple[int, ...], device: jax.Device) -> Placement:
+    by_rank: dict[int, list[jax.Device]] = {}
+    for other in sorted(jax.devices(device.platform), key=lambda d: d.id):
+        by_rank.setdefault(other.process_index, []).append(other)
+    place = by_rank[device.process_index].index(device)
+    return Placement(ranks, [by_rank[rank][place] for rank in ranks])
+
+
+# -- asked while a program is traced ------------------------------------------------------------------
+
+
+class Tracing:
+    """A program that is being traced.
+
+    On each rank XLA has to keep every collective, in the same order, whatever it finds out about the numbers: a sum of
+    what is constant here may not be on another rank. So it is not told what goes in, and of what comes out something
+    goes into the ``witness``, a result of the program. Where the ranks' programs ``vary`` in their numbers, each
+    collective moreover needs a zero that the witness hides, so that none is moved before another.
+    """
+
+    def __init__(self, ranks: tuple[int, ...], varies: bool) -> None:
+        self.ranks = ranks
+        self.varies = varies
+        self.witness: Any = jnp.zeros((), jnp.uint32)
+
+
+_tracing: ContextVar[Tracing] = ContextVar("tracing")
+
+
+def current() -> Tracing:
+    """The program that is traced now."""
+    return _tracing.get()
+
+
+def axis_groups(groups: Groups, *, equal: bool = False) -> list[list[int]] | None:
+    """``groups`` as positions on the mesh, ``None`` for everybody; ranks in none of them are put in some.
+
+    What those do in this program is of no matter: it is not they who run it. With ``equal`` all are of one size.
+    """
+    ranks = current().ranks
+    if not groups:
+        return None
+    there = [[ranks.index(rank) for rank in group] for group in groups]
+    named = {place for group in there for place in group}
+    rest = [place for place in range(len(ranks)) if place not in named]
+    size = len(there[0]) if equal else 1
+    if len(rest) % size:
+        raise NotImplementedError(
+            f"a group of {size} ranks among {len(ranks)} next to other collectives: call sync() between them, "
+            "or name groups that take in all ranks"
+        )
+    there += [rest[i : i + size] for i in range(0, len(rest), size)]
+    return None if there == [list(range(len(ranks)))] else there
+
+
+def position(groups: Groups) -> Any:
+    """Where this rank stands in its group: known when the program runs, so that all ranks' programs are the same."""
+    ranks = current().ranks
+    places = [next((group.index(rank) for group in groups if rank in group), i) for i, rank in enumerate(ranks)]
+    return jnp.asarray(places)[lax.axis_index(AXIS)]

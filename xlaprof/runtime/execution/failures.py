@@ -1,0 +1,241 @@
+"""What goes wrong after an operation was recorded: said with the operation, the user's line, and what is left.
+
+A graph fails when it is compiled, when it is handed over (memory), or on the device, later. Then
+
+* the error is raised to whoever asked for the graph (a barrier, a read), naming the operation that failed, or the one
+  whose value is the largest where memory was short, and its line;
+* live values that do not depend on that operation are computed all the same;
+* a tensor that was to be overwritten keeps the value it had at the last barrier, if its storage is still there: as in a
+  program that stopped at the failing line, the write did not take place;
+* any other tensor is :class:`~xlaprof.runtime.trace.storage.Failed`: using it raises the error again.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from xlaprof.runtime.tape.graph import Graph
+from xlaprof.runtime.trace.errors import final, is_final, raise_failed
+from xlaprof.runtime.trace.storage import Cell, Failed
+from xlaprof.runtime.trace.trie import Node, Ref
+
+from . import inflight
+
+if TYPE_CHECKING:
+    import jax
+
+    from xlaprof.recording.stacks import RawFrame
+    from xlaprof.runtime.tape.tape import Tape
+
+#: graphs tried, each without what depends on the operation that failed before, until all that is left is given up
+ATTEMPTS = 3
+
+
+class Broken(Exception):
+    """An operation could not be lowered while its graph was compiled: ``raise Broken(node) from error``."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.node = node
+
+
+class NoValue(Exception):
+    """A value was asked for where none is: on an abstract tape."""
+
+    _xla_final = True
+
+
+class OutOfMemory(Exception):
+    """A program needs more memory (``bytes``) than its device has; nothing was allocated."""
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(f"the program needs {size_text(needed)}")
+        self.bytes = needed
+
+
+def explain(error: Exception, tape: Tape, graph: Graph, frames: tuple[RawFrame, ...]) -> RuntimeError:
+    """What is raised for ``error``, which ended the compilation or the start of ``graph``, cut at ``frames``.
+
+    ``torch.OutOfMemoryError`` where memory was short, ``RuntimeError`` otherwise.
+    """
+    failure = _of_another_rank(error)
+    if failure is not None:
+        return failure
+    text = str(error).strip()
+    told: RuntimeError
+    culprit: Node | None = None
+    whole = f"{graph_text(graph)}, cut at {frames[0].file}:{frames[0].line}" if frames else graph_text(graph)
+    if isinstance(error, Broken):
+        culprit, cause = error.node, error.__cause__ or error
+        told = RuntimeError(f"{place(error.node)} cannot be compiled for xla: {type(cause).__name__}: {cause}")
+    elif isinstance(error, OutOfMemory) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
+        culprit = _largest(graph)
+        size = error.bytes if isinstance(error, OutOfMemory) else _bytes_in(text)
+        tried = f" Tried to allocate {size_text(size)}" if size else ""
+        limit = memory_limit(tape.device)
+        has = f"; the device has {size_text(limit)}" if limit else ""
+        where = f"{place(culprit)} makes the largest value, {culprit.sig}" if culprit else "Its inputs are all there is"
+        told = torch.OutOfMemoryError(
+            f"{tape.torch_device} out of memory.{tried}{has}. {where}, in {whole}. "
+            f"Make the batch smaller, or cut the graph earlier with sync(). ({_first_line(text)})"
+        )
+    else:
+        told = RuntimeError(f"{whole}, failed on {tape.torch_device}: {text}")
+    told._xla_culprit = culprit  # type: ignore[attr-defined]
+    return final(told)
+
+
+def place(node: Node) -> str:
+    """``aten::add at train.py:12``."""
+    at = f" at {node.frames[0].file}:{node.frames[0].line}" if node.frames else ""
+    return f"{node.op.aten if node.op is not None else 'a value'}{at}"
+
+
+def graph_text(graph: Graph) -> str:
+    """``a graph of 2 operations that ends with aten::add at train.py:12``."""
+    n = len(graph.nodes)
+    last = next((node for node in reversed(graph.nodes) if node.frames), None)
+    ends = f" that ends with {place(last)}" if last is not None else ""
+    return f"a graph of {n} operation{'s' * (n != 1)}{ends}"
+
+
+def size_text(size: int) -> str:
+    """``36.4 TiB``."""
+    value, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{value:.3g} {units[0]}" if value < 1000 else f"{value:.0f} {units[0]}"
+
+
+def _largest(graph: Graph) -> Node | None:
+    """The operation whose value is the largest; of equals the first."""
+    return max((node for node in graph.nodes if node.outs), key=_weight, default=None)
+
+
+def _weight(node: Node) -> tuple[int, bool]:
+    """Bytes of a value; of equal ones those that the user called for count more."""
+    size = max(math.prod(out.sig.shape) * out.dtype.itemsize for out in node.outs)
+    return size, node.op is not None and node.op.func is not None
+
+
+def _bytes_in(text: str) -> int:
+    found = re.search(r"allocat\w* (\d+) bytes", text)
+    return int(found[1]) if found else 0
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0] if text else "no message"
+
+
+@functools.cache
+def memory_limit(device: jax.Device) -> int:
+    """Bytes of memory of ``device``; 0 where they are not known."""
+    stats = device.memory_stats()
+    if stats and stats.get("bytes_limit"):
+        return int(stats["bytes_limit"])
+    if device.platform != "cpu":
+        return 0
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+# -- on the device ------------------------------------------------------------------------------------
+
+
+def raise_untold(tape: Tape | None = None) -> None:
+    """Raise the error of an execution (on ``tape``'s device) that failed on the device, if nobody was told yet."""
+    run = inflight.untold(tape)
+    if run is not None:
+        assert run.error is not None
+        if is_final(run.error):  # a debug check's
+            raise run.error
+        raise _on_device(run.error, graph_text(run.graph), run.tape) from run.error
+
+
+def raise_unchecked(cells: list[Cell], arrays: list[Any]) -> None:
+    """Raise what the debug checks of the programs that made ``arrays``, the values of ``cells``, have found."""
+    run = inflight.settle(arrays)
+    if run is not None:
+        assert run.error is not None
+        for cell, array in zip(cells, arrays, strict=True):
+            if cell.array is array:
+                cell.array = Failed(type(run.error), str(run.error))
+        raise run.error
+
+
+def unreadable(cells: list[Cell], arrays: list[Any], error: Exception) -> RuntimeError:
+    """What is raised for ``error`` when ``cells`` are read; those whose arrays have no value are failed from now on."""
+    told: RuntimeError | None = None
+    for cell, array in zip(cells, arrays, strict=True):
+        try:
+            array.block_until_ready()
+        except Exception as cause:
+            found = inflight.origin(array)
+            made = cell.sig.text
+            if found is not None:
+                run, slot = found
+                made = next(f"{cell.sig} of {place(n)}," for n in run.graph.nodes for out in n.outs if out.slot == slot)
+            failed = _on_device(cause, made, cell.tape)
+            if cell.array is array:
+                cell.array = Failed(type(failed), str(failed))
+            told = told or failed
+    return told or _on_device(error, "a graph", cells[0].tape)
+
+
+def _of_another_rank(error: Exception) -> RuntimeError | None:
+    """A collective ends with an error about a connection; what became of the rank at its other end is known better."""
+    faults = sys.modules.get("xlaprof.runtime.distributed.job.faults")
+    failure = None if faults is None else faults.of_collective(error)
+    return None if failure is None else final(failure)
+
+
+def _on_device(error: Exception, what: str, tape: Tape) -> RuntimeError:
+    failure = _of_another_rank(error)
+    if failure is not None:
+        return failure
+    kind = torch.OutOfMemoryError if "RESOURCE_EXHAUSTED" in str(error) else RuntimeError
+    return final(kind(f"{what} failed on {tape.torch_device}: {error}"))
+
+
+# -- after a failed barrier ---------------------------------------------------------------------------
+
+
+def dependents(end: Node, culprit: Node) -> set[int]:
+    """Slots of the walk ending at ``end`` whose values need that of ``culprit``."""
+    slots: set[int] = set()
+    for node in end.path():
+        if node is culprit or _reads(node, slots):
+            slots.update(out.slot for out in node.outs)
+    return slots
+
+
+def _reads(node: Node, slots: set[int]) -> bool:
+    todo: list[Any] = [*node.args, *node.kwargs.values()]
+    while todo:
+        item = todo.pop()
+        if type(item) is Ref:
+            if item.slot in slots:
+                return True
+        elif type(item) is tuple:
+            todo.extend(item)
+    return False
+
+
+def give_up(cell: Cell, error: BaseException) -> None:
+    """The value ``cell`` was to have cannot be had: it keeps the one before, or is failed."""
+    before = cell.array
+    if before is None or (type(before) is not Failed and before.is_deleted()):
+        cell.array = Failed(type(error), str(error))
+
+
+def raise_if_failed(cell: Cell) -> None:
+    """Raise the error that took ``cell`` its value, if one did."""
+    if type(cell.array) is Failed:
+        raise_failed(cell.array)

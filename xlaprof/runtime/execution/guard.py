@@ -1,0 +1,51 @@
+"""``full_graph=True``: inside of a compiled function nothing runs before its end."""
+
+from __future__ import annotations
+
+from xlaprof.recording import stacks
+from xlaprof.runtime.tape import mode
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.storage import Cell, View
+
+from .failures import place
+
+_allowed = True
+
+
+class UnexpectedExecution(RuntimeError):
+    """A function compiled with ``full_graph=True`` would be cut in two."""
+
+    _xla_final = True  # told in these words, not tried another way
+
+
+def get_allow_execution() -> bool:
+    """May what was recorded be run before the function being compiled has returned?"""
+    return _allowed
+
+
+def set_allow_execution(allow: bool) -> None:
+    """Refuse (``False``) to run anything from now on, or no longer: for the whole process."""
+    global _allowed
+    _allowed = allow
+
+
+def require_allowed(tape: Tape, cells: list[Cell], what: str) -> None:
+    """Raise :class:`UnexpectedExecution` if ``what`` would run a graph, for ``cells``, where none may be run."""
+    if _allowed:
+        return
+    pending = [cell for cell in cells if cell.epoch == tape.epoch and cell.slot not in tape.input_at]
+    views = [cell for cell in cells if cell.epoch != tape.epoch and isinstance(cell, View)]
+    if not pending and not views:
+        return
+    frames = stacks.user_frames(1)
+    at = f" at {frames[0].file}:{frames[0].line}" if frames else ""
+    made = ""
+    if pending:
+        node = next((n for n in tape.node.path() if any(out.slot == pending[0].slot for out in n.outs)), None)
+        made = f" needs the value of {place(node)}, which" if node is not None else ""
+    raise UnexpectedExecution(
+        "Unexpected execution happens inside the compiled function, exiting\n"
+        f"{mode.graph_name or 'the function'} is to be one graph (full_graph=True), but {what}{at}{made or ' of it'} "
+        "is not computed before the function has returned: read values after it, decide on the device "
+        "(torch.where), or leave out full_graph"
+    )

@@ -1,0 +1,316 @@
+"""Executions on their way: who waits for their end, and how it is stamped.
+
+A watcher thread blocks on each execution's last output. Its stamp can be late by as long as Python keeps the
+interpreter's lock from it (5 ms at most in pure Python), so while a recording is on the dispatch function asks too
+(:func:`poll`); whoever sees the end first stamps it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import queue
+import threading
+from collections import deque
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xlaprof import events
+from xlaprof.recording import recorder
+from xlaprof.runtime import metrics
+from xlaprof.runtime.clock import NEVER, clock
+from xlaprof.runtime.instruments import debug, graph_dump, idle_sampler
+from xlaprof.runtime.tape import mode
+
+from . import value_checks
+
+if TYPE_CHECKING:
+    from xlaprof.recording.stacks import RawFrame
+    from xlaprof.runtime.tape.graph import Graph
+    from xlaprof.runtime.tape.tape import Tape
+    from xlaprof.runtime.trace.trie import Node
+
+    from .program import Program
+
+
+class InFlight:
+    """One execution, from its enqueueing until its end was seen."""
+
+    __slots__ = (
+        "calls", "ended", "enqueue", "enqueued", "error", "frames", "graph", "number", "results", "seq", "tape",
+        "tests", "token", "trigger",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        seq: int,
+        tape: Tape,
+        program: Program,
+        enqueued: int,
+        enqueue: int,
+        token: Any,
+        trigger: str,
+        frames: tuple[RawFrame, ...],
+        graph: Graph,
+        results: tuple[int, ...],
+    ) -> None:
+        self.seq = seq
+        self.tape = tape
+        self.number = program.number
+        self.tests = program.tests
+        self.enqueued = enqueued
+        self.enqueue = enqueue
+        self.token = token
+        self.trigger = trigger
+        self.frames = frames
+        self.graph = graph
+        self.results = results  # ids of the arrays, in order of graph.outs
+        self.calls = 1  # programs it stands for: eager mode's are told together, and counted apart
+        self.ended = False
+        self.error: Exception | None = None
+
+
+_running: deque[InFlight] = deque()
+_handed_over: queue.SimpleQueue[InFlight | None] = queue.SimpleQueue()
+_stamping = threading.Lock()
+_last_end: dict[int, int] = {}
+#: index of a tape -> ids of the arrays that the execution handed over last makes
+_latest: dict[int, tuple[int, ...]] = {}
+#: those that failed on the device: not yet raised to anybody, and the latest of all
+_untold: deque[InFlight] = deque(maxlen=64)
+_failed: deque[InFlight] = deque(maxlen=64)
+_numbers = itertools.count(1)
+ticks = itertools.count(1)
+_watcher: threading.Thread | None = None
+
+
+def tick(node: Node) -> None:
+    """A plan that ends at ``node`` is used now."""
+    node.last_used = next(ticks)
+
+
+def add(
+    tape: Tape,
+    program: Program,
+    enqueued: int,
+    enqueue: int,
+    token: Any,
+    trigger: str,
+    frames: tuple[RawFrame, ...],
+    graph: Graph,
+    results: list[Any],
+) -> InFlight:
+    """An execution was handed to the device."""
+    if debug.level:
+        debug.executing(trigger, graph, tape.node.depth)
+    if graph_dump.path:
+        graph_dump.save(tape, graph, trigger, results)
+    ids = tuple(map(id, results))
+    run = InFlight(next(_numbers), tape, program, enqueued, enqueue, token, trigger, frames, graph, ids)
+    _latest[tape.index] = ids
+    if trigger != "eager":
+        metrics.begin("ExecuteTime")
+        if tape.partition is not None:
+            metrics.begin("ExecuteReplicatedTime")
+    _watch_over(run)
+    return run
+
+
+def add_burst(
+    tape: Tape,
+    program: Program,
+    enqueued: int,
+    enqueue: int,
+    token: Any,
+    frames: tuple[RawFrame, ...],
+    graph: Graph,
+    calls: int,
+    ended: int,
+) -> None:
+    """``calls`` eager operations were run one after the other, ``graph`` last, up to ``ended``; ``token`` is a result.
+
+    Nobody watched the device: where it has finished by now, it is taken to have done so by ``ended``.
+    """
+    run = InFlight(next(_numbers), tape, program, enqueued, enqueue, token, "eager", frames, graph, (id(token),))
+    run.calls = calls
+    _latest.pop(tape.index, None)  # which arrays it made is not known
+    if token.is_ready():
+        run.token = None
+        _stamp(run, now=ended)
+    else:
+        _watch_over(run)
+
+
+def _watch_over(run: InFlight) -> None:
+    global _watcher
+    _running.append(run)
+    clock.alarm = 0.0
+    _handed_over.put(run)
+    if _watcher is None:
+        _watcher = threading.Thread(target=_watch, name="xlaprof-watcher", daemon=True)
+        _watcher.start()
+        atexit.register(_dismiss)
+
+
+def _watch() -> None:
+    pause: float | None = None  # until the next look at what keeps the device waiting; None: nobody wants to know
+    while True:
+        try:
+            run = _handed_over.get(timeout=pause)
+        except queue.Empty:
+            pause = idle_sampler.look(max(_last_end.values(), default=0)) if not _running else None
+            continue
+        if run is None:
+            return
+        idle_sampler.end()
+        _end(run)
+        pause = idle_sampler.begin()
+
+
+def _dismiss() -> None:
+    """At exit: the watcher sees the end of what is on its way, then goes.
+
+    Were it inside jax while the interpreter is finalized, the attempt to take the interpreter's lock would end the
+    thread in the middle of C++, and the process with it.
+    """
+    if _watcher is not None and _watcher.is_alive():  # it is not in a forked child
+        _handed_over.put(None)
+        _watcher.join()
+
+
+def _end(run: InFlight) -> None:
+    """Wait for the end of ``run`` and stamp it."""
+    token, error = run.token, ""
+    if token is not None:
+        try:
+            token.block_until_ready()
+            if run.tests:
+                run.error = value_checks.verdict(run.tests, np.asarray(token))
+        except Exception as failure:  # told in the event, and raised to whoever reads, waits, or cuts the next graph
+            error = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            run.error = failure.with_traceback(None)
+    _stamp(run, error)
+
+
+def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
+    now = now or perf_counter_ns()
+    with _stamping:
+        if run.ended:
+            return
+        run.ended = True
+        if run.error is not None:
+            _untold.append(run)
+            _failed.append(run)
+        run.token = None
+        start = max(run.enqueued, _last_end.get(run.tape.index, 0))
+        end = max(now, start)
+        _last_end[run.tape.index] = end
+        try:
+            _running.remove(run)
+        except ValueError:  # cleared by a fork, or never watched
+            if run.trigger != "eager":
+                return
+        clock.alarm = NEVER  # before it is known, for who hands something over meanwhile sets it after that
+        if _running:
+            clock.alarm = 0.0
+    if run.trigger != "eager":
+        metrics.end("ExecuteTime", end - start)
+        if run.tape.partition is not None:
+            metrics.end("ExecuteReplicatedTime", end - start)
+    rec = recorder.active
+    if rec is not None:
+        idle_sampler.end()  # what was found in the gap before it is told before it
+        rec.emit(
+            events.Execute(
+                run.seq,
+                run.number,
+                run.enqueued,
+                start,
+                end,
+                run.enqueue,
+                run.trigger,
+                rec.stack(run.frames),
+                run.tape.index,
+                error,
+                run.calls,
+            )
+        )
+
+
+def busy() -> bool:
+    """Is anything on its way whose end nobody has seen?"""
+    return bool(_running)
+
+
+def poll() -> bool:
+    """Stamp the oldest execution if it has ended; is anything on its way still?"""
+    try:
+        run = _running[0]
+    except IndexError:
+        return False
+    token = run.token
+    if token is not None and token.is_ready():
+        _end(run)
+    return bool(_running)
+
+
+def _tell_ended() -> None:
+    """Stamp what has ended by now: who asks for metrics after a read is told of the execution that it waited for."""
+    for run in list(_running):
+        token = run.token
+        if token is not None and token.is_ready():
+            _end(run)
+
+
+metrics.count_late(_tell_ended)
+
+
+def untold(tape: Tape | None = None) -> InFlight | None:
+    """An execution (of ``tape``'s) that failed on the device and was not raised to anybody; from now on it was."""
+    for run in list(_untold):
+        if tape is None or run.tape is tape:
+            _untold.remove(run)
+            return run
+    return None
+
+
+def origin(array: Any) -> tuple[InFlight, int] | None:
+    """The execution that ``array``, which cannot be read, comes from, and its slot there; counted as told."""
+    for run in (*_running, *_failed):
+        if id(array) in run.results:
+            _end(run)
+            if run in _untold:
+                _untold.remove(run)
+            return run, run.graph.outs[run.results.index(id(array))]
+    return None
+
+
+def is_older(tape: Tape, arrays: list[Any]) -> bool:
+    """Whether ``arrays`` were on the device or on their way before what was handed over last: whoever waits for them
+    leaves the device something to do.
+    """
+    latest = _latest.get(tape.index)
+    return latest is not None and not any(id(array) in latest for array in arrays)
+
+
+def settle(arrays: list[Any]) -> InFlight | None:
+    """Wait for the executions that make ``arrays``; one of them whose debug checks failed, now counted as told."""
+    ids = {id(array) for array in arrays}
+    for run in (*_running, *_untold):
+        if run.tests and not ids.isdisjoint(run.results):
+            _end(run)
+            if run in _untold:
+                _untold.remove(run)
+                return run
+    return None
+
+
+def wait(tape: Tape | None = None) -> None:
+    """Return when everything handed over so far (to ``tape``'s device, or to all) has ended and is stamped."""
+    if mode.wait is not None:
+        mode.wait(tape)
+    for run in list(_running):
+        if tape is None or run.tape is tape:
+            _end(run)

@@ -1,0 +1,240 @@
+"""Compiled programs: a graph lowered through jax and compiled by XLA, and the bounded cache of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.profiler import TraceAnnotation
+
+from xlaprof.runtime import parity
+from xlaprof.runtime.lowering.registry import JAX_DTYPE
+from xlaprof.runtime.tape.graph import Graph
+from xlaprof.runtime.trace.evaluate import Evaluator
+
+from . import value_checks
+from .failures import Broken
+
+if TYPE_CHECKING:
+    from xlaprof.runtime.spmd.placement import Partition
+    from xlaprof.runtime.trace.storage import Sig
+    from xlaprof.runtime.trace.trie import Node
+
+#: programs kept at most; the least recently used is forgotten, and that is reported. XLA maps memory for each, and
+#: the system bounds the number of maps of a process.
+CACHE_SIZE = int(os.environ.get("XLAPROF_COMPILE_CACHE_SIZE", "1024"))
+
+
+class Program:
+    """A compiled graph."""
+
+    __slots__ = ("compiled", "donated", "hash", "key", "needs", "number", "ops", "scalars", "tests", "uploaded")
+
+    def __init__(
+        self, number: int, key: Any, graph: Graph, compiled: Any, donated: tuple[int, ...], tests: Any
+    ) -> None:
+        self.number = number
+        self.key = key
+        self.hash = graph.hash
+        self.ops = len(graph.nodes)
+        self.compiled = compiled
+        self.donated = donated
+        self.needs = _memory(compiled)  # bytes it allocates when it runs
+        self.tests: list[value_checks.Told] = tests  # debug checks, whose rows are its last output
+        # The packed scalars last handed over, and their arrays on the device: what has not changed is not sent again.
+        self.scalars: Any = None
+        self.uploaded: tuple[Any, Any, Any] | None = None
+
+
+def _memory(compiled: Any) -> int:
+    memory = compiled.memory_analysis()
+    if memory is None:  # not told on this platform
+        return 0
+    own = memory.output_size_in_bytes - memory.alias_size_in_bytes + memory.temp_size_in_bytes
+    return int(max(own, 0))
+
+
+class Plan(NamedTuple):
+    """How to run a program from a walk that ends at one node with one set of live outputs."""
+
+    key: Any  # of the program in the cache
+    graph: Graph
+
+
+class Timing(NamedTuple):
+    """ns of a compilation: our lowering to StableHLO, and XLA's."""
+
+    lower: int
+    backend: int
+
+
+_options: dict[str, Any] = {}
+
+
+def set_custom_compile_options(options: dict[str, Any]) -> None:
+    """Options for XLA, by flag name without dashes, of every program compiled from now on; ``{}`` takes them back.
+
+    As ``torch_xla.set_custom_compile_options``. An option XLA does not know is an error of the next compilation.
+    """
+    global _options
+    _options = dict(options)
+
+
+def compile_options() -> dict[str, Any]:
+    """What :func:`set_custom_compile_options` was given last."""
+    return dict(_options)
+
+
+def build(
+    number: int,
+    key: Any,
+    graph: Graph,
+    device: jax.Device,
+    donated: tuple[int, ...],
+    *,
+    partition: Partition | None = None,
+) -> tuple[Program, Timing]:
+    """Compile ``graph`` for ``device``; the inputs numbered in ``donated`` are given up to it.
+
+    Raises :class:`~.failures.Broken` where an operation cannot be lowered, or whatever XLA raises.
+    """
+    start = perf_counter_ns()
+    outs_at = graph.outs
+    checked = value_checks.enabled
+    told: list[value_checks.Told] = []
+
+    def trace(floats: Any, ints: Any, seeds: Any, *inputs: Any) -> Any:
+        values = dict(zip(graph.inputs, inputs, strict=True))
+        make = partition.evaluator(graph) if partition else Evaluator
+        evaluator = make(values, floats, ints, seeds, graph.numbering)
+        rows: list[jax.Array] = []
+
+        def call(node: Node, seed: int) -> tuple[jax.Array, ...]:
+            with jax.named_scope(_scope(node)):
+                try:
+                    results: tuple[jax.Array, ...] = evaluator.call(node, seed)
+                except Exception as error:
+                    raise Broken(node) from error
+            if checked:
+                more, lines = value_checks.tests(node, *evaluator.read(node.args, node.kwargs))
+                told.extend(more)
+                rows.extend(lines)
+            return results
+
+        evaluator.evaluate(graph.nodes, call)
+        # The last output is for whoever waits for the end: holding it keeps no buffer of the program's alive.
+        token = jnp.stack(rows) if rows else jnp.zeros((), jnp.bool_)
+        return [*[values[slot] for slot in outs_at], token]
+
+    # Not by number: jax keeps programs between runs under their names too, and another run may count otherwise.
+    trace.__name__ = trace.__qualname__ = f"graph_{graph.hash[:12]}"
+    sharding: Any = jax.sharding.SingleDeviceSharding(device)
+    together = placement_of(graph, device)
+    if together is not None:
+        trace, sharding = together.spread(trace), together.sharding
+    outs = None
+    if partition is not None:
+        trace, sharding = partition.spread(trace, graph, key[4]), partition.everywhere
+        outs = partition.outs(key[4])
+    avals = [
+        _numbers(len(graph.floats), jnp.float64, sharding),
+        _numbers(len(graph.ints), jnp.int64, sharding),
+        jax.ShapeDtypeStruct((len(graph.seeds), 2), jnp.uint32, sharding=sharding),
+        *(partition.avals(graph) if partition else [_input(s, sharding) for s in graph.sigs]),
+    ]
+    with jax.enable_x64(True):
+        jitted = jax.jit(trace, donate_argnums=tuple(3 + i for i in donated), keep_unused=True, out_shardings=outs)
+        lowered = jitted.lower(*avals)
+        lowered_at = perf_counter_ns()
+        with TraceAnnotation("PjRtComputationClient::Compile"):  # so it is called in PyTorch/XLA's profiles
+            compiled = lowered.compile(_options)
+    if together is not None:
+        compiled = together.bind(compiled)
+    end = perf_counter_ns()
+    program = Program(number, key, graph, compiled, donated, told)
+    return program, Timing(lowered_at - start, end - lowered_at)
+
+
+def _input(sig: Sig, sharding: Any) -> Any:
+    return jax.ShapeDtypeStruct(sig.shape, JAX_DTYPE[sig.dtype], sharding=sharding)
+
+
+def _numbers(n: int, dtype: Any, sharding: Any) -> Any:
+    """What a program is given of ``n`` numbers: one array, or as many (:mod:`.parity`)."""
+    if parity.strict:
+        return (jax.ShapeDtypeStruct((), dtype, sharding=sharding),) * n
+    return jax.ShapeDtypeStruct((n,), dtype, sharding=sharding)
+
+
+def placement_of(graph: Graph, device: jax.Device, *, agreed: bool = True) -> Any:
+    """How several ranks run ``graph`` together, where it has collectives; ``None`` for all others."""
+    if not any(getattr(node.op, "collective", False) for node in graph.nodes):
+        return None
+    from xlaprof.runtime.distributed.programs import placement
+
+    return placement.of(graph, device, agreed=agreed)
+
+
+def _scope(node: Any) -> str:
+    """``Decoder/Block/model.py:31``: what device profiles show for the operation."""
+    place = f"{os.path.basename(node.frames[0].file)}:{node.frames[0].line}" if node.frames else "unknown"
+    return f"{node.module}/{place}" if node.module else place
+
+
+class Cache:
+    """Programs by (device, graph hash, donated inputs), least recently used first."""
+
+    def __init__(self, limit: int = CACHE_SIZE) -> None:
+        self.limit = limit
+        self._programs: OrderedDict[Any, Program] = OrderedDict()
+        self._lock = threading.Lock()
+        self._built = 0
+        #: hashes of graphs that were compiled and forgotten
+        self.forgotten: OrderedDict[str, None] = OrderedDict()
+
+    def get(self, key: Any) -> Program | None:
+        """The program, made the most recently used."""
+        with self._lock:
+            program = self._programs.get(key)
+            if program is not None:
+                self._programs.move_to_end(key)
+            return program
+
+    def peek(self, key: Any) -> Program | None:
+        """The program, used or not."""
+        return self._programs.get(key)
+
+    def number(self) -> int:
+        """The next program's number, from 1."""
+        with self._lock:
+            self._built += 1
+            return self._built
+
+    def put(self, program: Program) -> list[Program]:
+        """Keep ``program``; return those that had to go."""
+        gone = []
+        with self._lock:
+            self._programs[program.key] = program
+            while len(self._programs) > self.limit:
+                _, old = self._programs.popitem(last=False)
+                gone.append(old)
+                self.forgotten[old.hash] = None
+                if len(self.forgotten) > 16 * self.limit:
+                    self.forgotten.popitem(last=False)
+        return gone
+
+    def clear(self) -> None:
+        """Forget all programs."""
+        with self._lock:
+            self._programs.clear()
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+
+cache = Cache()

@@ -1,0 +1,125 @@
+"""Arrays brought to a device: one copy, counted, and the numbers that graphs read.
+
+Numbers travel packed, those of a program together, and what is on the device already is not sent again. As PyTorch/XLA
+has it (:mod:`~xlaprof.runtime.parity`) each distinct number travels alone.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.profiler import TraceAnnotation
+
+from xlaprof import events
+from xlaprof.recording import recorder, stacks
+from xlaprof.runtime import metrics, parity
+from xlaprof.runtime.clock import aside
+
+if TYPE_CHECKING:
+    from xlaprof.recording.stacks import RawFrame
+    from xlaprof.runtime.spmd.sharding import OpSharding
+    from xlaprof.runtime.tape.graph import Graph
+    from xlaprof.runtime.tape.tape import Tape
+
+    from .program import Program
+
+#: packs of numbers that are kept on the device and found there by their values, and numbers where each travels alone
+KEPT, KEPT_ALONE = 64, 1024
+
+_kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+
+def upload(
+    tape: Tape,
+    host: np.ndarray[Any, Any],
+    *,
+    count: bool = True,
+    sharding: OpSharding | None = None,
+    frames: tuple[RawFrame, ...] = (),
+) -> Any:
+    """A copy of ``host`` on the tape's device, as a ``jax.Array``; on all of its devices, as ``sharding`` says.
+
+    ``frames``: the user's, where they are known.
+    """
+    start = perf_counter_ns()
+    with aside(), jax.enable_x64(True), TraceAnnotation("PjRtComputationClient::TransferToDevice"):
+        # jax may read the memory later, or use it as the buffer: give it memory nobody else writes to.
+        own = host.copy()
+        where = tape.partition
+        array = jax.device_put(own, tape.device) if where is None else where.put(own, sharding)
+    if count:
+        took = perf_counter_ns() - start
+        metrics.samples(("TransferToDeviceTime", took), ("TensorToData", took), ("OutboundData", host.nbytes))
+        metrics.count("CreateDataHandles")
+        rec = recorder.active
+        if rec is not None:
+            place = rec.stack(frames or stacks.user_frames())
+            rec.emit(events.TransferToDevice(start, took, host.nbytes, 1, place, rec.here.tid))
+    return array
+
+
+def scalars(tape: Tape, graph: Graph, program: Program, frames: tuple[RawFrame, ...] = ()) -> tuple[Any, Any, Any]:
+    """What ``program`` reads of floats, integers and seeds, on the device; what was there already is not sent again."""
+    now = (
+        tuple([tape.floats[p.index] for p in graph.floats]),
+        tuple([tape.ints[p.index] for p in graph.ints]),
+        tuple([tape.seeds[row] for row in graph.seeds]),
+    )
+    before, there = program.scalars, program.uploaded
+    if there is not None and now == before:
+        return there
+    program.scalars, program.uploaded = (
+        now,
+        (
+            there[0] if there is not None and now[0] == before[0] else numbers(tape, np.float64, now[0], frames),
+            there[1] if there is not None and now[1] == before[1] else numbers(tape, np.int64, now[1], frames),
+            there[2] if there is not None and now[2] == before[2] else _seeds(tape, now[2], frames),
+        ),
+    )
+    return program.uploaded
+
+
+def numbers(tape: Tape, dtype: Any, values: tuple[Any, ...], frames: tuple[RawFrame, ...] = ()) -> Any:
+    """The floats or integers ``values``, as a program reads them."""
+    return (_each if parity.strict else _packed)(tape, dtype, values, frames)
+
+
+def _seeds(tape: Tape, values: tuple[tuple[int, int], ...], frames: tuple[RawFrame, ...]) -> Any:
+    """u32[n,2]. PyTorch/XLA sends one seed a step and derives the others from it."""
+    new = bool(values) and (tape.seeded != tape.epoch or not parity.strict)
+    if values:
+        tape.seeded = tape.epoch
+    return upload(tape, np.array(values, np.uint32).reshape(len(values), 2), count=new, frames=frames)
+
+
+def _packed(tape: Tape, dtype: Any, values: tuple[Any, ...], frames: tuple[RawFrame, ...]) -> Any:
+    """The ``values`` as one array."""
+    key = (tape.index, dtype, tuple(map(repr, values)) if 0 in values else values)  # 0.0 and -0.0 are equal
+    return _find(tape, key, np.array(values, dtype), frames)
+
+
+def _each(tape: Tape, dtype: Any, values: tuple[Any, ...], frames: tuple[RawFrame, ...]) -> Any:
+    """The ``values``, each an array of no dimensions."""
+    return tuple([_find(tape, (tape.index, dtype, repr(value)), np.array(value, dtype), frames) for value in values])
+
+
+def _find(tape: Tape, key: tuple[Any, ...], host: np.ndarray[Any, Any], frames: tuple[RawFrame, ...]) -> Any:
+    array = _kept.get(key)
+    if array is None:
+        if host.size:
+            metrics.count("DeviceDataCacheMiss")
+        array = _kept[key] = upload(tape, host, count=bool(host.size), frames=frames)
+        if len(_kept) > (KEPT_ALONE if parity.strict else KEPT):
+            _kept.popitem(last=False)
+    else:
+        _kept.move_to_end(key)
+    return array
+
+
+def forget() -> None:
+    """Send all numbers again, when they are next read."""
+    _kept.clear()

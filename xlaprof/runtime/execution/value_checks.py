@@ -1,0 +1,246 @@
+"""Debug checks: errors that eager PyTorch raises for *values*, which a program on the device cannot.
+
+An index out of range, a probability below zero, an integer division by zero: eager PyTorch looks at the values and
+raises; a compiled program would have to be waited for. So, as on every XLA device, reads are clamped and writes
+dropped. While debug checks are on, programs are compiled with these tests inside, and the first that fails is raised as
+PyTorch's error, with the operation and the line that recorded it, where the host next waits for the program: at a read,
+``sync(wait=True)``, ``wait_device_ops()`` or the barrier after. Programs compiled while they are off have no trace of
+them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xlaprof.runtime.trace.errors import final
+
+if TYPE_CHECKING:
+    from xlaprof.runtime.trace.trie import Node
+
+#: are they on? (:func:`debug_checks`; ``XLAPROF_DEBUG_CHECKS=1`` turns them on from the start)
+enabled = os.environ.get("XLAPROF_DEBUG_CHECKS", "0") not in ("", "0", "false")
+
+
+class Check(NamedTuple):
+    """A test in a program: it fails where ``bad`` holds, and tells the first such of ``values``."""
+
+    values: Any
+    bad: Any
+    kind: type[Exception]
+    text: str  # {value}: the offending one
+
+
+class Told(NamedTuple):
+    """What a test of a compiled program would raise."""
+
+    kind: type[Exception]
+    text: str
+    node: Node
+
+
+@contextmanager
+def debug_checks(enable: bool = True) -> Iterator[None]:
+    """Within: values that eager PyTorch refuses are raised as its errors. Costs a compilation of every graph, and time.
+
+    >>> with xr.debug_checks():
+    ...     loss = train_step(batch)
+    ...     xr.sync(wait=True)
+    IndexError: index 50257 is out of bounds for dimension 0 with size 50257 (aten::index at train.py:12)
+    """
+    global enabled
+    before, enabled = enabled, enable
+    try:
+        yield
+    finally:
+        enabled = before
+
+
+def tests(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Told], list[jax.Array]]:
+    """The tests of one operation over traced values, and for each a row ``[failed, offending value]`` (s64[2])."""
+    op = node.op
+    rule = _RULES.get(str(getattr(op, "twin", None) or op.name)) if op is not None and op.func is not None else None
+    if op is None or rule is None:
+        return [], []
+    checks = rule(**dict(zip(op.names, args, strict=False)), **kwargs)
+    rows = []
+    for check in checks:
+        bad = check.bad.reshape(-1)
+        first = check.values.reshape(-1)[jnp.argmax(bad)] if bad.size else 0
+        rows.append(jnp.stack([jnp.any(bad).astype(jnp.int64), jnp.asarray(first).astype(jnp.int64)]))
+    return [Told(check.kind, check.text, node) for check in checks], rows
+
+
+def verdict(told: list[Told], rows: np.ndarray[Any, Any]) -> Exception | None:
+    """The error of the first test that failed when the program ran."""
+    for test, (failed, value) in zip(told, rows.tolist(), strict=True):
+        if failed:
+            from .failures import place
+
+            return final(test.kind(f"{test.text.format(value=value)} ({place(test.node)})"))
+    return None
+
+
+# -- the rules: keyword arguments are the operator's, by the names of its schema ----------------------
+
+Rule = Callable[..., list[Check]]
+_RULES: dict[str, Rule] = {}
+
+
+def _rule(*names: str) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        for name in names:
+            _RULES[name] = rule
+        return rule
+
+    return register
+
+
+def _within(index: Any, size: int, kind: type[Exception], text: str, *, negative: bool = False) -> Check:
+    return Check(index, (index < (-size if negative else 0)) | (index >= size), kind, text)
+
+
+def _bounds(dim: int, size: int) -> str:
+    return f"index {{value}} is out of bounds for dimension {dim} with size {size}"
+
+
+def _size(x: Any, dim: int) -> int:
+    return int(x.shape[dim]) if x.ndim else 1
+
+
+@_rule("aten.index.Tensor")
+def _index(self: Any, indices: Any, **_: Any) -> list[Check]:
+    return [
+        _within(index, self.shape[dim], IndexError, _bounds(dim, self.shape[dim]), negative=True)
+        for dim, index in enumerate(indices)
+        if index is not None and index.dtype not in (jnp.bool_, jnp.uint8)
+    ]
+
+
+@_rule("aten.index_put.default", "aten._index_put_impl.default")
+def _index_put(self: Any, indices: Any, values: Any, **_: Any) -> list[Check]:
+    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if len(given) != 1 or given[0][1].dtype not in (jnp.bool_, jnp.uint8):
+        return _index(self, indices)
+    # One mask: as many elements as there are values, unless one serves all.
+    ((dim, mask),) = given
+    before, after = self.shape[:dim], self.shape[dim + mask.ndim :]
+    if values.ndim <= len(after) or values.shape[-1 - len(after)] == 1:
+        return []
+    selected = ", ".join(map(str, (*before, "{value}", *after)))
+    text = (
+        f"shape mismatch: value tensor of shape {list(values.shape)} cannot be broadcast to indexing result of shape "
+        f"[{selected}]"
+    )
+    count = jnp.count_nonzero(mask)
+    return [Check(count, count != values.shape[-1 - len(after)], RuntimeError, text)]
+
+
+@_rule("aten.masked_scatter.default")
+def _masked_scatter(self: Any, mask: Any, source: Any) -> list[Check]:
+    count = jnp.count_nonzero(jnp.broadcast_to(mask, jnp.broadcast_shapes(self.shape, mask.shape)))
+    return [Check(count, count > source.size, RuntimeError, "Number of elements of source < number of ones in mask")]
+
+
+@_rule("aten.repeat_interleave.Tensor")
+def _repeat_interleave(repeats: Any, *, output_size: int) -> list[Check]:
+    total = jnp.sum(repeats)
+    return [
+        Check(repeats, repeats < 0, RuntimeError, "repeats can not be negative"),
+        Check(total, total != output_size, RuntimeError, "allocated size does not match required size"),
+    ]
+
+
+@_rule("aten.index_select.default")
+def _index_select(self: Any, dim: int, index: Any) -> list[Check]:
+    return [_within(index, _size(self, dim), IndexError, "index out of range in self")]
+
+
+@_rule("aten.embedding.default")
+def _embedding(weight: Any, indices: Any, *_: Any, **__: Any) -> list[Check]:
+    return [_within(indices, weight.shape[0], IndexError, "index out of range in self")]
+
+
+@_rule(
+    "aten.gather.default",
+    "aten.scatter.src",
+    "aten.scatter.value",
+    "aten.scatter_add.default",
+    "aten.scatter.reduce",
+    "aten.scatter.value_reduce",
+    "aten.scatter_reduce.two",
+    "aten.index_add.default",
+)
+def _along(self: Any, dim: int, index: Any, **_: Any) -> list[Check]:
+    at = dim % self.ndim if self.ndim else 0
+    return [_within(index, _size(self, dim), RuntimeError, _bounds(at, _size(self, dim)))]
+
+
+@_rule("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+def _index_fill(self: Any, dim: int, index: Any, **_: Any) -> list[Check]:
+    at = dim % self.ndim if self.ndim else 0
+    return [_within(index, _size(self, dim), IndexError, _bounds(at, _size(self, dim)), negative=True)]
+
+
+@_rule("aten.index_copy.default")
+def _index_copy(self: Any, dim: int, index: Any, **_: Any) -> list[Check]:
+    at = dim % self.ndim if self.ndim else 0
+    return [_within(index, _size(self, dim), IndexError, f"index_copy_(): {_bounds(at, _size(self, dim))}")]
+
+
+@_rule("aten.take.default", "aten.put.default")
+def _take(self: Any, index: Any, **_: Any) -> list[Check]:
+    text = f"out of range: tried to access index {{value}} on a tensor of {self.size} elements."
+    return [_within(index, self.size, IndexError, text, negative=True)]
+
+
+@_rule("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
+def _nll_loss(self: Any, target: Any, ignore_index: int, **_: Any) -> list[Check]:
+    check = _within(target, self.shape[1 if self.ndim > 1 else 0], IndexError, "Target {value} is out of bounds.")
+    return [check._replace(bad=check.bad & (target != ignore_index))]
+
+
+@_rule("aten.bernoulli.default")
+def _bernoulli(self: Any, **_: Any) -> list[Check]:
+    text = "Expected p_in >= 0 && p_in <= 1 to be true, but got false."
+    return [Check(self, ~((self >= 0) & (self <= 1)), RuntimeError, text)]
+
+
+@_rule("aten.multinomial.default")
+def _multinomial(self: Any, **_: Any) -> list[Check]:
+    text = "probability tensor contains either `inf`, `nan` or element < 0"
+    sums = jnp.sum(self, axis=-1)
+    none = "invalid multinomial distribution (sum of probabilities <= 0)"
+    return [
+        Check(self, ~(jnp.isfinite(self) & (self >= 0)), RuntimeError, text),
+        Check(sums, sums <= 0, RuntimeError, none),
+    ]
+
+
+@_rule("aten.binary_cross_entropy.default")
+def _binary_cross_entropy(self: Any, **_: Any) -> list[Check]:
+    text = "all elements of input should be between 0 and 1"
+    return [Check(self, ~((self >= 0) & (self <= 1)), RuntimeError, text)]
+
+
+@_rule("aten.floor_divide.default", "aten.remainder.Tensor", "aten.remainder.Scalar", "aten.fmod.Tensor")
+def _divide(self: Any, other: Any, **_: Any) -> list[Check]:
+    divisor = jnp.asarray(other)
+    integers = all(jnp.issubdtype(jnp.asarray(x).dtype, jnp.integer) for x in (self, divisor))
+    return [Check(divisor, divisor == 0, RuntimeError, "ZeroDivisionError")] if integers else []
+
+
+@_rule("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def _divide_with_mode(self: Any, other: Any, rounding_mode: str | None = None) -> list[Check]:
+    return _divide(self, other) if rounding_mode is not None else []
+
+
+@_rule("aten.floor_divide.Scalar", "aten.fmod.Scalar")
+def _divide_by_number(self: Any, other: Any) -> list[Check]:
+    return _divide(self, other)

@@ -1,0 +1,55 @@
+"""What the program called when the device was asked for a value: a library's function, between its line and ours.
+
+``loss.item()`` says itself what it does; ``clip_grad_norm_(..., error_if_nonfinite=True)``, ``scaler.step(optimizer)``
+or ``f"{loss}"`` do not. Looked up once for each place.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+from xlaprof.recording.stacks import OWN, RawFrame, is_library
+
+#: functions that only pass on to what they wrap
+_WRAPPERS = frozenset(
+    {"Module._call_impl", "Module._wrapped_call_impl", "OpOverload.__call__", "OpOverloadPacket.__call__"}
+)
+#: methods of tensors that nobody calls by name, whoever of PyTorch and this runtime has them
+_METHODS = frozenset({"__repr__", "__str__", "__format__", "__contains__", "__array__", "__iter__", "__deepcopy__"})
+_DEPTH = 60  # frames looked at
+_LIMIT = 10_000  # places remembered
+
+_known: dict[tuple[tuple[RawFrame, ...], str], str] = {}
+
+
+def by(frames: tuple[RawFrame, ...], op: str) -> str:
+    """Name of the library function that the user's line (the first of ``frames``) called and that led to ``op``.
+
+    Empty where the line itself called the tensor's method.
+    """
+    key = (frames, op)
+    name = _known.get(key)
+    if name is None:
+        if len(_known) >= _LIMIT:
+            _known.clear()
+        name = _known[key] = _outermost(sys._getframe(1)) if frames else ""
+    return name
+
+
+def _outermost(frame: FrameType | None) -> str:
+    """Of the library frames from ``frame`` outward, up to the first of the user's, the last that has a name of use."""
+    name = ""
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        code = frame.f_code
+        if code.co_name in _METHODS:
+            name = f"Tensor.{code.co_name}"
+        elif not code.co_filename.startswith((OWN, "<frozen")):
+            if not is_library(code.co_filename, frame.f_globals.get("__name__")):
+                return name
+            if "<" not in code.co_qualname and code.co_qualname not in _WRAPPERS:
+                name = code.co_qualname
+        frame = frame.f_back
+    return ""

@@ -1,0 +1,226 @@
+"""Which list, dict or attribute of the program keeps tensors: found from its variables, by a short walk.
+
+Asked when tensors made at the same lines become more and more, and then seldom: the walk goes breadth first through the
+locals of the functions that are running, globals, and what they refer to, and ends after some milliseconds. It looks at
+what is stored and runs nothing of the program's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from itertools import islice
+from time import perf_counter_ns
+from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from xlaprof.recording.stacks import shown_file
+from xlaprof.runtime.trace.storage import View
+from xlaprof.runtime.trace.tensor import XLATensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import FrameType
+
+    from xlaprof.recording.stacks import RawFrame
+    from xlaprof.runtime.trace.storage import Cell
+
+LIMIT_NS = 10_000_000
+_OBJECTS = 20_000
+_DEPTH = 60  # frames
+_ENDS = 16  # so many elements are looked at, at either end of a sequence
+_ATTRIBUTES = 256
+_LEAST = 3  # tensors that make a container one that keeps them
+
+_CONTAINERS = (list, deque, dict, set)
+_LEAVES = (
+    type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, CodeType,
+    str, bytes, bytearray, int, float, complex, bool, type(None),
+)  # fmt: skip
+#: functions that give a program its locals: then CPython's snapshot of them is the program's
+_GIVE_LOCALS = frozenset({"locals", "vars", "dir", "eval", "exec"})
+_OPTIMIZED = 0x1  # inspect.CO_OPTIMIZED: a function, whose locals are not a dict
+
+
+class Keeper(NamedTuple):
+    """A container that keeps tensors."""
+
+    name: str  # of the variable or attribute that holds it
+    owner: str  # class of the object whose attribute it is; "" of a variable
+    path: str  # as a reader knows it: "Metrics.history", "logs['loss']"
+    kind: str  # "list", "dict"...
+    length: int
+    history: bool  # its tensors have one: what their gradient needs is kept, too
+    files: tuple[str, ...]  # in which its name is used: that of the class, or of the function
+
+
+class _Named(NamedTuple):
+    value: Any
+    name: str
+    owner: str
+    path: str
+    files: tuple[str, ...]
+
+
+def keepers(made: Iterable[tuple[RawFrame, ...]], limit_ns: int = LIMIT_NS) -> list[Keeper]:
+    """Containers in which there are several tensors made at one of these places; the longest first."""
+    end = perf_counter_ns() + limit_ns
+    places = frozenset(made)
+    found: list[Keeper] = []
+    todo = deque(_variables())
+    seen: set[int] = set()
+    while todo and len(seen) < _OBJECTS and perf_counter_ns() < end:
+        one = todo.popleft()
+        value = one.value
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        items = _some(value) if _is(value, _CONTAINERS) else []
+        kept = [held for held in (_made(item, places) for item in items) if held]
+        if len(kept) >= _LEAST:
+            length = sum(1 for _ in _items(value))
+            history = any(tensor.requires_grad and not tensor.is_leaf for held in kept for tensor in held)
+            found.append(Keeper(one.name, one.owner, one.path, type(value).__name__, length, history, one.files))
+        else:
+            todo.extend(_inside(one))
+    return sorted(found, key=lambda keeper: -keeper.length)
+
+
+def _is(value: Any, kinds: type | tuple[type, ...]) -> bool:
+    """As isinstance(), which would ask a proxy for its ``__class__``."""
+    return issubclass(type(value), kinds)
+
+
+# -- where the walk begins
+
+
+def _variables() -> Iterator[_Named]:
+    """What the user's functions that are running have names for, the innermost first; then what their modules have."""
+    frame: FrameType | None = sys._getframe(1)
+    modules: set[int] = set()
+    later: list[_Named] = []
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        if file := shown_file(frame):
+            for name, value in _locals(frame):
+                yield _Named(value, name, "", name, (file,))
+            if id(frame.f_globals) not in modules:
+                modules.add(id(frame.f_globals))
+                later += [
+                    _Named(value, name, "", name, (file,))
+                    for name, value in list(frame.f_globals.items())
+                    if not name.startswith("__") and _is_worth(value)
+                ]
+        frame = frame.f_back
+    yield from later
+
+
+def _locals(frame: FrameType) -> list[tuple[str, Any]]:
+    """A function's variables. Nothing is left behind that would keep their values alive.
+
+    Before Python 3.13 a look makes a snapshot that stays with the frame: it is emptied. Not where the program itself
+    may hold it, nor where a debugger may be about to write it back.
+    """
+    code = frame.f_code
+    if not code.co_flags & _OPTIMIZED or not _GIVE_LOCALS.isdisjoint(code.co_names):
+        return []
+    if sys.version_info >= (3, 13):
+        return [(name, value) for name, value in frame.f_locals.items() if _is_worth(value)]
+    if sys.gettrace() is not None or sys.getprofile() is not None:
+        return []
+    snapshot = frame.f_locals
+    found = [(name, value) for name, value in snapshot.items() if _is_worth(value)]
+    snapshot.clear()
+    return found
+
+
+def _is_worth(value: Any) -> bool:
+    return not _is(value, (*_LEAVES, XLATensor))
+
+
+# -- what is inside
+
+
+def _items(container: Any) -> Iterator[Any]:
+    """Its elements, of a dict the values: by the built-in type's own method, whatever a subclass makes of it."""
+    if _is(container, dict):
+        return iter(dict.values(container))
+    kind: Any = next(kind for kind in (list, tuple, deque, set) if _is(container, kind))
+    elements: Iterator[Any] = kind.__iter__(container)
+    return elements
+
+
+def _some(container: Any) -> list[Any]:
+    """Elements from both ends of a container."""
+    found = list(islice(_items(container), 2 * _ENDS))
+    if len(found) < 2 * _ENDS or _is(container, set):
+        return found
+    if _is(container, dict):
+        last: Iterator[Any] = reversed(dict.values(container))
+    elif _is(container, tuple):
+        last = iter(tuple.__getitem__(container, slice(-_ENDS, None)))
+    else:
+        last = list.__reversed__(container) if _is(container, list) else deque.__reversed__(container)
+    return found[:_ENDS] + list(islice(last, _ENDS))
+
+
+def _made(item: Any, places: frozenset[tuple[RawFrame, ...]], *, within: bool = True) -> list[XLATensor]:
+    """The item, if it is a tensor made at one of ``places``, or those that it has: a pair, a record."""
+    if _is(item, XLATensor):
+        return [item] if _made_at(item._cell) in places else []
+    if not within or _is(item, _LEAVES):
+        return []
+    held = _some(item) if _is(item, (*_CONTAINERS, tuple)) else [value for _, value in _attributes(item)]
+    return [made for one in held for made in _made(one, places, within=False)]
+
+
+def _made_at(cell: Cell) -> tuple[RawFrame, ...]:
+    while not cell.frames and isinstance(cell, View):
+        cell = cell.base
+    return cell.frames
+
+
+def _inside(one: _Named) -> Iterator[_Named]:
+    """What a value refers to that may hold tensors, by name."""
+    value = one.value
+    if _is(value, dict):
+        for key, item in list(islice(dict.items(value), _ATTRIBUTES)):
+            if _is_worth(item):
+                yield one._replace(value=item, path=f"{one.path}[{_key(key)}]")
+        return
+    if _is(value, (*_CONTAINERS, tuple)):
+        for item in _some(value):
+            if _is_worth(item):
+                yield one._replace(value=item, path=f"{one.path}[...]")
+        return
+    owner = type(value).__qualname__
+    file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
+    files = tuple(dict.fromkeys((*((file,) if file else ()), *one.files)))
+    for name, item in _attributes(value):
+        if _is_worth(item):
+            yield _Named(item, name, owner, f"{owner}.{name}", files)
+
+
+def _key(key: Any) -> str:
+    text = repr(key) if type(key) in (str, int) else "..."
+    return text if len(text) <= 40 else "..."
+
+
+def _attributes(value: Any) -> list[tuple[str, Any]]:
+    """The attributes that are stored in it."""
+    found: list[tuple[str, Any]] = []
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        held = None
+    if isinstance(held, dict):
+        found += [(name, one) for name, one in list(islice(dict.items(held), _ATTRIBUTES)) if type(name) is str]
+    for kind in type(value).__mro__:
+        for name, member in list(vars(kind).items()) if "__slots__" in vars(kind) else ():
+            if isinstance(member, MemberDescriptorType):
+                try:
+                    found.append((name, member.__get__(value)))
+                except AttributeError:  # not set
+                    continue
+    return found

@@ -1,0 +1,1 @@
+"""What attaches to the runtime while a recording is on."""

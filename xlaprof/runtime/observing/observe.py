@@ -1,0 +1,131 @@
+"""The runtime's side of a recording: what it tells the recorder of the time between events.
+
+With no recording none of this costs anything: :func:`timed_dispatch`, which keeps the :mod:`.clock`, takes the plain
+dispatch function's place only while a recording is on.
+"""
+
+from __future__ import annotations
+
+import os
+from threading import get_ident
+from time import perf_counter, perf_counter_ns
+from typing import Any
+
+from xlaprof import events
+from xlaprof.recording import recorder
+from xlaprof.recording.stacks import RawFrame
+from xlaprof.runtime import metrics
+from xlaprof.runtime.clock import HOLE_NS, NEVER, clock
+from xlaprof.runtime.execution import inflight
+from xlaprof.runtime.instruments import idle_sampler
+from xlaprof.runtime.instruments.live_tensors import gauge
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace import source, tensor
+from xlaprof.runtime.trace.errors import Foreign, raise_told
+from xlaprof.runtime.trace.tensor import XLATensor
+
+from . import before_gc
+
+#: s between two looks at what is on its way: by so much an execution may seem to end too late
+LOOK_S = 100e-6
+_HOLE_S = HOLE_NS / 1e9
+
+_plain_dispatch = XLATensor.__torch_dispatch__
+
+
+def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    """The dispatch function while a recording is on: the plain one after a glance at the clock."""
+    known = clock
+    now = perf_counter()
+    if now - known.seen > _HOLE_S or now > known.alarm:
+        _look(now)
+    known.seen = now
+    handler = tensor.current.get(id(func))
+    if handler is None:
+        return _plain_dispatch(func, types, args, kwargs)
+    try:
+        return handler(args, kwargs or {})
+    except Foreign:
+        return NotImplemented
+    except Exception as error:
+        raise_told(error, func, args, kwargs or {})
+
+
+def _look(now: float) -> None:
+    """Book the time since the last look, and see whether the device has finished."""
+    _book(round(now * 1e9), None)
+    clock.alarm = NEVER  # first: what another thread hands over meanwhile sets it
+    if inflight.poll():
+        clock.alarm = now + LOOK_S
+
+
+def arrive(frames: tuple[RawFrame, ...]) -> int:
+    """The host has come to ``frames``, a barrier; the recording's number for this thread."""
+    rec = recorder.active
+    tid = 1
+    if rec is not None:
+        clock.ident, clock.tid = get_ident(), (tid := rec.here.tid)
+    _book(perf_counter_ns(), frames)
+    return tid
+
+
+def _book(now: int, frames: tuple[RawFrame, ...] | None) -> None:
+    """What was not booked yet was tracing, but for a hole at its end: where the host is now, by default here."""
+    gap, since, seen = 0, clock.since, now / 1e9
+    if seen - clock.seen > _HOLE_S:
+        gap = now - max(clock.last, since)  # of two threads that record, one may note its moment late
+        if gap <= HOLE_NS:
+            gap = 0
+        elif not clock.asides:
+            _hole(now, gap, source.here()[0] if frames is None else frames)
+    clock.tracing += now - gap - since
+    clock.since, clock.seen = now, seen
+
+
+def _hole(now: int, gap: int, after: tuple[RawFrame, ...]) -> None:
+    rec = recorder.active
+    if rec is not None:
+        node = next((tape.node for tape in tapes.existing() if tape.node.frames), clock.node)
+        before = clock.frames if node is None or node is clock.node else node.frames
+        rec.emit(events.Hole(now - gap, gap, rec.stack(before), rec.stack(after), rec.thread()))
+
+
+class _Observer:
+    """Told by the recorder when recordings start and stop."""
+
+    def recording_started(self, rec: recorder.Recorder) -> None:
+        clock.reset()
+        gauge.reset()
+        idle_sampler.start(rec)
+        before_gc.start()
+        XLATensor.__torch_dispatch__ = staticmethod(timed_dispatch)
+        for tape in tapes.existing():
+            announce(rec, tape)
+
+    def recording_stopping(self, rec: recorder.Recorder) -> None:
+        XLATensor.__torch_dispatch__ = staticmethod(_plain_dispatch)
+        inflight.wait()
+        idle_sampler.stop()
+        before_gc.stop()
+
+    def counters(self) -> tuple[dict[str, int], dict[str, float]]:
+        return metrics.totals()
+
+
+def announce(rec: recorder.Recorder, tape: Tape) -> None:
+    """Tell the recording which device is behind ``tape``."""
+    device = tape.device
+    count = tapes.count() if tape.partition is None else len(tape.partition.devices)
+    cores = processors() if device.platform == "cpu" else 0
+    rec.emit(events.Device(perf_counter_ns(), device.platform, device.device_kind, count, cores))
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def install() -> None:
+    """Let recordings see this runtime."""
+    recorder.add_observer(_Observer())

@@ -1,0 +1,1 @@
+"""How a new graph differs from the graphs that ran before."""

@@ -1,0 +1,203 @@
+"""Where a walk left the trie, told by the edge that was expected there: for graphs with no other to be compared with.
+
+No graphs are compared: the edge that was missing is the reason, its siblings are what had been recorded before.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from xlaprof.runtime.trace.trie import Node, Packed, Ref
+
+from .reasons import Divergence, Reason, line_of, operation, show
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xlaprof.runtime.trace.ops import Op
+
+
+def parted(divergence: Divergence | None, end: Node, outs: tuple[int, ...]) -> Reason | None:
+    """Why the walk that ends at ``end`` with live outputs ``outs`` met no plan; ``None``: nothing came before it.
+
+    ``divergence`` is its first new edge, ``None`` when every edge was known.
+    """
+    if divergence is None:
+        return _known_path(end, outs)
+    parent, node = divergence.parent, divergence.node
+    siblings = [edge for edge in parent.edges.values() if edge is not node]
+    if not siblings:
+        if parent.parent is None:
+            return None  # the first walk of all
+        if not parent.plans:
+            # The trie grew here during this very walk, after an early read cut nothing off.
+            return None
+        return _longer(parent, node)
+    return _between(_closest(siblings, node))
+
+
+class Match(NamedTuple):
+    """Two edges out of one node, known and new, and the operation each was entered for."""
+
+    old: Node
+    new: Node
+    expected: Node
+    came: Node
+
+
+def _closest(siblings: list[Node], node: Node) -> Match:
+    """The known edge that explains ``node`` best, and the edge of the new walk beside it.
+
+    The inputs of an operation are edges of their own. Another piece of the program may have entered the same first
+    input by chance, and the walk parts from that piece only at the second; what a reader compares with is the same
+    operation with other inputs, whose path parted from this one at an earlier input.
+    """
+    came = _consumer(node)
+    matches = [Match(sibling, node, _consumer(sibling, came.op), came) for sibling in siblings]
+    at = node.parent
+    while at is not None and at.parent is not None and _is_input(at):
+        known = [(edge, _consumer(edge, came.op)) for edge in at.parent.edges.values() if edge is not at]
+        matches += [Match(edge, at, expected, came) for edge, expected in known if expected.op is came.op]
+        at = at.parent
+    return max(matches, key=_likeness)
+
+
+def _is_input(node: Node) -> bool:
+    return node.op is not None and node.op.func is None
+
+
+def _consumers(node: Node) -> Iterator[Node]:
+    """The operations an input was entered for: the first that are not inputs themselves, the latest path first."""
+    if not _is_input(node) or not node.edges:
+        yield node
+        return
+    for edge in reversed(node.edges.values()):
+        yield from _consumers(edge)
+
+
+def _consumer(node: Node, like: Op | None = None) -> Node:
+    """The operation ``node`` was entered for: a ``like`` if there is one, else the latest."""
+    seen = list(islice(_consumers(node), 100))
+    return next((consumer for consumer in seen if consumer.op is like), seen[0])
+
+
+def _likeness(match: Match) -> tuple[int, int, int, int]:
+    """How well ``old`` explains ``new``: the same operation, the same line, few differences, recent use."""
+    old, new, expected, came = match
+    return (
+        int(expected.op is came.op) + int(old.op is new.op),
+        int(line_of(expected) == line_of(came)),
+        -len(_differences(old, new, came)),
+        old.last_used,
+    )
+
+
+def _differences(old: Node, new: Node, came: Node) -> list[tuple[str, str, str, str]]:
+    """``(what, subject, old, new)`` of each argument in which two nodes of one operation differ."""
+    if old.op is not new.op or old.op is None:
+        return []
+    if not isinstance(old.key, tuple):  # an input
+        what = "shape" if old.key.shape != new.key.shape else "dtype" if old.key.dtype != new.key.dtype else "sharding"
+        return [(what, f"input of {operation(came)}", old.key.text, new.key.text)]
+    found = []
+    names = getattr(old.op, "names", ())
+    pairs = [
+        (names[i] if i < len(names) else str(i), a, b) for i, (a, b) in enumerate(zip(old.args, new.args, strict=False))
+    ]
+    pairs += [(name, old.kwargs.get(name), new.kwargs.get(name)) for name in {**old.kwargs, **new.kwargs}]
+    for name, a, b in pairs:
+        if a == b and type(a) is type(b):
+            continue
+        if name == getattr(new.op, "read", None):  # values decided it, not the program's text
+            found.append(("size", f"result of {operation(new)}", show(a), show(b)))
+            continue
+        kinds = {type(a), type(b)}
+        what = "aliasing" if kinds == {Ref} else "scalar" if Packed in kinds else "argument"
+        found.append((what, f"{name} of {operation(new)}", show(a), show(b)))
+    if not found and old.key != new.key:
+        found.append(("argument", f"arguments of {operation(new)}", repr(old.key[1:]), repr(new.key[1:])))
+    return found
+
+
+def _between(match: Match) -> Reason:
+    old, new, expected, came = match
+    differences = _differences(old, new, came)
+    if differences and came.op is expected.op:
+        what, subject, before, after = differences[0]
+    else:
+        what, subject = "operation", "the next operation"
+        before, after = operation(expected), operation(came)
+    return Reason(what, before, after, subject, came.frames, expected.frames, new.depth - 1, _seen(new, came))
+
+
+def change(old: Node, new: Node, expected: Node, came: Node) -> Reason:
+    """What differs between two edges out of one node, ``old`` and ``new``, entered for ``expected`` and ``came``."""
+    return _between(Match(old, new, expected, came))
+
+
+def _seen(new: Node, came: Node) -> bool:
+    """Had this line recorded this operation before, here or anywhere the siblings lead?"""
+    assert new.parent is not None
+    line = line_of(came)
+    stack = [edge for edge in new.parent.edges.values() if edge is not new]
+    budget = 20_000  # nodes looked at: enough for any step, bounded for any program
+    while stack and budget:
+        node = stack.pop()
+        budget -= 1
+        if node.op is came.op and line_of(node) == line:
+            return True
+        stack.extend(node.edges.values())
+    return False
+
+
+def _longer(parent: Node, node: Node) -> Reason:
+    came = _consumer(node)
+    return Reason(
+        "operation", "barrier", operation(came), "the end of the graph", came.frames, parent.frames, parent.depth,
+        _seen_anywhere(came),
+    )  # fmt: skip
+
+
+def _seen_anywhere(came: Node) -> bool:
+    node: Node | None = came.parent
+    line = line_of(came)
+    while node is not None and node.parent is not None:
+        if node.op is came.op and line_of(node) == line:
+            return True
+        node = node.parent
+    return False
+
+
+def _known_path(end: Node, outs: tuple[int, ...]) -> Reason | None:
+    others = [key for key in end.plans if key != outs]
+    if others:
+        # of several devices, keys also say how outputs lie
+        keys = others[-1], outs
+        old, outs = (tuple(k for k in key if type(k) is int) for key in keys)
+        if old == outs:
+            was, now = (", ".join(str(k) for k in key if k is not None and type(k) is not int) for key in keys)
+            return Reason(
+                "sharding", was or "XLA's choice", now or "XLA's choice", "of the live outputs", end.frames, end.frames,
+                end.depth, True,
+            )  # fmt: skip
+        missing, extra = sorted(set(old) - set(outs)), sorted(set(outs) - set(old))
+        changed = {out.slot: node for node in end.path() for out in node.outs}
+        node = changed.get((extra or missing or [end.slot])[0], end)
+        return Reason(
+            "outputs",
+            f"{len(old)} live outputs",
+            f"{len(outs)} live outputs",
+            f"value of {operation(node)} " + ("is now still held" if extra else "is no longer held"),
+            node.frames,
+            node.frames,
+            end.depth,
+            True,
+        )
+    if end.edges:
+        after = next(iter(end.edges.values()))
+        nxt = _consumer(after)
+        return Reason(
+            "operation", operation(nxt), "barrier", "the end of the graph", end.frames, nxt.frames, end.depth, True
+        )
+    return None

@@ -1,0 +1,105 @@
+"""Shapes of results: PyTorch's own meta kernels, asked once per edge of the trie.
+
+What they refuse is rehearsed on the CPU, so that a user sees the message they know; :mod:`.checks` has what they
+overlook, :mod:`.shapes` the operators that have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+
+from xlaprof.runtime.lowering.registry import JAX_DTYPE
+from xlaprof.runtime.trace.ops import Op, is_view
+from xlaprof.runtime.trace.storage import sig
+from xlaprof.runtime.trace.trie import Spec
+
+from .checks import CHECKS
+from .dtype_checks import loses_imaginary_part
+from .meta_functions import SHAPES
+from .rehearse import refuse_overlap, rehearse
+
+
+class NoMeta(Exception):
+    """The operator's result shape cannot be told without its values."""
+
+
+#: answers, by what the call is like; a repeated layer asks once
+_known: dict[Hashable, list[Spec | None]] = {}
+_KNOWN_LIMIT = 100_000
+
+
+def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], alike: Hashable) -> list[Spec | None]:
+    """What each output of ``op`` over these tensors (of any device) will be; ``None`` for one that is left out.
+
+    ``alike`` is equal for calls that PyTorch gives the same answer: operator, shapes, dtypes, strides and numbers.
+    Raises what PyTorch raises on the CPU for bad arguments.
+    """
+    check = CHECKS.get(op.name)
+    if check is not None and check(*args, **kwargs):
+        rehearse(op, args, kwargs)
+    if op.writes:
+        refuse_overlap(op, args, kwargs)
+        if loses_imaginary_part(args):
+            rehearse(op, args, kwargs)
+        if op.writes == (0,) and any(isinstance(a, torch.Tensor) and a.dtype is not args[0].dtype for a in args[1:]):
+            rehearse(op, args, kwargs, about="can't be cast")
+    found = _known.get(alike)
+    if found is None:
+        if len(_known) >= _KNOWN_LIMIT:
+            _known.clear()
+        found = _known[alike] = _ask(op, args, kwargs)
+    return found
+
+
+def _ask(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec | None]:
+    metas: dict[int, torch.Tensor] = {}
+    named = {
+        name: torch.device("meta") if name == "device" else None if name == "generator" else _meta(value, metas)
+        for name, value in kwargs.items()
+    }
+    shape = SHAPES.get(op.name, op.func)
+    try:
+        result = shape(*[_meta(a, metas) for a in args], **named)
+    except NotImplementedError as error:
+        raise NoMeta(str(error)) from error
+    except Exception as error:
+        if torch.Tag.dynamic_output_shape in op.func.tags or rehearse(op, args, kwargs):
+            raise NoMeta(str(error)) from error
+        raise
+    if isinstance(result, torch.Tensor):
+        return [_spec(result, is_view(op.func))]
+    if isinstance(result, (tuple, list)) and all(r is None or isinstance(r, torch.Tensor) for r in result):
+        return [None if r is None else _spec(r, False) for r in result]
+    raise NoMeta(f"{op.name} returns {type(result).__name__}, which no device value stands for")
+
+
+def _spec(t: torch.Tensor, view: bool) -> Spec:
+    if t.dtype not in JAX_DTYPE or t.layout is not torch.strided:
+        raise NoMeta(f"{t.dtype} {t.layout} has no device form")
+    signature = sig(tuple(t.shape), t.dtype)
+    return Spec(signature, tuple(t.stride()), int(t.storage_offset())) if view else Spec(signature)
+
+
+def _meta(value: Any, metas: dict[int, torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        found = metas.get(id(value))
+        if found is None:
+            found = metas[id(value)] = _empty_like(value)
+        return found
+    if isinstance(value, (list, tuple)):
+        return [_meta(v, metas) for v in value]
+    if isinstance(value, torch.Generator):
+        return None
+    return torch.device("meta") if isinstance(value, torch.device) else value
+
+
+def _empty_like(value: torch.Tensor) -> torch.Tensor:
+    offset = value.storage_offset()
+    if not offset:
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    last = offset + sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True) if n > 0)
+    storage = torch.empty(last + 1, dtype=value.dtype, device="meta")
+    return storage.as_strided(value.shape, value.stride(), offset)

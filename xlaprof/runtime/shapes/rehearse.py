@@ -1,0 +1,146 @@
+"""What does PyTorch's CPU say of this call? It is made there, with stand-ins of the same shapes.
+
+Meta kernels and decompositions check less than kernels do, or say it in other words. So where a call is refused, or
+looks wrong (an ``out=`` of another dtype, memory written and read at once), the CPU kernel is called with tensors of
+ones and zeros that have the same shapes, strides, dtypes, and share memory as the call's own do. What it raises is what
+a user of PyTorch knows; and what it accepts is not refused.
+
+Nothing is read from the device, and nothing of the user's is touched.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from xlaprof.runtime.trace.ops import Op
+from xlaprof.runtime.trace.storage import Cell, View
+from xlaprof.runtime.trace.tensor import XLATensor
+
+#: bytes of stand-ins at most; larger calls are not rehearsed
+LIMIT = 1 << 28
+
+
+def rehearse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], *, about: str = "") -> bool:
+    """Raise what ``op`` raises on the CPU. ``True`` if it accepts the call, ``False`` where that was not tried.
+
+    With ``about``, only errors whose message has it are raised.
+    """
+    if "pivots" in op.names or "LU_pivots" in op.names:  # kernels trust them: zeros would be read as addresses
+        return False
+    standins = _StandIns()
+    try:
+        here, named = tree_map(standins.of, (args, kwargs))
+    except _TooLarge:
+        return False
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            op.func(*here, **named)
+        except NotImplementedError as error:
+            if "Could not run" in str(error):  # no CPU kernel: it has nothing to say
+                return False
+            raise rehearsed(error, op) from None  # a dtype that the kernel does not do
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # of the stand-ins' values
+            return True
+        except RuntimeError as error:
+            if "ZeroDivisionError" in str(error) or about not in str(error):  # likewise
+                return True
+            raise rehearsed(error, op) from None
+        except Exception as error:
+            if about not in str(error):
+                return True
+            raise rehearsed(error, op) from None
+    return True
+
+
+def rehearsed(error: Exception, op: Op) -> Exception:
+    """``error``, known to be what the CPU raises for ``op``."""
+    error._xla_rehearsed = op.name  # type: ignore[attr-defined]
+    return error
+
+
+def refuse_overlap(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what the CPU raises for an operation that writes to memory it also reads, or to one place twice.
+
+    On the device values are never overwritten while they are read, so the result would be defined; but it would be
+    another than PyTorch's.
+    """
+    written = [_argument(op, i, args, kwargs) for i in op.writes]
+    rest = [value for value in tree_leaves((args, kwargs)) if type(value) is XLATensor]
+    if any(_overlaps(target, rest) for target in tree_leaves(written) if type(target) is XLATensor):
+        rehearse(op, args, kwargs, about="unsupported operation")
+
+
+def _argument(op: Op, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[i] if i < len(args) else kwargs.get(op.names[i])
+
+
+def _overlaps(target: XLATensor, others: list[XLATensor]) -> bool:
+    """May ``target`` show one place twice, or share memory with another tensor of the call?"""
+    if any(stride == 0 and size > 1 for stride, size in zip(target.stride(), target.shape, strict=True)):
+        return True
+    base = _base(target._cell)
+    return sum(_base(other._cell) is base for other in others) > 1  # the target is one of them
+
+
+def _base(cell: Cell) -> Cell:
+    return cell.base if isinstance(cell, View) else cell
+
+
+class _TooLarge(Exception):
+    pass
+
+
+class _StandIns:
+    """Host tensors that take the place of those of one call."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._storages: dict[int, torch.UntypedStorage] = {}
+        self._tensors: dict[int, torch.Tensor] = {}
+
+    def of(self, value: Any) -> Any:
+        """The stand-in of an argument that is no container."""
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        if isinstance(value, torch.Generator):
+            return None
+        if not isinstance(value, torch.Tensor):
+            return value
+        found = self._tensors.get(id(value))
+        if found is None:
+            found = self._tensors[id(value)] = self._tensor(value)
+        return found
+
+    def _tensor(self, value: torch.Tensor) -> torch.Tensor:
+        if type(value) is not XLATensor:
+            size = value.numel() * value.element_size()
+            self._book(size)
+            return torch.ones_like(value) if value.dtype.is_floating_point else torch.zeros_like(value)
+        offset, stride = value.storage_offset(), value.stride()
+        last = offset + sum((n - 1) * s for n, s in zip(value.shape, stride, strict=True)) if value.numel() else -1
+        storage = self._storage(value._cell, int(last + 1) * value.element_size(), value.dtype)
+        return torch.empty(0, dtype=value.dtype).set_(storage, offset, value.shape, stride)
+
+    def _storage(self, cell: Cell, size: int, dtype: torch.dtype) -> torch.UntypedStorage:
+        base = _base(cell)
+        found = self._storages.get(id(base))
+        if found is None or found.nbytes() < size:
+            self._book(size)
+            count = max(size, 0) // dtype.itemsize
+            # Ones where a zero is special (0-dim probabilities, divisors); integers may be indices.
+            made = torch.ones(count, dtype=dtype) if dtype.is_floating_point else torch.zeros(count, dtype=dtype)
+            if found is None:
+                found = self._storages[id(base)] = made.untyped_storage()
+            else:
+                found.resize_(size)
+        return found
+
+    def _book(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > LIMIT:
+            raise _TooLarge

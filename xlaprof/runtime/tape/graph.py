@@ -1,0 +1,189 @@
+"""The graph a barrier needs: the recorded operations its outputs depend on, renumbered, with a canonical name.
+
+The same subgraph recorded at another place of the trie has the same name, so it finds the same program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from xlaprof.runtime.trace.ops import Op, is_view
+from xlaprof.runtime.trace.storage import Sig
+from xlaprof.runtime.trace.trie import Node, Packed, Ref
+
+from .grow import INPUT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from xlaprof.recording.stacks import RawFrame
+
+
+class Graph(NamedTuple):
+    """Operations in order, and what they read; slots are those of the walk it was taken from."""
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[int, ...]  # slots
+    positions: tuple[int, ...]  # of the inputs, in order of first use on the tape
+    sigs: tuple[Sig, ...]  # of the inputs
+    floats: tuple[Packed, ...]  # packed scalars read, in order of first use
+    ints: tuple[Packed, ...]
+    seeds: tuple[int, ...]  # rows of the tape's seeds
+    outs: tuple[int, ...]  # slots
+    places: dict[int, tuple[RawFrame, ...]]  # of the outputs: the user's frames that recorded them
+    hash: str
+
+    @property
+    def numbering(self) -> dict[Packed, int]:
+        """Where each packed scalar stands among those of its kind that a program of this graph is given."""
+        return {packed: i for group in (self.floats, self.ints) for i, packed in enumerate(group)}
+
+    def reader(self, slot: int) -> Node | None:
+        """The first operation that reads a value."""
+        return next((node for node in self.nodes if slot in _read(node)), None)
+
+
+def _read(node: Node) -> list[int]:
+    """The values that an operation reads."""
+    found: list[int] = []
+    todo: list[Any] = [*node.args, *node.kwargs.values()]
+    while todo:
+        item = todo.pop()
+        if type(item) is Ref:
+            found.append(item.slot)
+        elif type(item) is tuple:
+            todo.extend(item)
+    return found
+
+
+def extract(end: Node, outs: tuple[int, ...]) -> Graph:
+    """The part of the walk ending at ``end`` that the values at ``outs`` depend on."""
+    path = end.path()
+    maker = {out.slot: node for node in path for out in node.outs}
+    order = {slot: i for i, slot in enumerate(node.slot for node in path if node.op is INPUT)}
+    needed = _needed(maker, outs)
+    nodes: list[Node] = []
+    inputs: list[Node] = []
+    floats: list[Packed] = []
+    ints: list[Packed] = []
+    seeds: list[int] = []
+    numbering: dict[Packed, str] = {}
+    names: dict[int, str] = {}
+    entered: dict[int, Node] = {}
+    lines: list[str] = []
+
+    def number(slots: Iterable[int]) -> None:
+        """Inputs are numbered as they are read: where the walk entered them makes no difference to a graph."""
+        for slot in slots:
+            node = entered.pop(slot, None)
+            if node is not None:
+                names[slot] = f"p{len(inputs)}"
+                lines.append(f"p{len(inputs)}:{node.key.text}")
+                inputs.append(node)
+
+    for node in path:
+        if id(node) not in needed:
+            continue
+        if node.op is INPUT:
+            entered[node.slot] = node
+            continue
+        number(_refs(node))
+        for scalar in _packed(node):
+            if scalar not in numbering:
+                group = floats if scalar.kind == "f" else ints
+                numbering[scalar] = f"{scalar.kind}{len(group)}"
+                group.append(scalar)
+        if node.op is not None and node.op.random:
+            seeds.append(node.next_seed)
+        first = len(names)
+        arguments = _text((node.args, tuple(sorted(node.kwargs.items()))), names, numbering)
+        for i, out in enumerate(node.outs):
+            names[out.slot] = f"v{first + i}"
+        results = ",".join(out.sig.text for out in node.outs)
+        lines.append(f"{names[node.slot] if node.outs else ''}={_canonical(node)}{arguments}:{results}")
+        nodes.append(node)
+    number(outs)
+    lines.append("return " + ",".join(names[slot] for slot in outs))
+    return Graph(
+        nodes=tuple(nodes),
+        inputs=tuple(node.slot for node in inputs),
+        positions=tuple(order[node.slot] for node in inputs),
+        sigs=tuple(node.key for node in inputs),
+        floats=tuple(floats),
+        ints=tuple(ints),
+        seeds=tuple(seeds),
+        outs=outs,
+        places={slot: maker[slot].frames for slot in outs},
+        hash=hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32],
+    )
+
+
+def size(end: Node, outs: tuple[int, ...]) -> int:
+    """How many recorded operations the values at ``outs`` depend on."""
+    return len(_needed({out.slot: node for node in end.path() for out in node.outs}, outs))
+
+
+def shared(end: Node, graph: Graph, outs: tuple[int, ...]) -> int:
+    """How many operations of ``graph``, on the walk to ``end``, the values at ``outs`` depend on too, but for views."""
+    needed = _needed({out.slot: node for node in end.path() for out in node.outs}, outs)
+    return sum(id(node) in needed and not _is_view(node) for node in graph.nodes)
+
+
+def _is_view(node: Node) -> bool:
+    return isinstance(node.op, Op) and is_view(node.op.func)
+
+
+def _needed(maker: dict[int, Node], outs: tuple[int, ...]) -> set[int]:
+    """Ids of the nodes that the values at ``outs`` depend on."""
+    needed: set[int] = set()
+    todo = list(outs)
+    while todo:
+        node = maker[todo.pop()]
+        if id(node) not in needed:
+            needed.add(id(node))
+            todo.extend(_refs(node))
+    return needed
+
+
+def _canonical(node: Node) -> str:
+    """The operator's name; in place or not makes no difference to a graph."""
+    op = node.op
+    assert op is not None
+    twin = getattr(op, "twin", None)
+    return str(twin) if twin is not None else op.name
+
+
+def _refs(node: Node) -> list[int]:
+    found: list[int] = []
+    todo: list[Any] = [*node.args, *node.kwargs.values()]
+    while todo:
+        item = todo.pop()
+        if type(item) is Ref:
+            found.append(item.slot)
+        elif type(item) is tuple:
+            todo.extend(item)
+    return found
+
+
+def _packed(node: Node) -> list[Packed]:
+    found: list[Packed] = []
+    todo: list[Any] = [*reversed(node.args), *node.kwargs.values()]
+    while todo:
+        item = todo.pop()
+        if type(item) is Packed:
+            found.append(item)
+        elif type(item) is tuple:
+            todo.extend(reversed(item))
+    return found
+
+
+def _text(value: Any, names: dict[int, str], scalars: dict[Packed, str]) -> str:
+    if type(value) is Ref:
+        return names[value.slot]
+    if type(value) is Packed:
+        return scalars[value]
+    if type(value) is tuple:
+        return "(" + ",".join(_text(v, names, scalars) for v in value) + ")"
+    # 1, 1.0 and True are one constant where dtypes say the rest
+    return repr(float(value)) if isinstance(value, (bool, int, float)) else repr(value)

@@ -1,0 +1,178 @@
+"""New edges of the trie: the only place where recording an operation costs more than a lookup.
+
+A new edge asks PyTorch's meta kernels for the result's shape, checks that the lowering covers the arguments, and takes
+the user's stack. Steady state never comes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from xlaprof.runtime import metrics
+from xlaprof.runtime.clock import clock
+from xlaprof.runtime.lowering.registry import JAX_DTYPE, Aval
+from xlaprof.runtime.recompile import explain
+from xlaprof.runtime.shapes.infer import NoMeta, infer
+from xlaprof.runtime.trace import source
+from xlaprof.runtime.trace.evaluate import Call
+from xlaprof.runtime.trace.ops import TENSOR, TENSORS
+from xlaprof.runtime.trace.storage import Sig, View
+from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref, Spec
+
+if TYPE_CHECKING:
+    from xlaprof.runtime.trace.ops import Op
+
+    from .tape import Tape
+
+
+class Pseudo:
+    """An operation of the tape's own, with no ATen overload behind it."""
+
+    def __init__(self, name: str, lowering: Any = None) -> None:
+        self.name = self.aten = name
+        self.lowering = lowering
+        self.random = False
+        self.func = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+INPUT: Any = Pseudo("xlaprof.input")
+EMPTY: Any = Pseudo("xlaprof.empty", lambda ctx: jnp.zeros(ctx.out[0].shape, ctx.out[0].jax))
+#: from here on another default dtype holds (:mod:`.pytorch.default_dtype`); nothing is computed
+DEFAULT: Any = Pseudo("xlaprof.default_dtype")
+
+
+class Unlowered(Exception):
+    """No lowering covers these arguments."""
+
+
+def grow(
+    tape: Tape,
+    op: Op,
+    key: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    spec: Spec | list[Spec | None] | None = None,
+) -> Node:
+    """Add the edge ``key`` to the tape's current node and return the new node.
+
+    ``args`` and ``kwargs`` are the user's (tensors, numbers), and ``key`` is ``(op, a key per argument, then a pair
+    (name, key) per keyword)``. With ``spec``, what the result is (a list: the results), they are a template made
+    earlier. Raises what PyTorch raises for bad arguments, and :class:`Unlowered` when the operation has to take another
+    road.
+    """
+    start = perf_counter_ns()
+    parent = tape.node
+    node = Node(parent, key, op)
+    specs: list[Spec | None]
+    if spec is not None:
+        node.args, node.kwargs, specs = args, kwargs, spec if isinstance(spec, list) else [spec]
+    else:
+        node.args, node.kwargs = _template(op, key, args, kwargs)
+        specs = _describe(op, node, args, kwargs)
+    node.set_outs(specs)
+    node.frames, node.module = source.here()
+    node.role = source.role()
+    if tape.divergence is None:
+        tape.divergence = explain.diverged(parent, node)
+    parent.edges[key] = node
+    tape.nodes += 1
+    metrics.timed("LazyTracing", perf_counter_ns() - start)
+    clock.work()
+    return node
+
+
+def _template(
+    op: Op, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with values on the tape as :class:`Ref`, scalars as :class:`Packed` or plain numbers."""
+    n = len(args)
+    keys = key[1 : 1 + n]
+    return (
+        tuple(_unkey(kind, k) for kind, k in zip(op.kinds, keys, strict=False)),
+        {name: _unkey(op.kwarg_kinds[name], k) for name, k in key[1 + n :]},
+    )
+
+
+def _unkey(kind: str, key: Any) -> Any:
+    if type(key) is Const:
+        return key.value
+    if kind == TENSOR and type(key) is int:
+        return Ref(key)
+    if kind == TENSORS and key is not None:
+        return tuple(_unkey(TENSOR, k) for k in key)
+    return key
+
+
+#: lowerings over one kind of arguments each
+_calls: dict[Hashable, Call] = {}
+_CALLS_LIMIT = 50_000
+
+
+def _describe(op: Op, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec | None]:
+    """What the new ``node`` returns; it is given its lowering over arguments of this kind.
+
+    A layer that is repeated is neither asked about nor traced again: both are kept by what the call looks like.
+    """
+    sigs: dict[int, Sig] = {}
+    rest: list[Any] = []
+    for template, value in zip(node.args, args, strict=False):
+        _collect(template, value, sigs, rest)
+    for name, template in node.kwargs.items():
+        _collect(template, kwargs[name], sigs, rest)
+    names = {slot: i for i, slot in enumerate(sigs)}
+    described = repr((_rename(node.args, names), _rename(node.kwargs, names)))
+    like = (op, described, tuple(sigs.values()), torch.get_default_dtype())
+    try:
+        specs = infer(op, args, kwargs, (like, tuple(rest)))
+    except NoMeta as error:
+        raise Unlowered(str(error)) from error
+    if op.lowering is None:
+        raise Unlowered(f"{op.name} has no lowering")
+    signature = (like, tuple(s and s.sig for s in specs))
+    call = _calls.get(signature)
+    if call is None:
+        if len(_calls) >= _CALLS_LIMIT:
+            _calls.clear()
+        arrays = [jax.ShapeDtypeStruct(s.shape, JAX_DTYPE[s.dtype]) for s in sigs.values()]
+        outs = tuple(None if s is None else Aval(s.sig.shape, s.sig.dtype) for s in specs)
+        call = _calls[signature] = Call(op, node.args, node.kwargs, arrays, outs)
+    if call.error is not None:
+        raise Unlowered(f"{op.name}: {call.error}")
+    node.call = call
+    return specs
+
+
+def _collect(template: Any, value: Any, sigs: dict[int, Sig], rest: list[Any]) -> None:
+    """Signatures by slot, in order of first use, and what else PyTorch looks at: numbers, and strides of views."""
+    if type(template) is Ref:
+        cell = value._cell
+        sigs[template.slot] = cell.sig
+        if isinstance(cell, View):
+            rest.append((value.stride(), value.storage_offset()))
+    elif type(template) is Packed:
+        rest.append(value)
+    elif type(template) is tuple and isinstance(value, (list, tuple)):
+        for t, v in zip(template, value, strict=True):
+            _collect(t, v, sigs, rest)
+
+
+def _rename(template: Any, names: dict[Any, int]) -> Any:
+    """``template`` with slots and packed scalars numbered in order of first use: equal numbers are one scalar."""
+    if type(template) is Ref:
+        return f"%{names[template.slot]}"
+    if type(template) is Packed:
+        return f"<{template.kind}{names.setdefault(template, len(names))}>"
+    if type(template) is tuple:
+        return tuple(_rename(t, names) for t in template)
+    if type(template) is dict:
+        return {k: _rename(v, names) for k, v in template.items()}
+    return template

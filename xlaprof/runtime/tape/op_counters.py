@@ -1,0 +1,136 @@
+"""How often each operation was recorded (``xla::op``), and how many tensors came and went: told by the trie.
+
+Recording counts nothing. Where a walk ends, the node it ended on is counted, one lookup; what lies on the way there is
+added up when somebody asks for counters, or when many different walks have ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from xlaprof.runtime import metrics
+from xlaprof.runtime.trace.ops import is_view
+
+if TYPE_CHECKING:
+    from xlaprof.runtime.trace.trie import Node
+
+#: different walks that are kept before their operations are added up
+_KEPT = 64
+
+#: operators that functionalization leaves as they are: PyTorch/XLA writes these in place
+_WRITTEN_IN_PLACE = frozenset(
+    {"fill_", "zero_", "uniform_", "normal_", "random_", "exponential_", "index_fill_", "put_", "resize_", "set_"}
+)
+#: what is memory that is filled, to PyTorch/XLA
+_FILLED = {
+    **dict.fromkeys(("ones", "ones_like", "new_ones", "full_like", "new_full", "fill"), "fill_"),
+    **dict.fromkeys(("zeros", "zeros_like", "new_zeros", "zero"), "zero_"),
+    **dict.fromkeys(("rand", "rand_like", "uniform"), "uniform_"),
+    **dict.fromkeys(("randn", "randn_like"), "normal_"),
+    **dict.fromkeys(("randint", "randint_like"), "random_"),
+}
+#: operators that PyTorch/XLA registers with symbolic sizes, which its counters say
+_SYMBOLIC = frozenset({"view_copy", "expand_copy", "narrow_copy", "select_backward", "diagonal_backward", "embedding"})
+
+#: operators that PyTorch takes apart for us, and not for PyTorch/XLA
+_COMPOSED = {
+    "_native_batch_norm_legit_functional": "native_batch_norm",
+    "_native_batch_norm_legit": "native_batch_norm",
+}
+
+#: (last node, operations counted already, tensors held at the end) -> how many walks ended so
+_ended: dict[tuple[Node, int, int], int] = {}
+_lock = threading.Lock()
+_names: dict[Any, str] = {}
+
+
+def ended(node: Node, counted: int, held: int) -> None:
+    """A walk ends at ``node``: ``counted`` of its operations were counted before, ``held`` of its tensors live on."""
+    walk = (node, counted, held)
+    with _lock:
+        _ended[walk] = _ended.get(walk, 0) + 1
+        full = len(_ended) > _KEPT
+    if full:
+        _add_up()
+
+
+def walked(last: Node, times: int) -> None:
+    """``times`` walks have ended at ``last``, of operations that ran at once (eager mode)."""
+    seen: Counter[str] = Counter()
+    _count(last, 0, times, seen)
+    _tell(seen)
+
+
+def _add_up() -> None:
+    with _lock:
+        walks = list(_ended.items())
+        _ended.clear()
+    seen: Counter[str] = Counter()
+    for (last, counted, held), times in walks:
+        _count(last, counted, times, seen)
+        seen["DestroyXlaTensor"] += times * max(_count(last, 0, 1, Counter()) - held, 0)
+    _tell(seen)
+
+
+def _tell(seen: Counter[str]) -> None:
+    recorded = 0
+    for name, n in seen.items():
+        if n:
+            metrics.count(name, n)
+            recorded += n if name.startswith("xla::") else 0
+    if recorded:
+        metrics.begin("LazyTracing", recorded)  # those that were new told how long they took
+
+
+def _count(last: Node, counted: int, times: int, seen: Counter[str]) -> int:
+    """Add the operations on the way to ``last``, without the first ``counted``, to ``seen``; the tensors they made."""
+    made = 0
+    for node in last.path()[counted:]:
+        name = _names.get(node.op)
+        if name is None:
+            name = _names[node.op] = _name(node.op)
+        if name:
+            seen[name] += times
+            if not getattr(node.op, "writes", ()):
+                made += len(node.outs)
+    seen["CreateXlaTensor"] += times * made
+    return made
+
+
+def _name(op: Any) -> str:
+    """The counter of an operator, as PyTorch/XLA names it after functionalization; empty for the tape's own."""
+    func = getattr(op, "func", None)
+    if func is None or getattr(op, "collective", False):  # which count themselves
+        return ""
+    namespace, name = func._schema.name.split("::")
+    twin = getattr(op, "twin", None)
+    if twin is not None and name not in _WRITTEN_IN_PLACE:
+        name = twin._schema.name.split("::")[-1]
+    elif is_view(func):
+        name += "_copy"
+    name = _COMPOSED.get(name, name)
+    name = _FILLED.get(name, name)
+    if name in _SYMBOLIC:
+        name += "_symint"
+    return f"xla::{name}" if namespace == "aten" else f"xla::{namespace}.{name}"
+
+
+def _settle() -> None:
+    """Count what was recorded up to now, by walks that have ended and by those that have not."""
+    from . import tapes
+
+    _add_up()
+    seen: Counter[str] = Counter()
+    for tape in tapes.existing():
+        tape.acquire()
+        try:
+            _count(tape.node, tape.counted, 1, seen)
+            tape.counted = tape.node.depth
+        finally:
+            tape.release()
+    _tell(seen)
+
+
+metrics.count_late(_settle)

@@ -1,0 +1,301 @@
+"""The tape: what has been recorded since the last barrier, as a walk along the trie.
+
+Nothing is built while a known path is followed: an operation is one dict lookup, its result's shape stands on the node.
+What the tape itself holds is this walk's data: the arrays of its inputs, its scalars, and the cells it gave values to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import threading
+from collections import deque
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from xlaprof.runtime.recompile import explain
+from xlaprof.runtime.trace.errors import raise_failed
+from xlaprof.runtime.trace.storage import NOWHERE, Cell, Failed, Sig, View, sig
+from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref, Spec, prune
+
+from . import op_counters
+from .grow import DEFAULT, EMPTY, INPUT, grow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import jax
+
+    from xlaprof.runtime.spmd.placement import Partition
+
+#: epochs are numbered over all tapes, so a cell's epoch also tells which tape it is on
+_epochs = itertools.count(1)
+
+#: nodes of a trie at most (about 1 KB each); past it the least recently used quarter is forgotten
+MAX_NODES = int(os.environ.get("XLAPROF_TRIE_NODES", "250000"))
+
+#: operations on a tape from which on a read looks whether most of them are dead
+SHED = 1000
+
+#: Scalars that are part of the graph, as PyTorch/XLA has them: others are inputs, so that they may change
+SPECIAL = (0, 1, -1) if os.environ.get("XLA_NO_SPECIAL_SCALARS", "0") in ("", "0", "false") else ()
+SPECIAL_FLOATS = {float(v): Const(float(v)) for v in SPECIAL}
+SPECIAL_INTS = {v: Const(v) for v in SPECIAL}
+_NOTHING = sig((0,), torch.bool)
+_NEGATIVE_ZERO = Const(-0.0)
+_consts: dict[tuple[type, Any], Const] = {}
+
+_FLOAT = [Packed("f", i) for i in range(256)]
+_INT = [Packed("i", i) for i in range(256)]
+
+
+def const(value: Any) -> Const:
+    """The one :class:`Const` of a number (bool, complex, and what is baked in)."""
+    found = _consts.get((type(value), value))
+    if found is None:
+        found = _consts.setdefault((type(value), value), Const(value))
+    return found
+
+
+class Tape:
+    """One per device. All of it is guarded by its lock: a backward pass runs on a thread of autograd's."""
+
+    #: is it laid out without values, to be compiled for others? (:mod:`.dynamo.sketch`)
+    abstract = False
+    #: has the thread of the last backward pass let go of all its values? If not, what to call to have it do so
+    let_go: Callable[[], None] | None = None
+    #: how values lie over several devices, where the tape is that of all of them (:mod:`.spmd`)
+    partition: Partition | None = None
+
+    def __init__(self, index: int, device: jax.Device) -> None:
+        self.index = index
+        self.device = device
+        self.torch_device = torch.device("xla", index)
+        lock = threading.Lock()  # not reentrant: nothing recorded may record
+        self.acquire = lock.acquire
+        self.release = lock.release
+        self.root, self.nodes = Node(None, None, None), 1
+        self.known: deque[explain.Walk] = deque(maxlen=explain.KNOWN)  # walks that made plans, to compare with
+        self.eager = False
+        self.default = torch.get_default_dtype()  # what Python's floats become is no part of an edge's key
+        self._resting: dict[tuple[bool, torch.dtype], tuple[Node, int]] = {}  # tries of other modes, other defaults
+        self.node = self.root
+        self.counted = 0
+        self.seeded = 0  # the last epoch in which a program read seeds
+        self.reset()
+
+    def reset(self, held: int = 0) -> None:
+        """Begin a new walk at the root. Values not materialised by now are gone; what is ``held`` lives on."""
+        if self.node is not self.root:
+            op_counters.ended(self.node, self.counted, held)
+        if torch.get_default_dtype() is not self.default:
+            self._change(self.eager, torch.get_default_dtype())
+        self.counted = 0  # operations on the walk that are counted (:mod:`.walks`)
+        self.epoch = next(_epochs)
+        self.node = self.root
+        self.arrays: list[Any] = []  # inputs, in order of first use
+        self.owners: list[Cell] = []  # and the cells they came from
+        self.input_at: dict[int, int] = {}  # slot of an input -> its place in these two
+        self.cells: list[Cell] = []  # cells that were given a value: the possible outputs
+        self.floats: list[float] = []
+        self.ints: list[int] = []
+        self.seeds: list[tuple[int, int]] = []  # (seed, offset) of each random operation
+        self.float_keys: dict[float, Packed | Const] = {**SPECIAL_FLOATS}
+        self.int_keys: dict[int, Packed | Const] = {**SPECIAL_INTS}
+        self.by_array: dict[int, int] = {}  # id of an input's array -> its slot
+        self.viewed: list[Cell] = []  # cells that got a view in this epoch
+        self.divergence: explain.Divergence | None = None
+        self.shed_at = SHED
+
+    def turn(self, eager: bool) -> None:
+        """Begin a new walk on the trie of eager mode, whose walks are one operation long, or of lazy mode."""
+        if eager is not self.eager:
+            fresh = self.node is self.root
+            self._change(eager, self.default)
+            if not fresh:
+                self.reset()
+
+    def mark_default(self, default: torch.dtype) -> None:
+        """What is recorded from now on has this default dtype: on the walk a mark, or a walk on another trie."""
+        if self.node is self.root:
+            self.reset()
+        else:
+            self.pseudo(DEFAULT, default, (), {}, Spec(_NOTHING))
+
+    def _change(self, eager: bool, default: torch.dtype) -> None:
+        self._resting[self.eager, self.default] = (self.root, self.nodes)
+        self.eager, self.default = eager, default
+        self.root, self.nodes = self._resting.pop((eager, default), (Node(None, None, None), 1))
+        self.node = self.root
+
+    def forget(self) -> None:
+        """Forget what was recorded before this walk: as if the process had just begun."""
+        self.root.edges.clear()
+        self.root.plans.clear()
+        self.nodes = 1
+        self._resting.clear()
+        self.known.clear()
+
+    # -- reading values -------------------------------------------------------------------------------
+
+    def enter(self, cell: Cell) -> int:
+        """Slot of a cell that has none on this walk: an input, a view to be derived again, or fresh memory."""
+        if isinstance(cell, View) and cell.array is None:
+            return self._derive(cell)
+        if cell.tape is not self:
+            raise RuntimeError(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"xla:{self.index} and xla:{cell.tape.index}!"
+            )
+        array = cell.array if self.partition is None else self.partition.placed(cell)
+        if array is None:
+            return self._uninitialized(cell)
+        if type(array) is Failed:
+            raise_failed(array)
+        slot = self.by_array.get(id(array))
+        if slot is None:
+            form = cell.sig if self.partition is None else self.partition.form(array, cell.sig)
+            slot = self.pseudo(INPUT, form, (), {}, Spec(cell.sig))
+            self.by_array[id(array)] = slot
+            self.input_at[slot] = len(self.arrays)
+            self.arrays.append(array)
+            self.owners.append(cell)
+        cell.slot = slot
+        cell.epoch = self.epoch
+        return slot
+
+    def slot_of(self, cell: Cell) -> int:
+        """Where the cell's present value stands on this walk."""
+        return cell.slot if cell.epoch == self.epoch else self.enter(cell)
+
+    def _derive(self, view: View) -> int:
+        slot = self.slot_of(view.base)
+        for step in view.steps:
+            slot = self.follow(step, slot)
+        view.slot = slot
+        view.epoch = self.epoch
+        return slot
+
+    def follow(self, step: Node, slot: int) -> int:
+        """Record the view operator of ``step`` again, on the value at ``slot``: by the line that made the view."""
+        key = (step.op, slot, *step.key[2:])
+        node = self.node.edges.get(key)
+        if node is None:
+            assert step.op is not None  # the root's alone is
+            out = step.outs[0]
+            args = (Ref(slot), *step.args[1:])
+            node = grow(self, step.op, key, args, step.kwargs, Spec(out.sig, out.strides, out.offset))
+            node.frames, node.module = step.frames or node.frames, step.module or node.module
+        self.node = node
+        return node.slot
+
+    def pseudo(self, op: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec) -> int:
+        """Record an operation that no user called, over slots; return the slot of its result."""
+        node = self.node.edges.get(key)
+        if node is None:
+            node = grow(self, op, key, args, kwargs, spec)
+        self.node = node
+        return node.slot
+
+    def _uninitialized(self, cell: Cell) -> int:
+        # Memory that was never written has no value to speak of; zeros are as good as any, and repeatable.
+        cell.slot = self.pseudo(EMPTY, (EMPTY, cell.sig), (), {}, Spec(cell.sig))
+        cell.epoch = cell.listed = self.epoch
+        self.cells.append(cell)
+        return cell.slot
+
+    # -- scalars --------------------------------------------------------------------------------------
+
+    def new_float(self, value: float) -> Packed:
+        """Key of a float seen for the first time on this walk: the next index of the packed floats."""
+        index = len(self.floats)
+        if index >= len(_FLOAT):
+            _FLOAT.append(Packed("f", index))
+        key = self.float_keys[value] = _FLOAT[index]
+        self.floats.append(value)
+        return key
+
+    def new_int(self, value: int) -> Packed | Const:
+        """Key of an int seen for the first time on this walk."""
+        if not -(2**63) <= value < 2**63:
+            return const(value)  # does not fit the packed array
+        index = len(self.ints)
+        if index >= len(_INT):
+            _INT.append(Packed("i", index))
+        key = self.int_keys[value] = _INT[index]
+        self.ints.append(value)
+        return key
+
+    def scalar(self, value: Any) -> Packed | Const:
+        """Key of a scalar: :class:`Packed`, or :class:`Const` where the number is part of the graph."""
+        kind = type(value)
+        if kind is float:
+            if value == 0.0 and math.copysign(1.0, value) < 0:  # equal to 0.0, but another constant
+                return _NEGATIVE_ZERO
+            key = self.float_keys.get(value)
+            return self.new_float(value) if key is None else key
+        if kind is int:
+            key = self.int_keys.get(value)
+            return self.new_int(value) if key is None else key
+        return const(value)
+
+    # -- writing values -------------------------------------------------------------------------------
+
+    def write(self, cell: Cell, slot: int) -> None:
+        """The storage of ``cell`` now holds the value at ``slot`` (of the cell's own shape)."""
+        epoch = self.epoch
+        if isinstance(cell, View):
+            from .views import scatter
+
+            written, exact = scatter(self, cell, slot)
+            self.write(cell.base, written)
+            if not exact:
+                return  # stale, as are all views of what was just written
+        elif cell.listed != epoch:
+            cell.listed = epoch
+            self.cells.append(cell)
+        self.invalidate(cell)
+        cell.slot = slot
+        cell.epoch = epoch
+
+    def invalidate(self, cell: Cell) -> None:
+        """What the views of ``cell`` show has changed: they are derived again on next use."""
+        if cell.views is not None:
+            alive = []  # a loop may make one view per turn
+            for ref in cell.views:
+                view = ref()
+                if view is not None:
+                    view.epoch, view.array = NOWHERE, None
+                    alive.append(ref)
+            cell.views = alive or None
+
+    def output(self, slot: int, sig: Sig) -> Cell:
+        """A new cell whose value is at ``slot``."""
+        cell = Cell(self, sig, slot, self.epoch, self.epoch)
+        self.cells.append(cell)
+        return cell
+
+    def live(self) -> list[Cell]:
+        """Cells given a value on this walk that somebody still holds."""
+        self.trim_views()  # a list that holds what was viewed since the last barrier, for nobody's sake
+        epoch = self.epoch
+        # 3: the list, the loop variable, getrefcount's argument
+        return [cell for cell in self.cells if cell.epoch == epoch and getrefcount(cell) > 3]
+
+    def trim_views(self) -> None:
+        """Forget dead views; called at barriers, and before it is asked what is alive."""
+        for cell in self.viewed:
+            if cell.views is not None:
+                alive = [ref for ref in cell.views if ref() is not None]
+                cell.views = alive or None
+        self.viewed.clear()
+
+    def trim_trie(self) -> None:
+        """Keep the trie within :data:`MAX_NODES`; called at barriers, when the walk stands at the root."""
+        if self.nodes > MAX_NODES:
+            self.nodes = prune(self.root, MAX_NODES * 3 // 4)
+            latest = sorted(self.known, key=lambda walk: walk.end.last_used)[-explain.KEPT :]
+            self.known = deque(latest, explain.KNOWN)  # they hold on to nodes

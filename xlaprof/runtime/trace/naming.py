@@ -1,0 +1,214 @@
+"""What the program itself calls a tensor or a number: a parameter's path, the optimizer's ``lr``, a list's name.
+
+Locals of running functions are not looked at, for a look keeps them alive (CPython's snapshot of a frame's locals),
+and tensors that live longer make another graph. Asked only when a graph was compiled anew.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from os import path
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from xlaprof.recording.stacks import shown_file
+
+from .storage import Cell, View
+from .tensor import XLATensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import FrameType
+
+_OPTIM = path.dirname(torch.optim.__file__)
+_DEPTH = 60
+_PARAMETERS = 20_000
+_GROUPS = 8
+#: ns that looking for holders may take in one process: the heap is searched
+_BUDGET = 500_000_000
+_spent = 0
+
+#: outermost modules whose forward was recorded
+_roots: dict[int, weakref.ref[torch.nn.Module]] = {}
+_ROOTS = 64
+
+
+def met(module: torch.nn.Module) -> None:
+    """``module`` is the outermost whose forward runs."""
+    if id(module) not in _roots:
+        if len(_roots) >= _ROOTS:
+            _roots.clear()
+        _roots[id(module)] = weakref.ref(module)
+
+
+def hyperparameters() -> tuple[tuple[str, float], ...]:
+    """Numbers of the optimizer whose step is being recorded: its groups' ``lr``, ``momentum``..."""
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        if frame.f_code.co_filename.startswith(_OPTIM):
+            owner = frame.f_locals.get("self")  # of a library's function, which ends before any barrier
+            if isinstance(owner, torch.optim.Optimizer):
+                groups = owner.param_groups[:_GROUPS]
+                found = {
+                    (name, float(value))
+                    for group in groups
+                    for name, value in group.items()
+                    if type(value) in (int, float)
+                }
+                return tuple(sorted(found))
+        frame = frame.f_back
+    return ()
+
+
+def number(value: Any, hyper: tuple[tuple[str, float], ...]) -> tuple[str, int]:
+    """``(name, sign)`` of the one of an optimizer's numbers that ``value`` is, or is the negative of."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        order = sorted(hyper, key=lambda pair: pair[0] != "lr")
+        for sign in (1, -1):
+            for name, known in order:
+                if known == sign * value and (known or name == "lr"):
+                    return name, -1 if str(value).startswith("-") and value == 0 else sign
+    return "", 1
+
+
+def decayed(before: Any, now: Any, hyper: tuple[tuple[str, float], ...]) -> tuple[float, float] | None:
+    """The learning rates of which ``before`` and ``now`` are ``1 - lr * weight_decay``, as in AdamW; if they are."""
+    rates, decays = ([value for name, value in hyper if name == what] for what in ("lr", "weight_decay"))
+    if not isinstance(before, float) or not isinstance(now, float):
+        return None
+    for rate in rates:
+        for decay in decays:
+            if decay and now == 1 - rate * decay:
+                return float(f"{(1 - before) / decay:.7g}"), rate
+    return None
+
+
+def variable(file: str, names: Iterable[str], value: Any) -> str:
+    """The one of ``names`` that is a global number of the running script ``file``, and is ``value``."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if shown_file(frame) == file:
+            known = frame.f_globals
+            found = [name for name in names if type(known.get(name)) is type(value) and known[name] == value]
+            return found[0] if len(found) == 1 else ""
+        frame = frame.f_back
+    return ""
+
+
+def parameter(cell: Cell) -> str:
+    """``model.layers.0.weight``, where the cell is a parameter's, a buffer's or a gradient's of a known module."""
+    base = cell.base if isinstance(cell, View) else cell
+    for ref in list(_roots.values()):
+        root = ref()
+        if root is None:
+            continue
+        for name, tensor in _tensors(root):
+            if _is(tensor, base):
+                return f"{_variable(root)}.{name}"
+            if tensor.is_leaf and _is(tensor.grad, base):
+                return f"{_variable(root)}.{name}.grad"
+    return ""
+
+
+def _tensors(root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    left = _PARAMETERS
+    todo: list[tuple[str, torch.nn.Module]] = [("", root)]
+    seen: set[int] = set()
+    while todo and left:
+        prefix, module = todo.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            left -= 1
+            if tensor is not None:
+                yield prefix + name, tensor
+        todo += [(f"{prefix}{name}.", child) for name, child in module._modules.items() if child is not None]
+
+
+def _is(tensor: Any, cell: Cell) -> bool:
+    if type(tensor) is not XLATensor and not isinstance(tensor, XLATensor):
+        return False
+    own = tensor._cell
+    return own is cell or (isinstance(own, View) and own.base is cell)
+
+
+def _variable(value: Any) -> str:
+    """The global of the running program that is ``value``, or the name of its class."""
+    frame: FrameType | None = sys._getframe(1)
+    seen: set[int] = set()
+    while frame is not None:
+        names = frame.f_globals
+        if id(names) not in seen and not str(names.get("__name__", "")).startswith(("xlaprof", "torch")):
+            seen.add(id(names))
+            for name, one in list(names.items()):
+                if one is value:
+                    return name
+        frame = frame.f_back
+    return type(value).__name__
+
+
+class Holder(NamedTuple):
+    """What keeps a tensor alive."""
+
+    name: str  # "history", "Trainer.last"; "" where the container has no name that can be had
+    kind: str  # "list", "dict"...
+    length: int
+
+
+def holder(cell: Cell) -> Holder | None:
+    """The container or object that holds the tensor of ``cell``; ``None`` where it is not known.
+
+    Searches the heap: bounded over the process.
+    """
+    global _spent
+    if _spent >= _BUDGET:
+        return None
+    start = perf_counter_ns()
+    try:
+        tensors = [one for one in gc.get_referrers(cell) if isinstance(one, XLATensor)]
+        for tensor in tensors:
+            for one in gc.get_referrers(tensor):
+                if one is tensors or not isinstance(one, (list, dict, set)):
+                    continue
+                if isinstance(one, dict) and "__name__" in one and "__builtins__" in one:
+                    name = next((str(key) for key, value in list(one.items()) if value is tensor), "")
+                    return Holder(name, "variable", 1)
+                return Holder(_name_of(one), type(one).__name__, len(one))
+            own = _attribute(tensor)
+            if own:
+                return Holder(own, "attribute", 1)
+    finally:
+        _spent += perf_counter_ns() - start
+    return None
+
+
+def _name_of(container: Any) -> str:
+    for one in gc.get_referrers(container):
+        if isinstance(one, dict):
+            for key, value in list(one.items()):
+                if value is container and isinstance(key, str):
+                    return key
+    return _attribute(container)
+
+
+def _attribute(value: Any) -> str:
+    """``Class.name`` of the object whose attribute it is."""
+    for one in gc.get_referrers(value):
+        if isinstance(one, (type, list, tuple, dict, set)) or type(one).__module__.startswith("xlaprof"):
+            continue
+        try:
+            names = object.__getattribute__(one, "__dict__")  # runs nothing of the program's
+        except AttributeError:
+            continue
+        if isinstance(names, dict):
+            for key, kept in list(names.items()):
+                if kept is value:
+                    return f"{type(one).__name__}.{key}"
+    return ""

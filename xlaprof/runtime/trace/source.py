@@ -1,0 +1,134 @@
+"""Where in the user's program an operation was recorded. Asked only when the trie grows."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import torch
+
+from xlaprof.recording import stacks
+from xlaprof.recording.stacks import RawFrame
+
+from . import naming
+
+#: frames looked at when the nn.Module path is collected
+_DEPTH = 80
+_OPTIM = os.path.dirname(torch.optim.__file__)
+_FUNCTIONAL = torch.nn.functional.__file__
+_CLIP = os.path.join(os.path.dirname(torch.nn.utils.__file__), "clip_grad.py")
+_AUTOCAST = os.path.join(os.path.dirname(os.path.dirname(__file__)), "pytorch", "autocast.py")
+#: functions that do another thing in training than in evaluation
+_MODES = frozenset(
+    {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "batch_norm",
+     "instance_norm", "rrelu", "_verify_batch_size"}
+)  # fmt: skip
+
+
+def here() -> tuple[tuple[RawFrame, ...], str]:
+    """``(user's frames innermost first, nn.Module path)`` of the operation being recorded.
+
+    On autograd's own thread there is no user code: the frames are then those of the thread that waits in
+    ``backward()``.
+    """
+    told: tuple[tuple[RawFrame, ...], str] | None = getattr(_told, "place", None)
+    if told is not None:
+        return told
+    frames = stacks.user_frames()
+    named = getattr(_told, "scopes", None)
+    if frames and not _in_backward():
+        return frames, "/".join([*named, module_path()]).rstrip("/") if named else module_path()
+    return _backward_frames() or frames, "/".join(named) if named else ""
+
+
+_told = threading.local()
+
+
+def scopes() -> list[str]:
+    """Names of the profiler's scopes that are open on this thread: what is recorded now bears them."""
+    try:
+        return _told.scopes  # type: ignore[no-any-return]
+    except AttributeError:
+        _told.scopes = []
+        return _told.scopes  # type: ignore[no-any-return]
+
+
+@contextmanager
+def at(frames: tuple[RawFrame, ...], module: str) -> Iterator[None]:
+    """What this thread records comes from ``frames`` and ``module``, whatever its stack says."""
+    before, _told.place = getattr(_told, "place", None), (frames, module)
+    try:
+        yield
+    finally:
+        _told.place = before
+
+
+def _in_backward() -> bool:
+    return torch._C._current_autograd_node() is not None
+
+
+def _backward_frames() -> tuple[RawFrame, ...]:
+    """Frames of the thread whose ``backward()`` the present one works for: the main thread, unless it does not wait."""
+    own = threading.get_ident()
+    main = threading.main_thread().ident
+    others = [t.ident for t in threading.enumerate() if t.ident not in (own, main)]
+    for ident in (main, *others):
+        if ident is None or ident == own:
+            continue
+        frame = sys._current_frames().get(ident)
+        while frame is not None:
+            if frame.f_code.co_name == "_engine_run_backward":
+                return stacks.frames_of_thread(ident)
+            frame = frame.f_back
+    return ()
+
+
+def role() -> str:
+    """Which part of training records the operation: one of :attr:`xlaprof.events.Change.role`."""
+    node = torch._C._current_autograd_node()
+    if node is not None:
+        return "grad" if node.name().endswith("AccumulateGrad") else "backward"
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        code = frame.f_code
+        file, name = code.co_filename, code.co_name
+        if file.startswith(_OPTIM):
+            return _IN_OPTIMIZER.get(name, "optimizer")
+        if file == _FUNCTIONAL and name in _MODES:
+            return "mode"
+        if file == _CLIP:
+            return "clip"
+        if name == "_cast" and file == _AUTOCAST:
+            return "autocast"
+        if name == "zero_grad":  # a module's
+            return "zero_grad"
+        frame = frame.f_back
+    return ""
+
+
+_IN_OPTIMIZER = {"_init_group": "state", "zero_grad": "zero_grad"}
+
+
+def module_path() -> str:
+    """Class names of the ``nn.Module``s whose ``forward`` runs, outermost first: ``"Decoder/Block/Attention"``."""
+    names: list[str] = []
+    outermost = None
+    frame = sys._getframe(1)
+    for _ in range(_DEPTH):
+        if frame.f_code.co_name == "forward":
+            owner = frame.f_locals.get("self")
+            if isinstance(owner, torch.nn.Module):
+                names.append(type(owner).__name__)
+                outermost = owner
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    if outermost is not None:
+        naming.met(outermost)
+    return "/".join(reversed(names))

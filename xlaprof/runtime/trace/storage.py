@@ -1,0 +1,106 @@
+"""Storage: what a tensor on ``xla`` is a handle on.
+
+A :class:`Cell` is one piece of storage. Its value is either on the tape (``epoch`` is the tape's: ``slot`` says
+which recorded value) or on the device (``array``), or not there yet (neither: ``torch.empty``). Writing in place
+gives the cell another slot; no recorded value ever changes.
+
+A cell's value is contiguous, whatever the strides of the tensors it was computed from (as in PyTorch/XLA); the
+strides a view's tensor shows are those over its base.
+
+A :class:`View` is a cell whose value is derived from another's by a chain of view operators. It caches its slot like
+any cell; a write to its base, or through a sibling, makes that stale, and the chain is recorded again on next use.
+It has an array only as one of several pieces of its base (``split``), until such a write.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+
+if TYPE_CHECKING:
+    from xlaprof.recording.stacks import RawFrame
+    from xlaprof.runtime.spmd.sharding import OpSharding
+    from xlaprof.runtime.tape.tape import Tape
+
+    from .trie import Node
+
+#: epoch of a cell that has no slot on any tape
+NOWHERE = -1
+
+
+class Sig:
+    """Shape and dtype, one object per combination: compared and hashed by identity."""
+
+    __slots__ = ("dtype", "shape", "text")
+
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.text = f"{DTYPE_TEXT.get(dtype) or str(dtype).removeprefix('torch.')}[{','.join(map(str, shape))}]"
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+#: XLA's names of dtypes, as HLO writes them
+DTYPE_TEXT = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int8: "s8",
+    torch.int16: "s16",
+    torch.int32: "s32",
+    torch.int64: "s64",
+    torch.uint8: "u8",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
+    torch.uint64: "u64",
+    torch.bool: "pred",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+}
+
+_sigs: dict[tuple[tuple[int, ...], torch.dtype], Sig] = {}
+
+
+def sig(shape: tuple[int, ...], dtype: torch.dtype) -> Sig:
+    """The one :class:`Sig` of ``shape`` and ``dtype``."""
+    key = (shape, dtype)
+    found = _sigs.get(key)
+    if found is None:
+        found = _sigs.setdefault(key, Sig(tuple(shape), dtype))
+    return found
+
+
+# msgspec structs because nothing in Python constructs faster: one is made per recorded operation.
+# gc=False: cells refer to each other one way only (a view to its base), so they form no cycles.
+class Cell(msgspec.Struct, gc=False, eq=False):
+    """A piece of storage."""
+
+    tape: Tape
+    sig: Sig
+    slot: int
+    epoch: int  # the tape's epoch for which ``slot`` holds
+    listed: int  # the epoch in which it was put on the tape's list of possible outputs
+    array: Any = None  # jax.Array, Failed, or None
+    views: list[Any] | None = None  # weak references to View cells
+    frames: tuple[RawFrame, ...] = ()  # where in the user's program its memory was filled first
+    address: int = 0  # what data_ptr() says, once it was asked
+    sharding: OpSharding | None = None  # over the devices, as annotated (:mod:`.spmd`)
+
+
+class View(Cell, gc=True, weakref=True, eq=False, kw_only=True):
+    """A cell that shows part of another, or all of it in another shape."""
+
+    base: Cell
+    steps: tuple[Node, ...]  # trie nodes of the view operators, outermost last
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """Stands for the value of a computation that failed: the type and text of the error."""
+
+    kind: type[BaseException]
+    text: str

@@ -1,0 +1,279 @@
+"""The tensor on ``xla``: a wrapper that PyTorch's dispatcher hands to the tape, below autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from copy import deepcopy
+from threading import local
+from typing import Any, cast
+
+import torch
+
+from .errors import Foreign, raise_told
+from .storage import Cell, View
+from .trie import Out
+
+make = torch.Tensor._make_wrapper_subclass
+in_inference_mode = torch.is_inference_mode_enabled
+
+
+def make_normal(*args: Any) -> Any:
+    """:data:`make`, for a view of a normal tensor, which is one in inference mode too: they share a version counter."""
+    with torch.inference_mode(False):
+        return make(*args)
+
+
+#: id of an overload -> its handler; overloads live as long as the process
+HANDLERS: dict[int, Any] = {}
+#: where the dispatch function looks: there, or in eager mode among handlers that also run what they have recorded
+current: dict[int, Any] = HANDLERS
+#: eager mode's: makes such a handler of an ordinary one
+at_once: Callable[[Any], Any] | None = None
+
+
+def look_in(handlers: dict[int, Any], make: Callable[[Any], Any] | None) -> None:
+    """Set where the dispatch function looks. Not the function itself: Python would forget all it knows of the class."""
+    global current, at_once
+    current, at_once = handlers, make
+
+
+def _unknown(func: Any) -> Any:
+    """The handler of an operator that is called for the first time."""
+    from xlaprof.runtime.dispatch.handlers import prepare
+
+    handler = HANDLERS.get(id(func)) or prepare(func)
+    if at_once is not None:
+        handler = current[id(func)] = at_once(handler)
+    return handler
+
+
+def _dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    handler = current.get(id(func))
+    if handler is None:
+        handler = _unknown(func)
+    try:
+        return handler(args, kwargs or {})
+    except Foreign:
+        return NotImplemented
+    except Exception as error:
+        raise_told(error, func, args, kwargs or {})
+
+
+class XLATensor(torch.Tensor):
+    """A tensor on ``torch.device("xla")``: a handle on a :class:`~xlaprof.runtime.trace.storage.Cell`."""
+
+    __slots__ = ("_cell",)
+
+    _cell: Cell
+
+    # Staticmethods, not the usual classmethods: one Python object less per operation.
+    __torch_dispatch__ = staticmethod(_dispatch)  # type: ignore[assignment]
+    # Below autograd only: no override of torch functions.
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        from xlaprof.runtime.transfer.printing import text
+
+        return text(self, tensor_contents)
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The tensor without its history: another handle on the same storage, whose writes autograd does not see."""
+        if torch.is_inference_mode_enabled():  # nor anything else's
+            return self.detach()
+        return cast(torch.Tensor, torch.Tensor.data.__get__(self))  # type: ignore[attr-defined]
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        if not isinstance(value, XLATensor):
+            raise RuntimeError(
+                "Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor "
+                f"type: cannot set the data of a tensor on {self.device} to one on {value.device}; "
+                f"move it there first: tensor.to({str(self.device)!r})"
+            )
+        torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+        self._cell = value._cell
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """The identity and size of the storage: equal for tensors that share it. Its memory cannot be had."""
+        from xlaprof.runtime.dispatch.untyped_storage import storage_of
+
+        return storage_of(self)
+
+    def data_ptr(self) -> int:
+        """An identity, not an address: tensors have overlapping ranges exactly when they share storage."""
+        from xlaprof.runtime.dispatch.untyped_storage import address, base_of
+
+        start = address(base_of(self._cell)) if self.numel() else 0
+        return start and start + int(self.storage_offset()) * self.element_size()
+
+    def set_(self, source: Any = None, *place: Any, **named: Any) -> torch.Tensor:
+        """As for any device. PyTorch would ask a tensor in C++ for its storage, where ours have none."""
+        if isinstance(source, XLATensor) and (place or named):
+            source = source.untyped_storage()
+        return super().set_(*(() if source is None else (source,)), *place, **named)
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python numbers: one read."""
+        return self.detach().cpu().tolist()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """As for any device: only ``force=True`` copies to the host by itself. Raises ``TypeError`` otherwise."""
+        if not force:
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. "
+                "Use Tensor.cpu() to copy the tensor to host memory first."
+            )
+        return self.detach().cpu().numpy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return self.numpy()  # raises: numpy gets no silent copies of what is on a device
+
+    def __jax_array__(self) -> Any:
+        """The value as a jax array, without a copy: ``jax.numpy.asarray(tensor)``."""
+        from xlaprof.runtime.transfer.interchange import to_jax
+
+        return to_jax(self)
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        from xlaprof.runtime.transfer.interchange import dlpack
+
+        return dlpack(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> Any:
+        from xlaprof.runtime.transfer.interchange import dlpack_device
+
+        return dlpack_device(self)
+
+    def pin_memory(self, device: Any = None) -> torch.Tensor:
+        """Raises ``RuntimeError``, as on any device: memory that is pinned is the host's."""
+        raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+
+    def __format__(self, spec: str) -> str:
+        # f"{loss:.3f}" reads the value; PyTorch does so for its own class only.
+        if self.dim() == 0:
+            return self.item().__format__(spec)
+        return object.__format__(self, spec)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        if id(self) in memo:
+            return cast(torch.Tensor, memo[id(self)])
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+                "moment.  If you were attempting to deepcopy a module, this may be because of a "
+                "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
+            )
+        from xlaprof.runtime.dispatch.untyped_storage import deep_copy
+
+        if getattr(self, "_is_param", False):  # PyTorch copies of a parameter its value, and nothing else
+            copy: torch.Tensor = torch.nn.Parameter(self.detach().clone(), self.requires_grad)
+            copy._cell.sharding = self._cell.sharding  # type: ignore[attr-defined]
+        else:
+            with torch.no_grad():
+                copy = deep_copy(self, memo)
+            copy.requires_grad_(self.requires_grad)
+            if self.grad is not None:
+                copy.grad = self.grad.__deepcopy__(memo)
+            copy.__dict__.update(deepcopy(self.__dict__, memo))
+        memo[id(self)] = copy
+        return copy
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from xlaprof.runtime.pytorch.serialization import reduce
+
+        return reduce(self)
+
+    def __coerce_same_metadata_as_tangent__(self, metadata: Any, expected_type: Any = None) -> XLATensor:
+        return self
+
+
+def _reshaping(name: str, view: str) -> Any:
+    """The method ``t_`` (``name``), for the view operator ``t`` (``view``).
+
+    Of a view, autograd keeps how it is made from its base, to know where later writes through it go. Devices with
+    memory describe that by strides, which ``t_`` changes; PyTorch has it replay view operators on ``xla``, of which
+    ``t_`` would not be one, and on a base that is not what it was. So the tensor becomes a view of what it has been.
+    """
+    write = getattr(torch.Tensor, name)
+
+    def method(self: XLATensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        followed = not self.is_inference() and (
+            torch._C._autograd._get_creation_meta(self) == torch._C._autograd.CreationMeta.DEFAULT
+            if self._is_view()
+            else self.requires_grad and not self.is_leaf and _has_views(self)
+        )
+        if not followed:  # or not to be written to: PyTorch says why
+            return cast(torch.Tensor, write(self, *args, **kwargs))
+        if self.requires_grad and torch.is_grad_enabled():
+            _ask(write, self, *args, **kwargs)
+        with torch.enable_grad():
+            shown = getattr(self, view)(*args, **kwargs)
+        if shown is not self:
+            torch._C._swap_tensor_impl(self, shown)
+            self._cell, shown._cell = shown._cell, self._cell
+        torch.autograd.graph.increment_version(self)
+        return self
+
+    method.__name__ = name
+    method.__doc__ = f"As for any device: ``{view}`` in place."
+    return method
+
+
+class Allowed(BaseException):
+    """Autograd lets this tensor be written to: an answer, not an error."""
+
+
+class _Question(local):
+    #: is a write of this thread only asked about?
+    open = False
+
+
+question = _Question()
+
+
+def _ask(write: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+    """Raise what autograd raises at ``write``, and do not write.
+
+    Its test depends on whether anybody has asked for the ``grad_fn`` of a view, and asking would change the answer.
+    """
+    question.open = True
+    try:
+        with suppress(Allowed):
+            write(*args, **kwargs)
+    finally:
+        question.open = False
+
+
+def _has_views(tensor: XLATensor) -> bool:
+    """Does another view of the storage of ``tensor``, which is none to autograd, live?"""
+    cell = tensor._cell
+    base = cell.base if isinstance(cell, View) else cell
+    return any((view := weak()) is not None and view is not cell for weak in base.views or ())
+
+
+for _view in ("t", "transpose", "swapdims", "swapaxes", "squeeze", "unsqueeze", "as_strided"):
+    setattr(XLATensor, f"{_view}_", _reshaping(f"{_view}_", _view))
+
+
+def dress(out: Out, cell: Cell) -> XLATensor:
+    """A tensor that is a handle on ``cell``, with the metadata of ``out``."""
+    result = make(XLATensor, out.size, out.strides, out.offset, None, out.dtype, torch.strided, cell.tape.torch_device)
+    result._cell = cell
+    return result
+
+
+def handle(cell: Cell, like: torch.Tensor | None = None) -> XLATensor:
+    """A new tensor on ``cell``; with the strides of ``like``, another handle on the same cell."""
+    strides = offset = None
+    if like is not None and isinstance(cell, View):
+        strides, offset = like.stride(), like.storage_offset()
+    new = make_normal if like is not None and in_inference_mode() and not like.is_inference() else make
+    result = new(
+        XLATensor, cell.sig.shape, strides, offset, None, cell.sig.dtype, torch.strided, cell.tape.torch_device
+    )
+    result._cell = cell
+    return cast(XLATensor, result)

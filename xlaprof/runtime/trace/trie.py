@@ -1,0 +1,201 @@
+"""The trie of traces: every path from the root is a sequence of operations some trace recorded.
+
+A :class:`Node` is the state after one more operation. Recording is following an edge: when it exists, the operation's
+result shapes are already known. A node keeps what is needed to rebuild its graph (operator, arguments, the user's
+line) and the plans that were made for barriers which fell on it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from xlaprof.runtime.lowering.registry import Aval
+
+from .storage import Sig
+
+if TYPE_CHECKING:
+    from xlaprof.recording.stacks import RawFrame
+    from xlaprof.runtime.tape.unrolled_loops import Unrolled
+
+    from .evaluate import Call
+    from .ops import Op
+
+
+class Ref(NamedTuple):
+    """An argument that is a value on the tape."""
+
+    slot: int
+
+
+class Packed:
+    """An argument read from the packed scalars: kind ``"f"`` (float64) or ``"i"`` (int64), and the index.
+
+    One object per (kind, index), hashed by identity.
+    """
+
+    __slots__ = ("index", "kind")
+
+    def __init__(self, kind: str, index: int) -> None:
+        self.kind = kind
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"{self.kind}{self.index}"
+
+
+class Const:
+    """A number that is part of the graph's identity. One object per number, hashed by identity."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+class Spec(NamedTuple):
+    """What an output will be: its signature, and for a view its strides (``None``: contiguous) and storage offset."""
+
+    sig: Sig
+    strides: tuple[int, ...] | None = None
+    offset: int | None = None
+
+
+class Out(NamedTuple):
+    """One output of an operation, and how its tensor is to be dressed."""
+
+    slot: int
+    sig: Sig
+    size: tuple[int, ...]
+    strides: tuple[int, ...] | None  # None: contiguous
+    offset: int | None
+    dtype: torch.dtype
+
+    @property
+    def aval(self) -> Aval:
+        """Shape and dtype, as lowerings want them."""
+        return Aval(self.sig.shape, self.sig.dtype)
+
+
+class Node:
+    """One operation on a path of the trie, and the state after it."""
+
+    __slots__ = (
+        "args",
+        "call",
+        "depth",
+        "dtype",
+        "edges",
+        "frames",
+        "key",
+        "kwargs",
+        "last_used",
+        "loops",
+        "module",
+        "next_seed",
+        "next_slot",
+        "op",
+        "outs",
+        "parent",
+        "plans",
+        "returns",
+        "role",
+        "sig",
+        "size",
+        "slot",
+    )
+
+    def __init__(self, parent: Node | None, key: Any, op: Op | None) -> None:
+        self.parent = parent
+        self.key = key
+        self.op = op
+        self.edges: dict[Any, Node] = {}
+        self.depth: int = parent.depth + 1 if parent is not None else 0
+        self.args: tuple[Any, ...] = ()
+        self.kwargs: dict[str, Any] = {}
+        self.returns: tuple[Out | None, ...] = ()
+        self.outs: tuple[Out, ...] = ()  # those that are tensors
+        self.frames: tuple[RawFrame, ...] = ()
+        self.module = ""
+        self.role = ""  # which part of training recorded it (:func:`.source.role`)
+        self.call: Call | None = None  # how it is lowered; None: an operation of the tape's own
+        #: by what is to be computed: Plan, or Ready on the trie of eager mode
+        self.plans: dict[tuple[int, ...], Any] = {}
+        self.last_used = 0
+        self.loops: Unrolled | None = None
+        self.next_slot: int = parent.next_slot if parent is not None else 0
+        # Rows of the tape's seeds drawn by the random operations before this one.
+        self.next_seed: int = parent.next_seed + int(parent.op is not None and parent.op.random) if parent else 0
+        # The first output again, flat: what the hot path reads.
+        self.slot = -1
+        self.sig: Any = None  # a Sig; None at the root
+        self.size: tuple[int, ...] = ()
+        self.dtype: torch.dtype = torch.float32
+
+    def set_outs(self, specs: list[Spec | None]) -> None:
+        """Give the outputs the next slots; ``None`` where the operation returns no tensor."""
+        returns: list[Out | None] = []
+        for spec in specs:
+            if spec is None:
+                returns.append(None)
+                continue
+            returns.append(Out(self.next_slot, spec.sig, spec.sig.shape, spec.strides, spec.offset, spec.sig.dtype))
+            self.next_slot += 1
+        self.returns = tuple(returns)
+        self.outs = outs = tuple(out for out in returns if out is not None)
+        if outs:
+            first = outs[0]
+            self.slot, self.sig, self.size, self.dtype = first.slot, first.sig, first.size, first.dtype
+
+    def path(self) -> list[Node]:
+        """The nodes from the root's child to this one."""
+        nodes: list[Node] = []
+        node: Node | None = self
+        while node is not None and node.parent is not None:
+            nodes.append(node)
+            node = node.parent
+        nodes.reverse()
+        return nodes
+
+
+def prune(root: Node, keep: int) -> int:
+    """Forget the least recently used paths until at most ``keep`` nodes are left; return how many are.
+
+    Whole subtrees go, oldest first, judged by the latest barrier that fell inside them.
+    """
+    # One pass bottom-up: (size, latest use) of every subtree.
+    order: list[Node] = []
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        order.append(node)
+        stack.extend(node.edges.values())
+    size: dict[int, int] = {}
+    latest: dict[int, int] = {}
+    for node in reversed(order):
+        size[id(node)] = 1 + sum(size[id(child)] for child in node.edges.values())
+        latest[id(node)] = max((latest[id(child)] for child in node.edges.values()), default=node.last_used)
+        latest[id(node)] = max(latest[id(node)], node.last_used)
+    total = size[id(root)]
+    by_age = sorted((node for node in order if node.parent is not None), key=lambda n: latest[id(n)])
+    gone: set[int] = set()
+    for node in by_age:
+        if total <= keep:
+            break
+        if id(node) in gone or id(node.parent) in gone:
+            gone.add(id(node))
+            continue
+        assert node.parent is not None
+        del node.parent.edges[node.key]
+        gone.add(id(node))
+        removed = size[id(node)]
+        total -= removed
+        above: Node | None = node.parent
+        while above is not None:
+            size[id(above)] -= removed
+            above = above.parent
+    return total

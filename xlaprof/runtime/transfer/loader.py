@@ -1,0 +1,393 @@
+"""Batches brought to the devices in the background: ``ParallelLoader`` and ``MpDeviceLoader``.
+
+::
+
+    for x, y in MpDeviceLoader(loader, torch.device("xla")):   # x and y are on the device
+        train_step(x, y)                                       # the barrier comes with the next batch
+
+One thread reads the user's loader, others upload: ``device_prefetch_size`` batches at a time, as PyTorch/XLA does, and
+as many wait on each device. The threads end with the loader's last batch, with an error, with :meth:`ParallelLoader.
+close`, or when nobody holds the iterator any more. What is raised in them is raised to whoever asks for the next batch,
+once the batches before it were given out, with its traceback.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from xlaprof import events
+from xlaprof.recording import recorder, stacks
+from xlaprof.recording.trace import Trace
+from xlaprof.runtime import profiler
+from xlaprof.runtime.clock import aside, clock
+from xlaprof.runtime.execution import execute
+from xlaprof.runtime.modes import closures
+from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace import nested
+
+from . import host
+
+_END: Any = object()
+
+
+class _Channel:
+    """A bounded queue with an end. Whoever waits in it is let go when it is closed."""
+
+    def __init__(self, size: int) -> None:
+        self.size = max(size, 1)
+        self.error: BaseException | None = None  # what ended it, if not the last item
+        self._items: deque[Any] = deque()
+        self._changed = threading.Condition()
+        self._finished = False
+
+    def put(self, item: Any) -> bool:
+        """Add ``item`` when there is room. False: the channel has ended, nobody will read it."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._items) < self.size or self._finished)
+            if self._finished:
+                return False
+            self._items.append(item)
+            self._changed.notify_all()
+            return True
+
+    def get(self) -> Any:
+        """The next item, ``_END`` after the last."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._finished)
+            if not self._items:
+                return _END
+            item = self._items.popleft()
+            self._changed.notify_all()
+            return item
+
+    def ready(self) -> bool:
+        """Will :meth:`get` return at once?"""
+        return bool(self._items) or self._finished
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Nothing more will be put: what is there can still be read."""
+        with self._changed:
+            if not self._finished:
+                self._finished, self.error = True, error
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nothing more will be put or read."""
+        with self._changed:
+            self._finished = True
+            self._items.clear()
+            self._changed.notify_all()
+
+
+class _Lane:
+    """What goes to one device: batches on the host, and those there already, in the loader's order."""
+
+    def __init__(self, device: torch.device, host_size: int, device_size: int, threads: int) -> None:
+        self.tape = tapes.of_device(device)
+        self.on_host = _Channel(host_size)
+        self.on_device = _Channel(device_size)
+        self.left = threads  # upload threads that have not ended
+        self.taking = threading.Lock()  # held while a group of batches is taken
+        self.taken = 0
+        self.turn = 0  # number of the group that is given out next
+        self.turned = threading.Condition()
+
+    def take(self) -> tuple[int, list[Any]]:
+        """Number of a group, and its batches: those uploaded together. None are left where it is empty."""
+        with self.taking:
+            number = self.taken
+            self.taken += 1
+            batches: list[Any] = []
+            while len(batches) < self.on_device.size and (batch := self.on_host.get()) is not _END:
+                batches.append(batch)
+            return number, batches
+
+    def give(self, number: int, batches: Iterable[Any], error: BaseException | None = None) -> bool:
+        """Give the group out when its turn has come, and after it, with an ``error``, no more. False: it has ended."""
+        with self.turned:
+            self.turned.wait_for(lambda: self.turn == number)
+        alive = all(self.on_device.put(batch) for batch in batches)
+        if error is not None:
+            self.on_device.finish(error)
+            self.on_host.close()
+        with self.turned:
+            self.turn += 1
+            self.turned.notify_all()
+        return alive and error is None
+
+    def ended(self) -> None:
+        """An upload thread has ended; the last one closes the lane."""
+        with self.turned:
+            self.left -= 1
+            if not self.left:
+                self.on_device.finish()
+
+    def close(self) -> None:
+        self.on_host.close()
+        self.on_device.close()
+
+
+class PerDeviceLoader:
+    """Iterator over the batches of one device: :meth:`ParallelLoader.per_device_loader`."""
+
+    def __init__(self, loader: ParallelLoader, device: torch.device) -> None:
+        self._loader = loader
+        self._device = device
+        self._batches_yielded = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __len__(self) -> int:
+        return self._loader.per_device_samples()
+
+    def __next__(self) -> Any:
+        return self.next()
+
+    def next(self) -> Any:
+        """The barrier, then the next batch; after the last one, the barrier again and ``StopIteration``."""
+        if _step_was_marked():  # the profiler's StepTrace has just cut
+            self._batches_yielded += 1
+        elif self._batches_yielded >= self._loader.batches_per_execution - 1:
+            self._batches_yielded = 0
+            _barrier()
+        else:
+            self._batches_yielded += 1
+        batch = self._loader.next_item(self._device)
+        if batch is None:
+            _barrier()
+            raise StopIteration
+        return batch
+
+
+class ParallelLoader:
+    """Gives the batches of ``cpu_loader`` out to ``devices`` in turn, each on its device.
+
+    Args:
+        cpu_loader: iterable over batches: tensors in any nested containers; what is no tensor is passed on.
+        devices: where they go, the i-th to ``devices[i % len(devices)]``. What does not go round once more is dropped.
+        batchdim: taken for compatibility.
+        batches_per_execution: how many batches there are to one barrier.
+        loader_prefetch_size: batches that wait on the host, per device.
+        device_prefetch_size: batches that wait on each device; so many are uploaded together.
+        host_to_device_transfer_threads: threads that upload, per device. The order is kept.
+        input_sharding: a ``ShardingSpec`` for the tensors it fits, or a dictionary of them by the batches' keys.
+    """
+
+    def __init__(
+        self,
+        cpu_loader: Iterable[Any],
+        devices: Sequence[torch.device | str],
+        batchdim: int = 0,
+        batches_per_execution: int = 1,
+        loader_prefetch_size: int = 16,
+        device_prefetch_size: int = 8,
+        host_to_device_transfer_threads: int = 1,
+        input_sharding: Any = None,
+    ) -> None:
+        self._cpu_loader = cpu_loader
+        self._devices = [_indexed(device) for device in devices]
+        self._batchdim = batchdim
+        self._batches_per_execution = batches_per_execution
+        threads = max(host_to_device_transfer_threads, 1)
+        self._lanes = {
+            device: _Lane(device, loader_prefetch_size, device_prefetch_size, threads) for device in self._devices
+        }
+        lanes = list(self._lanes.values())
+        # The threads know the lanes and not this object, so that it can go while they wait.
+        work: list[tuple[Callable[..., None], tuple[Any, ...]]] = [(_read, (cpu_loader, lanes))]
+        work += [(_upload, (lane, input_sharding)) for lane in lanes for _ in range(threads)]
+        self._threads = [
+            threading.Thread(target=target, args=args, name=f"xlaprof loader {target.__name__[1:]}", daemon=True)
+            for target, args in work
+        ]
+        self._abandon = weakref.finalize(self, _close, lanes)
+        for thread in self._threads:
+            thread.start()
+
+    def per_device_loader(self, device: torch.device | str) -> PerDeviceLoader:
+        """The iterator over the batches that go to ``device``, one of those this was made with."""
+        return PerDeviceLoader(self, _indexed(device))
+
+    def per_device_samples(self) -> int:
+        """Number of batches of each device. Raises ``TypeError`` where the loader has no length."""
+        if not isinstance(self._cpu_loader, Sized):
+            raise TypeError(f"object of type {type(self._cpu_loader).__name__!r} has no len()")
+        return len(self._cpu_loader) // len(self._devices)
+
+    def next_item(self, device: torch.device) -> Any:
+        """The next batch on ``device``; ``None`` after the last. Raises what the loader or the upload raised."""
+        channel = self._lanes[device].on_device
+        rec = recorder.active
+        if rec is None or channel.ready():
+            batch = channel.get()
+        else:
+            start = perf_counter_ns()
+            frames = stacks.user_frames()
+            with aside():
+                batch = channel.get()
+            rec.emit(events.DataWait(start, perf_counter_ns() - start, rec.stack(frames), rec.thread()))
+            clock.leave(frames, self._lanes[device].tape.node)
+        if batch is not _END:
+            return batch
+        error, channel.error = channel.error, None
+        if error is not None:
+            raise error
+        return None
+
+    def close(self) -> None:
+        """Give up: whoever waits for a batch gets none, and the threads have ended when this returns."""
+        self._abandon()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    @property
+    def batches_per_execution(self) -> int:
+        """How many batches there are to one barrier."""
+        return self._batches_per_execution
+
+
+class MpDeviceLoader:
+    """Each iteration over it is one over ``loader`` whose batches are on ``device``.
+
+    ``kwargs`` are those of :class:`ParallelLoader`.
+    """
+
+    def __init__(self, loader: Iterable[Any], device: torch.device | str, **kwargs: Any) -> None:
+        self._loader = loader
+        self._device = device
+        self._parallel_loader_kwargs = kwargs
+        self._last: weakref.ref[ParallelLoader] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        parallel = ParallelLoader(self._loader, [self._device], **self._parallel_loader_kwargs)
+        self._last = weakref.ref(parallel)
+        return parallel.per_device_loader(self._device)
+
+    def __len__(self) -> int:
+        if not isinstance(self._loader, Sized):
+            raise TypeError(f"object of type {type(self._loader).__name__!r} has no len()")
+        return len(self._loader)
+
+    def close(self) -> None:
+        """Give up the last iteration, if it is not at its end: its threads have ended when this returns."""
+        last = self._last() if self._last is not None else None
+        if last is not None:
+            last.close()
+
+
+def send(data: Any, tape: Tape, sharding: Any = None) -> Any:
+    """``data`` with its host tensors on ``tape``'s device, by one transfer, laid out by ``sharding`` where it fits."""
+
+    def move(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        if sharding is not None:
+            _require_divisible(sharding, tensors)
+        return list(host.send(tape, tensors, sharding))
+
+    return nested.converted(data, _on_host, move)
+
+
+def _send_batches(batches: list[Any], tape: Tape, sharding: Any) -> list[Any]:
+    if not isinstance(sharding, dict):
+        return list(send(batches, tape, sharding))
+    for batch in batches:
+        if not isinstance(batch, dict):
+            raise ValueError("input batch should be a dict when input sharding is a dict.")
+        missing = [key for key in batch if key not in sharding]
+        if missing:
+            raise KeyError(f"Keys: {missing} are missing from input_sharding.")
+    return [{key: send(value, tape, sharding[key]) for key, value in batch.items()} for batch in batches]
+
+
+def _require_divisible(sharding: Any, tensors: list[torch.Tensor]) -> None:
+    if not getattr(sharding, "minibatch", False):
+        return
+    count = len(tapes.devices())
+    for tensor in tensors:
+        if tensor.ndim and tensor.shape[0] % count:
+            raise RuntimeError(
+                "When minibatch is configured, the per-host batch size must be divisible by local runtime device "
+                f"count. Per host input data shape = {tensor.shape}, local_runtime_device_count = {count}"
+            )
+
+
+def _on_host(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu"
+
+
+def _indexed(device: torch.device | str) -> torch.device:
+    return tapes.of_device(torch.device(device)).torch_device
+
+
+def _barrier() -> None:
+    execute.barriers(tapes.existing() or [tapes.tape()], "loader")
+    closures.run()
+
+
+def _step_was_marked() -> bool:
+    marked = profiler.get_tracer_marked_step()
+    if marked:
+        profiler.set_tracer_marked_step(False)
+    return marked
+
+
+# -- the threads ---------------------------------------------------------------------------------------------
+
+
+def _read(loader: Iterable[Any], lanes: list[_Lane]) -> None:
+    """Deal the user's batches out to the lanes."""
+    error: BaseException | None = None
+    try:
+        batches = iter(loader)
+        while True:
+            group = []
+            for _ in lanes:
+                with Trace("cpu_loader.next"):
+                    batch = next(batches, _END)
+                if batch is _END:
+                    return
+                group.append(batch)
+            if not all(lane.on_host.put(batch) for lane, batch in zip(lanes, group, strict=True)):
+                return
+    except BaseException as raised:
+        error = raised
+    finally:
+        batches = None  # type: ignore[assignment]  # a loader's worker processes end here, on their own thread
+        for lane in lanes:
+            lane.on_host.finish(error)
+        del error
+
+
+def _upload(lane: _Lane, sharding: Any) -> None:
+    """Bring a lane's batches to its device, group by group."""
+    try:
+        while True:
+            number, batches = lane.take()
+            if not batches:
+                lane.give(number, (), lane.on_host.error)
+                return
+            try:
+                with torch.no_grad(), Trace("cpu_data_to_xla_device"):
+                    sent = _send_batches(batches, lane.tape, sharding)
+            except BaseException as error:
+                lane.give(number, (), error)
+                return
+            if not lane.give(number, sent):
+                return
+            del batches, sent  # before the wait for the next
+    finally:
+        lane.ended()
+
+
+def _close(lanes: list[_Lane]) -> None:
+    for lane in lanes:
+        lane.close()
