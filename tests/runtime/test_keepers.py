@@ -82,7 +82,7 @@ def recorded(tmp_path: Path) -> Iterator[None]:
 def found(tensor: torch.Tensor) -> list[tuple[str, str, int]]:
     """Who keeps tensors made where ``tensor`` was."""
     xr.sync()
-    return [(one.path, one.kind, one.length) for one in keepers([tensor._cell.frames], limit_ns=1 << 60)]  # type: ignore[attr-defined]
+    return [(one.path, one.kind, one.length) for one in keepers([tensor._storage.frames], limit_ns=1 << 60)]  # type: ignore[attr-defined]
 
 
 # The stories are functions of their own: where there is an assert pytest asks for the locals.
@@ -160,7 +160,7 @@ def test_the_walk_ends_in_time() -> None:
     def look() -> Any:
         losses = [ones() for _ in range(5)]
         xr.sync()
-        return keepers([losses[0]._cell.frames], limit_ns=0)  # type: ignore[attr-defined]
+        return keepers([losses[0]._storage.frames], limit_ns=0)  # type: ignore[attr-defined]
 
     assert look() == []
 

@@ -145,7 +145,7 @@ def census() -> tuple[int, int, int, int]:
     xr.wait_device_ops()
     gc.collect()
     tape = tapes.tape()
-    of_tape = len(tape.cells) + len(tape.arrays) + len(tape.viewed) + len(tape.floats)
+    of_tape = len(tape.storages) + len(tape.arrays) + len(tape.viewed) + len(tape.floats)
     return len(jax.live_arrays()), tape.nodes, len(gc.get_objects()), of_tape
 
 
@@ -226,7 +226,7 @@ def test_a_step_gives_its_buffers_up() -> None:
     for _ in range(3):
         training.step()
     xr.wait_device_ops()
-    old = [weakref.ref(p._cell.array) for p in training.model.parameters()]
+    old = [weakref.ref(p._storage.array) for p in training.model.parameters()]
     program = next(reversed(cache._programs.values()))
     gradients = sum(p.grad.nbytes for p in training.model.parameters() if p.grad is not None)
     training.step()

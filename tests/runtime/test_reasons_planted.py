@@ -63,7 +63,7 @@ def recorded(steps: list[str], change: Planted | None) -> Reason | None:
         if change and what == "held" and change.at == i:
             held.append(x)
     live = tape.live()
-    slots = tuple(sorted({cell.slot for cell in live}))
+    slots = tuple(sorted({storage.slot for storage in live}))
     end = tape.node
     walk = explain.walk(tape, "sync", PLACE, end, Plan(("planted", len(tape.known)), extract(end, slots)), slots)
     inflight.tick(end)

@@ -284,13 +284,13 @@ def test_copying_within_the_device_is_no_operation() -> None:
 def test_overwritten_buffers_are_given_up_to_the_program() -> None:
     x = torch.ones(256, 256).to("xla")
     xr.sync()
-    old = x._cell.array
+    old = x._storage.array
     x.mul_(1.5)
     xr.sync(wait=True)
     # Held here too, so it had to be copied, not given up.
     assert not old.is_deleted()
     del old
-    held = x._cell
+    held = x._storage
     before = held.array.unsafe_buffer_pointer()
     x.mul_(1.5)
     xr.sync(wait=True)

@@ -150,14 +150,14 @@ def test_turns_of_a_loop_share_their_weights_and_layers_do_not() -> None:
     x = torch.ones(2, 4).to("xla")
     for _ in range(12):
         x = (x @ weight).relu()
-    turns = unrolled_loops.of(x._cell.tape.node)  # type: ignore[attr-defined]
+    turns = unrolled_loops.of(x._storage.tape.node)  # type: ignore[attr-defined]
     assert (turns.times, turns.ops, turns.shared) == (12, 2, True)
     del x
     xr.sync()
     x = torch.ones(2, 4).to("xla")
     for layer in layers:
         x = (x @ layer).relu()
-    stack = unrolled_loops.of(x._cell.tape.node)  # type: ignore[attr-defined]
+    stack = unrolled_loops.of(x._storage.tape.node)  # type: ignore[attr-defined]
     assert stack.times >= 11  # the first layer was recorded above, on another line
     assert not stack.shared
     del x
@@ -172,7 +172,7 @@ def test_turns_that_a_backward_pass_goes_through_belong_into_one_graph() -> None
     for _ in range(24):
         x = (x @ weight).tanh().sigmoid()
     x.sum().backward()
-    turns = unrolled_loops.of(x._cell.tape.node)  # type: ignore[attr-defined]
+    turns = unrolled_loops.of(x._storage.tape.node)  # type: ignore[attr-defined]
     assert turns.times >= 23  # the first turn has no gradient to hand on
     assert not turns.shared
     del x
@@ -182,7 +182,7 @@ def test_turns_that_a_backward_pass_goes_through_belong_into_one_graph() -> None
         x = x.detach().requires_grad_()
         loss = (x @ weight).tanh().sigmoid().sum()
         x = x + torch.autograd.grad(loss, x)[0].sign()
-    turns = unrolled_loops.of(x._cell.tape.node)  # type: ignore[attr-defined]
+    turns = unrolled_loops.of(x._storage.tape.node)  # type: ignore[attr-defined]
     assert turns.times >= 23
     assert turns.shared
     del x, loss
@@ -195,7 +195,7 @@ def test_an_operation_twice_in_a_turn_is_one_turn() -> None:
     x = torch.ones(4).to("xla")
     for _ in range(15):
         x = (x * weight * weight).sin() + weight
-    assert unrolled_loops.of(x._cell.tape.node).times == 15  # type: ignore[attr-defined]
+    assert unrolled_loops.of(x._storage.tape.node).times == 15  # type: ignore[attr-defined]
     del x
     xr.sync()
 

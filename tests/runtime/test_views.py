@@ -63,7 +63,7 @@ def test_dead_views_are_forgotten_at_barriers() -> None:
     for _ in range(20):
         x[:2].sum()
     xr.sync()
-    assert not x._cell.views
+    assert not x._storage.views
 
 
 def test_inference_mode_takes_what_is_composed_of_views_apart() -> None:
@@ -114,7 +114,7 @@ def test_a_loop_of_writes_keeps_no_dead_views() -> None:
     x = torch.zeros(50).to("xla")
     for i in range(50):
         x[i] = i
-        assert len(x._cell.views or ()) <= 2
+        assert len(x._storage.views or ()) <= 2
     assert x.tolist() == list(range(50))
 
 

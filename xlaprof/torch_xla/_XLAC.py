@@ -220,7 +220,7 @@ def _xla_step_marker(
 def _xla_sync_multi(
     tensors: Tensors, devices: Sequence[str] = (), wait: bool = True, sync_xla_data: bool = True
 ) -> None:
-    host.compute([tensor._cell for tensor in tensors if isinstance(tensor, XLATensor)], wait=wait)
+    host.compute([tensor._storage for tensor in tensors if isinstance(tensor, XLATensor)], wait=wait)
 
 
 def _xla_sync_live_tensors(device: str = "", devices: Sequence[str] = (), wait: bool = True) -> None:
@@ -239,8 +239,8 @@ def _xla_warm_up_cache(tensors: Tensors, devices: Sequence[str] = ()) -> None:
 
 def _is_placeholder(tensor: torch.Tensor) -> bool:
     """Is the tensor one that no value was ever given to?"""
-    cell: Any = tensor._cell  # type: ignore[attr-defined]
-    return cell.array is None and cell.epoch != cell.tape.epoch
+    storage: Any = tensor._storage  # type: ignore[attr-defined]
+    return storage.array is None and storage.epoch != storage.tape.epoch
 
 
 _is_placecholder = _is_placeholder  # so it is spelled there
@@ -248,11 +248,11 @@ _is_placecholder = _is_placeholder  # so it is spelled there
 
 def _check_tensor_need_materialization(tensors: Tensors) -> list[bool]:
     """Which of them are pending."""
-    return [isinstance(t, XLATensor) and _pending(t._cell) for t in tensors]
+    return [isinstance(t, XLATensor) and _pending(t._storage) for t in tensors]
 
 
-def _pending(cell: Any) -> bool:
-    return bool(cell.epoch == cell.tape.epoch and cell.slot not in cell.tape.input_at)
+def _pending(storage: Any) -> bool:
+    return bool(storage.epoch == storage.tape.epoch and storage.slot not in storage.tape.input_at)
 
 
 def _get_stablehlo(tensors: Tensors, device: str, devices: Sequence[str], emit_bytecode: bool) -> bytes:
@@ -282,7 +282,7 @@ def _xla_get_tensor_id(tensor: torch.Tensor) -> int:
     """A number that is the tensor's as long as it lives."""
     if not isinstance(tensor, XLATensor):
         raise RuntimeError("Input tensor is not an XLA tensor: " + tensor.type())
-    return id(tensor._cell)
+    return id(tensor._storage)
 
 
 def _xla_get_tensor_view_alias_id(tensor: torch.Tensor) -> int:

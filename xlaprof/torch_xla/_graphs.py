@@ -20,25 +20,25 @@ from xlaprof.runtime.tape.graph import Graph, extract
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.evaluate import Evaluator
 from xlaprof.runtime.trace.ops import BAKED, SCALAR, TENSOR
-from xlaprof.runtime.trace.storage import DTYPE_TEXT, Cell, Failed, View
+from xlaprof.runtime.trace.storage import DTYPE_TEXT, Failed, Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref
 from xlaprof.runtime.transfer import host
 
 
-def _has_value(cell: Cell) -> bool:
-    """Is there a value behind ``cell``, or a record of one? Where there is none, asking would record zeros."""
-    base = cell.base if isinstance(cell, View) else cell
+def _has_value(storage: Storage) -> bool:
+    """Is there a value behind ``storage``, or a record of one? Where there is none, asking would record zeros."""
+    base = storage.base if isinstance(storage, View) else storage
     return base.array is not None or base.epoch == base.tape.epoch
 
 
 def graph_of(tensors: Sequence[torch.Tensor]) -> tuple[Tape, Graph] | None:
     """The graph that ``tensors``, by default all that live, need of what is pending; ``None`` where nothing is."""
-    ours = [tensor._cell for tensor in tensors if isinstance(tensor, XLATensor)]
+    ours = [tensor._storage for tensor in tensors if isinstance(tensor, XLATensor)]
     tape = ours[0].tape if ours else tapes.tape()
     tape.acquire()
     try:
-        slots = [tape.slot_of(cell) for cell in (ours if tensors else tape.live()) if _has_value(cell)]
+        slots = [tape.slot_of(storage) for storage in (ours if tensors else tape.live()) if _has_value(storage)]
         outs = tuple(sorted({slot for slot in slots if tensors or slot not in tape.input_at}))
         return (tape, extract(tape.node, outs)) if outs else None
     finally:
@@ -50,12 +50,12 @@ def _lowered(tensors: Sequence[torch.Tensor]) -> Any:
     found = graph_of(tensors)
     if found is None:
         raise RuntimeError("nothing is pending: what was recorded has been run, or nothing was")
-    return _lower(*found, [tensor._cell for tensor in tensors if isinstance(tensor, XLATensor)])
+    return _lower(*found, [tensor._storage for tensor in tensors if isinstance(tensor, XLATensor)])
 
 
-def _lower(tape: Tape, graph: Graph, cells: Sequence[Any] = ()) -> Any:
+def _lower(tape: Tape, graph: Graph, storages: Sequence[Any] = ()) -> Any:
     partition = tape.partition
-    asked = () if partition is None else partition.asked(tape, cells, graph.outs)
+    asked = () if partition is None else partition.asked(tape, storages, graph.outs)
 
     def pending(floats: Any, ints: Any, seeds: Any, *inputs: Any) -> list[Any]:
         if partition is not None:
@@ -333,33 +333,33 @@ def debug_info(tensor: torch.Tensor) -> str:
     """What is known of one tensor: its value on the device, or the operation that is to make it."""
     if not isinstance(tensor, XLATensor):
         return "Not a XLATensor\n"
-    cell = tensor._cell
-    tape = cell.tape
-    pending = cell.epoch == tape.epoch and cell.slot not in tape.input_at
-    lines = [f"XLA Tensor: {hex(id(cell))}", f"XLA Shape: {_shape(cell.sig)}", f"Device: {_real(tape)}"]
+    storage = tensor._storage
+    tape = storage.tape
+    pending = storage.epoch == tape.epoch and storage.slot not in tape.input_at
+    lines = [f"XLA Tensor: {hex(id(storage))}", f"XLA Shape: {_shape(storage.sig)}", f"Device: {_real(tape)}"]
     if tape.partition is not None and not pending:
         lines += _laid_out(tensor)
     elif pending:
         lines += ["XLAData: None", "IR:", text([tensor]).rstrip()]
     else:
-        held = getattr(cell, "array", None)
-        lines += ["XLAData:", f"  Data Device: {_real(tape)}", f"  Data Shape: {_shape(cell.sig)}"]
+        held = getattr(storage, "array", None)
+        lines += ["XLAData:", f"  Data Device: {_real(tape)}", f"  Data Shape: {_shape(storage.sig)}"]
         lines += [f"  Data Handle: {'Deleted' if type(held) is Failed else hex(id(held))}", "IR: None"]
     return "\n".join(lines) + "\n"
 
 
 def _laid_out(tensor: XLATensor) -> list[str]:
     """Of a value at rest on several devices: whether it is on the host yet, and how it lies."""
-    cell = tensor._cell
+    storage = tensor._storage
     how = sharding_of(tensor)
     if how is None:
-        return ["IR: None", "XLAData: None", f"Tensor on host: with size {list(cell.sig.shape)}"]
-    used = cell.epoch == cell.tape.epoch or cell.sharding is not None
-    shape = _shape(cell.sig)
+        return ["IR: None", "XLAData: None", f"Tensor on host: with size {list(storage.sig.shape)}"]
+    used = storage.epoch == storage.tape.epoch or storage.sharding is not None
+    shape = _shape(storage.sig)
     return [
-        f"IR: [] {shape} xla::device_data, device={_real(cell.tape)}, sharding={how}" if used else "IR: None",
-        "XLAData: None" if cell.array is None else "XLAShardedData:",
-        f"  Data Device: {_real(cell.tape)}",
+        f"IR: [] {shape} xla::device_data, device={_real(storage.tape)}, sharding={how}" if used else "IR: None",
+        "XLAData: None" if storage.array is None else "XLAShardedData:",
+        f"  Data Device: {_real(storage.tape)}",
         f"  Data Shape: {shape}",
         f"  OpSharding: {how}",
         f"  NumShards: {len(tapes.devices())}",

@@ -52,5 +52,5 @@ class LoweringContext:
 
     def tensor_parameter_id(self, tensor: torch.Tensor) -> int:
         """Number of the parameter that ``tensor`` is; -1 if it is none."""
-        held = getattr(getattr(tensor, "_cell", None), "array", None)
+        held = getattr(getattr(tensor, "_storage", None), "array", None)
         return next((number for number, array in self._parameters.items() if array is held is not None), -1)

@@ -208,11 +208,11 @@ def _moved(values: Sequence[Any], device: torch.device) -> list[Any]:
 def _function(inputs: Sequence[Any], outs: Sequence[Any]) -> tuple[Any, list[Any]]:
     """The pending computation of ``outs`` as a function of the values of ``inputs``, and what those are."""
     tape = tapes.tape()
-    cells = [t._cell for t in inputs if isinstance(t, XLATensor)]
+    storages = [t._storage for t in inputs if isinstance(t, XLATensor)]
     tape.acquire()
     try:
-        slots = [tape.slot_of(cell) for cell in cells]
-        out_slots = [tape.slot_of(t._cell) for t in outs]
+        slots = [tape.slot_of(storage) for storage in storages]
+        out_slots = [tape.slot_of(t._storage) for t in outs]
         graph = extract(tape.node, tuple(sorted(set(out_slots))))
         floats, ints = ([getattr(tape, kind)[p.index] for p in getattr(graph, kind)] for kind in ("floats", "ints"))
         seeds = [tape.seeds[row] for row in graph.seeds]
@@ -227,7 +227,7 @@ def _function(inputs: Sequence[Any], outs: Sequence[Any]) -> tuple[Any, list[Any
         Evaluator(values, *numbers, keys, graph.numbering).evaluate(graph.nodes)
         return [values[slot] for slot in out_slots]
 
-    return function, [jax.ShapeDtypeStruct(cell.sig.shape, JAX_DTYPE[cell.sig.dtype]) for cell in cells]
+    return function, [jax.ShapeDtypeStruct(storage.sig.shape, JAX_DTYPE[storage.sig.dtype]) for storage in storages]
 
 
 def _to_torch(array: Any) -> torch.Tensor:

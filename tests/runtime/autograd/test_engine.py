@@ -147,7 +147,7 @@ def test_what_the_thread_of_a_pass_still_holds_makes_no_program_of_its_own() -> 
             tape = tapes.tape()
             let_go = tape.let_go
             assert let_go is not None
-            slow = list(tape.cells)  # what a thread has that was not fast enough
+            slow = list(tape.storages)  # what a thread has that was not fast enough
             tape.let_go = lambda slow=slow, let_go=let_go: (slow.clear(), let_go())
             if round_:
                 slow.clear()

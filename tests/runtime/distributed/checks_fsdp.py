@@ -383,7 +383,7 @@ def a_look_at_where_a_rank_is_holds_nothing(rank: int) -> None:
 
     def working(looks: threading.Thread) -> None:
         x = torch.ones(2, device="xla")
-        held.append(weakref.ref(x._cell.tape.torch_device and x))
+        held.append(weakref.ref(x._storage.tape.torch_device and x))
         looks.start()
         looks.join()
 

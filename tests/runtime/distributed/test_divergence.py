@@ -27,8 +27,8 @@ def recorded(program: Callable[[], list[torch.Tensor]]) -> Outline:
     """The outline of the graph that ``program``'s tensors need, as a rank would compile it."""
     xr.sync()
     tensors = program()
-    tape = tensors[0]._cell.tape  # type: ignore[attr-defined]
-    graph = extract(tape.node, tuple(sorted(tensor._cell.slot for tensor in tensors)))  # type: ignore[attr-defined]
+    tape = tensors[0]._storage.tape  # type: ignore[attr-defined]
+    graph = extract(tape.node, tuple(sorted(tensor._storage.slot for tensor in tensors)))  # type: ignore[attr-defined]
     return outline(graph, 1)
 
 

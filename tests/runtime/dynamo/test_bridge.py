@@ -60,7 +60,7 @@ def test_a_pending_graph_is_hashed_and_run_on_other_inputs() -> None:
     ids, inputs = xlac._get_tensors_xla_device_data_node([result])
     assert len(ids) == 5
     assert sorted(xlac._get_tensors_handle([x, *model.parameters()])) == sorted(xlac._get_tensors_handle(inputs))
-    places = {id(x._cell): 0}
+    places = {id(x._storage): 0}
     matcher = dynamo.GraphInputMatcher(places, ids, inputs, set(places))
     assert matcher.graph_input_xla_values.count(None) == 1
     other = torch.randn(2, 4).to("xla")

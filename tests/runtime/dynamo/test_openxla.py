@@ -87,9 +87,9 @@ def test_what_is_overwritten_is_given_up_and_nobody_else_sees_it_change() -> Non
     a = torch.tensor([0, 1, 2], device="xla")
     xr.sync()
     assert count(a) is a  # what was uploaded may be memory of numpy's, which XLA cannot be given
-    before = a._cell.array.unsafe_buffer_pointer()
+    before = a._storage.array.unsafe_buffer_pointer()
     count(a)
-    assert a._cell.array.unsafe_buffer_pointer() == before
+    assert a._storage.array.unsafe_buffer_pointer() == before
     other, pending, same = a.clone(), a * 10, a.detach()
     count(a)
     assert (other.tolist(), pending.tolist(), same.tolist()) == ([2, 3, 4], [20, 30, 40], [3, 4, 5])

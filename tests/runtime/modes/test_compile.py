@@ -73,7 +73,7 @@ def test_what_was_pending_is_a_graph_of_its_own() -> None:
     with counted() as counts:
         y = xr.compile(cos_sin)(x)
     assert counts.runs == 2
-    assert y._cell.array is not None
+    assert y._storage.array is not None
 
 
 def test_a_training_step_is_one_graph_and_learns_as_on_the_cpu(eager: None) -> None:

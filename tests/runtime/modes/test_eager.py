@@ -38,7 +38,7 @@ def test_an_operation_is_compiled_once_and_run_each_time_it_is_called() -> None:
     assert (counts["EagerOpCompileTime"], counts["EagerOpExecuteTime"]) == (2, 5)
     assert (xr.metrics.counter_value("UncachedCompile"), xr.metrics.counter_value("CachedCompile")) == (2, 3)
     assert (counts.compiles, counts.runs) == (0, 0)
-    assert z._cell.array is not None
+    assert z._storage.array is not None
     torch.testing.assert_close(z.cpu(), torch.logsumexp(x.cpu(), 0) - 7)
 
 
@@ -105,7 +105,7 @@ def test_many_views_of_one_tensor_are_forgotten_when_they_die() -> None:
     x = torch.ones(4).to("xla")
     for _ in range(1000):
         x[:2].sum()
-    assert len(x._cell.views or ()) < 200
+    assert len(x._storage.views or ()) < 200
 
 
 @settings(max_examples=6)

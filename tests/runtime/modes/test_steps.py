@@ -35,7 +35,7 @@ def test_sync_takes_what_pytorch_xlas_takes(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("XLA_SYNC_WAIT", "1")
     y = x + 1
     xr.mark_step()
-    assert y._cell.array.is_ready()
+    assert y._storage.array.is_ready()
     with pytest.raises(RuntimeError, match="xla:99 is no device"):
         xr.wait_device_ops(["xla:99"])
 

@@ -36,7 +36,7 @@ def test_a_value_waits_on_the_host_until_it_is_known_how_it_lies():
         xs.mark_sharding(x, ROW, ("x", None))
     assert marked["TransferToDeviceTime"] == 1
     assert xs.get_sharding_spec(x) == BY_ROWS
-    assert {shard.data.shape for shard in x._cell.array.addressable_shards} == {(2, 8)}
+    assert {shard.data.shape for shard in x._storage.array.addressable_shards} == {(2, 8)}
 
 
 def test_the_host_s_tensor_may_change_meanwhile():
@@ -93,7 +93,7 @@ def test_in_place_and_copies_keep_it():
         xr.sync()
     assert counts["ExecuteReplicatedTime"] == counts.runs == 1
     assert xs.get_sharding_spec(x) == BY_ROWS
-    assert len({shard.data.unsafe_buffer_pointer() for shard in x._cell.array.addressable_shards}) == 4
+    assert len({shard.data.unsafe_buffer_pointer() for shard in x._storage.array.addressable_shards}) == 4
 
 
 def test_copies_of_modules_keep_it():
@@ -110,10 +110,10 @@ def test_an_overwritten_value_gives_up_its_shards():
     xs.mark_sharding(x, ROW, ("x", None))
     x += 1
     xr.sync()  # now the memory is XLA's own
-    before = [shard.data.unsafe_buffer_pointer() for shard in x._cell.array.addressable_shards]
+    before = [shard.data.unsafe_buffer_pointer() for shard in x._storage.array.addressable_shards]
     x += 1
     xr.sync(wait=True)
-    assert [shard.data.unsafe_buffer_pointer() for shard in x._cell.array.addressable_shards] == before
+    assert [shard.data.unsafe_buffer_pointer() for shard in x._storage.array.addressable_shards] == before
 
 
 def test_a_recorded_value_is_constrained():

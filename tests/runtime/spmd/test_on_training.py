@@ -97,7 +97,7 @@ def test_memory_counts_a_value_once():
     before = xr.memory_info().bytes_in_use
     x = xs.mark_sharding(torch.ones(64, 64).to("xla"), GRID, ("data", "model"))
     assert xr.memory_info().bytes_in_use - before == 64 * 64 * 4
-    assert x.global_tensor._cell.array.addressable_shards[0].data.nbytes == 64 * 64 * 4 // 4
+    assert x.global_tensor._storage.array.addressable_shards[0].data.nbytes == 64 * 64 * 4 // 4
 
 
 def test_a_loader_lays_its_batches_out():

@@ -104,7 +104,7 @@ def check_errors(args: Args, kwargs: Kwargs) -> None:
     """Did a factorisation fail? One read, as on any device; PyTorch words the error."""
     info, *rest = args
     if info.numel():
-        (value,) = host.read([info._cell], "aten::_linalg_check_errors", keep_pending=True)
+        (value,) = host.read([info._storage], "aten::_linalg_check_errors", keep_pending=True)
         aten._linalg_check_errors(value, *rest, **kwargs)
 
 
@@ -238,10 +238,10 @@ def as_strided_scatter(args: Args, kwargs: Kwargs) -> Any:
     tensor, src, size, stride, *rest = args
     offset = rest[0] if rest else kwargs.get("storage_offset")
     offset = tensor.storage_offset() if offset is None else offset
-    if not isinstance(tensor._cell, View):
+    if not isinstance(tensor._storage, View):
         result = storage = tensor.clone()
     else:
-        storage = handle(tensor._cell.base).clone()
+        storage = handle(tensor._storage.base).clone()
         result = storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
     shown = storage.as_strided(size, stride, offset)
     if shown.shape != src.shape:

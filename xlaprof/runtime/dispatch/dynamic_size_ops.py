@@ -54,14 +54,14 @@ _SIZES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 def sizes(op: Op, kind: str, *tensors: XLATensor) -> list[int]:
     """The size that each of ``tensors``, all on one device, decides; what is not known yet is read, by one transfer."""
-    tape = tensors[0]._cell.tape
+    tape = tensors[0]._storage.tape
     keys = [(kind, _slot(tape, t)) for t in tensors]
     read = _known(tape)
     read.update((key, 0) for key, t in zip(keys, tensors, strict=True) if not t.numel())
     missing = {key: t for key, t in zip(keys, tensors, strict=True) if key not in read}
     if missing:
         computed = [_SIZES[kind](t) for t in missing.values()]
-        values = host.read([size._cell for size in computed], op.aten, keep_pending=True)  # type: ignore[attr-defined]
+        values = host.read([size._storage for size in computed], op.aten, keep_pending=True)  # type: ignore[attr-defined]
         read.update((key, int(value)) for key, value in zip(missing, values, strict=True))
     return [read[key] for key in keys]
 
@@ -77,14 +77,14 @@ def _known(tape: Tape) -> dict[tuple[str, int], int]:
 
 def known(kind: str, tensor: XLATensor) -> int | None:
     """The size that ``tensor`` decides, if it has been read since the last barrier."""
-    tape = tensor._cell.tape
+    tape = tensor._storage.tape
     return _known(tape).get((kind, _slot(tape, tensor)))
 
 
 def _slot(tape: Tape, tensor: XLATensor) -> int:
     tape.acquire()
     try:
-        return tape.slot_of(tensor._cell)
+        return tape.slot_of(tensor._storage)
     finally:
         tape.release()
 
@@ -103,16 +103,16 @@ class Sized(Pseudo):
 
     def __call__(self, *args: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> XLATensor:
         """Record it over ``args`` (tensors, ``None``, the size); the result is of ``dtype`` and ``shape``."""
-        tape = args[0]._cell.tape
+        tape = args[0]._storage.tape
         spec = Spec(sig(shape, dtype))
         tape.acquire()
         try:
-            template = tuple(Ref(tape.slot_of(a._cell)) if type(a) is XLATensor else a for a in args)
+            template = tuple(Ref(tape.slot_of(a._storage)) if type(a) is XLATensor else a for a in args)
             key = (self, *(a.slot if type(a) is Ref else a for a in template))
-            cell = tape.output(tape.pseudo(self, key, template, {}, spec), spec.sig)
+            storage = tape.output(tape.pseudo(self, key, template, {}, spec), spec.sig)
         finally:
             tape.release()
-        return handle(cell)
+        return handle(storage)
 
 
 _made: dict[tuple[str, Callable[..., Any]], Sized] = {}

@@ -154,12 +154,12 @@ def _kept(pieces: list[Any]) -> list[Any]:
     pieces, with a barrier each, would have another graph each time. (In PyTorch/XLA all that is alive is computed.)
     """
     for piece in pieces:
-        tape, cell = piece._cell.tape, piece._cell
+        tape, storage = piece._storage.tape, piece._storage
         tape.acquire()
         try:
-            if cell.epoch == tape.epoch:
-                cell.listed = tape.epoch
-                tape.cells.append(cell)
+            if storage.epoch == tape.epoch:
+                storage.listed = tape.epoch
+                tape.storages.append(storage)
         finally:
             tape.release()
     return pieces
@@ -184,13 +184,13 @@ def on_cpu(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     with aside():
         leaves, spec = tree_flatten((args, kwargs))
         ours = [leaf for leaf in leaves if type(leaf) is XLATensor]
-        distinct = list({id(leaf._cell): leaf._cell for leaf in ours}.values())
+        distinct = list({id(leaf._storage): leaf._storage for leaf in ours}.values())
         copies: dict[int, torch.Tensor] = {}
         if distinct:
             read = host.read(distinct, op.aten, keep_pending=True)
-            copies = {id(cell): copy for cell, copy in zip(distinct, read, strict=True)}
+            copies = {id(storage): copy for storage, copy in zip(distinct, read, strict=True)}
         on_host = [
-            copies[id(leaf._cell)]
+            copies[id(leaf._storage)]
             if type(leaf) is XLATensor
             else torch.device("cpu")
             if isinstance(leaf, torch.device)

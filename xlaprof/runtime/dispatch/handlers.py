@@ -23,7 +23,7 @@ from xlaprof.runtime.tape import randomness, views
 from xlaprof.runtime.tape.grow import Unlowered, grow
 from xlaprof.runtime.tape.tape import Tape, const
 from xlaprof.runtime.trace.ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op, is_view
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, View
+from xlaprof.runtime.trace.storage import NOWHERE, Storage, View
 from xlaprof.runtime.trace.tensor import HANDLERS, XLATensor, dress, in_inference_mode, make, make_normal
 from xlaprof.runtime.trace.trie import Node
 from xlaprof.runtime.transfer import host
@@ -106,23 +106,23 @@ def unary(op: Op, otherwise: Handler) -> Handler:
     def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) != 1:
             return otherwise(args, kwargs)
-        cell = args[0]._cell
-        tape = cell.tape
+        storage = args[0]._storage
+        tape = storage.tape
         tape.acquire()
         try:
             epoch = tape.epoch
-            key = (op, cell.slot if cell.epoch == epoch else tape.enter(cell))
+            key = (op, storage.slot if storage.epoch == epoch else tape.enter(storage))
             node = tape.node.edges.get(key)
             if node is None:
                 node = grow(tape, op, key, args, kwargs)
             tape.node = node
-            out = Cell(tape, node.sig, node.slot, epoch, epoch)
-            tape.cells.append(out)
+            out = Storage(tape, node.sig, node.slot, epoch, epoch)
+            tape.storages.append(out)
         except Unlowered:
             pass  # not kept: it holds its traceback, so this frame and the user's tensors
         else:
             result = make(XLATensor, node.size, None, None, None, node.dtype, _strided, tape.torch_device)
-            result._cell = out
+            result._storage = out
             return result
         finally:
             tape.release()
@@ -141,15 +141,15 @@ def binary(op: Op, otherwise: Handler) -> Handler:
         kind = type(b)
         if kind not in _HOT or type(a) is not XLATensor:
             return otherwise(args, kwargs)
-        cell = a._cell
-        tape = cell.tape
+        storage = a._storage
+        tape = storage.tape
         tape.acquire()
         try:
             epoch = tape.epoch
-            slot = cell.slot if cell.epoch == epoch else tape.enter(cell)
+            slot = storage.slot if storage.epoch == epoch else tape.enter(storage)
             if kind is XLATensor:
-                cell = b._cell
-                key: Any = (op, slot, cell.slot if cell.epoch == epoch else tape.enter(cell))
+                storage = b._storage
+                key: Any = (op, slot, storage.slot if storage.epoch == epoch else tape.enter(storage))
             elif kind is float and b:
                 key = (op, slot, tape.float_keys.get(b) or tape.new_float(b))
             else:
@@ -158,13 +158,13 @@ def binary(op: Op, otherwise: Handler) -> Handler:
             if node is None:
                 node = grow(tape, op, key, args, kwargs)
             tape.node = node
-            out = Cell(tape, node.sig, node.slot, epoch, epoch)
-            tape.cells.append(out)
+            out = Storage(tape, node.sig, node.slot, epoch, epoch)
+            tape.storages.append(out)
         except Unlowered:
             pass  # not kept: it holds its traceback, so this frame and the user's tensors
         else:
             result = make(XLATensor, node.size, None, None, None, node.dtype, _strided, tape.torch_device)
-            result._cell = out
+            result._storage = out
             return result
         finally:
             tape.release()
@@ -182,8 +182,8 @@ def inplace(op: Op) -> Handler:
         fast = not kwargs and len(args) == 2 and type(args[1]) in _HOT and simple
         if type(target) is not XLATensor:
             return fallback.write_to_host(op, args, kwargs)
-        cell = target._cell
-        tape = cell.tape
+        storage = target._storage
+        tape = storage.tape
         if not fast:
             args, kwargs = host.adopt(tape, op, args, kwargs)
             args = filled(op, args, kwargs) if op.filled else args
@@ -191,10 +191,10 @@ def inplace(op: Op) -> Handler:
         try:
             if fast:
                 epoch = tape.epoch
-                slot = cell.slot if cell.epoch == epoch else tape.enter(cell)
+                slot = storage.slot if storage.epoch == epoch else tape.enter(storage)
                 b = args[1]
                 if type(b) is XLATensor:
-                    other = b._cell
+                    other = b._storage
                     key: Any = (op, slot, other.slot if other.epoch == epoch else tape.enter(other))
                 else:
                     key = (op, slot, tape.scalar(b))
@@ -206,7 +206,7 @@ def inplace(op: Op) -> Handler:
             tape.node = node
             if op.random:
                 tape.seeds.append(randomness.draw(tape.index, randomness.generator_of(args, kwargs)))
-            tape.write(cell, node.slot)
+            tape.write(storage, node.slot)
         except Unlowered:
             pass  # not kept: it holds its traceback, so this frame and the user's tensors
         else:
@@ -249,22 +249,22 @@ def view(op: Op) -> Handler:
         return lambda args, kwargs: op.func.decompose(*args, **kwargs)
 
     def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        cell = args[0]._cell
-        tape = cell.tape
+        storage = args[0]._storage
+        tape = storage.tape
         tape.acquire()
         try:
             if kwargs or len(args) != 1:
                 node = step(tape, op, args, kwargs)
             else:
-                key = (op, cell.slot if cell.epoch == tape.epoch else tape.enter(cell))
+                key = (op, storage.slot if storage.epoch == tape.epoch else tape.enter(storage))
                 found = tape.node.edges.get(key)
                 node = grow(tape, op, key, args, kwargs) if found is None else found
                 tape.node = node
             out = node.outs[0]
-            shown = derive(tape, cell, node)
+            shown = derive(tape, storage, node)
             new = make_normal if in_inference_mode() and not args[0].is_inference() else make
             result = new(XLATensor, out.size, out.strides, out.offset, None, out.dtype, _strided, tape.torch_device)
-            result._cell = shown
+            result._storage = shown
         except Unlowered as error:
             why = str(error)
         else:
@@ -279,16 +279,16 @@ def view(op: Op) -> Handler:
     return record
 
 
-def derive(tape: Tape, cell: Cell, node: Node) -> Cell:
-    """The cell that shows ``cell`` through the operator of ``node``: a view, or what ``cell`` is a view of."""
+def derive(tape: Tape, storage: Storage, node: Node) -> Storage:
+    """The storage that shows ``storage`` through the operator of ``node``: a view, or what ``storage`` is a view of."""
     slot, epoch = node.slot, tape.epoch
     steps: tuple[Node, ...]
-    if not isinstance(cell, View):
-        base, steps = cell, (node,)
-    elif not views.undoes(node, cell.steps[-1]):
-        base, steps = cell.base, (*cell.steps, node)
+    if not isinstance(storage, View):
+        base, steps = storage, (node,)
+    elif not views.undoes(node, storage.steps[-1]):
+        base, steps = storage.base, (*storage.steps, node)
     else:
-        base, steps = cell.base, cell.steps[:-1]
+        base, steps = storage.base, storage.steps[:-1]
         if not steps:
             return base
         slot, epoch = 0, NOWHERE  # recorded again, by those steps alone, where it is used
@@ -332,8 +332,8 @@ def _key(tape: Tape, kind: str, value: Any) -> Any:
         return None
     if kind is TENSOR:
         if type(value) is XLATensor:
-            cell = value._cell
-            return cell.slot if cell.epoch == tape.epoch else tape.enter(cell)
+            storage = value._storage
+            return storage.slot if storage.epoch == tape.epoch else tape.enter(storage)
         return tape.scalar(value)
     if kind is SCALAR:
         return tape.scalar(value)

@@ -116,7 +116,7 @@ _TOLD = 256
 
 def _tell(rec: recorder.Recorder, op: Op, tensor: XLATensor) -> None:
     """Tell the recording, once for each graph, of a line that writes through a mask whose size was read."""
-    node = tensor._cell.tape.node
+    node = tensor._storage.tape.node
     key = (rec.path, id(node))
     if key in _told:
         return

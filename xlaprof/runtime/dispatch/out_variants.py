@@ -40,7 +40,7 @@ def out(op: Op) -> Handler:
         given = [name for name in names if name in kwargs]
         targets = tree_leaves([kwargs[name] for name in given])
         for target in targets:
-            if type(target) is not XLATensor or target._cell.tape is not tape:
+            if type(target) is not XLATensor or target._storage.tape is not tape:
                 raise host.misplaced(op, names[0], tape.torch_device, target.device)
         args, kwargs = host.adopt(tape, op, args, kwargs)
         if op.twin is None or given != names:
@@ -73,14 +73,14 @@ def _unusual(targets: list[Any], results: list[Any], inputs: list[Any]) -> bool:
     bases = {id(_base(t)) for t in inputs}
     return (
         any(t.dtype is not r.dtype for t, r in zip(targets, results, strict=True))
-        or any(id(_base(t)) in bases or isinstance(t._cell, View) for t in targets)
+        or any(id(_base(t)) in bases or isinstance(t._storage, View) for t in targets)
         or len({id(_base(t)) for t in targets}) < len(targets)
     )
 
 
 def _base(tensor: Any) -> Any:
-    cell = tensor._cell
-    return cell.base if isinstance(cell, View) else cell
+    storage = tensor._storage
+    return storage.base if isinstance(storage, View) else storage
 
 
 def _rehearse(op: Op, args: Any, kwargs: Any, targets: list[Any], results: list[Any], inputs: list[Any]) -> None:

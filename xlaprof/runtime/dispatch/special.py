@@ -12,7 +12,7 @@ from xlaprof.runtime.instruments import debug
 from xlaprof.runtime.tape import mode, tapes
 from xlaprof.runtime.trace.errors import raise_told
 from xlaprof.runtime.trace.ops import Op
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, View, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Storage, View, sig
 from xlaprof.runtime.trace.tensor import HANDLERS, XLATensor, handle
 from xlaprof.runtime.transfer import host
 
@@ -41,7 +41,7 @@ def special(*names: str) -> Callable[[Handler], Handler]:
 @special("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default", "aten.lift.default")
 def alias(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Another handle on the same storage."""
-    return handle(args[0]._cell, args[0])
+    return handle(args[0]._storage, args[0])
 
 
 # -- reads --------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def local_scalar(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     metrics.count("aten::_local_scalar_dense")
     if debug.level:
         debug.fell_back("aten::_local_scalar_dense")
-    (value,) = host.read([args[0]._cell], "aten::_local_scalar_dense", keep_pending=True)
+    (value,) = host.read([args[0]._storage], "aten::_local_scalar_dense", keep_pending=True)
     return value.item()
 
 
@@ -85,12 +85,12 @@ def to_copy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     device = kwargs.get("device")
     device = torch.device(device) if device is not None else tensor.device
     if device.type == "cpu":
-        (copy,) = host.read([tensor._cell], "aten::_to_copy")
+        (copy,) = host.read([tensor._storage], "aten::_to_copy")
         return copy.to(dtype)
     if device.type != "xla":
         return to_copy((tensor,), {"device": torch.device("cpu")}).to(device=device, dtype=dtype)
     tape = tapes.of_device(device)
-    if tape is not tensor._cell.tape:
+    if tape is not tensor._storage.tape:
         moved = host.to_device(tape, to_copy((tensor,), {"device": torch.device("cpu")}))
         return moved if moved.dtype == dtype else _cast((moved,), {"dtype": dtype})
     return _cast(args, {"dtype": dtype})
@@ -104,10 +104,10 @@ def copy_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``dst.copy_(src)`` over any two devices."""
     target, source = args[0], args[1]
     if type(target) is not XLATensor:
-        (value,) = host.read([source._cell], "aten::copy_")
+        (value,) = host.read([source._storage], "aten::copy_")
         return target.copy_(value)
-    cell = target._cell
-    tape = cell.tape
+    storage = target._storage
+    tape = storage.tape
     if type(source) is not XLATensor:
         if not isinstance(source, torch.Tensor):
             if isinstance(source, complex) and not target.is_complex():
@@ -115,22 +115,22 @@ def copy_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return aten.fill_.Scalar(target, source)
         if source.device.type != "cpu":
             source = source.cpu()
-        if isinstance(cell, View) or source.shape != cell.sig.shape or source.dtype != cell.sig.dtype:
+        if isinstance(storage, View) or source.shape != storage.sig.shape or source.dtype != storage.sig.dtype:
             # the value travels as it is: casts and broadcasts are the device's work
             source = host.to_device(tape, source)
         else:
-            host.fill(tape, cell, source)
+            host.fill(tape, storage, source)
             return target
-    elif source._cell.tape is not tape:
+    elif source._storage.tape is not tape:
         source = host.to_device(tape, to_copy((source,), {"device": torch.device("cpu")}))
-    other = source._cell
-    if other is cell:
+    other = source._storage
+    if other is storage:
         return target
-    if other.sig is cell.sig and not isinstance(cell, View) and not isinstance(other, View):
+    if other.sig is storage.sig and not isinstance(storage, View) and not isinstance(other, View):
         # The same value in another storage: no operation, as in PyTorch/XLA.
         tape.acquire()
         try:
-            tape.write(cell, tape.slot_of(other))
+            tape.write(storage, tape.slot_of(other))
         finally:
             tape.release()
         return target
@@ -153,7 +153,7 @@ def empty(
     host.require_dtype(dtype)
     if min(size, default=0) < 0:
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
-    return handle(Cell(tapes.of_device(device), sig(tuple(size), dtype), 0, NOWHERE, 0))
+    return handle(Storage(tapes.of_device(device), sig(tuple(size), dtype), 0, NOWHERE, 0))
 
 
 def empty_strided(
@@ -251,12 +251,12 @@ _FILLED = {
 
 def _made_and_filled(func: torch._ops.OpOverload, size: Any, generator: Any = None, **kwargs: Any) -> XLATensor:
     memory = empty(size, kwargs.get("dtype"), None, kwargs.get("device"))
-    cell = memory._cell
-    cell.tape.acquire()
+    storage = memory._storage
+    storage.tape.acquire()
     try:
-        cell.tape.slot_of(cell)
+        storage.tape.slot_of(storage)
     finally:
-        cell.tape.release()
+        storage.tape.release()
     assert mode.done is not None
     mode.done()
     _FILLED[func](memory, generator=generator)

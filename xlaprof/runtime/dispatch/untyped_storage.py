@@ -1,8 +1,8 @@
 """Storage as PyTorch's users see it: strides over it, handles that move to another, its size and its identity.
 
-A base ``storage.Cell`` is a storage: as many bytes as its value has, in order. Whatever PyTorch
+A base ``storage.Storage`` is a storage: as many bytes as its value has, in order. Whatever PyTorch
 says in terms of storage (``as_strided``, ``resize_``, ``set_``, in-place ``t_``) is said here in terms of views of that
-cell: an offset and strides are slices, reshapes and permutations where they can be, and a gather where not.
+storage: an offset and strides are slices, reshapes and permutations where they can be, and a gather where not.
 
 There is no memory to point to: a value that was recorded has none yet, and one that was computed moves at every
 barrier. What ``data_ptr()`` returns is an *identity*: two tensors have overlapping ranges exactly when their storages
@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary, ref
 import torch
 
 from xlaprof.runtime.trace.ops import Op
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, View, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Storage, View, sig
 from xlaprof.runtime.trace.tensor import Allowed, XLATensor, handle, make, question
 
 from . import handlers
@@ -35,12 +35,12 @@ _view_dtype = handlers.view(Op(aten.view.dtype))
 _permute = handlers.view(Op(aten.permute.default))
 
 
-def base_of(cell: Cell) -> Cell:
-    """The storage that ``cell`` shows."""
-    return cell.base if isinstance(cell, View) else cell
+def base_of(storage: Storage) -> Storage:
+    """The storage that ``storage`` shows."""
+    return storage.base if isinstance(storage, View) else storage
 
 
-def nbytes(base: Cell) -> int:
+def nbytes(base: Storage) -> int:
     """Size of a storage in bytes."""
     return math.prod(base.sig.shape) * base.sig.dtype.itemsize
 
@@ -48,7 +48,7 @@ def nbytes(base: Cell) -> int:
 # -- strides over a storage ---------------------------------------------------------------------------
 
 
-def over(base: Cell, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int) -> XLATensor:
+def over(base: Storage, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int) -> XLATensor:
     """The tensor that shows the storage ``base`` with these strides; ``offset`` and they are in elements of ``dtype``.
 
     Raises ``RuntimeError``, as PyTorch does, if it would reach past the storage's end.
@@ -70,13 +70,13 @@ def over(base: Cell, dtype: torch.dtype, size: Sequence[int], stride: Sequence[i
             shown = _permute((shown, tuple(order.index(d) for d in range(len(order)))), {})
     if shown.stride() == stride and shown.storage_offset() == offset:
         return shown
-    cell = shown._cell
-    exact = make(XLATensor, size, stride, offset, None, dtype, torch.strided, cell.tape.torch_device)
-    exact._cell = cell
+    storage = shown._storage
+    exact = make(XLATensor, size, stride, offset, None, dtype, torch.strided, storage.tape.torch_device)
+    exact._storage = storage
     return exact
 
 
-def _elements(base: Cell, dtype: torch.dtype) -> XLATensor:
+def _elements(base: Storage, dtype: torch.dtype) -> XLATensor:
     """The whole storage as one dimension of ``dtype``, without what is too short at its end for one more."""
     flat = handle(base)
     if len(base.sig.shape) != 1:
@@ -106,7 +106,7 @@ def _dense_order(size: tuple[int, ...], stride: tuple[int, ...]) -> list[int] | 
     return None
 
 
-def _require_within(base: Cell, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int) -> None:
+def _require_within(base: Storage, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int) -> None:
     if len(size) != len(stride):
         raise RuntimeError("mismatch in length of strides and shape")
     if any(n < 0 for n in size):
@@ -132,7 +132,7 @@ def as_strided(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensor, size, stride, *rest = args
     offset = rest[0] if rest else kwargs.get("storage_offset")
     offset = tensor.storage_offset() if offset is None else offset
-    return over(base_of(tensor._cell), tensor.dtype, size, stride, offset)
+    return over(base_of(tensor._storage), tensor.dtype, size, stride, offset)
 
 
 # -- handles that move --------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def as_strided(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def become(tensor: XLATensor, other: XLATensor) -> XLATensor:
     """Make ``tensor`` a handle on what ``other`` shows, whatever its shape; return it."""
     torch.Tensor.data.__set__(tensor, other)  # type: ignore[attr-defined]
-    tensor._cell = other._cell
+    tensor._storage = other._storage
     return tensor
 
 
@@ -172,7 +172,7 @@ for _name, _overload in {
 def set_nothing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``a.set_()``: a handle on a new, empty storage."""
     (tensor,) = args
-    return become(tensor, handle(Cell(tensor._cell.tape, sig((0,), tensor.dtype), 0, NOWHERE, 0)))
+    return become(tensor, handle(Storage(tensor._storage.tape, sig((0,), tensor.dtype), 0, NOWHERE, 0)))
 
 
 @special("aten.set_.source_Tensor")
@@ -182,7 +182,7 @@ def set_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _require_ours(source)
     if tensor.dtype is not source.dtype:
         raise RuntimeError(f"Could not set tensor of type {source.dtype} to a tensor of type {tensor.dtype}")
-    return become(tensor, handle(source._cell, source))
+    return become(tensor, handle(source._storage, source))
 
 
 @special("aten.set_.source_Storage", "aten.set_.source_Storage_storage_offset")
@@ -218,7 +218,7 @@ def is_set_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     a, b = args
     return (
         type(b) is XLATensor
-        and base_of(a._cell) is base_of(b._cell)
+        and base_of(a._storage) is base_of(b._storage)
         and a.storage_offset() == b.storage_offset()
         and a.shape == b.shape
         and a.stride() == b.stride()
@@ -238,7 +238,7 @@ def resize_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if tuple(tensor.shape) == size and memory_format is None:
         return tensor
     stride = torch.empty(size, device="meta", memory_format=memory_format or torch.contiguous_format).stride()
-    offset, dtype, base = tensor.storage_offset(), tensor.dtype, base_of(tensor._cell)
+    offset, dtype, base = tensor.storage_offset(), tensor.dtype, base_of(tensor._storage)
     count = math.prod(size)
     if count > math.prod(base.sig.shape) and offset == 0 and dtype is base.sig.dtype and memory_format is None:
         return become(tensor, handle(_grown(base, size)))
@@ -257,34 +257,34 @@ def resize_as_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return resize_((tensor, template.shape), {"memory_format": memory_format})
 
 
-def _roomy(base: Cell, size: int) -> Cell:
+def _roomy(base: Storage, size: int) -> Storage:
     """A storage of at least ``size`` bytes: ``base``, or what takes its place."""
     return base if size <= nbytes(base) else _grown(base, (-(-size // base.sig.dtype.itemsize),))
 
 
-def _grown(base: Cell, shape: tuple[int, ...]) -> Cell:
+def _grown(base: Storage, shape: tuple[int, ...]) -> Storage:
     """A storage of ``shape`` that begins with ``base``'s elements and takes its place for all that shows it."""
     tape = base.tape
     size, dtype = math.prod(base.sig.shape), base.sig.dtype
     if size == 0 or (base.array is None and base.epoch != tape.epoch):
-        grown = Cell(tape, sig(shape, dtype), 0, NOWHERE, 0)
+        grown = Storage(tape, sig(shape, dtype), 0, NOWHERE, 0)
     else:
         values = aten.zeros.default(shape, dtype=dtype, device=tape.torch_device)
         _slice((_view((values, (-1,)), {}), 0, 0, size), {}).copy_(_elements(base, dtype))
-        grown = values._cell
-    # PyTorch's tensors share a storage that grows; ours are handles on the old cell, and move.
+        grown = values._storage
+    # PyTorch's tensors share a storage that grows; ours are handles on the old storage, and move.
     holders = gc.get_referrers(base)
     views = [view for weak in base.views or () if (view := weak()) is not None]
-    start = over(grown, dtype, base.sig.shape, torch.empty(base.sig.shape, device="meta").stride(), 0)._cell
+    start = over(grown, dtype, base.sig.shape, torch.empty(base.sig.shape, device="meta").stride(), 0)._storage
     assert isinstance(start, View)
     tape.acquire()
     try:
         for holder in holders:
-            if type(holder) is XLATensor and holder._cell is base:
-                holder._cell = start
-        for storage in list(_handed_out.values()):
-            if storage.__dict__.get("cell") is base:
-                storage.cell = grown
+            if type(holder) is XLATensor and holder._storage is base:
+                holder._storage = start
+        for handed in list(_handed_out.values()):
+            if handed.__dict__.get("storage") is base:
+                handed.storage = grown
         for view in views:
             view.base, view.steps, view.epoch = grown, start.steps + view.steps, NOWHERE
             _show(grown, view)
@@ -301,7 +301,7 @@ _ALIGNMENT = 512
 _next_address = _FIRST_ADDRESS
 
 
-def address(base: Cell) -> int:
+def address(base: Storage) -> int:
     """Where the storage ``base`` begins, in a space of identities: not memory. 0 for an empty one."""
     global _next_address
     size = nbytes(base)
@@ -314,31 +314,31 @@ def address(base: Cell) -> int:
 class XLAStorage(torch.UntypedStorage):
     """What ``tensor.untyped_storage()`` returns: the identity and size of a storage on ``xla``, and no memory."""
 
-    cell: Cell
+    storage: Storage
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        return self.cell.tape.torch_device
+        return self.storage.tape.torch_device
 
     @property
     def _cdata(self) -> int:
-        return id(self.cell)
+        return id(self.storage)
 
-    def base(self, dtype: torch.dtype, size: tuple[int, ...] | None) -> Cell:
+    def base(self, dtype: torch.dtype, size: tuple[int, ...] | None) -> Storage:
         """The storage, of which a tensor of ``dtype`` and ``size`` is to be a handle."""
-        return self.cell
+        return self.storage
 
     def data_ptr(self) -> int:
-        return address(self.cell)
+        return address(self.storage)
 
     def nbytes(self) -> int:
-        return nbytes(self.cell) if "cell" in self.__dict__ else super().nbytes()
+        return nbytes(self.storage) if "storage" in self.__dict__ else super().nbytes()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, XLAStorage) and other.cell is self.cell
+        return isinstance(other, XLAStorage) and other.storage is self.storage
 
     def __hash__(self) -> int:
-        return id(self.cell)
+        return id(self.storage)
 
     def __repr__(self) -> str:
         return f"[{type(self).__name__}(device={self.device}) of size {self.nbytes()}]"
@@ -347,7 +347,7 @@ class XLAStorage(torch.UntypedStorage):
 
     def cpu(self) -> torch.UntypedStorage:
         """A copy of the bytes on the host."""
-        return handle(self.cell).cpu().untyped_storage()
+        return handle(self.storage).cpu().untyped_storage()
 
     def is_shared(self) -> bool:
         return False
@@ -367,10 +367,10 @@ class XLAStorage(torch.UntypedStorage):
 
 def storage_of(tensor: XLATensor) -> XLAStorage:
     """The storage of ``tensor``; equal for tensors that share it."""
-    base = base_of(tensor._cell)
+    base = base_of(tensor._storage)
     # "meta": a storage with a size and no memory.
     made = torch.UntypedStorage.__new__(XLAStorage, nbytes(base), device="meta")  # type: ignore[call-arg]
-    made.cell = base
+    made.storage = base
     _handed_out[id(made)] = made
     return made
 
@@ -380,24 +380,24 @@ _handed_out: WeakValueDictionary[int, XLAStorage] = WeakValueDictionary()
 
 def deep_copy(tensor: XLATensor, memo: dict[int, Any]) -> XLATensor:
     """A copy of ``tensor``; copies that share one ``memo`` share storage as their originals do."""
-    cell = tensor._cell
-    base = base_of(cell)
+    storage = tensor._storage
+    base = base_of(storage)
     copied = memo.get(id(base))
     if copied is None:
-        copied = memo[id(base)] = aten.clone.default(handle(base))._cell
+        copied = memo[id(base)] = aten.clone.default(handle(base))._storage
         copied.sharding = base.sharding
-    if not isinstance(cell, View):
+    if not isinstance(storage, View):
         return handle(copied)
-    shown = View(cell.tape, cell.sig, 0, NOWHERE, 0, base=copied, steps=cell.steps)
-    cell.tape.acquire()
+    shown = View(storage.tape, storage.sig, 0, NOWHERE, 0, base=copied, steps=storage.steps)
+    storage.tape.acquire()
     try:
         _show(copied, shown)
     finally:
-        cell.tape.release()
+        storage.tape.release()
     return handle(shown, tensor)
 
 
-def _show(base: Cell, view: View) -> None:
+def _show(base: Storage, view: View) -> None:
     """Let ``base`` know of ``view``, which shows it. The tape's lock is held."""
     if base.views is None:
         base.views = []

@@ -277,9 +277,9 @@ def _write(target: torch.Tensor, value: torch.Tensor) -> None:
 
 def _run(tensors: list[torch.Tensor]) -> None:
     """Compute ``tensors`` now. What only some ranks record before or after a collective is then no part of it."""
-    cells = [tensor._cell for tensor in tensors]  # type: ignore[attr-defined]
-    for cell, array in zip(cells, execute.values(cells[0].tape, cells, ()), strict=True):
-        execute.materialize(cell.tape, cell, array)
+    storages = [tensor._storage for tensor in tensors]  # type: ignore[attr-defined]
+    for storage, array in zip(storages, execute.values(storages[0].tape, storages, ()), strict=True):
+        execute.materialize(storage.tape, storage, array)
 
 
 def _alike(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

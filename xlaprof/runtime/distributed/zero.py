@@ -166,7 +166,8 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
             groups.append({**group, "params": shards})
         # Computed now: else the first step would be a graph of its own, with this in it.
         host.compute(
-            [shard._cell for group in groups for shard in group["params"] if isinstance(shard, XLATensor)], wait=False
+            [shard._storage for group in groups for shard in group["params"] if isinstance(shard, XLATensor)],
+            wait=False,
         )
         return groups
 

@@ -59,7 +59,7 @@ def extract_compiled_graph(xla_model: fx.GraphModule, xla_args: Any) -> Callable
     tape = _tape_of(xla_model, args)
     for arg in args:
         if type(arg) is XLATensor:
-            constant(tape, arg._cell)
+            constant(tape, arg._storage)
     execute.barrier(tape, "dynamo_inputs")
     compiled = Compiled(xla_model, tape)
     return compiled.prepared(args)
@@ -203,7 +203,7 @@ def _names_xla(leaf: Any) -> bool:
 def _tape_of(module: fx.GraphModule, args: list[Any]) -> Tape:
     for tensor in (*args, *module.parameters(), *module.buffers()):
         if type(tensor) is XLATensor:
-            return tensor._cell.tape
+            return tensor._storage.tape
     return tapes.tape()
 
 

@@ -15,7 +15,7 @@ import torch
 
 from xlaprof.runtime import metrics
 from xlaprof.runtime.dispatch.special import special
-from xlaprof.runtime.trace.storage import Cell, Failed, View
+from xlaprof.runtime.trace.storage import Failed, Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor
 
 #: id of a marked buffer -> a reference that forgets it
@@ -51,24 +51,24 @@ def asked_for(tensor: Any) -> bool:
 
 def is_deleted(tensor: Any) -> bool:
     """Was the buffer of ``tensor`` given up?"""
-    array = tensor._cell.array if type(tensor) is XLATensor else None
+    array = tensor._storage.array if type(tensor) is XLATensor else None
     return type(array) is Failed and array.text == _GONE
 
 
 def _buffer(tensor: Any) -> Any:
-    if type(tensor) is not XLATensor or isinstance(tensor._cell, View):
+    if type(tensor) is not XLATensor or isinstance(tensor._storage, View):
         return None
-    cell = tensor._cell
-    pending = cell.epoch == cell.tape.epoch and cell.slot not in cell.tape.input_at
-    return None if pending or type(cell.array) is Failed else cell.array
+    storage = tensor._storage
+    pending = storage.epoch == storage.tape.epoch and storage.slot not in storage.tape.input_at
+    return None if pending or type(storage.array) is Failed else storage.array
 
 
 _GONE = "its buffer was donated to a compiled graph: clone() what is needed afterwards, or do not mark it"
 
 
-def give_up(cell: Cell) -> None:
-    """The buffer of ``cell`` is the program's from now on; reading the tensor says so."""
-    cell.array = Failed(RuntimeError, _GONE)
+def give_up(storage: Storage) -> None:
+    """The buffer of ``storage`` is the program's from now on; reading the tensor says so."""
+    storage.array = Failed(RuntimeError, _GONE)
 
 
 @contextmanager
@@ -115,10 +115,10 @@ def define_operators() -> None:
 @special("xla.dynamo_set_buffer_donor_.default", "xla.dynamo_set_buffer_donor.default")
 def _set_donor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensor, should_donate = args
-    tape = tensor._cell.tape
+    tape = tensor._storage.tape
     if tape.abstract:  # compiled: told to the program
         metrics.count("XlaSetBufferDonation")
-        (tape.donors.add if should_donate else tape.donors.discard)(id(tensor._cell))
+        (tape.donors.add if should_donate else tape.donors.discard)(id(tensor._storage))
     else:
         set_buffer_donation(tensor, should_donate)
     return tensor.clone()

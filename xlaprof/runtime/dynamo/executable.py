@@ -25,7 +25,7 @@ from xlaprof.runtime.recompile.reasons import Reason
 from xlaprof.runtime.tape import randomness
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace import source
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, Failed, View
+from xlaprof.runtime.trace.storage import NOWHERE, Failed, Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor, handle
 from xlaprof.runtime.transfer import host
 
@@ -99,11 +99,11 @@ class Executable:
             self._take_floats(pool)
         results = self._run(pool, inputs, frames) if self.program is not None else []
         made = [
-            Cell(tape, sig, 0, NOWHERE, 0, array, None, frames)
+            Storage(tape, sig, 0, NOWHERE, 0, array, None, frames)
             for sig, array, frames in zip(self.sigs, results, self.frames, strict=True)
         ]
         for place, new in layout.writes:
-            overwrite(pool[place], made[new.at] if new.kind == COMPUTED else pool[new.at]._cell)
+            overwrite(pool[place], made[new.at] if new.kind == COMPUTED else pool[new.at]._storage)
         leaves = [
             handle(made[at])
             if kind is COMPUTED
@@ -130,12 +130,12 @@ class Executable:
         inputs: list[Any] = []
         late = False
         for place in self.layout.sources:
-            cell = pool[place]._cell
-            array = cell.array
-            if cell.epoch == epoch or type(cell) is View or array is None or type(array) is Failed:
+            storage = pool[place]._storage
+            array = storage.array
+            if storage.epoch == epoch or type(storage) is View or array is None or type(array) is Failed:
                 late = True
             inputs.append(array)
-        return ready(self.tape, [pool[place]._cell for place in self.layout.sources], frames) if late else inputs
+        return ready(self.tape, [pool[place]._storage for place in self.layout.sources], frames) if late else inputs
 
     def _run(self, pool: list[Any], inputs: list[Any], frames: Any) -> list[Any]:
         tape, program, graph = self.tape, self.program, self.layout.graph
@@ -162,9 +162,9 @@ class Executable:
         """What is given up to the program is shown by nobody else: else a copy of it is."""
         for i in self.program.donated:
             if i in self.given_up:
-                cell = pool[self.layout.sources[i]]._cell
-                donation.give_up(cell)
-            # 3: the cell's, this list's and getrefcount's. More: somebody else shows this buffer.
+                storage = pool[self.layout.sources[i]]._storage
+                donation.give_up(storage)
+            # 3: the storage's, this list's and getrefcount's. More: somebody else shows this buffer.
             elif getrefcount(inputs[i]) > 3:
                 with jax.enable_x64(True):
                     inputs[i] = jax.numpy.array(inputs[i], copy=True)
@@ -179,23 +179,23 @@ def executable_for(tape: Tape, layout: Layout, args: list[Any], before: Given | 
     return SpreadExecutable(tape, layout, args, before)
 
 
-def ready(tape: Tape, cells: list[Cell], frames: Any) -> list[Any]:
-    """The arrays of ``cells``. What is pending is computed, by one execution, and no longer pending."""
+def ready(tape: Tape, storages: list[Storage], frames: Any) -> list[Any]:
+    """The arrays of ``storages``. What is pending is computed, by one execution, and no longer pending."""
     arrays: dict[int, Any] = {}
     pending = []
-    for cell in cells:
-        if id(cell) in arrays:
+    for storage in storages:
+        if id(storage) in arrays:
             continue
-        position = tape.input_at.get(cell.slot) if cell.epoch == tape.epoch else None
+        position = tape.input_at.get(storage.slot) if storage.epoch == tape.epoch else None
         if position is not None:
-            arrays[id(cell)] = tape.arrays[position]
-        elif cell.epoch == tape.epoch or cell.array is None:
-            arrays[id(cell)] = constant(tape, cell)
-            if arrays[id(cell)] is None:
-                pending.append(cell)
+            arrays[id(storage)] = tape.arrays[position]
+        elif storage.epoch == tape.epoch or storage.array is None:
+            arrays[id(storage)] = constant(tape, storage)
+            if arrays[id(storage)] is None:
+                pending.append(storage)
         else:
-            failures.raise_if_failed(cell)
-            arrays[id(cell)] = cell.array
+            failures.raise_if_failed(storage)
+            arrays[id(storage)] = storage.array
     if pending:
         if config.skip_input_data_check:
             raise RuntimeError(
@@ -203,11 +203,11 @@ def ready(tape: Tape, cells: list[Cell], frames: Any) -> list[Any]:
                 "`torch_xla._dynamo.config.skip_input_data_check` to False"
             )
         metrics.count("DynamoSyncInputExecuteTime")
-        for cell, array in zip(pending, execute.values(tape, pending, frames, "dynamo"), strict=True):
-            arrays[id(cell)] = array
-            execute.materialize(tape, cell, array)
+        for storage, array in zip(pending, execute.values(tape, pending, frames, "dynamo"), strict=True):
+            arrays[id(storage)] = array
+            execute.materialize(tape, storage, array)
         execute.settle(tape)
-    return [arrays[id(cell)] for cell in cells]
+    return [arrays[id(storage)] for storage in storages]
 
 
 #: operators whose result is one number over and over -> the number, if it is no argument
@@ -221,39 +221,39 @@ _SMALL = 1024
 _constants: dict[tuple[Any, ...], Any] = {}
 
 
-def constant(tape: Tape, cell: Cell) -> Any:
-    """The array of a pending ``cell`` that shows one known number; ``None`` for all others.
+def constant(tape: Tape, storage: Storage) -> Any:
+    """The array of a pending ``storage`` that shows one known number; ``None`` for all others.
 
     A backward pass begins with a gradient of 1, which is recorded. PyTorch/XLA executes a graph for it, each step.
     """
-    if parity.strict or cell.epoch != tape.epoch or type(cell) is View or math.prod(cell.sig.shape) > _SMALL:
+    if parity.strict or storage.epoch != tape.epoch or type(storage) is View or math.prod(storage.sig.shape) > _SMALL:
         return None
     node = tape.node
-    while node.parent is not None and node.next_slot > cell.slot + 1:
+    while node.parent is not None and node.next_slot > storage.slot + 1:
         node = node.parent
-    if node.op is None or node.slot != cell.slot or node.op.name not in _FILLED:
+    if node.op is None or node.slot != storage.slot or node.op.name not in _FILLED:
         return None
-    key = (tape.index, cell.sig, _FILLED[node.op.name])
+    key = (tape.index, storage.sig, _FILLED[node.op.name])
     array = _constants.get(key)
     if array is None:
-        value = np.full(cell.sig.shape, _FILLED[node.op.name]).astype(JAX_DTYPE[cell.sig.dtype])
+        value = np.full(storage.sig.shape, _FILLED[node.op.name]).astype(JAX_DTYPE[storage.sig.dtype])
         array = _constants[key] = upload(tape, value)
-    execute.materialize(tape, cell, array)
+    execute.materialize(tape, storage, array)
     return array
 
 
-def overwrite(tensor: torch.Tensor, cell: Cell) -> None:
-    """The storage of ``tensor`` now holds the value of ``cell``."""
-    if type(tensor) is not XLATensor or type(tensor._cell) is View or cell.sig is not tensor._cell.sig:
+def overwrite(tensor: torch.Tensor, storage: Storage) -> None:
+    """The storage of ``tensor`` now holds the value of ``storage``."""
+    if type(tensor) is not XLATensor or type(tensor._storage) is View or storage.sig is not tensor._storage.sig:
         with torch.no_grad():
-            tensor.copy_(handle(cell))
+            tensor.copy_(handle(storage))
         return
-    target, tape = tensor._cell, tensor._cell.tape
+    target, tape = tensor._storage, tensor._storage.tape
     tape.acquire()
     try:
-        target.array = cell.array
+        target.array = storage.array
         target.epoch = NOWHERE
-        target.frames = target.frames or cell.frames
+        target.frames = target.frames or storage.frames
         tape.invalidate(target)
     finally:
         tape.release()
@@ -261,7 +261,7 @@ def overwrite(tensor: torch.Tensor, cell: Cell) -> None:
 
 def _another(tensor: Any) -> Any:
     """Another tensor with the value of ``tensor``, in a storage of its own."""
-    cell = tensor._cell
-    if type(cell) is View:
+    storage = tensor._storage
+    if type(storage) is View:
         return tensor.detach().clone()
-    return handle(Cell(cell.tape, cell.sig, 0, NOWHERE, 0, cell.array, None, cell.frames))
+    return handle(Storage(storage.tape, storage.sig, 0, NOWHERE, 0, storage.array, None, storage.frames))

@@ -24,7 +24,7 @@ from xlaprof.runtime.tape import randomness, tapes
 from xlaprof.runtime.tape.graph import Graph, extract
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace import source
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
 from xlaprof.runtime.trace.tensor import XLATensor, handle
 
 #: what an output is: an argument itself, another handle on one's value, an output of the program, or a constant
@@ -71,7 +71,7 @@ class Sketch(Tape):
 
     def __init__(self, tape: Tape) -> None:
         super().__init__(tape.index, tape.device)
-        self.donors: set[int] = set()  # ids of cells that are given up
+        self.donors: set[int] = set()  # ids of storages that are given up
 
 
 class _Unknown:
@@ -109,11 +109,11 @@ class _Survey(fx.Interpreter):
         self.args_given = args
         self.apart: set[fx.Node] = set()
         self.captured: list[torch.Tensor] = []
-        self.places: dict[int, int] = {}  # id of a stand-in's cell -> its place
+        self.places: dict[int, int] = {}  # id of a stand-in's storage -> its place
         self.shown: dict[int, int] = {}  # id of a stand-in -> its place
-        self.by_cell: dict[int, torch.Tensor] = {}  # id of a real cell -> its stand-in
+        self.by_storage: dict[int, torch.Tensor] = {}  # id of a real storage -> its stand-in
         self.live: set[int] = set()  # ids of host tensors that are other ones at every call
-        self._held: list[tuple[Cell | None, torch.Tensor]] = []  # stand-ins, and others whose ids are kept
+        self._held: list[tuple[Storage | None, torch.Tensor]] = []  # stand-ins, and others whose ids are kept
         self.floats: dict[float, int] = {}  # numbers no program contains -> places of the arguments they stand for
         roads = _roads(module)
         self.numbers = frozenset(i for i, road in roads.items() if road == "number" and _is_number(args[i]))
@@ -134,20 +134,20 @@ class _Survey(fx.Interpreter):
         return clone
 
     def _new(self, place: int, tensor: torch.Tensor) -> XLATensor:
-        cell = Cell(self.sketch, sig(tuple(tensor.shape), tensor.dtype), 0, NOWHERE, 0, object())
-        made = handle(cell)
-        self.places[id(cell)] = self.shown[id(made)] = place
-        self._held.append((cell, made))
+        storage = Storage(self.sketch, sig(tuple(tensor.shape), tensor.dtype), 0, NOWHERE, 0, object())
+        made = handle(storage)
+        self.places[id(storage)] = self.shown[id(made)] = place
+        self._held.append((storage, made))
         return made
 
     def capture(self, tensor: torch.Tensor) -> torch.Tensor:
         """A stand-in for a tensor of the module's own."""
         if type(tensor) is not XLATensor:
             return tensor
-        cell = tensor._cell
-        known = self.by_cell.get(id(cell))
+        storage = tensor._storage
+        known = self.by_storage.get(id(storage))
         if known is None:
-            known = self.by_cell[id(cell)] = self._new(len(self.args_given) + len(self.captured), tensor)
+            known = self.by_storage[id(storage)] = self._new(len(self.args_given) + len(self.captured), tensor)
             self.captured.append(tensor)
         return known
 
@@ -196,7 +196,7 @@ class _Survey(fx.Interpreter):
         return result
 
     def _is_stand_in(self, tensor: torch.Tensor) -> bool:
-        return type(tensor) is XLATensor and tensor._cell.tape is self.sketch
+        return type(tensor) is XLATensor and tensor._storage.tape is self.sketch
 
     def _mark_live(self, result: Any) -> None:
         """Host tensors among ``result`` are other ones at every call."""
@@ -223,7 +223,7 @@ class _Survey(fx.Interpreter):
     def _blank(self, told: torch.Tensor) -> torch.Tensor:
         if told.device.type == "cpu":
             return torch.zeros(tuple(told.shape), dtype=told.dtype)
-        return handle(Cell(self.sketch, sig(tuple(told.shape), told.dtype), 0, NOWHERE, 0, object()))
+        return handle(Storage(self.sketch, sig(tuple(told.shape), told.dtype), 0, NOWHERE, 0, object()))
 
     # -- the layout -----------------------------------------------------------------------------------
 
@@ -231,8 +231,8 @@ class _Survey(fx.Interpreter):
         """What was laid out, as a graph."""
         sketch = self.sketch
         leaves, spec = tree_flatten(result)
-        stand_ins = [(cell, made) for cell, made in self._held if cell is not None]
-        if any(cast(XLATensor, made)._cell is not cell for cell, made in stand_ins):
+        stand_ins = [(storage, made) for storage, made in self._held if storage is not None]
+        if any(cast(XLATensor, made)._storage is not storage for storage, made in stand_ins):
             raise NotImplementedError("an input is resized, or moved to another storage")
         computed: list[int] = []
 
@@ -247,16 +247,16 @@ class _Survey(fx.Interpreter):
         sketch.acquire()
         try:
             writes = [
-                (self.places[id(cell)], of(cell.slot))
-                for cell, _ in stand_ins
-                if cell.epoch == sketch.epoch and self._is_written(cell)
+                (self.places[id(storage)], of(storage.slot))
+                for storage, _ in stand_ins
+                if storage.epoch == sketch.epoch and self._is_written(storage)
             ]
             outputs = [
                 Output(CONSTANT, leaf)
                 if type(leaf) is not XLATensor
                 else Output(SELF, self.shown[id(leaf)])
                 if id(leaf) in self.shown
-                else of(sketch.slot_of(leaf._cell))
+                else of(sketch.slot_of(leaf._storage))
                 for leaf in leaves
             ]
         finally:
@@ -277,7 +277,7 @@ class _Survey(fx.Interpreter):
             captured=tuple(self.captured),
             uploads=self.uploads,
             writes=tuple((place, numbered(out)) for place, out in writes),
-            donors=frozenset(self.places[id(cell)] for cell, _ in stand_ins if id(cell) in sketch.donors),
+            donors=frozenset(self.places[id(storage)] for storage, _ in stand_ins if id(storage) in sketch.donors),
             kept=frozenset(i for i, place in enumerate(sources) if place in kept),
             outputs=tuple(numbered(out) for out in outputs),
             spec=spec,
@@ -290,16 +290,16 @@ class _Survey(fx.Interpreter):
             ),
         )
 
-    def _is_written(self, cell: Cell) -> bool:
-        position = self.sketch.input_at.get(cell.slot)
-        return position is None or self.sketch.owners[position] is not cell
+    def _is_written(self, storage: Storage) -> bool:
+        position = self.sketch.input_at.get(storage.slot)
+        return position is None or self.sketch.owners[position] is not storage
 
     def _place_at(self, position: int) -> int:
         """The place of an input; what was uploaded on the way is captured."""
         owner = self.sketch.owners[position]
         place = self.places.get(id(owner))
         if place is None:
-            kept = Cell(tapes.tape(self.sketch.index), owner.sig, 0, NOWHERE, 0, self.sketch.arrays[position])
+            kept = Storage(tapes.tape(self.sketch.index), owner.sig, 0, NOWHERE, 0, self.sketch.arrays[position])
             place = self.places[id(owner)] = len(self.args_given) + len(self.captured)
             self.captured.append(handle(kept))
         return place

@@ -56,13 +56,13 @@ def reason(before: Given, args: list[Any], layout: Layout, call: tuple[RawFrame,
     if not isinstance(arg, torch.Tensor):
         subject = "a number that the compiled function is given"
         return Reason("argument", repr(old), repr(new), subject, at, at, 0, True, role=DYNAMIC, against=before.program)
-    made, moved = explain.origin(arg._cell.tape, arg._cell) if type(arg) is XLATensor else ((), False)
+    made, moved = explain.origin(arg._storage.tape, arg._storage) if type(arg) is XLATensor else ((), False)
     return Reason(
         "shape" if old[0] != new[0] else "dtype",
         sig(*old).text, sig(*new).text,
         f"input of {operation(reader)}" if reader is not None else "input of the compiled function",
         at, at, 0, True,
-        name=naming.parameter(arg._cell) if type(arg) is XLATensor else "",
+        name=naming.parameter(arg._storage) if type(arg) is XLATensor else "",
         made=made, moved=moved, role=DYNAMIC, against=before.program,
     )  # fmt: skip
 

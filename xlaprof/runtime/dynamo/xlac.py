@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_structure
 from xlaprof.runtime.tape import randomness, tapes
 from xlaprof.runtime.tape.graph import Graph, extract
 from xlaprof.runtime.tape.tape import Tape
-from xlaprof.runtime.trace.storage import Cell
+from xlaprof.runtime.trace.storage import Storage
 from xlaprof.runtime.trace.tensor import XLATensor, handle
 from xlaprof.runtime.trace.trie import Ref
 from xlaprof.runtime.transfer import host
@@ -59,7 +59,7 @@ class _Pending(NamedTuple):
     floats: tuple[float, ...]
     ints: tuple[int, ...]
     order: tuple[int, ...]  # of its inputs, as PyTorch/XLA has them
-    owners: tuple[Cell, ...]  # of the inputs, in that order
+    owners: tuple[Storage, ...]  # of the inputs, in that order
 
 
 _asked: OrderedDict[bytes, _Pending] = OrderedDict()
@@ -68,13 +68,13 @@ _executables: OrderedDict[bytes, Executable] = OrderedDict()
 
 def _pending(tensors: Sequence[torch.Tensor]) -> _Pending | None:
     """What is pending of ``tensors``, as a graph; ``None`` where nothing is."""
-    cells = [tensor._cell for tensor in tensors if isinstance(tensor, XLATensor)]
-    if not cells:
+    storages = [tensor._storage for tensor in tensors if isinstance(tensor, XLATensor)]
+    if not storages:
         return None
-    tape = cells[0].tape
+    tape = storages[0].tape
     tape.acquire()
     try:
-        slots = {tape.slot_of(cell) for cell in cells}
+        slots = {tape.slot_of(storage) for storage in storages}
         outs = tuple(sorted(slot for slot in slots if slot not in tape.input_at))
         graph = extract(tape.node, outs)
         order = _peer_order(graph)
@@ -129,7 +129,7 @@ def _get_graph_hash(tensors: Sequence[torch.Tensor]) -> bytes:
         return b""
     digest = bytes.fromhex(found.graph.hash)
     if donation.aliasing():
-        marked = [i for i, cell in enumerate(found.owners) if donation.asked_for(handle(cell))]
+        marked = [i for i, storage in enumerate(found.owners) if donation.asked_for(handle(storage))]
         if marked:
             digest = hashlib.sha256(digest + repr(marked).encode()).digest()[:16]
     _asked[digest] = found
@@ -181,21 +181,21 @@ def _get_tensors_xla_device_data_node(tensors: Sequence[torch.Tensor]) -> tuple[
     """The tensors that the pending graph of ``tensors`` reads: their ids, and a handle on each."""
     found = _pending(tensors)
     owners = found.owners if found is not None else ()
-    return [id(cell) for cell in owners], [handle(cell) for cell in owners]
+    return [id(storage) for storage in owners], [handle(storage) for storage in owners]
 
 
 def _get_tensors_handle(tensors: Sequence[torch.Tensor]) -> list[int]:
     """Identities of the buffers behind ``tensors``."""
-    return [id(tensor._cell.array) for tensor in tensors if isinstance(tensor, XLATensor)]
+    return [id(tensor._storage.array) for tensor in tensors if isinstance(tensor, XLATensor)]
 
 
 def _unique_id_for_ir_and_data(tensor: torch.Tensor) -> int:
     """A number that tensors with the same value, pending or not, share."""
     if not isinstance(tensor, XLATensor):
         return id(tensor)
-    cell = tensor._cell
-    pending = cell.epoch == cell.tape.epoch and cell.slot not in cell.tape.input_at
-    return -1 - cell.slot if pending else id(cell.array)
+    storage = tensor._storage
+    pending = storage.epoch == storage.tape.epoch and storage.slot not in storage.tape.input_at
+    return -1 - storage.slot if pending else id(storage.array)
 
 
 def _clear_pending_irs(device: str) -> None:

@@ -22,7 +22,7 @@ from xlaprof.runtime.recompile import explain
 from xlaprof.runtime.tape import mode, unrolled_loops
 from xlaprof.runtime.tape.graph import Graph, extract, shared, size
 from xlaprof.runtime.tape.tape import Tape
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, View
+from xlaprof.runtime.trace.storage import NOWHERE, Storage, View
 
 from . import failures, guard, inflight, persistent, value_checks
 from .inflight import InFlight
@@ -69,20 +69,20 @@ def barrier(
             failure = error
             arrays, run = _salvage(tape, live, error, trigger, frames)
         held = 0  # of those made since the last barrier: they have no array yet
-        fresh: list[Cell] | None = [] if rec is not None and gauge.is_due(start) else None
-        for cell in live:
-            if cell.slot in arrays:
-                if cell.array is None:
+        fresh: list[Storage] | None = [] if rec is not None and gauge.is_due(start) else None
+        for storage in live:
+            if storage.slot in arrays:
+                if storage.array is None:
                     held += 1
                     if fresh is not None:
-                        fresh.append(cell)
-                cell.array = arrays[cell.slot]
-                if not cell.frames:
-                    cell.frames = _made_at(tape, run, cell.slot)
+                        fresh.append(storage)
+                storage.array = arrays[storage.slot]
+                if not storage.frames:
+                    storage.frames = _made_at(tape, run, storage.slot)
             else:
                 assert failure is not None
-                failures.give_up(cell, failure)
-            cell.epoch = NOWHERE
+                failures.give_up(storage, failure)
+            storage.epoch = NOWHERE
         tape.trim_views()
         tape.reset(held)
         tape.trim_trie()
@@ -120,7 +120,7 @@ def barrier(
         failures.raise_untold(tape)
 
 
-def _live(tape: Tape) -> list[Cell]:
+def _live(tape: Tape) -> list[Storage]:
     """What is alive on the tape, which is locked.
 
     The thread of a backward pass holds its last values for a moment after the pass. Where they would make another
@@ -164,20 +164,20 @@ def _made_at(tape: Tape, run: InFlight | None, slot: int) -> tuple[RawFrame, ...
     return run.graph.places.get(slot, ()) if run is not None else ()
 
 
-def _slots(cells: list[Cell]) -> tuple[int, ...]:
-    return tuple(sorted({cell.slot for cell in cells}))
+def _slots(storages: list[Storage]) -> tuple[int, ...]:
+    return tuple(sorted({storage.slot for storage in storages}))
 
 
 def _salvage(
-    tape: Tape, live: list[Cell], error: Exception, trigger: str, frames: tuple[RawFrame, ...]
+    tape: Tape, live: list[Storage], error: Exception, trigger: str, frames: tuple[RawFrame, ...]
 ) -> tuple[dict[int, Any], InFlight | None]:
-    """Values of the ``live`` cells that can be had although ``error`` ended their graph, and their execution."""
+    """Values of the ``live`` storages that can be had although ``error`` ended their graph, and their execution."""
     for _ in range(failures.ATTEMPTS):
         culprit = getattr(error, "_xla_culprit", None)
         if culprit is None:
             break
         lost = failures.dependents(tape.node, culprit)
-        live = [cell for cell in live if cell.slot not in lost]
+        live = [storage for storage in live if storage.slot not in lost]
         try:
             return run_walk(tape, live, _slots(live), trigger, frames, donate=False)
         except Exception as another:  # the first is the one that is raised
@@ -203,9 +203,9 @@ def wait_for(tape: Tape | None = None, frames: tuple[RawFrame, ...] | None = Non
 
 
 def values(
-    tape: Tape, cells: list[Cell], frames: tuple[RawFrame, ...], trigger: str = "read", op: str = "a read"
+    tape: Tape, storages: list[Storage], frames: tuple[RawFrame, ...], trigger: str = "read", op: str = "a read"
 ) -> list[Any]:
-    """The present values of ``cells``, by one execution. What was recorded stays pending, as in PyTorch/XLA.
+    """The present values of ``storages``, by one execution. What was recorded stays pending, as in PyTorch/XLA.
 
     ``op`` names who asks.
     """
@@ -213,30 +213,30 @@ def values(
         raise failures.NoValue
     tape.acquire()
     try:
-        if all(cell.epoch != tape.epoch and cell.array is not None for cell in cells):
-            for cell in cells:
-                failures.raise_if_failed(cell)
-            return [cell.array for cell in cells]
+        if all(storage.epoch != tape.epoch and storage.array is not None for storage in storages):
+            for storage in storages:
+                failures.raise_if_failed(storage)
+            return [storage.array for storage in storages]
         if mode.values is not None:
-            return mode.values(tape, cells)
-        slots = [tape.slot_of(cell) for cell in cells]
-        guard.require_allowed(tape, cells, op)
-        arrays, run = run_walk(tape, cells, tuple(sorted(set(slots))), trigger, frames, donate=False)
-        for cell in cells:
-            if not cell.frames:
-                cell.frames = _made_at(tape, run, cell.slot)
+            return mode.values(tape, storages)
+        slots = [tape.slot_of(storage) for storage in storages]
+        guard.require_allowed(tape, storages, op)
+        arrays, run = run_walk(tape, storages, tuple(sorted(set(slots))), trigger, frames, donate=False)
+        for storage in storages:
+            if not storage.frames:
+                storage.frames = _made_at(tape, run, storage.slot)
         return [arrays[slot] for slot in slots]
     finally:
         tape.release()
 
 
-def materialize(tape: Tape, cell: Cell, array: Any) -> None:
-    """``cell`` is no longer pending: its value was read whole. What was recorded from it stays."""
+def materialize(tape: Tape, storage: Storage, array: Any) -> None:
+    """``storage`` is no longer pending: its value was read whole. What was recorded from it stays."""
     tape.acquire()
     try:
-        if cell.epoch == tape.epoch and not isinstance(cell, View):
-            cell.array = array
-            cell.epoch = NOWHERE
+        if storage.epoch == tape.epoch and not isinstance(storage, View):
+            storage.array = array
+            storage.epoch = NOWHERE
     finally:
         tape.release()
 
@@ -273,15 +273,21 @@ def shed(tape: Tape) -> None:
 
 
 def run_walk(
-    tape: Tape, cells: list[Cell], slots: tuple[int, ...], trigger: str, frames: tuple[RawFrame, ...], *, donate: bool
+    tape: Tape,
+    storages: list[Storage],
+    slots: tuple[int, ...],
+    trigger: str,
+    frames: tuple[RawFrame, ...],
+    *,
+    donate: bool,
 ) -> tuple[dict[int, Any], InFlight | None]:
-    """Arrays of the values at ``slots``, those of ``cells``; what made them, ``None`` where all were inputs."""
+    """Arrays of the values at ``slots``, those of ``storages``; what made them, ``None`` where all were inputs."""
     arrays = {slot: tape.arrays[tape.input_at[slot]] for slot in slots if slot in tape.input_at}
     wanted = _wanted(tape, slots)
     if not wanted:
         return arrays, None
     end = tape.node
-    plan_key = _plan_key(tape, cells, wanted, donate=donate)
+    plan_key = _plan_key(tape, storages, wanted, donate=donate)
     plan = end.plans.get(plan_key)
     walk = None
     if plan is None:
@@ -289,14 +295,14 @@ def run_walk(
         donated = _donatable(tape, graph) if donate else ()
         key: tuple[Any, ...] = (tape.index, graph.hash, donated, value_checks.enabled)
         if tape.partition is not None:
-            key = (repr(tape.partition), *key[1:], tape.partition.asked(tape, cells, wanted))
+            key = (repr(tape.partition), *key[1:], tape.partition.asked(tape, storages, wanted))
         plan = end.plans[plan_key] = Plan(key, graph)
         walk = explain.walk(tape, trigger, frames, end, plan, plan_key)
     inflight.tick(end)
     program = cache.get(plan.key)
     try:
         if program is None:
-            reason = explain.reason(tape, walk, cells) if walk is not None else None
+            reason = explain.reason(tape, walk, storages) if walk is not None else None
             program = compile_plan(tape, plan, trigger, frames, reason)
         else:
             metrics.count("CachedCompile")
@@ -314,9 +320,9 @@ def _wanted(tape: Tape, slots: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(slot for slot in slots if slot not in tape.input_at)
 
 
-def _plan_key(tape: Tape, cells: list[Cell], wanted: tuple[int, ...], *, donate: bool) -> tuple[Any, ...]:
-    """What names the plan for ``wanted``, of ``cells``, where the walk has come to."""
-    asked = () if tape.partition is None else tape.partition.asked(tape, cells, wanted)
+def _plan_key(tape: Tape, storages: list[Storage], wanted: tuple[int, ...], *, donate: bool) -> tuple[Any, ...]:
+    """What names the plan for ``wanted``, of ``storages``, where the walk has come to."""
+    asked = () if tape.partition is None else tape.partition.asked(tape, storages, wanted)
     key: tuple[Any, ...] = (*asked, *(wanted if donate else (-1, *wanted)))
     return (-2, *key) if value_checks.enabled else key  # programs that check values are others
 
@@ -415,7 +421,7 @@ def _execute(
     for i in program.donated:
         owner = tape.owners[graph.positions[i]]
         still_shown = owner.epoch != tape.epoch or owner.slot == graph.inputs[i]
-        # 4: the cell's, the tape's, this list's and getrefcount's. More: somebody else shows this buffer.
+        # 4: the storage's, the tape's, this list's and getrefcount's. More: somebody else shows this buffer.
         if still_shown or getrefcount(inputs[i]) > 4:
             with jax.enable_x64(True):
                 inputs[i] = jax.numpy.array(inputs[i], copy=True)

@@ -23,7 +23,7 @@ import torch
 
 from xlaprof.runtime.tape.graph import Graph
 from xlaprof.runtime.trace.errors import final, is_final, raise_failed
-from xlaprof.runtime.trace.storage import Cell, Failed
+from xlaprof.runtime.trace.storage import Failed, Storage
 from xlaprof.runtime.trace.trie import Node, Ref
 
 from . import inflight
@@ -159,34 +159,36 @@ def raise_untold(tape: Tape | None = None) -> None:
         raise _on_device(run.error, graph_text(run.graph), run.tape) from run.error
 
 
-def raise_unchecked(cells: list[Cell], arrays: list[Any]) -> None:
-    """Raise what the debug checks of the programs that made ``arrays``, the values of ``cells``, have found."""
+def raise_unchecked(storages: list[Storage], arrays: list[Any]) -> None:
+    """Raise what the debug checks of the programs that made ``arrays``, the values of ``storages``, have found."""
     run = inflight.settle(arrays)
     if run is not None:
         assert run.error is not None
-        for cell, array in zip(cells, arrays, strict=True):
-            if cell.array is array:
-                cell.array = Failed(type(run.error), str(run.error))
+        for storage, array in zip(storages, arrays, strict=True):
+            if storage.array is array:
+                storage.array = Failed(type(run.error), str(run.error))
         raise run.error
 
 
-def unreadable(cells: list[Cell], arrays: list[Any], error: Exception) -> RuntimeError:
-    """What is raised for ``error`` when ``cells`` are read; those whose arrays have no value are failed from now on."""
+def unreadable(storages: list[Storage], arrays: list[Any], error: Exception) -> RuntimeError:
+    """What is raised for ``error`` when ``storages`` are read; those without a value are failed from now on."""
     told: RuntimeError | None = None
-    for cell, array in zip(cells, arrays, strict=True):
+    for storage, array in zip(storages, arrays, strict=True):
         try:
             array.block_until_ready()
         except Exception as cause:
             found = inflight.origin(array)
-            made = cell.sig.text
+            made = storage.sig.text
             if found is not None:
                 run, slot = found
-                made = next(f"{cell.sig} of {place(n)}," for n in run.graph.nodes for out in n.outs if out.slot == slot)
-            failed = _on_device(cause, made, cell.tape)
-            if cell.array is array:
-                cell.array = Failed(type(failed), str(failed))
+                made = next(
+                    f"{storage.sig} of {place(n)}," for n in run.graph.nodes for out in n.outs if out.slot == slot
+                )
+            failed = _on_device(cause, made, storage.tape)
+            if storage.array is array:
+                storage.array = Failed(type(failed), str(failed))
             told = told or failed
-    return told or _on_device(error, "a graph", cells[0].tape)
+    return told or _on_device(error, "a graph", storages[0].tape)
 
 
 def _of_another_rank(error: Exception) -> RuntimeError | None:
@@ -228,14 +230,14 @@ def _reads(node: Node, slots: set[int]) -> bool:
     return False
 
 
-def give_up(cell: Cell, error: BaseException) -> None:
-    """The value ``cell`` was to have cannot be had: it keeps the one before, or is failed."""
-    before = cell.array
+def give_up(storage: Storage, error: BaseException) -> None:
+    """The value ``storage`` was to have cannot be had: it keeps the one before, or is failed."""
+    before = storage.array
     if before is None or (type(before) is not Failed and before.is_deleted()):
-        cell.array = Failed(type(error), str(error))
+        storage.array = Failed(type(error), str(error))
 
 
-def raise_if_failed(cell: Cell) -> None:
-    """Raise the error that took ``cell`` its value, if one did."""
-    if type(cell.array) is Failed:
-        raise_failed(cell.array)
+def raise_if_failed(storage: Storage) -> None:
+    """Raise the error that took ``storage`` its value, if one did."""
+    if type(storage.array) is Failed:
+        raise_failed(storage.array)

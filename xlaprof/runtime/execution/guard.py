@@ -5,7 +5,7 @@ from __future__ import annotations
 from xlaprof.recording import stacks
 from xlaprof.runtime.tape import mode
 from xlaprof.runtime.tape.tape import Tape
-from xlaprof.runtime.trace.storage import Cell, View
+from xlaprof.runtime.trace.storage import Storage, View
 
 from .failures import place
 
@@ -29,12 +29,12 @@ def set_allow_execution(allow: bool) -> None:
     _allowed = allow
 
 
-def require_allowed(tape: Tape, cells: list[Cell], what: str) -> None:
-    """Raise :class:`UnexpectedExecution` if ``what`` would run a graph, for ``cells``, where none may be run."""
+def require_allowed(tape: Tape, storages: list[Storage], what: str) -> None:
+    """Raise :class:`UnexpectedExecution` if ``what`` would run a graph, for ``storages``, where none may be run."""
     if _allowed:
         return
-    pending = [cell for cell in cells if cell.epoch == tape.epoch and cell.slot not in tape.input_at]
-    views = [cell for cell in cells if cell.epoch != tape.epoch and isinstance(cell, View)]
+    pending = [storage for storage in storages if storage.epoch == tape.epoch and storage.slot not in tape.input_at]
+    views = [storage for storage in storages if storage.epoch != tape.epoch and isinstance(storage, View)]
     if not pending and not views:
         return
     frames = stacks.user_frames(1)

@@ -29,7 +29,7 @@ from xlaprof.runtime.dynamo.sketch import COMPUTED, CONSTANT, Layout, Output, Sk
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.evaluate import Evaluator
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
 from xlaprof.runtime.trace.tensor import XLATensor, handle
 
 _here = threading.local()
@@ -225,7 +225,7 @@ def _laid_out(module: Any, sketch: Sketch) -> Pass:
             if value.device.type != "xla":
                 raise Untraceable(f"it reads a tensor on {value.device}")
             signature = sig(tuple(value.shape), value.dtype)
-            stand_ins.append(handle(Cell(sketch, signature, 0, NOWHERE, 0, object())))
+            stand_ins.append(handle(Storage(sketch, signature, 0, NOWHERE, 0, object())))
     layout = lay_out(module, stand_ins, sketch)
     sketch.reset()
     if any(out.kind == CONSTANT and out.at is not None for out in layout.outputs):

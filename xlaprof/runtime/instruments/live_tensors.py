@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
     from xlaprof.recording.stacks import RawFrame
     from xlaprof.runtime.tape.tape import Tape
-    from xlaprof.runtime.trace.storage import Cell
+    from xlaprof.runtime.trace.storage import Storage
 
 EVERY_NS = 100_000_000
 _SHARE = 1000  # a reading may take this part of the time between two
@@ -80,7 +80,7 @@ class Gauge:
         self._barriers += 1
         return now >= self.due or (self._barriers >= self._next and self._left_ns > 0)
 
-    def read(self, rec: Recorder, tape: Tape, fresh: list[Cell]) -> None:
+    def read(self, rec: Recorder, tape: Tape, fresh: list[Storage]) -> None:
         """Tell what is alive on ``tape``'s device; ``fresh``: what was made since the barrier before, computed now."""
         start, began = perf_counter_ns(), thread_time_ns()
         arrays = [array for array in jax.live_arrays(tape.device.platform) if not array.is_deleted()]
@@ -91,7 +91,7 @@ class Gauge:
         kept = self._keeper(rec, [frames for frames, _, _ in lines]) if self._rising(len(arrays)) and lines else None
         looked = thread_time_ns() - looked
         rec.emit(events.Live(start, len(arrays), size, held, rec.thread(), kept))
-        made = (cell for cell in fresh[-_TENSORS:] if cell.frames and isinstance(cell.array, jax.Array))
+        made = (storage for storage in fresh[-_TENSORS:] if storage.frames and isinstance(storage.array, jax.Array))
         self._made.append([_Made(weakref.ref(c.array), c.slot, c.frames, _size(c.array)) for c in made])
         cost = thread_time_ns() - began - looked  # which is bounded by itself
         self._left_ns -= cost

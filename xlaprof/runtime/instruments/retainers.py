@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from xlaprof.recording.stacks import RawFrame
-    from xlaprof.runtime.trace.storage import Cell
+    from xlaprof.runtime.trace.storage import Storage
 
 LIMIT_NS = 10_000_000
 _OBJECTS = 20_000
@@ -168,17 +168,17 @@ def _some(container: Any) -> list[Any]:
 def _made(item: Any, places: frozenset[tuple[RawFrame, ...]], *, within: bool = True) -> list[XLATensor]:
     """The item, if it is a tensor made at one of ``places``, or those that it has: a pair, a record."""
     if _is(item, XLATensor):
-        return [item] if _made_at(item._cell) in places else []
+        return [item] if _made_at(item._storage) in places else []
     if not within or _is(item, _LEAVES):
         return []
     held = _some(item) if _is(item, (*_CONTAINERS, tuple)) else [value for _, value in _attributes(item)]
     return [made for one in held for made in _made(one, places, within=False)]
 
 
-def _made_at(cell: Cell) -> tuple[RawFrame, ...]:
-    while not cell.frames and isinstance(cell, View):
-        cell = cell.base
-    return cell.frames
+def _made_at(storage: Storage) -> tuple[RawFrame, ...]:
+    while not storage.frames and isinstance(storage, View):
+        storage = storage.base
+    return storage.frames
 
 
 def _inside(one: _Named) -> Iterator[_Named]:

@@ -28,7 +28,7 @@ from xlaprof.runtime.recompile import explain
 from xlaprof.runtime.tape import mode, op_counters, tapes
 from xlaprof.runtime.tape.graph import Graph, extract
 from xlaprof.runtime.trace import tensor
-from xlaprof.runtime.trace.storage import NOWHERE, Cell
+from xlaprof.runtime.trace.storage import NOWHERE, Storage
 from xlaprof.runtime.trace.tensor import look_in
 
 from . import bare, bursts, numbers
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from xlaprof.runtime.tape.tape import Tape
     from xlaprof.runtime.trace.trie import Node
 
-#: views of a cell that are kept before the dead ones among them are forgotten
+#: views of a storage that are kept before the dead ones among them are forgotten
 _VIEWS = 64
 #: bytes up to which nobody asks whether the device has them
 _LARGE = 1 << 26
@@ -169,60 +169,60 @@ def _flush(tape: Tape) -> None:
     if live:
         try:
             if len(live) == 1:
-                cell = live[0]
-                (cell.array,) = _run(tape, (cell.slot,), live)
-                cell.epoch = NOWHERE
-                if not cell.frames:
-                    cell.frames = tape.node.frames
+                storage = live[0]
+                (storage.array,) = _run(tape, (storage.slot,), live)
+                storage.epoch = NOWHERE
+                if not storage.frames:
+                    storage.frames = tape.node.frames
             else:
                 _fill(tape, live)
         except Exception as error:
-            for cell in live:
-                if cell.epoch == tape.epoch:
-                    failures.give_up(cell, error)
-                    cell.epoch = NOWHERE
+            for storage in live:
+                if storage.epoch == tape.epoch:
+                    failures.give_up(storage, error)
+                    storage.epoch = NOWHERE
             _begin(tape)
             raise
     _begin(tape)
 
 
-def _fill(tape: Tape, live: list[Cell]) -> None:
-    """Give several cells their values."""
-    slots = tuple(sorted({cell.slot for cell in live}))
+def _fill(tape: Tape, live: list[Storage]) -> None:
+    """Give several storages their values."""
+    slots = tuple(sorted({storage.slot for storage in live}))
     arrays = dict(zip(slots, _run(tape, slots, live), strict=True))
-    for cell in live:
-        cell.array = arrays[cell.slot]
-        cell.epoch = NOWHERE
-        if not cell.frames:
-            cell.frames = tape.node.frames
+    for storage in live:
+        storage.array = arrays[storage.slot]
+        storage.epoch = NOWHERE
+        if not storage.frames:
+            storage.frames = tape.node.frames
 
 
 def _begin(tape: Tape) -> None:
     """The next walk."""
     if tape.viewed:
-        for cell in tape.viewed:
-            if cell.views is not None and len(cell.views) % _VIEWS == 0:
-                cell.views = [ref for ref in cell.views if ref() is not None] or None
+        for storage in tape.viewed:
+            if storage.views is not None and len(storage.views) % _VIEWS == 0:
+                storage.views = [ref for ref in storage.views if ref() is not None] or None
         tape.viewed.clear()
     tape.node = tape.root  # no walk to be counted: see _settle
     tape.reset()
     tape.trim_trie()
 
 
-def values(tape: Tape, cells: list[Cell]) -> list[Any]:
-    """The present values of ``cells``, with the tape's lock held; what is pending inside of an operation is run too."""
+def values(tape: Tape, storages: list[Storage]) -> list[Any]:
+    """The present values of ``storages``, with the tape's lock held. What is pending inside an operation runs too."""
     _flush(tape)
-    slots = [tape.slot_of(cell) for cell in cells]
+    slots = [tape.slot_of(storage) for storage in storages]
     distinct = tuple(sorted(set(slots)))
     try:
-        arrays = dict(zip(distinct, _run(tape, distinct, cells), strict=True))
+        arrays = dict(zip(distinct, _run(tape, distinct, storages), strict=True))
     finally:
         _begin(tape)
     return [arrays[slot] for slot in slots]
 
 
-def _run(tape: Tape, slots: tuple[int, ...], cells: list[Cell]) -> list[Any]:
-    """Arrays of the values at ``slots``, which are in order, those of ``cells``."""
+def _run(tape: Tape, slots: tuple[int, ...], storages: list[Storage]) -> list[Any]:
+    """Arrays of the values at ``slots``, which are in order, those of ``storages``."""
     global _cached, _running
     node = tape.node
     ready: Ready | None = node.plans.get(slots)
@@ -236,7 +236,7 @@ def _run(tape: Tape, slots: tuple[int, ...], cells: list[Cell]) -> list[Any]:
     if graph is None:
         return [tape.arrays[place] for place in ready.passed]
     if value_checks.enabled or ready.shared:
-        return _run_as_barriers_do(tape, slots, cells)
+        return _run_as_barriers_do(tape, slots, storages)
     program = cache.get(ready.key)
     try:
         if program is None:
@@ -323,10 +323,10 @@ def _wait(tape: Tape | None) -> None:
                     array.block_until_ready()
 
 
-def _run_as_barriers_do(tape: Tape, slots: tuple[int, ...], cells: list[Cell]) -> list[Any]:
+def _run_as_barriers_do(tape: Tape, slots: tuple[int, ...], storages: list[Storage]) -> list[Any]:
     """For what is more than one device's, and with the debug checks on: what they find is raised by the operation."""
     start = perf_counter_ns()
-    arrays, _ = execute.run_walk(tape, cells, slots, "eager", stacks.user_frames(1), donate=False)
+    arrays, _ = execute.run_walk(tape, storages, slots, "eager", stacks.user_frames(1), donate=False)
     metrics.sample("EagerOpExecuteTime", perf_counter_ns() - start)
     if value_checks.enabled:
         inflight.wait(tape)

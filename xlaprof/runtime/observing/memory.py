@@ -18,7 +18,7 @@ import torch
 from xlaprof.runtime.execution.failures import memory_limit, size_text
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
-from xlaprof.runtime.trace.storage import Cell, View
+from xlaprof.runtime.trace.storage import Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor
 
 
@@ -66,15 +66,15 @@ def memory_info(device: torch.device | str | None = None, top: int = 10) -> Memo
     """
     tape = tapes.of_device(device)
     alive = storages(tape)
-    held: dict[int, tuple[Any, Cell]] = {}  # id of an array -> itself, and a cell that shows it
-    for cell, array in (*((c, c.array) for c in alive), *zip(tape.owners, tape.arrays, strict=False)):
+    held: dict[int, tuple[Any, Storage]] = {}  # id of an array -> itself, and a storage that shows it
+    for storage, array in (*((c, c.array) for c in alive), *zip(tape.owners, tape.arrays, strict=False)):
         if isinstance(array, jax.Array) and not array.is_deleted():
-            held.setdefault(id(array), (array, cell))
+            held.setdefault(id(array), (array, storage))
     pending = {c.slot: c for c in alive if c.epoch == tape.epoch and c.slot not in tape.input_at}
     others = (a for a in jax.live_arrays(tape.device.platform) if id(a) not in held and tape.device in a.devices())
     groups: dict[tuple[tuple[int, ...], torch.dtype, str], list[int]] = {}
-    for array, cell in held.values():
-        groups.setdefault((cell.sig.shape, cell.sig.dtype, _place(cell)), []).append(array.nbytes)
+    for array, storage in held.values():
+        groups.setdefault((storage.sig.shape, storage.sig.dtype, _place(storage)), []).append(array.nbytes)
     holders = [Holder(*group, len(sizes), sum(sizes)) for group, sizes in groups.items()]
     holders.sort(key=lambda holder: -holder.bytes)
     return MemoryInfo(
@@ -89,22 +89,22 @@ def memory_info(device: torch.device | str | None = None, top: int = 10) -> Memo
     )
 
 
-def storages(tape: Tape) -> list[Cell]:
+def storages(tape: Tape) -> list[Storage]:
     """The distinct storages of all tensors alive on ``tape``'s device."""
-    found: dict[int, Cell] = {}
+    found: dict[int, Storage] = {}
     for thing in gc.get_objects():
         if type(thing) is XLATensor:
-            cell: Cell = thing._cell
-            base = cell.base if isinstance(cell, View) else cell
+            storage: Storage = thing._storage
+            base = storage.base if isinstance(storage, View) else storage
             if base.tape is tape:
                 found[id(base)] = base
-                if cell.array is not None:
-                    found[id(cell)] = cell
+                if storage.array is not None:
+                    found[id(storage)] = storage
     return list(found.values())
 
 
-def _place(cell: Cell) -> str:
-    return f"{cell.frames[0].file}:{cell.frames[0].line}" if cell.frames else ""
+def _place(storage: Storage) -> str:
+    return f"{storage.frames[0].file}:{storage.frames[0].line}" if storage.frames else ""
 
 
 def _bytes_on_one(array: Any) -> int:

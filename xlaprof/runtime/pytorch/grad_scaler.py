@@ -39,13 +39,13 @@ def check_and_unscale(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             raise RuntimeError(f"{name} must be a float tensor.")
     if not gradients:
         return
-    cell = found_inf._cell
-    tape = cell.tape
+    storage = found_inf._storage
+    tape = storage.tape
     tape.acquire()
     try:
-        slots = [tape.slot_of(tensor._cell) for tensor in (found_inf, *gradients)]
+        slots = [tape.slot_of(tensor._storage) for tensor in (found_inf, *gradients)]
         refs = tuple(Ref(slot) for slot in slots)
-        tape.write(cell, tape.pseudo(NON_FINITE, (NON_FINITE, *slots), refs, {}, Spec(cell.sig)))
+        tape.write(storage, tape.pseudo(NON_FINITE, (NON_FINITE, *slots), refs, {}, Spec(storage.sig)))
     finally:
         tape.release()
     factor = aten.view.default(inv_scale, ()) if inv_scale.ndim else inv_scale

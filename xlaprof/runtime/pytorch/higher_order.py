@@ -58,7 +58,7 @@ def _pass_by_pass(rule: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(condition: Callable[..., Any], *rest: Any) -> Any:
         def asked(*carried: Any) -> Any:
-            host.compute([value._cell for value in carried if type(value) is XLATensor], wait=False)
+            host.compute([value._storage for value in carried if type(value) is XLATensor], wait=False)
             return condition(*carried)
 
         return rule(asked, *rest)

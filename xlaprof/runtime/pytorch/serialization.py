@@ -22,7 +22,7 @@ from torch.utils.hooks import warn_if_has_hooks
 from xlaprof.runtime.dispatch.untyped_storage import XLAStorage, storage_of
 from xlaprof.runtime.execution import execute
 from xlaprof.runtime.tape import tapes
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, View, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Storage, View, sig
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 
@@ -64,8 +64,8 @@ def reduce(tensor: XLATensor) -> tuple[Any, ...]:
 
 def _changes_values(tensor: XLATensor) -> bool:
     """Does it show its storage's elements as other numbers than they are?"""
-    cell = tensor._cell
-    return isinstance(cell, View) and any(step.op is not None and step.op.name in _NUMBERS for step in cell.steps)
+    storage = tensor._storage
+    return isinstance(storage, View) and any(step.op is not None and step.op.name in _NUMBERS for step in storage.steps)
 
 
 def _typed(storage: XLAStorage, dtype: torch.dtype) -> torch.TypedStorage:
@@ -85,13 +85,15 @@ class SavedStorage(XLAStorage):
 
     def cpu(self) -> torch.UntypedStorage:
         """A copy of the bytes on the host."""
-        tape = self.cell.tape
+        tape = self.storage.tape
         pending = list(
-            {id(s.cell): s.cell for s in _given if s.cell.tape is tape and s.cell.epoch == tape.epoch}.values()
+            {
+                id(s.storage): s.storage for s in _given if s.storage.tape is tape and s.storage.epoch == tape.epoch
+            }.values()
         )
         if pending:
-            for cell, array in zip(pending, execute.values(tape, pending, (), "save"), strict=True):
-                execute.materialize(tape, cell, array)
+            for storage, array in zip(pending, execute.values(tape, pending, (), "save"), strict=True):
+                execute.materialize(tape, storage, array)
         _given.discard(self)
         return super().cpu()
 
@@ -119,24 +121,24 @@ class LoadedStorage(XLAStorage):
     def data_ptr(self) -> int:
         return self.bytes.data_ptr()  # asked only whether it is 0
 
-    def base(self, dtype: torch.dtype, size: tuple[int, ...] | None) -> Cell:
+    def base(self, dtype: torch.dtype, size: tuple[int, ...] | None) -> Storage:
         """The storage on the device: made when first asked for, of ``dtype`` and, if that is all of it, ``size``."""
-        if "cell" not in self.__dict__:
+        if "storage" not in self.__dict__:
             count = self.bytes.nbytes() // dtype.itemsize
             shape = size if size is not None and math.prod(size) == count else (count,)
-            self.cell = Cell(self.tape, sig(tuple(shape), dtype), 0, NOWHERE, 0)
+            self.storage = Storage(self.tape, sig(tuple(shape), dtype), 0, NOWHERE, 0)
             self._fill()
-        return self.cell
+        return self.storage
 
     def _fill(self) -> None:
-        shape, dtype = self.cell.sig.shape, self.cell.sig.dtype
+        shape, dtype = self.storage.sig.shape, self.storage.sig.dtype
         value = torch.empty(0, dtype=dtype).set_(self.bytes, 0, shape)  # type: ignore[call-overload]
-        host.fill(self.tape, self.cell, value)
+        host.fill(self.tape, self.storage, value)
 
     def _set_from_file(self, file: Any, offset: int | None, is_real_file: bool, element_size: int) -> LoadedStorage:
         # The older format has the values behind all that is made of them.
         self.bytes._set_from_file(file, offset, is_real_file, element_size)
-        if "cell" in self.__dict__:
+        if "storage" in self.__dict__:
             self._fill()
         return self
 

@@ -23,8 +23,8 @@ def _storage_numel(tensor: torch.Tensor) -> int:
     """Elements of the storage that ``tensor`` shows, in its own dtype."""
     if type(tensor) is not XLATensor:
         return tensor.untyped_storage().nbytes() // tensor.element_size()
-    cell = tensor._cell
-    base = cell.base.sig if isinstance(cell, View) else cell.sig
+    storage = tensor._storage
+    base = storage.base.sig if isinstance(storage, View) else storage.sig
     return math.prod(base.shape) * base.dtype.itemsize // tensor.dtype.itemsize
 
 

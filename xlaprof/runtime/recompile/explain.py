@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xlaprof.recording.stacks import is_library
 from xlaprof.runtime.execution.program import Plan, cache
 from xlaprof.runtime.trace import naming
-from xlaprof.runtime.trace.storage import Cell
+from xlaprof.runtime.trace.storage import Storage
 from xlaprof.runtime.trace.trie import Node, Packed, Ref
 
 from .conditions import condition, decision, keeping, names
@@ -73,24 +73,24 @@ def _updated(tape: Tape, plan: Plan) -> frozenset[int]:
     return frozenset(map(id, owners))
 
 
-def reason(tape: Tape, new: Walk, cells: Sequence[Cell]) -> Reason | None:
+def reason(tape: Tape, new: Walk, storages: Sequence[Storage]) -> Reason | None:
     """Why the graph of ``new`` is not a known one; ``None``: nothing came before it.
 
-    ``cells`` are those whose values it is to compute.
+    ``storages`` are those whose values it is to compute.
     """
     try:
-        return _reason(tape, new, cells)
+        return _reason(tape, new, storages)
     except Exception as error:  # whatever is wrong with an explanation, the program goes on
         warnings.warn(f"xlaprof cannot say why a graph is new: {error!r}", RuntimeWarning, stacklevel=2)
         return None
 
 
-def _reason(tape: Tape, new: Walk, cells: Sequence[Cell]) -> Reason | None:
+def _reason(tape: Tape, new: Walk, storages: Sequence[Storage]) -> Reason | None:
     found = _closest(tape, new)
     if found is None:
         return parted(tape.divergence, new.end, new.key)
     old, differing = found
-    told = _told(tape, old, new, differing, cells)
+    told = _told(tape, old, new, differing, storages)
     if told is None:
         return parted(tape.divergence, new.end, new.key)
     program = cache.peek(old.plan.key)
@@ -122,10 +122,10 @@ def _has_other_shapes(found: Contrast) -> bool:
     return any(d.what in ("shape", "dtype") for d in found.differences)
 
 
-def _told(tape: Tape, old: Walk, new: Walk, found: Contrast, cells: Sequence[Cell]) -> Reason | None:
+def _told(tape: Tape, old: Walk, new: Walk, found: Contrast, storages: Sequence[Storage]) -> Reason | None:
     first = _first(tape, old, new, found)
     if first is None:
-        return _outputs(old, new, found, cells)
+        return _outputs(old, new, found, storages)
     if first.what in ("shape", "dtype", "sharding"):
         return _input(tape, new, first)
     if first.block is not None:
@@ -220,13 +220,13 @@ def _input(tape: Tape, new: Walk, d: Difference) -> Reason:
     )  # fmt: skip
 
 
-def origin(tape: Tape, cell: Cell) -> tuple[tuple[RawFrame, ...], bool]:
-    """The program's line that made the tensor of ``cell``, if one did, and whether it brought it from the host."""
-    made = cell.frames if _is_users(cell.frames) else ()
+def origin(tape: Tape, storage: Storage) -> tuple[tuple[RawFrame, ...], bool]:
+    """The program's line that made the tensor of ``storage``, if one did, and whether it brought it from the host."""
+    made = storage.frames if _is_users(storage.frames) else ()
     return made, bool(made) and not _computed(tape, made)
 
 
-def _owner(tape: Tape, new: Walk, slot: int) -> Cell | None:
+def _owner(tape: Tape, new: Walk, slot: int) -> Storage | None:
     graph = new.plan.graph
     if slot not in graph.inputs:
         return None
@@ -457,7 +457,7 @@ def _roles(block: Block) -> set[str]:
     return {node.role for node in (*block.old, *block.new)}
 
 
-def _outputs(old: Walk, new: Walk, found: Contrast, cells: Sequence[Cell]) -> Reason | None:
+def _outputs(old: Walk, new: Walk, found: Contrast, storages: Sequence[Storage]) -> Reason | None:
     """The operations are the same: the tensors that live on are not, or how they may be overwritten."""
     before = {found.slots.get(slot, slot) for slot in old.plan.graph.outs}
     now = set(new.plan.graph.outs)
@@ -468,11 +468,11 @@ def _outputs(old: Walk, new: Walk, found: Contrast, cells: Sequence[Cell]) -> Re
     makers = {out.slot: node for node in new.plan.graph.nodes for out in node.outs}
     lost = {out.slot: node for node in old.plan.graph.nodes for out in node.outs}
     node = makers.get(changed[0]) or lost.get(changed[0], new.end)
-    cell = next((cell for cell in cells if cell.slot == changed[0]), None)
-    holder = naming.holder(cell) if cell is not None and extra else None
+    storage = next((storage for storage in storages if storage.slot == changed[0]), None)
+    holder = naming.holder(storage) if storage is not None and extra else None
     name = holder.name if holder is not None else ""
-    if cell is not None and not name:
-        name = naming.parameter(cell)
+    if storage is not None and not name:
+        name = naming.parameter(storage)
     kept = keeping(new.place, name) if holder is not None and holder.kind in ("list", "dict", "set") else ()
     return Reason(
         "outputs",

@@ -17,7 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from xlaprof.runtime.trace.ops import Op
-from xlaprof.runtime.trace.storage import Cell, View
+from xlaprof.runtime.trace.storage import Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor
 
 #: bytes of stand-ins at most; larger calls are not rehearsed
@@ -83,12 +83,12 @@ def _overlaps(target: XLATensor, others: list[XLATensor]) -> bool:
     """May ``target`` show one place twice, or share memory with another tensor of the call?"""
     if any(stride == 0 and size > 1 for stride, size in zip(target.stride(), target.shape, strict=True)):
         return True
-    base = _base(target._cell)
-    return sum(_base(other._cell) is base for other in others) > 1  # the target is one of them
+    base = _base(target._storage)
+    return sum(_base(other._storage) is base for other in others) > 1  # the target is one of them
 
 
-def _base(cell: Cell) -> Cell:
-    return cell.base if isinstance(cell, View) else cell
+def _base(storage: Storage) -> Storage:
+    return storage.base if isinstance(storage, View) else storage
 
 
 class _TooLarge(Exception):
@@ -123,11 +123,11 @@ class _StandIns:
             return torch.ones_like(value) if value.dtype.is_floating_point else torch.zeros_like(value)
         offset, stride = value.storage_offset(), value.stride()
         last = offset + sum((n - 1) * s for n, s in zip(value.shape, stride, strict=True)) if value.numel() else -1
-        storage = self._storage(value._cell, int(last + 1) * value.element_size(), value.dtype)
+        storage = self._storage(value._storage, int(last + 1) * value.element_size(), value.dtype)
         return torch.empty(0, dtype=value.dtype).set_(storage, offset, value.shape, stride)
 
-    def _storage(self, cell: Cell, size: int, dtype: torch.dtype) -> torch.UntypedStorage:
-        base = _base(cell)
+    def _storage(self, storage: Storage, size: int, dtype: torch.dtype) -> torch.UntypedStorage:
+        base = _base(storage)
         found = self._storages.get(id(base))
         if found is None or found.nbytes() < size:
             self._book(size)

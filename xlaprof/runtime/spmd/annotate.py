@@ -16,7 +16,7 @@ import torch
 from xlaprof.runtime import metrics
 from xlaprof.runtime.tape.grow import INPUT
 from xlaprof.runtime.tape.tape import Tape
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, View
+from xlaprof.runtime.trace.storage import NOWHERE, Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.trace.trie import Node, Ref, Spec
 
@@ -61,7 +61,7 @@ def annotate_custom_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: Partit
     _check_length(t, partition_spec)
     tensor = unwrap_sharded_tensor(t)
     require_spmd()
-    constrain(tensor._cell, mesh.get_op_sharding(partition_spec))
+    constrain(tensor._storage, mesh.get_op_sharding(partition_spec))
     return wrap_as_sharded_tensor(t)
 
 
@@ -71,51 +71,51 @@ def mark(tensor: torch.Tensor, sharding: OpSharding) -> None:
     if not isinstance(tensor, XLATensor):
         raise RuntimeError(f'mark_sharding wants a tensor on xla, not one on {tensor.device}: .to("xla") first')
     metrics.count("VirtualDeviceUsage")
-    cell = tensor._cell
-    tape = cell.tape
+    storage = tensor._storage
+    tape = storage.tape
     partition = tape.partition
     if partition is None:
         raise RuntimeError(f"{tape.torch_device} was not in SPMD mode when the tensor was made: make it again")
-    if not _at_rest(cell):
-        constrain(cell, sharding)
-    elif type(cell.array) is np.ndarray:  # not there yet
-        cell.sharding = sharding
-        partition.placed(cell)
+    if not _at_rest(storage):
+        constrain(storage, sharding)
+    elif type(storage.array) is np.ndarray:  # not there yet
+        storage.sharding = sharding
+        partition.placed(storage)
     else:
-        before = cell.sharding
+        before = storage.sharding
         if before is not None and before.grid and before is not sharding:
             raise RuntimeError(
                 f"Existing annotation must be cleared first: the tensor is sharded {before}, not {sharding}; "
                 "call clear_sharding(tensor)"
             )
-        if partition.sharding_of(partition.placed(cell)) is not sharding:
-            array = partition.moved(cell, sharding)
+        if partition.sharding_of(partition.placed(storage)) is not sharding:
+            array = partition.moved(storage, sharding)
             tape.acquire()
             try:
-                cell.array, cell.epoch = array, NOWHERE
+                storage.array, storage.epoch = array, NOWHERE
             finally:
                 tape.release()
-    cell.sharding = sharding
+    storage.sharding = sharding
 
 
-def _at_rest(cell: Cell) -> bool:
+def _at_rest(storage: Storage) -> bool:
     """Is its value in an array, and not among what is recorded?"""
-    if isinstance(cell, View) or cell.array is None:
+    if isinstance(storage, View) or storage.array is None:
         return False
-    return cell.epoch != cell.tape.epoch or cell.slot in cell.tape.input_at
+    return storage.epoch != storage.tape.epoch or storage.slot in storage.tape.input_at
 
 
-def constrain(cell: Cell, sharding: OpSharding) -> None:
-    """Record that the value of ``cell`` is to lie by ``sharding``."""
-    tape = cell.tape
+def constrain(storage: Storage, sharding: OpSharding) -> None:
+    """Record that the value of ``storage`` is to lie by ``sharding``."""
+    tape = storage.tape
     tape.acquire()
     try:
-        slot = tape.slot_of(cell)
-        new = tape.pseudo(MARK, (MARK, slot, sharding), (Ref(slot), sharding, tape.partition), {}, Spec(cell.sig))
-        if isinstance(cell, View):  # the value is the same: nothing is written to what it shows
-            cell.slot, cell.epoch = new, tape.epoch
+        slot = tape.slot_of(storage)
+        new = tape.pseudo(MARK, (MARK, slot, sharding), (Ref(slot), sharding, tape.partition), {}, Spec(storage.sig))
+        if isinstance(storage, View):  # the value is the same: nothing is written to what it shows
+            storage.slot, storage.epoch = new, tape.epoch
         else:
-            tape.write(cell, new)
+            tape.write(storage, new)
     finally:
         tape.release()
 
@@ -124,11 +124,11 @@ def clear_sharding(t: torch.Tensor) -> torch.Tensor:
     """Take the annotation from ``t``, whose value, where it is there, waits on the host to be laid out again."""
     tensor = unwrap_sharded_tensor(t)
     require_spmd()
-    cell = cast(XLATensor, tensor)._cell
-    cell.sharding = None
-    if _at_rest(cell) and isinstance(cell.array, jax.Array):
-        cell.array = np.array(cut(on_host(cell.array), cell.sig.shape))
-        cell.epoch = NOWHERE
+    storage = cast(XLATensor, tensor)._storage
+    storage.sharding = None
+    if _at_rest(storage) and isinstance(storage.array, jax.Array):
+        storage.array = np.array(cut(on_host(storage.array), storage.sig.shape))
+        storage.epoch = NOWHERE
     return cast(torch.Tensor, tensor)
 
 
@@ -137,21 +137,23 @@ def clear_sharding(t: torch.Tensor) -> torch.Tensor:
 
 def sharding_of(tensor: torch.Tensor) -> OpSharding | None:
     """How ``tensor`` lies: as annotated, or as its value does; ``None`` where it is not said yet."""
-    cell: Cell = unwrap_sharded_tensor(tensor)._cell
-    if cell.sharding is not None:
-        return cell.sharding
-    tape = cell.tape
+    storage: Storage = unwrap_sharded_tensor(tensor)._storage
+    if storage.sharding is not None:
+        return storage.sharding
+    tape = storage.tape
     if tape.partition is None:
         return None
-    if cell.epoch == tape.epoch and cell.slot not in tape.input_at:
-        return _recorded(tape, cell.slot)
-    return tape.partition.lies(cell.array, cell.sig)
+    if storage.epoch == tape.epoch and storage.slot not in tape.input_at:
+        return _recorded(tape, storage.slot)
+    return tape.partition.lies(storage.array, storage.sig)
 
 
 def _recorded(tape: Tape, slot: int) -> OpSharding | None:
     """How the value at ``slot`` will lie, as far as what was recorded says."""
     makers = {out.slot: node for node in tape.node.path() for out in node.outs}
-    annotated = {cell.slot: cell.sharding for cell in tape.cells if cell.epoch == tape.epoch and cell.sharding}
+    annotated = {
+        storage.slot: storage.sharding for storage in tape.storages if storage.epoch == tape.epoch and storage.sharding
+    }
     node: Node | None = makers.get(slot)
     while node is not None:
         if node.slot in annotated:

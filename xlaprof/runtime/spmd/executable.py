@@ -30,10 +30,10 @@ class SpreadExecutable(Executable):
         assert partition is not None
         forms = []
         for i, place in enumerate(self.layout.sources):
-            cell = pool[place]._cell
-            if type(inputs[i]) is np.ndarray or partition.lies(inputs[i], cell.sig) is None:
-                inputs[i] = partition.placed(cell)
-            forms.append(partition.form(inputs[i], cell.sig))
+            storage = pool[place]._storage
+            if type(inputs[i]) is np.ndarray or partition.lies(inputs[i], storage.sig) is None:
+                inputs[i] = partition.placed(storage)
+            forms.append(partition.form(inputs[i], storage.sig))
         self.program = self._program(partition, tuple(forms), self._asked(partition, pool))
         return partition.settled(super()._run(pool, inputs, frames))
 
@@ -42,8 +42,8 @@ class SpreadExecutable(Executable):
         asked: list[OpSharding | None] = [None] * len(self.layout.graph.outs)
         for place, new in self.layout.writes:
             if new.kind == COMPUTED:
-                cell = pool[place]._cell
-                asked[new.at] = cell.sharding or partition.lies(cell.array, cell.sig)
+                storage = pool[place]._storage
+                asked[new.at] = storage.sharding or partition.lies(storage.array, storage.sig)
         return tuple(asked)
 
     def _program(self, partition: Partition, forms: tuple[Form, ...], asked: tuple[OpSharding | None, ...]) -> Program:

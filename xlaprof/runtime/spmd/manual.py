@@ -139,15 +139,15 @@ class ManualEvaluator(Evaluator):
 
 
 def _record(op: Any, tensor: XLATensor, rest: tuple[Any, ...], shape: tuple[int, ...], how: OpSharding) -> XLATensor:
-    tape = tensor._cell.tape
+    tape = tensor._storage.tape
     tape.acquire()
     try:
-        slot = tape.slot_of(tensor._cell)
+        slot = tape.slot_of(tensor._storage)
         signature = sig(shape, tensor.dtype)
         new = tape.pseudo(op, (op, slot, *rest, signature), (Ref(slot), *rest), {}, Spec(signature))
-        cell = tape.output(new, signature)
-        cell.sharding = how
-        return handle(cell)
+        storage = tape.output(new, signature)
+        storage.sharding = how
+        return handle(storage)
     finally:
         tape.release()
 
@@ -180,11 +180,11 @@ def shard_to_full_shape(
 def mark_manual_sharding(t: torch.Tensor) -> XLAShardedTensor:
     """Say that a recorded value is manually sharded. Raises ``RuntimeError`` for one that is on the devices."""
     ours = cast(XLATensor, unwrap_sharded_tensor(t))
-    cell = ours._cell
-    if cell.epoch != cell.tape.epoch or cell.slot in cell.tape.input_at:
+    storage = ours._storage
+    if storage.epoch != storage.tape.epoch or storage.slot in storage.tape.input_at:
         raise RuntimeError("Marking manual sharding is not supported for a tensor whose value is on the devices")
-    constrain(cell, manual())
-    cell.sharding = manual()
+    constrain(storage, manual())
+    storage.sharding = manual()
     return wrap_as_sharded_tensor(t)
 
 
@@ -239,7 +239,7 @@ def spmd_reduce_scatter(
 
 def _collective(kind: str, tensor: torch.Tensor, scale: float, groups: Any) -> tuple[XLATensor, tuple[Any, ...]]:
     ours = cast(XLATensor, unwrap_sharded_tensor(tensor))
-    partition = ours._cell.tape.partition
+    partition = ours._storage.tape.partition
     if kind not in _REDUCE:
         raise ValueError(f"Invalid reduce type: {kind}")
     if partition is None:

@@ -75,14 +75,14 @@ def is_auto_spmd() -> bool:
 def _adopt(old: Tape, new: Tape) -> int:
     """Make what lives on ``old``'s device ``new``'s; return how many storages that are."""
     storages = memory.storages(old)
-    for cell in storages:
-        cell.tape = new
-        for weak in cell.views or ():
+    for storage in storages:
+        storage.tape = new
+        for weak in storage.views or ():
             if (view := weak()) is not None:
                 view.tape, view.epoch = new, NOWHERE
-        if isinstance(cell.array, jax.Array):
+        if isinstance(storage.array, jax.Array):
             assert new.partition is not None
-            new.partition.placed(cell)
+            new.partition.placed(storage)
     return len(storages)
 
 

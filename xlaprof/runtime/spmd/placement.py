@@ -5,7 +5,7 @@ A :class:`Partition` is what the tape of that device has and no other: it says h
 (:class:`~.sharding.OpSharding`) and jax's ``NamedSharding``.
 
 jax holds whole tiles only. A value whose size no tile divides is kept filled up with zeros, and cut to its size where a
-program takes it or the host reads it: its cell's signature says the size.
+program takes it or the host reads it: its storage's signature says the size.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from xlaprof.runtime import metrics
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.tape.grow import Pseudo
-from xlaprof.runtime.trace.storage import Cell, Sig
+from xlaprof.runtime.trace.storage import Sig, Storage
 
 from .sharding import OpSharding, manual, replicated, tiled
 
@@ -133,7 +133,7 @@ class Partition:
             return found
 
     def lies(self, array: Any, sig: Sig) -> OpSharding | None:
-        """How ``array``, the value of a cell of ``sig``, lies; ``None`` if it is not on all devices."""
+        """How ``array``, the value of a storage of ``sig``, lies; ``None`` if it is not on all devices."""
         if not isinstance(array, jax.Array):
             return None
         return self.sharding_of(array) if array.ndim == len(sig.shape) else manual()
@@ -157,7 +157,7 @@ class Partition:
     # -- values at rest ----------------------------------------------------------------------------------
 
     def form(self, array: Any, sig: Sig) -> Form:
-        """Key of ``array``, the value at rest of a cell of ``sig``, as an input."""
+        """Key of ``array``, the value at rest of a storage of ``sig``, as an input."""
         sharding = self.lies(array, sig)
         assert sharding is not None
         key = (sig, sharding)
@@ -166,16 +166,16 @@ class Partition:
             found = self._forms.setdefault(key, Form(*key, len(self.devices)))
         return found
 
-    def placed(self, cell: Cell) -> Any:
-        """The value at rest of ``cell`` on the devices, whence it is now if it was on the host or elsewhere."""
-        array = cell.array
+    def placed(self, storage: Storage) -> Any:
+        """The value at rest of ``storage`` on the devices, whence it is now if it was on the host or elsewhere."""
+        array = storage.array
         if type(array) is np.ndarray:
             from xlaprof.runtime.execution import execute
 
-            cell.array = execute.upload(cell.tape, array, sharding=cell.sharding)
+            storage.array = execute.upload(storage.tape, array, sharding=storage.sharding)
         elif isinstance(array, jax.Array) and self.sharding_of(array) is None:
-            cell.array = self.put(np.asarray(array), cell.sharding)
-        return cell.array
+            storage.array = self.put(np.asarray(array), storage.sharding)
+        return storage.array
 
     def put(self, host: np.ndarray[Any, Any], sharding: OpSharding | None) -> jax.Array:
         """A global array of ``host``'s values. jax may keep the memory: nobody is to write to it."""
@@ -203,47 +203,47 @@ class Partition:
             array: jax.Array = jax.make_array_from_process_local_data(self.named(sharding), host, shape)
         return array
 
-    def moved(self, cell: Cell, sharding: OpSharding) -> jax.Array:
-        """The value at rest of ``cell``, laid out by ``sharding``."""
-        array = cell.array
-        shape = cell.sig.shape
+    def moved(self, storage: Storage, sharding: OpSharding) -> jax.Array:
+        """The value at rest of ``storage``, laid out by ``sharding``."""
+        array = storage.array
+        shape = storage.sig.shape
         if array.shape == shape == sharding.stored_shape(shape):
             with jax.enable_x64(True):
                 moved: jax.Array = jax.device_put(array, self.named(sharding))
             return moved
         return self.put(cut(on_host(array), shape), sharding)
 
-    def gathered(self, cells: Sequence[Cell], arrays: Sequence[Any]) -> list[Any]:
-        """The whole values of ``cells``, at rest as ``arrays``, on the host."""
+    def gathered(self, storages: Sequence[Storage], arrays: Sequence[Any]) -> list[Any]:
+        """The whole values of ``storages``, at rest as ``arrays``, on the host."""
         sharded = sum(1 for array in arrays if isinstance(array, jax.Array))
-        for cell, array in zip(cells, arrays, strict=True):
-            if self.lies(array, cell.sig) is manual():
+        for storage, array in zip(storages, arrays, strict=True):
+            if self.lies(array, storage.sig) is manual():
                 raise RuntimeError(
-                    f"a manually sharded tensor {cell.sig} has a value on each device: disable_manual_sharding first"
+                    f"a manually sharded tensor {storage.sig} has a value on each device: disable_manual_sharding first"
                 )
         if sharded:
             metrics.count("ReplicateShardedData", sharded)
-        return [cut(on_host(array), cell.sig.shape) for cell, array in zip(cells, arrays, strict=True)]
+        return [cut(on_host(array), storage.sig.shape) for storage, array in zip(storages, arrays, strict=True)]
 
-    def whole(self, cell: Cell, array: Any) -> jax.Array:
-        """The value of ``cell``, at rest as ``array``, as a global array of its shape."""
+    def whole(self, storage: Storage, array: Any) -> jax.Array:
+        """The value of ``storage``, at rest as ``array``, as a global array of its shape."""
         if type(array) is np.ndarray:
-            array = self.placed(cell)
-        if array.shape == cell.sig.shape:
+            array = self.placed(storage)
+        if array.shape == storage.sig.shape:
             return array  # type: ignore[no-any-return]
-        return self.put(cut(on_host(array), cell.sig.shape), None)
+        return self.put(cut(on_host(array), storage.sig.shape), None)
 
     # -- programs ----------------------------------------------------------------------------------------
 
-    def asked(self, tape: Tape, cells: Iterable[Cell], slots: Iterable[int]) -> tuple[OpSharding | None, ...]:
+    def asked(self, tape: Tape, storages: Iterable[Storage], slots: Iterable[int]) -> tuple[OpSharding | None, ...]:
         """How the outputs at ``slots`` are to lie: as annotated, or as what they overwrite; ``None``: as XLA likes."""
         known: dict[int, OpSharding | None] = {}
         for owner, array in zip(tape.owners, tape.arrays, strict=True):
             if owner.epoch == tape.epoch:
                 known[owner.slot] = self.lies(array, owner.sig)
-        for cell in cells:
-            if cell.sharding is not None:
-                known[cell.slot] = cell.sharding
+        for storage in storages:
+            if storage.sharding is not None:
+                known[storage.slot] = storage.sharding
         return tuple(known.get(slot) for slot in slots)
 
     def avals(self, graph: Graph) -> list[jax.ShapeDtypeStruct]:

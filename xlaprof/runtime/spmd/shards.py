@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from xlaprof.runtime.tape import tapes
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
 from xlaprof.runtime.trace.tensor import XLATensor, handle
 from xlaprof.runtime.transfer import host
 
@@ -51,7 +51,7 @@ def replica_and_indices(tensor: torch.Tensor) -> list[tuple[int, Indices]]:
 def local_shards(tensor: XLATensor) -> list[XLAShard]:
     """What each device holds of ``tensor``: one read."""
     sharding = sharding_of(tensor) or replicated()
-    (value,) = host.read([tensor._cell], "xla::local_shards")
+    (value,) = host.read([tensor._storage], "xla::local_shards")
     size = sharding.shard_shape(tuple(tensor.shape))
     shards = []
     for name, (replica, indices) in zip(device_names(), replica_and_indices(tensor), strict=True):
@@ -84,8 +84,8 @@ def load(tensor: XLATensor, data: Sequence[torch.Tensor], devices: Sequence[str]
         raise RuntimeError(f"expected one shard for each of {len(names)} local devices, got {len(data)}")
     by_name = dict(zip(devices, data, strict=True))
     value = _together([by_name[name] for name in names], sharding, tuple(tensor.shape))
-    host.fill(tensor._cell.tape, tensor._cell, value.to(tensor.dtype))
-    _settle(tensor._cell, sharding)
+    host.fill(tensor._storage.tape, tensor._storage, value.to(tensor.dtype))
+    _settle(tensor._storage, sharding)
 
 
 def global_tensor_from_cpu_shards(
@@ -106,18 +106,18 @@ def global_tensor_from_cpu_shards(
         shape = tuple(n * tiles for n, tiles in zip(sizes, sharding.grid, strict=True)) if sharding.grid else sizes
     value = _together(shards, sharding, shape)
     tape = tapes.tape()
-    cell = Cell(tape, sig(shape, value.dtype), 0, NOWHERE, 0)
-    result = handle(cell)
-    host.fill(tape, cell, value)
-    _settle(cell, sharding)
+    storage = Storage(tape, sig(shape, value.dtype), 0, NOWHERE, 0)
+    result = handle(storage)
+    host.fill(tape, storage, value)
+    _settle(storage, sharding)
     return result
 
 
-def _settle(cell: Cell, sharding: OpSharding) -> None:
-    """``cell``, whose value waits on the host, is laid out by ``sharding``."""
-    cell.sharding = sharding
-    if type(cell.array) is np.ndarray and cell.tape.partition is not None:
-        cell.tape.partition.placed(cell)
+def _settle(storage: Storage, sharding: OpSharding) -> None:
+    """``storage``, whose value waits on the host, is laid out by ``sharding``."""
+    storage.sharding = sharding
+    if type(storage.array) is np.ndarray and storage.tape.partition is not None:
+        storage.tape.partition.placed(storage)
 
 
 def _together(data: Sequence[torch.Tensor], sharding: OpSharding, shape: tuple[int, ...]) -> torch.Tensor:

@@ -70,7 +70,7 @@ def _xla_mark_sharding(tensor: torch.Tensor, sharding: OpSharding) -> None:
 
 def _xla_annotate_custom_sharding(tensor: torch.Tensor, sharding: OpSharding) -> None:
     mode.require_spmd()
-    annotate.constrain(_ours(tensor)._cell, sharding)
+    annotate.constrain(_ours(tensor)._storage, sharding)
 
 
 def _xla_clear_sharding(tensor: torch.Tensor) -> None:

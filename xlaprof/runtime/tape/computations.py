@@ -35,18 +35,18 @@ class Computation:
         self._specs: dict[tuple[Any, ...], list[Spec | None]] = {}
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        cells = []
+        storages = []
         for tensor in tensors:
             if not isinstance(tensor, XLATensor):
                 raise RuntimeError(f"{self.op.aten} wants tensors on xla, not on {tensor.device}: move it there first")
-            cells.append(tensor._cell)
-        if not cells:
+            storages.append(tensor._storage)
+        if not storages:
             raise RuntimeError(f"{self.op.aten} wants a tensor: which device is it to run on?")
-        specs = self._describe(tuple(cell.sig for cell in cells))
-        tape = cells[0].tape
+        specs = self._describe(tuple(storage.sig for storage in storages))
+        tape = storages[0].tape
         tape.acquire()
         try:
-            slots = [tape.slot_of(cell) for cell in cells]
+            slots = [tape.slot_of(storage) for storage in storages]
             key = (self.op, *slots)
             node = tape.node.edges.get(key)
             if node is None:

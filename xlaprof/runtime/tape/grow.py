@@ -154,9 +154,9 @@ def _describe(op: Op, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _collect(template: Any, value: Any, sigs: dict[int, Sig], rest: list[Any]) -> None:
     """Signatures by slot, in order of first use, and what else PyTorch looks at: numbers, and strides of views."""
     if type(template) is Ref:
-        cell = value._cell
-        sigs[template.slot] = cell.sig
-        if isinstance(cell, View):
+        storage = value._storage
+        sigs[template.slot] = storage.sig
+        if isinstance(storage, View):
             rest.append((value.stride(), value.storage_offset()))
     elif type(template) is Packed:
         rest.append(value)

@@ -1,7 +1,7 @@
 """The tape: what has been recorded since the last barrier, as a walk along the trie.
 
 Nothing is built while a known path is followed: an operation is one dict lookup, its result's shape stands on the node.
-What the tape itself holds is this walk's data: the arrays of its inputs, its scalars, and the cells it gave values to.
+What the tape itself holds is this trace's data: the arrays of its inputs, its scalars, its storages with new values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from xlaprof.runtime.recompile import explain
 from xlaprof.runtime.trace.errors import raise_failed
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, Failed, Sig, View, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Failed, Sig, Storage, View, sig
 from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref, Spec, prune
 
 from . import op_counters
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from xlaprof.runtime.spmd.placement import Partition
 
-#: epochs are numbered over all tapes, so a cell's epoch also tells which tape it is on
+#: epochs are numbered over all tapes, so a storage's epoch also tells which tape it is on
 _epochs = itertools.count(1)
 
 #: nodes of a trie at most (about 1 KB each); past it the least recently used quarter is forgotten
@@ -97,16 +97,16 @@ class Tape:
         self.epoch = next(_epochs)
         self.node = self.root
         self.arrays: list[Any] = []  # inputs, in order of first use
-        self.owners: list[Cell] = []  # and the cells they came from
+        self.owners: list[Storage] = []  # and the storages they came from
         self.input_at: dict[int, int] = {}  # slot of an input -> its place in these two
-        self.cells: list[Cell] = []  # cells that were given a value: the possible outputs
+        self.storages: list[Storage] = []  # storages that were given a value: the possible outputs
         self.floats: list[float] = []
         self.ints: list[int] = []
         self.seeds: list[tuple[int, int]] = []  # (seed, offset) of each random operation
         self.float_keys: dict[float, Packed | Const] = {**SPECIAL_FLOATS}
         self.int_keys: dict[int, Packed | Const] = {**SPECIAL_INTS}
         self.by_array: dict[int, int] = {}  # id of an input's array -> its slot
-        self.viewed: list[Cell] = []  # cells that got a view in this epoch
+        self.viewed: list[Storage] = []  # storages that got a view in this epoch
         self.divergence: explain.Divergence | None = None
         self.shed_at = SHED
 
@@ -141,35 +141,35 @@ class Tape:
 
     # -- reading values -------------------------------------------------------------------------------
 
-    def enter(self, cell: Cell) -> int:
-        """Slot of a cell that has none on this walk: an input, a view to be derived again, or fresh memory."""
-        if isinstance(cell, View) and cell.array is None:
-            return self._derive(cell)
-        if cell.tape is not self:
+    def enter(self, storage: Storage) -> int:
+        """Slot of a storage that has none on this walk: an input, a view to be derived again, or fresh memory."""
+        if isinstance(storage, View) and storage.array is None:
+            return self._derive(storage)
+        if storage.tape is not self:
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, "
-                f"xla:{self.index} and xla:{cell.tape.index}!"
+                f"xla:{self.index} and xla:{storage.tape.index}!"
             )
-        array = cell.array if self.partition is None else self.partition.placed(cell)
+        array = storage.array if self.partition is None else self.partition.placed(storage)
         if array is None:
-            return self._uninitialized(cell)
+            return self._uninitialized(storage)
         if type(array) is Failed:
             raise_failed(array)
         slot = self.by_array.get(id(array))
         if slot is None:
-            form = cell.sig if self.partition is None else self.partition.form(array, cell.sig)
-            slot = self.pseudo(INPUT, form, (), {}, Spec(cell.sig))
+            form = storage.sig if self.partition is None else self.partition.form(array, storage.sig)
+            slot = self.pseudo(INPUT, form, (), {}, Spec(storage.sig))
             self.by_array[id(array)] = slot
             self.input_at[slot] = len(self.arrays)
             self.arrays.append(array)
-            self.owners.append(cell)
-        cell.slot = slot
-        cell.epoch = self.epoch
+            self.owners.append(storage)
+        storage.slot = slot
+        storage.epoch = self.epoch
         return slot
 
-    def slot_of(self, cell: Cell) -> int:
-        """Where the cell's present value stands on this walk."""
-        return cell.slot if cell.epoch == self.epoch else self.enter(cell)
+    def slot_of(self, storage: Storage) -> int:
+        """Where the storage's present value stands on this walk."""
+        return storage.slot if storage.epoch == self.epoch else self.enter(storage)
 
     def _derive(self, view: View) -> int:
         slot = self.slot_of(view.base)
@@ -200,12 +200,12 @@ class Tape:
         self.node = node
         return node.slot
 
-    def _uninitialized(self, cell: Cell) -> int:
+    def _uninitialized(self, storage: Storage) -> int:
         # Memory that was never written has no value to speak of; zeros are as good as any, and repeatable.
-        cell.slot = self.pseudo(EMPTY, (EMPTY, cell.sig), (), {}, Spec(cell.sig))
-        cell.epoch = cell.listed = self.epoch
-        self.cells.append(cell)
-        return cell.slot
+        storage.slot = self.pseudo(EMPTY, (EMPTY, storage.sig), (), {}, Spec(storage.sig))
+        storage.epoch = storage.listed = self.epoch
+        self.storages.append(storage)
+        return storage.slot
 
     # -- scalars --------------------------------------------------------------------------------------
 
@@ -244,53 +244,53 @@ class Tape:
 
     # -- writing values -------------------------------------------------------------------------------
 
-    def write(self, cell: Cell, slot: int) -> None:
-        """The storage of ``cell`` now holds the value at ``slot`` (of the cell's own shape)."""
+    def write(self, storage: Storage, slot: int) -> None:
+        """The storage of ``storage`` now holds the value at ``slot`` (of the storage's own shape)."""
         epoch = self.epoch
-        if isinstance(cell, View):
+        if isinstance(storage, View):
             from .views import scatter
 
-            written, exact = scatter(self, cell, slot)
-            self.write(cell.base, written)
+            written, exact = scatter(self, storage, slot)
+            self.write(storage.base, written)
             if not exact:
                 return  # stale, as are all views of what was just written
-        elif cell.listed != epoch:
-            cell.listed = epoch
-            self.cells.append(cell)
-        self.invalidate(cell)
-        cell.slot = slot
-        cell.epoch = epoch
+        elif storage.listed != epoch:
+            storage.listed = epoch
+            self.storages.append(storage)
+        self.invalidate(storage)
+        storage.slot = slot
+        storage.epoch = epoch
 
-    def invalidate(self, cell: Cell) -> None:
-        """What the views of ``cell`` show has changed: they are derived again on next use."""
-        if cell.views is not None:
+    def invalidate(self, storage: Storage) -> None:
+        """What the views of ``storage`` show has changed: they are derived again on next use."""
+        if storage.views is not None:
             alive = []  # a loop may make one view per turn
-            for ref in cell.views:
+            for ref in storage.views:
                 view = ref()
                 if view is not None:
                     view.epoch, view.array = NOWHERE, None
                     alive.append(ref)
-            cell.views = alive or None
+            storage.views = alive or None
 
-    def output(self, slot: int, sig: Sig) -> Cell:
-        """A new cell whose value is at ``slot``."""
-        cell = Cell(self, sig, slot, self.epoch, self.epoch)
-        self.cells.append(cell)
-        return cell
+    def output(self, slot: int, sig: Sig) -> Storage:
+        """A new storage whose value is at ``slot``."""
+        storage = Storage(self, sig, slot, self.epoch, self.epoch)
+        self.storages.append(storage)
+        return storage
 
-    def live(self) -> list[Cell]:
-        """Cells given a value on this walk that somebody still holds."""
+    def live(self) -> list[Storage]:
+        """Storages given a value on this walk that somebody still holds."""
         self.trim_views()  # a list that holds what was viewed since the last barrier, for nobody's sake
         epoch = self.epoch
         # 3: the list, the loop variable, getrefcount's argument
-        return [cell for cell in self.cells if cell.epoch == epoch and getrefcount(cell) > 3]
+        return [storage for storage in self.storages if storage.epoch == epoch and getrefcount(storage) > 3]
 
     def trim_views(self) -> None:
         """Forget dead views; called at barriers, and before it is asked what is alive."""
-        for cell in self.viewed:
-            if cell.views is not None:
-                alive = [ref for ref in cell.views if ref() is not None]
-                cell.views = alive or None
+        for storage in self.viewed:
+            if storage.views is not None:
+                alive = [ref for ref in storage.views if ref() is not None]
+                storage.views = alive or None
         self.viewed.clear()
 
     def trim_trie(self) -> None:

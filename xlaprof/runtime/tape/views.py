@@ -129,7 +129,7 @@ def unfold(ctx: Ctx, self: Any, dimension: int, size: int, step: int) -> Any:
 
 @lower("aten.as_strided.default")
 def as_strided(ctx: Ctx, self: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
-    # The value of a cell is contiguous, so its elements in order are its storage.
+    # The value of a storage is contiguous, so its elements in order are its storage.
     index = np.full((1,) * len(size), storage_offset or 0, np.int64)
     for dim, (n, s) in enumerate(zip(size, stride, strict=True)):
         index = index + (np.arange(n) * s).reshape([-1 if d == dim else 1 for d in range(len(size))])

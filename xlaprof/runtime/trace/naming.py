@@ -17,7 +17,7 @@ import torch
 
 from xlaprof.recording.stacks import shown_file
 
-from .storage import Cell, View
+from .storage import Storage, View
 from .tensor import XLATensor
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ def variable(file: str, names: Iterable[str], value: Any) -> str:
     return ""
 
 
-def parameter(cell: Cell) -> str:
-    """``model.layers.0.weight``, where the cell is a parameter's, a buffer's or a gradient's of a known module."""
-    base = cell.base if isinstance(cell, View) else cell
+def parameter(storage: Storage) -> str:
+    """``model.layers.0.weight``, where the storage is a parameter's, a buffer's or a gradient's of a known module."""
+    base = storage.base if isinstance(storage, View) else storage
     for ref in list(_roots.values()):
         root = ref()
         if root is None:
@@ -132,11 +132,11 @@ def _tensors(root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         todo += [(f"{prefix}{name}.", child) for name, child in module._modules.items() if child is not None]
 
 
-def _is(tensor: Any, cell: Cell) -> bool:
+def _is(tensor: Any, storage: Storage) -> bool:
     if type(tensor) is not XLATensor and not isinstance(tensor, XLATensor):
         return False
-    own = tensor._cell
-    return own is cell or (isinstance(own, View) and own.base is cell)
+    own = tensor._storage
+    return own is storage or (isinstance(own, View) and own.base is storage)
 
 
 def _variable(value: Any) -> str:
@@ -162,8 +162,8 @@ class Holder(NamedTuple):
     length: int
 
 
-def holder(cell: Cell) -> Holder | None:
-    """The container or object that holds the tensor of ``cell``; ``None`` where it is not known.
+def holder(storage: Storage) -> Holder | None:
+    """The container or object that holds the tensor of ``storage``; ``None`` where it is not known.
 
     Searches the heap: bounded over the process.
     """
@@ -172,7 +172,7 @@ def holder(cell: Cell) -> Holder | None:
         return None
     start = perf_counter_ns()
     try:
-        tensors = [one for one in gc.get_referrers(cell) if isinstance(one, XLATensor)]
+        tensors = [one for one in gc.get_referrers(storage) if isinstance(one, XLATensor)]
         for tensor in tensors:
             for one in gc.get_referrers(tensor):
                 if one is tensors or not isinstance(one, (list, dict, set)):

@@ -1,14 +1,14 @@
 """Storage: what a tensor on ``xla`` is a handle on.
 
-A :class:`Cell` is one piece of storage. Its value is either on the tape (``epoch`` is the tape's: ``slot`` says
+A :class:`Storage` is one piece of storage. Its value is either on the tape (``epoch`` is the tape's: ``slot`` says
 which recorded value) or on the device (``array``), or not there yet (neither: ``torch.empty``). Writing in place
-gives the cell another slot; no recorded value ever changes.
+gives the storage another slot; no recorded value ever changes.
 
-A cell's value is contiguous, whatever the strides of the tensors it was computed from (as in PyTorch/XLA); the
+A storage's value is contiguous, whatever the strides of the tensors it was computed from (as in PyTorch/XLA); the
 strides a view's tensor shows are those over its base.
 
-A :class:`View` is a cell whose value is derived from another's by a chain of view operators. It caches its slot like
-any cell; a write to its base, or through a sibling, makes that stale, and the chain is recorded again on next use.
+A :class:`View` is a storage whose value is derived from another's by a chain of view operators. It caches its slot like
+any storage; a write to its base, or through a sibling, makes that stale, and the chain is recorded again on next use.
 It has an array only as one of several pieces of its base (``split``), until such a write.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from .trie import Node
 
-#: epoch of a cell that has no slot on any tape
+#: epoch of a storage that has no slot on any tape
 NOWHERE = -1
 
 
@@ -76,8 +76,8 @@ def sig(shape: tuple[int, ...], dtype: torch.dtype) -> Sig:
 
 
 # msgspec structs because nothing in Python constructs faster: one is made per recorded operation.
-# gc=False: cells refer to each other one way only (a view to its base), so they form no cycles.
-class Cell(msgspec.Struct, gc=False, eq=False):
+# gc=False: storages refer to each other one way only (a view to its base), so they form no cycles.
+class Storage(msgspec.Struct, gc=False, eq=False):
     """A piece of storage."""
 
     tape: Tape
@@ -86,16 +86,16 @@ class Cell(msgspec.Struct, gc=False, eq=False):
     epoch: int  # the tape's epoch for which ``slot`` holds
     listed: int  # the epoch in which it was put on the tape's list of possible outputs
     array: Any = None  # jax.Array, Failed, or None
-    views: list[Any] | None = None  # weak references to View cells
+    views: list[Any] | None = None  # weak references to View storages
     frames: tuple[RawFrame, ...] = ()  # where in the user's program its memory was filled first
     address: int = 0  # what data_ptr() says, once it was asked
     sharding: OpSharding | None = None  # over the devices, as annotated (:mod:`.spmd`)
 
 
-class View(Cell, gc=True, weakref=True, eq=False, kw_only=True):
-    """A cell that shows part of another, or all of it in another shape."""
+class View(Storage, gc=True, weakref=True, eq=False, kw_only=True):
+    """A storage that shows part of another, or all of it in another shape."""
 
-    base: Cell
+    base: Storage
     steps: tuple[Node, ...]  # trie nodes of the view operators, outermost last
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 
 from .errors import Foreign, raise_told
-from .storage import Cell, View
+from .storage import Storage, View
 from .trie import Out
 
 make = torch.Tensor._make_wrapper_subclass
@@ -61,11 +61,11 @@ def _dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[st
 
 
 class XLATensor(torch.Tensor):
-    """A tensor on ``torch.device("xla")``: a handle on a :class:`~xlaprof.runtime.trace.storage.Cell`."""
+    """A tensor on ``torch.device("xla")``: a handle on a :class:`~xlaprof.runtime.trace.storage.Storage`."""
 
-    __slots__ = ("_cell",)
+    __slots__ = ("_storage",)
 
-    _cell: Cell
+    _storage: Storage
 
     # Staticmethods, not the usual classmethods: one Python object less per operation.
     __torch_dispatch__ = staticmethod(_dispatch)  # type: ignore[assignment]
@@ -93,7 +93,7 @@ class XLATensor(torch.Tensor):
                 f"move it there first: tensor.to({str(self.device)!r})"
             )
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
-        self._cell = value._cell
+        self._storage = value._storage
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """The identity and size of the storage: equal for tensors that share it. Its memory cannot be had."""
@@ -105,7 +105,7 @@ class XLATensor(torch.Tensor):
         """An identity, not an address: tensors have overlapping ranges exactly when they share storage."""
         from xlaprof.runtime.dispatch.untyped_storage import address, base_of
 
-        start = address(base_of(self._cell)) if self.numel() else 0
+        start = address(base_of(self._storage)) if self.numel() else 0
         return start and start + int(self.storage_offset()) * self.element_size()
 
     def set_(self, source: Any = None, *place: Any, **named: Any) -> torch.Tensor:
@@ -171,7 +171,7 @@ class XLATensor(torch.Tensor):
 
         if getattr(self, "_is_param", False):  # PyTorch copies of a parameter its value, and nothing else
             copy: torch.Tensor = torch.nn.Parameter(self.detach().clone(), self.requires_grad)
-            copy._cell.sharding = self._cell.sharding  # type: ignore[attr-defined]
+            copy._storage.sharding = self._storage.sharding  # type: ignore[attr-defined]
         else:
             with torch.no_grad():
                 copy = deep_copy(self, memo)
@@ -214,7 +214,7 @@ def _reshaping(name: str, view: str) -> Any:
             shown = getattr(self, view)(*args, **kwargs)
         if shown is not self:
             torch._C._swap_tensor_impl(self, shown)
-            self._cell, shown._cell = shown._cell, self._cell
+            self._storage, shown._storage = shown._storage, self._storage
         torch.autograd.graph.increment_version(self)
         return self
 
@@ -250,30 +250,32 @@ def _ask(write: Callable[..., object], *args: Any, **kwargs: Any) -> None:
 
 def _has_views(tensor: XLATensor) -> bool:
     """Does another view of the storage of ``tensor``, which is none to autograd, live?"""
-    cell = tensor._cell
-    base = cell.base if isinstance(cell, View) else cell
-    return any((view := weak()) is not None and view is not cell for weak in base.views or ())
+    storage = tensor._storage
+    base = storage.base if isinstance(storage, View) else storage
+    return any((view := weak()) is not None and view is not storage for weak in base.views or ())
 
 
 for _view in ("t", "transpose", "swapdims", "swapaxes", "squeeze", "unsqueeze", "as_strided"):
     setattr(XLATensor, f"{_view}_", _reshaping(f"{_view}_", _view))
 
 
-def dress(out: Out, cell: Cell) -> XLATensor:
-    """A tensor that is a handle on ``cell``, with the metadata of ``out``."""
-    result = make(XLATensor, out.size, out.strides, out.offset, None, out.dtype, torch.strided, cell.tape.torch_device)
-    result._cell = cell
+def dress(out: Out, storage: Storage) -> XLATensor:
+    """A tensor that is a handle on ``storage``, with the metadata of ``out``."""
+    result = make(
+        XLATensor, out.size, out.strides, out.offset, None, out.dtype, torch.strided, storage.tape.torch_device
+    )
+    result._storage = storage
     return result
 
 
-def handle(cell: Cell, like: torch.Tensor | None = None) -> XLATensor:
-    """A new tensor on ``cell``; with the strides of ``like``, another handle on the same cell."""
+def handle(storage: Storage, like: torch.Tensor | None = None) -> XLATensor:
+    """A new tensor on ``storage``; with the strides of ``like``, another handle on the same storage."""
     strides = offset = None
-    if like is not None and isinstance(cell, View):
+    if like is not None and isinstance(storage, View):
         strides, offset = like.stride(), like.storage_offset()
     new = make_normal if like is not None and in_inference_mode() and not like.is_inference() else make
     result = new(
-        XLATensor, cell.sig.shape, strides, offset, None, cell.sig.dtype, torch.strided, cell.tape.torch_device
+        XLATensor, storage.sig.shape, strides, offset, None, storage.sig.dtype, torch.strided, storage.tape.torch_device
     )
-    result._cell = cell
+    result._storage = storage
     return cast(XLATensor, result)

@@ -21,7 +21,7 @@ from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.errors import Foreign, final
 from xlaprof.runtime.trace.ops import Op
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
 from xlaprof.runtime.trace.tensor import XLATensor, handle
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ def tape_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tape:
     """The tape a call is recorded on: that of its first ``xla`` tensor, or of its ``device``."""
     for value in (*args, *kwargs.values()):
         if type(value) is XLATensor:
-            return value._cell.tape
+            return value._storage.tape
         if isinstance(value, (list, tuple)):
             for item in value:
                 if type(item) is XLATensor:
-                    return item._cell.tape
+                    return item._storage.tape
     return tapes.of_device(kwargs.get("device"))
 
 
@@ -160,14 +160,14 @@ def to_device(tape: Tape, value: torch.Tensor) -> XLATensor:
     """A new tensor on ``tape``'s device with the host tensor's value."""
     if value.is_nested:
         raise refuse_nested()
-    cell = Cell(tape, sig(tuple(value.shape), value.dtype), 0, NOWHERE, 0)
-    result = handle(cell)
-    fill(tape, cell, value)
+    storage = Storage(tape, sig(tuple(value.shape), value.dtype), 0, NOWHERE, 0)
+    result = handle(storage)
+    fill(tape, storage, value)
     return result
 
 
-def fill(tape: Tape, cell: Cell, value: torch.Tensor) -> None:
-    """Give a base ``cell`` the host tensor's value, which has its shape and dtype.
+def fill(tape: Tape, storage: Storage, value: torch.Tensor) -> None:
+    """Give a base ``storage`` the host tensor's value, which has its shape and dtype.
 
     A 0-dim value becomes a scalar of the graph, as PyTorch/XLA does: 0, 1 and -1 part of it, others inputs.
     Raises ``RuntimeError`` for a dtype or layout that the device does not have.
@@ -178,7 +178,7 @@ def fill(tape: Tape, cell: Cell, value: torch.Tensor) -> None:
         full = torch.ops.aten.full.default([], value.item(), dtype=value.dtype, device=tape.torch_device)
         tape.acquire()
         try:
-            tape.write(cell, tape.slot_of(full._cell))
+            tape.write(storage, tape.slot_of(full._storage))
         finally:
             tape.release()
         metrics.sample("TensorToData", perf_counter_ns() - start)
@@ -189,10 +189,10 @@ def fill(tape: Tape, cell: Cell, value: torch.Tensor) -> None:
     metrics.count("xla::_copy_from")
     tape.acquire()
     try:
-        cell.array = array
-        cell.epoch = NOWHERE
-        cell.frames = cell.frames or stacks.user_frames(1)
-        tape.invalidate(cell)
+        storage.array = array
+        storage.epoch = NOWHERE
+        storage.frames = storage.frames or stacks.user_frames(1)
+        tape.invalidate(storage)
     finally:
         tape.release()
 
@@ -230,23 +230,23 @@ def send(tape: Tape, values: list[torch.Tensor], sharding: ShardingSpec | None =
     for value, array, how in zip(values, arrays, shardings, strict=True):
         part = sharding is not None and sharding.minibatch and not array.is_fully_addressable
         shape = array.shape if part else tuple(value.shape)
-        result = handle(Cell(tape, sig(shape, value.dtype), 0, NOWHERE, 0, array, sharding=how))
+        result = handle(Storage(tape, sig(shape, value.dtype), 0, NOWHERE, 0, array, sharding=how))
         if value.requires_grad:
             result.requires_grad_()
         sent.append(result)
     return sent
 
 
-def compute(cells: list[Cell], *, wait: bool) -> None:
-    """Have the values of ``cells`` on the device, by one execution for each device; what else is pending stays so."""
-    by_tape: dict[int, list[Cell]] = {}
-    for cell in cells:
-        by_tape.setdefault(cell.tape.index, []).append(cell)
+def compute(storages: list[Storage], *, wait: bool) -> None:
+    """Compute the values of ``storages``: one execution for each device. What else is pending stays pending."""
+    by_tape: dict[int, list[Storage]] = {}
+    for storage in storages:
+        by_tape.setdefault(storage.tape.index, []).append(storage)
     for group in by_tape.values():
         tape = group[0].tape
         arrays = execute.values(tape, group, stacks.user_frames() if recorder.active is not None else (), "sync")
-        for cell, array in zip(group, arrays, strict=True):
-            execute.materialize(tape, cell, array)
+        for storage, array in zip(group, arrays, strict=True):
+            execute.materialize(tape, storage, array)
         execute.settle(tape)
         if wait:
             with aside():
@@ -271,10 +271,10 @@ def to_torch(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
     return torch.from_numpy(own.view(np.int16 if bits is torch.int16 else np.uint8)).view(dtype)
 
 
-def read(cells: list[Cell], op: str, *, keep_pending: bool = False) -> list[torch.Tensor]:
-    """The values of ``cells`` on the host, as tensors of their own: one TransferFromDevice.
+def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> list[torch.Tensor]:
+    """The values of ``storages`` on the host, as tensors of their own: one TransferFromDevice.
 
-    Unless ``keep_pending``, the cells are materialised: no longer pending, an input to what is recorded next. ``op``
+    Unless ``keep_pending``, the storages are materialised: no longer pending, an input to what is recorded next. ``op``
     names the reading operator in the log.
     """
     start = perf_counter_ns()
@@ -282,28 +282,30 @@ def read(cells: list[Cell], op: str, *, keep_pending: bool = False) -> list[torc
     frames = stacks.user_frames() if rec is not None else ()
     late = False
     with aside():
-        tape = cells[0].tape
+        tape = storages[0].tape
         if tape.node.depth > tape.shed_at:
             execute.shed(tape)
-        arrays = execute.values(tape, cells, frames, op=op)
+        arrays = execute.values(tape, storages, frames, op=op)
         if rec is not None:
             late = inflight.is_older(tape, arrays)
         asked = perf_counter_ns()
         try:
             jax.block_until_ready(arrays)
         except Exception as error:
-            raise failures.unreadable(cells, arrays, error) from error
+            raise failures.unreadable(storages, arrays, error) from error
         if value_checks.enabled:
-            failures.raise_unchecked(cells, arrays)
+            failures.raise_unchecked(storages, arrays)
         waited = perf_counter_ns() - asked
         if not keep_pending:
-            for cell, array in zip(cells, arrays, strict=True):
-                execute.materialize(tape, cell, array)
+            for storage, array in zip(storages, arrays, strict=True):
+                execute.materialize(tape, storage, array)
             execute.settle(tape)
         if tape.partition is not None:
-            arrays = tape.partition.gathered(cells, arrays)
+            arrays = tape.partition.gathered(storages, arrays)
         with TraceAnnotation("PjRtComputationClient::TransferFromDevice"):
-            results = [to_torch(np.asarray(array), cell.sig.dtype) for cell, array in zip(cells, arrays, strict=True)]
+            results = [
+                to_torch(np.asarray(array), storage.sig.dtype) for storage, array in zip(storages, arrays, strict=True)
+            ]
     took = perf_counter_ns() - start
     size = sum(r.numel() * r.element_size() for r in results)
     metrics.samples(("TransferFromDeviceTime", took), ("InboundData", size))

@@ -15,7 +15,7 @@ import torch
 from xlaprof.runtime.execution import execute
 from xlaprof.runtime.lowering.registry import TORCH_DTYPE
 from xlaprof.runtime.tape import tapes
-from xlaprof.runtime.trace.storage import NOWHERE, Cell, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
 from xlaprof.runtime.trace.tensor import XLATensor, handle
 
 
@@ -27,11 +27,11 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
     """
     if not isinstance(tensor, XLATensor):
         raise TypeError(f'to_jax wants a tensor on xla, not one on {tensor.device}: move it there first, .to("xla")')
-    cell = tensor._cell
-    (array,) = execute.values(cell.tape, [cell], ())
-    execute.materialize(cell.tape, cell, array)
-    if cell.tape.partition is not None:
-        array = cell.tape.partition.whole(cell, array)
+    storage = tensor._storage
+    (array,) = execute.values(storage.tape, [storage], ())
+    execute.materialize(storage.tape, storage, array)
+    if storage.tape.partition is not None:
+        array = storage.tape.partition.whole(storage, array)
     return array  # type: ignore[no-any-return]
 
 
@@ -51,14 +51,14 @@ def from_jax(array: jax.Array) -> torch.Tensor:
         tape = tapes.tape()
         assert tape.partition is not None
         if tape.partition.sharding_of(array) is not None:
-            return handle(Cell(tape, sig(tuple(array.shape), dtype), 0, NOWHERE, 0, array))
+            return handle(Storage(tape, sig(tuple(array.shape), dtype), 0, NOWHERE, 0, array))
     if len(there) != 1 or there[0] not in tapes.devices():
         raise ValueError(
             f"the array is on {sorted(map(str, there))}, xla is {[str(d) for d in tapes.devices()]}: "
             "move it to one of those first, jax.device_put(array, device)"
         )
     tape = tapes.tape(tapes.devices().index(there[0]))
-    return handle(Cell(tape, sig(tuple(array.shape), dtype), 0, NOWHERE, 0, array))
+    return handle(Storage(tape, sig(tuple(array.shape), dtype), 0, NOWHERE, 0, array))
 
 
 def dlpack(tensor: XLATensor, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:

@@ -147,7 +147,7 @@ def get_memory_info(device: Device | None = None) -> MemoryInfo:
 
 def unlazy(tensors: Sequence[torch.Tensor]) -> None:
     """Compute ``tensors``, one execution for each device, and wait for them; all else stays pending."""
-    host.compute([tensor._cell for tensor in tensors if isinstance(tensor, XLATensor)], wait=True)
+    host.compute([tensor._storage for tensor in tensors if isinstance(tensor, XLATensor)], wait=True)
 
 
 # -- random numbers ------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def _read(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         by_tape.setdefault(tensor.device.index, []).append(tensor)
     values: dict[int, torch.Tensor] = {}
     for group in by_tape.values():
-        read = host.read([t._cell for t in group], "aten::_to_copy")  # type: ignore[attr-defined]
+        read = host.read([t._storage for t in group], "aten::_to_copy")  # type: ignore[attr-defined]
         values.update((id(old), new.requires_grad_(old.requires_grad)) for old, new in zip(group, read, strict=True))
     return [values[id(tensor)] for tensor in tensors]
 

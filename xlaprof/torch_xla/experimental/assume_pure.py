@@ -43,7 +43,7 @@ def assume_pure(fn: Callable[P, R]) -> Callable[P, R]:
         tensors = [leaves[i] for i in at]
         if tracing() or not tensors or not all(isinstance(tensor, XLATensor) for tensor in tensors):
             return fn(*args, **kwargs)
-        tape = tensors[0]._cell.tape
+        tape = tensors[0]._storage.tape
         told = tuple((tuple(t.shape), t.dtype, t.requires_grad) for t in tensors)
         numbers = tuple((type(leaf), leaf) for leaf in leaves if not isinstance(leaf, torch.Tensor))
         key = (told, numbers, spec, tape, *modes())
@@ -83,7 +83,7 @@ class _Pure:
 
         first: Any = leaves[at[0]]
         like = [Like(tuple(t.shape), t.dtype, t.requires_grad, t.requires_grad) for t in (leaves[i] for i in at)]
-        self.traced: Traced = trace(flat, like, first._cell.tape)
+        self.traced: Traced = trace(flat, like, first._storage.tape)
         if any(self.traced.written):
             raise Untraceable("it writes to an argument")
 

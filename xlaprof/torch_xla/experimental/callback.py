@@ -20,11 +20,11 @@ def on_ready_callback(tensor: torch.Tensor, callback: Callable[[torch.Tensor], N
     """
     if not isinstance(tensor, XLATensor):
         raise RuntimeError(f"on_ready_callback takes a tensor on xla, got one on {tensor.device}")
-    cell = tensor._cell
-    if isinstance(cell, View) and cell.array is None:
-        cell = cell.base
-    array = cell.array
-    pending = cell.epoch == cell.tape.epoch and cell.slot not in cell.tape.input_at
+    storage = tensor._storage
+    if isinstance(storage, View) and storage.array is None:
+        storage = storage.base
+    array = storage.array
+    pending = storage.epoch == storage.tape.epoch and storage.slot not in storage.tape.input_at
     if pending or array is None:
         raise RuntimeError("nothing computes the tensor yet, it would never be ready: call torch_xla.sync() first")
     if isinstance(array, Failed):

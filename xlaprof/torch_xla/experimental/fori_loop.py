@@ -62,12 +62,12 @@ def _on_the_device(count: Any, body: Callable[..., Any], carry: tuple[Any, ...])
     if (
         tracing()
         or not all(isinstance(value, XLATensor) for value in carry)
-        or carry[0]._cell.tape.partition is not None
+        or carry[0]._storage.tape.partition is not None
     ):
         return None
     like = [Like(tuple(t.shape), t.dtype, t.requires_grad, t.requires_grad) for t in carry]
     try:
-        traced = trace(lambda tensors: _checked(body(*tensors), carry), like, carry[0]._cell.tape)
+        traced = trace(lambda tensors: _checked(body(*tensors), carry), like, carry[0]._storage.tape)
     except Untraceable:
         return None
     return None if traced.backward is not None else repeat(traced, count, carry)

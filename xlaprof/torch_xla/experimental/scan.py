@@ -114,7 +114,7 @@ class _Rolled:
         # Whatever is carried has a gradient: one pass's is made of the next one's.
         like = [Like(tuple(t.shape), t.dtype, t.is_floating_point() or t.is_complex(), t.requires_grad) for t in carry]
         like += [Like(tuple(t.shape[1:]), t.dtype, t.requires_grad, t.requires_grad) for t in slices]
-        traced = trace(flat, like, first._cell.tape, partition_fn)
+        traced = trace(flat, like, first._storage.tape, partition_fn)
         self.loop = Loop(traced, len(carry), len(slices), length)
 
     @property
@@ -133,7 +133,7 @@ class _Rolled:
 def rolled(fn: Step, init: Any, xs: Any, length: int, partition_fn: Any, pure: bool) -> _Rolled | None:
     """What computes ``scan(fn, init, xs)`` as one loop; ``None`` where ``fn`` has to be called for each pass."""
     leaves, spec = tree_flatten((init, xs))
-    tapes: set[Any] = {leaf._cell.tape if isinstance(leaf, XLATensor) else None for leaf in leaves}
+    tapes: set[Any] = {leaf._storage.tape if isinstance(leaf, XLATensor) else None for leaf in leaves}
     if tracing() or len(tapes) > 1 or None in tapes or any(tape.partition is not None for tape in tapes):
         return None
     told = tuple((tuple(leaf.shape), leaf.dtype, leaf.requires_grad) for leaf in leaves)

@@ -89,13 +89,13 @@ class Whole:
 
     def drop(self) -> None:
         """The whole is as memory that was never written to: it takes none."""
-        cell = base_of(cast(XLATensor, self.param)._cell)
-        cell.tape.acquire()
+        storage = base_of(cast(XLATensor, self.param)._storage)
+        storage.tape.acquire()
         try:
-            cell.tape.invalidate(cell)
-            cell.array, cell.epoch = None, NOWHERE
+            storage.tape.invalidate(storage)
+            storage.array, storage.epoch = None, NOWHERE
         finally:
-            cell.tape.release()
+            storage.tape.release()
 
 
 @torch.no_grad()

@@ -148,7 +148,7 @@ def in_place(name: str, tensors: Sequence[torch.Tensor], *rest: Any) -> None:
     try:
         node = _record(tape, name, tensors, rest)
         for tensor, out in zip(tensors, node.outs, strict=True):
-            tape.write(tensor._cell, out.slot)  # type: ignore[attr-defined]
+            tape.write(tensor._storage, out.slot)  # type: ignore[attr-defined]
     finally:
         tape.release()
 
@@ -156,11 +156,11 @@ def in_place(name: str, tensors: Sequence[torch.Tensor], *rest: Any) -> None:
 def _record(tape: Tape, name: str, tensors: Sequence[Any], rest: tuple[Any, ...]) -> Node:
     """Follow, or grow, the edge of a collective; the tape then stands on the node returned."""
     collective, shape = _COLLECTIVES[name]
-    slots = tuple(tape.slot_of(tensor._cell) for tensor in tensors)
+    slots = tuple(tape.slot_of(tensor._storage) for tensor in tensors)
     key = (collective, slots, *rest)
     node = tape.node.edges.get(key)
     if node is None:
-        specs = [Spec(s) for s in shape([tensor._cell.sig for tensor in tensors], *rest)]
+        specs = [Spec(s) for s in shape([tensor._storage.sig for tensor in tensors], *rest)]
         node = grow(tape, collective, key, (tuple(map(Ref, slots)), *rest), {}, specs)  # type: ignore[arg-type]
     tape.node = node
     return node
@@ -168,7 +168,7 @@ def _record(tape: Tape, name: str, tensors: Sequence[Any], rest: tuple[Any, ...]
 
 def _tape(tensors: Sequence[torch.Tensor]) -> Tape:
     require_on_device(tensors)
-    return tensors[0]._cell.tape  # type: ignore[attr-defined,no-any-return]
+    return tensors[0]._storage.tape  # type: ignore[attr-defined,no-any-return]
 
 
 def require_on_device(tensors: Iterable[torch.Tensor]) -> None:
