@@ -12,8 +12,8 @@ from torch import nn
 
 import xlaprof.runtime as xr
 from xlaprof import events
+from xlaprof.runtime.instruments import retainers
 from xlaprof.runtime.recompile import explain
-from xlaprof.runtime.trace import naming
 
 from .telling import Told, record
 
@@ -23,7 +23,7 @@ history: list[torch.Tensor] = []
 @pytest.fixture(autouse=True)
 def with_time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process looks for names for half a second in all: the tests before this one may have used it up."""
-    monkeypatch.setattr(naming, "_spent", 0)
+    monkeypatch.setattr(retainers, "_spent_ns", 0)
 
 
 @pytest.fixture

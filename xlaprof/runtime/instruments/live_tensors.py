@@ -20,8 +20,8 @@ import jax
 
 from xlaprof import events
 
-from .retainers import keepers
-from .retaining_lines import lines_that_put
+from .retainers import retainers
+from .retaining_lines import retaining_lines
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
@@ -106,7 +106,7 @@ class Gauge:
 
     def _keeper(self, rec: Recorder, made: list[tuple[RawFrame, ...]]) -> events.Kept | None:
         """The container with tensors made there that has grown most since it was looked at before; None: none yet."""
-        found = keepers(made)
+        found = retainers(made)
         before = self._lengths
         grown = [one for one in found if one.length > before.get(one.path, one.length)]
         self._lengths = {one.path: one.length for one in found}
@@ -116,7 +116,7 @@ class Gauge:
             return None
         self._looks = _LOOKS
         best = max(grown, key=lambda one: one.length - before[one.path])
-        puts = [rec.stack((frame,)) for frame in lines_that_put(best.name, best.owner, best.files)[:_PUTS]]
+        puts = [rec.stack((frame,)) for frame in retaining_lines(best.name, best.owner, best.files)[:_PUTS]]
         return events.Kept(best.path, best.kind, best.length, best.history, puts)
 
     def _kept(self) -> list[tuple[tuple[RawFrame, ...], int, int]]:

@@ -1,12 +1,16 @@
-"""Which list, dict or attribute of the program keeps tensors: found from its variables, by a short walk.
+"""Which list, dict, variable or attribute of the program retains tensors.
 
-Asked when tensors made at the same lines become more and more, and then seldom: the walk goes breadth first through the
-locals of the functions that are running, globals, and what they refer to, and ends after some milliseconds. It looks at
-what is stored and runs nothing of the program's.
+:func:`retainers` starts from the program's variables: it searches the locals of running functions, globals, and what
+these refer to, breadth first and for some milliseconds, for containers with many tensors of the same lines. It is asked
+when such tensors accumulate, and seldom. :func:`retainer_of` starts from one tensor and asks the garbage collector who
+refers to it. It is asked when a graph was compiled because a tensor is still alive.
+
+Both look at what is stored and run no code of the program.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import deque
 from itertools import islice
@@ -30,7 +34,10 @@ _OBJECTS = 20_000
 _DEPTH = 60  # frames
 _ENDS = 16  # so many elements are looked at, at either end of a sequence
 _ATTRIBUTES = 256
-_LEAST = 3  # tensors that make a container one that keeps them
+_LEAST = 3  # tensors that make a container a retainer
+#: ns that :func:`retainer_of` may take in one process: it searches the whole heap
+_BUDGET_NS = 500_000_000
+_spent_ns = 0
 
 _CONTAINERS = (list, deque, dict, set)
 _LEAVES = (
@@ -42,16 +49,16 @@ _GIVE_LOCALS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 _OPTIMIZED = 0x1  # inspect.CO_OPTIMIZED: a function, whose locals are not a dict
 
 
-class Keeper(NamedTuple):
-    """A container that keeps tensors."""
+class Retainer(NamedTuple):
+    """A container, variable or attribute that retains tensors."""
 
-    name: str  # of the variable or attribute that holds it
-    owner: str  # class of the object whose attribute it is; "" of a variable
-    path: str  # as a reader knows it: "Metrics.history", "logs['loss']"
-    kind: str  # "list", "dict"...
+    path: str  # as a reader knows it: "Metrics.history", "logs['loss']"; "" where its name is not available
+    kind: str  # "list", "dict"..., "variable", "attribute"
     length: int
-    history: bool  # its tensors have one: what their gradient needs is kept, too
-    files: tuple[str, ...]  # in which its name is used: that of the class, or of the function
+    name: str = ""  # of the variable or attribute that holds it
+    owner: str = ""  # class of the object whose attribute it is; "" of a variable
+    history: bool = False  # its tensors have one: what their gradient needs is retained, too
+    files: tuple[str, ...] = ()  # in which its name is used: that of the class, or of the function
 
 
 class _Named(NamedTuple):
@@ -62,11 +69,11 @@ class _Named(NamedTuple):
     files: tuple[str, ...]
 
 
-def keepers(made: Iterable[tuple[RawFrame, ...]], limit_ns: int = LIMIT_NS) -> list[Keeper]:
+def retainers(made: Iterable[tuple[RawFrame, ...]], limit_ns: int = LIMIT_NS) -> list[Retainer]:
     """Containers in which there are several tensors made at one of these places; the longest first."""
     end = perf_counter_ns() + limit_ns
     places = frozenset(made)
-    found: list[Keeper] = []
+    found: list[Retainer] = []
     todo = deque(_variables())
     seen: set[int] = set()
     while todo and len(seen) < _OBJECTS and perf_counter_ns() < end:
@@ -80,10 +87,11 @@ def keepers(made: Iterable[tuple[RawFrame, ...]], limit_ns: int = LIMIT_NS) -> l
         if len(kept) >= _LEAST:
             length = sum(1 for _ in _items(value))
             history = any(tensor.requires_grad and not tensor.is_leaf for held in kept for tensor in held)
-            found.append(Keeper(one.name, one.owner, one.path, type(value).__name__, length, history, one.files))
+            kind = type(value).__name__
+            found.append(Retainer(one.path, kind, length, one.name, one.owner, history, one.files))
         else:
             todo.extend(_inside(one))
-    return sorted(found, key=lambda keeper: -keeper.length)
+    return sorted(found, key=lambda retainer: -retainer.length)
 
 
 def _is(value: Any, kinds: type | tuple[type, ...]) -> bool:
@@ -91,7 +99,7 @@ def _is(value: Any, kinds: type | tuple[type, ...]) -> bool:
     return issubclass(type(value), kinds)
 
 
-# -- where the walk begins
+# -- where the search begins
 
 
 def _variables() -> Iterator[_Named]:
@@ -119,8 +127,8 @@ def _variables() -> Iterator[_Named]:
 def _locals(frame: FrameType) -> list[tuple[str, Any]]:
     """A function's variables. Nothing is left behind that would keep their values alive.
 
-    Before Python 3.13 a look makes a snapshot that stays with the frame: it is emptied. Not where the program itself
-    may hold it, nor where a debugger may be about to write it back.
+    Before Python 3.13 reading them makes a snapshot that stays with the frame, so it is emptied. Where the program may
+    hold that snapshot, or a debugger may write it back, nothing is read.
     """
     code = frame.f_code
     if not code.co_flags & _OPTIMIZED or not _GIVE_LOCALS.isdisjoint(code.co_names):
@@ -224,3 +232,53 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
                 except AttributeError:  # not set
                     continue
     return found
+
+
+# -- who refers to one tensor
+
+
+def retainer_of(storage: Storage) -> Retainer | None:
+    """The container, variable or attribute that holds the tensor of ``storage``; ``None`` where none is found.
+
+    It searches the heap, for half a second in one process at most. Locals of running functions are not read.
+    """
+    global _spent_ns
+    if _spent_ns >= _BUDGET_NS:
+        return None
+    start = perf_counter_ns()
+    try:
+        tensors = [one for one in gc.get_referrers(storage) if isinstance(one, XLATensor)]
+        for tensor in tensors:
+            for one in gc.get_referrers(tensor):
+                if one is tensors or not isinstance(one, (list, dict, set)):
+                    continue
+                if isinstance(one, dict) and "__name__" in one and "__builtins__" in one:
+                    name = next((str(key) for key, value in list(one.items()) if value is tensor), "")
+                    return Retainer(name, "variable", 1)
+                return Retainer(_name_of(one), type(one).__name__, len(one))
+            attribute = _attribute(tensor)
+            if attribute:
+                return Retainer(attribute, "attribute", 1)
+    finally:
+        _spent_ns += perf_counter_ns() - start
+    return None
+
+
+def _name_of(container: Any) -> str:
+    for one in gc.get_referrers(container):
+        if isinstance(one, dict):
+            for key, value in list(one.items()):
+                if value is container and isinstance(key, str):
+                    return key
+    return _attribute(container)
+
+
+def _attribute(value: Any) -> str:
+    """``Class.name`` of the object whose attribute it is."""
+    for one in gc.get_referrers(value):
+        if isinstance(one, (type, list, tuple, dict, set)) or type(one).__module__.startswith("xlaprof"):
+            continue
+        for name, held in _attributes(one):
+            if held is value:
+                return f"{type(one).__name__}.{name}"
+    return ""

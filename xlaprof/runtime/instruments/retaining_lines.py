@@ -1,77 +1,96 @@
-"""The lines of the program's text that put something into a container, by the name it has there."""
+"""The lines of the program's text that put something into a container."""
 
 from __future__ import annotations
 
 import ast
-import linecache
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from xlaprof.recording.stacks import RawFrame
+from xlaprof.runtime.trace.program_text import parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_PUT = frozenset({"append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault", "push"})
-_LONGEST = 20_000  # lines of a file that is read
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+#: methods that put something into their container
+_VERBS = frozenset(
+    {"append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault", "push", "put"}
+)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SCOPES = (*_FUNCTIONS, ast.ClassDef, ast.Lambda)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 class _Put(NamedTuple):
-    line: int
+    node: ast.stmt | ast.expr
+    container: ast.expr
     scopes: tuple[str, ...]  # names of classes and functions around it
-    again: bool  # in a function, or in a loop
+    repeats: bool  # in a function, or in a loop
+
+    @property
+    def line(self) -> int:
+        return self.node.lineno
 
 
-def lines_that_put(name: str, owner: str, files: Iterable[str]) -> tuple[RawFrame, ...]:
-    """Where something is put into the variable, or into the attribute of an object of class ``owner``, ``name``.
+def retaining_lines(name: str, owner: str, files: Iterable[str]) -> tuple[RawFrame, ...]:
+    """Where something is put into the variable ``name``, or into that attribute of an object of class ``owner``.
 
-    Of the first file that has any: those in a loop or a function before those that run once, those of the class's own
-    methods before others.
+    From the first file that has any: lines of the class's own methods, else lines in a loop or a function, else all.
     """
     for file in files:
-        found = [one for one in _puts(file, name, attribute=bool(owner)) if one.line]
-        if not found:
-            continue
-        own = owner.rpartition(".")[2]
+        by_line: dict[int, _Put] = {}
+        for put in _puts(file):
+            if _is_named(put.container, name, attribute=bool(owner)):
+                by_line.setdefault(put.line, put)
+        found, own = list(by_line.values()), owner.rpartition(".")[2]
         for wanted in (
-            [one for one in found if own in one.scopes[:-1]],
-            [one for one in found if one.again],
+            [put for put in found if own in put.scopes[:-1]],
+            [put for put in found if put.repeats],
             found,
         ):
             if wanted:
-                return tuple(RawFrame(file, one.line, ".".join(one.scopes) or "<module>") for one in wanted)
+                return tuple(RawFrame(file, put.line, ".".join(put.scopes) or "<module>") for put in wanted)
     return ()
 
 
-def _puts(file: str, name: str, *, attribute: bool) -> Iterator[_Put]:
-    lines = linecache.getlines(file)
-    if not 0 < len(lines) <= _LONGEST:
-        return
-    try:
-        tree = ast.parse("".join(lines))
-    except (SyntaxError, ValueError, RecursionError):  # changed since it was imported
-        return
-    todo: list[tuple[ast.AST, tuple[str, ...], bool]] = [(tree, (), False)]
-    seen: set[int] = set()
+def retaining_line(stack: tuple[RawFrame, ...], name: str) -> tuple[RawFrame, ...]:
+    """The one line, in the files of the functions on ``stack``, that puts something into ``name``; empty unless one.
+
+    Without a name: the one line in one of these functions that puts anything anywhere.
+    """
+    last = name.rpartition(".")[2]
+    for frame in stack:
+        tree = parsed(frame.file)
+        if tree is None:
+            continue
+        if last:
+            lines = {put.line for put in _puts(frame.file) if last in _last_names(put.container)}
+        else:  # a sum (``total += loss``) is no container
+            function = _function(tree, frame.line)
+            puts = (put for put in _puts(frame.file) if not isinstance(put.node, ast.AugAssign))
+            lines = {put.line for put in puts if _function(tree, put.line) is function}
+        if len(lines) == 1:
+            return (RawFrame(frame.file, lines.pop(), frame.func),)
+    return ()
+
+
+def _puts(file: str) -> Iterator[_Put]:
+    tree = parsed(file)
+    todo: deque[tuple[ast.AST, tuple[str, ...], bool]] = deque([(tree, (), False)] if tree is not None else ())
     while todo:
-        node, scopes, again = todo.pop(0)
-        container = _put_into(node)
-        if container is not None and _is_named(container, name, attribute=attribute):
-            line: int = getattr(node, "lineno", 0)
-            if line not in seen:
-                seen.add(line)
-                yield _Put(line, scopes, again)
+        node, scopes, repeats = todo.popleft()
+        if isinstance(node, (ast.stmt, ast.expr)) and (container := _put_into(node)) is not None:
+            yield _Put(node, container, scopes, repeats)
         if isinstance(node, _SCOPES):
             scopes = (*scopes, getattr(node, "name", "<lambda>"))
-            again = again or not isinstance(node, ast.ClassDef)
-        again = again or isinstance(node, _LOOPS)
-        todo += [(child, scopes, again) for child in ast.iter_child_nodes(node)]
+            repeats = repeats or not isinstance(node, ast.ClassDef)
+        repeats = repeats or isinstance(node, _LOOPS)
+        todo.extend((child, scopes, repeats) for child in ast.iter_child_nodes(node))
 
 
 def _put_into(node: ast.AST) -> ast.expr | None:
     """The container that the statement or call puts something into."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _PUT:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VERBS:
         return node.func.value
     if isinstance(node, ast.Assign):
         for target in node.targets:
@@ -86,16 +105,33 @@ def _put_into(node: ast.AST) -> ast.expr | None:
     return None
 
 
-def _is_named(container: ast.expr, name: str, *, attribute: bool) -> bool:
-    while isinstance(
-        container, (ast.Subscript, ast.Call)
-    ):  # logs["loss"].append(x), logs.setdefault("loss", []).append(x)
+def _base(container: ast.expr) -> ast.expr | None:
+    """The named container: ``logs`` of ``logs["loss"].append(x)`` and of ``logs.setdefault("loss", []).append(x)``."""
+    while isinstance(container, (ast.Subscript, ast.Call)):
         if isinstance(container, ast.Subscript):
             container = container.value
         elif isinstance(container.func, ast.Attribute):
             container = container.func.value
         else:
-            return False
+            return None
+    return container
+
+
+def _is_named(container: ast.expr, name: str, *, attribute: bool) -> bool:
+    base = _base(container)
     if attribute:
-        return isinstance(container, ast.Attribute) and container.attr == name
-    return isinstance(container, ast.Name) and container.id == name
+        return isinstance(base, ast.Attribute) and base.attr == name
+    return isinstance(base, ast.Name) and base.id == name
+
+
+def _last_names(container: ast.expr) -> tuple[str, ...]:
+    base = _base(container)
+    return (base.id,) if isinstance(base, ast.Name) else (base.attr,) if isinstance(base, ast.Attribute) else ()
+
+
+def _function(tree: ast.Module, line: int) -> ast.AST:
+    inner: ast.AST = tree
+    for node in ast.walk(tree):
+        if isinstance(node, _FUNCTIONS) and node.lineno <= line <= (node.end_lineno or 0):
+            inner = node  # breadth first: the innermost comes last
+    return inner

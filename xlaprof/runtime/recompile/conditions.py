@@ -1,4 +1,4 @@
-"""Which line of the program's text decides: the ``if`` around a branch, the call that keeps a tensor.
+"""Which line of the program's text decides: the ``if`` around a branch.
 
 Source files are read and parsed: asked only when a graph was compiled anew.
 """
@@ -6,26 +6,17 @@ Source files are read and parsed: asked only when a graph was compiled anew.
 from __future__ import annotations
 
 import ast
-import linecache
 from typing import TYPE_CHECKING, NamedTuple
 
 from xlaprof.recording.stacks import RawFrame, loop_line
+from xlaprof.runtime.trace.program_text import parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from xlaprof.runtime.trace.trie import Node
-
     from .graph_diff import Block
 
     Frames = tuple[RawFrame, ...]
 
-_LONGEST = 20_000  # lines of a file that is parsed
-_KEPT = 16
 _OPERATIONS = 200  # of a block that are looked at
-_KEEPERS = frozenset({"append", "appendleft", "extend", "add", "insert", "update", "setdefault", "put"})
-
-_trees: dict[str, tuple[list[str], ast.Module | None]] = {}
 
 
 class Decision(NamedTuple):
@@ -79,7 +70,7 @@ def choosing(stack: Frames, head: RawFrame) -> Frames:
     An ``if`` around it, or one before it that goes on with the next pass or leaves the loop.
     """
     frame = next((f for f in stack if f.file == head.file and loop_line(f.file, f.line) == head.line), None)
-    tree = _parsed(head.file)
+    tree = parsed(head.file)
     if frame is None or tree is None:
         return ()
     loops = (node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.AsyncFor, ast.While)))
@@ -124,7 +115,7 @@ def _common(one: Frames, other: Frames) -> int:
 
 def _condition(frame: RawFrame, others: list[int]) -> int:
     """The line of the innermost condition around ``frame``'s line that the lines ``others`` do not stand under."""
-    tree = _parsed(frame.file)
+    tree = parsed(frame.file)
     if tree is None:
         return 0
     found = 0
@@ -146,75 +137,10 @@ def _condition(frame: RawFrame, others: list[int]) -> int:
     return found
 
 
-def keeping(stack: Frames, name: str) -> Frames:
-    """The line that puts things into the container ``name``, in the functions on ``stack``: empty unless there is one.
-
-    With no name: the one line there that puts anything anywhere.
-    """
-    last = name.rpartition(".")[2]
-    for frame in stack:
-        tree = _parsed(frame.file)
-        if tree is None:
-            continue
-        lines = sorted({line for line, kept in _keeps(tree) if not last or kept == last})
-        if not last:
-            lines = [line for line in lines if _function(tree, line) is _function(tree, frame.line)]
-        if len(lines) == 1:
-            return (RawFrame(frame.file, lines[0], frame.func),)
-    return ()
-
-
 def names(frame: RawFrame) -> list[str]:
     """Names of variables on a line."""
-    tree = _parsed(frame.file)
+    tree = parsed(frame.file)
     if tree is None:
         return []
     found = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.lineno == frame.line)
     return list(dict.fromkeys(node.id for node in found))
-
-
-def _keeps(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPERS:
-            yield node.lineno, _last_name(node.func.value)
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Subscript):
-                    yield node.lineno, _last_name(target.value)
-
-
-def _last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    return node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def _function(tree: ast.Module, line: int) -> ast.AST:
-    inner: ast.AST = tree
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.lineno <= line <= (node.end_lineno or 0):
-            inner = node  # breadth first: the innermost comes last
-    return inner
-
-
-def _parsed(file: str) -> ast.Module | None:
-    """The file's text as a tree; ``None`` where it cannot be had."""
-    lines = linecache.getlines(file)
-    known = _trees.get(file)
-    if known is not None and known[0] is lines:
-        return known[1]
-    tree = None
-    if 0 < len(lines) <= _LONGEST:
-        try:
-            tree = ast.parse("".join(lines))
-        except (SyntaxError, ValueError, RecursionError):  # no Python, or a later one's: nothing is known of it
-            tree = None
-    if len(_trees) >= _KEPT:
-        _trees.clear()
-    _trees[file] = lines, tree
-    return tree
-
-
-def same_line(one: Node | None, other: Node | None) -> bool:
-    """Were both recorded by one line?"""
-    return bool(one and other and one.frames and other.frames and one.frames[0] == other.frames[0])

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.recording.stacks import is_library
 from xlaprof.runtime.execution.program import Plan, cache
+from xlaprof.runtime.instruments.retainers import retainer_of
+from xlaprof.runtime.instruments.retaining_lines import retaining_line
 from xlaprof.runtime.trace import naming
 from xlaprof.runtime.trace.storage import Storage
 from xlaprof.runtime.trace.trie import Node, Packed, Ref
 
-from .conditions import condition, decision, keeping, names
+from .conditions import condition, decision, names
 from .graph_diff import Block, Contrast, Difference, contrast, token
 from .loop_iterations import Passes, chosen, numbers, passes
 from .reasons import Divergence, Reason, line_of, operation, show
@@ -469,11 +471,11 @@ def _outputs(old: Walk, new: Walk, found: Contrast, storages: Sequence[Storage])
     lost = {out.slot: node for node in old.plan.graph.nodes for out in node.outs}
     node = makers.get(changed[0]) or lost.get(changed[0], new.end)
     storage = next((storage for storage in storages if storage.slot == changed[0]), None)
-    holder = naming.holder(storage) if storage is not None and extra else None
-    name = holder.name if holder is not None else ""
+    holder = retainer_of(storage) if storage is not None and extra else None
+    name = holder.path if holder is not None else ""
     if storage is not None and not name:
         name = naming.parameter(storage)
-    kept = keeping(new.place, name) if holder is not None and holder.kind in ("list", "dict", "set") else ()
+    kept = retaining_line(new.place, name) if holder is not None and holder.kind in ("list", "dict", "set") else ()
     return Reason(
         "outputs",
         f"{len(before)} live outputs",

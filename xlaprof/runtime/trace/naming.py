@@ -1,17 +1,15 @@
-"""What the program itself calls a tensor or a number: a parameter's path, the optimizer's ``lr``, a list's name.
+"""The program's own names for tensors and numbers: a parameter's path, the optimizer's ``lr``, a global variable.
 
-Locals of running functions are not looked at, for a look keeps them alive (CPython's snapshot of a frame's locals),
-and tensors that live longer make another graph. Asked only when a graph was compiled anew.
+Asked only when a graph was compiled. Locals of running functions are not read: CPython's snapshot of a frame's locals
+would keep them alive, and tensors that live longer make another graph.
 """
 
 from __future__ import annotations
 
-import gc
 import sys
 import weakref
 from os import path
-from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,17 +26,14 @@ _OPTIM = path.dirname(torch.optim.__file__)
 _DEPTH = 60
 _PARAMETERS = 20_000
 _GROUPS = 8
-#: ns that looking for holders may take in one process: the heap is searched
-_BUDGET = 500_000_000
-_spent = 0
 
 #: outermost modules whose forward was recorded
 _roots: dict[int, weakref.ref[torch.nn.Module]] = {}
 _ROOTS = 64
 
 
-def met(module: torch.nn.Module) -> None:
-    """``module`` is the outermost whose forward runs."""
+def remember_root(module: torch.nn.Module) -> None:
+    """Look for parameters in ``module`` from now on: the outermost whose forward runs."""
     if id(module) not in _roots:
         if len(_roots) >= _ROOTS:
             _roots.clear()
@@ -152,63 +147,3 @@ def _variable(value: Any) -> str:
                     return name
         frame = frame.f_back
     return type(value).__name__
-
-
-class Holder(NamedTuple):
-    """What keeps a tensor alive."""
-
-    name: str  # "history", "Trainer.last"; "" where the container has no name that can be had
-    kind: str  # "list", "dict"...
-    length: int
-
-
-def holder(storage: Storage) -> Holder | None:
-    """The container or object that holds the tensor of ``storage``; ``None`` where it is not known.
-
-    Searches the heap: bounded over the process.
-    """
-    global _spent
-    if _spent >= _BUDGET:
-        return None
-    start = perf_counter_ns()
-    try:
-        tensors = [one for one in gc.get_referrers(storage) if isinstance(one, XLATensor)]
-        for tensor in tensors:
-            for one in gc.get_referrers(tensor):
-                if one is tensors or not isinstance(one, (list, dict, set)):
-                    continue
-                if isinstance(one, dict) and "__name__" in one and "__builtins__" in one:
-                    name = next((str(key) for key, value in list(one.items()) if value is tensor), "")
-                    return Holder(name, "variable", 1)
-                return Holder(_name_of(one), type(one).__name__, len(one))
-            own = _attribute(tensor)
-            if own:
-                return Holder(own, "attribute", 1)
-    finally:
-        _spent += perf_counter_ns() - start
-    return None
-
-
-def _name_of(container: Any) -> str:
-    for one in gc.get_referrers(container):
-        if isinstance(one, dict):
-            for key, value in list(one.items()):
-                if value is container and isinstance(key, str):
-                    return key
-    return _attribute(container)
-
-
-def _attribute(value: Any) -> str:
-    """``Class.name`` of the object whose attribute it is."""
-    for one in gc.get_referrers(value):
-        if isinstance(one, (type, list, tuple, dict, set)) or type(one).__module__.startswith("xlaprof"):
-            continue
-        try:
-            names = object.__getattribute__(one, "__dict__")  # runs nothing of the program's
-        except AttributeError:
-            continue
-        if isinstance(names, dict):
-            for key, kept in list(names.items()):
-                if kept is value:
-                    return f"{type(one).__name__}.{key}"
-    return ""

@@ -130,5 +130,5 @@ def module_path() -> str:
             break
         frame = frame.f_back
     if outermost is not None:
-        naming.met(outermost)
+        naming.remember_root(outermost)
     return "/".join(reversed(names))

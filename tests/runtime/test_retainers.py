@@ -17,8 +17,8 @@ import torch
 
 import xlaprof.runtime as xr
 from xlaprof.events import Kept, Live
-from xlaprof.runtime.instruments.retainers import keepers
-from xlaprof.runtime.instruments.retaining_lines import lines_that_put
+from xlaprof.runtime.instruments.retainers import retainers
+from xlaprof.runtime.instruments.retaining_lines import retaining_lines
 
 from .telling import record
 
@@ -82,7 +82,7 @@ def recorded(tmp_path: Path) -> Iterator[None]:
 def found(tensor: torch.Tensor) -> list[tuple[str, str, int]]:
     """Who keeps tensors made where ``tensor`` was."""
     xr.sync()
-    return [(one.path, one.kind, one.length) for one in keepers([tensor._storage.frames], limit_ns=1 << 60)]  # type: ignore[attr-defined]
+    return [(one.path, one.kind, one.length) for one in retainers([tensor._storage.frames], limit_ns=1 << 60)]  # type: ignore[attr-defined]
 
 
 # The stories are functions of their own: where there is an assert pytest asks for the locals.
@@ -160,7 +160,7 @@ def test_the_walk_ends_in_time() -> None:
     def look() -> Any:
         losses = [ones() for _ in range(5)]
         xr.sync()
-        return keepers([losses[0]._storage.frames], limit_ns=0)  # type: ignore[attr-defined]
+        return retainers([losses[0]._storage.frames], limit_ns=0)  # type: ignore[attr-defined]
 
     assert look() == []
 
@@ -171,7 +171,7 @@ def test_the_walk_ends_in_time() -> None:
 def puts(source: str, tmp_path: Path, name: str, owner: str = "") -> list[tuple[int, str]]:
     file = tmp_path / f"program_{len(list(tmp_path.iterdir()))}.py"  # the text of a file is read once
     file.write_text(inspect.cleandoc(source))
-    return [(frame.line, frame.func) for frame in lines_that_put(name, owner, [str(file)])]
+    return [(frame.line, frame.func) for frame in retaining_lines(name, owner, [str(file)])]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_what_runs_once_is_not_what_lets_it_grow(tmp_path: Path) -> None:
 
 def test_a_text_that_cannot_be_read_has_no_lines(tmp_path: Path) -> None:
     assert puts("losses.append(", tmp_path, "losses") == []
-    assert lines_that_put("losses", "", [str(tmp_path / "gone.py"), "<stdin>"]) == ()
+    assert retaining_lines("losses", "", [str(tmp_path / "gone.py"), "<stdin>"]) == ()
 
 
 # -- in a recording
@@ -233,7 +233,7 @@ def every_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._WIDER", 1.0)
     monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._FIRST_NS", 1 << 60)
     monkeypatch.setattr(
-        "xlaprof.runtime.instruments.live_tensors.keepers", lambda made: keepers(made, limit_ns=1 << 60)
+        "xlaprof.runtime.instruments.live_tensors.retainers", lambda made: retainers(made, limit_ns=1 << 60)
     )
 
 
