@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlaprof.analysis import run
-from xlaprof.analysis.fold import distribution
+from xlaprof.analysis.fold import distribution, fold
 from xlaprof.analysis.run import Run
 from xlaprof.analysis.timeline import window
+from xlaprof.analysis.timeline.columns.settle import nothing, settle
+from xlaprof.analysis.timeline.window import Window
 from xlaprof.events import (
     AnyEvent,
     Barrier,
@@ -35,7 +36,7 @@ from xlaprof.events import (
 )
 
 #: what belongs to the fold and not to what it found
-_WORKINGS = {"_handlers", "_timed", "names", "pace", "settled_at"}
+_WORKINGS = {"_handlers", "handlers", "names", "settled_at", "settled_every"}
 
 
 def known(thing: Any) -> Any:
@@ -133,7 +134,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window, "_SETTLE_AT", 6)
     monkeypatch.setattr(window, "_KEEP", 3)
     monkeypatch.setattr(window, "_GIVE_UP_AT", 40)
-    monkeypatch.setattr(run, "_RELIEVED_EVERY", 7)
+    monkeypatch.setattr(fold, "_RELIEVED_EVERY", 7)
     monkeypatch.setattr(distribution, "_EXACT", 4)
     monkeypatch.setattr(distribution, "_BUDGET", 60)
     monkeypatch.setattr(distribution, "_SCARCE", 15)
@@ -168,9 +169,15 @@ def test_nor_does_it_matter_where_all_is_settled_at_once_and_in_no_order(
 
 
 def in_columns(events: list[AnyEvent], so: bool) -> Run:
+    settle_singly = Window.settle
+
+    def settle_at_once(self: Window, final: bool = False) -> None:
+        if final or not settle(self, nothing()):
+            settle_singly(self, final)
+
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(window, "_MANY", 0)
-        patched.setattr(window, "_LONG", 0 if so else 1 << 60)
+        if so:
+            patched.setattr(Window, "settle", settle_at_once)
         return Run().feed_all(events).settled()
 
 
@@ -183,13 +190,18 @@ def test_what_is_settled_in_columns_is_what_is_settled_one_by_one(events: list[A
 
 def test_only_a_long_recording_asks_for_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(window, "has_numpy", lambda: bool(asked.append(run.events)))
+    monkeypatch.setattr(fold, "_has_numpy", lambda: bool(asked.append(run.events)))
     run = Run()
     for num in range(40_000):
         t = num * 10 * TICK
-        run.feed(Scope(name=1, t=t, dur=5 * TICK))
-        run.feed(Execute(seq=num, program=1, t=t, start=t + TICK, end=t + 2 * TICK))
-        run.feed(Step(name=2, num=num, t=t, dur=9 * TICK))
+        scope = Scope(name=1, t=t, dur=5 * TICK)
+        execution = Execute(seq=num, program=1, t=t, start=t + TICK, end=t + 2 * TICK)
+        run.feed_all([scope, execution, Step(name=2, num=num, t=t, dur=9 * TICK)])
+    assert not asked  # a few at a time
+    events = [Scope(name=1, t=(40_000 + n) * 10 * TICK, dur=5 * TICK) for n in range(1_000)]
+    Run().feed_all(events)
+    assert not asked  # a short one
+    run.feed_all(events)
     assert asked
     assert asked[0] > 60_000
     assert run.report().steps[0].count == 40_000

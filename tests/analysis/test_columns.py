@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from tests.analysis.test_batches import TICK, few, known, ordered, scopes, streams, threads, tight, timed, trainings
-from xlaprof.analysis import run
+from xlaprof.analysis.fold import fold as folding
 from xlaprof.analysis.fold.columns import fold as fold_columns
 from xlaprof.analysis.run import Run
 from xlaprof.events import (
@@ -125,8 +125,8 @@ def long_runs(draw: st.DrawFn) -> list[AnyEvent]:
 def fold(events: list[AnyEvent], cuts: list[int], columns: bool) -> Run:
     """Fed in parts, which are counted in columns as soon as may be, or never."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(run, "_FEW", 0 if columns else 512)
-        patched.setattr(run, "_LONG", 0 if columns else 1 << 60)
+        patched.setattr(folding, "_FEW", 0 if columns else 512)
+        patched.setattr(folding, "_LONG", 0 if columns else 1 << 60)
         patched.setattr(fold_columns, "_LEAST", 1)
         folded = Run()
         for begin, end in pairwise([0, *sorted(cuts), len(events)]):
@@ -151,13 +151,13 @@ def test_and_settled_at_the_same_moments(events: list[AnyEvent], cuts: list[int]
 def told_singly(events: list[AnyEvent], monkeypatch: pytest.MonkeyPatch) -> int:
     """How many of the events of a long recording were not counted in columns."""
     singly: list[int] = []
-    feed_singly = Run.feed_singly
+    feed_singly = Run._feed_singly
 
     def noted(self: Run, batch: Sequence[AnyEvent]) -> None:
         singly.append(len(batch))
         feed_singly(self, batch)
 
-    monkeypatch.setattr(Run, "feed_singly", noted)
+    monkeypatch.setattr(Run, "_feed_singly", noted)
     Run(long=True).feed_all(events)
     return sum(singly)
 

@@ -423,8 +423,7 @@ def test_a_gain_is_never_negative_nor_more_than_what_was_cut_out(made: tuple[Run
             kept = {moment: share for moment, _, share in cut.compiles}
             spent = 0.0
             for _, batch in part.batches:
-                lanes = batch.lanes
-                assert lanes is not None
+                lanes = critical.lanes_of(batch)
                 spent += sum(
                     ns * (1 - critical._remains(key, cut, kept, lanes.known)) for key, ns in lanes.spent().items()
                 )

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.story import MS, Story, clean
-from xlaprof.analysis.fold.columns import blame as blame_columns
-from xlaprof.analysis.fold.columns.intervals import table
-from xlaprof.analysis.fold.occasions import Occasions, rhythm
-from xlaprof.analysis.fold.rhythm import Rhythm
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.columns import blame as blame_columns
+from xlaprof.analysis.timeline.columns.intervals import table
 from xlaprof.analysis.timeline.idle import Hollow, IdleBlame, Seen, Sighting
+from xlaprof.analysis.timeline.occasions import Occasions, rhythm
+from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.timeline.window import stretched
 from xlaprof.events import Hole, Sample
 from xlaprof.recording.stack_sampler import READER

@@ -5,9 +5,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlaprof.analysis.fold.columns.events import Odd
-from xlaprof.analysis.fold.columns.intervals import table
-from xlaprof.analysis.fold.columns.paint import paint
+from xlaprof.analysis.timeline.columns.intervals import Odd, table
+from xlaprof.analysis.timeline.columns.paint import paint
 from xlaprof.analysis.timeline.host import HostTimeline, Segment
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(1, 5)), max_size=25)

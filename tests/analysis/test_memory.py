@@ -9,8 +9,7 @@ from itertools import islice
 import pytest
 
 from benchmarks._hostile import hostile
-from xlaprof.analysis import run as analysis_run
-from xlaprof.analysis.fold import distribution
+from xlaprof.analysis.fold import distribution, fold
 from xlaprof.analysis.fold.distribution import Distribution
 from xlaprof.analysis.run import Run
 from xlaprof.analysis.timeline import window
@@ -59,7 +58,7 @@ def test_what_nothing_settles_does_not_pile_up() -> None:
 
 
 def test_a_program_that_never_runs_anything_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analysis_run, "_RELIEVED_EVERY", 100)
+    monkeypatch.setattr(fold, "_RELIEVED_EVERY", 100)
     monkeypatch.setattr(window, "_GIVE_UP_AT", 1_000)
     run = Run()
     for begin in range(0, 5_000, 100):

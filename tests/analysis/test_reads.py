@@ -6,7 +6,7 @@ import pytest
 
 from analysis.story import MS, Story
 from xlaprof.analysis.evidence.reading import SCALAR, asked
-from xlaprof.analysis.fold.rhythm import Rhythm
+from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import Change, Selected, StepDigest
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from xlaprof.analysis.findings import find
 from xlaprof.analysis.model import (
     Activity,
@@ -20,19 +18,17 @@ from xlaprof.analysis.places import culprit, short, span
 
 from .evidence.compilation import compilation
 from .evidence.facts import Facts
-from .fold import counters
+from .fold import xla_metrics
+from .fold.fold import Fold
 from .fold.tallies import StepTally
 from .timeline import host
 from .timeline.idle import Cause, LongGap, Seen
 from .timeline.window import Split
 
-if TYPE_CHECKING:
-    from xlaprof.analysis.run import Run
-
 INFERRED_NAME = "step"
 
 
-def summarize(run: Run, path: str, notes: tuple[str, ...], top: int | None) -> Report:
+def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> Report:
     """The report of a settled run."""
     steps = _steps(run)
     idle = _idle(run)
@@ -41,8 +37,8 @@ def summarize(run: Run, path: str, notes: tuple[str, ...], top: int | None) -> R
     return Report(
         run=_info(run, path, notes),
         steps=steps,
-        counters=counters.counts(run),
-        seconds=counters.seconds(run),
+        counters=xla_metrics.counts(run),
+        seconds=xla_metrics.seconds(run),
         scopes=_scopes(run, idle),
         idle=idle,
         findings=findings if top is None else findings[:top],
@@ -68,7 +64,7 @@ def label(cause: Cause, names: Names) -> str:
     return host.CAUSES[cause]
 
 
-def _info(run: Run, path: str, notes: tuple[str, ...]) -> RunInfo:
+def _info(run: Fold, path: str, notes: tuple[str, ...]) -> RunInfo:
     header, device, end = run.header, run.device, run.end
     told = header.device if header else {}
     begin = run.begin or 0
@@ -94,14 +90,14 @@ def _info(run: Run, path: str, notes: tuple[str, ...]) -> RunInfo:
     )
 
 
-def _steps(run: Run) -> tuple[StepStats, ...]:
+def _steps(run: Fold) -> tuple[StepStats, ...]:
     named = {name: tally for name, tally in run.steps.items() if name}
     chosen = named or run.steps
     stats = [_step_stats(run, name, tally) for name, tally in chosen.items() if tally.count]
     return tuple(sorted(stats, key=lambda stat: -stat.split.total_s))
 
 
-def _step_stats(run: Run, name: int, tally: StepTally) -> StepStats:
+def _step_stats(run: Fold, name: int, tally: StepTally) -> StepStats:
     rest = tally.rest
     first = tally.first
     only = not rest.count
@@ -139,7 +135,7 @@ def _time_split(split: Split, devices: int) -> TimeSplit:
     )
 
 
-def _scopes(run: Run, idle: IdleStat) -> tuple[ScopeStat, ...]:
+def _scopes(run: Fold, idle: IdleStat) -> tuple[ScopeStat, ...]:
     causes = run.window.idle.causes
     stats = []
     for name, tally in run.scopes.items():
@@ -159,7 +155,7 @@ def _scopes(run: Run, idle: IdleStat) -> tuple[ScopeStat, ...]:
     return tuple(sorted(stats, key=lambda stat: -stat.total_s))
 
 
-def _idle(run: Run) -> IdleStat:
+def _idle(run: Fold) -> IdleStat:
     devices = run.devices()
     busy = sum(device.busy for device in devices)
     told = sum(device.digest_idle for device in devices)
@@ -195,7 +191,7 @@ def _spread(total: int, causes: dict[Cause, int]) -> dict[Cause, int]:
     return shares
 
 
-def _gap(run: Run, gap: LongGap) -> Gap:
+def _gap(run: Fold, gap: LongGap) -> Gap:
     place = NOWHERE
     if gap.hole != (0, 0):
         place = culprit(*run.names.bracket(*gap.hole))
@@ -214,7 +210,7 @@ def _gap(run: Run, gap: LongGap) -> Gap:
     )
 
 
-def _activity(run: Run) -> Activity:
+def _activity(run: Fold) -> Activity:
     state, since = run.now
     detail = f"{run.end.error} ended the program" if run.end is not None and run.end.error else ""
     if run.compiling is not None and run.end is None:

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from xlaprof.analysis.fold.occasions import rhythm
-from xlaprof.analysis.fold.rhythm import Rhythm
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
 from xlaprof.analysis.places import culprit
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
+from xlaprof.analysis.timeline.occasions import rhythm
+from xlaprof.analysis.timeline.rhythm import Rhythm
 
 if TYPE_CHECKING:
-    from xlaprof.analysis.run import Run
+    from xlaprof.analysis.fold.fold import Fold
 
 _MAINLY = 0.5  # share of its time that makes a line further in the one to show
 _WORTH_SAYING = 0.2  # share of it that makes data or a checkpoint what it is about
@@ -101,7 +101,7 @@ class Activity:
         return found
 
 
-def activities(run: Run) -> Iterator[Activity]:
+def activities(run: Fold) -> Iterator[Activity]:
     """Every activity of a settled run that is the program's own: compiles, transfers, tracing... are not."""
     names = run.names
     spine = _spine(run)
@@ -176,12 +176,12 @@ def _inward(frames: tuple[Place, ...], line: Place) -> tuple[Place, ...]:
     return frames[outward::-1]
 
 
-def _spine(run: Run) -> frozenset[_Function]:
+def _spine(run: Fold) -> frozenset[_Function]:
     """The functions that are running when a barrier is reached."""
     return frozenset((frame.file, frame.func) for stack in run.sites for frame in run.names.frames(stack))
 
 
-def recording(run: Run) -> frozenset[Place]:
+def recording(run: Fold) -> frozenset[Place]:
     """Lines at which operations are recorded: what was glimpsed there on a busy machine is most likely just that."""
     return frozenset(run.names.place(stack) for stack in run.recording)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from xlaprof.analysis.model import CompileStat, ProgramStat
 
 if TYPE_CHECKING:
-    from xlaprof.analysis.run import Run
+    from xlaprof.analysis.fold.fold import Fold
 
 PROGRAMS = 50  # told one by one
 
@@ -23,7 +23,7 @@ def smaller(share: float) -> float:
     return math.sqrt(share)
 
 
-def compilation(run: Run) -> CompileStat:
+def compilation(run: Fold) -> CompileStat:
     """The compiles of a settled run. ``saved_s`` is XLA's part of those that were not loaded from the cache."""
     bill = run.compile_bill
     dearest = nlargest(PROGRAMS, run.compiles, key=lambda record: record.dur)

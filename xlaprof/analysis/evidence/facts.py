@@ -11,7 +11,7 @@ from xlaprof.analysis.model import Finding, FromTo, IdleStat, Place, Prediction,
 from xlaprof.analysis.whatif.critical import Cut, WhatIf, together
 
 if TYPE_CHECKING:
-    from xlaprof.analysis.run import Run
+    from xlaprof.analysis.fold.fold import Fold
 
 _HIGH = 0.10  # of the time of the steps
 _MEDIUM = 0.02
@@ -22,7 +22,7 @@ _PREDICTED = 100
 class Facts:
     """A settled run, seen by a finding. Lengths in seconds."""
 
-    def __init__(self, run: Run, steps: tuple[StepStats, ...], idle: IdleStat) -> None:
+    def __init__(self, run: Fold, steps: tuple[StepStats, ...], idle: IdleStat) -> None:
         self.run = run
         self.names = run.names
         self.steps = steps

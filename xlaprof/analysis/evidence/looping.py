@@ -9,8 +9,8 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
 
 if TYPE_CHECKING:
+    from xlaprof.analysis.fold.fold import Fold
     from xlaprof.analysis.fold.tallies import Site
-    from xlaprof.analysis.run import Run
 
 #: times one line recorded the same operation in one graph from which on a loop was unrolled into it
 REPEATS = 10
@@ -52,7 +52,7 @@ def grows(site: Site) -> bool:
     return visits >= GROWTHS and after >= before * _FACTOR
 
 
-def turns(run: Run, stack: int) -> int:
+def turns(run: Fold, stack: int) -> int:
     """How often a barrier is reached in each pass of its loop: 7 in a hook that a model's seven layers call, mostly 1.
 
     Such a barrier stands in a function that none of the program's lines calls by its name, and another barrier of the

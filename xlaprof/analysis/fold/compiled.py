@@ -1,20 +1,15 @@
 """What ``torch.compile`` did in a recording: graph breaks, versions of functions, why each was compiled, what it cost.
 
-One handler per kind of event, each of constant cost and bounded memory; nothing is concluded here.
+One method per kind of event, each of constant cost and bounded memory; nothing is concluded here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
-from xlaprof.analysis.timeline import host
 from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Guard, Recompile
-
-if TYPE_CHECKING:
-    from .totals import Totals
 
 #: kinds of guards that fail in another phase of a program
 _MODES = frozenset({"mode", "training", "dispatch"})
@@ -142,23 +137,6 @@ class TorchCompile:
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest of that name
         self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation, and
         self._resumed: BehindTally | None = None  # if it was the first of what follows a break
-
-    def handlers(self, totals: Totals) -> dict[type, Callable[[Any], None]]:
-        """What to call with each kind of event; ``totals`` knows the step, and paints what the host did."""
-
-        def compiled(event: DynamoCompile) -> None:
-            end = event.t + event.dur
-            totals.window.host.tell((event.t, end, host.COMPILE, event.stack))
-            totals.compiling = None
-            totals.now = ("running", end)
-            totals._seen(event.t, end)
-            self.on_compile(event, totals.step_num + 1)
-
-        return {
-            DynamoCompile: compiled,
-            Recompile: lambda event: self.on_recompile(event, totals.step_num + 1),
-            DynamoLimit: lambda event: self.on_limit(event, totals.step_num + 1),
-        }
 
     def on_break(self, event: GraphBreak, step: int) -> None:
         key = (event.stack, event.reason)

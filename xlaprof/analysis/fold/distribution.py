@@ -12,7 +12,7 @@ from math import exp, log
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .columns.intervals import Column
+    from xlaprof.analysis.timeline.columns.intervals import Column
 
 _EXACT = 4096  # values kept as they are; beyond, they are counted in buckets
 _WIDTH = log(1.01)  # of a bucket: percentiles are then within 0.5 % of the truth
@@ -67,7 +67,7 @@ class Distribution:
 
     def add_all_many(self, counts: Column, totals: Column, mosts: Column) -> None:
         """Like :meth:`add_many` for each of them; lengths of less than a day."""
-        from .columns.intervals import weights
+        from xlaprof.analysis.timeline.columns.intervals import weights
 
         some = counts > 0
         if not some.any():
@@ -178,7 +178,7 @@ class Distribution:
         """How many of the values are in each bucket, ascending."""
         grain = self._grain
         if len(self._values) > _EXACT and "numpy" in sys.modules and max(self._values) < _DAY:  # not worth importing it
-            from .columns.intervals import counts
+            from xlaprof.analysis.timeline.columns.intervals import counts
 
             return counts(self._values, _edges(), grain)
         return dict(sorted(Counter([_bucket(value) >> grain for value in self._values]).items()))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from msgspec.structs import replace
 
-from .counters import counts, seconds
-
-if TYPE_CHECKING:
-    from xlaprof.analysis.run import Run
+from .totals import Totals
+from .xla_metrics import counts, seconds
 
 
 class _Tally(Protocol):
@@ -21,8 +19,8 @@ _Key = TypeVar("_Key", bound=Hashable)
 _T = TypeVar("_T", bound=_Tally)
 
 
-def merge_into(mine: Run, theirs: Run) -> None:
-    """Add the settled run ``theirs``, which is left as it is. Its ids become those that ``mine`` has for the names."""
+def merge_into(mine: Totals, theirs: Totals) -> None:
+    """Add the settled totals ``theirs``, which stay as they are; their ids become those of ``mine``."""
     texts, stacks = mine.names.adopt(theirs.names)
 
     def text(name: int) -> int:
@@ -81,7 +79,7 @@ def merge_into(mine: Run, theirs: Run) -> None:
     mine.merged_devices = mine.merged_devices + theirs.devices()
 
 
-def _add_header(mine: Run, theirs: Run) -> None:
+def _add_header(mine: Totals, theirs: Totals) -> None:
     if not mine.events:
         mine.end, mine.since_step = theirs.end, theirs.since_step
     elif mine.end is None or theirs.end is None:
@@ -101,7 +99,7 @@ def _add_header(mine: Run, theirs: Run) -> None:
     mine.step_num = max(mine.step_num, theirs.step_num)
 
 
-def _add_compiles(mine: Run, theirs: Run, stacks: dict[int, int]) -> None:
+def _add_compiles(mine: Totals, theirs: Totals, stacks: dict[int, int]) -> None:
     shift = max(mine.programs, default=0)  # programs are numbered in each process from 1
     shift = max([shift, *(record.program for record in mine.compiles)])
     for record in theirs.compiles:

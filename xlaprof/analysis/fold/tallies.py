@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import Barrier, Change, Compile
 
 from .distribution import Distribution
-from .rhythm import Rhythm
 from .series import Series
 
 RECENT = 120

@@ -12,7 +12,9 @@ from typing import Any
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.device import DeviceTimeline
 from xlaprof.analysis.timeline.idle import Seen, Sighting
+from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.timeline.window import Window
 from xlaprof.events import (
     Barrier,
@@ -20,27 +22,36 @@ from xlaprof.events import (
     Compiling,
     Counters,
     DataWait,
+    Device,
     DeviceWait,
+    Dropped,
+    DynamoCompile,
+    DynamoLimit,
+    End,
     Evicted,
     Execute,
     Fallback,
     Gc,
     GraphBreak,
+    Header,
     Hole,
     Kept,
     Live,
+    Recompile,
     Sample,
     Scope,
     Selected,
+    Stack,
     Step,
     StepDigest,
+    Text,
+    Thread,
     TransferFromDevice,
     TransferToDevice,
 )
 
 from .compiled import TorchCompile
 from .distribution import Distribution
-from .rhythm import Rhythm
 from .series import Series
 from .tallies import CompileBill, CompileRecord, Reading, ScopeTally, Site, StepTally
 from .transfers import TransferTotals, pair, triple_of
@@ -52,6 +63,7 @@ AT_ONCE = 200_000  # ns between the end of a transfer and that of the operation 
 _PLACES = 16_384  # barriers, reads, scopes... told apart; further ones count as one, of which no place is known
 _NAMES = 1_024  # names of steps told apart, and
 _THREADS = 1_024  # threads
+_THREAD_NAMES = 4_096  # threads whose names are kept
 _DEEPEST = 1000  # nesting of scopes told apart
 
 #: of samples: their state -> the cause it counts for
@@ -69,6 +81,20 @@ class Totals(TransferTotals):
 
     def __init__(self) -> None:
         super().__init__()
+        self.header: Header | None = None
+        self.device: Device | None = None
+        self.end: End | None = None
+        self.threads: dict[int, str] = {}
+        self.events = 0
+        self.dropped: dict[str, int] = {}
+        self.since_step: int | None = None  # the first step that counts
+        self.baseline: Counters | None = None  # counters before it
+        self.following: Totals | None = None  # the recording after a second header
+        self.merged_counts: dict[str, int] = {}  # of the recordings merged into this one
+        self.merged_seconds: dict[str, float] = {}
+        self.merged_devices: list[DeviceTimeline] = []
+        self.settled_at = 0  # after how many events a batch was settled last, and
+        self.settled_every = 0  # from one time to the next
         self.names = Names()
         self.begin: int | None = None  # first and
         self.last = 0  # last moment of the recording
@@ -111,10 +137,14 @@ class Totals(TransferTotals):
         self._cut = False  # something cut the graph since the last step
         self._inner: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
         self._visited: deque[tuple[Site, int]] = deque(maxlen=PENDING)  # barriers since the last step
-
-    def handlers(self) -> dict[type, Callable[[Any], None]]:
-        """What to call with each kind of event that has a time."""
-        return {
+        #: what counts an event, by its kind
+        self.handlers: dict[type, Callable[[Any], None]] = {
+            Text: self.names.on_text,
+            Stack: self.names.on_stack,
+            Device: self._on_device,
+            Thread: self._on_thread,
+            Dropped: self._on_dropped,
+            End: self._on_end,
             Scope: self._on_scope,
             Step: self._on_step,
             StepDigest: self._on_digest,
@@ -135,8 +165,19 @@ class Totals(TransferTotals):
             GraphBreak: self._on_break,
             Evicted: self._on_evicted,
             Counters: self._on_counters,
-            **self.torch_compile.handlers(self),
+            DynamoCompile: self._on_dynamo_compile,
+            Recompile: self._on_dynamo_recompile,
+            DynamoLimit: self._on_dynamo_limit,
         }
+
+    @property
+    def in_stride(self) -> bool:
+        """Events are counted here, and which thread runs the steps is known."""
+        return self._named and self.following is None
+
+    def devices(self) -> list[DeviceTimeline]:
+        """The devices of this recording and of those merged into it."""
+        return [*self.window.devices.values(), *self.merged_devices]
 
     def distributions(self) -> Iterator[Distribution]:
         """All of them."""
@@ -152,6 +193,23 @@ class Totals(TransferTotals):
             self.begin = start
         if end > self.last:
             self.last = end
+
+    # -- about the recording
+
+    def _on_device(self, event: Device) -> None:
+        self.device = event
+
+    def _on_thread(self, event: Thread) -> None:
+        if len(self.threads) < _THREAD_NAMES:
+            self.threads[event.tid] = event.name
+
+    def _on_dropped(self, event: Dropped) -> None:
+        self.dropped[event.why] = self.dropped.get(event.why, 0) + event.count
+
+    def _on_end(self, event: End) -> None:
+        self.end = event
+        self._seen(event.t, event.t)
+        self.now = ("finished", event.t)
 
     def _on_counters(self, event: Counters) -> None:
         self.counters = event
@@ -397,6 +455,20 @@ class Totals(TransferTotals):
         if key in self.breaks or len(self.breaks) < RECORDS:
             self.breaks[key] = self.breaks.get(key, 0) + 1
         self.torch_compile.on_break(event, self.step_num + 1)
+
+    def _on_dynamo_compile(self, event: DynamoCompile) -> None:
+        end = event.t + event.dur
+        self._paint((event.t, end, host.COMPILE, event.stack))
+        self.compiling = None
+        self.now = ("running", end)
+        self._seen(event.t, end)
+        self.torch_compile.on_compile(event, self.step_num + 1)
+
+    def _on_dynamo_recompile(self, event: Recompile) -> None:
+        self.torch_compile.on_recompile(event, self.step_num + 1)
+
+    def _on_dynamo_limit(self, event: DynamoLimit) -> None:
+        self.torch_compile.on_limit(event, self.step_num + 1)
 
     # -- steps
 

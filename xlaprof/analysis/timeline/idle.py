@@ -15,10 +15,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from xlaprof.analysis.fold.occasions import Occasions
-
 from .device import Quiet
 from .host import CHECKPOINT, COMPILE, DATA, GIL, OTHER, SCOPE, TRACING, Segment
+from .occasions import Occasions
 
 LONGEST = 32  # gaps kept one by one
 _PLACES = 32  # lines kept per cause

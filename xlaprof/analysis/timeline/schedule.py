@@ -8,13 +8,10 @@ fourth, and so on: an even sample, of bounded size, which always has the first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .host import SCOPE, Segment
 from .idle import Hollow, Sighting
-
-if TYPE_CHECKING:
-    from xlaprof.analysis.whatif.lanes import Lanes
 
 _LIMIT = 40_000  # intervals kept
 
@@ -68,7 +65,7 @@ class Batch:
     """All that happened in ``[start, end)``. ``segments``, ``holes`` and ``sightings`` are sorted and disjoint."""
 
     __slots__ = (
-        "compiled", "end", "executions", "first_run", "holes", "lanes", "recorded", "segments", "sightings",
+        "__weakref__", "compiled", "end", "executions", "first_run", "holes", "recorded", "segments", "sightings",
         "start", "steps", "waits",
     )  # fmt: skip
 
@@ -98,7 +95,6 @@ class Batch:
         self.steps = steps
         self.sightings = sightings
         self.first_run = first_run  # when the recording's first execution was handed over, or later than all of this
-        self.lanes: Lanes | None = None  # made from the above when first asked for
 
     @property
     def size(self) -> int:

@@ -8,8 +8,6 @@ several steps does not explain what happens in one) and up to the last execution
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from functools import cache
-from importlib.util import find_spec
 from operator import itemgetter
 
 from .device import DeviceTimeline, Quiet
@@ -20,8 +18,6 @@ from .schedule import Schedule
 _SETTLE_AT = 8192  # segments and executions held before settling
 _KEEP = 4096  # of them held back where no step says what is finished
 _GIVE_UP_AT = 65536  # segments held while a device says nothing: enough, it is idle
-_MANY = 1024  # segments and gaps at a time that are better settled in columns, in recordings
-_LONG = 65_536  # of which so many were settled before: importing numpy takes a tenth of a second
 
 FOREVER = 1 << 62
 CAUSES = SCOPE + 1  # of a split: scopes count together
@@ -104,7 +100,6 @@ class Window:
         self._open: list[_Step] = []
         self._carried: dict[int, Carried] = {}  # by the ordinal of the step
         self._limit = _SETTLE_AT
-        self._settled = 0  # segments and gaps
 
     def hole(self, start: int, end: int, before: int, after: int) -> None:
         holes = self._holes
@@ -187,15 +182,6 @@ class Window:
 
     def settle(self, final: bool = False) -> None:
         """Turn what can change no more into totals; with ``final``, everything."""
-        if self._settled >= _LONG and len(self.host) >= _MANY and has_numpy():
-            from xlaprof.analysis.fold.columns.settle import nothing, settle
-
-            settle(self, nothing(), final)
-        else:
-            self.settle_singly(final)
-
-    def settle_singly(self, final: bool = False) -> None:
-        """The same without columns."""
         self.host.paint()
         horizon = FOREVER if final else self._horizon()
         gaps: list[list[Quiet]] = []
@@ -219,7 +205,6 @@ class Window:
         self._open.sort(key=itemgetter(0))
         sightings = stretched([one for one in self._sightings if one.start < host_horizon], holes)
         self.schedule.settle(None if final else host_horizon, segments, closed, sightings)
-        self._settled += len(segments) + sum(map(len, gaps))
         traced = [stretch for stretch in self._traced if stretch[0] < host_horizon]
         later = self._traced[len(traced) :]  # they follow one another
         left: list[list[tuple[int, int, int]]] = []
@@ -256,7 +241,6 @@ class Window:
         twin._traced = self._traced.copy()
         twin._tracing = self._tracing.copy()
         twin._last_barrier = self._last_barrier
-        twin._settled = self._settled
         twin._open = self._open.copy()
         twin._carried = {ordinal: carried.copy() for ordinal, carried in self._carried.items()}
         return twin
@@ -333,11 +317,6 @@ class Window:
         if split is None:
             split = splits[name] = Split()
         return split
-
-
-@cache
-def has_numpy() -> bool:
-    return find_spec("numpy") is not None
 
 
 def stretched(sightings: list[Sighting], holes: list[Stretch]) -> list[Sighting]:

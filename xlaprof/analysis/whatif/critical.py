@@ -15,17 +15,15 @@ over what the sample holds of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from xlaprof.analysis.fold.tallies import CompileRecord
+from xlaprof.analysis.fold.totals import Totals
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause
 from xlaprof.analysis.timeline.schedule import Schedule
 
 from .lanes import HOST, RUN, WAIT, Key, Share, lanes_of
-
-if TYPE_CHECKING:
-    from xlaprof.analysis.fold.tallies import CompileRecord
-    from xlaprof.analysis.run import Run
 
 
 class Cut(NamedTuple):
@@ -199,7 +197,7 @@ def _remains(key: Key, cut: Cut, kept: Mapping[int, float], recorded: Mapping[in
 class WhatIf:
     """Predictions for one run, which must be settled."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Totals) -> None:
         self.run = run
         self.pace = _pace(run)
         #: of each recording: what is kept of it, and how that was
@@ -276,7 +274,7 @@ class WhatIf:
         return whole / held if held else 0.0
 
 
-def _pace(run: Run) -> float:
+def _pace(run: Totals) -> float:
     """How fast the device is while the host is busy: a CPU's device computes on the processors that the host uses."""
     device = run.device
     if device is None or device.platform != "cpu" or device.cores <= 0:
@@ -284,7 +282,7 @@ def _pace(run: Run) -> float:
     return (device.cores - 1) / device.cores
 
 
-def _exact(run: Run, cause: Cause, stack: int) -> int | None:
+def _exact(run: Totals, cause: Cause, stack: int) -> int | None:
     """ns of host time in the whole run, where a tally knows it."""
     if cause == host.TRANSFER:
         return sum(tally.dur for (place, _), tally in run.reads.items() if place == stack)

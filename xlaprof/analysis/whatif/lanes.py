@@ -12,6 +12,7 @@ from itertools import accumulate
 from math import inf
 from statistics import median
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import STRONG, Cause, Hollow
@@ -128,9 +129,13 @@ class Lanes:
 
 def lanes_of(batch: Batch) -> Lanes:
     """The lanes of a batch, made once."""
-    if batch.lanes is None:
-        batch.lanes = Lanes(batch)
-    return batch.lanes
+    lanes = _MADE.get(batch)
+    if lanes is None:
+        lanes = _MADE[batch] = Lanes(batch)
+    return lanes
+
+
+_MADE: WeakKeyDictionary[Batch, Lanes] = WeakKeyDictionary()
 
 
 def _pieces(batch: Batch) -> Iterator[_Piece]:

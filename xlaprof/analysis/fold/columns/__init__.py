@@ -1,5 +1,4 @@
-"""The analysis of long recordings: what the fold does event by event, done of many at once, with numpy.
+"""Events of long recordings counted a batch at a time, with numpy: the totals are the same, to the bit.
 
-What is known afterwards is the same, to the bit. Import it only where there is much to do: numpy takes a tenth of a
-second to import, and need not be installed.
+Import it only where there is much to do: numpy takes a tenth of a second to import, and need not be installed.
 """

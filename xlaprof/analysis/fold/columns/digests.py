@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from xlaprof.analysis.fold.totals import Totals
 from xlaprof.analysis.fold.transfers import pair
 from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.columns.intervals import Column, alike, expect
 
-from .events import MOST, Kind, expect
-from .intervals import Column, alike
-
-if TYPE_CHECKING:
-    from xlaprof.analysis.run import Run
+from .batch import MOST, Kind
 
 
 class Sums(NamedTuple):
@@ -44,7 +42,7 @@ class Told(NamedTuple):
 
 
 def told_by(digests: Kind) -> Told:
-    """Raises :class:`~xlaprof.analysis.fold.columns.events.Odd` where histograms are not what a recorder writes."""
+    """Raises :class:`~xlaprof.analysis.fold.columns.batch.Odd` where histograms are not what a recorder writes."""
     expect(not any(map(attrgetter("fallbacks"), digests.events)))  # whose reads are told twice
     scopes = _sums([event.scopes for event in digests.events])
     reads = _sums([event.reads for event in digests.events])
@@ -79,13 +77,13 @@ def _sums(histograms: Sequence[dict[str, list[int]]]) -> dict[str, Sums]:
     return {key: Sums(*columns[:, np.argsort(columns[0], kind="stable")]) for key, columns in sums.items()}
 
 
-def check_told(run: Run, told: Told) -> None:
-    """Raise :class:`~xlaprof.analysis.fold.columns.events.Odd` for what is new."""
+def check_told(run: Totals, told: Told) -> None:
+    """Raise :class:`~xlaprof.analysis.fold.columns.batch.Odd` for what is new."""
     expect(told.scopes.keys() <= run.scopes.keys() and told.reads.keys() <= run.reads.keys())
     expect(not len(told.digests) or 0 in run.window.devices)
 
 
-def add_told(run: Run, told: Told) -> Column:
+def add_told(run: Totals, told: Told) -> Column:
     """Count digests; returns start, end and ns of work of what each says of the device."""
     digests, window = told.digests, run.window
     start, dur, busy = digests["t"], digests["dur"], digests["busy"]

@@ -1,19 +1,20 @@
 """The fold of a long recording: a batch of events counted at once, kind by kind, with numpy.
 
-What :class:`~xlaprof.analysis.run.Run` knows afterwards is what it would know had it been fed one by one, to the bit:
+The totals afterwards are what they would be had the events been counted one by one, to the bit:
 steps of a long recording are alike, so what is new in them, or out of order, is left to that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xlaprof.analysis.fold.totals import AT_ONCE, PENDING, PROGRAMS, RECORDS
+from xlaprof.analysis.fold.totals import AT_ONCE, PENDING, PROGRAMS, RECORDS, Totals
 from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.columns.intervals import FAR, Column, Flags, Odd, alike, expect, rows, up_to
+from xlaprof.analysis.timeline.columns.settle import Fresh, settle
 from xlaprof.events import (
     AnyEvent,
     Barrier,
@@ -31,14 +32,9 @@ from xlaprof.events import (
     TransferToDevice,
 )
 
+from .batch import ANYTIME, Kind, Kinds, codes_of, ends_of_steps, expect_known, kinds, stretches
 from .digests import Told, add_told, check_told, told_by
-from .events import ANYTIME, Kind, Kinds, Odd, codes_of, ends_of_steps, expect, expect_known, kinds, stretches
-from .intervals import FAR, Column, Flags, alike, rows, up_to
-from .settle import Fresh, settle
 from .transfers import add_reads, add_rhythms, add_runs, check_reads, check_runs
-
-if TYPE_CHECKING:
-    from xlaprof.analysis.run import Run
 
 _LEAST = 256  # events at once
 _DEEPEST = 64  # nesting of scopes
@@ -54,20 +50,20 @@ _PAINTED = {
 }
 
 
-def take(run: Run, batch: Sequence[AnyEvent | Event]) -> None:
-    """Feed ``run`` with a batch."""
+def take(run: Totals, batch: Sequence[AnyEvent | Event], singly: Callable[[Sequence[AnyEvent | Event]], None]) -> None:
+    """Count a batch; what is not orderly, or new, is left to ``singly``."""
     codes = codes_of(batch)
     for first, past, at_once in stretches(codes, _LEAST):
         few = _LEAST if at_once else past - first
         while first < past:
             if at_once and past - first >= _LEAST and (taken := _count(run, batch[first:past], codes[first:past])):
                 first, few = first + taken, _LEAST
-            run.feed_singly(batch[first : min(first + few, past)])  # what is new now is not new for long
+            singly(batch[first : min(first + few, past)])  # what is new now is not new for long
             first += few
             few *= 4  # or so one hopes
 
 
-def _count(run: Run, batch: Sequence[AnyEvent | Event], codes: Column) -> int:
+def _count(run: Totals, batch: Sequence[AnyEvent | Event], codes: Column) -> int:
     """Count as many of them as can be, settling when it is time to; how many these are."""
     if not run.in_stride:
         return 0
@@ -94,14 +90,15 @@ def _count(run: Run, batch: Sequence[AnyEvent | Event], codes: Column) -> int:
             if settled is None:
                 fresh.pour(run.window)
             else:
-                settle(run.window, fresh)
-                run.pace, run.settled_at = run.events - run.settled_at, run.events
+                if not settle(run.window, fresh):
+                    run.window.settle()
+                run.settled_every, run.settled_at = run.events - run.settled_at, run.events
     except Odd:
         pass
     return done
 
 
-def _until_settled(run: Run, whole: Kinds, done: int, past: int) -> int | None:
+def _until_settled(run: Totals, whole: Kinds, done: int, past: int) -> int | None:
     """Which of the events from ``done`` on is the one at which the window is settled."""
     window = run.window
     painted = np.zeros(past, np.int64)
@@ -125,7 +122,7 @@ def _until_settled(run: Run, whole: Kinds, done: int, past: int) -> int | None:
     return min(moments, default=None)
 
 
-def _is_painted(run: Run, kind: type, some: Kind) -> Flags:
+def _is_painted(run: Totals, kind: type, some: Kind) -> Flags:
     """Which of them are."""
     if kind is Barrier:
         return some["dur"] > 0
@@ -135,11 +132,11 @@ def _is_painted(run: Run, kind: type, some: Kind) -> Flags:
     return mine
 
 
-def _painted(run: Run, kind: type, part: Kinds) -> Kind:
+def _painted(run: Totals, kind: type, part: Kinds) -> Kind:
     return part[kind].where(_is_painted(run, kind, part[kind]))
 
 
-def _check(run: Run, part: Kinds, steps: Kind, told: Told) -> None:
+def _check(run: Totals, part: Kinds, steps: Kind, told: Told) -> None:
     """Raise :class:`Odd` where anything is new, or in an order that columns cannot tell."""
     scopes, holes, barriers, window = part[Scope], part[Hole], part[Barrier], run.window
     moments = [run._turned, run._last_given, run._last_run, *run._known, window._last_barrier, window.steps_end]
@@ -166,13 +163,12 @@ def _check(run: Run, part: Kinds, steps: Kind, told: Told) -> None:
     check_reads(run, part[TransferFromDevice])
 
 
-def _add(run: Run, part: Kinds, ends: Kind, told: Told) -> Fresh:
+def _add(run: Totals, part: Kinds, ends: Kind, told: Told) -> Fresh:
     """Count a part, in which nothing is odd; returns what the window is to be told."""
     for kind in ANYTIME:
-        handle = run._handlers.get(kind)
-        if handle is not None:
-            for event in part[kind].events:
-                handle(event)
+        handle = run.handlers[kind]
+        for event in part[kind].events:
+            handle(event)
     steps, barriers, sent = part[Step], part[Barrier], part[TransferToDevice]
     cuts = barriers.at[~barriers.for_reads]
     numbers = np.empty(len(ends), np.int64)
@@ -201,7 +197,7 @@ def _add(run: Run, part: Kinds, ends: Kind, told: Told) -> Fresh:
     return Fresh(painted, runs, holes, waits, recorded, traced, steps_told, digests)
 
 
-def _paint(run: Run, part: Kinds, ends: Kind) -> Column:
+def _paint(run: Totals, part: Kinds, ends: Kind) -> Column:
     """What the host did, in the order in which it was told."""
     scopes = _painted(run, Scope, part)
     floor = up_to(run.window.steps_end, ends.end)[np.searchsorted(ends.at, scopes.at)]
@@ -215,7 +211,7 @@ def _paint(run: Run, part: Kinds, ends: Kind) -> Column:
     return np.stack(columns)[:, order]
 
 
-def _add_holes(run: Run, part: Kinds) -> Column:
+def _add_holes(run: Totals, part: Kinds) -> Column:
     holes, reads = part[Hole], part[TransferFromDevice]
     holes, reads = holes.where(holes["tid"] == run._main), reads.where(reads["tid"] == run._main)
     run.recording.update(holes["before"].tolist(), holes["after"].tolist())
@@ -233,7 +229,7 @@ def _add_holes(run: Run, part: Kinds) -> Column:
     return told[:, told[1] > told[0]]
 
 
-def _add_scopes(run: Run, scopes: Kind) -> None:
+def _add_scopes(run: Totals, scopes: Kind) -> None:
     own = np.empty(len(scopes), np.int64)
     for tid, those in alike(scopes["tid"]):
         own[those] = _own(run._inner[tid], scopes["depth"][those], scopes["dur"][those])
@@ -264,7 +260,7 @@ def _own(inner: list[int], depth: Column, dur: Column) -> Column:
     return own
 
 
-def _add_pauses(run: Run, part: Kinds) -> None:
+def _add_pauses(run: Totals, part: Kinds) -> None:
     found = []
     for kind, cause in ((Gc, host.GC), (DataWait, host.DATA)):
         pauses = _painted(run, kind, part)
@@ -274,7 +270,7 @@ def _add_pauses(run: Run, part: Kinds) -> None:
         run.pauses[stack, cause] = run.pauses.get((stack, cause), 0) + ns
 
 
-def _add_barriers(run: Run, part: Kinds, cuts: Column) -> tuple[Column, Column]:
+def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Column]:
     """Returns what was recorded for them, and how much of the stretch before each that took."""
     barriers, steps, window = part[Barrier], part[Step], run.window
     if len(steps):
@@ -314,7 +310,7 @@ def _add_barriers(run: Run, part: Kinds, cuts: Column) -> tuple[Column, Column]:
     return recorded, traced
 
 
-def _add_steps(run: Run, part: Kinds, ends: Kind, cuts: Column) -> Column:
+def _add_steps(run: Totals, part: Kinds, ends: Kind, cuts: Column) -> Column:
     """Returns the steps told in full. ``cuts``: where anything cut the graph."""
     barriers, steps, digests, window = part[Barrier], part[Step], part[StepDigest], run.window
     in_step = np.searchsorted(steps.at, barriers.at)

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xlaprof.analysis.fold.totals import Totals
 from xlaprof.analysis.fold.transfers import PENDING, PLACES, STALL_NS, Read
+from xlaprof.analysis.timeline.columns.intervals import Column, Flags, Odd, alike, expect, up_to
 from xlaprof.events import DeviceWait, Execute, Step, TransferFromDevice
 
-from .events import MOST, Kind, Kinds, Odd, expect, expect_known
-from .intervals import Column, Flags, alike, up_to
-
-if TYPE_CHECKING:
-    from xlaprof.analysis.run import Run
-
-    from .digests import Told
+from .batch import MOST, Kind, Kinds, expect_known
+from .digests import Told
 
 _OPS = 32  # bits of the id of an operation, beside that of a stack
 
 
-def check_runs(run: Run, runs: Kind) -> None:
-    """Raise :class:`~xlaprof.analysis.fold.columns.events.Odd` for what is new, or in no order."""
+def check_runs(run: Totals, runs: Kind) -> None:
+    """Raise :class:`~xlaprof.analysis.fold.columns.batch.Odd` for what is new, or in no order."""
     expect_known(run.programs, runs, "program")
     expect_known(run._turns, runs, "stack")
     ran = runs["end"] - runs["start"]
@@ -33,7 +29,7 @@ def check_runs(run: Run, runs: Kind) -> None:
     expect_known(run.given, runs.where(~for_reads), "stack")
 
 
-def check_reads(run: Run, reads: Kind) -> None:
+def check_reads(run: Totals, reads: Kind) -> None:
     """The same of reads."""
     if not len(reads):
         return
@@ -56,7 +52,7 @@ def _pair(key: int) -> tuple[int, int]:
     return key >> _OPS, key & (1 << _OPS) - 1
 
 
-def add_rhythms(run: Run, part: Kinds, ends: Kind, told: Told) -> None:
+def add_rhythms(run: Totals, part: Kinds, ends: Kind, told: Told) -> None:
     """In which turns there were reads, and how many, whether they were told one by one or by digests."""
     reads = part[TransferFromDevice]
     at = {_pair(key): [reads.at[those]] for key, those in alike(_keys(reads))}
@@ -68,7 +64,7 @@ def add_rhythms(run: Run, part: Kinds, ends: Kind, told: Told) -> None:
         run.reads[key].rhythm.at_all((run._turn + turns).tolist())
 
 
-def add_reads(run: Run, part: Kinds, cuts: Column, numbers: Column) -> Column:
+def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column:
     """Count the reads of a part; returns the waits for the device.
 
     ``cuts``: where its barriers are; ``numbers``: of the steps told in full, among those of a name.
@@ -118,7 +114,7 @@ def add_reads(run: Run, part: Kinds, cuts: Column, numbers: Column) -> Column:
     return waits
 
 
-def _waits(run: Run, reads: Kind, waits: Kind) -> Column:
+def _waits(run: Totals, reads: Kind, waits: Kind) -> Column:
     """Both kinds as they came: start, end, ns waited."""
     waits = waits.where(waits["tid"] == run._main)
     order = np.argsort(np.concatenate((reads.at, waits.at)), kind="stable")
@@ -126,7 +122,7 @@ def _waits(run: Run, reads: Kind, waits: Kind) -> Column:
     return np.stack([np.concatenate(each)[order] for each in columns])
 
 
-def _serial(run: Run, reads: Kind, runs: Kind) -> tuple[Column, Flags]:
+def _serial(run: Totals, reads: Kind, runs: Kind) -> tuple[Column, Flags]:
     """ns for which the device idled after each read because of it; and which of them no execution has followed yet."""
     starts, ends = runs["start"], runs["end"]
     before = up_to(run._last_run, ends)  # each execution, and after the last
@@ -144,7 +140,7 @@ def _serial(run: Run, reads: Kind, runs: Kind) -> tuple[Column, Flags]:
     return np.where(left, 0, np.maximum(0, np.minimum(idle, reads["wait"]))), left
 
 
-def _hold(run: Run, reads: Kind, stalled: Flags, where: dict[str, Flags]) -> None:
+def _hold(run: Totals, reads: Kind, stalled: Flags, where: dict[str, Flags]) -> None:
     """Keep, in each of these lists, the reads of which it does not know everything yet."""
     held: dict[int, Read] = {}
     for name, which in where.items():
@@ -156,7 +152,7 @@ def _hold(run: Run, reads: Kind, stalled: Flags, where: dict[str, Flags]) -> Non
             getattr(run, name).append(held[n])
 
 
-def add_runs(run: Run, part: Kinds) -> Column:
+def add_runs(run: Totals, part: Kinds) -> Column:
     """Count the executions of a part; returns when each was handed over, began and ended, on what, for which read."""
     runs = part[Execute]
     moment, start, end, stack = runs["t"], runs["start"], runs["end"], runs["stack"]

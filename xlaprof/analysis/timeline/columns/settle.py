@@ -7,22 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xlaprof.analysis.timeline import window
 from xlaprof.analysis.timeline.device import DeviceTimeline
 from xlaprof.analysis.timeline.idle import Sighting, Traced
+from xlaprof.analysis.timeline.window import Window
 
 from .blame import blame
-from .events import Odd, expect
-from .intervals import FAR, Column, alike, rows, table, up_to
+from .intervals import FAR, Column, Odd, alike, expect, rows, table, up_to
 from .paint import paint
 from .split import divide
-
-if TYPE_CHECKING:
-    from xlaprof.analysis.timeline.window import Window
 
 
 class Fresh(NamedTuple):
@@ -95,8 +92,8 @@ class _Pending(NamedTuple):
         return quiet, busy
 
 
-def settle(of: Window, fresh: Fresh, final: bool = False) -> None:
-    """Turn what can change no more into totals; with ``final``, everything."""
+def settle(of: Window, fresh: Fresh) -> bool:
+    """Turn what can change no more into totals. False: nothing was settled, ``fresh`` is in the window's lists."""
     try:
         segments = paint(_with([*of.host.segments, *of.host.told], fresh.told), of.host.horizon)  # as if told first
     except (Odd, OverflowError):
@@ -117,19 +114,17 @@ def settle(of: Window, fresh: Fresh, final: bool = False) -> None:
         )
     except (Odd, OverflowError):
         fresh.pour(of)
-        of.settle_singly(final)
-        return
-    horizon = window.FOREVER if final else _horizon(of, segments, pending)
+        return False
+    horizon = _horizon(of, segments, pending)
     stretches = [one.settle(horizon) for one in pending]
-    horizon = window.FOREVER if final else min([horizon, *(one.timeline.floor() for one in pending)])
+    horizon = min([horizon, *(one.timeline.floor() for one in pending)])
     segments = _take(of, segments, horizon)
     now = holes[:, holes[0] < horizon]
     sightings = [one for one in of._sightings if one.start < horizon]
     if sightings:
         sightings = window.stretched(sightings, rows(*now))
-    _schedule(of, fresh, None if final else horizon, segments, steps, sightings)
+    _schedule(of, fresh, horizon, segments, steps, sightings)
     steps = steps[:, np.argsort(steps[0], kind="stable")]
-    of._settled += segments.shape[1] + sum(quiet.shape[1] for quiet, _ in stretches)
     early = int(np.searchsorted(traced[0], horizon))  # they follow one another
     left = [_blame(of, quiet, segments, now, traced[:, :early], steps, sightings) for quiet, _ in stretches]
     # of several devices each has all of the tracing; what the first one leaves goes on
@@ -140,6 +135,7 @@ def settle(of: Window, fresh: Fresh, final: bool = False) -> None:
     of._holes = rows(*holes[:, holes[1] > horizon])
     of._sightings = [one for one in of._sightings if one.end > horizon]
     of.rest()
+    return True
 
 
 def _is_sane(of: Window) -> bool:
@@ -182,12 +178,11 @@ def _take(of: Window, segments: Column, horizon: int) -> Column:
 
 
 def _schedule(
-    of: Window, fresh: Fresh, horizon: int | None, segments: Column, steps: Column, sightings: Sequence[Sighting]
+    of: Window, fresh: Fresh, horizon: int, segments: Column, steps: Column, sightings: Sequence[Sighting]
 ) -> None:
     schedule = of.schedule
-    ended = np.ones(steps.shape[1], np.bool_) if horizon is None else steps[1] <= horizon
-    closed = steps[:, ended & (steps[0] >= (schedule.end or -FAR))]
-    if horizon is None or schedule.keeps_next:
+    closed = steps[:, (steps[1] <= horizon) & (steps[0] >= (schedule.end or -FAR))]
+    if schedule.keeps_next:
         fresh.pour_schedule(of)
         schedule.settle(horizon, rows(*segments), rows(*closed), sightings)
         return

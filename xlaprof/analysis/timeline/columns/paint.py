@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from .events import expect
-from .intervals import Column, blank, cut, up_to
+from .intervals import Column, blank, cut, expect, up_to
 
 _DEEPEST = 64  # intervals in each other
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from xlaprof.analysis.timeline.columns.intervals import FAR, Column, Flags, Odd, different
 from xlaprof.events import (
     AnyEvent,
     Barrier,
@@ -33,8 +34,6 @@ from xlaprof.events import (
     TransferFromDevice,
     TransferToDevice,
 )
-
-from .intervals import FAR, Column, Flags, different
 
 #: Of each kind that is counted in columns, the numbers it is counted by. Lengths come after ``t``.
 FIELDS: dict[type, tuple[str, ...]] = {
@@ -58,23 +57,6 @@ _SUMMED = frozenset({"dur", "wait", "bytes", "ops", "tracing", "enqueue", "execu
 MOST = 1 << 46
 
 _CODES = {kind: code for code, kind in enumerate([*FIELDS, *ANYTIME], 1)}  # 0: neither
-
-
-class Odd(Exception):
-    """These events are not what a batch at a time can be counted of; nothing of them was.
-
-    ``at``: the first that is not, where that is known.
-    """
-
-    def __init__(self, at: int | None = None) -> None:
-        super().__init__(at)
-        self.at = at
-
-
-def expect(orderly: bool) -> None:
-    """Raise :class:`Odd` where it is not so."""
-    if not orderly:
-        raise Odd
 
 
 class Kind:

@@ -20,6 +20,23 @@ _FEW = 65_535  # numbers up to it are sorted by counting
 FAR = 1 << 61  # ns: differences and sums of what is nearer fit a machine word
 
 
+class Odd(Exception):
+    """These events are not what a batch at a time can be counted of; nothing of them was.
+
+    ``at``: the first that is not, where that is known.
+    """
+
+    def __init__(self, at: int | None = None) -> None:
+        super().__init__(at)
+        self.at = at
+
+
+def expect(orderly: bool) -> None:
+    """Raise :class:`Odd` where it is not so."""
+    if not orderly:
+        raise Odd
+
+
 class Cuts(NamedTuple):
     """Where intervals overlap others: which of the ones, which of the others, from when to when. Ordered by both."""
 

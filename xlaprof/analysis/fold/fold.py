@@ -1,0 +1,184 @@
+"""The fold at the heart of xlaprof: events in, one at a time or in batches, in bounded memory; totals out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib.util import find_spec
+from itertools import islice
+from typing import Any, Self
+
+from xlaprof.analysis.model import Place
+from xlaprof.events import (
+    AnyEvent,
+    Counters,
+    Device,
+    Dropped,
+    End,
+    Event,
+    Header,
+    Stack,
+    Step,
+    StepDigest,
+    Text,
+    Thread,
+)
+
+from .distribution import economise
+from .merge import merge_into
+from .totals import Totals
+
+#: They are about the recording, not about a moment of it: ``since_step`` does not leave them out.
+_TIMELESS = frozenset({Text, Stack, Device, Thread, Dropped, End})
+
+_RELIEVED_EVERY = 65_536  # events
+_FEW, _MANY = 512, 16_384  # events at a time, and in
+_LONG = 32_768  # recordings of so many: importing numpy takes as long as these did
+_HELD = 10_000  # events held back that may belong to the first step wanted
+
+
+class Fold(Totals):
+    """The totals of a recording as it is read. Events may come in any order that a log has.
+
+    ``since_step``: leave out everything before the first step with this number or a higher one (warm-up).
+    ``long``: many events are to come, for which it is worth importing numpy at once.
+    """
+
+    def __init__(self, since_step: int | None = None, *, long: bool = False) -> None:
+        super().__init__()
+        self.since_step = since_step
+        self.long = long
+        self.waiting = since_step is not None  # ``since_step`` has not come yet
+        self._held: deque[Event] = deque(maxlen=_HELD)
+        self._handlers: dict[type, Callable[[Any], None]] = {**self.handlers, Header: self._on_header}
+        if self.waiting:
+            self._handlers |= dict.fromkeys(self.handlers.keys() - _TIMELESS, self._hold)
+
+    # -- feeding
+
+    def feed(self, event: AnyEvent | Event) -> None:
+        """Take one event into account."""
+        self.events += 1
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+        if not self.events % _RELIEVED_EVERY:
+            self._relieve()
+
+    def feed_all(self, events: Iterable[AnyEvent | Event]) -> Self:
+        """Take many events into account; returns itself."""
+        remaining = iter(events)
+        left = _RELIEVED_EVERY - self.events % _RELIEVED_EVERY
+        while batch := list(islice(remaining, min(self._next_batch(), left))):
+            if len(batch) > _FEW and _has_numpy():
+                from .columns.fold import take  # imports numpy: a tenth of a second
+
+                take(self, batch, self._feed_singly)
+            else:
+                self._feed_singly(batch)
+            left -= len(batch)
+            if not left:
+                self._relieve()
+                left = _RELIEVED_EVERY
+        return self
+
+    def _next_batch(self) -> int:
+        """How many events to take at once: in columns a little more than it takes until all of them are settled."""
+        if not self.long and self.events < _LONG:
+            return _FEW
+        due = self.settled_at + self.settled_every - self.events
+        if due < _FEW:
+            due += self.settled_every
+        return min(due + _FEW // 2, _MANY) if due > _FEW else _MANY
+
+    def _feed_singly(self, batch: Sequence[AnyEvent | Event]) -> None:
+        # looked up one by one, in order: an event may change who handles the next
+        for handler, event in zip(map(self._handlers.get, map(type, batch)), batch, strict=True):
+            if handler is not None:
+                handler(event)
+        self.events += len(batch)
+
+    def resume(self, moment: int) -> Self:
+        """Begin in the middle of a recording, at the end of a barrier; returns itself."""
+        self._begin_at(moment)
+        self._last_barrier = moment
+        return self
+
+    def _begin_at(self, moment: int) -> None:
+        self.begin = None
+        self._seen(moment, moment)
+
+    def _relieve(self) -> None:
+        self.window.relieve()
+        economise(self.distributions())
+
+    # -- asking
+
+    def resolve(self, stack_id: int) -> Place:
+        """The line behind a stack id of the recording."""
+        return self.names.place(stack_id)
+
+    def settled(self) -> Self:
+        """A twin in which nothing is pending. It shares what settling does not change: do not feed it."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin.window = self.window.copy()
+        twin.window.settle(final=True)
+        following = self.following
+        if isinstance(following, Fold):
+            twin.following = None
+            twin.events -= following.events
+            twin = type(self)().merge(twin).merge(following)
+        return twin
+
+    def merge(self, other: Fold) -> Self:
+        """Add what ``other`` recorded (another rank, another segment) to this recording; returns itself."""
+        merge_into(self, other.settled())
+        return self
+
+    def __add__(self, other: Fold) -> Self:
+        return type(self)().merge(self).merge(other)
+
+    # -- about the recording
+
+    def _on_header(self, event: Header) -> None:
+        if self.header is None:
+            self.header = event
+            self._seen(event.mono_ns, event.mono_ns)
+        elif (event.pid, event.host, event.rank) != (self.header.pid, self.header.host, self.header.rank):
+            following = self.following = type(self)(self.since_step)
+            for kind in self._handlers:
+                self._handlers[kind] = following.feed
+            following.feed(event)
+
+    def _hold(self, event: Any) -> None:
+        """Wait for ``since_step``: what came since the last step may belong to it."""
+        assert self.since_step is not None
+        if isinstance(event, Counters):
+            self.baseline = event
+        elif not isinstance(event, Step | StepDigest):
+            self._held.append(event)
+        elif event.num >= self.since_step:
+            self._start()
+            for held in self._held:
+                if held.t >= event.t:  # type: ignore[attr-defined]
+                    self._handlers[type(held)](held)
+            self._held.clear()
+            self._begin_at(event.t)
+            self._handlers[type(event)](event)
+        else:
+            self._held.clear()
+            self.step_num = event.num
+            if event.num == self.since_step - 1:
+                self._start()
+                self._begin_at(event.t + event.dur)
+
+    def _start(self) -> None:
+        self.waiting = False
+        self._handlers |= self.handlers
+
+
+@cache
+def _has_numpy() -> bool:
+    return find_spec("numpy") is not None
