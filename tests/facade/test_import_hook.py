@@ -18,6 +18,7 @@ import pytest
 
 import xlaprof.torch_xla
 from xlaprof import events
+from xlaprof.torch_xla._names import TABLE
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,10 +72,22 @@ def test_whether_it_is_installed_and_which_version_can_be_asked() -> None:
 
 
 def test_all_modules_are_importable_and_all_names_they_promise_are_there() -> None:
-    for module in pkgutil.walk_packages(xlaprof.torch_xla.__path__, "torch_xla."):
-        served = importlib.import_module(module.name)
-        for name in {*getattr(served, "_HOMES", ()), *getattr(served, "__all__", ())}:
-            assert getattr(served, name) is not None, (module.name, name)
+    files = [module.name for module in pkgutil.walk_packages(xlaprof.torch_xla.__path__, "torch_xla.")]
+    for module in {*files, *(f"torch_xla.{module}".rstrip(".") for module in TABLE)}:
+        served = importlib.import_module(module)
+        for name in {*dir(served), *getattr(served, "__all__", ())}:
+            assert hasattr(served, name), (module, name)
+
+
+def test_a_module_of_other_modules_names_follows_them() -> None:
+    import torch_xla._dynamo.config as config
+    from torch_xla.experimental import pjrt, xla_sharding
+
+    from xlaprof.runtime.dynamo import config as own
+
+    assert config is own  # what is set there is set here
+    assert xla_sharding.Mesh is importlib.import_module("xlaprof.runtime.spmd").Mesh
+    assert (pjrt.world_size(), pjrt.spawn.__module__) == (1, "xlaprof.torch_xla._internal.pjrt")
 
 
 def test_what_is_not_served_is_named_as_the_script_named_it() -> None:

@@ -25,7 +25,7 @@ def test_the_devices_are_opened_before_the_first_tensor() -> None:
         import xlaprof.torch_xla
         import torch_xla
         torch_xla._XLAC._init_computation_client()
-        from xlaprof.runtime import tapes
+        from xlaprof.runtime.tape import tapes
         assert tapes.devices.cache_info().currsize == 1
         """
     )
@@ -60,7 +60,8 @@ def test_programs_are_forgotten_in_memory_and_on_disk(tmp_path: Path) -> None:
         assert len(list(folder.iterdir())) > 1
         count = torch_xla.debug.metrics.counter_value
         assert (count("PersistentCacheMiss"), count("PersistentCacheHit")) == (2, None)
-        from xlaprof.runtime import program, tapes
+        from xlaprof.runtime.execution import program
+        from xlaprof.runtime.tape import tapes
         program.cache.clear(), tapes.tape().forget()
         program.cache._built = 7  # as in another process, where it is the eighth program
         (x + 1).cpu()

@@ -7,7 +7,6 @@ Those that ask or do something have it done by the runtime. The rest of that mod
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,119 +23,17 @@ from xlaprof.runtime.transfer import host
 from xlaprof.torch_xla import _graphs
 from xlaprof.torch_xla import _lowering as lowering
 from xlaprof.torch_xla import torch_xla as _top
-from xlaprof.torch_xla._served import names, served
+from xlaprof.torch_xla._served import served
 from xlaprof.torch_xla.core import xla_model as _xm
 
 __all__ = ["lowering"]
 
 Tensors = Sequence[torch.Tensor]
 
-_HOMES = {
-    "_set_use_eager_mode": "xlaprof.runtime:eager_mode",
-    "_get_use_eager_mode": "xlaprof.runtime:is_eager_mode",
-    "_set_allow_execution": "xlaprof.runtime.execution.guard:set_allow_execution",
-    "_get_allow_execution": "xlaprof.runtime.execution.guard:get_allow_execution",
-    "_set_current_graph_name": "xlaprof.runtime.tape.mode:set_graph_name",
-    "_get_current_graph_name": "xlaprof.runtime.tape.mode:get_graph_name",
-    "_dynamic_shape_detector_set_max_different_graphs": "xlaprof.runtime.modes.sessions:set_limit",
-    "_dynamic_shape_detector_get_max_different_graphs": "xlaprof.runtime.modes.sessions:get_limit",
-    "_dynamic_shape_detector_start_session": "xlaprof.runtime.modes.sessions:start",
-    "_dynamic_shape_detector_end_session": "xlaprof.runtime.modes.sessions:end",
-    "_dynamic_shape_detector_remove_session": "xlaprof.runtime.modes.sessions:remove",
-    "_dynamic_shape_detector_set_max_num_different_graphs_allowed": "xlaprof.runtime.modes.sessions:set_limit",
-    "_activate_preemption_sync_manager": "xlaprof.runtime.spmd.checkpoint.preemption:activate",
-    "_deactivate_preemption_sync_manager": "xlaprof.runtime.spmd.checkpoint.preemption:deactivate",
-    "_sync_point_reached": "xlaprof.runtime.spmd.checkpoint.preemption:reached",
-    "_xla_get_process_index": "xlaprof.runtime.distributed:process_index",
-    "_xla_get_num_processes": "xlaprof.runtime.distributed:process_count",
-    "_xla_get_all_device_attributes": "xlaprof.runtime.spmd.mesh:device_attributes",
-    "_xla_get_device_attributes": "xlaprof.torch_xla.runtime:runtime_device_attributes",
-    "_xla_get_all_devices": "xlaprof.torch_xla.torch_xla:real_devices",
-    "_xla_real_devices": "xlaprof.torch_xla.core.xla_model:xla_real_devices",
-    **dict.fromkeys(
-        (
-            "OpSharding",
-            "XlaShardingSpec",
-            "_get_local_shard_replica_and_indices",
-            "_get_local_shards",
-            "_get_xla_op_sharding",
-            "_get_xla_sharding_spec",
-            "_get_xla_sharding_specs",
-            "_get_xla_sharding_type",
-            "_global_tensor_from_cpu_shards",
-            "_load_local_shards",
-            "_mark_manual_sharding",
-            "_spmd_full_to_shard_shape",
-            "_spmd_shard_to_full_shape",
-            "_xla_annotate_custom_sharding",
-            "_xla_clear_sharding",
-            "_xla_einsum",
-            "_xla_force_spmd_device",
-            "_xla_get_all_runtime_devices",
-            "_xla_get_runtime_devices",
-            "_xla_mark_sharding",
-            "_xla_num_runtime_devices",
-            "_xla_set_auto_sharding",
-            "_xla_spmd_all_reduce",
-            "_xla_spmd_reduce_scatter",
-        ),
-        "xlaprof.runtime.spmd.xlac",
-    ),
-    **dict.fromkeys(
-        (
-            "_clear_pending_irs",
-            "_get_base_seed_as_tensor",
-            "_get_buffer_donation",
-            "_get_graph_hash",
-            "_get_seed_info_id",
-            "_get_tensors_handle",
-            "_get_tensors_xla_device_data_node",
-            "_run_cached_graph",
-            "_set_buffer_donation",
-            "_unique_id_for_ir_and_data",
-            "_xla_get_should_alias_with_buffer_donor_config",
-            "_xla_set_should_alias_with_buffer_donor_config",
-        ),
-        "xlaprof.runtime.dynamo.xlac",
-    ),
-    "_get_executed_fallback_ops": "xlaprof.runtime.metrics:executed_fallback_ops",
-    "_xla_metrics_report": "xlaprof.runtime.metrics:metrics_report",
-    "_short_xla_metrics_report": "xlaprof.runtime.metrics:short_metrics_report",
-    "_xla_counter_names": "xlaprof.runtime.metrics:counter_names",
-    "_xla_counter_value": "xlaprof.runtime.metrics:counter_value",
-    "_xla_metric_names": "xlaprof.runtime.metrics:metric_names",
-    "_xla_metric_data": "xlaprof.runtime.metrics:metric_data",
-    "_clear_xla_counters": "xlaprof.runtime.metrics:clear_counters",
-    "_clear_xla_metrics": "xlaprof.runtime.metrics:clear_metrics",
-    "_xla_wait_device_ops": "xlaprof.torch_xla.core.xla_model:wait_device_ops",
-    "_xla_memory_info": "xlaprof.torch_xla.core.xla_model:get_memory_info",
-    "_xla_optimization_barrier_": "xlaprof.runtime.tape.computations:optimization_barrier_",
-    "_xla_nms": "xlaprof.torch_xla.core.functions:nms",
-    "_xla_cast_int4": "xlaprof.torch_xla._products:cast_int4",
-    "_xla_dot_general": "xlaprof.torch_xla._products:dot_general",
-    "_get_xla_tensors_text": "xlaprof.torch_xla._graphs:text",
-    "_get_xla_tensors_hlo": "xlaprof.torch_xla._graphs:hlo",
-    "_get_xla_tensors_hlo_proto": "xlaprof.torch_xla._graphs:hlo_proto",
-    "_get_xla_tensors_dot": "xlaprof.torch_xla._graphs:dot",
-    "_get_ir_debug": "xlaprof.torch_xla._graphs:ir_debug",
-    "_set_ir_debug": "xlaprof.torch_xla._graphs:set_ir_debug",
-    "_get_xla_tensor_debug_info": "xlaprof.torch_xla._graphs:debug_info",
-    "_set_xla_custom_compile_options": "xlaprof.runtime:set_custom_compile_options",
-}
-
-__getattr__ = served(__name__, _HOMES)
-__dir__ = names(__name__, _HOMES)
+__getattr__, __dir__ = served(__name__)
 
 
 # -- devices -------------------------------------------------------------------------------------------------
-
-
-def _xla_get_devices() -> list[str]:
-    return _top.real_devices()
-
-
-def _xla_num_devices() -> int:
-    return tapes.count()
 
 
 def _xla_get_default_device() -> str:
@@ -158,20 +55,12 @@ def _xla_get_device_ordinal(device: str) -> int:
     return tapes.of_device(device).index
 
 
-def _xla_device_kind(device: str) -> str:
-    return _xm.xla_device_kind(device)
-
-
 def _xla_runtime_is_initialized() -> bool:
     return bool(tapes.existing())
 
 
 def _xla_computation_cache_is_initialized() -> bool:
     return len(program.cache) > 0
-
-
-def _xla_get_num_cached_compilation_graph() -> int:
-    return len(program.cache)
 
 
 @functools.cache
@@ -325,10 +214,6 @@ def _xla_get_rng_seed(device: str = "") -> int:
     return _xm.get_rng_state(device or None)
 
 
-def _xla_increment_counter(name: str, by: int = 1) -> None:
-    metrics.count(name, by)
-
-
 # -- settings ------------------------------------------------------------------------------------------------
 
 
@@ -360,11 +245,3 @@ def _set_xla_all_numbers_special_scalars(enabled: bool) -> None:
 
 def _get_xla_enable_device_data_cache() -> bool:
     return True
-
-
-def _xla_get_spmd_config_is_locked() -> bool:
-    return bool(tapes.existing())
-
-
-def _xla_get_auto_sharding() -> bool:
-    return os.environ.get("XLA_AUTO_SPMD", "0") == "1"

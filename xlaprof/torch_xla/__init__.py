@@ -17,7 +17,6 @@ import sys as _sys
 from typing import Any as _Any
 
 from xlaprof import import_hook as _hook
-from xlaprof.torch_xla._served import names as _names
 from xlaprof.torch_xla._served import served as _served
 
 _hook.serve()
@@ -62,17 +61,7 @@ else:
 
     _saving.render = _rendered
 
-_HOMES = {
-    "save_as_stablehlo": "xlaprof.torch_xla.stablehlo",
-    "save_torch_model_as_stablehlo": "xlaprof.torch_xla.stablehlo",
-}
-_SUBMODULES = (
-    "_XLAC", "_dynamo", "_internal", "amp", "core", "debug", "distributed", "experimental", "runtime", "stablehlo",
-    "test", "torch_xla", "utils", "version",
-)  # fmt: skip
-
-__getattr__ = _served(__name__, _HOMES, _SUBMODULES)
-__dir__ = _names(__name__, _HOMES, _SUBMODULES)
+__getattr__, __dir__ = _served(__name__)
 __all__ = [
     "__version__",
     "__xla_gitrev__",

@@ -15,29 +15,9 @@ from xlaprof.runtime.execution.persistent import clear_computation_cache
 from xlaprof.runtime.spmd.mesh import device_attributes
 from xlaprof.runtime.tape import tapes
 from xlaprof.torch_xla import _environment
-from xlaprof.torch_xla._served import names, served
+from xlaprof.torch_xla._served import served
 
-_DISTRIBUTED = "xlaprof.runtime.distributed"
-_SPMD = "xlaprof.runtime.spmd"
-_HOMES = {
-    **dict.fromkeys(
-        (
-            "global_device_count", "global_ordinal", "host_index", "local_device_count", "local_ordinal",
-            "local_process_count", "get_master_ip", "process_count", "process_index", "world_size",
-        ),
-        _DISTRIBUTED,
-    ),
-    **dict.fromkeys(
-        (
-            "addressable_runtime_device_count", "disable_spmd", "global_runtime_device_count", "is_spmd", "use_spmd",
-        ),
-        _SPMD,
-    ),
-}  # fmt: skip
-
-__getattr__ = served(__name__, _HOMES)
-__dir__ = names(__name__, _HOMES)
-
+__getattr__, __dir__ = served(__name__)
 __all__ = ["clear_computation_cache", "initialize_cache"]
 
 

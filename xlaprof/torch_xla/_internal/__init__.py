@@ -1,5 +1,5 @@
 """``torch_xla._internal``: the few of PyTorch/XLA's own helpers that scripts use."""
 
-from xlaprof.torch_xla._served import served as _served
+from xlaprof.torch_xla._served import served
 
-__getattr__ = _served(__name__, submodules=("pjrt", "tpu", "utils"))
+__getattr__, __dir__ = served(__name__)

@@ -12,44 +12,16 @@ import torch
 
 import xlaprof.runtime as _runtime
 from xlaprof.runtime.dynamo.constants import constant
-from xlaprof.runtime.tape import computations, randomness, tapes
+from xlaprof.runtime.tape import randomness, tapes
 from xlaprof.runtime.trace import nested
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 from xlaprof.torch_xla import torch_xla as _top
-from xlaprof.torch_xla._served import names, served
+from xlaprof.torch_xla._served import served
 
 Device = torch.device | str
 
-REDUCE_SUM = "sum"
-REDUCE_MUL = "mul"
-REDUCE_AND = "and"
-REDUCE_OR = "or"
-REDUCE_MIN = "min"
-REDUCE_MAX = "max"
-
-_DISTRIBUTED = "xlaprof.runtime.distributed"
-_HOMES = {
-    **dict.fromkeys(
-        (
-            "all_gather", "all_gather_bucketized", "all_reduce", "all_reduce_bucketized_gradients", "all_to_all",
-            "broadcast_master_param", "collective_broadcast", "collective_permute", "mesh_reduce", "recv",
-            "reduce_gradients", "reduce_scatter", "reduce_scatter_bucketized", "rendezvous", "send", "xla_rendezvous",
-            "is_master_ordinal", "master_print", "CoalescingBuckets",
-        ),
-        _DISTRIBUTED,
-    ),
-    "xrt_world_size": f"{_DISTRIBUTED}:world_size",
-    "get_ordinal": f"{_DISTRIBUTED}:global_ordinal",
-    "get_local_ordinal": f"{_DISTRIBUTED}:local_ordinal",
-    **dict.fromkeys(("add_step_closure", "mark_step", "optimizer_step", "wait_device_ops"), "xlaprof.runtime"),
-    "XLA_LIB": "xlaprof.runtime.distributed.programs.operators:library",
-    "RateTracker": "xlaprof.torch_xla.utils.rate",
-    "parse_xla_device": "xlaprof.torch_xla._internal.utils",
-}  # fmt: skip
-
-__getattr__ = served(__name__, _HOMES)
-__dir__ = names(__name__, _HOMES)
+__getattr__, __dir__ = served(__name__)
 
 
 # -- devices -------------------------------------------------------------------------------------------------
@@ -261,11 +233,6 @@ def do_on_ordinals(target: Callable[..., Any], data: Any = (), ordinals: Any = (
     result = target(*there) if running else None
     distributed.rendezvous("torch_xla.core.xla_model.do_on_ordinals")
     return result
-
-
-def optimization_barrier_(tensors: list[torch.Tensor]) -> None:
-    """Keep XLA from moving computations across this point: in place, ``tensors`` become what the barrier passes on."""
-    computations.optimization_barrier_(tensors)
 
 
 # -- graphs as text ------------------------------------------------------------------------------------------

@@ -1,8 +1,5 @@
 """``torch_xla.debug``."""
 
-from xlaprof.torch_xla._served import served as _served
+from xlaprof.torch_xla._served import served
 
-__getattr__ = _served(
-    __name__,
-    submodules=("graph_saver", "metrics", "metrics_compare_utils", "metrics_saver", "model_comparator", "profiler"),
-)
+__getattr__, __dir__ = served(__name__)

@@ -1,5 +1,5 @@
 """``torch_xla.experimental.pjrt_backend``: what :mod:`torch_xla.distributed.xla_backend` was called first."""
 
-from xlaprof.torch_xla.distributed import xla_backend as _backend
+from xlaprof.torch_xla.distributed.xla_backend import ProcessGroupXla
 
-assert _backend
+__all__ = ["ProcessGroupXla"]

@@ -1,5 +1,5 @@
 """``torch_xla.test``."""
 
-from xlaprof.torch_xla._served import served as _served
+from xlaprof.torch_xla._served import served
 
-__getattr__ = _served(__name__, submodules=("test_utils",))
+__getattr__, __dir__ = served(__name__)

@@ -1,18 +1,5 @@
 """``torch_xla.utils``."""
 
-from xlaprof.torch_xla._served import served as _served
+from xlaprof.torch_xla._served import served
 
-__getattr__ = _served(
-    __name__,
-    submodules=(
-        "cached_dataset",
-        "checkpoint",
-        "closures",
-        "dlpack",
-        "gcsfs",
-        "keyd_queue",
-        "rate",
-        "serialization",
-        "utils",
-    ),
-)
+__getattr__, __dir__ = served(__name__)
