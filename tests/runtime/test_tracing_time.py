@@ -11,6 +11,7 @@ from recording import recording
 import xlaprof.runtime as xr
 from xlaprof.events import Barrier, Compile, Hole, Stack
 from xlaprof.runtime import clock
+from xlaprof.runtime.instruments import host_time
 from xlaprof.runtime.observing import observe
 
 
@@ -37,7 +38,7 @@ class Time:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 10**12
-        for module in (observe, clock):
+        for module in (observe, host_time, clock):
             monkeypatch.setattr(module, "perf_counter_ns", lambda: self.now)
         monkeypatch.setattr(observe, "perf_counter", lambda: self.now / 1e9)
 
@@ -73,7 +74,7 @@ def test_a_hole_lies_between_two_operations_and_the_rest_is_tracing(tmp_path: Pa
 
 
 def test_what_is_set_aside_is_neither_but_what_another_thread_records_meanwhile_is_tracing(time: Time) -> None:
-    observe.arrive(())
+    host_time.arrive(())
     clock.clock.take_tracing()
     with clock.aside():
         time.pass_ms(2)

@@ -26,10 +26,12 @@ _device_guard.install()
 
 from . import dynamo as _dynamo  # noqa: E402
 from . import metrics, profiler  # noqa: E402
+from . import wiring as _wiring  # noqa: E402
 from .dispatch import composites as _composites  # noqa: E402
 from .dispatch import formless as _formless  # noqa: E402
 from .dispatch import masks as _masks  # noqa: E402
 from .dispatch import special, untyped_storage  # noqa: E402
+from .execution.memory import memory_info  # noqa: E402
 from .execution.persistent import initialize_cache  # noqa: E402
 from .execution.program import cache as _cache  # noqa: E402
 from .execution.program import set_custom_compile_options  # noqa: E402
@@ -39,7 +41,6 @@ from .modes.closures import add_step_closure  # noqa: E402
 from .modes.compile import compile, step  # noqa: E402
 from .modes.eager import eager_mode, eager_mode_context, is_eager_mode  # noqa: E402
 from .observing import observe  # noqa: E402
-from .observing.memory import memory_info  # noqa: E402
 from .pytorch import (  # noqa: E402
     autocast,
     autograd,
@@ -78,6 +79,7 @@ torch_module.install()
 serialization.install()
 _modules.install()
 randomness.install()
+_wiring.install()
 default_dtype.install()
 observe.install()
 _dynamo.install()

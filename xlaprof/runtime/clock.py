@@ -13,17 +13,21 @@ from __future__ import annotations
 import math
 import threading
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from xlaprof.recording.stacks import RawFrame
-
-if TYPE_CHECKING:
-    from .trace.trie import Node
 
 #: ns without a recorded operation from which on it is a hole
 HOLE_NS = 1_000_000
 #: an alarm that does not ring
 NEVER = math.inf
+
+
+class Recorded(Protocol):
+    """A recorded operation: a node of the trie."""
+
+    @property
+    def frames(self) -> tuple[RawFrame, ...]: ...
 
 
 class Clock:
@@ -46,7 +50,7 @@ class Clock:
         self.tid = 1  # the recording's number for it
         # Where the host was when it last did something told by an event, and where the tape stood then.
         self.frames: tuple[RawFrame, ...] = ()
-        self.node: Node | None = None
+        self.node: Recorded | None = None
 
     @property
     def last(self) -> int:
@@ -64,7 +68,7 @@ class Clock:
         self.since = now
         self.seen = now / 1e9
 
-    def leave(self, frames: tuple[RawFrame, ...], node: Node | None) -> None:
+    def leave(self, frames: tuple[RawFrame, ...], node: Recorded | None) -> None:
         """The host goes on from ``frames``, after something told by an event of its own."""
         self.since = now = perf_counter_ns()
         self.seen = now / 1e9

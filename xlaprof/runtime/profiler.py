@@ -33,23 +33,12 @@ from xlaprof.recording import trace as scopes
 
 from .execution import execute
 from .modes import closures
+from .modes.barriers import get_tracer_marked_step as get_tracer_marked_step  # of this module, to PyTorch/XLA
+from .modes.barriers import set_tracer_marked_step
 from .tape import tapes
 from .trace import source
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_marked_step = False
-
-
-def set_tracer_marked_step(value: bool) -> None:
-    """Tell the device loader that a :class:`StepTrace` makes the barrier of this step."""
-    global _marked_step
-    _marked_step = value
-
-
-def get_tracer_marked_step() -> bool:
-    """Does a :class:`StepTrace` make the barrier of this step?"""
-    return _marked_step
 
 
 class Trace(scopes.Trace):

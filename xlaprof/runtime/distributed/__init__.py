@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from xlaprof.runtime.execution import failures as _failures
+from xlaprof.runtime.execution import program as _program
+from xlaprof.runtime.instruments import graph_dump as _graph_dump
+from xlaprof.runtime.modes import barriers as _barriers
+
 from . import backend
 from .backend import ProcessGroupXla
 from .collectives import (
@@ -27,6 +32,7 @@ from .collectives import (
     send,
 )
 from .job.faults import RankFailure
+from .job.faults import of_collective as _of_collective
 from .job.launch import MpModelWrapper, MpSerialExecutor, launch, run_multiprocess, spawn
 from .job.rendezvous import (
     exchange,
@@ -54,6 +60,7 @@ from .job.world import (
     process_index,
     world_size,
 )
+from .programs.placement import of as _placement_of
 
 __all__ = [
     "REDUCE_AND",
@@ -107,3 +114,9 @@ __all__ = [
     "world_size",
     "xla_rendezvous",
 ]
+
+# What the rooms below leave to this one, for programs of several processes.
+_barriers.reduce_gradients = reduce_gradients
+_failures.failed_rank = _of_collective
+_graph_dump.ordinal = lambda tape: global_ordinal() if world_size() > 1 else tape.index
+_program.place_collectives = _placement_of

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from xlaprof.runtime.dynamo.constants import in_graph
+from xlaprof.runtime.modes import barriers
 
 from . import functional
 from . import groups as _groups
@@ -197,10 +198,8 @@ def collective_broadcast(
 
 def broadcast_master_param(model: torch.nn.Module) -> None:
     """Give all ranks rank 0's parameters and buffers, and cut the graph."""
-    from xlaprof import runtime
-
     collective_broadcast(list(itertools.chain(model.parameters(), model.buffers())))
-    runtime.sync()
+    barriers.sync()
 
 
 def send(value: torch.Tensor, channel_id: int) -> torch.Tensor:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from xlaprof.runtime.modes import barriers
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 
@@ -316,8 +317,6 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
 
         With master weights in it, the parameters of all ranks are gathered from them, at once.
         """
-        from xlaprof import runtime
-
         state_dict = copy.deepcopy(state_dict)
         base = state_dict.pop("base_state")
         masters = state_dict.pop("sharded_master_weights", None)
@@ -332,9 +331,9 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
                 shard.copy_(masters[i])
                 if self.use_grad_acc_hook:
                     self._make_main_grad(param, shard)
-        runtime.sync()  # so that the gathering is a graph of its own, the same after each load
+        barriers.sync()  # so that the gathering is a graph of its own, the same after each load
         self._gather(list(self._pairs()), self._get_sharding_scheme({}))
-        runtime.sync()
+        barriers.sync()
 
     def get_shape_info(self) -> dict[int, torch.Size]:
         """The shapes of the parameters, numbered."""

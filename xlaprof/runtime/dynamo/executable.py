@@ -19,8 +19,8 @@ from xlaprof.runtime.clock import clock
 from xlaprof.runtime.execution import execute, failures, inflight, value_checks
 from xlaprof.runtime.execution.program import Plan, cache
 from xlaprof.runtime.execution.upload import numbers, upload
+from xlaprof.runtime.instruments import host_time
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
-from xlaprof.runtime.observing import observe
 from xlaprof.runtime.recompile.reasons import Reason
 from xlaprof.runtime.tape import randomness
 from xlaprof.runtime.tape.tape import Tape
@@ -90,7 +90,7 @@ class Executable:
         frames: tuple[RawFrame, ...] = ()
         if rec is not None:
             frames, _ = source.here()
-            observe.arrive(frames)
+            host_time.arrive(frames)
         pool = [*args, *layout.captured]
         for place in layout.uploads:
             (pool[place],) = host.send(tape, [pool[place].detach()])
@@ -172,11 +172,12 @@ class Executable:
 
 def executable_for(tape: Tape, layout: Layout, args: list[Any], before: Given | None) -> Executable:
     """The :class:`Executable` for ``tape``'s device, or devices. ``before``: what its graph was compiled for last."""
-    if tape.partition is None:
-        return Executable(tape, layout, args, before)
-    from xlaprof.runtime.spmd.executable import SpreadExecutable
+    kind = Executable if tape.partition is None else over_devices
+    return kind(tape, layout, args, before)
 
-    return SpreadExecutable(tape, layout, args, before)
+
+#: the class for a virtual device, which stands for several; set by :mod:`xlaprof.runtime.spmd`
+over_devices = Executable
 
 
 def ready(tape: Tape, storages: list[Storage], frames: Any) -> list[Any]:

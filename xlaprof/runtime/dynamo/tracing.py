@@ -20,9 +20,12 @@ import torch
 import xlaprof
 from xlaprof.runtime.dispatch import special
 from xlaprof.runtime.observing import observe
+from xlaprof.runtime.pytorch import fused
 from xlaprof.runtime.trace.tensor import XLATensor
 
 from . import constants
+
+constants.constant(fused.devices_with_fused)
 
 #: what is traced of ours: the scopes that a user's compiled function enters, and layers written with PyTorch's own
 _TRACED = ("xlaprof.recording.trace", "xlaprof.torch_xla.experimental.xla_quantized_matmul")

@@ -15,9 +15,8 @@ from xlaprof.recording import recorder, stacks
 from xlaprof.recording.stacks import RawFrame
 from xlaprof.runtime import metrics
 from xlaprof.runtime.clock import aside, clock
-from xlaprof.runtime.instruments import debug, graph_dump
+from xlaprof.runtime.instruments import debug, graph_dump, host_time
 from xlaprof.runtime.instruments.live_tensors import gauge
-from xlaprof.runtime.observing import observe
 from xlaprof.runtime.recompile import explain
 from xlaprof.runtime.tape import mode, unrolled_loops
 from xlaprof.runtime.tape.graph import Graph, extract, shared, size
@@ -52,7 +51,7 @@ def barrier(
         return
     if frames is None:
         frames = stacks.user_frames(skip=1) if rec is not None else ()
-    tid = observe.arrive(frames) if rec is not None else 0
+    tid = host_time.arrive(frames) if rec is not None else 0
     asked = perf_counter_ns()
     tape.acquire()
     try:

@@ -16,7 +16,7 @@ import functools
 import math
 import os
 import re
-import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 #: graphs tried, each without what depends on the operation that failed before, until all that is left is given up
 ATTEMPTS = 3
+
+#: The failure of another rank behind an error of a collective, if there is one; set by
+#: :mod:`xlaprof.runtime.distributed` in a job of several processes.
+failed_rank: Callable[[BaseException], RuntimeError | None] | None = None
 
 
 class Broken(Exception):
@@ -193,8 +197,7 @@ def unreadable(storages: list[Storage], arrays: list[Any], error: Exception) -> 
 
 def _of_another_rank(error: Exception) -> RuntimeError | None:
     """A collective ends with an error about a connection; what became of the rank at its other end is known better."""
-    faults = sys.modules.get("xlaprof.runtime.distributed.job.faults")
-    failure = None if faults is None else faults.of_collective(error)
+    failure = None if failed_rank is None else failed_rank(error)
     return None if failure is None else final(failure)
 
 

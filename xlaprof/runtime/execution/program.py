@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -171,13 +172,16 @@ def _numbers(n: int, dtype: Any, sharding: Any) -> Any:
     return jax.ShapeDtypeStruct((n,), dtype, sharding=sharding)
 
 
+#: How several ranks run a graph with collectives; set by :mod:`xlaprof.runtime.distributed`, which records them.
+place_collectives: Callable[..., Any] | None = None
+
+
 def placement_of(graph: Graph, device: jax.Device, *, agreed: bool = True) -> Any:
     """How several ranks run ``graph`` together, where it has collectives; ``None`` for all others."""
     if not any(getattr(node.op, "collective", False) for node in graph.nodes):
         return None
-    from xlaprof.runtime.distributed.programs import placement
-
-    return placement.of(graph, device, agreed=agreed)
+    assert place_collectives is not None, "collectives are recorded by xlaprof.runtime.distributed alone"
+    return place_collectives(graph, device, agreed=agreed)
 
 
 def _scope(node: Any) -> str:

@@ -7,6 +7,7 @@ is compiled, so that a program may set them while it runs.
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 import warnings
@@ -28,6 +29,9 @@ path = ""
 _format = "text"
 #: makes a graph readable: given its format, tape and graph. The facade's, which has the formats.
 render: Callable[[str, Tape, Graph], str] | None = None
+#: The number in the file's name: the device's, or in a job of several processes the rank, which
+#: :mod:`xlaprof.runtime.distributed` knows.
+ordinal: Callable[[Tape], int] = operator.attrgetter("index")
 _rendered: dict[tuple[str, str], str] = {}
 _lock = threading.Lock()
 
@@ -59,13 +63,5 @@ def save(tape: Tape, graph: Graph, trigger: str, results: Sequence[Any]) -> None
     if tape.partition is not None and _format == "hlo":
         lines = "".join(f"{array.dtype}{list(array.shape)} {array.sharding}\n" for array in results)
         told += f"\n#OUTPUT_SHARDING_BEGIN\n\n{lines}\n#OUTPUT_SHARDING_END\n\n"
-    with _lock, open(f"{path}.{_ordinal(tape)}", "a") as file:
+    with _lock, open(f"{path}.{ordinal(tape)}", "a") as file:
         file.write(told)
-
-
-def _ordinal(tape: Tape) -> int:
-    if os.environ.get("WORLD_SIZE", "1") == "1":
-        return tape.index
-    from xlaprof.runtime.distributed.job import world
-
-    return world.global_ordinal()

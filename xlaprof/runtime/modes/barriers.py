@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,6 +48,20 @@ def _barrier(trigger: str, wait: bool, reset_scope: bool) -> None:
     closures.run()
 
 
+_tracer_marked_step = False
+
+
+def set_tracer_marked_step(value: bool) -> None:
+    """Say that a profiler's ``StepTrace`` makes the barrier of this step: the device loader then makes none."""
+    global _tracer_marked_step
+    _tracer_marked_step = value
+
+
+def get_tracer_marked_step() -> bool:
+    """Does a profiler's ``StepTrace`` make the barrier of this step?"""
+    return _tracer_marked_step
+
+
 def wait_device_ops(devices: Sequence[torch.device | str] | None = ()) -> None:
     """Return when ``devices``, by default all, have finished what was handed to them. Nothing new is run."""
     frames = stacks.user_frames(skip=1) if recorder.active is not None else None
@@ -55,6 +69,11 @@ def wait_device_ops(devices: Sequence[torch.device | str] | None = ()) -> None:
         execute.wait_for(tapes.of_device(device), frames)
     if not devices:
         execute.wait_for(None, frames)
+
+
+#: Averages the gradients of an optimizer over groups of ranks; set by :mod:`xlaprof.runtime.distributed`, which a job
+#: of several processes imports when it joins.
+reduce_gradients: Callable[..., None] | None = None
 
 
 def optimizer_step(
@@ -69,10 +88,8 @@ def optimizer_step(
     ``groups``: lists of ordinals that average among themselves. With ``barrier``, :func:`sync` follows; a device loader
     brings one with each batch. Returns what the optimizer returns. ``pin_layout`` is PyTorch/XLA's.
     """
-    from xlaprof.runtime import distributed
-
-    if distributed.world_size() > 1:
-        distributed.reduce_gradients(optimizer, groups=groups, pin_layout=pin_layout)
+    if reduce_gradients is not None:
+        reduce_gradients(optimizer, groups=groups, pin_layout=pin_layout)
     loss = optimizer.step(**(optimizer_args or {}))
     if barrier:
         mark_step()

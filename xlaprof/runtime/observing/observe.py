@@ -7,21 +7,20 @@ dispatch function's place only while a recording is on.
 from __future__ import annotations
 
 import os
-from threading import get_ident
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
 from xlaprof import events
 from xlaprof.recording import recorder
-from xlaprof.recording.stacks import RawFrame
 from xlaprof.runtime import metrics
-from xlaprof.runtime.clock import HOLE_NS, NEVER, clock
+from xlaprof.runtime.clock import NEVER, clock
 from xlaprof.runtime.execution import inflight
-from xlaprof.runtime.instruments import idle_sampler
+from xlaprof.runtime.instruments import host_time, idle_sampler
+from xlaprof.runtime.instruments.host_time import HOLE_S
 from xlaprof.runtime.instruments.live_tensors import gauge
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
-from xlaprof.runtime.trace import source, tensor
+from xlaprof.runtime.trace import tensor
 from xlaprof.runtime.trace.errors import Foreign, raise_told
 from xlaprof.runtime.trace.tensor import XLATensor
 
@@ -29,8 +28,6 @@ from . import before_gc
 
 #: s between two looks at what is on its way: by so much an execution may seem to end too late
 LOOK_S = 100e-6
-_HOLE_S = HOLE_NS / 1e9
-
 _plain_dispatch = XLATensor.__torch_dispatch__
 
 
@@ -38,7 +35,7 @@ def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: di
     """The dispatch function while a recording is on: the plain one after a glance at the clock."""
     known = clock
     now = perf_counter()
-    if now - known.seen > _HOLE_S or now > known.alarm:
+    if now - known.seen > HOLE_S or now > known.alarm:
         _look(now)
     known.seen = now
     handler = tensor.current.get(id(func))
@@ -53,42 +50,11 @@ def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: di
 
 
 def _look(now: float) -> None:
-    """Book the time since the last look, and see whether the device has finished."""
-    _book(round(now * 1e9), None)
+    """Account for the time since the last look, and see whether the device has finished."""
+    host_time.account(round(now * 1e9))
     clock.alarm = NEVER  # first: what another thread hands over meanwhile sets it
     if inflight.poll():
         clock.alarm = now + LOOK_S
-
-
-def arrive(frames: tuple[RawFrame, ...]) -> int:
-    """The host has come to ``frames``, a barrier; the recording's number for this thread."""
-    rec = recorder.active
-    tid = 1
-    if rec is not None:
-        clock.ident, clock.tid = get_ident(), (tid := rec.here.tid)
-    _book(perf_counter_ns(), frames)
-    return tid
-
-
-def _book(now: int, frames: tuple[RawFrame, ...] | None) -> None:
-    """What was not booked yet was tracing, but for a hole at its end: where the host is now, by default here."""
-    gap, since, seen = 0, clock.since, now / 1e9
-    if seen - clock.seen > _HOLE_S:
-        gap = now - max(clock.last, since)  # of two threads that record, one may note its moment late
-        if gap <= HOLE_NS:
-            gap = 0
-        elif not clock.asides:
-            _hole(now, gap, source.here()[0] if frames is None else frames)
-    clock.tracing += now - gap - since
-    clock.since, clock.seen = now, seen
-
-
-def _hole(now: int, gap: int, after: tuple[RawFrame, ...]) -> None:
-    rec = recorder.active
-    if rec is not None:
-        node = next((tape.node for tape in tapes.existing() if tape.node.frames), clock.node)
-        before = clock.frames if node is None or node is clock.node else node.frames
-        rec.emit(events.Hole(now - gap, gap, rec.stack(before), rec.stack(after), rec.thread()))
 
 
 class _Observer:
@@ -126,6 +92,13 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _opened(tape: Tape) -> None:
+    rec = recorder.active
+    if rec is not None:
+        announce(rec, tape)
+
+
 def install() -> None:
     """Let recordings see this runtime."""
+    tapes.opened = _opened
     recorder.add_observer(_Observer())

@@ -14,7 +14,6 @@ import torch
 import torch.optim.optimizer as _optimizer
 
 from xlaprof.runtime.dispatch.special import special
-from xlaprof.runtime.dynamo.constants import constant
 
 Tensors = Sequence[torch.Tensor]
 
@@ -23,14 +22,14 @@ _optimizers: Any = _optimizer
 _others: Callable[[], list[str]] = _optimizers._get_fused_kernels_supported_devices
 
 
-def _with_xla() -> list[str]:
+def devices_with_fused() -> list[str]:
+    """Device types that have fused optimizers. Compiled steps ask too: Dynamo takes the answer for a constant."""
     return [*_others(), "xla"]
 
 
 def install() -> None:
     """Put ``xla`` on PyTorch's list of devices that have fused optimizers, where each optimizer looks it up."""
-    _optimizers._get_fused_kernels_supported_devices = _with_xla
-    constant(_with_xla)  # compiled steps ask too, on any device
+    _optimizers._get_fused_kernels_supported_devices = devices_with_fused
 
 
 def _update(

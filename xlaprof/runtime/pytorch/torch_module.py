@@ -6,7 +6,7 @@ from types import ModuleType, TracebackType
 
 import torch
 
-from xlaprof.runtime.execution import execute
+from xlaprof.runtime.execution import execute, memory
 from xlaprof.runtime.tape import randomness, tapes
 
 from . import fork_guard
@@ -42,9 +42,7 @@ def get_device_name(device: _Device = None) -> str:
 
 def memory_allocated(device: _Device = None) -> int:
     """Bytes on the device that belong to tensors; :func:`xlaprof.runtime.memory_info` says to which."""
-    from xlaprof.runtime.observing.memory import memory_info  # imported late: it looks at all the rest
-
-    return memory_info(tapes.tape(_index(device)).torch_device).bytes_in_use
+    return memory.memory_info(tapes.tape(_index(device)).torch_device).bytes_in_use
 
 
 def _index(device: _Device) -> int | None:

@@ -14,6 +14,7 @@
 Tensors are global; XLA partitions what is recorded by what is annotated.
 """
 
+from . import executable as _executable  # noqa: F401 - what torch.compile's programs are there
 from .annotate import (
     MarkShardingFunction,
     annotate_custom_sharding,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from xlaprof.runtime import metrics
-from xlaprof.runtime.dynamo.executable import Executable
+from xlaprof.runtime.dynamo import executable
 from xlaprof.runtime.dynamo.sketch import COMPUTED
 from xlaprof.runtime.execution import execute, failures, value_checks
 from xlaprof.runtime.execution.program import Plan, Program, build, cache
@@ -17,7 +17,7 @@ from .placement import Form, Partition
 from .sharding import OpSharding
 
 
-class SpreadExecutable(Executable):
+class SpreadExecutable(executable.Executable):
     """An :class:`~xlaprof.runtime.dynamo.executable.Executable` whose arguments are global arrays."""
 
     def _compiled(self, plan: Plan, args: list[Any]) -> Any:
@@ -63,3 +63,6 @@ class SpreadExecutable(Executable):
             return execute.compile_plan(self.layout.tape, Plan(key, graph), "dynamo", frames, self._why, make)
         except Exception as error:
             raise failures.explain(error, self.tape, graph, frames) from error
+
+
+executable.over_devices = SpreadExecutable

@@ -7,8 +7,7 @@ import warnings
 
 import jax
 
-from xlaprof.runtime.execution import execute, upload
-from xlaprof.runtime.observing import memory
+from xlaprof.runtime.execution import execute, memory, upload
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import NOWHERE

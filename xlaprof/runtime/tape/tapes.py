@@ -8,13 +8,21 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 import jax
 import torch
 
 from . import mode
 from .tape import Tape
+
+# What rooms above do here: :mod:`xlaprof.runtime.wiring` and the observer of recordings set these.
+#: before jax has a backend: a process that was started as one of several joins the others (afterwards it is too late)
+join_job: Callable[[], None] | None = None
+#: how the values of a virtual device lie over its devices (SPMD): what its tape has as :attr:`Tape.partition`
+make_partition: Callable[[tuple[jax.Device, ...]], Any] | None = None
+#: a device is used for the first time
+opened: Callable[[Tape], None] | None = None
 
 _tapes: dict[int, Tape] = {}
 _lock = threading.Lock()
@@ -31,11 +39,8 @@ def devices() -> tuple[jax.Device, ...]:
     wanted = os.environ.get("PJRT_DEVICE", "").strip().lower()
     if wanted in ("", "cpu"):
         _ask_for_cpu_devices()
-    if os.environ.get("WORLD_SIZE", "1") != "1":
-        from xlaprof.runtime.distributed.job import world
-
-        if world.wants_to_be_joined():  # before there is a backend: afterwards it is too late
-            world.join()
+    if join_job is not None:
+        join_job()
     if not wanted:
         return tuple(jax.local_devices())
     platform = {"gpu": "cuda"}.get(wanted, wanted)
@@ -124,9 +129,8 @@ def _new(index: int) -> Tape:
     _together = together()
     made = Tape(index, there[index])
     if _together:
-        from xlaprof.runtime.spmd.placement import Partition
-
-        made.partition = Partition(all_devices())
+        assert make_partition is not None
+        made.partition = make_partition(all_devices())
     made.turn(mode.done is not None)
     return made
 
@@ -142,16 +146,12 @@ def tape(index: int | None = None) -> Tape:
     if sketch is not None and sketch.index == index:
         return cast(Tape, sketch)
     if found is None:
-        from xlaprof.recording import recorder
-        from xlaprof.runtime.observing import observe
-
         with _lock:
             found = _tapes.get(index)
             if found is None:
                 found = _tapes[index] = _new(index)
-        rec = recorder.active
-        if rec is not None:
-            observe.announce(rec, found)
+        if opened is not None:
+            opened(found)
     return found
 
 

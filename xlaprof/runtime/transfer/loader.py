@@ -25,10 +25,9 @@ import torch
 from xlaprof import events
 from xlaprof.recording import recorder, stacks
 from xlaprof.recording.trace import Trace
-from xlaprof.runtime import profiler
 from xlaprof.runtime.clock import aside, clock
 from xlaprof.runtime.execution import execute
-from xlaprof.runtime.modes import closures
+from xlaprof.runtime.modes import barriers, closures
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace import nested
@@ -334,9 +333,9 @@ def _barrier() -> None:
 
 
 def _step_was_marked() -> bool:
-    marked = profiler.get_tracer_marked_step()
+    marked = barriers.get_tracer_marked_step()
     if marked:
-        profiler.set_tracer_marked_step(False)
+        barriers.set_tracer_marked_step(False)
     return marked
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from xlaprof.runtime.distributed import collectives
+from xlaprof.runtime.modes import barriers
 from xlaprof.runtime.pytorch import wrapping
 from xlaprof.runtime.tape import computations, tapes
 from xlaprof.runtime.trace import nested
@@ -129,10 +130,8 @@ class XlaFullyShardedDataParallel(nn.Module):
         self._root: list[XlaFullyShardedDataParallel] = []  # in a list: it is no child
         self._final_callback_queued = False
         if execute_sharding_on_init:
-            from xlaprof import runtime
-
             gc.collect()
-            runtime.sync()
+            barriers.sync()
 
     def _shard(self, module: nn.Module) -> None:
         own = {id(p): p for p in module.parameters() if not hasattr(p, "_is_sharded")}
@@ -302,9 +301,7 @@ class XlaFullyShardedDataParallel(nn.Module):
             if wrapper._require_backward_grad_sync or wrapper.reshard_after_forward:
                 wrapper._free()
         if self.mark_step_on_finalization:
-            from xlaprof import runtime
-
-            runtime.sync()
+            barriers.sync()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from xlaprof import runtime
+from xlaprof.runtime.modes import barriers
 
 from . import preemption
 from .planners import SPMDLoadPlanner, SPMDSavePlanner
@@ -152,7 +152,7 @@ class CheckpointManager:
         """Save ``state_dict`` if ``step`` is to be saved, or with ``force``; returns whether it was."""
         if not (self.should_save(step) or force):
             return False
-        runtime.sync(wait=True)
+        barriers.sync(wait=True)
         self._save(step, state_dict)
         return True
 
@@ -163,7 +163,7 @@ class CheckpointManager:
         """
         if not (self.should_save(step) or force):
             return False
-        runtime.sync(wait=True)
+        barriers.sync(wait=True)
         there = sharded_cpu_state_dict(state_dict)
         self._places.acquire()
         self._forget_done()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from xlaprof import runtime
+from xlaprof.runtime.modes import barriers
 from xlaprof.runtime.spmd.annotate import mark, sharding_of
 from xlaprof.runtime.trace.tensor import XLATensor
 
@@ -14,7 +14,7 @@ def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
     Parameters may change by it: weight decay does.
     """
-    runtime.sync(wait=True)
+    barriers.sync(wait=True)
     for group in optimizer.param_groups:
         for param in group["params"]:
             if param.requires_grad:
@@ -23,5 +23,5 @@ def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
                 if sharding is not None:
                     mark(param.grad, sharding)
     optimizer.step()
-    runtime.sync(wait=True)
+    barriers.sync(wait=True)
     return optimizer

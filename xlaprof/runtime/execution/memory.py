@@ -15,11 +15,12 @@ import jax
 import msgspec
 import torch
 
-from xlaprof.runtime.execution.failures import memory_limit, size_text
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor
+
+from .failures import memory_limit, size_text
 
 
 class Holder(msgspec.Struct, frozen=True):
