@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from xlaprof.analysis.model import KINDS
+from xlaprof.analysis.findings import names
 from xlaprof.commands.explain import pages
 
 FOLDER = Path(__file__).parents[1] / "docs" / "findings"
 #: A graph that takes a minute to compile is no test: its page has no programs, tests/analysis plants the finding.
 WITHOUT_PROGRAMS = {"compile_cost"}
+KINDS = names()
 MARK = "  # <--"
 #: kinds whose programs always run; each takes two processes
 QUICK = ("recompile",)

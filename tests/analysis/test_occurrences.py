@@ -21,7 +21,7 @@ def test_a_recompile_is_told_with_its_step_and_what_changed() -> None:
     _, found = happened(ragged(), "recompile")
     assert found.total == 1
     (one,) = found.first
-    assert (one.step, one.count, one.told) == (6, 1, "i64[32,16] -> i64[8,16]")
+    assert (one.step, one.count, one.detail) == (6, 1, "i64[32,16] -> i64[8,16]")
     assert one.dur_s == pytest.approx(0.5)
     assert sum(found.parts) == 1
     assert found.parts.index(1) == int(one.at_s / found.wall_s * PARTS)
@@ -29,7 +29,7 @@ def test_a_recompile_is_told_with_its_step_and_what_changed() -> None:
 
 def test_reads_are_as_many_as_counted_each_in_its_step() -> None:
     finding, found = happened(reading(), "transfer")
-    assert found.total >= finding.count
+    assert found.total == finding.count
     steps = [one.step for one in found.first if one.step is not None]
     assert steps == sorted(steps)
     assert len(steps) == finding.count
@@ -88,12 +88,13 @@ def test_scopes_waits_and_plain_python() -> None:
                 else:
                     story.python(20, before, barrier)
                 story.barrier(barrier, 5, compile=1)
+        story.finish()
         return story
 
     for kind in ("scope", "data", "python"):
-        _, found = happened(idle(kind), "idle_gap")
-        assert found.total == 20, kind
-        assert [one.step for one in found.first] == list(range(20))
+        finding, found = happened(idle(kind), "idle_gap")
+        assert found.total == finding.count == 19, kind  # in the first step the device has not begun
+        assert [one.step for one in found.first] == list(range(1, 20)), kind
 
 
 def test_many_are_counted_and_the_first_are_told() -> None:

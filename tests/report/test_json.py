@@ -8,7 +8,8 @@ from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading
 from analysis.test_run import training
 
-from xlaprof.analysis.model import KINDS, SEVERITIES, Report
+from xlaprof.analysis.findings import names
+from xlaprof.analysis.model import SEVERITIES, Report
 from xlaprof.analysis.run import Run
 from xlaprof.report.json import SCHEMA, dumps, to_json
 
@@ -53,7 +54,7 @@ CONTRACT = an_object(
     findings=a_list(
         an_object(
             id={"type": "string", "pattern": "^[0-9a-f]{12}$"},
-            kind={"enum": list(KINDS)},
+            kind={"enum": list(names())},
             file=STRING,
             line=COUNT,
             operation=STRING,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from xlaprof.analysis.model import KINDS
+from xlaprof.analysis.findings import names
 
 from .truth import Story, Truth, score, stories, wrong
 
@@ -47,12 +47,12 @@ def test_truths_name_lines_of_their_program(told: Story) -> None:
     for one in (*told.truths, *told.acceptable):
         assert lines[one.line - 1].strip() == one.source
         assert all(lines[line - 1].strip() for line in one.also_ok)
-        assert one.kind in {*KINDS, "recompile_limit"}
+        assert one.kind in {*names(), "recompile_limit"}
 
 
 def test_the_zoo_shows_every_kind_and_has_clean_programs_too() -> None:
     seen = Counter(one.kind for told in OWN for one in told.truths)
-    assert set(KINDS) - {"compile_cost"} <= set(seen)  # no program of a few seconds has a graph that large
+    assert set(names()) - {"compile_cost"} <= set(seen)  # no program of a few seconds has a graph that large
     assert len(OWN) >= 40
     assert sum(not told.truths for told in OWN) >= 8
     fixed = {told.name for told in STORIES}

@@ -6,20 +6,11 @@ All lengths are seconds (floats), all moments seconds since the first event of t
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
 import msgspec
 
-KINDS = (
-    "recompile",
-    "transfer",
-    "fallback",
-    "missing_barrier",
-    "excess_barriers",
-    "growing_graph",
-    "idle_gap",
-    "graph_break",
-    "compile_cost",
-    "growth",
-)
 SEVERITIES = ("high", "medium", "low")
 #: of a finding: "high": measured or read from the tape; "medium": the likeliest of several; "low": a hint
 CONFIDENCES = ("high", "medium", "low")
@@ -53,11 +44,27 @@ class Buckets(msgspec.Struct, frozen=True):
     cost_s: float  # compile time plus the time spent on padding, over the run
 
 
+class Moment(msgspec.Struct, frozen=True, order=True):
+    """An event that a finding counts, or several of which only the sum is recorded. Nanoseconds."""
+
+    t: int
+    dur: int = 0
+    count: int = 1
+    detail: str = ""  # what changed, say: "f32[8,4] -> f32[5,4]"
+
+
+class Counted(Protocol):
+    """Which events of a recording a finding counts."""
+
+    def among(self, events: Iterable[Any], since_step: int | None) -> Iterator[Moment]:
+        """The moments of these events, found again in the recording. ``since_step``: as in the analysis."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One defect: where, how often, what it cost, why, and what to change."""
 
     id: str  # stable: the same defect of two runs has the same id
-    kind: str  # one of KINDS
+    kind: str  # a file of xlaprof/analysis/findings
     severity: str  # one of SEVERITIES
     place: Place
     operation: str  # "aten::_local_scalar_dense", "aten::embedding", "" where there is none
@@ -77,6 +84,7 @@ class Finding(msgspec.Struct, frozen=True):
     values: tuple[tuple[str, int], ...] = ()  # every value seen of what changes, and how often, in order of first use
     remedy: str = ""  # code that does what the advice says, "" where one sentence is enough
     buckets: tuple[Buckets, ...] = ()  # where the fix is padding: with 1, 2, 3... sizes
+    counted: Counted | None = None  # the events behind ``count``; None: nobody will ask
 
 
 class RunInfo(msgspec.Struct, frozen=True):

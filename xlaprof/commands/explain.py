@@ -79,7 +79,9 @@ def choose(report: Report, wanted: str) -> list[Finding]:
 
 def pages() -> dict[str, Path]:
     """The pages on kinds of findings, by kind."""
-    return {page.stem: page for page in sorted(PAGES.glob("*.md")) if page.stem.islower() and page.stem != "readme"}
+    from xlaprof.analysis.findings import names
+
+    return {name: PAGES / f"{name}.md" for name in names()}
 
 
 def _details(finding: Finding, folded: Run, path: str) -> tuple[Occurrences, Source, tuple[Source, ...]]:

@@ -181,8 +181,8 @@ def _occurrence(one: Occurrence, width: int) -> Text:
     step = f"step {one.step:,}" if one.step is not None else "outside named steps"
     many = f"  {one.count} x" if one.count > 1 else ""
     line = Text(f"   {one.at_s:>9.3f} s  {step:<12}  {seconds(one.dur_s) if one.dur_s else '':>8}{many}")
-    if one.told:
-        line.append(f"  {shorten(printable(one.told), max(8, width - line.cell_len - 2))}", "dim")
+    if one.detail:
+        line.append(f"  {shorten(printable(one.detail), max(8, width - line.cell_len - 2))}", "dim")
     return line
 
 

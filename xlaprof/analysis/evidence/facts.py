@@ -7,7 +7,7 @@ from hashlib import blake2s
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from xlaprof.analysis.model import Finding, FromTo, IdleStat, Place, Prediction, StepStats
+from xlaprof.analysis.model import Counted, Finding, FromTo, IdleStat, Place, Prediction, StepStats
 from xlaprof.analysis.whatif.critical import Cut, WhatIf, together
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Facts:
         *,
         operation: str = "",
         count: int,
+        counted: Counted,
         cost_s: float,
         cause: str,
         advice: str,
@@ -61,6 +62,7 @@ class Facts:
     ) -> Finding:
         """A finding with its id and severity. ``discriminator`` tells apart several at one line and operation.
 
+        ``counted``: the events that ``count`` counts.
         ``cut``: what a fix takes out of the run (``critical``), from which the gain is predicted.
         Without it ``gain_s`` is what it costs unless another is given. ``details``: the fields of :class:`Finding`
         that have defaults (``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
@@ -89,6 +91,7 @@ class Facts:
             evidence=evidence,
             gain_s=gain,
             gain_per_step_s=gain / max(1, self.step_count),
+            counted=counted,
             **details,
         )
 

@@ -12,11 +12,14 @@ device's work for the read alone), plus the copy itself.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from xlaprof.analysis.fold.tallies import ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.whatif import critical
 from xlaprof.analysis.whatif.critical import Cut
 
+from .counted import Key, ReadEvents
 from .dynamic_size_ops import is_sized
 from .facts import Facts, seconds
 from .looping import REPEATS, head, innermost, is_outside
@@ -43,6 +46,7 @@ class Reads:
         self.alone = 0  # ns the device worked for nothing but these: with
         self.alone_at: list[int] = []  # these stacks
         self._ops: dict[str, int] = {}
+        self._counted: dict[str, set[Key]] = {"in_steps": set(), "looped": set(), "count": set()}
 
     @property
     def op(self) -> str:
@@ -61,8 +65,14 @@ class Reads:
             if name == SCALAR or is_sized(name):  # what else is read need not be computed again
                 self.alone += facts.run.read_runs.get(stack, 0)
                 self.alone_at.append(stack)
-        if not _after_epoch(facts, stack, tally):
-            self.count += _in_loop(facts, stack, tally)
+        if not _after_epoch(facts, stack, tally) and (those := _in_loop(facts, stack, tally)):
+            self.count += getattr(tally, those)
+            self._counted[those].add(key)
+
+    @property
+    def counted(self) -> ReadEvents:
+        """The reads that ``count`` counts."""
+        return ReadEvents(*map(frozenset, self._counted.values()))
 
     @property
     def cost_s(self) -> float:
@@ -138,19 +148,18 @@ def _working_s(facts: Facts) -> float:
     return max(0.0, facts.total_s - sum(stat.split.compile_s for stat in facts.steps))
 
 
-def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> int:
-    """How many of the reads of ``tally`` lie in the loop of the program."""
-    run = facts.run
+def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", "looped", "count", ""]:
+    """Which of the reads of ``tally`` lie in the loop of the program: those of this field; "": none."""
     if facts.named_steps:
-        return tally.in_steps
+        return "in_steps"
     if _ends_unrolled_loop(facts, stack):
-        return 0
-    if run.barriers <= 1:
-        return tally.count
+        return ""
+    if facts.run.barriers <= 1:
+        return "count"
     loop = innermost(facts.names, stack)
     if loop.line and tally.looped < tally.count and head(loop) in _working_loops(facts):
-        return tally.count
-    return tally.looped
+        return "count"
+    return "looped"
 
 
 def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:

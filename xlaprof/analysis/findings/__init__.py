@@ -1,43 +1,44 @@
-"""Findings: one file per kind. A new kind is a new file here with a ``find(facts)``; nothing else changes."""
+"""Findings: one file for each kind, with a ``KIND``. A new kind is a new file here, its page and its test."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
 from functools import cache
 
 import msgspec
 
 from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.model import Finding
 
-#: operations of findings that come first, whatever they were measured to cost: limits that switch compilation off
-LOUD = "torch._dynamo.config."
-
-#: findings that are weighed against each other; of more, the others come by their own gain
+#: Findings that are weighed against each other. Each takes two runs of the prediction; further ones are ranked by their
+#: own gain, which is small by then.
 _WEIGHED = 12
 
-Finder = Callable[[Facts], Iterator[Finding]]
+
+def names() -> tuple[str, ...]:
+    """The kinds of findings: the files of this package, in the order of their names."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
 @cache
-def finders() -> tuple[Finder, ...]:
-    """The ``find`` function of every module of this package, in the order of their names."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(importlib.import_module(f"{__name__}.{name}").find for name in names)
+def kinds() -> dict[str, Kind]:
+    """What each kind declares, by name."""
+    return {name: importlib.import_module(f"{__name__}.{name}").KIND for name in names()}
 
 
 def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
-    found = [finding for finder in finders() for finding in finder(facts)]
+    known = kinds()
+    found = [finding for kind in known.values() for finding in kind.find(facts)]
     found.sort(key=lambda finding: -max(finding.gain_s, finding.cost_s))
     found[:_WEIGHED] = [
         msgspec.structs.replace(finding, gain_last_s=facts.gain_last_s(finding)) for finding in found[:_WEIGHED]
     ]
     found.sort(
         key=lambda finding: (
-            not finding.operation.startswith(LOUD),
+            not known[finding.kind].leads(finding),
             -_worth_s(finding),
             -finding.cost_s,
             finding.kind,
@@ -46,11 +47,11 @@ def find(facts: Facts) -> tuple[Finding, ...]:
             finding.id,
         )
     )
-    return _with_ids_apart(found)
+    return _with_unique_ids(found)
 
 
 def _worth_s(finding: Finding) -> float:
-    """What a fix gives back, first of all fixes or last: the mean, for two defects may hide each other.
+    """What a fix gives back: the mean of being the first fix and the last, for two defects may hide each other.
 
     (Of two this is what each contributes, Shapley's value.)
     """
@@ -58,7 +59,7 @@ def _worth_s(finding: Finding) -> float:
     return (finding.gain_s + last) / 2
 
 
-def _with_ids_apart(found: list[Finding]) -> tuple[Finding, ...]:
+def _with_unique_ids(found: list[Finding]) -> tuple[Finding, ...]:
     """Lines that read the same have the same id: from the second one on, in order of lines, it gets a number."""
     taken: dict[str, int] = {}
     numbered: dict[int, Finding] = {}

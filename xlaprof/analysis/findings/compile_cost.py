@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xlaprof.analysis.evidence.counted import compiles
 from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.whatif import critical
@@ -53,6 +55,7 @@ def _finding(facts: Facts, record: CompileRecord, usual: float) -> Finding:
         "compile_cost",
         facts.names.place(record.stack),
         count=1,
+        counted=compiles([record]),
         cost_s=cost,
         cut=critical.compiles([record], 1 - cost * 1e9 / record.dur),
         cause=f"One graph of {record.ops:,} operations took {seconds(record.dur / 1e9)} to compile: {each}{compared}.",
@@ -68,3 +71,12 @@ def _finding(facts: Facts, record: CompileRecord, usual: float) -> Finding:
         confidence="medium" if usual else "low",
         rhythm="once",
     )
+
+
+KIND = Kind(
+    find,
+    is_a="a graph so large that two would be faster",
+    costs="the compile time of one too many operations at once",
+    limits=(),
+    strains=("max_recompiles", "max_compiles", "max_compile_time", "max_idle"),
+)

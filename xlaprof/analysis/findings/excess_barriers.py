@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xlaprof.analysis.evidence.counted import Barriers, Runs
 from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import turns
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, Place
@@ -36,7 +38,8 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
         if updates is None:
             continue
         (line, program), site = updates, facts.run.sites[barrier]
-        steps = sum(runs.get(one, 0) for one in _alike(records, program))
+        updating = _alike(records, program)
+        steps = sum(runs.get(one, 0) for one in updating)
         if steps < 2 or site.executed < 2 * steps:
             continue
         count = site.executed - steps
@@ -45,6 +48,7 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
             "excess_barriers",
             facts.names.place(barrier),
             count=count,
+            counted=Runs(barrier, frozenset(updating)),
             cost_s=cost,
             cause=(
                 f"The barrier is reached {site.executed} times but the optimizer (line {line.line}) runs only "
@@ -107,6 +111,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             "excess_barriers",
             place,
             count=site.executed,
+            counted=Barriers(frozenset([stack])),
             cost_s=cost,
             cut=critical.barriers([stack]),
             cause=(
@@ -144,7 +149,8 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
         return
     smallest = min(sites, key=lambda stack: sites[stack].ops / sites[stack].executed)
     largest = max(sites.values(), key=lambda site: site.ops / site.executed)
-    cost = sum(site.dispatch.total for site in sites.values() if site is not largest) / 1e9
+    excess = [stack for stack, site in sites.items() if site is not largest]
+    cost = sum(sites[stack].dispatch.total for stack in excess) / 1e9
     count = visits - largest.executed
     per_step = round(visits / steps)
     numbers = sorted(line for _, line in lines)
@@ -152,8 +158,9 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
         "excess_barriers",
         facts.names.place(smallest),
         count=count,
+        counted=Barriers(frozenset(excess)),
         cost_s=cost,
-        cut=critical.barriers(stack for stack, site in sites.items() if site is not largest),
+        cut=critical.barriers(excess),
         cause=(
             f"Each step is cut into {per_step} graphs of {round(ops / visits)} operations on average, by barriers at "
             f"lines {', '.join(map(str, numbers))}: XLA cannot fuse across them and each costs the host "
@@ -161,3 +168,12 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
         ),
         advice=f"Keep the barrier at the end of the step (line {numbers[-1]}) and remove the others.",
     )
+
+
+KIND = Kind(
+    find,
+    is_a="a step cut into more graphs than it needs",
+    costs="the host's time at each",
+    limits=(),
+    strains=("max_idle",),
+)

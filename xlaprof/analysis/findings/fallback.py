@@ -14,12 +14,13 @@ import re
 from collections.abc import Iterator
 
 from xlaprof.analysis.evidence import dynamic_size_ops
+from xlaprof.analysis.evidence.counted import Fallbacks, Key
 from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.fold.tallies import FallbackTally
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.whatif import critical
-from xlaprof.analysis.whatif.critical import Cut
 
 from .transfer import how_often, rhythm_of
 
@@ -67,26 +68,25 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
-    groups: dict[tuple[str, int, str, str], tuple[Place, FallbackTally, list[int]]] = {}
-    for (stack, op), tally in facts.run.fallbacks.items():
+    groups: dict[tuple[str, int, str, str], tuple[Place, FallbackTally, list[Key]]] = {}
+    for (stack, op), one in facts.run.fallbacks.items():
         place = facts.names.place(stack)
         name = facts.names.text(op)
-        key = (place.file, place.line, name, "" if place.line else str(stack))
-        if key not in groups:
-            groups[key] = (place, FallbackTally(), [])
-        groups[key][1].merge(tally)
-        groups[key][2].append(stack)
-    for (_, _, name, _), (place, tally, stacks) in groups.items():
+        line = (place.file, place.line, name, "" if place.line else str(stack))
+        _, tally, keys = groups.setdefault(line, (place, FallbackTally(), []))
+        tally.merge(one)
+        keys.append((stack, op))
+    for (_, _, name, _), (place, tally, keys) in groups.items():
         if name == "aten::_local_scalar_dense":
             continue  # a read
         if tally.count < 2 and not tally.in_steps:
             continue
         if facts.named_steps and not tally.in_steps and tally.dur / 1e9 < _SETTING_UP * facts.total_s:
             continue
-        yield _finding(facts, place, name, tally, critical.fallbacks(stacks))
+        yield _finding(facts, place, name, tally, keys)
 
 
-def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, cut: Cut) -> Finding:
+def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: list[Key]) -> Finding:
     cost = tally.dur / 1e9
     reads = f", with {tally.reads} transfer{'s' * (tally.reads != 1)}" if tally.reads else ""
     rhythm = tally.rhythm.text() if facts.step_count else ""
@@ -98,8 +98,9 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, cut: C
         place,
         operation=name,
         count=tally.count,
+        counted=Fallbacks(frozenset(keys)),
         cost_s=cost,
-        cut=cut,
+        cut=critical.fallbacks(stack for stack, _ in keys),
         cause=(
             f"{dynamic_size_ops.told(name)} has no lowering, so it ran on the CPU {times(tally.count)}{often}{reads}: "
             f"{seconds(cost)} in which the device waited for the host."
@@ -124,6 +125,7 @@ def _sized(facts: Facts, reads: Reads) -> Finding:
         reads.place,
         operation=name,
         count=reads.count,
+        counted=reads.counted,
         cost_s=reads.cost_s,
         cut=critical.together([reads.cut, critical.compiles(apart)]),
         cause=(
@@ -152,6 +154,7 @@ def _again(facts: Facts, first: Reads, lines: set[int]) -> Iterator[Finding]:
             place,
             operation=name,
             count=first.count,
+            counted=first.counted,
             cost_s=0.0,
             cause=(
                 f"{'The gradient of the selection' if _BACKWARD.search(place.code) else 'What was selected'} at line "
@@ -171,3 +174,12 @@ def _advice(name: str) -> str:
     if instead:
         return f"{instead}."
     return f"Replace {base.removeprefix('aten::')} by operations that run on the device, or move it out of the loop."
+
+
+KIND = Kind(
+    find,
+    is_a="an operation without a lowering, run on the CPU",
+    costs="all its time, copies included",
+    limits=("no_fallback",),
+    strains=("max_idle",),
+)

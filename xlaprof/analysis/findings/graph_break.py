@@ -15,8 +15,10 @@ from collections.abc import Iterator
 
 import msgspec
 
+from xlaprof.analysis.evidence.counted import Breaks, Captures
 from xlaprof.analysis.evidence.facts import Facts, seconds, times
-from xlaprof.analysis.findings.dynamo_recompile import LIMIT, limit_clause, read_at_break, values_seen
+from xlaprof.analysis.evidence.guard_failures import LIMIT, hit_a_limit, limit_clause, read_at_break, values_seen
+from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.compiled import BehindTally, BreakTally, CallTally, RecompileRecord
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.events import GraphBreak
@@ -26,25 +28,25 @@ _SHOWN = 8
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line and reason, and one for each call that was compiled for nothing."""
-    groups: dict[tuple[str, int, str, str], tuple[Place, BreakTally]] = {}
-    for (stack, reason), told in facts.run.torch_compile.breaks.items():
-        if told.event.by_design or (told.event.at and not _captured(facts, told)):
+    groups: dict[tuple[str, int, str, str], tuple[Place, BreakTally, list[tuple[int, str]]]] = {}
+    for (stack, reason), one in facts.run.torch_compile.breaks.items():
+        if one.event.by_design or (one.event.at and not _captured(facts, one)):
             continue
         place = facts.names.place(stack)
-        key = (place.file, place.line, reason, facts.names.text(told.event.op))
-        if key not in groups:
-            groups[key] = (place, BreakTally(told.event, told.step))
-        groups[key][1].merge(told)
+        line = (place.file, place.line, reason, facts.names.text(one.event.op))
+        _, tally, keys = groups.setdefault(line, (place, BreakTally(one.event, one.step), []))
+        tally.merge(one)
+        keys.append((stack, reason))
     explained: set[int] = set()
-    for place, tally in groups.values():
+    for place, tally, keys in groups.values():
         explained |= tally.callers
-        yield _finding(facts, place, tally)
+        yield _finding(facts, place, tally, Breaks(frozenset(keys)))
     for stack, call in facts.run.torch_compile.calls.items():
         if not call.ops and call.broken and stack not in explained:
             yield _nothing(facts, facts.names.place(stack), call, stack)
 
 
-def _finding(facts: Facts, place: Place, tally: BreakTally) -> Finding:
+def _finding(facts: Facts, place: Place, tally: BreakTally, counted: Breaks) -> Finding:
     event = tally.event
     why = " ".join(event.reason.split()).rstrip(".") or "no reason was given"
     behind = [
@@ -73,6 +75,7 @@ def _finding(facts: Facts, place: Place, tally: BreakTally) -> Finding:
         place,
         operation=facts.names.text(event.op) if limit is None else LIMIT,
         count=tally.count,
+        counted=counted,
         cost_s=(tally.restarted + apart.count * apart.least + sum(record.dur for record in behind)) / 1e9,
         cause=f"{'; '.join(cause)}.",
         advice=event.hint or _advice(place.code),
@@ -138,6 +141,7 @@ def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding
         place,
         operation="",
         count=call.compiles,
+        counted=Captures(stack),
         cost_s=call.dur / 1e9,
         cause=(
             f"torch.compile captured 0 operations of {function or 'what is called here'}, though it tried "
@@ -167,3 +171,13 @@ def _advice(code: str) -> str:
     if code.startswith(("if ", "while ")):
         return "Replace the condition on a tensor by torch.where or torch.cond."
     return "Move this line out of the compiled function, or write it with tensor operations only."
+
+
+KIND = Kind(
+    find,
+    is_a="a function of `torch.compile` cut in two",
+    costs="tracing done in vain, and the pieces",
+    limits=("max_graph_breaks",),
+    strains=("max_recompiles",),
+    leads=hit_a_limit,
+)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from xlaprof.analysis.evidence.counted import Growths
 from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, Place
@@ -38,6 +40,7 @@ def find(facts: Facts) -> Iterator[Finding]:
                 "growing_graph",
                 loop if loop.line else place,
                 count=visits,
+                counted=Growths(stack),
                 cost_s=cost,
                 cut=cut,
                 cause=(
@@ -57,6 +60,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             "growing_graph",
             source if source.line else place,
             count=visits,
+            counted=Growths(stack),
             cost_s=cost,
             cut=cut,
             cause=(
@@ -79,3 +83,12 @@ def _grows(facts: Facts, again: list[CompileRecord]) -> Place:
     lines = Counter(facts.names.place(change.stack) for change in more if change.what == "operation")
     line, count = lines.most_common(1)[0] if lines else (NOWHERE, 0)
     return line if count >= GROWTHS and count >= _MOSTLY * len(again) else NOWHERE
+
+
+KIND = Kind(
+    find,
+    is_a="each step's graph larger than the one before",
+    costs="the compiles of each step",
+    limits=(),
+    strains=("max_recompiles", "max_compiles", "max_compile_time", "max_idle", "max_memory"),
+)

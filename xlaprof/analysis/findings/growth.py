@@ -13,7 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from xlaprof.analysis.evidence.counted import Rises, Steps
 from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.series import climb, rise
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
@@ -74,7 +76,8 @@ def _alive(facts: Facts) -> Finding | None:
     return facts.finding(
         "growth",
         place,
-        count=last.tensors - first.tensors,
+        count=passed,
+        counted=Rises(),
         cost_s=0.0,
         cause=(
             f"What is alive on the device grows all the time, {numbers} in {passed:,} steps"
@@ -134,6 +137,7 @@ def _slower(facts: Facts, alive: Finding | None) -> Iterator[Finding]:
             place,
             operation=facts.names.text(name),
             count=series.seen,
+            counted=Steps(name),
             cost_s=cost,
             cause=(
                 f"{called} get slower all the time, from {seconds(slower.first / 1e9)} to {seconds(slower.last / 1e9)} "
@@ -162,3 +166,12 @@ def _bytes(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     raise AssertionError
+
+
+KIND = Kind(
+    find,
+    is_a="memory, tensors or step times that rise all the time",
+    costs="steps that get slower",
+    limits=(),
+    strains=("max_memory",),
+)

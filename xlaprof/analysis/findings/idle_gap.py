@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from xlaprof.analysis.evidence.activities import READER, Activity, activities, heaviest, innermost, recording
+from xlaprof.analysis.evidence.counted import IdleGaps
 from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import culprit, short, span
 from xlaprof.analysis.timeline import host
@@ -126,6 +128,7 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         place,
         operation=operation,
         count=gaps,
+        counted=IdleGaps(frozenset(activity.causes)),
         cost_s=cost,
         cut=critical.doing(activity.causes),
         cause=(
@@ -276,3 +279,12 @@ def _explain_collection(facts: Facts) -> tuple[str, str, Place, str]:
 def _longest_pause(facts: Facts, cause: int) -> Place:
     pauses = {stack: ns for (stack, kind), ns in facts.run.pauses.items() if kind == cause}
     return facts.names.place(max(pauses, key=pauses.__getitem__, default=0))
+
+
+KIND = Kind(
+    find,
+    is_a="a device without work while the host does something else",
+    costs="the idle time",
+    limits=(),
+    strains=("max_idle",),
+)

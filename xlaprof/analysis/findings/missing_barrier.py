@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.compilation import smaller
+from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import REPEATS, head
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
-from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.whatif import critical
 
@@ -118,6 +120,7 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
         "missing_barrier",
         place,
         count=count,
+        counted=Known((Moment(largest.t, largest.dur, count, f"one graph of {largest.ops:,} operations"),)),
         cost_s=cost * (1 - remains),
         cut=critical.compiles((r for r in own if r.ops * 2 > largest.ops), remains),
         cause=(
@@ -134,3 +137,12 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
         also=tuple(p for p in dict.fromkeys((cut, line)) if p.line and p != place),
         remedy=f"{loop.code}\n    ...\n    torch_xla.sync()" if loop.line else "",
     )
+
+
+KIND = Kind(
+    find,
+    is_a="a loop that becomes one graph",
+    costs="compile time of a graph too large",
+    limits=(),
+    strains=("max_recompiles", "max_compiles", "max_compile_time", "max_idle", "max_memory"),
+)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xlaprof.analysis.evidence import guard_failures
+from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import CompileRecord
-from xlaprof.analysis.model import Finding, FromTo, Place
+from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.causes import cause
-from xlaprof.analysis.recompiles.extra import Group, groups, values
+from xlaprof.analysis.recompiles.extra import Extra, Group, groups, values
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import critical
 
@@ -27,6 +30,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line and cause."""
     for group in groups(facts):
         yield _finding(facts, group)
+    yield from guard_failures.find(facts)
 
 
 def _finding(facts: Facts, group: Group) -> Finding:
@@ -46,6 +50,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         group.place,
         operation=operator(change),
         count=count,
+        counted=Known(tuple(map(_moment, group.extras))),
         cost_s=group.cost_s,
         cut=critical.compiles(spared),
         gain_s=0.0 if not spared else None,
@@ -61,6 +66,10 @@ def _finding(facts: Facts, group: Group) -> Finding:
         remedy=advice.remedy,
         buckets=advice.buckets,
     )
+
+
+def _moment(extra: Extra) -> Moment:
+    return Moment(extra.record.t, extra.record.dur, detail=f"{extra.change.old} -> {extra.change.new}")
 
 
 def _spared(facts: Facts, group: Group) -> list[CompileRecord]:
@@ -113,3 +122,13 @@ def _also(facts: Facts, group: Group) -> tuple[Place, ...]:
             lines.add((place.file, place.line))
             also.append(place)
     return tuple(also)
+
+
+KIND = Kind(
+    find,
+    is_a="a graph compiled again although its code had run before",
+    costs="compile time",
+    limits=("max_recompiles", "max_compiles", "max_compile_time"),
+    strains=("max_transfers_per_step", "max_idle"),
+    leads=guard_failures.hit_a_limit,
+)

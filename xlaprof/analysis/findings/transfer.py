@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reading import asked
 from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.model import Finding, Place
@@ -38,6 +39,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         place,
         operation=reads.op,
         count=reads.count,
+        counted=reads.counted,
         cost_s=reads.cost_s,
         cut=reads.cut,
         cause=(
@@ -87,3 +89,12 @@ def _barrier_after(facts: Facts, reads: Reads) -> Place:
 
 def _capital(text: str) -> str:
     return text if "(" in text else text[:1].upper() + text[1:]  # float() is written so
+
+
+KIND = Kind(
+    find,
+    is_a="a value read from the device in the loop",
+    costs="the wait, and the idle time that follows",
+    limits=("max_transfers_per_step",),
+    strains=("max_idle",),
+)

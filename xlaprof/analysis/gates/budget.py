@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from xlaprof.analysis.evidence.facts import seconds, times
+from xlaprof.analysis.findings import kinds
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import SEVERITIES, Finding, Place, Report
 from xlaprof.analysis.run import Run
@@ -42,10 +43,7 @@ _Event = TypeVar("_Event", GraphBreak, Live, Recompile)
 #: what tells of ids and of the recording, and is no part of what happened when
 _ABOUT = (Header, Device, Text, Stack, Thread, Dropped, End)
 
-_TOLD = 5  # findings named for a limit that counts what many of them cause
-_COMPILING = ("recompile", "missing_barrier", "growing_graph", "compile_cost")
-_IDLING = ("idle_gap", "transfer", "fallback", "excess_barriers", *_COMPILING)
-_GROWING = ("growth", "growing_graph", "missing_barrier")
+_SHOWN = 5  # findings named for a limit that counts what many of them cause
 
 
 class Offence(msgspec.Struct, frozen=True):
@@ -245,22 +243,31 @@ class _Case:
 
     # -- who is to blame
 
-    def of_kinds(self, *kinds: str) -> tuple[Offence, ...]:
-        found = [finding for finding in self.report.findings if not kinds or finding.kind in kinds]
-        return tuple(map(_offence, found[:_TOLD]))
+    def worst(self, limit: str) -> tuple[Offence, ...]:
+        """The findings that break a limit which counts what many of them cause."""
+        blamed = _blamed(limit)
+        return tuple(_offence(finding) for finding in self.report.findings if finding.kind in blamed)[:_SHOWN]
 
-    def at(self, place: Place, count: int, kinds: tuple[str, ...], cause: str, advice: str) -> Offence:
-        """The finding of these kinds on the line, else one made of the events."""
+    def at(self, limit: str, place: Place, count: int, cause: str, advice: str) -> Offence:
+        """The finding on the line that breaks the limit, else one made of the events."""
+        blamed = _blamed(limit)
         for finding in self.report.findings:
-            if finding.kind in kinds and (finding.place.file, finding.place.line) == (place.file, place.line):
+            if finding.kind in blamed and (finding.place.file, finding.place.line) == (place.file, place.line):
                 return _offence(finding)
-        return Offence(kinds[0], "", place, count, cause, advice)
+        kind = next(name for name, kind in kinds().items() if limit in kind.limits)
+        return Offence(kind, "", place, count, cause, advice)
 
     def compiles(self) -> list[CompileRecord]:
         """Those that count, with what the whole run knows of them."""
         if self.begin is None:
             return self.run.compiles
         return [record for record in self.run.compiles if record.t >= self.begin]
+
+
+def _blamed(limit: str) -> frozenset[str]:
+    """The kinds of findings that break a limit; of one that no kind declares, all of them."""
+    known = kinds().items()
+    return frozenset(name for name, kind in known if limit in (*kind.limits, *kind.strains)) or frozenset(kinds())
 
 
 def _offence(finding: Finding) -> Offence:
@@ -283,7 +290,7 @@ def _recompiles(case: _Case, budget: Budget) -> Used:
         guards = [event for event in case.told(Recompile) if not event.fresh]
         # records are kept up to a number that only repetition reaches
         count = len(again) + len(guards) + max(0, case.run.compiled[0] - len(case.run.compiles))
-        offences = (*_compiled(case, again), *_guarded(case, guards))
+        offences = (*_compiled(case, "max_recompiles", again), *_guarded(case, guards))
     told = f"{_many(count, 'recompilation')}, {limit} allowed"
     return Used("max_recompiles", limit, count, told, count > limit, offences)
 
@@ -291,11 +298,11 @@ def _recompiles(case: _Case, budget: Budget) -> Used:
 def _compiles(case: _Case, budget: Budget) -> Used:
     limit = budget.max_compiles or 0
     count = case.counted.compiled[0]
-    offences = _compiled(case, case.compiles())
+    offences = _compiled(case, "max_compiles", case.compiles())
     return Used("max_compiles", limit, count, f"{_many(count, 'compile')}, {limit} allowed", count > limit, offences)
 
 
-def _compiled(case: _Case, records: list[CompileRecord]) -> tuple[Offence, ...]:
+def _compiled(case: _Case, limit: str, records: list[CompileRecord]) -> tuple[Offence, ...]:
     groups: dict[tuple[str, int], list[tuple[CompileRecord, Place]]] = {}
     for record in records:
         place = case.run.names.place(record.change.stack if record.change and record.change.stack else record.stack)
@@ -313,7 +320,7 @@ def _compiled(case: _Case, records: list[CompileRecord]) -> tuple[Offence, ...]:
             if change
             else "Run this once in warm-up, so that it is compiled there."
         )
-        offences.append(case.at(place, len(group), _COMPILING, cause, advice))
+        offences.append(case.at(limit, place, len(group), cause, advice))
     return tuple(offences)
 
 
@@ -331,7 +338,7 @@ def _guarded(case: _Case, events: list[Recompile]) -> tuple[Offence, ...]:
         name = case.run.names.text(group[0].func)
         cause = f"torch.compile compiled {name or 'a function'} again {times(len(group))}{why}."
         advice = "Keep what the guard asks for the same in every call, or mark it dynamic."
-        offences.append(case.at(place, len(group), ("recompile", "graph_break"), cause, advice))
+        offences.append(case.at("max_recompiles", place, len(group), cause, advice))
     return tuple(offences)
 
 
@@ -340,7 +347,8 @@ def _compile_time(case: _Case, budget: Budget) -> Used:
     value = case.counted.compiled[1] / 1e9
     told = f"{seconds(value)} of compiling, {seconds(limit)} allowed"
     broken = value > limit
-    return Used("max_compile_time", limit, value, told, broken, _compiled(case, case.compiles()) if broken else ())
+    offences = _compiled(case, "max_compile_time", case.compiles()) if broken else ()
+    return Used("max_compile_time", limit, value, told, broken, offences)
 
 
 def _transfers(case: _Case, budget: Budget) -> Used:
@@ -360,7 +368,7 @@ def _transfers(case: _Case, budget: Budget) -> Used:
         what = f" ({name})" if name else ""
         cause = f"A value was read from the device {times(reads)}{what}, in {case.steps:,} steps."
         advice = "Keep the value on the device, or read it after the loop."
-        offences.append(case.at(place, reads, ("transfer", "recompile"), cause, advice))
+        offences.append(case.at("max_transfers_per_step", place, reads, cause, advice))
     value = count / case.steps
     told = f"{value:.3g} transfers per step ({count:,} in {case.steps:,} steps), {limit:g} allowed"
     return Used("max_transfers_per_step", limit, value, told, value > limit, tuple(offences))
@@ -378,9 +386,9 @@ def _graph_breaks(case: _Case, budget: Budget) -> Used:
     count = sum(number for _, number, _ in groups.values())
     offences = [
         case.at(
+            "max_graph_breaks",
             place,
             number,
-            ("graph_break",),
             f"The compiled function was cut in two {times(number)}: {' '.join(reason.split()).rstrip('.')}.",
             "Move this line out of the compiled function.",
         )
@@ -401,7 +409,7 @@ def _idle(case: _Case, budget: Budget) -> Used:
     why = f" ({causes})" if causes else ""
     told = f"the device idled {idle.idle_ratio:.1%} of {seconds(idle.window_s)}{why}, {limit:.1%} allowed"
     broken = idle.idle_ratio > limit
-    return Used("max_idle", limit, idle.idle_ratio, told, broken, case.of_kinds(*_IDLING) if broken else ())
+    return Used("max_idle", limit, idle.idle_ratio, told, broken, case.worst("max_idle") if broken else ())
 
 
 def _step_time(case: _Case, budget: Budget) -> Used:
@@ -411,7 +419,7 @@ def _step_time(case: _Case, budget: Budget) -> Used:
     step = case.after.steps[0]
     told = f"a {step.name} step took {seconds(step.median_s)} (median of {step.count:,}), {seconds(limit)} allowed"
     broken = step.median_s > limit
-    return Used("max_step_time", limit, step.median_s, told, broken, case.of_kinds() if broken else ())
+    return Used("max_step_time", limit, step.median_s, told, broken, case.worst("max_step_time") if broken else ())
 
 
 def _memory(case: _Case, budget: Budget) -> Used:
@@ -421,7 +429,7 @@ def _memory(case: _Case, budget: Budget) -> Used:
         raise BudgetError(f"{case.path} holds no figures of memory, so max_memory cannot be checked: leave it out")
     told = f"at most {_size(max(readings))} in {_many(len(readings), 'reading')}, {_size(limit)} allowed"
     broken = max(readings) > limit
-    return Used("max_memory", limit, max(readings), told, broken, case.of_kinds(*_GROWING) if broken else ())
+    return Used("max_memory", limit, max(readings), told, broken, case.worst("max_memory") if broken else ())
 
 
 def _fallback(case: _Case, budget: Budget) -> Used:
@@ -437,9 +445,9 @@ def _fallback(case: _Case, budget: Budget) -> Used:
     count = sum(number for _, number in groups.values())
     offences = [
         case.at(
+            "no_fallback",
             place,
             number,
-            ("fallback",),
             f"{name} has no lowering, so it ran on the CPU {times(number)}.",
             f"Replace {name.removeprefix('aten::').partition('.')[0]} by operations that run on the device.",
         )

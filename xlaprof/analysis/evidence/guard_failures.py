@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from xlaprof.analysis.evidence.compiled_advice import advice, remedy
+from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.guard_advice import advice, remedy
 from xlaprof.analysis.fold.compiled import RecompileRecord
-from xlaprof.analysis.model import Finding, FromTo, Place
+from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.events import DynamoLimit, Guard
 
@@ -125,6 +126,11 @@ def _sized_at_break(facts: Facts, guard: Guard) -> bool:
     return all(one.subject.startswith(_LEFT_BEHIND) or _of_dim(one) != _of_dim(guard) for one in others)
 
 
+def hit_a_limit(finding: Finding) -> bool:
+    """A limit of ``torch._dynamo.config`` was hit, which switches compilation off."""
+    return finding.operation.startswith("torch._dynamo.config.")
+
+
 def limit_clause(limit: DynamoLimit, step: int) -> str:
     """What hitting the limit means: a clause without a full stop."""
     since = f"since step {step}" if step > 0 else "since then"
@@ -193,6 +199,7 @@ def _finding(facts: Facts, recompiles: list[tuple[RecompileRecord, Guard, Place]
         place,
         operation="" if limit is None else LIMIT,
         count=len(records),
+        counted=Known(tuple(map(_moment, records, guards))),
         cost_s=cost,
         cause=f"{'; '.join(clauses)}.",
         advice=advice(guard, guards, backend, limited=limit is not None),
@@ -204,6 +211,10 @@ def _finding(facts: Facts, recompiles: list[tuple[RecompileRecord, Guard, Place]
         remedy=remedy(guard, guards, backend),
     )
     return finding if limit is None else msgspec.structs.replace(finding, severity="high")
+
+
+def _moment(record: RecompileRecord, guard: Guard) -> Moment:
+    return Moment(record.event.t, record.dur, detail=f"{guard.old} -> {guard.new}" if guard.new else guard.text)
 
 
 def _what(guard: Guard) -> str:
@@ -289,6 +300,7 @@ def _unexplained(facts: Facts, limit: DynamoLimit, step: int) -> Finding:
         place,
         operation=LIMIT,
         count=1,
+        counted=Known((Moment(limit.t),)),
         cost_s=0.0,
         cause=f"{function} was compiled again and again; {limit_clause(limit, step)}.",
         advice=advice(limit.guard or Guard("guard"), [], "", limited=True),

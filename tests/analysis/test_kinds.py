@@ -1,0 +1,241 @@
+"""Every kind of finding is held to all that makes one: its page, its words, its limits, its occurrences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analysis.story import Story
+from analysis.test_barriers import attack, micro_batches, unrolled
+from analysis.test_compilation import compiled
+from analysis.test_compiled import Compiling, shape
+from analysis.test_findings import ragged, reading
+from analysis.test_gaps import Watched
+from analysis.test_growth import trained
+from analysis.test_reads import looped, selecting
+from xlaprof.analysis.findings import kinds, names
+from xlaprof.analysis.gates.limits import LIMITS
+from xlaprof.analysis.occurrences import MOST, occurrences
+from xlaprof.analysis.run import Run
+from xlaprof.events import Change, DynamoLimit, Event
+
+PAGES = Path(__file__).parents[2] / "docs" / "findings"
+
+PLANTED: dict[str, Callable[[], list[Event]]] = {}  # "kind: how" -> the events
+
+
+def planted(name: str) -> Callable[[Callable[[], Story]], Callable[[], Story]]:
+    def plant(make: Callable[[], Story]) -> Callable[[], Story]:
+        PLANTED[name] = lambda: make().events
+        return make
+
+    return plant
+
+
+planted("recompile: another shape")(ragged)
+planted("transfer: in named steps")(reading)
+planted("transfer: in steps between barriers")(looped)
+planted("fallback: a size that values decide, and its gradient")(selecting)
+planted("missing_barrier: a loop in a step")(lambda: _unrolled())
+planted("excess_barriers: micro-batches")(lambda: micro_batches(with_forward=False))
+planted("growth: what is alive")(lambda: trained(200, tensors=6, size=40_000))
+planted("growth: what is alive in a long run")(lambda: trained(1_500, tensors=6, size=40_000))
+planted("growth: steps that get slower")(lambda: trained(300, slower=0.02))
+PLANTED["compile_cost: a large graph"] = lambda: [compiled(1, 2.0, 1_000), compiled(2, 90.0, 10_000, stack=2)]
+
+
+@planted("recompile: a failed guard of torch.compile")
+def _guard() -> Story:
+    compiling = Compiling()
+    compiling.compile("0/0")
+    compiling.recompile("0/1", shape(4, 5), ms=300)
+    compiling.recompile("0/2", shape(5, 9), ms=200)
+    return compiling.story
+
+
+@planted("recompile: a limit of torch.compile")
+def _limit() -> Story:
+    compiling = Compiling()
+    limit = DynamoLimit(t=0, compile="0/8", func=compiling.func, stack=compiling.call, value=8)
+    compiling.story.tell(limit)
+    return compiling.story
+
+
+@planted("fallback: on the CPU")
+def _fallback() -> Story:
+    story = Story()
+    barrier, eig = story.line(20, "xr.sync()"), story.line(18, "torch.linalg.eigvals(w)")
+    for _ in range(10):
+        with story.step():
+            story.fallback(eig, "aten::linalg_eig", 3)
+            story.barrier(barrier, 5, compile=1)
+    return story
+
+
+@planted("missing_barrier: steps without one")
+def _unbarred() -> Story:
+    story = Story()
+    for _ in range(50):
+        with story.step("denoise"):
+            story.trace(2)
+    read = story.line(44, "picture = x.cpu()")
+    story.compile("unrolled", 4000, read, trigger="read", ops=5000)
+    story.execute("unrolled", 80, read, "read")
+    story.read(read, "aten::_to_copy")
+    return story
+
+
+def _unrolled() -> Story:
+    story = Story()
+    return unrolled(story, attack(story))
+
+
+@planted("excess_barriers: at several lines")
+def _scattered() -> Story:
+    story = Story()
+    for _ in range(10):
+        with story.step():
+            for line in (10, 14, 18, 22):
+                story.trace(0.2)
+                story.barrier(story.line(line, "xr.sync()"), 1, f"at {line}", 50, ops=20 + line, dispatch=0.5)
+    return story
+
+
+@planted("excess_barriers: in the model")
+def _in_forward() -> Story:
+    story = Story()
+    inner = story.line(30, "xm.mark_step()", func="Deep.forward", outer=(41,), loops=(28, 39))
+    end = story.line(42, "xm.mark_step()", func="main", loops=(39,))
+    for _ in range(12):
+        for _ in range(4):
+            story.trace(0.3)
+            story.barrier(inner, 1, "layer", 50, ops=9, dispatch=0.4)
+        story.barrier(end, 1, "sum", 50, ops=3, dispatch=0.4)
+    return story
+
+
+@planted("growing_graph: at a barrier")
+def _growing() -> Story:
+    story = Story()
+    barrier, line = story.line(20, "xr.sync()"), story.line(12, "state = cell(state)")
+    for n in range(8):
+        with story.step():
+            change = Change("operation", "barrier", "aten::mm", "the end of the graph", stack=line)
+            story.barrier(barrier, 5, f"graph {n}", 100, ops=100 + 50 * n, change=change if n else None)
+    return story
+
+
+@planted("growing_graph: at a read")
+def _growing_reads() -> Story:
+    story = Story()
+    read = story.line(44, "print(loss.item())", loops=(40,))
+    for n in range(9):
+        story.trace(1)
+        story.compile(f"graph {n}", 100, read, trigger="read", ops=100 + 50 * n)
+        story.execute(f"graph {n}", 1, read, "read")
+        story.read(read)
+    return story
+
+
+@planted("graph_break: a print")
+def _break() -> Story:
+    compiling = Compiling()
+    compiling.broke("0/0", 21)
+    compiling.compile("0/0", 400)
+    compiling.broke("0/1", 21)
+    return compiling.story
+
+
+@planted("graph_break: nothing captured")
+def _nothing() -> Story:
+    compiling = Compiling()
+    compiling.broke("0/0", 21, "disabled by a library", by_design=True)
+    compiling.compile("0/0", ops=0)
+    compiling.compile("1/0", ops=0)
+    return compiling.story
+
+
+def _idle(do: Callable[[Watched, int, int], None]) -> Story:
+    """Twelve steps, in each of which the device idles while the host does something."""
+    story = Watched()
+    barrier, line = story.line(20, "xr.sync()"), story.line(15, "rows = prepare()")
+    for _ in range(12):
+        with story.step():
+            do(story, line, barrier)
+            story.barrier(barrier, device=5, dispatch=0, compile=0)
+    story.finish()
+    return story
+
+
+def _scope(story: Watched, line: int, barrier: int) -> None:
+    with story.scope("load", line):
+        story.spend(20)
+
+
+@planted("idle_gap: a stretch of Python, only some of which was looked into")
+def _partly_seen() -> Story:
+    turn = iter(range(12))
+
+    def do(story: Watched, line: int, barrier: int) -> None:
+        if next(turn) % 2:
+            story.seen(20, "python", story.line(101, "x = crunch(x)", func="crunch", outer=(15,)))
+        else:
+            story.python(20, line, barrier)
+
+    return _idle(do)
+
+
+planted("idle_gap: a scope")(lambda: _idle(_scope))
+planted("idle_gap: plain Python")(lambda: _idle(lambda story, line, end: story.python(20, line, end)))
+planted("idle_gap: plain Python that was looked into")(
+    lambda: _idle(lambda story, line, _: story.seen(20, "python", line))
+)
+planted("idle_gap: a data wait")(lambda: _idle(lambda story, line, _: story.data(20, line)))
+planted("idle_gap: a data wait, looked into")(lambda: _idle(lambda story, line, _: story.seen(20, "data", line)))
+planted("idle_gap: garbage collection")(lambda: _idle(lambda story, line, _: story.gc(20)))
+planted("idle_gap: a checkpoint")(lambda: _idle(lambda story, line, _: story.seen(20, "checkpoint", line)))
+planted("idle_gap: a sleep")(lambda: _idle(lambda story, line, _: story.seen(20, "wait", line)))
+planted("idle_gap: the interpreter's lock")(
+    lambda: _idle(lambda story, line, end: story.seen(20, "gil", end, "reader", line))
+)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_finding_happened_as_often_as_it_counts(name: str) -> None:
+    events = PLANTED[name]()
+    run = Run().feed_all(events)
+    found = [finding for finding in run.report().findings if finding.kind == name.partition(":")[0]]
+    assert found
+    for finding in found:
+        happened = occurrences(iter(events), run, finding)  # type: ignore[arg-type]
+        assert happened.total == finding.count > 0
+        assert sum(one.count for one in happened.first) == min(happened.total, MOST)
+        assert sum(happened.parts) == happened.total
+        assert all(0 <= one.at_s <= happened.wall_s for one in happened.first)
+
+
+def test_every_kind_is_planted() -> None:
+    assert {name.partition(":")[0] for name in PLANTED} == set(names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_kind_has_its_page_and_is_listed_with_its_words(name: str) -> None:
+    kind = kinds()[name]
+    assert (PAGES / f"{name}.md").read_text("utf-8").startswith(f"# {name}\n")
+    assert f"| [{name}]({name}.md) | {kind.is_a} | {kind.costs} |\n" in (PAGES / "README.md").read_text("utf-8")
+
+
+def test_the_page_of_findings_lists_no_other_kind() -> None:
+    assert set(re.findall(r"^\| \[(\w+)\]", (PAGES / "README.md").read_text("utf-8"), re.MULTILINE)) == set(names())
+
+
+def test_limits_are_those_of_budgets_and_each_is_the_unit_of_one_kind_at_most() -> None:
+    known = {limit.name for limit in LIMITS if limit.limits}
+    units = [limit for kind in kinds().values() for limit in kind.limits]
+    assert len(units) == len(set(units))
+    for kind in kinds().values():
+        assert {*kind.limits, *kind.strains} <= known
+        assert kind.limits or kind.strains

@@ -1,0 +1,32 @@
+"""What every kind of finding declares: the one place in which the kind is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.model import Finding
+
+
+def _never(finding: Finding) -> bool:
+    return False
+
+
+class Kind(NamedTuple):
+    """A kind of finding. Its file in ``xlaprof/analysis/findings/`` and its page in docs/findings have its name.
+
+    Which events a finding counts is said by the finding itself (:attr:`xlaprof.analysis.model.Finding.counted`).
+    """
+
+    #: yields the findings of this kind
+    find: Callable[[Facts], Iterator[Finding]]
+    #: what it is and what it costs, each one clause: the table of docs/findings/README.md has them
+    is_a: str
+    costs: str
+    #: limits of a budget (``xlaprof check``) whose unit this kind is: a line that breaks one is of this kind
+    limits: tuple[str, ...]
+    #: further limits that findings of this kind help to break: they are named where one is broken
+    strains: tuple[str, ...]
+    #: findings that come first, whatever they were measured to cost
+    leads: Callable[[Finding], bool] = _never
