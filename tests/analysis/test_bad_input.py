@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from story import MS, Story
 
-from analysis.story import MS, Story
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
 from xlaprof.events import Event, Execute, Header, Sample
@@ -27,7 +27,7 @@ def training(rank: int = 0, start: int = 0) -> list[Event]:
             with story.scope("augment"):
                 story.spend(4)
             story.python(6, before, after)
-            story.tell(Sample(t=story.now - 5 * MS, dur=5 * MS, stack=after, state="wait"))
+            story.emit(Sample(t=story.now - 5 * MS, dur=5 * MS, stack=after, state="wait"))
             story.trace(2)
             story.upload(1, before)
             story.barrier(barrier, device=8, compile=50, graph=f"g{step % 3}", ops=100 + step)

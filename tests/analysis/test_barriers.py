@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
+from story import Story
 
-from analysis.story import Story
 from xlaprof.events import Change
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from story import Story, clean
 
-from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading, shape
 from xlaprof.analysis.gates.budget import Used, Verdict, judge, lines
 from xlaprof.analysis.gates.limits import BudgetError, budget
@@ -163,7 +163,7 @@ def test_reads_of_digested_steps_count() -> None:
     for n in range(10, 20):
         story.spend(20)
         reads = {f"{at}:{op}": [1, 1000, 1000]}
-        story.tell(StepDigest(name=name, num=n, t=story.now - 20_000_000, dur=20_000_000, reads=reads))
+        story.emit(StepDigest(name=name, num=n, t=story.now - 20_000_000, dur=20_000_000, reads=reads))
     assert used(story, max_transfers_per_step=0).value == pytest.approx(0.5)
     assert used(story, max_transfers_per_step=0, after_step=14).value == 1.0
 
@@ -197,7 +197,7 @@ def test_graph_breaks() -> None:
 
 def test_breaks_by_design_are_none() -> None:
     story = clean(4)
-    story.tell(GraphBreak(t=story.now, reason="backward", stack=story.line(9, "loss.backward()"), by_design=True))
+    story.emit(GraphBreak(t=story.now, reason="backward", stack=story.line(9, "loss.backward()"), by_design=True))
     assert used(story, max_graph_breaks=0).value == 0
 
 
@@ -207,7 +207,7 @@ def test_what_torch_compile_compiled_again_counts() -> None:
     guard = Guard(kind="value", subject="self.k", old="2", new="3", stack=line)
     for fresh in (False, True):
         event = Recompile(t=story.now, compile="0/1", func=story.text("forward"), guards=[guard], fresh=fresh)
-        story.tell(event)
+        story.emit(event)
     one = used(story, max_recompiles=0, after_step=3)
     assert (one.value, one.broken) == (1, True)
     (offence,) = one.offences
@@ -221,7 +221,7 @@ def test_memory_is_the_most_that_was_read() -> None:
     for n in range(10):
         with story.step():
             story.barrier(barrier, 5, compile=1)
-            story.tell(Live(t=story.now, tensors=3, bytes=2**20 * (5 if n == 2 else 3)))
+            story.emit(Live(t=story.now, tensors=3, bytes=2**20 * (5 if n == 2 else 3)))
             story.spend(1)
     assert used(story, max_memory="4MiB").value == 5 * 2**20
     assert used(story, max_memory="4MiB").broken
@@ -277,7 +277,7 @@ def test_nothing_after_the_warm_up_is_an_error_not_a_pass() -> None:
 
 def test_what_makes_the_figures_uncertain_is_said() -> None:
     story = clean()
-    story.tell(Dropped(t=story.now, count=7, why="disk"))
+    story.emit(Dropped(t=story.now, count=7, why="disk"))
     assert held(story, max_recompiles=0).warnings == (
         "7 events are missing (disk)",
         "no end of the recording: the program still runs, or was killed",

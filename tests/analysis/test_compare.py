@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
+from story import Story, clean
 
-from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading
 from xlaprof.analysis.gates.compare import Comparison, compare, obstacles
 from xlaprof.events import Device, Header
@@ -183,7 +183,7 @@ def changed(story: Story, **header: object) -> Story:
 
 def on(platform: str, kind: str, count: int = 1) -> Story:
     story = clean()
-    story.tell(Device(t=story.now, platform=platform, kind=kind, count=count))
+    story.emit(Device(t=story.now, platform=platform, kind=kind, count=count))
     return story
 
 

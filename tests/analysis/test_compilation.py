@@ -1,8 +1,8 @@
 """What compiling cost: told by program; a finding only where a graph is so large that two would compile faster."""
 
 import pytest
+from story import MS, Story
 
-from analysis.story import MS, Story
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import Run
 from xlaprof.events import Compile, Event, Execute

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from story import MS, Story
 
-from tests.analysis.story import MS, Story
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import Run
 from xlaprof.events import DynamoCompile, DynamoLimit, Event, GraphBreak, Guard, Recompile
@@ -25,18 +25,18 @@ class Compiling:
         start = self.story.now
         self.story.spend(ms)
         event = {"stack": self.call, "code": self.code, "backend": self.story.text("inductor"), **fields}
-        self.story.tell(DynamoCompile(t=start, dur=round(ms * MS), compile=name, func=self.func, ops=ops, **event))  # type: ignore[arg-type]
+        self.story.emit(DynamoCompile(t=start, dur=round(ms * MS), compile=name, func=self.func, ops=ops, **event))  # type: ignore[arg-type]
 
     def recompile(self, name: str, *guards: Guard, ms: float = 100, **fields: object) -> None:
         event = {"stack": self.call, "code": self.code, **fields}
-        self.story.tell(
+        self.story.emit(
             Recompile(t=self.story.now, compile=name, func=self.func, guards=list(guards), versions=1, **event)  # type: ignore[arg-type]
         )
         self.compile(name, ms, **{key: value for key, value in fields.items() if key in ("stack", "resumed")})  # type: ignore[arg-type]
 
     def broke(self, name: str, line: int, reason: str = "print cannot be in a graph", **fields: object) -> None:
         stack = self.story.line(line, "print(x)", func="forward")
-        self.story.tell(
+        self.story.emit(
             GraphBreak(t=self.story.now, reason=reason, stack=stack, compile=name, func=self.func, **fields)  # type: ignore[arg-type]
         )
 
@@ -105,7 +105,7 @@ def test_the_limit_joins_its_cause_and_comes_first() -> None:
     told.recompile("5/1", Guard("dtype", "y", "float32", "float16", ""), ms=5000, stack=dear)
     last = shape(8, 9)
     told.recompile("0/8", last, ms=1)
-    told.story.tell(DynamoLimit(t=told.story.now, compile="0/8", func=told.func, stack=told.call, value=8, guard=last))
+    told.story.emit(DynamoLimit(t=told.story.now, compile="0/8", func=told.func, stack=told.call, value=8, guard=last))
     first, second = told.findings()
     assert (first.severity, first.place.line, first.count) == ("high", 40, 8)
     assert "recompile_limit = 8" in first.cause
@@ -116,7 +116,7 @@ def test_the_limit_joins_its_cause_and_comes_first() -> None:
 
 def test_a_limit_without_its_recompilations_is_told_all_the_same() -> None:
     told = Compiling()
-    told.story.tell(DynamoLimit(t=0, compile="0/8", func=told.func, stack=told.call, value=8))
+    told.story.emit(DynamoLimit(t=0, compile="0/8", func=told.func, stack=told.call, value=8))
     (finding,) = told.findings()
     assert (finding.kind, finding.severity, finding.place.line) == ("recompile", "high", 40)
 
@@ -244,7 +244,7 @@ def test_compiling_is_what_the_live_view_shows() -> None:
     from xlaprof.events import Compiling as Begun
 
     told = Compiling()
-    told.story.tell(Begun(t=told.story.now, ops=0, stack=told.call, trigger="dynamo"))
+    told.story.emit(Begun(t=told.story.now, ops=0, stack=told.call, trigger="dynamo"))
     assert told.story.report().activity.state == "compiling"
     told.compile("0/0")
     assert told.story.report().activity.state == "running"
@@ -274,11 +274,11 @@ def test_nothing_in_the_events_is_trusted() -> None:
     told.compile("0/0")
     told.broke("0/0", 21)
     told.recompile("0/1", shape(4, 5))
-    told.story.tell(DynamoLimit(t=0, compile="0/1", func=999, stack=999, value=-1, guard=Guard("odd", dim=7)))
-    told.story.tell(Recompile(t=-5, compile="", func=998, guards=[Guard("shape", "x", "[", "f32[a,b]", dim=4)]))
-    told.story.tell(Recompile(t=5, compile="0/1", func=998, guards=[]))
-    told.story.tell(DynamoCompile(t=10**15, dur=-3, compile="!", func=-1, ops=-4, restarted=10**18))
-    told.story.tell(GraphBreak(t=0, reason="", compile="never"))
+    told.story.emit(DynamoLimit(t=0, compile="0/1", func=999, stack=999, value=-1, guard=Guard("odd", dim=7)))
+    told.story.emit(Recompile(t=-5, compile="", func=998, guards=[Guard("shape", "x", "[", "f32[a,b]", dim=4)]))
+    told.story.emit(Recompile(t=5, compile="0/1", func=998, guards=[]))
+    told.story.emit(DynamoCompile(t=10**15, dur=-3, compile="!", func=-1, ops=-4, restarted=10**18))
+    told.story.emit(GraphBreak(t=0, reason="", compile="never"))
     events: list[Event] = list(told.story.events)
     for _ in range(20):
         rng.shuffle(events)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from story import MS, Story, clean
 
-from analysis.story import MS, Story, clean
 from xlaprof.analysis.run import Run
 from xlaprof.analysis.timeline import host, schedule
 from xlaprof.analysis.whatif import critical
@@ -222,7 +222,7 @@ def test_of_a_compile_that_two_findings_shorten_the_least_remains() -> None:
 @pytest.mark.parametrize(("cores", "step_ms"), [(0, 10), (1, 14), (2, 12), (4, 11)])
 def test_a_device_on_the_hosts_processors_is_slower_while_the_host_is_busy(cores: int, step_ms: float) -> None:
     story = Story()
-    story.tell(Device(0, "cpu" if cores else "tpu", "", cores=cores))
+    story.emit(Device(0, "cpu" if cores else "tpu", "", cores=cores))
     barrier, item = story.line(20, BARRIER), story.line(21, ITEM)
     for _ in range(10):
         with story.step():
@@ -300,7 +300,7 @@ def test_what_digests_told_counts_as_what_was_told_in_full() -> None:
             start = story.now
             story.spend(14)
             told = {read: [1, 10 * MS, 10 * MS]}
-            story.tell(
+            story.emit(
                 StepDigest(
                     story.text("train"), step, start, 14 * MS, executions=1, busy=10 * MS, tracing=4 * MS, reads=told
                 )

@@ -1,8 +1,8 @@
 """Each kind of mistake is planted in a run and found, with its line, its count and what it cost; nothing else is."""
 
 import pytest
+from story import Story, clean
 
-from analysis.story import Story, clean
 from xlaprof.events import Change, Hole
 
 
@@ -401,7 +401,7 @@ def test_a_transfer_in_a_hole_tells_a_line_nearer_to_what_ran() -> None:
             start = story.now
             story.read(copy)
             story.spend(60)
-            story.tell(Hole(t=start, dur=story.now - start, before=sync, after=to))
+            story.emit(Hole(t=start, dur=story.now - start, before=sync, after=to))
             story.upload(1, to)
     story.finish()
     (gap,) = story.findings("idle_gap")

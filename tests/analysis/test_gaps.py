@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from story import MS, Story, clean
 
-from analysis.story import MS, Story, clean
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.columns import blame as blame_columns
@@ -24,7 +24,7 @@ class Watched(Story):
         """The host does something for ``ms``, and is looked at for the first part of it."""
         start = self.now
         self.spend(ms)
-        self.tell(Sample(t=start, dur=round(ms * until * MS), stack=stack, state=state, holder=holder, at=at))
+        self.emit(Sample(t=start, dur=round(ms * until * MS), stack=stack, state=state, holder=holder, at=at))
 
 
 def training(story: Watched) -> tuple[int, int, int]:
@@ -324,8 +324,8 @@ def looked_into(story: Watched, ms: float, hole: tuple[int, int], stack: int, st
     start = story.now
     story.spend(ms)
     if stack:
-        story.tell(Sample(t=start, dur=round(ms * MS), stack=stack, state=state))
-    story.tell(Hole(t=start, dur=round(ms * MS), before=hole[0], after=hole[1]))
+        story.emit(Sample(t=start, dur=round(ms * MS), stack=stack, state=state))
+    story.emit(Hole(t=start, dur=round(ms * MS), before=hole[0], after=hole[1]))
 
 
 def test_a_stretch_that_comes_every_step_is_what_was_seen_in_some_of_them() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from story import Story
 
-from analysis.story import Story
 from xlaprof.analysis.fold.series import Series, climb, rise
 from xlaprof.events import Kept, Live
 
@@ -75,7 +75,7 @@ def trained(
             held = [[loss, 30, 120], [hidden, 30, 9000], [out, 30, 500]][:lines] if tensors else []
             told = Kept(f"Metrics.{keeper}", kind, n, lines > 1, [put]) if keeper and n == 40 else None
             alive, most = int(60 + tensors * n), int(8 * MIB + size * n)
-            story.tell(Live(t=story.now, tensors=alive, bytes=most, held=held, kept=told))
+            story.emit(Live(t=story.now, tensors=alive, bytes=most, held=held, kept=told))
     return story
 
 
@@ -148,6 +148,6 @@ def test_of_two_ranks_the_growth_is_told_once() -> None:
 
 def test_a_log_whose_readings_make_no_sense_is_read() -> None:
     story = trained(150, tensors=6)
-    story.tell(Live(t=-5, tensors=-1, bytes=-(10**18), held=[[], [99], [7, 3, 1, 4]]))
+    story.emit(Live(t=-5, tensors=-1, bytes=-(10**18), held=[[], [99], [7, 3, 1, 4]]))
     story.spend(1)
     assert isinstance(story.findings(), list)

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from story import MS, Story
 
-from analysis.story import MS, Story
 from xlaprof.analysis.run import Run
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.device import DeviceTimeline
@@ -119,8 +119,8 @@ def test_what_a_loader_thread_does_meanwhile_is_not_blamed() -> None:
     barrier = story.line(20)
     story.barrier(barrier, device=10, compile=0, dispatch=0)
     story.spend(20)
-    story.tell(TransferToDevice(t=11 * MS, dur=8 * MS, bytes=1, tid=3))
-    story.tell(Scope(name=story.text("collate"), t=11 * MS, dur=8 * MS, tid=3))
+    story.emit(TransferToDevice(t=11 * MS, dur=8 * MS, bytes=1, tid=3))
+    story.emit(Scope(name=story.text("collate"), t=11 * MS, dur=8 * MS, tid=3))
     story.barrier(barrier, device=10, dispatch=0)
     story.finish()
     report = story.report()

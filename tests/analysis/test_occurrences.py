@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from story import Story, clean
 
-from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.occurrences import MOST, PARTS, Occurrences, occurrences
@@ -66,7 +66,7 @@ def test_digests_count_for_their_step() -> None:
     for n in range(10, 20):
         story.spend(20)
         reads = {f"{line}:{op}": [2, 1_000_000, 600_000], f"{line}:x": [], "": [1]}
-        story.tell(StepDigest(name=story.text("train"), num=n, t=story.now - 20_000_000, dur=20_000_000, reads=reads))
+        story.emit(StepDigest(name=story.text("train"), num=n, t=story.now - 20_000_000, dur=20_000_000, reads=reads))
     run = story.run()
     (finding,) = (one for one in run.report().findings if (one.kind, one.place.line) == ("transfer", 22))
     found = occurrences(iter(story.events), run, finding)  # type: ignore[arg-type]

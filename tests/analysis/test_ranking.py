@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from analysis.story import Story
+from story import Story
+
 from xlaprof.events import Change
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from story import MS, Story
 
-from analysis.story import MS, Story
 from xlaprof.analysis.evidence.reading import SCALAR, asked
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import Change, Selected, StepDigest
@@ -210,7 +210,7 @@ def test_digests_keep_the_rhythm() -> None:
     key = f"{item}:{story.text(SCALAR)}"
     for n in range(100):
         reads = {key: [1, 3 * MS, 3 * MS]} if n % 4 == 0 else {}
-        story.tell(StepDigest(name=name, num=n, t=story.now, dur=10 * MS, executions=1, busy=5 * MS, reads=reads))
+        story.emit(StepDigest(name=name, num=n, t=story.now, dur=10 * MS, executions=1, busy=5 * MS, reads=reads))
         story.spend(10)
     (finding,) = story.findings()
     assert (finding.rhythm, finding.confidence, finding.count) == ("every 4 steps", "medium", 25)
@@ -233,7 +233,7 @@ def test_a_fallback_says_what_its_copies_cost() -> None:
             story.read(eig, "aten::linalg_eig", copy=2)
             story.spend(4)
             story.upload(1, eig)
-            story.retell_fallback(eig, "aten::linalg_eig", start)
+            story.replay_fallback(eig, "aten::linalg_eig", start)
             story.barrier(barrier, 10)
     (finding,) = story.findings("fallback")
     assert finding.rhythm == "every step"
@@ -263,7 +263,7 @@ def selecting(with_selection: bool = True) -> Story:
                 story.trace(1)
                 story.execute("count", 1, line, "read")
                 story.read(line, "aten::index")
-            story.tell(Selected(t=story.now, op=story.text("aten::index_put"), stack=back))
+            story.emit(Selected(t=story.now, op=story.text("aten::index_put"), stack=back))
             story.barrier(barrier, 5)
     return story
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from story import Story
 
-from analysis.story import Story
 from xlaprof.events import Change
 
 

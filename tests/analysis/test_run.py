@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from story import MS, Story, clean
 
-from analysis.story import MS, Story, clean
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
 from xlaprof.events import (
@@ -104,7 +104,7 @@ def test_scopes_have_their_own_time_and_that_of_scopes_inside() -> None:
 
 def test_a_scope_that_raised_is_counted() -> None:
     story = Story()
-    story.tell(Scope(name=story.text("save"), t=0, dur=MS, error="OSError"))
+    story.emit(Scope(name=story.text("save"), t=0, dur=MS, error="OSError"))
     (scope,) = story.report().scopes
     assert scope.errors == 1
 
@@ -144,7 +144,7 @@ def test_counters_are_the_recordings_own_where_it_told_them() -> None:
     story = training()
     counted = story.report().counters
     assert (counted["CompileTime"], counted["ExecuteTime"], counted["TransferFromDeviceTime"]) == (2, 12, 12)
-    story.tell(Counters(t=story.now, counts={"CompileTime": 2, "aten::nonzero": 7}, seconds={"CompileTime": 1.0}))
+    story.emit(Counters(t=story.now, counts={"CompileTime": 2, "aten::nonzero": 7}, seconds={"CompileTime": 1.0}))
     report = story.report()
     assert report.counters["aten::nonzero"] == 7
     assert report.counters["ExecuteTime"] == 12
@@ -176,7 +176,7 @@ def test_digests_stand_for_whole_steps() -> None:
             reads={f"{item}:{op}": [1, 10 * MS, 10 * MS]},
         )
         story.spend(14)
-        story.tell(digest)
+        story.emit(digest)
     report = story.report()
     (stat,) = report.steps
     assert stat.count == 105
@@ -225,7 +225,7 @@ def test_a_long_run_is_settled_as_it_goes_and_loses_nothing() -> None:
 
 def test_since_step_leaves_out_what_came_before() -> None:
     story = training(20)
-    story.tell(Counters(t=story.now, counts={"CompileTime": 2}))
+    story.emit(Counters(t=story.now, counts={"CompileTime": 2}))
     late = story.report(since_step=10)
     (stat,) = late.steps
     assert (stat.count, stat.last_num) == (10, 19)
@@ -294,10 +294,10 @@ def test_a_second_header_is_another_recording_in_the_same_log() -> None:
 
 def test_the_header_says_what_ran() -> None:
     story = training(3)
-    story.tell(Device(t=story.now, platform="cuda", kind="NVIDIA H200", count=2))
-    story.tell(Thread(tid=1, name="MainThread"))
-    story.tell(Dropped(t=story.now, count=5, why="disk"))
-    story.tell(Evicted(t=story.now, program=1, graph="g", limit=1))
+    story.emit(Device(t=story.now, platform="cuda", kind="NVIDIA H200", count=2))
+    story.emit(Thread(tid=1, name="MainThread"))
+    story.emit(Dropped(t=story.now, count=5, why="disk"))
+    story.emit(Evicted(t=story.now, program=1, graph="g", limit=1))
     running = story.report().run
     assert not running.finished
     story.finish(error="KeyboardInterrupt")
@@ -316,7 +316,7 @@ def test_what_it_is_doing_now() -> None:
     assert story.report().activity.state == "starting"
     barrier = story.line(20, "xr.sync()")
     with story.step():
-        story.tell(Compiling(t=story.now, ops=100, stack=barrier))
+        story.emit(Compiling(t=story.now, ops=100, stack=barrier))
         activity = story.report().activity
         assert (activity.state, activity.detail) == ("compiling", "train.py:20  xr.sync()")
         story.barrier(barrier, 5)

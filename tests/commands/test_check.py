@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading
 from commands.test_report import write
+from story import Story, clean
 
 from xlaprof.cli import main
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from analysis.story import Story, clean
 from analysis.test_compare import changed, steps
 from analysis.test_findings import ragged
 from commands.test_report import write
+from story import Story, clean
 
 from xlaprof.cli import main
 

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading
 from commands.test_report import write
 from msgspec.structs import replace
+from story import Story, clean
 
 from xlaprof.analysis.model import Buckets, Finding, Place
 from xlaprof.cli import main

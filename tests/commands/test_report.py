@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading
 from analysis.test_run import training
+from story import Story, clean
 
 from xlaprof.cli import main
 

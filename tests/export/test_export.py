@@ -14,20 +14,21 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from story import MS, save
 
 from xlaprof import cli
 from xlaprof import events as ev
 from xlaprof.errors import UserError
 
 from .ask import export, profile
-from .story import MS, START, Story, save
+from .training import START, Training
 
 RUN = "run-2023-11-14_22-13-20"
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    story = Story()
+    story = Training()
     story.train(5)
     return save(story.end(), tmp_path / "run.log")
 
@@ -143,32 +144,32 @@ def test_a_torn_log_is_exported_as_far_as_it_goes(
 
 
 def test_a_log_that_ends_after_its_header(tmp_path: Path) -> None:
-    written = export(Story().events[:1], tmp_path)
+    written = export(Training().events[:1], tmp_path)
     assert (written.steps, written.executions) == (0, 0)
     assert len(written.notes) == 3
     assert profile(written).trace() == []
 
 
 def test_a_log_without_a_header(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(5)
     read = profile(export(story.end()[1:], tmp_path)).overview()
     assert read.step_median == pytest.approx(10)
 
 
 def test_steps_of_a_program_that_never_ran_on_a_device(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     for num in range(5):
         start = story.now
-        story.work(3)
-        story.step("train", num, start)
+        story.spend(3)
+        story.end_step("train", num, start)
     written = export(story.end(), tmp_path)
     assert any("no execution" in note for note in written.notes)
     assert [e["dur"] for e in profile(written).trace() if e["name"].startswith("train")] == pytest.approx([3000] * 5)
 
 
 def test_a_log_with_a_second_recording_exports_the_first(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(5)
     first = story.end()
     other = msgspec.structs.replace(first[0], pid=8, mono_ns=START * 10)
@@ -178,16 +179,16 @@ def test_a_log_with_a_second_recording_exports_the_first(tmp_path: Path) -> None
 
 
 def test_what_the_recording_dropped_is_said(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(2)
     story.events.append(ev.Dropped(t=story.now, count=17, why="disk"))
     assert any("17" in note for note in export(story.end(), tmp_path).notes)
 
 
 def test_a_span_that_the_format_cannot_hold_is_refused(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(2)
-    story.work(200 * 86_400_000)
+    story.spend(200 * 86_400_000)
     with pytest.raises(UserError, match="200 days"):
         export(story.end(), tmp_path)
 
@@ -242,7 +243,7 @@ def damaged(draw: st.DrawFn) -> ev.Event:
 
 @given(events=st.lists(damaged(), max_size=30))
 def test_no_numbers_crash_an_export(events: list[ev.Event], tmp_path_factory: pytest.TempPathFactory) -> None:
-    story = Story()
+    story = Training()
     story.train(2)
     # A span that the format cannot hold is the one refusal.
     with suppress_message("106"):

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from story import MS
 
 from xlaprof import events as ev
 
 from .ask import curves, export
-from .story import MS, Story
+from .training import Training
 
 
 def test_every_step_has_its_time_idle_and_compile_seconds(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(10, host_ms=4, device_ms=6)
     read = curves(export(story.end(), tmp_path))
     assert read["train/step_time_s"] == pytest.approx({0: 0.51} | dict.fromkeys(range(1, 10), 0.010))
@@ -24,20 +25,20 @@ def test_every_step_has_its_time_idle_and_compile_seconds(tmp_path: Path) -> Non
 
 
 def test_what_the_host_did_counts_to_the_step_it_began_in(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(2)
     start = story.now
     read = story.line(44, "loss.item()")
     for _ in range(3):
         story.events.append(ev.TransferFromDevice(t=story.now, dur=2 * MS, wait=MS, bytes=4, stack=read))
-        story.work(2)
+        story.spend(2)
     story.events.append(ev.Fallback(t=story.now, dur=5 * MS, op=story.text("aten::nonzero"), stack=read))
-    story.work(5)
+    story.spend(5)
     story.events.append(ev.Gc(t=story.now, dur=MS, generation=0))
-    story.work(1)
+    story.spend(1)
     story.events.append(ev.DataWait(t=story.now, dur=7 * MS))
-    story.work(7)
-    story.step("train", 2, start)
+    story.spend(7)
+    story.end_step("train", 2, start)
     story.train(1, first=3)
     read_back = curves(export(story.end(), tmp_path))
     at = {tag.removeprefix("train/"): values[2] for tag, values in read_back.items() if tag.startswith("train/")}
@@ -51,13 +52,13 @@ def test_what_the_host_did_counts_to_the_step_it_began_in(tmp_path: Path) -> Non
 
 
 def test_what_never_happened_has_no_curve(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(3)
     assert not [tag for tag in curves(export(story.end(), tmp_path)) if "fallback" in tag or "data_wait" in tag]
 
 
 def test_counters_are_exact_and_lie_at_the_last_step_before_them(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(6)
     read = curves(export(story.end(), tmp_path))
     assert read["counters/CompileTime"] == {5: 1}
@@ -66,11 +67,11 @@ def test_counters_are_exact_and_lie_at_the_last_step_before_them(tmp_path: Path)
 
 
 def test_a_step_told_by_its_sums_has_the_figures_of_its_sums(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(2)
     start = story.now
-    story.work(10)
-    story.line(44, "loss.item()")
+    story.spend(10)
+    read_at = story.line(44, "loss.item()")
     story.events.append(
         ev.StepDigest(
             name=story.text("train"),
@@ -82,7 +83,7 @@ def test_a_step_told_by_its_sums_has_the_figures_of_its_sums(tmp_path: Path) -> 
             tracing=2 * MS,
             barriers=3,
             scopes={str(story.text("forward")): [4, 8 * MS, 3 * MS]},
-            reads={f"44:{story.text('aten::item')}": [5, 6 * MS, 2 * MS]},
+            reads={f"{read_at}:{story.text('aten::item')}": [5, 6 * MS, 2 * MS]},
         )
     )
     read = curves(export(story.end(), tmp_path))
@@ -95,18 +96,18 @@ def test_a_step_told_by_its_sums_has_the_figures_of_its_sums(tmp_path: Path) -> 
 
 
 def test_steps_of_several_names_have_curves_of_their_own(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(3)
     start = story.now
-    story.barrier(2)
-    story.step("eval", 0, start)
+    story.run_program(2)
+    story.end_step("eval", 0, start)
     read = curves(export(story.end(), tmp_path))
     assert read["eval/step_time_s"] == {0: pytest.approx(0.002)}
     assert set(read["train/step_time_s"]) == {0, 1, 2}
 
 
 def test_a_second_epoch_counts_on_instead_of_running_back(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     for _ in range(2):
         story.train(3, first=0)
     assert set(curves(export(story.end(), tmp_path))["train/step_time_s"]) == {0, 1, 2, 3, 4, 5}

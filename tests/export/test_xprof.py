@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from story import MS
 
 from xlaprof import events as ev
 from xlaprof.log import read as read_log
 
 from .ask import export, profile, report
-from .story import MS, START, Story
+from .training import START, Training
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 
@@ -25,7 +26,7 @@ def agrees(events: list[ev.Event], out: Path) -> None:
 
 
 def test_planted_step_time_and_idle_are_what_xprof_says(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(50, host_ms=4, device_ms=6)
     events = story.end()
     read = profile(export(events, tmp_path)).overview()
@@ -39,12 +40,12 @@ def test_planted_step_time_and_idle_are_what_xprof_says(tmp_path: Path) -> None:
 
 
 def test_a_compile_in_the_middle_is_idle_time_of_its_own_step(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(20)
     start = story.now
-    story.compile(300, program=2)
-    story.barrier(6, program=2)
-    story.step("train", 20, start)
+    story.compile_program(300, program=2)
+    story.run_program(6, program=2)
+    story.end_step("train", 20, start)
     story.train(20, first=21)
     events = story.end()
     read = profile(export(events, tmp_path)).overview()
@@ -54,14 +55,14 @@ def test_a_compile_in_the_middle_is_idle_time_of_its_own_step(tmp_path: Path) ->
 
 
 def test_executions_that_cross_the_border_of_a_step_count_to_both(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     # The host runs ahead: each execution begins 1 ms before the end of its step and ends 5 ms into the next.
     for num in range(30):
         start = story.now
-        story.work(9)
-        story.barrier(6, wait=False)
-        story.work(1)
-        story.step("train", num, start)
+        story.spend(9)
+        story.run_program(6, wait=False)
+        story.spend(1)
+        story.end_step("train", num, start)
     events = story.end()
     read = profile(export(events, tmp_path)).overview()
     assert all(idle == pytest.approx(4) for idle in read.step_idle.values())
@@ -69,20 +70,20 @@ def test_executions_that_cross_the_border_of_a_step_count_to_both(tmp_path: Path
 
 
 def test_a_host_that_runs_far_ahead_of_the_device(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(40, host_ms=2, device_ms=6, wait=False)
     agrees(story.end(), tmp_path)
 
 
 def test_of_several_kinds_of_steps_the_one_with_most_time_is_averaged(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     for epoch in range(4):
         story.train(10, first=10 * epoch)
         for num in range(3):
             start = story.now
-            story.work(1)
-            story.barrier(2)
-            story.step("eval", num, start)
+            story.spend(1)
+            story.run_program(2)
+            story.end_step("eval", num, start)
     events = story.end()
     read = profile(export(events, tmp_path)).overview()
     assert set(read.steps) == set(range(1, 40))
@@ -90,7 +91,7 @@ def test_of_several_kinds_of_steps_the_one_with_most_time_is_averaged(tmp_path: 
 
 
 def test_step_numbers_that_begin_again_each_epoch(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     for _ in range(3):
         story.train(10, first=0)
     events = story.end()
@@ -100,11 +101,11 @@ def test_step_numbers_that_begin_again_each_epoch(tmp_path: Path) -> None:
 
 
 def test_steps_are_inferred_from_the_barrier_of_the_loop(tmp_path: Path) -> None:
-    story = Story()
-    story.compile(200)
+    story = Training()
+    story.compile_program(200)
     for _ in range(40):
-        story.work(5)
-        story.barrier(3)
+        story.spend(5)
+        story.run_program(3)
     events = story.end()
     read = profile(export(events, tmp_path)).overview()
     assert read.step_median == pytest.approx(8)
@@ -112,11 +113,11 @@ def test_steps_are_inferred_from_the_barrier_of_the_loop(tmp_path: Path) -> None
 
 
 def test_steps_told_by_their_sums(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(5)
     for num in range(5, 60):
         start = story.now
-        story.work(10)
+        story.spend(10)
         digest = ev.StepDigest(
             name=story.text("train"), num=num, t=start, dur=10 * MS, executions=3, busy=6 * MS, barriers=3, tracing=MS
         )
@@ -132,15 +133,15 @@ def test_steps_told_by_their_sums(tmp_path: Path) -> None:
 
 
 def test_two_devices_are_two_planes(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     for num in range(20):
         start = story.now
-        story.work(4)
+        story.spend(4)
         for device, ms in ((0, 6), (1, 3)):
             story.free = story.now
-            story.barrier(ms, wait=False, device=device)
+            story.run_program(ms, wait=False, device=device)
         story.now += 6 * MS
-        story.step("train", num, start)
+        story.end_step("train", num, start)
     events = story.end()
     tools = profile(export(events, tmp_path))
     assert {"/device:TPU:0", "/device:TPU:1"} <= {e["process"] for e in tools.trace()}
@@ -148,7 +149,7 @@ def test_two_devices_are_two_planes(tmp_path: Path) -> None:
 
 
 def test_the_trace_viewer_shows_lanes_with_the_lines_of_the_user(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(3)
     start = story.now
     read = story.line(44, "loss.item()")
@@ -157,21 +158,21 @@ def test_the_trace_viewer_shows_lanes_with_the_lines_of_the_user(tmp_path: Path)
             t=story.now, dur=2 * MS, wait=MS, bytes=4, op=story.text("aten::_local_scalar_dense"), stack=read
         )
     )
-    story.work(2)
+    story.spend(2)
     story.events.append(ev.Gc(t=story.now, dur=MS, generation=2))
-    story.work(1)
+    story.spend(1)
     story.events.append(ev.DataWait(t=story.now, dur=3 * MS, stack=story.line(30, "for batch in loader:")))
-    story.work(3)
+    story.spend(3)
     story.events.append(
         ev.Fallback(t=story.now, dur=MS, op=story.text("aten::nonzero"), stack=story.line(45, "x.nonzero()"))
     )
-    story.work(1)
+    story.spend(1)
     story.events.append(ev.Hole(t=story.now, dur=5 * MS, before=45, after=40))
-    story.work(5)
+    story.spend(5)
     story.events.append(ev.GraphBreak(t=story.now, reason="data-dependent", stack=read))
     story.scope("log", start, batch=3, where="end", group_id=99)
-    story.barrier(6)
-    story.step("train", 3, start)
+    story.run_program(6)
+    story.end_step("train", 3, start)
     tools = profile(export(story.end(), tmp_path))
     drawn = tools.trace()
 
@@ -203,12 +204,12 @@ def test_the_trace_viewer_shows_lanes_with_the_lines_of_the_user(tmp_path: Path)
 
 
 def test_idle_gaps_have_a_lane_that_names_their_cause(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(5)
     start = story.now
-    story.compile(80, program=2)
-    story.barrier(6, program=2)
-    story.step("train", 5, start)
+    story.compile_program(80, program=2)
+    story.run_program(6, program=2)
+    story.end_step("train", 5, start)
     tools = profile(export(story.end(), tmp_path))
     drawn = tools.trace()
     gaps = [e for e in drawn if e["process"] == "/device:CUSTOM:idle gaps of device 0"]
@@ -219,7 +220,7 @@ def test_idle_gaps_have_a_lane_that_names_their_cause(tmp_path: Path) -> None:
 
 
 def test_arrows_lead_from_a_barrier_to_its_execution(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(5)
     drawn = profile(export(story.end(), tmp_path)).trace()
     out = sorted(e["bind_id"] for e in drawn if e["name"] == "barrier (sync)" and e.get("flow_out"))
@@ -229,7 +230,7 @@ def test_arrows_lead_from_a_barrier_to_its_execution(tmp_path: Path) -> None:
 
 
 def test_tools_of_xprof_that_count_programs(tmp_path: Path) -> None:
-    story = Story()
+    story = Training()
     story.train(9)
     tools = profile(export(story.end(), tmp_path))
     table = tools.ask("hlo_stats")

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading
 from analysis.test_run import training
+from story import Story, clean
 
 from xlaprof.analysis.findings import names
 from xlaprof.analysis.model import SEVERITIES, Report

@@ -4,12 +4,12 @@ import io
 import re
 
 import pytest
-from analysis.story import Story, clean
 from analysis.test_findings import ragged, reading
 from analysis.test_run import training
 from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console
+from story import Story, clean
 
 from report.test_json import wild
 from xlaprof.analysis.model import Place, Report

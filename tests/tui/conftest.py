@@ -12,7 +12,7 @@ import pytest
 from xlaprof.tui.app import LiveApp
 from xlaprof.tui.feed import Feed
 
-from .story import BEGAN, Story
+from .training import BEGAN, Training
 
 SCREENS = Path(__file__).parent / "screens"
 
@@ -24,10 +24,10 @@ def screen(app: LiveApp) -> str:
 
 
 @pytest.fixture
-def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Story]:
+def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
     """A run that has just begun, recorded into run.log of the current directory."""
     monkeypatch.chdir(tmp_path)
-    told = Story(tmp_path / "run.log")
+    told = Training(tmp_path / "run.log")
     yield told
     told.leave()
 
@@ -37,8 +37,8 @@ def follow() -> Iterator[Callable[..., LiveApp]]:
     """Makes apps on run.log that read when told, at the time of the story they are given."""
     feeds = []
 
-    def make(story: Story | None = None) -> LiveApp:
-        feeds.append(Feed("run.log", clock=lambda: BEGAN + (story.t / 1e9 if story else 0.0)))
+    def make(story: Training | None = None) -> LiveApp:
+        feeds.append(Feed("run.log", clock=lambda: BEGAN + (story.now / 1e9 if story else 0.0)))
         return LiveApp(feeds[-1].advance, every_s=None)
 
     yield make

@@ -12,7 +12,7 @@ from xlaprof import events as ev
 from xlaprof.tui.app import LiveApp
 
 from .conftest import screen
-from .story import Story
+from .training import Training
 
 Looks = Callable[[LiveApp, str], None]
 Follow = Callable[..., LiveApp]
@@ -25,18 +25,20 @@ async def news(app: LiveApp, pilot: Pilot[None]) -> str:
     return screen(app)
 
 
-def tell_of_two_defects(story: Story) -> None:
+def tell_of_two_defects(story: Training) -> None:
     """31 steps that read the loss every time and meet another shape at steps 15, 20 and 25."""
-    story.step(compile_ms=1500)
-    story.steps(14, read=True)
+    story.train_step(compile_ms=1500)
+    story.train(14, read=True)
     for shape in ("i64[5,128]", "i64[3,128]", "i64[7,128]"):
-        story.step(compile_ms=1200, shape=shape, read=True)
-        story.steps(4, read=True)
-    story.step(read=True)
+        story.train_step(compile_ms=1200, shape=shape, read=True)
+        story.train(4, read=True)
+    story.train_step(read=True)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50), (40, 12)], ids=str)
-async def test_the_screen_at_many_sizes(story: Story, size: tuple[int, int], looks_like: Looks, follow: Follow) -> None:
+async def test_the_screen_at_many_sizes(
+    story: Training, size: tuple[int, int], looks_like: Looks, follow: Follow
+) -> None:
     tell_of_two_defects(story)
     app = follow(story)
     async with app.run_test(size=size) as pilot:
@@ -46,7 +48,7 @@ async def test_the_screen_at_many_sizes(story: Story, size: tuple[int, int], loo
 
 @pytest.mark.parametrize(("key", "panel"), [("2", "time"), ("3", "idle"), ("4", "scopes"), ("5", "counters")])
 async def test_a_small_terminal_shows_one_panel_at_a_time(
-    story: Story, key: str, panel: str, looks_like: Looks, follow: Follow
+    story: Training, key: str, panel: str, looks_like: Looks, follow: Follow
 ) -> None:
     tell_of_two_defects(story)
     app = follow(story)
@@ -57,16 +59,16 @@ async def test_a_small_terminal_shows_one_panel_at_a_time(
         looks_like(app, f"two_defects_{panel}")
 
 
-async def test_a_recompilation_is_on_the_screen_while_the_program_still_runs(story: Story, follow: Follow) -> None:
-    story.step(compile_ms=1500)
-    story.steps(14)
+async def test_a_recompilation_is_on_the_screen_while_the_program_still_runs(story: Training, follow: Follow) -> None:
+    story.train_step(compile_ms=1500)
+    story.train(14)
     app = follow(story)
     async with app.run_test(size=(120, 40)) as pilot:
         before = await news(app, pilot)
         assert "recompile" not in before, "a warm-up compile is not a finding"
         assert "Nothing so far." in before
-        story.step(compile_ms=1200, shape="i64[5,128]")
-        story.steps(3)
+        story.train_step(compile_ms=1200, shape="i64[5,128]")
+        story.train(3)
         after = await news(app, pilot)
         assert "● recompile train.py:24" in after
         assert "h = self.embedding(tokens)" in after
@@ -75,22 +77,22 @@ async def test_a_recompilation_is_on_the_screen_while_the_program_still_runs(sto
         assert "● running" in after
 
 
-async def test_a_compilation_that_lasts_is_told_with_its_line_before_it_ends(story: Story, follow: Follow) -> None:
-    story.steps(3)
+async def test_a_compilation_that_lasts_is_told_with_its_line_before_it_ends(story: Training, follow: Follow) -> None:
+    story.train(3)
     app = follow(story)
     async with app.run_test(size=(120, 40)) as pilot:
         await news(app, pilot)
         story.begin_to_compile()
-        story.t += 17_000_000_000
+        story.now += 17_000_000_000
         shown = await news(app, pilot)
         assert "● compiling  17 s · after step 2 · train.py:31  xlaprof.runtime.sync()" in shown
-        story.step(compile_ms=100)
+        story.train_step(compile_ms=100)
         assert "● running  step 3" in await news(app, pilot)
 
 
-async def test_the_run_ends(story: Story, looks_like: Looks, follow: Follow) -> None:
-    story.step(compile_ms=1500)
-    story.steps(14)
+async def test_the_run_ends(story: Training, looks_like: Looks, follow: Follow) -> None:
+    story.train_step(compile_ms=1500)
+    story.train(14)
     app = follow(story)
     async with app.run_test(size=(80, 24)) as pilot:
         await news(app, pilot)
@@ -99,15 +101,15 @@ async def test_the_run_ends(story: Story, looks_like: Looks, follow: Follow) -> 
         looks_like(app, "clean")
 
 
-async def test_the_run_fails(story: Story, follow: Follow) -> None:
-    story.steps(3)
+async def test_the_run_fails(story: Training, follow: Follow) -> None:
+    story.train(3)
     story.end("OutOfMemoryError")
     app = follow(story)
     async with app.run_test(size=(80, 24)) as pilot:
         assert "● failed  OutOfMemoryError after 3 steps" in await news(app, pilot)
 
 
-async def test_the_selection_stays_on_its_finding_when_ranks_change(story: Story, follow: Follow) -> None:
+async def test_the_selection_stays_on_its_finding_when_ranks_change(story: Training, follow: Follow) -> None:
     tell_of_two_defects(story)
     app = follow(story)
 
@@ -121,7 +123,7 @@ async def test_the_selection_stays_on_its_finding_when_ranks_change(story: Story
         await pilot.press("down")
         await pilot.pause()
         assert "─ Transfer " in screen(app)
-        story.steps(200, read=True)
+        story.train(200, read=True)
         shown = await news(app, pilot)
         assert order(shown) == ["transfer", "recompile"], "now the reads cost more"
         assert "─ Transfer " in shown
@@ -130,13 +132,13 @@ async def test_the_selection_stays_on_its_finding_when_ranks_change(story: Story
         assert "─ Recompile " in screen(app)
 
 
-async def test_a_pause_holds_the_screen_and_loses_nothing(story: Story, follow: Follow) -> None:
-    story.steps(5)
+async def test_a_pause_holds_the_screen_and_loses_nothing(story: Training, follow: Follow) -> None:
+    story.train(5)
     app = follow(story)
     async with app.run_test(size=(80, 24)) as pilot:
         await news(app, pilot)
         await pilot.press("p")
-        story.steps(7)
+        story.train(7)
         held = await news(app, pilot)
         assert "PAUSED" in held
         assert "5 train steps" in held
@@ -156,8 +158,8 @@ async def test_waiting_for_a_log_that_does_not_exist_yet(
         looks_like(app, "absent")
         (tmp_path / "run.log").touch()
         assert "run.log is empty so far" in await news(app, pilot)
-        story = Story(tmp_path / "run.log")
-        story.steps(2)
+        story = Training(tmp_path / "run.log")
+        story.train(2)
         assert "2 train steps" in await news(app, pilot)
         story.leave()
 
@@ -175,14 +177,14 @@ async def test_the_logs_of_ranks_in_the_place_of_one(
         assert "xlaprof live run.rank0.log" in shown
 
 
-async def test_another_run_in_the_place_of_the_first(story: Story, tmp_path: Path, follow: Follow) -> None:
+async def test_another_run_in_the_place_of_the_first(story: Training, tmp_path: Path, follow: Follow) -> None:
     tell_of_two_defects(story)
     app = follow(story)
     async with app.run_test(size=(80, 24)) as pilot:
         assert "● recompile" in await news(app, pilot)
         story.leave()
-        again = Story(tmp_path / "run.log", pid=4343)  # truncates, as the recorder does
-        again.steps(3)
+        again = Training(tmp_path / "run.log", pid=4343)  # truncates, as the recorder does
+        again.train(3)
         shown = await news(app, pilot)
         assert "recompile" not in shown, "nothing of the first run is left"
         assert "3 train steps" in shown
@@ -191,8 +193,8 @@ async def test_another_run_in_the_place_of_the_first(story: Story, tmp_path: Pat
         again.leave()
 
 
-async def test_the_log_is_removed(story: Story, tmp_path: Path, follow: Follow) -> None:
-    story.steps(3)
+async def test_the_log_is_removed(story: Training, tmp_path: Path, follow: Follow) -> None:
+    story.train(3)
     app = follow(story)
     async with app.run_test(size=(80, 24)) as pilot:
         await news(app, pilot)
@@ -202,27 +204,27 @@ async def test_the_log_is_removed(story: Story, tmp_path: Path, follow: Follow) 
         assert "3 train steps" in shown
 
 
-async def test_what_is_no_log_takes_its_place_and_goes_again(story: Story, tmp_path: Path, follow: Follow) -> None:
-    story.steps(3)
+async def test_what_is_no_log_takes_its_place_and_goes_again(story: Training, tmp_path: Path, follow: Follow) -> None:
+    story.train(3)
     app = follow(story)
     async with app.run_test(size=(80, 24)) as pilot:
         await news(app, pilot)
         story.leave()
         (tmp_path / "run.log").write_bytes(b"\x00\xff not a log\n" * 9)
         assert "● unreadable  run.log is not an xlaprof log" in await news(app, pilot)
-        story = Story(tmp_path / "run.log")
-        story.steps(2)
+        story = Training(tmp_path / "run.log")
+        story.train(2)
         assert "2 train steps" in await news(app, pilot)
         story.leave()
 
 
-async def test_what_is_missing_from_the_log_is_said(story: Story, follow: Follow) -> None:
-    story.steps(2)
-    story.write(ev.Dropped(t=story.t, count=1234, why="disk"))
+async def test_what_is_missing_from_the_log_is_said(story: Training, follow: Follow) -> None:
+    story.train(2)
+    story.put(ev.Dropped(t=story.now, count=1234, why="disk"))
     app = follow(story)
     async with app.run_test(size=(80, 24)) as pilot:
         assert "(1,234 events were not written)" in await news(app, pilot)
-    story.write(ev.Text(id=91, text="x"))
+    story.put(ev.Text(id=91, text="x"))
     with Path("run.log").open("ab") as file:
         file.write(b"!garbage\n")
     app = follow(story)
@@ -230,16 +232,16 @@ async def test_what_is_missing_from_the_log_is_said(story: Story, follow: Follow
         assert "(skipped 1 line that is no event)" in await news(app, pilot)
 
 
-async def test_a_long_list_of_lines_that_read_alike_keeps_its_scroll_position(story: Story, follow: Follow) -> None:
-    story.step(compile_ms=1500)
+async def test_a_long_list_of_lines_that_read_alike_keeps_its_scroll_position(story: Training, follow: Follow) -> None:
+    story.train_step(compile_ms=1500)
     for line in range(100, 140):
-        story.write(ev.Stack(id=line, frames=[ev.Frame(1, line, 2, 3)]))
+        story.put(ev.Stack(id=line, frames=[ev.Frame(1, line, 2, 3)]))
     for _ in range(15):
         reads = [
-            ev.TransferFromDevice(t=story.t, dur=9_000_000, wait=0, bytes=4, op=8, stack=i) for i in range(100, 140)
+            ev.TransferFromDevice(t=story.now, dur=9_000_000, wait=0, bytes=4, op=8, stack=i) for i in range(100, 140)
         ]
-        story.write(*reads)
-        story.step()
+        story.put(*reads)
+        story.train_step()
     app = follow(story)
     async with app.run_test(size=(80, 24)) as pilot:
         await news(app, pilot)
@@ -247,14 +249,14 @@ async def test_a_long_list_of_lines_that_read_alike_keeps_its_scroll_position(st
         findings.scroll_to(y=20, animate=False)
         await pilot.pause()
         assert findings.scroll_y == 20
-        story.step()
+        story.train_step()
         await news(app, pilot)
         assert findings.scroll_y == 20
 
 
-async def test_names_from_the_log_are_shown_as_they_are(story: Story, follow: Follow) -> None:
-    story.write(ev.Text(id=90, text="[bold red]x[/] \x1b[31m\n全角"), ev.Scope(name=90, t=0, dur=10))
-    story.steps(2)
+async def test_names_from_the_log_are_shown_as_they_are(story: Training, follow: Follow) -> None:
+    story.put(ev.Text(id=90, text="[bold red]x[/] \x1b[31m\n全角"), ev.Scope(name=90, t=0, dur=10))
+    story.train(2)
     app = follow(story)
     async with app.run_test(size=(80, 24)) as pilot:
         await news(app, pilot)
@@ -264,7 +266,7 @@ async def test_names_from_the_log_are_shown_as_they_are(story: Story, follow: Fo
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 40), (10, 3), (20, 6), (300, 2), (300, 90)], ids=str)
-async def test_no_terminal_is_too_small(story: Story, size: tuple[int, int], follow: Follow) -> None:
+async def test_no_terminal_is_too_small(story: Training, size: tuple[int, int], follow: Follow) -> None:
     tell_of_two_defects(story)
     app = follow(story)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -278,15 +280,15 @@ async def test_no_terminal_is_too_small(story: Story, size: tuple[int, int], fol
         assert "● recompile train.py:24" in screen(app)
 
 
-async def test_keys(story: Story, looks_like: Looks, follow: Follow) -> None:
-    story.steps(2)
+async def test_keys(story: Training, looks_like: Looks, follow: Follow) -> None:
+    story.train(2)
     app = follow(story)
     async with app.run_test(size=(80, 24)) as pilot:
         await news(app, pilot)
         await pilot.press("question_mark")
         await pilot.pause()
         looks_like(app, "help")
-        story.steps(1)
+        story.train(1)
         await news(app, pilot)
         await pilot.press("escape")
         await pilot.pause()
@@ -305,8 +307,8 @@ async def test_keys(story: Story, looks_like: Looks, follow: Follow) -> None:
         assert app.focused is not None
         assert app.focused.id == "idle"
         await pilot.press("1")
-        story.step(compile_ms=1500)
-        story.steps(15, read=True)
+        story.train_step(compile_ms=1500)
+        story.train(15, read=True)
         await news(app, pilot)
         assert app.focused is not None
         assert app.focused.id == "list", "findings have come: the arrows select among them"

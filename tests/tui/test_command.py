@@ -11,7 +11,7 @@ import pytest
 
 from xlaprof import cli
 
-from .story import Story
+from .training import Training
 
 
 def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
@@ -58,7 +58,7 @@ def test_a_log_that_cannot_come_to_exist(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_no_terminal_points_at_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.log"
-    story = Story(path)
+    story = Training(path)
     story.end()
     assert f"live needs a terminal to draw in; without one: xlaprof report {path}" in refused(capsys, str(path))
 

@@ -23,16 +23,16 @@ from xlaprof.log import LogError
 from xlaprof.tui.feed import Feed
 from xlaprof.tui.snapshot import status
 
-from .story import BEGAN, Story
+from .training import BEGAN, Training
 
 
 def told(path: Path) -> None:
     """A closed log with a bit of everything."""
-    story = Story(path)
-    story.step(compile_ms=1500)
-    story.steps(30, read=True)
-    story.step(compile_ms=900, shape="i64[5,128]")
-    story.steps(30)
+    story = Training(path)
+    story.train_step(compile_ms=1500)
+    story.train(30, read=True)
+    story.train_step(compile_ms=900, shape="i64[5,128]")
+    story.train(30)
     story.end()
 
 
@@ -85,27 +85,27 @@ def test_catching_up_shows_how_far_it_has_got(tmp_path: Path, feed: Callable[...
 
 
 def test_a_log_in_which_nothing_happens_costs_no_report(tmp_path: Path, feed: Callable[..., Feed]) -> None:
-    story = Story(tmp_path / "run.log")
-    story.steps(3)
+    story = Training(tmp_path / "run.log")
+    story.train(3)
     idle = feed()
     first, second = idle.advance(), idle.advance()
     assert first.report is not None
     assert second.report is first.report
-    story.steps(1)
+    story.train(1)
     third = idle.advance()
     assert third.report is not first.report
     story.leave()
 
 
 def test_silence_is_measured_from_the_last_growth(tmp_path: Path, feed: Callable[..., Feed]) -> None:
-    story = Story(tmp_path / "run.log")
-    story.steps(3)
+    story = Training(tmp_path / "run.log")
+    story.train(3)
     now = [BEGAN]
     watch = feed(clock=lambda: now[0])
     assert watch.advance().quiet_s == 0
     now[0] += 42
     assert watch.advance().quiet_s == 42
-    story.steps(1)
+    story.train(1)
     assert watch.advance().quiet_s == 0
     story.leave()
 
@@ -131,12 +131,12 @@ def test_a_process_that_was_killed_is_lost_and_its_last_words_are_read(
     tmp_path: Path, feed: Callable[..., Feed]
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        story = Story(tmp_path / "run.log", host=platform.node(), pid=child.pid, began=time.time())
-        story.steps(3)
+        story = Training(tmp_path / "run.log", host=platform.node(), pid=child.pid, began=time.time())
+        story.train(3)
         watch = feed(clock=time.time)
         watch.open()
         assert watch.advance().process == "alive"
-        story.steps(2)
+        story.train(2)
         child.kill()
     now = watch.advance()
     assert now.process == "gone"
@@ -167,8 +167,8 @@ def test_what_is_no_log_is_told_before_anything_is_shown(
 @given(st.binary(max_size=400))
 def test_no_bytes_stop_the_feed(tmp_path: Path, junk: bytes) -> None:
     path = tmp_path / "run.log"
-    story = Story(path)
-    story.steps(2)
+    story = Training(path)
+    story.train(2)
     with path.open("ab") as file:
         file.write(junk)
         file.write(b"\n")

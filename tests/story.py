@@ -1,14 +1,14 @@
-"""Training runs told on a fake clock: each verb moves the clock on and leaves the events a recording would.
+"""Recordings on a fake clock: each verb moves the clock on and leaves the events that a real recording would.
 
     story = Story()
     for _ in range(10):
         with story.step():
             story.trace(4)
-            story.barrier(line=12, device=20)
+            story.barrier(line, device=20)
     run = story.run()
 
 All lengths are milliseconds. The device works through what it is given, in order, while the host goes on; reads wait
-for it. An execution is told when it has ended, as a watcher would.
+for it. An execution is recorded when it has ended, as the runtime's watcher does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
+from pathlib import Path
 
+import msgspec
 from msgspec import structs
 
 from xlaprof.analysis.model import Finding, Report
@@ -45,17 +47,34 @@ from xlaprof.events import (
     TransferFromDevice,
     TransferToDevice,
 )
+from xlaprof.recording.logfile import LogFile, line
 
 MS = 1_000_000
 
 
-class Story:
-    """What a program did, told in order. ``events`` is the log it would have left."""
+#: Unix time at which every story begins, ns
+UNIX = 1_700_000_000_000_000_000
 
-    def __init__(self, file: str = "train.py", header: bool = True, rank: int = 0, start: int = 0) -> None:
+
+class Story:
+    """What a program did. ``events`` is its log, which is also written to ``path``, event by event, if there is one.
+
+    ``fields`` of its header may differ from the usual ones; with ``header=False`` it has none.
+    """
+
+    def __init__(
+        self,
+        file: str = "train.py",
+        header: bool = True,
+        rank: int = 0,
+        start: int = 0,
+        path: Path | None = None,
+        **fields: object,
+    ) -> None:
         self.file = file
         self.now = start * MS
         self.events: list[Event] = []
+        self.log = LogFile(str(path)) if path is not None else None
         self._texts: dict[str, int] = {}
         self._stacks: dict[tuple[object, ...], int] = {}
         self._device_free = 0
@@ -66,25 +85,24 @@ class Story:
         self._depth = 0
         self._seq = 0
         if header:
-            self.events.append(
-                Header(
-                    schema=SCHEMA,
-                    pid=100 + rank,
-                    mono_ns=self.now,
-                    unix_ns=1_700_000_000_000_000_000,
-                    host="box",
-                    rank=rank,
-                    argv=["train.py", "--fast"],
-                    versions={"torch": "2.13.0"},
-                )
-            )
+            usual: dict[str, object] = {
+                "schema": SCHEMA,
+                "pid": 100 + rank,
+                "mono_ns": self.now,
+                "unix_ns": UNIX,
+                "host": "box",
+                "rank": rank,
+                "argv": ["train.py", "--fast"],
+                "versions": {"torch": "2.13.0"},
+            }
+            self.put(Header(**usual | fields))  # type: ignore[arg-type]
 
     # -- names
 
     def text(self, text: str) -> int:
         if text not in self._texts:
             self._texts[text] = len(self._texts) + 1
-            self.events.append(Text(id=self._texts[text], text=text))
+            self.put(Text(id=self._texts[text], text=text))
         return self._texts[text]
 
     def line(
@@ -115,13 +133,13 @@ class Story:
                 for frame, loop in zip_longest(frames, loops[: len(frames)], fillvalue=0)
             ]
             self._stacks[key] = len(self._stacks) + 1
-            self.events.append(Stack(id=self._stacks[key], frames=frames))
+            self.put(Stack(id=self._stacks[key], frames=frames))
         return self._stacks[key]
 
     # -- the host
 
     def spend(self, ms: float) -> None:
-        """The host does something nobody tells."""
+        """The host does something that no event shows."""
         self.now += round(ms * MS)
 
     def trace(self, ms: float) -> None:
@@ -132,7 +150,7 @@ class Story:
     def python(self, ms: float, before: int, after: int) -> None:
         """Plain Python between two lines (stacks)."""
         self.spend(ms)
-        self.tell(Hole(t=self.now - round(ms * MS), dur=round(ms * MS), before=before, after=after))
+        self.emit(Hole(t=self.now - round(ms * MS), dur=round(ms * MS), before=before, after=after))
 
     @contextmanager
     def scope(self, name: str, stack: int = 0) -> Iterator[None]:
@@ -141,7 +159,7 @@ class Story:
         self._depth += 1
         yield
         self._depth = depth
-        self.tell(Scope(name=id, t=start, dur=self.now - start, depth=depth, stack=stack))
+        self.emit(Scope(name=id, t=start, dur=self.now - start, depth=depth, stack=stack))
 
     @contextmanager
     def step(self, name: str = "train", tid: int = 1) -> Iterator[int]:
@@ -149,15 +167,15 @@ class Story:
         start = self.now
         num = self._steps[name] = self._steps.get(name, -1) + 1
         yield num
-        self.tell(Step(name=id, num=num, t=start, dur=self.now - start, tid=tid))
+        self.emit(Step(name=id, num=num, t=start, dur=self.now - start, tid=tid))
 
     def gc(self, ms: float, stack: int = 0) -> None:
         self.spend(ms)
-        self.tell(Gc(t=self.now - round(ms * MS), dur=round(ms * MS), generation=2, stack=stack))
+        self.emit(Gc(t=self.now - round(ms * MS), dur=round(ms * MS), generation=2, stack=stack))
 
     def data(self, ms: float, line: int = 0) -> None:
         self.spend(ms)
-        self.tell(DataWait(t=self.now - round(ms * MS), dur=round(ms * MS), stack=line))
+        self.emit(DataWait(t=self.now - round(ms * MS), dur=round(ms * MS), stack=line))
 
     # -- the runtime
 
@@ -182,7 +200,7 @@ class Story:
         self._programs[graph] = len(self._programs) + 1
         self.spend(ms)
         dur = round(ms * MS)
-        self.tell(
+        self.emit(
             Compile(
                 t=self.now - dur,
                 dur=dur,
@@ -242,7 +260,7 @@ class Story:
             self.compile(graph, compile, stack, change, trigger, ops)
         self.spend(dispatch)
         execution = self.execute(graph, device, stack, trigger) if ops else 0
-        self.tell(
+        self.emit(
             Barrier(
                 t=start,
                 dur=self.now - start,
@@ -273,7 +291,7 @@ class Story:
         self.now = self.now if late else max(self.now, self._device_free)
         wait = self.now - start
         self.spend(copy)
-        self.tell(
+        self.emit(
             TransferFromDevice(
                 t=start,
                 dur=self.now - start,
@@ -291,37 +309,45 @@ class Story:
         """Wait until the device has done everything."""
         start = self.now
         self.now = max(self.now, self._device_free)
-        self.tell(DeviceWait(t=start, dur=self.now - start, stack=stack))
+        self.emit(DeviceWait(t=start, dur=self.now - start, stack=stack))
 
     def fallback(self, stack: int, op: str, ms: float, tid: int = 1) -> None:
         """Run ``op`` on the CPU: read its input, compute, upload."""
         start = self.now
         self.read(stack, op, tid=tid)
         self.spend(ms)
-        self.tell(Fallback(t=start, dur=self.now - start, op=self.text(op), stack=stack, tid=tid))
+        self.emit(Fallback(t=start, dur=self.now - start, op=self.text(op), stack=stack, tid=tid))
 
-    def retell_fallback(self, stack: int, op: str, start: int) -> None:
-        """What was told since ``start`` was part of an operation on the CPU."""
-        self.tell(Fallback(t=start, dur=self.now - start, op=self.text(op), stack=stack))
+    def replay_fallback(self, stack: int, op: str, start: int) -> None:
+        """What was recorded since ``start`` was part of an operation on the CPU."""
+        self.emit(Fallback(t=start, dur=self.now - start, op=self.text(op), stack=stack))
 
     def upload(self, ms: float, stack: int, tid: int = 1) -> None:
         self.spend(ms)
-        self.tell(TransferToDevice(t=self.now - round(ms * MS), dur=round(ms * MS), bytes=64, stack=stack, tid=tid))
+        self.emit(TransferToDevice(t=self.now - round(ms * MS), dur=round(ms * MS), bytes=64, stack=stack, tid=tid))
 
     def breaks(self, reason: str, stack: int) -> None:
-        self.tell(GraphBreak(t=self.now, reason=reason, stack=stack))
+        self.emit(GraphBreak(t=self.now, reason=reason, stack=stack))
 
     # -- the end
 
-    def tell(self, event: AnyEvent | Event) -> None:
+    def emit(self, event: AnyEvent | Event) -> None:
         done = [one for one in self._running if one.end <= self.now]
         self._running = self._running[len(done) :]
-        self.events += [*done, event]
+        self.put(*done, event)
+
+    def put(self, *events: AnyEvent | Event) -> None:
+        """Events of one moment, whatever the device does."""
+        self.events += events
+        if self.log is not None:
+            for event in events:
+                self.log.append(line(event))
+            assert self.log.flush(), self.log.trouble
 
     def finish(self, error: str = "") -> list[Event]:
         """Wait for the device and end the recording."""
         self.now = max(self.now, self._device_free)
-        self.tell(End(t=self.now, error=error))
+        self.emit(End(t=self.now, error=error))
         return self.events
 
     def run(self, since_step: int | None = None) -> Run:
@@ -345,3 +371,9 @@ def clean(steps: int = 20, story: Story | None = None) -> Story:
             story.spend(7)
     story.read(story.line(30, "print(loss.item())"))
     return story
+
+
+def save(events: list[Event], path: Path) -> Path:
+    """Write ``events`` as the lines of a log."""
+    path.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+    return path
