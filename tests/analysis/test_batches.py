@@ -132,8 +132,8 @@ def ordered(events: list[AnyEvent]) -> list[AnyEvent]:
 def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little is held until it is settled, so that a few events fill everything."""
     monkeypatch.setattr(window, "_SETTLE_AT", 6)
-    monkeypatch.setattr(window, "_KEEP", 3)
-    monkeypatch.setattr(window, "_GIVE_UP_AT", 40)
+    monkeypatch.setattr(window, "KEEP", 3)
+    monkeypatch.setattr(window, "GIVE_UP_AT", 40)
     monkeypatch.setattr(fold, "_RELIEVED_EVERY", 7)
     monkeypatch.setattr(distribution, "_EXACT", 4)
     monkeypatch.setattr(distribution, "_BUDGET", 60)

@@ -483,12 +483,12 @@ def test_hostile_times_are_survived(told: list[tuple[str, int, int, int]]) -> No
     part = run.window.schedule
     for kind, a, b, c in told:
         if kind == "read":
-            part.waited((a, b, c))
+            part.add_wait((a, b, c))
         elif kind == "run":
-            part.executed((a, b, c, 0, 0))
+            part.add_execution((a, b, c, 0, 0))
         elif kind == "compile":
-            part.compiled((a, b, c))
+            part.add_compile((a, b, c))
         else:
-            part.recorded((a, b, c, abs(a), 1))
+            part.add_recording((a, b, c, abs(a), 1))
         run.window.host.tell((a, b, 1 + abs(c) % 8, 1))
     assert gain_s(run.settled(), critical.reads([1])) >= 0

@@ -52,21 +52,21 @@ def test_what_nothing_settles_does_not_pile_up() -> None:
             TransferFromDevice(t=(begin + i) * 2 * MS + MS, dur=1_000, wait=0, bytes=4, stack=3) for i in range(1_000)
         )
         run.feed_all(Barrier(t=(begin + i) * 2 * MS, dur=0, tracing=5, stack=4) for i in range(2))
-    assert len(run.window._holes) <= 65_536
+    assert len(run.window.holes) <= 65_536
     assert len(run.window.host.segments) <= 2 * 65_536
-    assert len(run.window._tracing) <= 65_536
+    assert len(run.window.tracing_since_step) <= 65_536
 
 
 def test_a_program_that_never_runs_anything_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fold, "_RELIEVED_EVERY", 100)
-    monkeypatch.setattr(window, "_GIVE_UP_AT", 1_000)
+    monkeypatch.setattr(window, "GIVE_UP_AT", 1_000)
     run = Run()
     for begin in range(0, 5_000, 100):
         run.feed_all(Hole(t=(begin + i) * 2 * MS, dur=MS, before=1, after=2) for i in range(50))
         run.feed_all(Barrier(t=(begin + i) * 2 * MS + MS, dur=0, tracing=5, stack=4) for i in range(50))
         run.feed_all(DeviceWait(t=0, dur=0, stack=3) for _ in range(100))
     schedule = run.window.schedule
-    assert max(len(schedule._holes), len(schedule._recorded), len(schedule._waits)) <= 1_100
+    assert max(len(schedule.holes), len(schedule.recordings), len(schedule.waits)) <= 1_100
 
 
 def test_lengths_that_fit_no_machine_word_are_counted_all_the_same() -> None:

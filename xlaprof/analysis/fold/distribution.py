@@ -49,8 +49,7 @@ class Distribution:
         except OverflowError:  # no length of time: a damaged log
             self.add_many(1, value, value)
             return
-        if len(self._values) > _EXACT:
-            self._spill()
+        self.compact()
 
     def tell_all(self, words: bytes) -> None:
         """Like :attr:`tell`, of many machine words."""
@@ -109,8 +108,7 @@ class Distribution:
                 bucket >>= self._grain - other._grain
                 self._buckets[bucket] = self._buckets.get(bucket, 0) + count
         self._values.extend(other._values)
-        if len(self._values) > _EXACT:
-            self._spill()
+        self.compact()
 
     def copy(self) -> Distribution:
         twin = Distribution()
@@ -166,8 +164,7 @@ class Distribution:
 
     def _counted(self) -> dict[int, int]:
         """All values in buckets; none if they are known exactly."""
-        if len(self._values) > _EXACT:
-            self._spill()
+        self.compact()
         if not self._buckets:
             return {}
         counts = Counter(self._buckets)
@@ -182,6 +179,11 @@ class Distribution:
 
             return counts(self._values, _edges(), grain)
         return dict(sorted(Counter([_bucket(value) >> grain for value in self._values]).items()))
+
+    def compact(self) -> None:
+        """Count the values in buckets if they are too many to be kept."""
+        if len(self._values) > _EXACT:
+            self._spill()
 
     def _spill(self) -> None:
         values, buckets = self._values, self._buckets
@@ -215,8 +217,7 @@ def economise(distributions: Iterable[Distribution]) -> None:
     sizes = []
     ours = list(distributions)
     for one in ours:
-        if len(one._values) > _EXACT:
-            one._spill()
+        one.compact()
         sizes.append(one.size)
     if sum(sizes) <= _BUDGET:
         return

@@ -102,12 +102,12 @@ class Fold(Totals):
     def resume(self, moment: int) -> Self:
         """Begin in the middle of a recording, at the end of a barrier; returns itself."""
         self._begin_at(moment)
-        self._last_barrier = moment
+        self.last_barrier = moment
         return self
 
     def _begin_at(self, moment: int) -> None:
         self.begin = None
-        self._seen(moment, moment)
+        self.cover(moment, moment)
 
     def _relieve(self) -> None:
         self.window.relieve()
@@ -145,7 +145,7 @@ class Fold(Totals):
     def _on_header(self, event: Header) -> None:
         if self.header is None:
             self.header = event
-            self._seen(event.mono_ns, event.mono_ns)
+            self.cover(event.mono_ns, event.mono_ns)
         elif (event.pid, event.host, event.rank) != (self.header.pid, self.header.host, self.header.rank):
             following = self.following = type(self)(self.since_step)
             for kind in self._handlers:

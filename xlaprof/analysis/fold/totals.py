@@ -112,7 +112,7 @@ class Totals(TransferTotals):
         self.program_runs: dict[int, int] = {}  # how often it ran,
         self.program_busy: dict[int, int] = {}  # ns the device was busy with it, and
         self.program_rhythms: dict[int, Rhythm] = {}  # in which of the executions at its barrier it was
-        self._turns: dict[int, int] = {}  # stack -> executions there
+        self.executions_at: dict[int, int] = {}  # stack -> executions there
         self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
         self.recording: set[int] = set()  # stacks at which operations were recorded, next to a hole
         self.looks = 0  # samples of the main thread: its long gaps were looked into
@@ -128,15 +128,15 @@ class Totals(TransferTotals):
         self.compiling: tuple[int, Place] | None = None  # since when, for which line, while a compilation lasts
         self.step_num = -1
         self._paint = self.window.host.tell
-        self._waited = self.window.schedule.waited
-        self._executed = self.window.schedule.executed
-        self._main = 1  # the thread that runs the steps
-        self._named = False  # it is known: a step was named
-        self._dominant: Site | None = None  # the barrier reached most often
-        self._last_barrier = 0
-        self._cut = False  # something cut the graph since the last step
-        self._inner: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
-        self._visited: deque[tuple[Site, int]] = deque(maxlen=PENDING)  # barriers since the last step
+        self._add_wait = self.window.schedule.add_wait
+        self._schedule_execution = self.window.schedule.add_execution
+        self.main_thread = 1  # the thread that runs the steps
+        self.main_known = False  # it is known: a step was named
+        self.main_barrier: Site | None = None  # the barrier reached most often
+        self.last_barrier = 0
+        self.graph_cut = False  # something cut the graph since the last step
+        self.child_ns: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
+        self.barriers_since_step: deque[tuple[Site, int]] = deque(maxlen=PENDING)  # barriers since the last step
         #: what counts an event, by its kind
         self.handlers: dict[type, Callable[[Any], None]] = {
             Text: self.names.on_text,
@@ -173,7 +173,7 @@ class Totals(TransferTotals):
     @property
     def in_stride(self) -> bool:
         """Events are counted here, and which thread runs the steps is known."""
-        return self._named and self.following is None
+        return self.main_known and self.following is None
 
     def devices(self) -> list[DeviceTimeline]:
         """The devices of this recording and of those merged into it."""
@@ -188,7 +188,7 @@ class Totals(TransferTotals):
         for step in self.steps.values():
             yield step.rest
 
-    def _seen(self, start: int, end: int) -> None:
+    def cover(self, start: int, end: int) -> None:
         if self.begin is None or start < self.begin:
             self.begin = start
         if end > self.last:
@@ -208,16 +208,16 @@ class Totals(TransferTotals):
 
     def _on_end(self, event: End) -> None:
         self.end = event
-        self._seen(event.t, event.t)
+        self.cover(event.t, event.t)
         self.now = ("finished", event.t)
 
     def _on_counters(self, event: Counters) -> None:
         self.counters = event
 
     def _on_live(self, event: Live) -> None:
-        self._alive(event, self._turn)
+        self.add_live(event, self.steps_ended)
 
-    def _alive(self, event: Live, turn: int) -> None:
+    def add_live(self, event: Live, turn: int) -> None:
         self.lives.add(Reading(turn, event.tensors, event.bytes))
         if event.held:
             self.held = [(one[0], one[1]) for one in event.held if len(one) > 1]
@@ -241,9 +241,9 @@ class Totals(TransferTotals):
         if not 0 <= depth <= _DEEPEST:
             depth = _DEEPEST if depth > 0 else 0
         tid = event.tid
-        inner = self._inner.get(tid)
+        inner = self.child_ns.get(tid)
         if inner is None:
-            inner = self._inner.setdefault(tid if len(self._inner) < _THREADS else -1, [0, 0])
+            inner = self.child_ns.setdefault(tid if len(self.child_ns) < _THREADS else -1, [0, 0])
         deeper = depth + 1
         if deeper >= len(inner):
             inner.extend([0] * (deeper + 1 - len(inner)))
@@ -259,7 +259,7 @@ class Totals(TransferTotals):
             tally.errors += 1
         if not tally.stack:
             tally.stack = event.stack
-        if tid == self._main:
+        if tid == self.main_thread:
             floor = self.window.steps_end
             self._paint((start if start > floor else floor, end, host.SCOPE + name, 0))
         if end > self.last:
@@ -275,35 +275,35 @@ class Totals(TransferTotals):
         self._paused(event.stack, host.GC, event.dur)
 
     def _on_data(self, event: DataWait) -> None:
-        if event.tid == self._main:
+        if event.tid == self.main_thread:
             self._paint((event.t, event.t + event.dur, host.DATA, event.stack))
             self._paused(event.stack, host.DATA, event.dur)
 
     def _on_wait(self, event: DeviceWait) -> None:
-        if event.tid == self._main:
+        if event.tid == self.main_thread:
             self._paint((event.t, event.t + event.dur, host.TRANSFER, event.stack))
-            self.window.schedule.waited((event.t, event.t + event.dur, event.dur))
+            self.window.schedule.add_wait((event.t, event.t + event.dur, event.dur))
 
     def _on_hole(self, event: Hole) -> None:
-        if event.tid == self._main:
+        if event.tid == self.main_thread:
             start, before, after = event.t, event.before, event.after
             end = start + event.dur
             if len(self.recording) < PROGRAMS:
                 self.recording.add(before)
                 self.recording.add(after)
-            known, place = self._known
+            known, place = self.last_transfer
             if place and start - AT_ONCE < known < end:  # a transfer told of a line nearer to the end of the hole
                 if known > start:
-                    self.window.hole(start, known, before, place)
+                    self.window.add_hole(start, known, before, place)
                     start = known
                 before = place
-            self.window.hole(start, end, before, after)
+            self.window.add_hole(start, end, before, after)
 
     def _on_sample(self, event: Sample) -> None:
-        if event.tid == self._main:
+        if event.tid == self.main_thread:
             self.looks += 1
             seen = Seen(_STATES.get(event.state, host.OTHER), event.stack, event.at)
-            self.window.sighting(Sighting(event.t, event.t + event.dur, seen))
+            self.window.add_sighting(Sighting(event.t, event.t + event.dur, seen))
             if event.holder and len(self.holders) < RECORDS:
                 self.holders[event.at] = event.holder
 
@@ -314,17 +314,17 @@ class Totals(TransferTotals):
 
     def _on_upload(self, event: TransferToDevice) -> None:
         start, dur = event.t, event.dur
-        self._sent.append(event)
+        self.recent_uploads.append(event)
         self.uploads[0] += 1
         self.uploads[1] += dur
-        if event.tid == self._main:
+        if event.tid == self.main_thread:
             self._paint((start, start + dur, host.UPLOAD, event.stack))
 
     # -- what the runtime did; on whatever thread, the program was waiting for it
 
     def _on_compiling(self, event: Compiling) -> None:
         self.compiling = (event.t, self.names.place(event.stack))
-        self._seen(event.t, event.t)
+        self.cover(event.t, event.t)
 
     def _on_compile(self, event: Compile) -> None:
         self.compiled[0] += 1
@@ -332,10 +332,10 @@ class Totals(TransferTotals):
         self.compile_bill.add(event)
         end = event.t + event.dur
         self._paint((event.t, end, host.COMPILE, event.stack))
-        self.window.schedule.compiled((event.t, end, event.ops))
+        self.window.schedule.add_compile((event.t, end, event.ops))
         site = self._site(event.stack)
         if event.trigger == "read":
-            self._reading += event.dur
+            self.compiled_for_read += event.dur
             site.trigger = event.trigger
             site.grow(event.ops)
             site.repeat(event)
@@ -368,7 +368,7 @@ class Totals(TransferTotals):
         site.programs = (*site.programs[-7:], event.program)
         self.compiling = None
         self.now = ("running", end)
-        self._seen(event.t, end)
+        self.cover(event.t, end)
 
     def _on_barrier(self, event: Barrier) -> None:
         start, dur, stack, trigger = event.t, event.dur, event.stack, event.trigger
@@ -376,7 +376,7 @@ class Totals(TransferTotals):
         self.barriers += 1
         if dur:
             self._paint((start, end, host.DISPATCH, stack))
-        self.window.barrier(start, end, event.tracing, event.ops)
+        self.window.add_barrier(start, end, event.tracing, event.ops)
         site = self.sites.get(stack)
         if site is None:
             site = self._site(stack)
@@ -390,31 +390,31 @@ class Totals(TransferTotals):
                 site.dispatch.tell(dur)
             except OverflowError:
                 site.dispatch.add(dur)
-            self._visited.append((site, start))
-            if trigger != "read" and not self._named:
+            self.barriers_since_step.append((site, start))
+            if trigger != "read" and not self.main_known:
                 self._infer_step(site, end)
         if trigger != "read":
-            self._looped()  # also where nothing was left to run: reads before the first barrier are none of the loop
-            self._cut = True
-            self._last_barrier = end
-        self._seen(start, end)
+            self.claim_for_loop()  # also where nothing was left to run
+            self.graph_cut = True
+            self.last_barrier = end
+        self.cover(start, end)
 
     def _infer_step(self, site: Site, end: int) -> None:
         """Without a StepTrace, a step is what lies between two visits of the barrier that is reached most often."""
         if site.executed == 1:
-            if self._dominant is None:
-                self._turn += 1
-            site.start = self._last_barrier or self.begin or 0
-        elif self._dominant is None or site is self._dominant or site.executed > self._dominant.executed:
+            if self.main_barrier is None:
+                self.steps_ended += 1
+            site.start = self.last_barrier or self.begin or 0
+        elif self.main_barrier is None or site is self.main_barrier or site.executed > self.main_barrier.executed:
             _, tally = self._step_tally(INFERRED)
             if site.executed == 2:
                 tally.add(0, site.end - site.start)
-                self.window.step(INFERRED, 0, site.start, site.end, first=True, named=False)
-            self._dominant = site
+                self.window.add_step(INFERRED, 0, site.start, site.end, first=True, named=False)
+            self.main_barrier = site
             self.step_num = tally.count
             tally.add(self.step_num, end - site.end)
-            self._turn += 1
-            self.window.step(INFERRED, self.step_num, site.end, end, first=False, named=False)
+            self.steps_ended += 1
+            self.window.add_step(INFERRED, self.step_num, site.end, end, first=False, named=False)
             self.now = ("running", end)
         site.end = end
 
@@ -424,30 +424,30 @@ class Totals(TransferTotals):
         self.executed[0] += 1
         self.executed[1] += ran
         if event.trigger != "read":
-            self._cut = True
+            self.graph_cut = True
         if program in self.programs:
             self.programs[program] = event.t
             self.program_runs[program] += 1
             self.program_busy[program] += ran
-            self.program_rhythms[program].at(self._taken(event.stack))
+            self.program_rhythms[program].at(self._next_execution_at(event.stack))
         elif len(self.programs) < PROGRAMS:
             self.programs[program] = event.t
             self.program_runs[program] = 1
             self.program_busy[program] = ran
             rhythm = self.program_rhythms[program] = Rhythm()
-            rhythm.at(self._taken(event.stack))
-        self._ran(event)
-        self._executed((event.t, start, end, event.device, event.stack if event.trigger == "read" else 0))
-        self.window.execution(event.device, start, end)  # after which all may be settled
+            rhythm.at(self._next_execution_at(event.stack))
+        self._add_execution(event)
+        self._schedule_execution((event.t, start, end, event.device, event.stack if event.trigger == "read" else 0))
+        self.window.add_execution(event.device, start, end)  # after which all may be settled
         if self.now[0] != "running":
             self.now = ("running", event.t)
-        self._seen(event.t, end)
+        self.cover(event.t, end)
 
-    def _taken(self, stack: int) -> int:
+    def _next_execution_at(self, stack: int) -> int:
         """A turn at a barrier: how many it took by now."""
-        if stack not in self._turns and len(self._turns) >= _PLACES:
+        if stack not in self.executions_at and len(self.executions_at) >= _PLACES:
             stack = 0
-        turn = self._turns[stack] = self._turns.get(stack, 0) + 1
+        turn = self.executions_at[stack] = self.executions_at.get(stack, 0) + 1
         return turn
 
     def _on_break(self, event: GraphBreak) -> None:
@@ -461,7 +461,7 @@ class Totals(TransferTotals):
         self._paint((event.t, end, host.COMPILE, event.stack))
         self.compiling = None
         self.now = ("running", end)
-        self._seen(event.t, end)
+        self.cover(event.t, end)
         self.torch_compile.on_compile(event, self.step_num + 1)
 
     def _on_dynamo_recompile(self, event: Recompile) -> None:
@@ -475,26 +475,26 @@ class Totals(TransferTotals):
     def _on_step(self, event: Step) -> None:
         start, dur, name = event.t, event.dur, event.name
         end = start + dur
-        if not self._named:
+        if not self.main_known:
             self._name_main(event.tid)
         tally = self.steps.get(name)
         if tally is None:
             name, tally = self._step_tally(name)
         tally.add(event.num, dur)
         number = tally.count
-        self._claim(start, name, number)
-        if self._visited:
-            for site, moment in self._visited:
+        self.claim_for_step(start, name, number)
+        if self.barriers_since_step:
+            for site, moment in self.barriers_since_step:
                 if moment >= start:
                     site.in_steps += 1
-            self._visited.clear()
+            self.barriers_since_step.clear()
         self._count_unbarred(tally)
-        self._next_turn(start, end)
+        self._end_step(start, end)
         self.step_num = event.num
-        self.window.step(name, event.num, start, end, first=number == 1)
+        self.window.add_step(name, event.num, start, end, first=number == 1)
         if self.now[0] != "running":
             self.now = ("running", start)
-        self._seen(start, end)
+        self.cover(start, end)
 
     def _on_digest(self, event: StepDigest) -> None:
         start = event.t
@@ -502,7 +502,7 @@ class Totals(TransferTotals):
         self._name_main(event.tid)
         name, tally = self._step_tally(event.name)
         tally.add(event.num, event.dur)
-        reads, fallbacks = self._told(event)
+        reads, fallbacks = self._add_digest(event)
         scopes = 0
         for key, triple in event.scopes.items():
             count, total, most = triple_of(triple)
@@ -513,24 +513,24 @@ class Totals(TransferTotals):
         self.barriers += event.barriers
         self.executed[0] += event.executions
         self.executed[1] += event.busy
-        self._cut = self._cut or bool(event.barriers or event.executions)
+        self.graph_cut = self.graph_cut or bool(event.barriers or event.executions)
         self._count_unbarred(tally)
         parts = {host.FALLBACK: fallbacks, host.TRANSFER: reads, host.TRACING: event.tracing, host.SCOPE: scopes}
-        self.window.told(name, event.dur, event.busy, parts, first=tally.count == 1)
+        self.window.add_digest(name, event.dur, event.busy, parts, first=tally.count == 1)
         self.window.steps_end = max(self.window.steps_end, end)
-        self.window.execution(0, start, end, event.busy)
-        self._next_turn(start, end)
+        self.window.add_execution(0, start, end, event.busy)
+        self._end_step(start, end)
         self.step_num = event.num
-        self._seen(start, end)
+        self.cover(start, end)
 
     def _name_main(self, tid: int) -> None:
-        if not self._named:
-            self._main = tid
-            self._named = True
+        if not self.main_known:
+            self.main_thread = tid
+            self.main_known = True
 
     def _count_unbarred(self, tally: StepTally) -> None:
-        tally.pass_by(self._cut)
-        self._cut = False
+        tally.pass_by(self.graph_cut)
+        self.graph_cut = False
 
     def _step_tally(self, name: int) -> tuple[int, StepTally]:
         """The steps of a name, and the name that they go by."""

@@ -35,11 +35,11 @@ class TransferTotals:
 
     window: Window
     last: int
-    _main: int
+    main_thread: int
     _paint: Callable[..., None]
-    _waited: Callable[[tuple[int, int, int]], None]
-    _seen: Callable[[int, int], None]
-    _last_barrier: int
+    _add_wait: Callable[[tuple[int, int, int]], None]
+    cover: Callable[[int, int], None]
+    last_barrier: int
 
     def __init__(self) -> None:
         self.reads: dict[tuple[int, int], ReadTally] = {}
@@ -51,17 +51,19 @@ class TransferTotals:
             tuple[int, int], int
         ] = {}  # (stack, op) of writes by a mask whose size was read -> graphs
         self.given: dict[int, int] = {}  # stack of everything else the device was given -> how often
-        self._turn = 0  # steps ended: the ordinal of the present one
-        self._turned = 0  # when the last of them ended
-        self._reading = 0  # ns compiled for a read since the read before
-        self._last_given = 0  # when what the device was given last would be done, were it given without waiting
-        self._last_run = 0  # end of the last execution
-        self._known = (0, 0)  # when and at which stack the main thread last ended a transfer or fallback
-        self._recent: deque[Read] = deque(maxlen=PENDING)  # since the last step
-        self._unbarred: deque[Read] = deque(maxlen=PENDING)  # since the last barrier
-        self._serial: deque[Read] = deque(maxlen=PENDING)  # since the last execution
-        self._fallen: deque[tuple[FallbackTally, int]] = deque(maxlen=PENDING)  # fallbacks since the last step
-        self._sent: deque[TransferToDevice] = deque(maxlen=_AT_HAND)
+        self.steps_ended = 0  # steps ended: the ordinal of the present one
+        self.steps_ended_at = 0  # when the last of them ended
+        self.compiled_for_read = 0  # ns compiled for a read since the read before
+        self.busy_until = 0  # when what the device was given last would be done, were it given without waiting
+        self.last_execution_end = 0  # end of the last execution
+        self.last_transfer = (0, 0)  # when and at which stack the main thread last ended a transfer or fallback
+        self.reads_since_step: deque[Read] = deque(maxlen=PENDING)
+        self.reads_since_barrier: deque[Read] = deque(maxlen=PENDING)
+        self.reads_since_execution: deque[Read] = deque(maxlen=PENDING)
+        self.fallbacks_since_step: deque[tuple[FallbackTally, int]] = deque(
+            maxlen=PENDING
+        )  # fallbacks since the last step
+        self.recent_uploads: deque[TransferToDevice] = deque(maxlen=_AT_HAND)
 
     def _on_read(self, event: TransferFromDevice) -> None:
         start, dur, wait, stack = event.t, event.dur, event.wait, event.stack
@@ -69,7 +71,7 @@ class TransferTotals:
         self.read[0] += 1
         self.read[1] += dur
         self._paint((start, end, host.TRANSFER, stack))
-        self._waited((start, end, wait))
+        self._add_wait((start, end, wait))
         key = (stack, event.op)
         tally = self.reads.get(key)
         if tally is None:
@@ -80,25 +82,25 @@ class TransferTotals:
         tally.bytes += event.bytes
         if dur > tally.most:
             tally.most = dur
-        tally.rhythm.at(self._turn)
+        tally.rhythm.at(self.steps_ended)
         read = Read(tally, event, end)
         if event.late:
             tally.late += 1
-        elif wait > STALL_NS or start < self._last_given:
+        elif wait > STALL_NS or start < self.busy_until:
             # the second: where the device works while the host hands it work, as small programs do on the CPU, the
             # wait was then
             tally.stalled += 1
             read.stalled = 1
-        if self._reading:
-            read.compiled, self._reading = self._reading, 0
+        if self.compiled_for_read:
+            read.compiled, self.compiled_for_read = self.compiled_for_read, 0
             tally.compiled += read.compiled
         if event.via and len(self.vias) < PLACES:
             self.vias[key] = event.via
-        self._recent.append(read)
-        self._unbarred.append(read)
-        self._serial.append(read)
-        if event.tid == self._main:
-            self._known = (end, stack)
+        self.reads_since_step.append(read)
+        self.reads_since_barrier.append(read)
+        self.reads_since_execution.append(read)
+        if event.tid == self.main_thread:
+            self.last_transfer = (end, stack)
         if end > self.last:
             self.last = end
 
@@ -116,15 +118,15 @@ class TransferTotals:
             tally = self.fallbacks.setdefault(key if len(self.fallbacks) < PLACES else (0, 0), FallbackTally())
         tally.count += 1
         tally.dur += event.dur
-        tally.rhythm.at(self._turn)
+        tally.rhythm.at(self.steps_ended)
         if event.dur > tally.most:
             tally.most = event.dur
-        for sent in self._sent:  # as are the uploads
+        for sent in self.recent_uploads:  # as are the uploads
             if sent.t >= start and sent.tid == event.tid:
                 tally.up += sent.dur
                 tally.up_bytes += sent.bytes
-        self._sent.clear()
-        for read in reversed(self._recent):  # the transfers it caused are its own
+        self.recent_uploads.clear()
+        for read in reversed(self.reads_since_step):  # the transfers it caused are its own
             cause = read.event
             if cause.t < start:
                 break
@@ -144,88 +146,88 @@ class TransferTotals:
                 tally.down += max(0, cause.dur - cause.wait - read.compiled)
         self.window.host.repaint(start, host.TRANSFER, host.FALLBACK)
         self._paint((start, end, host.FALLBACK, event.stack))
-        self._fallen.append((tally, start))
-        if event.tid == self._main:
-            self._known = (end, event.stack)
-        self._seen(start, end)
+        self.fallbacks_since_step.append((tally, start))
+        if event.tid == self.main_thread:
+            self.last_transfer = (end, event.stack)
+        self.cover(start, end)
 
-    def _looped(self) -> None:
-        if self._unbarred:
-            if self._last_barrier:
-                for read in self._unbarred:
+    def claim_for_loop(self) -> None:
+        if self.reads_since_barrier:
+            if self.last_barrier:
+                for read in self.reads_since_barrier:
                     if read.tally is not None:
                         read.tally.looped += 1
-            self._unbarred.clear()
+            self.reads_since_barrier.clear()
 
-    def _next_turn(self, start: int, end: int) -> None:
-        if start >= self._turned:  # or else steps inside it were counted
-            self._turn += 1
-            self._turned = end
+    def _end_step(self, start: int, end: int) -> None:
+        if start >= self.steps_ended_at:  # or else steps inside it were counted
+            self.steps_ended += 1
+            self.steps_ended_at = end
 
-    def _told_read(self, key: str) -> ReadTally:
+    def _read_of(self, key: str) -> ReadTally:
         place = pair(key)
         known = place in self.reads or len(self.reads) < PLACES
         return self.reads.setdefault(place if known else (0, 0), ReadTally())
 
-    def _told_fallback(self, key: str) -> FallbackTally:
+    def _fallback_of(self, key: str) -> FallbackTally:
         place = pair(key)
         known = place in self.fallbacks or len(self.fallbacks) < PLACES
         return self.fallbacks.setdefault(place if known else (0, 0), FallbackTally())
 
-    def _ran(self, event: Execute) -> None:
+    def _add_execution(self, event: Execute) -> None:
         """The device has run something: reads before it are known to have left it idle, or not."""
         start, end = event.start, event.end
         given = event.t + event.enqueue + end - start
-        if given > self._last_given:
-            self._last_given = given
+        if given > self.busy_until:
+            self.busy_until = given
         if event.trigger == "read" and (event.stack in self.read_runs or len(self.read_runs) < PLACES):
             self.read_runs[event.stack] = self.read_runs.get(event.stack, 0) + end - start
         elif event.stack in self.given or len(self.given) < PLACES:
             self.given[event.stack] = self.given.get(event.stack, 0) + 1
-        waiting = self._serial
+        waiting = self.reads_since_execution
         while waiting and waiting[0].end < end:
             read = waiting.popleft()
             if read.tally is not None:
-                idle = start - max(read.end, self._last_run)
+                idle = start - max(read.end, self.last_execution_end)
                 if idle > 0:
                     read.tally.serial += min(idle, read.event.wait)
-        if end > self._last_run:
-            self._last_run = end
+        if end > self.last_execution_end:
+            self.last_execution_end = end
 
-    def _claim(self, start: int, name: int, number: int) -> None:
+    def claim_for_step(self, start: int, name: int, number: int) -> None:
         """A step has ended that began at ``start``: what was since then is its own."""
-        if self._recent:
+        if self.reads_since_step:
             key = (name, number)
-            for read in self._recent:
+            for read in self.reads_since_step:
                 reads = read.tally
                 if reads is not None and read.event.t >= start:
                     reads.in_steps += 1
                     if reads.last_step != key:
                         reads.last_step = key
                         reads.steps += 1
-            self._recent.clear()
-        if self._fallen:
-            for fallen, moment in self._fallen:
+            self.reads_since_step.clear()
+        if self.fallbacks_since_step:
+            for fallen, moment in self.fallbacks_since_step:
                 if moment >= start:
                     fallen.in_steps += 1
-            self._fallen.clear()
+            self.fallbacks_since_step.clear()
 
-    def _told(self, event: StepDigest) -> tuple[int, int]:
+    def _add_digest(self, event: StepDigest) -> tuple[int, int]:
         """Reads and fallbacks of a digest; ns of each."""
         reads = fallbacks = 0
         for key, triple in event.reads.items():
             count, total, most = triple_of(triple)
             if key in event.fallbacks:  # the transfers it caused are its own, and so is their time
-                self._told_fallback(key).reads += count
+                self._fallback_of(key).reads += count
                 self.read[0] += count
                 self.read[1] += total
                 continue
-            read = self._told_read(key)
+            read = self._read_of(key)
             read.count += count
             read.told += count
             read.in_steps += count
             read.steps += 1
-            read.rhythm.at(self._turn, count)
+            read.rhythm.at(self.steps_ended, count)
             read.dur += total
             read.told_dur += total
             read.most = max(read.most, most)
@@ -234,10 +236,10 @@ class TransferTotals:
             self.read[1] += total
         for key, triple in event.fallbacks.items():
             count, total, most = triple_of(triple)
-            fallen = self._told_fallback(key)
+            fallen = self._fallback_of(key)
             fallen.count += count
             fallen.in_steps += count
-            fallen.rhythm.at(self._turn, count)
+            fallen.rhythm.at(self.steps_ended, count)
             fallen.dur += total
             fallen.most = max(fallen.most, most)
             fallbacks += total

@@ -226,7 +226,7 @@ class IdleBlame:
                     spent[each].append(ns)
                 else:
                     spent[each] = [ns]
-                    self._tally(each)
+                    self.tally(each)
                 if ns >= LONG and steady:
                     if step == -2:  # the one that most of it is in: it may begin a little before, or after, a step ends
                         while middle_step < step_count and steps[middle_step][1] <= (start + end) // 2:
@@ -252,7 +252,7 @@ class IdleBlame:
                 while first_step < step_count and steps[first_step][1] <= start:
                     first_step += 1
                 in_step = first_step < step_count and steps[first_step][0] <= start
-                self._remember(start, end, parts, inside, steps[first_step][2] if in_step else -1)
+                self.remember(start, end, parts, inside, steps[first_step][2] if in_step else -1)
                 shortest = self.longest[0][0] if len(self.longest) >= LONGEST else -1
         for each, ns_of_each in spent.items():
             causes[each].add(ns_of_each)
@@ -300,13 +300,13 @@ class IdleBlame:
                 if until <= since:
                     continue
                 if scope >= 0 and seen.cause not in STRONG:
-                    self._tally(scope).lie_at(seen.stack, until - since)
+                    self.tally(scope).lie_at(seen.stack, until - since)
                     continue
                 if scope >= 0 and since > cursor:
                     found.append((cursor, since, scope, 0))
                 counted = self._known(seen)
                 parts[counted] = parts.get(counted, 0) + until - since
-                tally = self._tally(counted)
+                tally = self.tally(counted)
                 tally.lie_at(seen.stack, until - since)
                 _lie_in_holes(tally, since, until, holes, first_hole)
                 found.append((since, until, -1, seen.stack))
@@ -325,7 +325,7 @@ class IdleBlame:
                 break
             ns = min(until, end) - max(since, start)
             if ns > 0 and seen.at:
-                self._tally(cause).lie_at(seen.at, ns)
+                self.tally(cause).lie_at(seen.at, ns)
 
     def seen_in(self) -> dict[tuple[int, int], Seen]:
         """Of holes that were looked into, what was seen most in them.
@@ -365,7 +365,7 @@ class IdleBlame:
             mapped.merge(tally)
             mapped.holes = {(stacks.get(a, 0), stacks.get(b, 0)): ns for (a, b), ns in tally.holes.items()}
             mapped.lines = {stacks.get(stack, 0): ns for stack, ns in tally.lines.items()}
-            self._tally(ours(cause)).merge(mapped)
+            self.tally(ours(cause)).merge(mapped)
         for _, _, gap in other.longest:
             a, b = gap.hole
             self._keep(
@@ -379,12 +379,12 @@ class IdleBlame:
     def copy(self) -> IdleBlame:
         twin = IdleBlame()
         for cause, tally in self.causes.items():
-            twin._tally(cause).merge(tally)
+            twin.tally(cause).merge(tally)
         twin.longest = self.longest.copy()
         twin._serial = self._serial
         return twin
 
-    def _tally(self, cause: Cause) -> Tally:
+    def tally(self, cause: Cause) -> Tally:
         tally = self.causes.get(cause)
         if tally is None:
             tally = self.causes[cause] = Tally()
@@ -430,7 +430,7 @@ class IdleBlame:
         if other > tracing:
             parts[OTHER] = parts.get(OTHER, 0) + other - tracing
 
-    def _remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
+    def remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
         ranked = tuple(sorted(parts.items(), key=lambda part: -part[1]))
         main = ranked[0][0]
         stack = most = 0

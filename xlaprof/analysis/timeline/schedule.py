@@ -8,6 +8,7 @@ fourth, and so on: an even sample, of bounded size, which always has the first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from .host import SCOPE, Segment
@@ -61,53 +62,71 @@ class StepSpan(NamedTuple):
     first: bool  # of its name
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Batch:
     """All that happened in ``[start, end)``. ``segments``, ``holes`` and ``sightings`` are sorted and disjoint."""
 
-    __slots__ = (
-        "__weakref__", "compiled", "end", "executions", "first_run", "holes", "recorded", "segments", "sightings",
-        "start", "steps", "waits",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        start: int,
-        end: int,
-        *,
-        segments: Sequence[Segment],
-        holes: Sequence[Hollow],
-        executions: Sequence[Execution],
-        waits: Sequence[Wait],
-        recorded: Sequence[Recorded],
-        compiled: Sequence[Compiled],
-        steps: Sequence[StepSpan],
-        sightings: Sequence[Sighting],
-        first_run: int,
-    ) -> None:
-        self.start = start
-        self.end = end
-        self.segments = segments
-        self.holes = holes
-        self.executions = executions
-        self.waits = waits
-        self.recorded = recorded
-        self.compiled = compiled
-        self.steps = steps
-        self.sightings = sightings
-        self.first_run = first_run  # when the recording's first execution was handed over, or later than all of this
+    start: int
+    end: int
+    segments: Sequence[Segment]
+    holes: Sequence[Hollow]
+    executions: Sequence[Execution]
+    waits: Sequence[Wait]
+    recordings: Sequence[Recorded]
+    compiles: Sequence[Compiled]
+    steps: Sequence[StepSpan]
+    sightings: Sequence[Sighting]
+    first_run: int  # when the recording's first execution was handed over, or later than all of this
 
     @property
     def size(self) -> int:
         lists = (self.segments, self.executions, self.waits, self.holes, self.sightings)
         return sum(map(len, lists))
 
+    def renamed(self, texts: dict[int, int], stacks: dict[int, int]) -> Batch:
+        """The same with the ids of another recording."""
+
+        def stack(of: int) -> int:
+            return stacks.get(of, 0)
+
+        return replace(
+            self,
+            segments=[
+                (start, end, SCOPE + texts.get(cause - SCOPE, 0) if cause >= SCOPE else cause, stack(place))
+                for start, end, cause, place in self.segments
+            ],
+            holes=[hole._replace(before=stack(hole.before), after=stack(hole.after)) for hole in self.holes],
+            sightings=[
+                one._replace(seen=one.seen._replace(stack=stack(one.seen.stack), at=stack(one.seen.at)))
+                for one in self.sightings
+            ],
+            steps=[step._replace(name=texts.get(step.name, 0)) for step in self.steps],
+            executions=[one._replace(read=stack(one.read)) for one in self.executions],
+        )
+
 
 class Schedule:
     """The batches kept of one recording, and those of the recordings merged into it."""
 
     __slots__ = (
-        "_compiled", "_executions", "_first_run", "_holes", "_recorded", "_stride", "_waits", "batches", "compiled",
-        "end", "executed", "hole", "others", "recorded", "seen", "span", "told", "waited",
+        "add_compile",
+        "add_execution",
+        "add_hole",
+        "add_recording",
+        "add_wait",
+        "batches",
+        "compiles",
+        "digest_ns",
+        "end",
+        "executions",
+        "first_run",
+        "holes",
+        "others",
+        "recordings",
+        "seen",
+        "span",
+        "stride",
+        "waits",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -115,22 +134,22 @@ class Schedule:
         self.others: list[Schedule] = []
         self.seen = 0  # batches, kept or not, and
         self.span = 0  # their ns
-        self.told = 0  # ns of them known only as digests
+        self.digest_ns = 0  # ns of them known only as digests
         self.end: int | None = None  # of the last of them
-        self._stride = 1
-        self._first_run: int | None = None
+        self.stride = 1
+        self.first_run: int | None = None
         # What is not settled, in whatever order it is told, as bare tuples of what Execution, Wait... name: of a long
         # recording most is never looked at again. They are told by appending, bound once.
-        self._executions: list[tuple[int, int, int, int, int]] = []
-        self._waits: list[tuple[int, int, int]] = []
-        self._recorded: list[tuple[int, int, int, int, int]] = []
-        self._compiled: list[tuple[int, int, int]] = []
-        self._holes: list[tuple[int, int, int, int]] = []
-        self.executed = self._executions.append
-        self.waited = self._waits.append
-        self.recorded = self._recorded.append
-        self.compiled = self._compiled.append
-        self.hole = self._holes.append
+        self.executions: list[tuple[int, int, int, int, int]] = []
+        self.waits: list[tuple[int, int, int]] = []
+        self.recordings: list[tuple[int, int, int, int, int]] = []
+        self.compiles: list[tuple[int, int, int]] = []
+        self.holes: list[tuple[int, int, int, int]] = []
+        self.add_execution = self.executions.append
+        self.add_wait = self.waits.append
+        self.add_recording = self.recordings.append
+        self.add_compile = self.compiles.append
+        self.add_hole = self.holes.append
 
     # -- settling
 
@@ -147,26 +166,24 @@ class Schedule:
         if horizon is not None and not self.keeps_next:
             self.skip(horizon, bool(segments or steps))
             return
-        executions = _take(self._executions, horizon, 0)
-        waits = _take(self._waits, horizon, 1)
-        recorded = _take(self._recorded, horizon, 2)
-        compiled = _take(self._compiled, horizon, 1)
-        holes = _take(self._holes, horizon, 1)
-        told: list[Sequence[tuple[int, ...]]] = [segments, steps, executions, waits, recorded, compiled, holes]
+        executions, waits, recordings, compiles, holes = (
+            _take(held, horizon, moment) for held, moment in self.pending()
+        )
+        told: list[Sequence[tuple[int, ...]]] = [segments, steps, executions, waits, recordings, compiles, holes]
         if not any(told):
             return
         start = min(one[0] for part in told for one in part) if self.end is None else self.end
         if horizon is None:
-            ends = [one[1] for part in (segments, steps, waits, recorded, holes) for one in part[-1:]]
+            ends = [one[1] for part in (segments, steps, waits, recordings, holes) for one in part[-1:]]
             horizon = max([start, *ends, *(one[0] for one in executions[-1:])])
         horizon = max(horizon, start)
         self.end = horizon
-        if self._first_run is None and executions:
-            self._first_run = executions[0][0]
+        if self.first_run is None and executions:
+            self.first_run = executions[0][0]
         self.span += horizon - start
         number = self.seen
         self.seen += 1
-        if number % self._stride == 0:
+        if number % self.stride == 0:
             batch = Batch(
                 start,
                 horizon,
@@ -174,29 +191,26 @@ class Schedule:
                 holes=[Hollow(*one) for one in holes],
                 executions=[Execution(*one) for one in executions],
                 waits=[Wait(*one) for one in waits],
-                recorded=[Recorded(*one) for one in recorded],
-                compiled=[Compiled(*one) for one in compiled],
+                recordings=[Recorded(*one) for one in recordings],
+                compiles=[Compiled(*one) for one in compiles],
                 steps=[StepSpan(start, end, name, first) for start, end, _, _, name, first, _ in steps],
                 sightings=sightings,
-                first_run=horizon if self._first_run is None else self._first_run,
+                first_run=horizon if self.first_run is None else self.first_run,
             )
             self.batches.append((number, batch))
             while len(self.batches) > 2 and sum(batch.size for _, batch in self.batches) > _LIMIT:
-                self._stride *= 2
-                self.batches = [kept for kept in self.batches if kept[0] % self._stride == 0]
+                self.stride *= 2
+                self.batches = [kept for kept in self.batches if kept[0] % self.stride == 0]
 
     @property
     def keeps_next(self) -> bool:
         """The next batch is kept; or else it is all the same what is in it."""
-        return self.end is None or self._first_run is None or not self.seen % self._stride
+        return self.end is None or self.first_run is None or not self.seen % self.stride
 
     def skip(self, horizon: int, anything: bool) -> None:
         """Settle a batch that is not kept: nothing of it has to be in order."""
         assert self.end is not None
-        told: list[tuple[list[Any], int]] = [
-            (self._executions, 0), (self._waits, 1), (self._recorded, 2), (self._compiled, 1), (self._holes, 1)
-        ]  # fmt: skip
-        for items, moment in told:
+        for items, moment in self.pending():
             late = [one for one in items if one[moment] > horizon]
             anything = anything or len(late) < len(items)
             items[:] = late
@@ -206,67 +220,38 @@ class Schedule:
             self.end = horizon
             self.seen += 1
 
+    def pending(self) -> list[tuple[list[Any], int]]:
+        """What is not settled, and where in each of its tuples the moment is by which it is."""
+        return [(self.executions, 0), (self.waits, 1), (self.recordings, 2), (self.compiles, 1), (self.holes, 1)]
+
     def relieve(self, most: int) -> None:
         """Of ``most`` things of a kind or more that nothing settles, forget the older half."""
-        for held in (self._executions, self._waits, self._recorded, self._compiled, self._holes):
+        for held, _ in self.pending():
             if len(held) >= most:
                 del held[: len(held) // 2]
 
     def copy(self) -> Schedule:
         """A twin that can be settled without touching this one."""
-        twin = Schedule()
-        twin.batches, twin.others = self.batches.copy(), self.others.copy()
-        twin.seen, twin.span, twin.told, twin.end = self.seen, self.span, self.told, self.end
-        twin._stride, twin._first_run = self._stride, self._first_run
-        twin._executions += self._executions
-        twin._waits += self._waits
-        twin._recorded += self._recorded
-        twin._compiled += self._compiled
-        twin._holes += self._holes
+        twin = self.with_batches(self.batches.copy())
+        twin.others = self.others.copy()
+        twin.stride, twin.first_run = self.stride, self.first_run
+        for (mine, _), (theirs, _) in zip(twin.pending(), self.pending(), strict=True):
+            mine += theirs
         return twin
 
     def merge(self, other: Schedule, texts: dict[int, int], stacks: dict[int, int]) -> None:
         """Keep another recording's batches beside our own, their ids mapped to ours."""
-        for part in (other, *other.others):
-            if part.batches:
-                self.others.append(part._named(texts, stacks))
+        for part in other.parts():
+            self.others.append(part.with_batches([(n, batch.renamed(texts, stacks)) for n, batch in part.batches]))
 
     def parts(self) -> Iterable[Schedule]:
         """The schedule of each recording: this one's and those merged into it."""
         return [part for part in (self, *self.others) if part.batches]
 
-    def _named(self, texts: dict[int, int], stacks: dict[int, int]) -> Schedule:
+    def with_batches(self, batches: list[tuple[int, Batch]]) -> Schedule:
         twin = Schedule()
-        twin.seen, twin.span, twin.told, twin.end = self.seen, self.span, self.told, self.end
-        for number, batch in self.batches:
-            segments = [
-                (start, end, SCOPE + texts.get(cause - SCOPE, 0) if cause >= SCOPE else cause, stacks.get(stack, 0))
-                for start, end, cause, stack in batch.segments
-            ]
-            holes = [
-                hole._replace(before=stacks.get(hole.before, 0), after=stacks.get(hole.after, 0))
-                for hole in batch.holes
-            ]
-            sightings = [
-                one._replace(seen=one.seen._replace(stack=stacks.get(one.seen.stack, 0), at=stacks.get(one.seen.at, 0)))
-                for one in batch.sightings
-            ]
-            steps = [step._replace(name=texts.get(step.name, 0)) for step in batch.steps]
-            named = Batch(
-                batch.start,
-                batch.end,
-                segments=segments,
-                holes=holes,
-                executions=batch.executions,
-                waits=batch.waits,
-                recorded=batch.recorded,
-                compiled=batch.compiled,
-                steps=steps,
-                sightings=sightings,
-                first_run=batch.first_run,
-            )
-            named.executions = [one._replace(read=stacks.get(one.read, 0)) for one in batch.executions]
-            twin.batches.append((number, named))
+        twin.batches = batches
+        twin.seen, twin.span, twin.digest_ns, twin.end = self.seen, self.span, self.digest_ns, self.end
         return twin
 
 

@@ -16,8 +16,8 @@ from .idle import IdleBlame, Sighting, Stretch, Traced
 from .schedule import Schedule
 
 _SETTLE_AT = 8192  # segments and executions held before settling
-_KEEP = 4096  # of them held back where no step says what is finished
-_GIVE_UP_AT = 65536  # segments held while a device says nothing: enough, it is idle
+KEEP = 4096  # of them held back where no step says what is finished
+GIVE_UP_AT = 65536  # segments held while a device says nothing: enough, it is idle
 
 FOREVER = 1 << 62
 CAUSES = SCOPE + 1  # of a split: scopes count together
@@ -91,73 +91,73 @@ class Window:
         self.first: dict[int, Split] = {}  # the first step of each name
         self.splits: dict[int, Split] = {}  # the others
         self.steps_end = 0  # end of the last named step; 0: none yet
-        self._holes: list[Stretch] = []
-        self._sightings: list[Sighting] = []
-        self._traced: list[tuple[int, int, int]] = []  # start and end of the stretch before a barrier; ns of tracing
-        self._ordinal = 0  # of the step that ends next
-        self._tracing: list[tuple[int, int]] = []  # (moment, ns) of the barriers since the last step
-        self._last_barrier = 0
-        self._open: list[_Step] = []
-        self._carried: dict[int, Carried] = {}  # by the ordinal of the step
-        self._limit = _SETTLE_AT
+        self.holes: list[Stretch] = []
+        self.sightings: list[Sighting] = []
+        self.traced: list[tuple[int, int, int]] = []  # start and end of the stretch before a barrier; ns of tracing
+        self.next_ordinal = 0  # of the step that ends next
+        self.tracing_since_step: list[tuple[int, int]] = []  # (moment, ns) of the barriers since the last step
+        self.last_barrier = 0
+        self.open_steps: list[_Step] = []
+        self.carried: dict[int, Carried] = {}  # by the ordinal of the step
+        self.settle_when = _SETTLE_AT
 
-    def hole(self, start: int, end: int, before: int, after: int) -> None:
-        holes = self._holes
+    def add_hole(self, start: int, end: int, before: int, after: int) -> None:
+        holes = self.holes
         if holes and start < holes[-1][1]:
             start = holes[-1][1]
-        if end > start and len(holes) < _GIVE_UP_AT:
+        if end > start and len(holes) < GIVE_UP_AT:
             hole = (start, end, before, after)
             holes.append(hole)
-            self.schedule.hole(hole)
+            self.schedule.add_hole(hole)
 
-    def sighting(self, sighting: Sighting) -> None:
+    def add_sighting(self, sighting: Sighting) -> None:
         """The host was seen. Looks come in order; what was seen before is not seen anew."""
-        if self._sightings and sighting.start < self._sightings[-1].end:
-            sighting = sighting._replace(start=self._sightings[-1].end)
-        if sighting.end > sighting.start and len(self._sightings) < _GIVE_UP_AT:
-            self._sightings.append(sighting)
+        if self.sightings and sighting.start < self.sightings[-1].end:
+            sighting = sighting._replace(start=self.sightings[-1].end)
+        if sighting.end > sighting.start and len(self.sightings) < GIVE_UP_AT:
+            self.sightings.append(sighting)
 
-    def barrier(self, moment: int, end: int, tracing: int, ops: int = 0) -> None:
-        last = self._last_barrier
+    def add_barrier(self, moment: int, end: int, tracing: int, ops: int = 0) -> None:
+        last = self.last_barrier
         if tracing:
-            self.schedule.recorded((last or moment - tracing, moment, end, tracing, ops))
+            self.schedule.add_recording((last or moment - tracing, moment, end, tracing, ops))
             if moment > last:  # else it came late, and the stretch before it is another barrier's
-                self._traced.append((last, moment, tracing))
-            self._tracing.append((moment, tracing))
+                self.traced.append((last, moment, tracing))
+            self.tracing_since_step.append((moment, tracing))
         if end > last:
-            self._last_barrier = end
+            self.last_barrier = end
 
-    def execution(self, device: int, start: int, end: int, busy: int = -1) -> None:
+    def add_execution(self, device: int, start: int, end: int, busy: int = -1) -> None:
         """``busy``: of a stretch that stands for several executions; -1: all of it."""
         timeline = self.devices.get(device)
         if timeline is None:
             timeline = self.devices[device] = DeviceTimeline()
         timeline.add(start, end, busy)
-        if len(timeline.pending) + len(self.host) >= self._limit:
+        if len(timeline.pending) + len(self.host) >= self.settle_when:
             self.settle()
 
-    def step(self, name: int, num: int, start: int, end: int, first: bool, named: bool = True) -> None:
+    def add_step(self, name: int, num: int, start: int, end: int, first: bool, named: bool = True) -> None:
         tracing = 0
-        if self._tracing:
-            for moment, ns in self._tracing:
+        if self.tracing_since_step:
+            for moment, ns in self.tracing_since_step:
                 if moment >= start:
                     tracing += ns
-            self._tracing.clear()
-        self._open.append((start, end, num, self._ordinal, name, first, tracing))
-        self._ordinal += 1
+            self.tracing_since_step.clear()
+        self.open_steps.append((start, end, num, self.next_ordinal, name, first, tracing))
+        self.next_ordinal += 1
         if named and end > self.steps_end:
             self.steps_end = end
-        if len(self.host) + len(self._open) >= self._limit:
+        if len(self.host) + len(self.open_steps) >= self.settle_when:
             self.settle()
 
-    def told(self, name: int, total: int, busy: int, parts: dict[int, int], first: bool) -> None:
+    def add_digest(self, name: int, total: int, busy: int, parts: dict[int, int], first: bool) -> None:
         """A step known as a digest: its parts are sums, so each can only have what those before it left."""
-        self._ordinal += 1
-        split = self._split(name, first)
+        self.next_ordinal += 1
+        split = self.split(name, first)
         split.steps += 1
         split.total += total
         split.busy += busy
-        self.schedule.told += total
+        self.schedule.digest_ns += total
         left = total
         for cause, ns in parts.items():
             ns = min(ns, left)
@@ -167,18 +167,18 @@ class Window:
 
     def has_room_for(self, holes: int) -> bool:
         """So many can still be told."""
-        return len(self._holes) + holes < _GIVE_UP_AT
+        return len(self.holes) + holes < GIVE_UP_AT
 
     def relieve(self) -> None:
         """Called now and then: what nothing settles, no execution nor step, must not pile up."""
-        if len(self.host) + len(self._holes) + len(self._traced) + len(self._sightings) > _GIVE_UP_AT:
+        if len(self.host) + len(self.holes) + len(self.traced) + len(self.sightings) > GIVE_UP_AT:
             self.settle()
-        if len(self._tracing) > _GIVE_UP_AT:
-            del self._tracing[:-_KEEP]
-        for held in (self._holes, self._traced, self._sightings):
-            if len(held) >= _GIVE_UP_AT:
+        if len(self.tracing_since_step) > GIVE_UP_AT:
+            del self.tracing_since_step[:-KEEP]
+        for held in (self.holes, self.traced, self.sightings):
+            if len(held) >= GIVE_UP_AT:
                 del held[: len(held) // 2]
-        self.schedule.relieve(_GIVE_UP_AT)
+        self.schedule.relieve(GIVE_UP_AT)
 
     def settle(self, final: bool = False) -> None:
         """Turn what can change no more into totals; with ``final``, everything."""
@@ -187,7 +187,7 @@ class Window:
         gaps: list[list[Quiet]] = []
         busy: list[tuple[int, int]] = []
         host_horizon = horizon
-        crowded = len(self.host.segments) >= _GIVE_UP_AT
+        crowded = len(self.host.segments) >= GIVE_UP_AT
         for timeline in self.devices.values():
             quiet, ran, _ = timeline.settle(horizon)
             if crowded and not final:
@@ -200,30 +200,30 @@ class Window:
             host_horizon = FOREVER
         segments = self.host.take(host_horizon)
         after = self.schedule.end or None
-        closed = [step for step in self._open if step[1] <= host_horizon and (after is None or step[0] >= after)]
-        holes = [hole for hole in self._holes if hole[0] < host_horizon]
-        self._open.sort(key=itemgetter(0))
-        sightings = stretched([one for one in self._sightings if one.start < host_horizon], holes)
+        closed = [step for step in self.open_steps if step[1] <= host_horizon and (after is None or step[0] >= after)]
+        holes = [hole for hole in self.holes if hole[0] < host_horizon]
+        self.open_steps.sort(key=itemgetter(0))
+        sightings = stretched([one for one in self.sightings if one.start < host_horizon], holes)
         self.schedule.settle(None if final else host_horizon, segments, closed, sightings)
-        traced = [stretch for stretch in self._traced if stretch[0] < host_horizon]
-        later = self._traced[len(traced) :]  # they follow one another
+        traced = [stretch for stretch in self.traced if stretch[0] < host_horizon]
+        later = self.traced[len(traced) :]  # they follow one another
         left: list[list[tuple[int, int, int]]] = []
         for quiet in gaps:
             stretches = [Traced(*stretch) for stretch in traced]
-            self.idle.blame(quiet, segments, holes, stretches, self._open, sightings)
+            self.idle.blame(quiet, segments, holes, stretches, self.open_steps, sightings)
             left.append([(one.start, one.end, one.left) for one in stretches])
         # of several devices each has all of the tracing; what the first one leaves goes on
-        self._traced = [stretch for stretch in (left or [traced])[0] if stretch[1] > host_horizon] + later
+        self.traced = [stretch for stretch in (left or [traced])[0] if stretch[1] > host_horizon] + later
         busy.sort()
         self._divide(host_horizon, segments, busy)
-        self._holes = [hole for hole in self._holes if hole[1] > host_horizon]
-        self._sightings = [one for one in self._sightings if one.end > host_horizon]
+        self.holes = [hole for hole in self.holes if hole[1] > host_horizon]
+        self.sightings = [one for one in self.sightings if one.end > host_horizon]
         self.rest()
 
     def rest(self) -> None:
         """All is settled that can be: wait until there is as much again."""
         held = max((len(timeline.pending) for timeline in self.devices.values()), default=0)
-        self._limit = _SETTLE_AT + held + len(self.host)
+        self.settle_when = _SETTLE_AT + held + len(self.host)
 
     def copy(self) -> Window:
         """A twin that can be settled without touching this one."""
@@ -235,14 +235,14 @@ class Window:
         twin.first = {name: split.copy() for name, split in self.first.items()}
         twin.splits = {name: split.copy() for name, split in self.splits.items()}
         twin.steps_end = self.steps_end
-        twin._holes = self._holes.copy()
-        twin._sightings = self._sightings.copy()
-        twin._ordinal = self._ordinal
-        twin._traced = self._traced.copy()
-        twin._tracing = self._tracing.copy()
-        twin._last_barrier = self._last_barrier
-        twin._open = self._open.copy()
-        twin._carried = {ordinal: carried.copy() for ordinal, carried in self._carried.items()}
+        twin.holes = self.holes.copy()
+        twin.sightings = self.sightings.copy()
+        twin.next_ordinal = self.next_ordinal
+        twin.traced = self.traced.copy()
+        twin.tracing_since_step = self.tracing_since_step.copy()
+        twin.last_barrier = self.last_barrier
+        twin.open_steps = self.open_steps.copy()
+        twin.carried = {ordinal: carried.copy() for ordinal, carried in self.carried.items()}
         return twin
 
     def merge(self, other: Window, texts: dict[int, int], stacks: dict[int, int]) -> None:
@@ -257,41 +257,41 @@ class Window:
         """The moment before which the host's intervals are complete."""
         horizon = self.steps_end
         segments = self.host.segments
-        if len(segments) > _KEEP:
+        if len(segments) > KEEP:
             segments.sort()
-            horizon = max(horizon, segments[-_KEEP][0])
+            horizon = max(horizon, segments[-KEEP][0])
         for timeline in self.devices.values():
-            if len(timeline.pending) > _KEEP:
+            if len(timeline.pending) > KEEP:
                 timeline.pending.sort()
-                horizon = max(horizon, timeline.pending[-_KEEP][0])
+                horizon = max(horizon, timeline.pending[-KEEP][0])
         return horizon
 
     def _divide(self, horizon: int, segments: list[Segment], busy: list[tuple[int, int]]) -> None:
         """Tell the open steps what lies in them; those that are over by ``horizon`` are counted."""
-        over = [step for step in self._open if step[1] <= horizon]
-        self._open = [step for step in self._open if step[1] > horizon]
+        over = [step for step in self.open_steps if step[1] <= horizon]
+        self.open_steps = [step for step in self.open_steps if step[1] > horizon]
         self._count(over, segments, busy)
         told = max([stretch[1] for stretch in (*segments[-1:], *busy)], default=0)
-        self.carry_on([step for step in self._open if step[0] < told], segments, busy)
+        self.carry_on([step for step in self.open_steps if step[0] < told], segments, busy)
 
     def carry_on(self, begun: list[_Step], segments: list[Segment], busy: list[tuple[int, int]]) -> None:
         """Tell steps that are not over what lies in them so far."""
         starts = [segment[0] for segment in segments] if begun else []
         begins = [stretch[0] for stretch in busy] if begun else []
         for start, end, _, ordinal, _, _, _ in begun:
-            carried = self._carried.setdefault(ordinal, Carried())
+            carried = self.carried.setdefault(ordinal, Carried())
             carried.add(within(segments, starts, start, end), _overlap(busy, begins, start, end))
 
     def _count(self, steps: list[_Step], segments: list[Segment], busy: list[tuple[int, int]]) -> None:
         starts = [segment[0] for segment in segments]
         begins = [stretch[0] for stretch in busy]
         for start, end, _, ordinal, name, first, traced in steps:
-            split = self._split(name, first)
+            split = self.split(name, first)
             split.steps += 1
             split.total += end - start
             split.busy += _overlap(busy, begins, start, end)
             parts = split.parts
-            blank = end - start - self._carry(ordinal, split)
+            blank = end - start - self.take_carried(ordinal, split)
             for begin, stop, cause, _ in within(segments, starts, start, end):
                 ns = stop - begin
                 parts[cause if cause < SCOPE else SCOPE] += ns
@@ -301,9 +301,9 @@ class Window:
             parts[TRACING] += traced
             parts[OTHER] += blank - traced
 
-    def _carry(self, ordinal: int, split: Split) -> int:
+    def take_carried(self, ordinal: int, split: Split) -> int:
         """Count what a step was told before it was over; its ns."""
-        carried = self._carried.pop(ordinal, None)
+        carried = self.carried.pop(ordinal, None)
         if carried is None:
             return 0
         split.busy += carried.busy
@@ -311,7 +311,7 @@ class Window:
             split.parts[cause] += ns
         return carried.ns
 
-    def _split(self, name: int, first: bool) -> Split:
+    def split(self, name: int, first: bool) -> Split:
         splits = self.first if first else self.splits
         split = splits.get(name)
         if split is None:

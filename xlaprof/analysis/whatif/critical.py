@@ -247,7 +247,7 @@ class WhatIf:
     def _scale(self, cut: Cut) -> float:
         """What the run holds of ``cut`` over what is held of it in the batches kept."""
         parts = [part for part, _ in self.parts]
-        if not any(part.told or part.seen > len(part.batches) for part in parts):
+        if not any(part.digest_ns or part.seen > len(part.batches) for part in parts):
             return 1.0
         kept = {moment: share for moment, _, share in cut.compiles}
         spent: dict[tuple[Cause, int], int] = {}
@@ -264,7 +264,7 @@ class WhatIf:
         whole = sum(ns * (1 - share) for _, ns, share in cut.compiles)
         span = sum(part.span for part in parts)
         sampled = span / max(1, sum(batch.end - batch.start for part in parts for _, batch in part.batches))
-        in_full = span / max(1, span - sum(part.told for part in parts))
+        in_full = span / max(1, span - sum(part.digest_ns for part in parts))
         for cause, stack in {*cut.places, *((cause, -1) for cause in cut.causes)}:
             exact = _exact(self.run, cause, stack)
             if exact is None:  # digests tell of plain Python, uploads and pauses, but not of barriers

@@ -140,7 +140,7 @@ _MADE: WeakKeyDictionary[Batch, Lanes] = WeakKeyDictionary()
 
 def _pieces(batch: Batch) -> Iterator[_Piece]:
     """All of the batch, cut where what the host did changes."""
-    starts = [one.start for one in batch.compiled]
+    starts = [one.start for one in batch.compiles]
     over = [hole.end for hole in batch.holes]
     cursor = batch.start
     for start, end, cause, stack in batch.segments:
@@ -150,7 +150,7 @@ def _pieces(batch: Batch) -> Iterator[_Piece]:
         if start > cursor:
             yield from _blank(batch.holes, over, cursor, start)
         nth = bisect_right(starts, start) - 1
-        inside = nth >= 0 and end <= batch.compiled[nth].end
+        inside = nth >= 0 and end <= batch.compiles[nth].end
         yield _Piece(start, end, Key(cause, stack, starts[nth] if inside else 0))
         cursor = end
     if cursor < batch.end:
@@ -208,16 +208,16 @@ def _with_recording(batch: Batch, pieces: list[_Piece]) -> tuple[list[_Piece], d
     and in named scopes.
     """
     starts = [piece.start for piece in pieces]
-    over = [one.done for one in batch.recorded]
-    left = [one.ns for one in batch.recorded]
+    over = [one.done for one in batch.recordings]
+    left = [one.ns for one in batch.recordings]
     cut: dict[int, list[_Piece]] = {}
     spent: list[tuple[int, int, int]] = []
     compiling = set()
     floor = batch.start
-    for compile in batch.compiled:
+    for compile in batch.compiles:
         nth = bisect_right(over, compile.start)
-        known = nth < len(over) and batch.recorded[nth].start <= compile.start
-        floor = max(floor, over[nth - 1] if nth else floor, batch.recorded[nth].start if known else floor)
+        known = nth < len(over) and batch.recordings[nth].start <= compile.start
+        floor = max(floor, over[nth - 1] if nth else floor, batch.recordings[nth].start if known else floor)
         before = [n for n in range(bisect_left(starts, floor), bisect_left(starts, compile.start)) if n not in cut]
         blank = [n for n in before if pieces[n].key.cause == host.OTHER]
         total = 0
@@ -236,7 +236,7 @@ def _with_recording(batch: Batch, pieces: list[_Piece]) -> tuple[list[_Piece], d
                     cut[n].append(_Piece(start + took, end, key))
         spent.append((compile.start, total, compile.ops))
         floor = max(floor, compile.end)
-    again = [one.ns / one.ops for n, one in enumerate(batch.recorded) if one.ops > 0 and n not in compiling]
+    again = [one.ns / one.ops for n, one in enumerate(batch.recordings) if one.ops > 0 and n not in compiling]
     each = median(again) if again else KNOWN_OPERATION_NS
     shares = {
         moment: Share(min(1.0, each * ops / ns), max(0.0, 1 - NEW_OPERATION_NS * ops / ns)) if ns else Share(1.0, 0.0)

@@ -104,14 +104,14 @@ def add_told(run: Totals, told: Told) -> Column:
     run.barriers += int(digests["barriers"].sum())
     run.executed[0] += int(digests["executions"].sum())
     run.executed[1] += int(busy.sum())
-    window.schedule.told += int(dur.sum())
+    window.schedule.digest_ns += int(dur.sum())
     parts = {
         host.TRANSFER: told.total(list(told.reads.values())),
         host.TRACING: digests["tracing"],
         host.SCOPE: told.total(list(told.scopes.values())),
     }
     for name, those in alike(digests["name"]):
-        split = window._split(name, first=False)
+        split = window.split(name, first=False)
         left = dur[those]
         split.steps += len(those)
         split.total += int(left.sum())

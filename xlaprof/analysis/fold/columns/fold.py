@@ -109,7 +109,7 @@ def _until_settled(run: Totals, whole: Kinds, done: int, past: int) -> int | Non
     held = len(window.host) + np.cumsum(painted)  # after each event
     moments = []
     steps, runs = (whole[kind].between(done, past) for kind in (Step, Execute))
-    full = held[steps.at] + len(window._open) + np.arange(1, len(steps) + 1) >= window._limit
+    full = held[steps.at] + len(window.open_steps) + np.arange(1, len(steps) + 1) >= window.settle_when
     moments += steps.at[full][:1].tolist()
     expect_known(window.devices, runs, "device")
     digests = whole[StepDigest].between(done, past).at
@@ -117,7 +117,7 @@ def _until_settled(run: Totals, whole: Kinds, done: int, past: int) -> int | Non
         at = runs.at[runs["device"] == device]
         if device == 0 and len(digests):
             at = np.sort(np.concatenate((at, digests)))
-        full = held[at] + len(timeline.pending) + np.arange(1, len(at) + 1) >= window._limit
+        full = held[at] + len(timeline.pending) + np.arange(1, len(at) + 1) >= window.settle_when
         moments += at[full][:1].tolist()
     return min(moments, default=None)
 
@@ -128,7 +128,7 @@ def _is_painted(run: Totals, kind: type, some: Kind) -> Flags:
         return some["dur"] > 0
     if kind in (Gc, TransferFromDevice):
         return np.ones(len(some), np.bool_)
-    mine: Flags = some["tid"] == run._main
+    mine: Flags = some["tid"] == run.main_thread
     return mine
 
 
@@ -139,16 +139,17 @@ def _painted(run: Totals, kind: type, part: Kinds) -> Kind:
 def _check(run: Totals, part: Kinds, steps: Kind, told: Told) -> None:
     """Raise :class:`Odd` where anything is new, or in an order that columns cannot tell."""
     scopes, holes, barriers, window = part[Scope], part[Hole], part[Barrier], run.window
-    moments = [run._turned, run._last_given, run._last_run, *run._known, window._last_barrier, window.steps_end]
-    moments += [ns for inner in run._inner.values() for ns in inner] + [hole[1] for hole in window._holes[-1:]]
-    moments.append(sum(ns for _, ns in window._tracing))
+    moments = [run.steps_ended_at, run.busy_until, run.last_execution_end, *run.last_transfer]
+    moments += [window.last_barrier, window.steps_end]
+    moments += [ns for inner in run.child_ns.values() for ns in inner] + [hole[1] for hole in window.holes[-1:]]
+    moments.append(sum(ns for _, ns in window.tracing_since_step))
     expect(all(-FAR < moment < FAR for moment in moments))  # what a damaged log told before
     expect_known(run.scopes, scopes, "name")
-    expect_known(run._inner, scopes, "tid")
+    expect_known(run.child_ns, scopes, "tid")
     depths = scopes["depth"]
     expect(not len(depths) or bool(depths.min() >= 0 and depths.max() < _DEEPEST))
     expect_known({name for name, tally in run.steps.items() if tally.firsts}, steps, "name")
-    over = np.concatenate((np.full(1, run._turned), steps.end))
+    over = np.concatenate((np.full(1, run.steps_ended_at), steps.end))
     expect(bool((steps["t"] >= over[:-1]).all()))  # or else steps lie in steps
     check_told(run, told)
     expect(bool(holes["dur"].all()) and len(run.recording) + 2 * len(holes) < PROGRAMS)
@@ -156,8 +157,8 @@ def _check(run: Totals, part: Kinds, steps: Kind, told: Told) -> None:
     expect_known(run.sites, barriers, "stack")
     for stack, those in alike(barriers["stack"]):
         expect(int(barriers["loops"][those].max()) <= run.sites[stack].loops)
-    expect(not len(barriers) or bool(run._last_barrier and window._last_barrier))
-    expect(len(run._visited) + len(barriers) < PENDING)
+    expect(not len(barriers) or bool(run.last_barrier and window.last_barrier))
+    expect(len(run.barriers_since_step) + len(barriers) < PENDING)
     expect(len(run.pauses) + len(part[Gc]) + len(part[DataWait]) < RECORDS)
     check_runs(run, part[Execute])
     check_reads(run, part[TransferFromDevice])
@@ -176,8 +177,8 @@ def _add(run: Totals, part: Kinds, ends: Kind, told: Told) -> Fresh:
         numbers[those] = run.steps[name].count + np.arange(1, len(those) + 1)
     numbers = numbers[np.searchsorted(ends.at, steps.at)]
     for live, turn in zip(part[Live].events, np.searchsorted(ends.at, part[Live].at).tolist(), strict=True):
-        run._alive(live, run._turn + turn)
-    run._sent.extend(sent.events)
+        run.add_live(live, run.steps_ended + turn)
+    run.recent_uploads.extend(sent.events)
     run.uploads[0] += len(sent)
     run.uploads[1] += int(sent["dur"].sum())
     if run.now[0] != "running" and len(steps) + len(part[Execute]):
@@ -213,18 +214,19 @@ def _paint(run: Totals, part: Kinds, ends: Kind) -> Column:
 
 def _add_holes(run: Totals, part: Kinds) -> Column:
     holes, reads = part[Hole], part[TransferFromDevice]
-    holes, reads = holes.where(holes["tid"] == run._main), reads.where(reads["tid"] == run._main)
+    holes, reads = holes.where(holes["tid"] == run.main_thread), reads.where(reads["tid"] == run.main_thread)
     run.recording.update(holes["before"].tolist(), holes["after"].tolist())
     start, end, before = holes["t"], holes.end, holes["before"]
     nth = np.searchsorted(reads.at, holes.at)
-    known, place = (np.append(one, new)[nth] for one, new in zip(run._known, (reads.end, reads["stack"]), strict=True))
+    known = np.append(run.last_transfer[0], reads.end)[nth]
+    place = np.append(run.last_transfer[1], reads["stack"])[nth]
     nearer = (place != 0) & (start - AT_ONCE < known) & (known < end)  # a read told of a line nearer to the end
     parted = nearer & (known > start)
     since, until = np.stack((start, np.where(parted, known, start))), np.stack((known, end))
     first, second = np.stack((before, np.where(nearer, place, before))), np.stack((place, holes["after"]))
     there = np.stack((parted, np.ones(len(holes), np.bool_))).T
     told = np.stack([column.T[there] for column in (since, until, first, second)])
-    held = run.window._holes
+    held = run.window.holes
     told[0] = np.maximum(told[0], up_to(held[-1][1] if held else -FAR, told[1])[:-1])
     return told[:, told[1] > told[0]]
 
@@ -232,7 +234,7 @@ def _add_holes(run: Totals, part: Kinds) -> Column:
 def _add_scopes(run: Totals, scopes: Kind) -> None:
     own = np.empty(len(scopes), np.int64)
     for tid, those in alike(scopes["tid"]):
-        own[those] = _own(run._inner[tid], scopes["depth"][those], scopes["dur"][those])
+        own[those] = _own(run.child_ns[tid], scopes["depth"][those], scopes["dur"][those])
     known = any(map(attrgetter("stack"), scopes.events))
     for name, those in alike(scopes["name"]):
         tally = run.scopes[name]
@@ -274,13 +276,13 @@ def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Colum
     """Returns what was recorded for them, and how much of the stretch before each that took."""
     barriers, steps, window = part[Barrier], part[Step], run.window
     if len(steps):
-        for site, moment in run._visited:
+        for site, moment in run.barriers_since_step:
             site.in_steps += moment >= int(steps["t"][0])
-        run._visited.clear()
+        run.barriers_since_step.clear()
     start, end, ops, tracing = barriers["t"], barriers.end, barriers["ops"], barriers["tracing"]
     run.barriers += len(barriers)
-    last = up_to(window._last_barrier, end)
-    window._last_barrier = int(last[-1])
+    last = up_to(window.last_barrier, end)
+    window.last_barrier = int(last[-1])
     recorded = np.stack((last[:-1], start, end, tracing, ops))[:, tracing > 0]
     traced = np.stack((last[:-1], start, tracing))[:, (tracing > 0) & (start > last[:-1])]
     if not len(barriers):
@@ -303,10 +305,10 @@ def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Colum
             site.executed += len(those)
             site.ops += int(ops[those].sum())
     for n in np.flatnonzero(ran & (in_step == len(steps))).tolist():
-        run._visited.append((run.sites[barriers.events[n].stack], int(start[n])))
+        run.barriers_since_step.append((run.sites[barriers.events[n].stack], int(start[n])))
     if len(cuts):
-        run._last_barrier = int(end[np.searchsorted(barriers.at, cuts[-1])])
-    run._seen(int(start.min()), int(end.max()))
+        run.last_barrier = int(end[np.searchsorted(barriers.at, cuts[-1])])
+    run.cover(int(start.min()), int(end.max()))
     return recorded, traced
 
 
@@ -320,25 +322,25 @@ def _add_steps(run: Totals, part: Kinds, ends: Kind, cuts: Column) -> Column:
     if len(steps):
         traced &= barriers["t"] >= np.append(steps["t"], FAR)[in_step]
         np.add.at(tracing, in_step[traced], barriers["tracing"][traced])
-        tracing[0] += sum(ns for moment, ns in window._tracing if moment >= int(steps["t"][0]))
-        window._tracing.clear()
-    window._tracing += unclaimed
+        tracing[0] += sum(ns for moment, ns in window.tracing_since_step if moment >= int(steps["t"][0]))
+        window.tracing_since_step.clear()
+    window.tracing_since_step += unclaimed
 
     at_digests, at_steps = np.searchsorted(ends.at, digests.at), np.searchsorted(ends.at, steps.at)
-    ordinals = window._ordinal + at_steps
+    ordinals = window.next_ordinal + at_steps
     before = np.searchsorted(cuts, ends.at)
-    cut = np.diff(before, prepend=-1 if run._cut else 0) > 0
+    cut = np.diff(before, prepend=-1 if run.graph_cut else 0) > 0
     cut[at_digests] |= digests["barriers"] + digests["executions"] > 0
-    run._cut = (run._cut if not len(ends) else False) or bool(before[-1:].sum() < len(cuts))
+    run.graph_cut = (run.graph_cut if not len(ends) else False) or bool(before[-1:].sum() < len(cuts))
     for name, those in alike(ends["name"]):
         run.steps[name].add_all(ends["num"][those].tolist(), ends["dur"][those].tolist(), cut[those].tolist())
     if len(ends):
         start, end = ends["t"], ends.end
-        window._ordinal += len(ends)
+        window.next_ordinal += len(ends)
         window.steps_end = max(window.steps_end, int(end.max()))
-        run._turn += len(ends)
-        run._turned = int(end[-1])
+        run.steps_ended += len(ends)
+        run.steps_ended_at = int(end[-1])
         run.step_num = int(ends["num"][-1])
-        run._seen(int(start.min()), int(end.max()))
+        run.cover(int(start.min()), int(end.max()))
     first = np.zeros(len(steps), np.int64)
     return np.stack((steps["t"], steps.end, steps["num"], ordinals, steps["name"], first, tracing[:-1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from operator import attrgetter
 
 import numpy as np
@@ -21,7 +22,7 @@ _OPS = 32  # bits of the id of an operation, beside that of a stack
 def check_runs(run: Totals, runs: Kind) -> None:
     """Raise :class:`~xlaprof.analysis.fold.columns.batch.Odd` for what is new, or in no order."""
     expect_known(run.programs, runs, "program")
-    expect_known(run._turns, runs, "stack")
+    expect_known(run.executions_at, runs, "stack")
     ran = runs["end"] - runs["start"]
     expect(bool(((ran >= 0) & (ran < MOST)).all() and (np.diff(runs["end"]) >= 0).all()))
     for_reads = runs.for_reads
@@ -38,10 +39,10 @@ def check_reads(run: Totals, reads: Kind) -> None:
     new = [int(reads.at[those[0]]) for key, those in alike(_keys(reads)) if _pair(key) not in run.reads]
     if new:
         raise Odd(min(new))
-    held = max(map(len, (run._recent, run._unbarred, run._serial)))
+    held = max(map(len, (run.reads_since_step, run.reads_since_barrier, run.reads_since_execution)))
     expect(held + len(reads) < PENDING and len(run.vias) + len(reads) < PLACES)
-    before = np.array([read.end for read in run._serial] or [reads.end[0]], np.int64)
-    expect(not run._reading and bool((np.diff(np.concatenate((before, reads.end))) >= 0).all()))
+    before = np.array([read.end for read in run.reads_since_execution] or [reads.end[0]], np.int64)
+    expect(not run.compiled_for_read and bool((np.diff(np.concatenate((before, reads.end))) >= 0).all()))
 
 
 def _keys(reads: Kind) -> Column:
@@ -61,7 +62,7 @@ def add_rhythms(run: Totals, part: Kinds, ends: Kind, told: Told) -> None:
         run.reads[key].rhythm.count += int(sums.events.sum()) - len(sums.of)
     for key, several in at.items():
         turns = np.searchsorted(ends.at, np.sort(np.concatenate(several)))
-        run.reads[key].rhythm.at_all((run._turn + turns).tolist())
+        run.reads[key].rhythm.at_all((run.steps_ended + turns).tolist())
 
 
 def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column:
@@ -72,16 +73,16 @@ def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column
     reads, runs, steps = part[TransferFromDevice], part[Execute], part[Step]
     waits = _waits(run, reads, part[DeviceWait])
     if len(cuts):
-        run._looped()
+        run.claim_for_loop()
     if len(steps):
-        run._claim(int(steps["t"][0]), int(steps["name"][0]), int(numbers[0]))
+        run.claim_for_step(int(steps["t"][0]), int(steps["name"][0]), int(numbers[0]))
     serial, left = _serial(run, reads, runs)
     if not len(reads):
         return waits
     start, dur, wait = reads["t"], reads["dur"], reads["wait"]
     run.read[0] += len(reads)
     run.read[1] += int(dur.sum())
-    given = up_to(run._last_given, runs["t"] + runs["enqueue"] + runs["end"] - runs["start"])
+    given = up_to(run.busy_until, runs["t"] + runs["enqueue"] + runs["end"] - runs["start"])
     late = reads["late"] != 0
     stalled = ~late & ((wait > STALL_NS) | (start < given[np.searchsorted(runs.at, reads.at)]))
     in_step = np.searchsorted(steps.at, reads.at)
@@ -106,17 +107,24 @@ def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column
             tally.last_step = last
     if any(map(attrgetter("via"), reads.events)):
         run.vias.update({(one.stack, one.op): one.via for one in reads.events if one.via})
-    _hold(run, reads, stalled, {"_recent": in_step == len(steps), "_unbarred": ~looped, "_serial": left})
-    mine = np.flatnonzero(reads["tid"] == run._main)
+    _hold(
+        run,
+        reads,
+        stalled,
+        (run.reads_since_step, in_step == len(steps)),
+        (run.reads_since_barrier, ~looped),
+        (run.reads_since_execution, left),
+    )
+    mine = np.flatnonzero(reads["tid"] == run.main_thread)
     if len(mine):
-        run._known = int(reads.end[mine[-1]]), int(reads["stack"][mine[-1]])
+        run.last_transfer = int(reads.end[mine[-1]]), int(reads["stack"][mine[-1]])
     run.last = max(run.last, int(reads.end.max()))
     return waits
 
 
 def _waits(run: Totals, reads: Kind, waits: Kind) -> Column:
     """Both kinds as they came: start, end, ns waited."""
-    waits = waits.where(waits["tid"] == run._main)
+    waits = waits.where(waits["tid"] == run.main_thread)
     order = np.argsort(np.concatenate((reads.at, waits.at)), kind="stable")
     columns = ((reads["t"], waits["t"]), (reads.end, waits.end), (reads["wait"], waits["dur"]))
     return np.stack([np.concatenate(each)[order] for each in columns])
@@ -125,8 +133,8 @@ def _waits(run: Totals, reads: Kind, waits: Kind) -> Column:
 def _serial(run: Totals, reads: Kind, runs: Kind) -> tuple[Column, Flags]:
     """ns for which the device idled after each read because of it; and which of them no execution has followed yet."""
     starts, ends = runs["start"], runs["end"]
-    before = up_to(run._last_run, ends)  # each execution, and after the last
-    waiting = run._serial
+    before = up_to(run.last_execution_end, ends)  # each execution, and after the last
+    waiting = run.reads_since_execution
     over = ends.tolist() if waiting else []
     first = 0  # that ended after all that wait; none overtakes another
     while waiting and (first := max(first, bisect_right(over, waiting[0].end))) < len(over):
@@ -140,16 +148,16 @@ def _serial(run: Totals, reads: Kind, runs: Kind) -> tuple[Column, Flags]:
     return np.where(left, 0, np.maximum(0, np.minimum(idle, reads["wait"]))), left
 
 
-def _hold(run: Totals, reads: Kind, stalled: Flags, where: dict[str, Flags]) -> None:
+def _hold(run: Totals, reads: Kind, stalled: Flags, *where: tuple[deque[Read], Flags]) -> None:
     """Keep, in each of these lists, the reads of which it does not know everything yet."""
     held: dict[int, Read] = {}
-    for name, which in where.items():
+    for pending, which in where:
         for n in np.flatnonzero(which).tolist():
             if n not in held:
                 event = reads.events[n]
                 held[n] = read = Read(run.reads[event.stack, event.op], event, int(reads.end[n]))
                 read.stalled = int(stalled[n])
-            getattr(run, name).append(held[n])
+            pending.append(held[n])
 
 
 def add_runs(run: Totals, part: Kinds) -> Column:
@@ -165,8 +173,8 @@ def add_runs(run: Totals, part: Kinds) -> Column:
     run.executed[1] += int(ran.sum())
     turns = np.empty(len(runs), np.int64)
     for one, those in alike(stack):
-        turns[those] = run._turns[one] + np.arange(1, len(those) + 1)
-        run._turns[one] += len(those)
+        turns[those] = run.executions_at[one] + np.arange(1, len(those) + 1)
+        run.executions_at[one] += len(those)
     for program, those in alike(runs["program"]):
         run.programs[program] = int(moment[those[-1]])
         run.program_runs[program] += len(those)
@@ -176,7 +184,7 @@ def add_runs(run: Totals, part: Kinds) -> Column:
         run.read_runs[one] += int(ran[for_reads][those].sum())
     for one, those in alike(stack[~for_reads]):
         run.given[one] += len(those)
-    run._last_given = max(run._last_given, int((moment + runs["enqueue"] + ran).max()))
-    run._last_run = max(run._last_run, int(end[-1]))
-    run._seen(int(moment.min()), int(end[-1]))
+    run.busy_until = max(run.busy_until, int((moment + runs["enqueue"] + ran).max()))
+    run.last_execution_end = max(run.last_execution_end, int(end[-1]))
+    run.cover(int(moment.min()), int(end[-1]))
     return told

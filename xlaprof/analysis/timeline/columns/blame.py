@@ -109,7 +109,7 @@ def blame(
             spent = {causes[code]: ns for code, ns in rows(here, parts.ns[gap, here])}
             step = int(following[gap])
             in_step = step < len(over) and steps[0, step] <= start[gap]
-            blamed._remember(int(start[gap]), int(end[gap]), spent, inside, int(steps[2, step]) if in_step else -1)
+            blamed.remember(int(start[gap]), int(end[gap]), spent, inside, int(steps[2, step]) if in_step else -1)
     _lie_in(blamed, causes, keys[done:], lying.ns[done:])
     unused: Column = np.stack((*traced[:2], left))
     return unused
@@ -191,7 +191,7 @@ def _count(
     for _, _, code in sorted(there):  # as they were met
         gaps = where[code]
         ns = parts.ns[gaps, code]
-        tally = blamed._tally(causes[code])
+        tally = blamed.tally(causes[code])
         tally.add(ns.tolist())
         lasting = steady[gaps] & (ns >= LONG)
         if lasting.any():

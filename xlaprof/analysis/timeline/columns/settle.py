@@ -42,17 +42,17 @@ class Fresh(NamedTuple):
             into.devices[device].pending += rows(start, end, np.full(len(those), -1))
         if self.digests.shape[1]:
             into.devices[0].pending += rows(*self.digests)
-        into._holes += rows(*self.holes)
-        into._traced += rows(*self.traced)
-        into._open += rows(*self.steps)
+        into.holes += rows(*self.holes)
+        into.traced += rows(*self.traced)
+        into.open_steps += rows(*self.steps)
         self.pour_schedule(into)
 
     def pour_schedule(self, into: Window) -> None:
         """Have what may be run again in lists."""
-        into.schedule._executions += rows(*self.runs)
-        into.schedule._holes += rows(*self.holes)
-        into.schedule._waits += rows(*self.waits)
-        into.schedule._recorded += rows(*self.recorded)
+        into.schedule.executions += rows(*self.runs)
+        into.schedule.holes += rows(*self.holes)
+        into.schedule.waits += rows(*self.waits)
+        into.schedule.recordings += rows(*self.recorded)
 
 
 def nothing() -> Fresh:
@@ -105,12 +105,12 @@ def settle(of: Window, fresh: Fresh) -> bool:
     try:
         if segments is None:
             segments = table(of.host.segments, 4)
-        expect(segments.shape[1] < window._GIVE_UP_AT and _is_sane(of))
+        expect(segments.shape[1] < window.GIVE_UP_AT and _is_sane(of))
         pending = [_pending(device, timeline, fresh) for device, timeline in of.devices.items()]
         holes, traced, steps = (
-            _with(of._holes, fresh.holes),
-            _with(of._traced, fresh.traced),
-            _with(of._open, fresh.steps),
+            _with(of.holes, fresh.holes),
+            _with(of.traced, fresh.traced),
+            _with(of.open_steps, fresh.steps),
         )
     except (Odd, OverflowError):
         fresh.pour(of)
@@ -120,7 +120,7 @@ def settle(of: Window, fresh: Fresh) -> bool:
     horizon = min([horizon, *(one.timeline.floor() for one in pending)])
     segments = _take(of, segments, horizon)
     now = holes[:, holes[0] < horizon]
-    sightings = [one for one in of._sightings if one.start < horizon]
+    sightings = [one for one in of.sightings if one.start < horizon]
     if sightings:
         sightings = window.stretched(sightings, rows(*now))
     _schedule(of, fresh, horizon, segments, steps, sightings)
@@ -129,18 +129,18 @@ def settle(of: Window, fresh: Fresh) -> bool:
     left = [_blame(of, quiet, segments, now, traced[:, :early], steps, sightings) for quiet, _ in stretches]
     # of several devices each has all of the tracing; what the first one leaves goes on
     unused = (left or [traced[:, :early]])[0]
-    of._traced = rows(*unused[:, unused[1] > horizon]) + rows(*traced[:, early:])
+    of.traced = rows(*unused[:, unused[1] > horizon]) + rows(*traced[:, early:])
     busy = np.concatenate([np.empty((2, 0), np.int64), *(ran for _, ran in stretches)], axis=1)
     _divide(of, horizon, segments, steps, busy[:, np.lexsort(busy[::-1])])
-    of._holes = rows(*holes[:, holes[1] > horizon])
-    of._sightings = [one for one in of._sightings if one.end > horizon]
+    of.holes = rows(*holes[:, holes[1] > horizon])
+    of.sightings = [one for one in of.sightings if one.end > horizon]
     of.rest()
     return True
 
 
 def _is_sane(of: Window) -> bool:
     """Nothing that a damaged log told before is no time."""
-    moments = [of.host.horizon, of.steps_end, of.schedule.end or 0, *(carried.ns for carried in of._carried.values())]
+    moments = [of.host.horizon, of.steps_end, of.schedule.end or 0, *(carried.ns for carried in of.carried.values())]
     moments += [device.last for device in of.devices.values()]
     return all(-window.FOREVER <= moment <= window.FOREVER for moment in moments)
 
@@ -158,7 +158,7 @@ def _pending(device: int, timeline: DeviceTimeline, fresh: Fresh) -> _Pending:
 
 def _horizon(of: Window, segments: Column, pending: Sequence[_Pending]) -> int:
     """The moment before which the host's intervals are complete."""
-    kept = window._KEEP
+    kept = window.KEEP
     return max(
         [of.steps_end, *(int(one[-kept]) for one in (segments[0], *(run.start for run in pending)) if len(one) > kept)]
     )
@@ -187,8 +187,8 @@ def _schedule(
         schedule.settle(horizon, rows(*segments), rows(*closed), sightings)
         return
     told: tuple[tuple[list[Any], Column, int], ...] = (
-        (schedule._executions, fresh.runs, 0), (schedule._waits, fresh.waits, 1),
-        (schedule._recorded, fresh.recorded, 2), (schedule._holes, fresh.holes, 1),
+        (schedule.executions, fresh.runs, 0), (schedule.waits, fresh.waits, 1),
+        (schedule.recordings, fresh.recorded, 2), (schedule.holes, fresh.holes, 1),
     )  # fmt: skip
     late = [columns[moment] > horizon for _, columns, moment in told]
     schedule.skip(horizon, bool(segments.shape[1] + closed.shape[1]) or not all(one.all() for one in late))
@@ -217,16 +217,16 @@ def _blame(
 def _divide(of: Window, horizon: int, segments: Column, steps: Column, busy: Column) -> None:
     """Tell the steps what lies in them; those that are over by ``horizon`` are counted."""
     over = steps[1] <= horizon
-    counted, of._open = steps[:, over], rows(*steps[:, ~over])
-    known = {ordinal: carried.ns for ordinal, carried in of._carried.items()}
+    counted, of.open_steps = steps[:, over], rows(*steps[:, ~over])
+    known = {ordinal: carried.ns for ordinal, carried in of.carried.items()}
     if counted.shape[1]:
         for one in divide(counted, known, segments, busy):
-            of._split(one.name, one.first).add(one.steps, one.total, one.busy, one.parts)
+            of.split(one.name, one.first).add(one.steps, one.total, one.busy, one.parts)
     for ordinal, name, first in rows(*counted[3:6]) if known else ():
         if ordinal in known:
-            of._carry(ordinal, of._split(name, first))
+            of.take_carried(ordinal, of.split(name, first))
     told = max([int(one[1, -1]) for one in (segments, busy) if one.shape[1]], default=0)
-    begun = [step for step in of._open if step[0] < told]
+    begun = [step for step in of.open_steps if step[0] < told]
     if begun:
         since = min(step[0] for step in begun)
         recent = max(0, int(np.searchsorted(busy[0], since, "right")) - 1)
