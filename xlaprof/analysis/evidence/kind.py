@@ -19,14 +19,10 @@ class Kind(NamedTuple):
     Which events a finding counts is said by the finding itself (:attr:`xlaprof.analysis.model.Finding.counted`).
     """
 
-    #: yields the findings of this kind
     find: Callable[[Facts], Iterator[Finding]]
-    #: what it is and what it costs, each one clause: the table of docs/findings/README.md has them
-    is_a: str
-    costs: str
-    #: limits of a budget (``xlaprof check``) whose unit this kind is: a line that breaks one is of this kind
-    limits: tuple[str, ...]
-    #: further limits that findings of this kind help to break: they are named where one is broken
-    strains: tuple[str, ...]
+    #: limits of a budget (``xlaprof check``) that count the same events: a line that breaks one is of this kind
+    unit_of: tuple[str, ...] = ()
+    #: further limits that findings of this kind help to break, and are named for
+    blamed_for: tuple[str, ...] = ()
     #: findings that come first, whatever they were measured to cost
     leads: Callable[[Finding], bool] = _never

@@ -75,8 +75,5 @@ def _finding(facts: Facts, record: CompileRecord, usual: float) -> Finding:
 
 KIND = Kind(
     find,
-    is_a="a graph so large that two would be faster",
-    costs="the compile time of one too many operations at once",
-    limits=(),
-    strains=("max_recompiles", "max_compiles", "max_compile_time", "max_idle"),
+    blamed_for=("max_recompiles", "max_compiles", "max_compile_time", "max_idle"),
 )

@@ -6,15 +6,17 @@ every micro-batch where the optimizer runs only every few of them. Cost: the hos
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from xlaprof.analysis.evidence.counted import Barriers, Runs
+import msgspec
+
 from xlaprof.analysis.evidence.facts import Facts, seconds, times
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import turns
 from xlaprof.analysis.fold.tallies import CompileRecord
-from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.whatif import critical
+from xlaprof.events import AnyEvent, Barrier, Execute
 
 LINES = 3  # barriers at different lines in one step
 _SMALL = 200  # operations between two
@@ -170,10 +172,30 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     )
 
 
+class Barriers(msgspec.Struct, frozen=True):
+    """Barriers that ran something."""
+
+    stacks: frozenset[int]
+
+    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+        for event in events:
+            if isinstance(event, Barrier) and event.execution and event.stack in self.stacks:
+                yield Moment(event.t, event.dur, detail=f"{event.ops:,} operations")
+
+
+class Runs(msgspec.Struct, frozen=True):
+    """Executions at one barrier, without those of some programs."""
+
+    stack: int
+    but: frozenset[int]
+
+    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+        for event in events:
+            if isinstance(event, Execute) and event.stack == self.stack and event.program not in self.but:
+                yield Moment(event.t, event.end - event.start)
+
+
 KIND = Kind(
     find,
-    is_a="a step cut into more graphs than it needs",
-    costs="the host's time at each",
-    limits=(),
-    strains=("max_idle",),
+    blamed_for=("max_idle",),
 )

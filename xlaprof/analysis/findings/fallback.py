@@ -11,16 +11,19 @@ Not a finding is what ran only while the program was set up.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import msgspec
 
 from xlaprof.analysis.evidence import dynamic_size_ops
-from xlaprof.analysis.evidence.counted import Fallbacks, Key
+from xlaprof.analysis.evidence.counted import Key, of_digest
 from xlaprof.analysis.evidence.facts import Facts, seconds, times
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.fold.tallies import FallbackTally
-from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.whatif import critical
+from xlaprof.events import AnyEvent, Fallback, StepDigest
 
 from .transfer import how_often, rhythm_of
 
@@ -176,10 +179,21 @@ def _advice(name: str) -> str:
     return f"Replace {base.removeprefix('aten::')} by operations that run on the device, or move it out of the loop."
 
 
+class Fallbacks(msgspec.Struct, frozen=True):
+    """Operations that ran on the CPU."""
+
+    keys: frozenset[Key]
+
+    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+        for event in events:
+            if isinstance(event, Fallback) and (event.stack, event.op) in self.keys:
+                yield Moment(event.t, event.dur)
+            elif isinstance(event, StepDigest):
+                yield from of_digest(event, event.fallbacks, self.keys)
+
+
 KIND = Kind(
     find,
-    is_a="an operation without a lowering, run on the CPU",
-    costs="all its time, copies included",
-    limits=("no_fallback",),
-    strains=("max_idle",),
+    unit_of=("no_fallback",),
+    blamed_for=("max_idle",),
 )

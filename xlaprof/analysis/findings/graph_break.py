@@ -11,17 +11,16 @@ another value (Dynamo's recompilation is the break's doing, so it is not told a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from xlaprof.analysis.evidence.counted import Breaks, Captures
 from xlaprof.analysis.evidence.facts import Facts, seconds, times
 from xlaprof.analysis.evidence.guard_failures import LIMIT, hit_a_limit, limit_clause, read_at_break, values_seen
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.compiled import BehindTally, BreakTally, CallTally, RecompileRecord
-from xlaprof.analysis.model import Finding, Place
-from xlaprof.events import GraphBreak
+from xlaprof.analysis.model import Finding, Moment, Place
+from xlaprof.events import AnyEvent, DynamoCompile, GraphBreak
 
 _SHOWN = 8
 
@@ -173,11 +172,31 @@ def _advice(code: str) -> str:
     return "Move this line out of the compiled function, or write it with tensor operations only."
 
 
+class Breaks(msgspec.Struct, frozen=True):
+    """Graph breaks, by stack and reason."""
+
+    keys: frozenset[tuple[int, str]]
+
+    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+        for event in events:
+            if isinstance(event, GraphBreak) and (event.stack, event.reason) in self.keys:
+                yield Moment(event.t, detail=event.reason)
+
+
+class Captures(msgspec.Struct, frozen=True):
+    """What torch.compile traced for calls from one line."""
+
+    stack: int
+
+    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+        for event in events:
+            if isinstance(event, DynamoCompile) and event.stack == self.stack:
+                yield Moment(event.t, event.dur, detail=f"{event.ops:,} operations")
+
+
 KIND = Kind(
     find,
-    is_a="a function of `torch.compile` cut in two",
-    costs="tracing done in vain, and the pieces",
-    limits=("max_graph_breaks",),
-    strains=("max_recompiles",),
+    unit_of=("max_graph_breaks",),
+    blamed_for=("max_recompiles",),
     leads=hit_a_limit,
 )

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from xlaprof.analysis.evidence.counted import Growths
+import msgspec
+
 from xlaprof.analysis.evidence.facts import Facts, seconds
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost
-from xlaprof.analysis.fold.tallies import CompileRecord
-from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.fold.tallies import CompileRecord, Site
+from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.whatif import critical
+from xlaprof.events import AnyEvent, Barrier, Compile
 
 _MOSTLY = 0.8  # of the compiles, those in which one line recorded more
 #: changes that are recompiles: a graph of other inputs, not of more work
@@ -85,10 +87,32 @@ def _grows(facts: Facts, again: list[CompileRecord]) -> Place:
     return line if count >= GROWTHS and count >= _MOSTLY * len(again) else NOWHERE
 
 
+class Growths(msgspec.Struct, frozen=True):
+    """The longest row of graphs, ended at one place, of which each is larger than the one before."""
+
+    stack: int
+
+    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+        site = Site()
+        row: list[Moment] = []
+        longest: list[Moment] = []
+        for event in events:
+            if not isinstance(event, Barrier | Compile) or event.stack != self.stack:
+                continue
+            before = site.grew
+            if isinstance(event, Barrier) and event.execution:
+                site.visit(event.ops)
+            elif isinstance(event, Compile) and event.trigger == "read":
+                site.grow(event.ops)
+            if site.grew > before:
+                row.append(Moment(event.t, event.dur, detail=f"{event.ops:,} operations"))
+                longest = row if len(row) > len(longest) else longest
+            elif site.grew < before:
+                row = []
+        return iter(longest)
+
+
 KIND = Kind(
     find,
-    is_a="each step's graph larger than the one before",
-    costs="the compiles of each step",
-    limits=(),
-    strains=("max_recompiles", "max_compiles", "max_compile_time", "max_idle", "max_memory"),
+    blamed_for=("max_recompiles", "max_compiles", "max_compile_time", "max_idle", "max_memory"),
 )

@@ -11,15 +11,19 @@ Cost: of steps that get slower, the time above that of the first ones; of memory
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from xlaprof.analysis.evidence.counted import Rises, Steps
+import msgspec
+
 from xlaprof.analysis.evidence.facts import Facts, seconds
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.fold.series import climb, rise
-from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.fold.fold import Fold
+from xlaprof.analysis.fold.series import Series, climb, rise
+from xlaprof.analysis.fold.tallies import Reading
+from xlaprof.analysis.fold.totals import INFERRED
+from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.events import Kept
+from xlaprof.events import AnyEvent, Kept
 
 _STEPS = 100  # fewer tell nothing of a trend, nor whether a list of results is full some time
 _STEPS_OF_HISTORY = 40  # the same where results keep their history: nobody means to
@@ -168,10 +172,56 @@ def _bytes(size: float) -> str:
     raise AssertionError
 
 
+class Rises(msgspec.Struct, frozen=True):
+    """Steps in which more became alive on the device, from one reading to the next."""
+
+    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+        fold = Fold(since_step)
+        readings = fold.lives = _Readings()
+        found: list[tuple[Reading, Moment]] = []
+        for event in events:
+            fold.feed(event)
+            if readings.latest is not None:
+                t: int = getattr(event, "t", 0)
+                latest, readings.latest = readings.latest, None
+                steps = latest.step - found[-1][0].step if found else 0
+                found.append((latest, Moment(t, 0, steps, f"{latest.tensors:,} tensors")))
+        last = readings.values[-1].step if readings.values else 0
+        return (moment for reading, moment in found if moment.count and reading.step <= last)
+
+
+class _Readings(Series[Reading]):
+    """Readings of what is alive, the latest at hand."""
+
+    __slots__ = ("latest",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.latest: Reading | None = None
+
+    def add(self, value: Reading) -> None:
+        super().add(value)
+        self.latest = value
+
+
+class Steps(msgspec.Struct, frozen=True):
+    """The steps of a name, but the first."""
+
+    name: int = INFERRED
+
+    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+        fold = Fold(since_step)
+        seen = 0
+        for event in events:
+            fold.feed(event)
+            tally = fold.steps.get(self.name)
+            if tally is not None and tally.series.seen > seen:
+                seen = tally.series.seen
+                end: int = getattr(event, "t", 0) + getattr(event, "dur", 0)
+                yield Moment(end - tally.recent[-1], tally.recent[-1])
+
+
 KIND = Kind(
     find,
-    is_a="memory, tensors or step times that rise all the time",
-    costs="steps that get slower",
-    limits=(),
-    strains=("max_memory",),
+    blamed_for=("max_memory",),
 )

@@ -10,18 +10,22 @@ pause among short ones; it comes in most steps, or in every so many, or it is lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeGuard
 
+import msgspec
+
 from xlaprof.analysis.evidence.activities import READER, Activity, activities, heaviest, innermost, recording
-from xlaprof.analysis.evidence.counted import IdleGaps
 from xlaprof.analysis.evidence.facts import Facts, seconds
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.fold.fold import Fold
+from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.places import culprit, short, span
 from xlaprof.analysis.timeline import host
-from xlaprof.analysis.timeline.idle import Cause, Seen
+from xlaprof.analysis.timeline.host import Segment
+from xlaprof.analysis.timeline.idle import Cause, IdleBlame, Seen
 from xlaprof.analysis.whatif import critical
+from xlaprof.events import AnyEvent
 
 SHARE = 0.05  # of the analysed window, compiles left out
 _LEAST = 3  # times
@@ -281,10 +285,39 @@ def _longest_pause(facts: Facts, cause: int) -> Place:
     return facts.names.place(max(pauses, key=pauses.__getitem__, default=0))
 
 
+class IdleGaps(msgspec.Struct, frozen=True):
+    """Gaps of the device in which the host did one of these things. The recording is analysed again to find them."""
+
+    causes: frozenset[Cause]
+
+    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+        fold = Fold(since_step)
+        gaps = fold.window.idle = _EveryGap(self.causes)
+        for event in events:
+            fold.feed(event)
+            yield from gaps.taken()
+        fold.window.settle(final=True)
+        yield from gaps.taken()
+
+
+class _EveryGap(IdleBlame):
+    """Keeps every gap that has one of some causes, where the analysis keeps the longest."""
+
+    def __init__(self, wanted: frozenset[Cause]) -> None:
+        super().__init__()
+        self._wanted = wanted
+        self._gaps: list[Moment] = []
+
+    def taken(self) -> list[Moment]:
+        taken, self._gaps = self._gaps, []
+        return taken
+
+    def _remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
+        if not self._wanted.isdisjoint(parts):
+            self._gaps.append(Moment(begin, sum(ns for cause, ns in parts.items() if cause in self._wanted)))
+
+
 KIND = Kind(
     find,
-    is_a="a device without work while the host does something else",
-    costs="the idle time",
-    limits=(),
-    strains=("max_idle",),
+    blamed_for=("max_idle",),
 )

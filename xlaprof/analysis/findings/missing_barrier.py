@@ -141,8 +141,5 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
 
 KIND = Kind(
     find,
-    is_a="a loop that becomes one graph",
-    costs="compile time of a graph too large",
-    limits=(),
-    strains=("max_recompiles", "max_compiles", "max_compile_time", "max_idle", "max_memory"),
+    blamed_for=("max_recompiles", "max_compiles", "max_compile_time", "max_idle", "max_memory"),
 )

@@ -126,9 +126,7 @@ def _also(facts: Facts, group: Group) -> tuple[Place, ...]:
 
 KIND = Kind(
     find,
-    is_a="a graph compiled again although its code had run before",
-    costs="compile time",
-    limits=("max_recompiles", "max_compiles", "max_compile_time"),
-    strains=("max_transfers_per_step", "max_idle"),
+    unit_of=("max_recompiles", "max_compiles", "max_compile_time"),
+    blamed_for=("max_transfers_per_step", "max_idle"),
     leads=guard_failures.hit_a_limit,
 )

@@ -93,8 +93,6 @@ def _capital(text: str) -> str:
 
 KIND = Kind(
     find,
-    is_a="a value read from the device in the loop",
-    costs="the wait, and the idle time that follows",
-    limits=("max_transfers_per_step",),
-    strains=("max_idle",),
+    unit_of=("max_transfers_per_step",),
+    blamed_for=("max_idle",),
 )

@@ -243,9 +243,9 @@ class _Case:
 
     # -- who is to blame
 
-    def worst(self, limit: str) -> tuple[Offence, ...]:
-        """The findings that break a limit which counts what many of them cause."""
-        blamed = _blamed(limit)
+    def worst(self, limit: str = "") -> tuple[Offence, ...]:
+        """The findings, of all kinds or of those to blame for a limit, whose fix gives back most."""
+        blamed = _blamed(limit) if limit else kinds().keys()
         return tuple(_offence(finding) for finding in self.report.findings if finding.kind in blamed)[:_SHOWN]
 
     def at(self, limit: str, place: Place, count: int, cause: str, advice: str) -> Offence:
@@ -254,7 +254,7 @@ class _Case:
         for finding in self.report.findings:
             if finding.kind in blamed and (finding.place.file, finding.place.line) == (place.file, place.line):
                 return _offence(finding)
-        kind = next(name for name, kind in kinds().items() if limit in kind.limits)
+        kind = next(name for name, kind in kinds().items() if limit in kind.unit_of)
         return Offence(kind, "", place, count, cause, advice)
 
     def compiles(self) -> list[CompileRecord]:
@@ -265,9 +265,8 @@ class _Case:
 
 
 def _blamed(limit: str) -> frozenset[str]:
-    """The kinds of findings that break a limit; of one that no kind declares, all of them."""
-    known = kinds().items()
-    return frozenset(name for name, kind in known if limit in (*kind.limits, *kind.strains)) or frozenset(kinds())
+    """The kinds of findings that break a limit."""
+    return frozenset(name for name, kind in kinds().items() if limit in (*kind.unit_of, *kind.blamed_for))
 
 
 def _offence(finding: Finding) -> Offence:
@@ -419,7 +418,7 @@ def _step_time(case: _Case, budget: Budget) -> Used:
     step = case.after.steps[0]
     told = f"a {step.name} step took {seconds(step.median_s)} (median of {step.count:,}), {seconds(limit)} allowed"
     broken = step.median_s > limit
-    return Used("max_step_time", limit, step.median_s, told, broken, case.worst("max_step_time") if broken else ())
+    return Used("max_step_time", limit, step.median_s, told, broken, case.worst() if broken else ())
 
 
 def _memory(case: _Case, budget: Budget) -> Used:
