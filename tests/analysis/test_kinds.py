@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from story import Story
 
-from analysis.story import Story
 from analysis.test_barriers import attack, micro_batches, unrolled
 from analysis.test_compilation import compiled
 from analysis.test_compiled import Compiling, shape
