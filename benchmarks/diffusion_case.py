@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 from timeline import Timeline
 
 from xlaprof import log
-from xlaprof.analysis.evidence.facts import seconds
 from xlaprof.events import Compile, Execute
+from xlaprof.text.quantities import duration
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "case-study-diffusion.md"
@@ -107,21 +107,21 @@ def figures(before: Case, after: Case, steps: int) -> str:
     step = next(one for one in after.compiles if one.program == often)
     rows = [
         ("graphs compiled", *(f"{len(case.compiles):,}" for case in (before, after))),
-        ("time compiling", *(seconds(sum(one.dur for one in case.compiles) / 1e9) for case in (before, after))),
+        ("time compiling", *(duration(sum(one.dur for one in case.compiles) / 1e9) for case in (before, after))),
         ("largest graph", *(f"{case.largest.ops:,} operations" for case in (before, after))),
         ("a denoising step", f"1/{steps} of the largest graph", f"{step.ops:,} operations, compiled once"),
         (
             "values read from the device",
             *(f"{case.told['counters']['TransferFromDeviceTime']:,}" for case in (before, after)),
         ),
-        ("three pictures, imports apart", *(seconds(case.wall_s) for case in (before, after))),
+        ("three pictures, imports apart", *(duration(case.wall_s) for case in (before, after))),
         ("findings", *(f"{len(case.told['findings'])}" for case in (before, after))),
     ]
     lines = [f"| three pictures of {steps} steps | before | after |", "|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     lines += [
         "",
-        f"Predicted by the report of the first run: {seconds(predicted)} less. Measured: {seconds(measured)} less.",
+        f"Predicted by the report of the first run: {duration(predicted)} less. Measured: {duration(measured)} less.",
     ]
     return "\n".join(lines)
 

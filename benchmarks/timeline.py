@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from xlaprof import log
-from xlaprof.analysis.evidence.facts import seconds
 from xlaprof.analysis.places import short
 from xlaprof.analysis.run import Run
 from xlaprof.analysis.timeline import host
+from xlaprof.text.quantities import duration
 
 COLUMNS = 1080
 LEFT, TOP, LANE, GAP, ROW = 76, 50, 54, 26, 22
@@ -99,7 +99,7 @@ class Timeline:
             for first, last, stretch in _columns(stretches, start, end):
                 used[stretch.style] = stretch.name
                 where = f", {stretch.place}" if stretch.place else ""
-                told = escape(f"{stretch.name}{where}: {seconds((stretch.end - stretch.start) / 1e9)}")
+                told = escape(f"{stretch.name}{where}: {duration((stretch.end - stretch.start) / 1e9)}")
                 parts.append(
                     f'<rect class="{stretch.style}" x="{LEFT + first}" y="{top}" width="{last - first}" '
                     f'height="{LANE}"><title>{told}</title></rect>'

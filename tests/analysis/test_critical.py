@@ -263,7 +263,7 @@ def test_a_report_predicts_the_run_with_everything_fixed() -> None:
     page.print(terminal.render(report, 100))
     text = " ".join(page.export_text().split())
     assert "With all of this fixed the run takes" in text
-    assert "a step 10.0 ms instead of 19 ms" in text
+    assert "a step 10 ms instead of 19 ms" in text
 
 
 def test_a_run_without_findings_promises_nothing() -> None:

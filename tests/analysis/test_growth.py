@@ -83,7 +83,7 @@ def test_a_history_that_is_kept_is_told_at_the_line_that_made_it() -> None:
     (finding,) = trained(200, tensors=6, size=40_000).findings()
     assert (finding.kind, finding.place.line) == ("growth", 12)
     assert [place.line for place in finding.also] == [8, 9]
-    assert "from 60 tensors (8.0 MiB) to 1,254" in finding.cause
+    assert "from 60 tensors (8 MiB) to 1,254" in finding.cause
     assert "gradient" in finding.cause
     assert "append(loss.detach())" in finding.remedy
     assert finding.cost_s == 0

@@ -13,7 +13,6 @@ from story import Story, clean
 
 from report.test_json import wild
 from xlaprof.analysis.model import Place, Report
-from xlaprof.report.glyphs import bar, printable, shorten, sparkline
 from xlaprof.report.terminal import show
 
 
@@ -103,26 +102,6 @@ def test_inferred_steps_are_marked() -> None:
         story.spend(9)
         story.barrier(story.line(20, "xr.sync()"), 5)
     assert "between barriers" in page(story.report())
-
-
-@pytest.mark.parametrize(
-    ("share", "shown"), [(0, ""), (1e-9, "▏"), (0.5, "████"), (1, "████████"), (7, "████████"), (0.0625, "▌")]
-)
-def test_bars(share: float, shown: str) -> None:
-    assert bar(share, 8) == shown
-
-
-def test_sparklines() -> None:
-    assert sparkline([1, 2, 4], 10) == "▃▅█"
-    assert sparkline([0, 0], 10) == "▁▁"
-    assert sparkline([9, 1, 1, 1], 3) == "███"
-    assert sparkline([], 5) == ""
-
-
-def test_shortening_keeps_what_matters() -> None:
-    assert shorten("abcdef", 4) == "abc…"
-    assert shorten("/a/long/path.py", 8, keep_end=True) == "…path.py"
-    assert printable("a\tb\x1b\ud800") == "a b\ufffd\ufffd"
 
 
 def test_a_finding_shows_gain_beside_cost_rhythm_id_and_how_sure_it_is() -> None:

@@ -35,7 +35,7 @@ def test_before_there_is_a_log() -> None:
 
 
 def test_catching_up_says_how_far() -> None:
-    assert said(snapshot(link="catching up", read=36_000_000, total=145_000_000)) == "reading | 25 % of 145 MB"
+    assert said(snapshot(link="catching up", read=36_000_000, total=145_000_000)) == "reading | 25% of 138 MiB"
 
 
 @pytest.mark.parametrize(

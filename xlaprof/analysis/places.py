@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xlaprof.analysis.model import Place
+from xlaprof.text.strings import file_line
 
 
 def culprit(before: Place, after: Place) -> Place:
@@ -34,4 +35,4 @@ def span(before: Place, after: Place) -> str:
 
 def short(place: Place) -> str:
     """File name and line: "train.py:12"."""
-    return f"{place.file.replace(chr(92), '/').rpartition('/')[2]}:{place.line}"
+    return file_line(place.file, place.line)

@@ -23,6 +23,7 @@ from xlaprof.analysis.model import SEVERITIES, Report
 from xlaprof.analysis.run import Run
 from xlaprof.errors import UserError
 from xlaprof.events import AnyEvent
+from xlaprof.text.quantities import size_text
 
 FOUND = 1  # exit code under --fail-on
 _PAGE = 10  # findings shown to people who did not say how many
@@ -122,7 +123,7 @@ def _with_progress(events: Iterator[AnyEvent], path: str) -> Iterator[AnyEvent]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"reading {Path(path).name} ({size / 1e6:.0f} MB)", total=None, events=0)
+        task = progress.add_task(f"reading {Path(path).name} ({size_text(size)})", total=None, events=0)
         for number, event in enumerate(events):
             if not number % 50_000:
                 progress.update(task, events=number)

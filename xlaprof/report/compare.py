@@ -9,12 +9,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xlaprof.analysis.evidence.facts import seconds
 from xlaprof.analysis.gates.compare import Comparison, Pair, Quantity, StepChange
 from xlaprof.analysis.gates.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding
-from xlaprof.report.glyphs import printable, shorten
 from xlaprof.report.terminal import SEVERITY_STYLE, WIDEST, print_page, title
+from xlaprof.text.cells import shorten
+from xlaprof.text.quantities import duration, plural
+from xlaprof.text.strings import path_line, printable
 
 _STYLE = {"faster": "bold green", "slower": "bold red", "same": "dim", "unknown": "dim"}
 
@@ -36,13 +37,13 @@ def render(comparison: Comparison, width: int) -> RenderableType:
         ("Gone", comparison.gone, "-", "bold green"),
     ):
         if found:
-            parts.append(title(f"{name}: {_findings(len(found))}", width))
+            parts.append(title(f"{name}: {plural(len(found), 'finding')}", width))
             parts += [line for finding in found for line in _finding(sign, style, finding, width)]
     if comparison.changed:
-        parts.append(title(f"Changed: {_findings(len(comparison.changed))}", width))
+        parts.append(title(f"Changed: {plural(len(comparison.changed), 'finding')}", width))
         parts += [line for pair in comparison.changed for line in _changed(pair, width)]
     if comparison.kept:
-        parts.append(title(f"As before: {_findings(len(comparison.kept))}", width))
+        parts.append(title(f"As before: {plural(len(comparison.kept), 'finding')}", width))
         parts += [line for pair in comparison.kept for line in _finding("=", "dim", pair.after, width, fix=False)]
     parts.append(_verdict(comparison))
     return Group(*parts)
@@ -52,14 +53,14 @@ def _header(comparison: Comparison, width: int) -> Text:
     line = Text()
     for label, run in (("before", comparison.before), ("after", comparison.after)):
         line.append(f"{label:<8}", "bold")
-        facts = [f"{seconds(run.wall_s)} recorded"]
+        facts = [f"{duration(run.wall_s)} recorded"]
         command = " ".join(printable(word) for word in run.argv)
-        line.append(shorten(printable(run.path), max(10, width - 30), keep_end=True), "bold cyan")
+        line.append(shorten(run.path, max(10, width - 30), keep_end=True), "bold cyan")
         line.append(f"  {facts[0]}\n", "dim")
         if command:
             line.append(f"{'':8}{shorten(command, width - 8)}\n", "dim")
     for note in comparison.notes:
-        line.append(f"! {shorten(printable(note), width - 2)}\n", "yellow")
+        line.append(f"! {shorten(note, width - 2)}\n", "yellow")
     line.rstrip()
     return line
 
@@ -73,7 +74,7 @@ def _figures(comparison: Comparison, width: int) -> RenderableType:
         ratio = _ratio(change.before_s, change.after_s)
         counts = f"{change.before_count:,} and {change.after_count:,}"
         name = Text(f"{printable(change.name)} step, median of {counts}", "bold")
-        table.add_row(name, seconds(change.before_s), seconds(change.after_s), Text(ratio, _STYLE[change.verdict]))
+        table.add_row(name, duration(change.before_s), duration(change.after_s), Text(ratio, _STYLE[change.verdict]))
     for quantity in comparison.quantities:
         if quantity.before or quantity.after:
             trend = Text(_ratio(quantity.before, quantity.after), "dim")
@@ -84,7 +85,7 @@ def _figures(comparison: Comparison, width: int) -> RenderableType:
 def _values(quantity: Quantity) -> tuple[str, str]:
     def shown(value: float) -> str:
         if quantity.unit == "s":
-            return seconds(value)
+            return duration(value)
         return f"{value:.1%}" if quantity.unit == "share" else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
     return shown(quantity.before), shown(quantity.after)
@@ -104,7 +105,7 @@ def difference(change: StepChange) -> str:
     """The step time in words: how much faster or slower, between which bounds, or that it cannot be told."""
     if change.by is None or change.low is None or change.high is None:
         few = min(change.before_count, change.after_count)
-        return f"too few to compare ({few} step{'s' * (few != 1)} in one of them, the first left out)"
+        return f"too few to compare ({plural(few, 'step')} in one of them, the first left out)"
     within = f"{_signed(change.low)} to {_signed(change.high)} with {CONFIDENCE:.0%} confidence"
     if change.verdict == "same":
         return f"no difference that can be told ({within})"
@@ -115,23 +116,18 @@ def _signed(share: float) -> str:
     return f"{share:+.1%}"
 
 
-def _findings(count: int) -> str:
-    return f"{count} finding{'s' * (count != 1)}"
-
-
 def _finding(sign: str, style: str, finding: Finding, width: int, fix: bool = True) -> Iterator[Text]:
     place = finding.place
     head = Text(f"{sign} ", style)
     head.append(f"{finding.kind}  ", SEVERITY_STYLE[finding.severity])
-    right = f"{finding.count:,} x   {seconds(finding.cost_s)}   {finding.id}"
+    right = f"{finding.count:,} x   {duration(finding.cost_s)}   {finding.id}"
     room = max(12, width - head.cell_len - len(right) - 2)
-    file = f"{printable(place.file)}:{place.line}" if place.line else "no line is known"
-    head.append(shorten(file, room, keep_end=True), "cyan")
+    head.append(shorten(path_line(place.file, place.line), room, keep_end=True), "cyan")
     head.append(" " * max(2, width - head.cell_len - len(right)))
     head.append(right, "dim")
     yield head
     if place.code:
-        yield Text(f"  | {shorten(printable(place.code), width - 4)}", "bold")
+        yield Text(f"  | {shorten(place.code, width - 4)}", "bold")
     if fix and sign == "+":
         indent = "  "
         for sentence in (finding.cause, f"Fix: {finding.advice}"):
@@ -141,7 +137,7 @@ def _finding(sign: str, style: str, finding: Finding, width: int, fix: bool = Tr
 def _changed(pair: Pair, width: int) -> Iterator[Text]:
     yield from _finding("~", "yellow", pair.after, width, fix=False)
     a, b = pair
-    told = f"{a.count:,} -> {b.count:,} times, {seconds(a.cost_per_step_s)} -> {seconds(b.cost_per_step_s)} per step"
+    told = f"{a.count:,} -> {b.count:,} times, {duration(a.cost_per_step_s)} -> {duration(b.cost_per_step_s)} per step"
     if a.severity != b.severity:
         told += f", {a.severity} -> {b.severity}"
     yield Text(f"  {told}", "yellow")

@@ -9,12 +9,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xlaprof.analysis.evidence.facts import seconds, times
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.occurrences import Occurrence, Occurrences
-from xlaprof.report.glyphs import bar, printable, shorten, sparkline
 from xlaprof.report.source import Source
 from xlaprof.report.terminal import ALIKE, SEVERITY_STYLE, WIDEST, print_page, title, where
+from xlaprof.text.cells import bar, shorten, sparkline
+from xlaprof.text.quantities import duration, percent, times
+from xlaprof.text.strings import printable
 
 #: What a confidence means.
 MEANING = {
@@ -50,7 +51,7 @@ def render(
     mine, others = sources
     parts: list[RenderableType] = [_head(finding), where(finding.place, width)]
     if finding.place.module:
-        parts.append(Text(f"   in module {shorten(printable(finding.place.module), width - 13)}", "dim"))
+        parts.append(Text(f"   in module {shorten(finding.place.module, width - 13)}", "dim"))
     parts += list(_code(mine, width))
     parts.append(Text())
     parts += list(_sentence("Cause: ", finding.cause, width))
@@ -117,11 +118,11 @@ def _worth(finding: Finding, report: Report, width: int) -> Iterator[Text]:
     if finding.gain_s > 0 or last:
         gain = _amount(finding.gain_s, finding.gain_per_step_s, steps)
         share = finding.gain_s / report.run.wall_s if report.run.wall_s > 0 else 0.0
-        of = f", {share:.0%} of the recording" if 0.005 <= share <= 1 else ""
+        of = f", {percent(share)} of the recording" if 0.005 <= share <= 1 else ""
         yield from _sentence("Gain if fixed: ", f"{gain}{of} (predicted from what host and device waited for).", width)
         if last is not None and abs(last - finding.gain_s) > ALIKE * max(last, finding.gain_s):
             yield from _sentence(
-                "", f"With all else fixed first: {seconds(last)}; findings may hide one another.", width
+                "", f"With all else fixed first: {duration(last)}; findings may hide one another.", width
             )
     meaning = MEANING.get(finding.confidence, "")
     yield from _sentence("Confidence: ", f"{finding.confidence} ({meaning}).", width)
@@ -131,8 +132,8 @@ def _worth(finding: Finding, report: Report, width: int) -> Iterator[Text]:
 
 
 def _amount(total: float, per_step: float, steps: int) -> str:
-    each = f", {seconds(per_step)} per step" if steps > 1 and per_step > 0 else ""
-    return f"{seconds(total)}{each}"
+    each = f", {duration(per_step)} per step" if steps > 1 and per_step > 0 else ""
+    return f"{duration(total)}{each}"
 
 
 def _buckets(finding: Finding) -> RenderableType:
@@ -143,8 +144,8 @@ def _buckets(finding: Finding) -> RenderableType:
     for one in finding.buckets:
         style = "bold green" if one == best else ""
         edges = ", ".join(map(str, one.edges))
-        row = (str(len(one.edges)), edges, str(one.compiles), seconds(one.saved_s), f"{one.waste:.0%}")
-        table.add_row(*(Text(cell, style) for cell in (*row, seconds(one.cost_s))))
+        row = (str(len(one.edges)), edges, str(one.compiles), duration(one.saved_s), percent(one.waste))
+        table.add_row(*(Text(cell, style) for cell in (*row, duration(one.cost_s))))
     return table
 
 
@@ -155,7 +156,7 @@ def _values(finding: Finding, width: int) -> RenderableType:
     lines = Text()
     for number, (value, count) in enumerate(shown):
         lines.append("\n" if number else "")
-        lines.append(f"   {shorten(printable(value), label):<{label}}  ")
+        lines.append(f"   {shorten(value, label):<{label}}  ")
         room = max(4, width - label - 5 - 9)
         lines.append(f"{bar(count / most if most else 0.0, room):<{room}}", "cyan")
         lines.append(f"{count:>8,}x")
@@ -165,7 +166,7 @@ def _values(finding: Finding, width: int) -> RenderableType:
 
 
 def _timeline(finding: Finding, happened: Occurrences, width: int) -> Iterator[RenderableType]:
-    yield title("When", width, f"{times(happened.total)} in {seconds(happened.wall_s)}")
+    yield title("When", width, f"{times(happened.total)} in {duration(happened.wall_s)}")
     line = Text("   ")
     blank = [count if count else -1 for count in happened.parts]
     marks = sparkline([max(count, 0) for count in blank], len(blank))
@@ -180,9 +181,9 @@ def _timeline(finding: Finding, happened: Occurrences, width: int) -> Iterator[R
 def _occurrence(one: Occurrence, width: int) -> Text:
     step = f"step {one.step:,}" if one.step is not None else "outside named steps"
     many = f"  {one.count} x" if one.count > 1 else ""
-    line = Text(f"   {one.at_s:>9.3f} s  {step:<12}  {seconds(one.dur_s) if one.dur_s else '':>8}{many}")
+    line = Text(f"   {one.at_s:>9.3f} s  {step:<12}  {duration(one.dur_s) if one.dur_s else '':>8}{many}")
     if one.detail:
-        line.append(f"  {shorten(printable(one.detail), max(8, width - line.cell_len - 2))}", "dim")
+        line.append(f"  {shorten(one.detail, max(8, width - line.cell_len - 2))}", "dim")
     return line
 
 

@@ -17,6 +17,7 @@ from xlaprof.analysis.gates.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.occurrences import Occurrences
 from xlaprof.report.source import Source
+from xlaprof.text.parts import parts
 
 SCHEMA = 1
 
@@ -44,6 +45,7 @@ def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
             "median_s": main.median_s if main else None,
             "p95_s": main.p95_s if main else None,
             "inferred": bool(main and main.inferred),
+            "parts": [{"part": part, "seconds": value} for part, value in parts(main.split)] if main else [],
             "by_name": named,
         },
         "counters": dict(report.counters),

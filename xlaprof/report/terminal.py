@@ -14,9 +14,11 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xlaprof.analysis.evidence.facts import seconds
 from xlaprof.analysis.model import Finding, IdleStat, Place, Prediction, Report, RunInfo, ScopeStat, StepStats
-from xlaprof.report.glyphs import bar, printable, shorten, sparkline
+from xlaprof.text.cells import bar, shorten, sparkline
+from xlaprof.text.parts import parts
+from xlaprof.text.quantities import duration, percent, plural
+from xlaprof.text.strings import printable
 
 WIDEST = 100  # columns: beyond, lines are hard to read
 _SCOPES = 12  # rows
@@ -25,20 +27,18 @@ ALIKE = 0.1  # gains that differ by this part of the larger are told as one
 
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "low": "bold cyan"}
 
-#: Parts of a step: label, field of TimeSplit, style.
-PARTS = (
-    ("compile", "compile_s", "magenta"),
-    ("tracing", "tracing_s", "blue"),
-    ("upload", "upload_s", "cyan"),
-    ("dispatch", "execute_s", "green"),
-    ("transfer wait", "transfer_wait_s", "red"),
-    ("CPU fallback", "fallback_s", "yellow"),
-    ("data wait", "data_wait_s", "bright_yellow"),
-    ("garbage collection", "gc_s", "bright_magenta"),
-    ("named scopes", "scopes_s", "bright_blue"),
-    ("other Python", "other_s", "white"),
-)
-
+_PART_STYLE = {
+    "compile": "magenta",
+    "tracing": "blue",
+    "upload": "cyan",
+    "dispatch": "green",
+    "transfer wait": "red",
+    "fallback": "yellow",
+    "data wait": "bright_yellow",
+    "garbage collection": "bright_magenta",
+    "named scopes": "bright_blue",
+    "other": "white",
+}
 
 #: seconds of compiling from which on the page tells of it
 _COMPILED_S = 1.0
@@ -109,7 +109,7 @@ def _header(run: RunInfo, width: int) -> Text:
         facts.append(printable(run.host))
     if run.started_unix_s > 0:
         facts.append(_moment(run.started_unix_s))
-    facts.append(f"{seconds(run.wall_s)} recorded")
+    facts.append(f"{duration(run.wall_s)} recorded")
     versions = [f"{name} {printable(run.versions[name])}" for name in ("torch", "jax") if name in run.versions]
     line.append("\n")
     line.append("\n".join(_wrap([*facts, *versions], width)), "dim")
@@ -156,10 +156,10 @@ def _steps(steps: tuple[StepStats, ...]) -> RenderableType:
         table.add_row(
             Text(printable(stat.name) + (" (between barriers)" if stat.inferred else ""), "bold"),
             f"{stat.count:,}",
-            Text(seconds(stat.median_s), "bold"),
-            seconds(stat.p95_s),
-            seconds(stat.max_s),
-            Text(seconds(stat.first_s), "dim"),
+            Text(duration(stat.median_s), "bold"),
+            duration(stat.p95_s),
+            duration(stat.max_s),
+            Text(duration(stat.first_s), "dim"),
             Text(sparkline(stat.recent_s[1:] if stat.count == len(stat.recent_s) > 1 else stat.recent_s, 20), "cyan"),
         )
     return table
@@ -172,18 +172,16 @@ def _split(stat: StepStats, width: int) -> Iterator[RenderableType]:
         return
     mean = split.total_s / count
     without = ", without the first" if stat.count > 1 else ""
-    yield title("Where a step's time goes", width, f"mean of {count:,}{without}: {seconds(mean)}")
-    rows = [(label, getattr(split, field), style) for label, field, style in PARTS]
-    rows = [row for row in rows if row[1] > 0.0005 * split.total_s]
-    rows.sort(key=lambda row: -row[1])
-    yield _bars([(label, value / count, style) for label, value, style in rows], mean, width)
+    yield title("Where a step's time goes", width, f"mean of {count:,}{without}: {duration(mean)}")
+    rows = sorted((row for row in parts(split) if row[1] > 0.0005 * split.total_s), key=lambda row: -row[1])
+    yield _bars([(name, value / count, _PART_STYLE[name]) for name, value in rows], mean, width)
     if split.device_busy_s > 0:
         yield Text()
         yield _bars([("device busy", split.device_busy_s / count, "green")], mean, width)
 
 
 def _idle(idle: IdleStat, width: int) -> Iterator[RenderableType]:
-    note = f"{idle.idle_ratio:.0%} of {seconds(idle.window_s)}, from the first execution to the last"
+    note = f"{percent(idle.idle_ratio)} of {duration(idle.window_s)}, from the first execution to the last"
     yield title("Device idle", width, note)
     rows = [(printable(cause), value, "red") for cause, value in idle.causes if value >= 0.01 * idle.idle_s][:8]
     shown = sum(value for _, value, _ in rows)
@@ -195,7 +193,7 @@ def _idle(idle: IdleStat, width: int) -> Iterator[RenderableType]:
 def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
     compiled = report.compilation
     share = compiled.total_s / report.run.wall_s if report.run.wall_s > 0 else 0.0
-    note = f"{compiled.count:,} programs in {seconds(compiled.total_s)}, {share:.0%} of the run"
+    note = f"{compiled.count:,} programs in {duration(compiled.total_s)}, {percent(share)} of the run"
     yield title("Compilation", width, note)
     rows = [
         (f"{program.ops:,} operations, {program.runs:,} runs", program.compile_s, "yellow")
@@ -208,7 +206,7 @@ def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
     if compiled.cached:
         yield Text(f"{compiled.cached:,} of them came from the persistent cache.", "dim")
     elif compiled.saved_s >= _COMPILED_S:
-        saved = seconds(compiled.saved_s)
+        saved = duration(compiled.saved_s)
         yield Text(f"The persistent cache (initialize_cache) would save a second run {saved} of this.", "dim")
 
 
@@ -221,8 +219,8 @@ def _bars(rows: list[tuple[str, float, str]], whole: float, width: int) -> Rende
         lines.append("\n" if number else "")
         lines.append(f"{_label(label, label_width - 1):<{label_width}}")
         lines.append(f"{bar(share, bar_width):<{bar_width}}", style)
-        lines.append(f"{seconds(value):>10}")
-        lines.append(f"{share:>6.0%}" if share >= 0.005 else "  <1%", "dim")
+        lines.append(f"{duration(value):>10}")
+        lines.append(f"{percent(share):>6}", "dim")
     return lines
 
 
@@ -243,15 +241,15 @@ def _scopes(scopes: tuple[ScopeStat, ...]) -> RenderableType:
         if scope.errors:
             name.append(f" ({scope.errors} raised)", "red")
         idle = Text(
-            seconds(scope.device_idle_s) if scope.device_idle_s > 0 else "-", "red" if scope.device_idle_s else "dim"
+            duration(scope.device_idle_s) if scope.device_idle_s > 0 else "-", "red" if scope.device_idle_s else "dim"
         )
         table.add_row(
             name,
             f"{scope.count:,}",
-            seconds(scope.total_s),
-            seconds(scope.self_s),
-            seconds(scope.median_s),
-            seconds(scope.max_s),
+            duration(scope.total_s),
+            duration(scope.self_s),
+            duration(scope.median_s),
+            duration(scope.max_s),
             idle,
         )
     if len(scopes) > _SCOPES:
@@ -266,7 +264,7 @@ def _findings(report: Report, width: int, hidden: int) -> Iterator[RenderableTyp
         yield Text("No findings.", "bold green")
         return
     count = len(findings) + hidden
-    yield title(f"{count} finding{'s' if count != 1 else ''}", width, "the one whose fix gives back most first")
+    yield title(plural(count, "finding"), width, "the one whose fix gives back most first")
     for number, finding in enumerate(findings, 1):
         if number > 1:
             yield Text()
@@ -278,10 +276,10 @@ def _findings(report: Report, width: int, hidden: int) -> Iterator[RenderableTyp
 
 
 def _predicted(predicted: Prediction) -> str:
-    before, after = seconds(predicted.step_s), seconds(predicted.fixed_step_s)
+    before, after = duration(predicted.step_s), duration(predicted.fixed_step_s)
     step = f", a step {after} instead of {before}" if after != before else ""
-    wall = seconds(predicted.wall_s + predicted.gain_s)
-    return f"With all of this fixed the run takes {seconds(predicted.wall_s)} instead of {wall}{step}."
+    wall = duration(predicted.wall_s + predicted.gain_s)
+    return f"With all of this fixed the run takes {duration(predicted.wall_s)} instead of {wall}{step}."
 
 
 def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableType]:
@@ -290,17 +288,17 @@ def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableTy
     head.append(f"  {finding.severity}", "dim")
     if finding.confidence != "high":
         head.append(f"  {finding.confidence} confidence", "yellow")
-    cost = f"costs {seconds(finding.cost_s)}" if finding.cost_s > 0 else ""
+    cost = f"costs {duration(finding.cost_s)}" if finding.cost_s > 0 else ""
     right = "   ".join(part for part in (f"{finding.count:,} x", cost, _per_step(finding.cost_per_step_s)) if part)
     if finding.operation:
         room = width - head.cell_len - len(right) - 4
-        head.append(f"  {shorten(printable(finding.operation), min(32, max(12, room)))}", "dim")
+        head.append(f"  {shorten(finding.operation, min(32, max(12, room)))}", "dim")
     yield from _beside(head, Text(right, "bold"), width)
     right = "   ".join(part for part in (printable(finding.rhythm), _gain(finding)) if part)
     beside = width - len(right) - 2 >= 38
     yield from _beside(where(finding.place, width - len(right) - 2 if beside else width), Text(right, "green"), width)
     code = Text("   | ", "dim")
-    code.append(shorten(printable(finding.place.code), width - 5 - len(finding.id) - 2), "bold")
+    code.append(shorten(finding.place.code, width - 5 - len(finding.id) - 2), "bold")
     yield from _beside(code if finding.place.code else Text("  "), Text(finding.id, "dim"), width)
     indent = "   "
     yield Text(fill(printable(finding.cause), width, initial_indent=indent, subsequent_indent=indent))
@@ -316,17 +314,17 @@ def _gain(finding: Finding) -> str:
     if most <= 0:
         return ""
     if most - least <= ALIKE * most:
-        return "   ".join(part for part in (f"gain {seconds(most)}", _per_step(finding.gain_per_step_s)) if part)
-    return f"gain {seconds(least)} to {seconds(most)}" if least > 0 else f"gain up to {seconds(most)}"
+        return "   ".join(part for part in (f"gain {duration(most)}", _per_step(finding.gain_per_step_s)) if part)
+    return f"gain {duration(least)} to {duration(most)}" if least > 0 else f"gain up to {duration(most)}"
 
 
 def where(place: Place, width: int) -> Text:
     """File, line and function in ``width`` columns."""
     line = Text("   ")
     if place.line:
-        func = f" in {shorten(printable(place.func), 24)}" if place.func and place.func != "<module>" else ""
+        func = f" in {shorten(place.func, 24)}" if place.func and place.func != "<module>" else ""
         room = max(16, width - 3 - len(func) - len(f":{place.line}"))
-        line.append(f"{shorten(printable(place.file), room, keep_end=True)}:{place.line}", "cyan")
+        line.append(f"{shorten(place.file, room, keep_end=True)}:{place.line}", "cyan")
         line.append(func, "dim")
     else:
         line.append("no line is known", "dim")
@@ -335,7 +333,7 @@ def where(place: Place, width: int) -> Text:
 
 
 def _per_step(value: float) -> str:
-    return f"{seconds(value)}/step" if value > 0 else ""
+    return f"{duration(value)}/step" if value > 0 else ""
 
 
 def _beside(left: Text, right: Text, width: int) -> Iterator[Text]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from xlaprof.analysis.gates.budget import Offence, Verdict, lines
 from xlaprof.analysis.gates.limits import LIMITS, Budget
-from xlaprof.report.glyphs import printable
+from xlaprof.text.strings import printable
 
 SCHEMA = 1
 

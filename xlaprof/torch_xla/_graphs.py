@@ -24,6 +24,7 @@ from xlaprof.runtime.trace.storage import DTYPE_TEXT, Failed, Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref
 from xlaprof.runtime.transfer import host
+from xlaprof.text.strings import file_line
 
 
 def _has_value(storage: Storage) -> bool:
@@ -110,7 +111,7 @@ def _name_of(node: Node) -> str:
     """``Sequential/Linear/aten__addmm/train.py:31``."""
     assert node.op is not None
     aten = node.op.aten.replace("::", "__")
-    place = [f"{os.path.basename(frame.file)}:{frame.line}" for frame in node.frames[:1]]
+    place = [file_line(frame.file, frame.line) for frame in node.frames[:1]]
     return "/".join([*([node.module] if node.module else []), aten, *place])
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from xlaprof.analysis.model import Report
-from xlaprof.tui import text
+from xlaprof.text.quantities import duration, elapsed, percent, plural, size_text
 
 #: The log: not there yet, being caught up with, followed to its end, gone again, or no log any more.
 Link = Literal["absent", "catching up", "following", "removed", "unreadable"]
@@ -48,15 +48,15 @@ def status(snapshot: Snapshot) -> Status:
     if snapshot.link == "absent":
         return Status("waiting", f"for {snapshot.path} to appear", "quiet")
     if snapshot.link == "catching up" and snapshot.total > snapshot.read:
-        share = text.percent(snapshot.read, snapshot.total)
-        return Status("reading", f"{share} of {text.size(snapshot.total)}", "busy")
+        share = percent(snapshot.read / snapshot.total)
+        return Status("reading", f"{share} of {size_text(snapshot.total)}", "busy")
     if report is None:
         return Status("waiting", f"for the first event in {snapshot.path}", "quiet")
 
     run, now = report.run, report.activity
     steps = sum(s.count for s in report.steps)
     if run.finished:
-        ran = f"{text.count(steps)} {'step' if steps == 1 else 'steps'} in {text.duration(run.wall_s)}"
+        ran = f"{plural(steps, 'step')} in {duration(run.wall_s)}"
         return Status("failed", f"{run.error} after {ran}", "bad") if run.error else Status("finished", ran, "good")
     if snapshot.process == "gone" or now.state == "lost":
         at = f" after step {now.step}" if now.step >= 0 else ""
@@ -65,12 +65,12 @@ def status(snapshot: Snapshot) -> Status:
         return Status("removed", f"{snapshot.path} is gone; showing what was read", "warn")
 
     # As long as the log knows of, and on from its last event.
-    lasting = text.elapsed(now.since_s + max(0.0, snapshot.now_s - run.started_unix_s - run.wall_s))
+    lasting = elapsed(now.since_s + max(0.0, snapshot.now_s - run.started_unix_s - run.wall_s))
     if now.state in ("compiling", "waiting"):
         after = f"after step {now.step}" if now.step >= 0 else ""
         word, tone = _LASTING[now.state]
         return Status(word, _joined(lasting, after, now.detail), tone)
-    silent = f"nothing recorded for {text.elapsed(snapshot.quiet_s)}" if snapshot.quiet_s >= SILENT_S else ""
+    silent = f"nothing recorded for {elapsed(snapshot.quiet_s)}" if snapshot.quiet_s >= SILENT_S else ""
     step = f"step {now.step}" if now.step >= 0 else ""
     return Status(now.state, _joined(step, now.detail, silent), "good" if now.state == "running" else "quiet")
 

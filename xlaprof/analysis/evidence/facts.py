@@ -127,19 +127,3 @@ def stable_id(kind: str, place: Place, operation: str, discriminator: str = "") 
     file = place.file.replace("\\", "/").rpartition("/")[2]
     parts = (kind, file, place.func, line, operation, discriminator)
     return blake2s("\0".join(parts).encode("utf-8", "replace"), digest_size=6).hexdigest()
-
-
-def seconds(value: float) -> str:
-    """A length for people: "1.82 s", "34 ms", "210 us"."""
-    if value >= 100:
-        return f"{value:.0f} s"
-    if value >= 1:
-        return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
-    if value >= 1e-3:
-        return f"{value * 1e3:.1f} ms" if value < 1e-2 else f"{value * 1e3:.0f} ms"
-    return f"{value * 1e6:.0f} us"
-
-
-def times(count: int) -> str:
-    """ "once", "twice", "7 times"."""
-    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")

@@ -17,12 +17,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from xlaprof.analysis.evidence.counted import Known
-from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_advice import advice, remedy
 from xlaprof.analysis.fold.compiled import RecompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.events import DynamoLimit, Guard
+from xlaprof.text.quantities import duration, times
 
 #: operation of the finding about a limit
 LIMIT = "torch._dynamo.config.recompile_limit"
@@ -190,7 +191,7 @@ def _finding(facts: Facts, recompiles: list[tuple[RecompileRecord, Guard, Place]
     changes = list(dict.fromkeys((one.subject, one.old, one.new) for one in guards))
     compiled = [record for record in records if record.limit is None]
     clauses = [
-        f"{_cause(guard, len(changes))}: {function} was compiled again {times(len(compiled))}, {seconds(cost)} in all"
+        f"{_cause(guard, len(changes))}: {function} was compiled again {times(len(compiled))}, {duration(cost)} in all"
     ]
     if limit is not None and limit.limit is not None:
         clauses.append(limit_clause(limit.limit, limit.step))
@@ -269,7 +270,7 @@ def _evidence(facts: Facts, recompiles: list[tuple[RecompileRecord, Guard, Place
     for record, guard, _ in recompiles[:_SHOWN]:
         when = f"step {record.step}" if record.step > 0 else f"compile {record.event.compile}"
         change = f"{guard.subject} {guard.old} -> {guard.new}" if guard.new else guard.text
-        evidence.append(f"{when}: {seconds(record.dur / 1e9)}, {change.strip()}")
+        evidence.append(f"{when}: {duration(record.dur / 1e9)}, {change.strip()}")
         others = [f"{one.subject} {one.old} -> {one.new}".strip() for one in record.event.guards[1:4]]
         if others:
             evidence.append(f"{when}: failed too: {', '.join(others)}")

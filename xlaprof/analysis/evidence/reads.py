@@ -18,10 +18,11 @@ from xlaprof.analysis.fold.tallies import ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.whatif import critical
 from xlaprof.analysis.whatif.critical import Cut
+from xlaprof.text.quantities import duration, size_text
 
 from .counted import Key, ReadEvents
 from .dynamic_size_ops import is_sized
-from .facts import Facts, seconds
+from .facts import Facts
 from .looping import REPEATS, head, innermost, is_outside
 from .reading import SCALAR
 
@@ -112,10 +113,10 @@ class Reads:
     def waited(self) -> str:
         """What for, for people."""
         tally = self.tally
-        compiled = f"{seconds(tally.compiled / 1e9)} compiling, " if tally.compiled else ""
+        compiled = f"{duration(tally.compiled / 1e9)} compiling, " if tally.compiled else ""
         return (
-            f"{seconds(tally.wait / 1e9)} waiting for the device, {compiled}{seconds(self.copy_ns / 1e9)} "
-            f"handing over and copying {tally.bytes:,} bytes"
+            f"{duration(tally.wait / 1e9)} waiting for the device, {compiled}{duration(self.copy_ns / 1e9)} "
+            f"handing over and copying {size_text(tally.bytes)}"
         )
 
 

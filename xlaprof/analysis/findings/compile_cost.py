@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.counted import compiles
-from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.whatif import critical
+from xlaprof.text.quantities import duration
 
 _DEAR_NS = 60_000_000_000  # a compile below is no finding
 _VERY_DEAR_NS = 300_000_000_000  # one above is, whatever is known of others
@@ -58,13 +59,13 @@ def _finding(facts: Facts, record: CompileRecord, usual: float) -> Finding:
         counted=compiles([record]),
         cost_s=cost,
         cut=critical.compiles([record], 1 - cost * 1e9 / record.dur),
-        cause=f"One graph of {record.ops:,} operations took {seconds(record.dur / 1e9)} to compile: {each}{compared}.",
+        cause=f"One graph of {record.ops:,} operations took {duration(record.dur / 1e9)} to compile: {each}{compared}.",
         advice=(
             "Put a barrier (sync()) between its parts, such as after the backward pass: two graphs of half the size "
             "compile faster. Keep what was compiled between runs with initialize_cache()."
         ),
         evidence=(
-            f"lowering {seconds(record.lower / 1e9)}, XLA {seconds(record.backend / 1e9)}",
+            f"lowering {duration(record.lower / 1e9)}, XLA {duration(record.backend / 1e9)}",
             f"{record.inputs:,} inputs, {record.outputs:,} outputs, "
             f"run {facts.run.program_runs.get(record.program, 0):,} times",
         ),

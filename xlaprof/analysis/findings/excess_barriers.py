@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import turns
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.whatif import critical
 from xlaprof.events import AnyEvent, Barrier, Execute
+from xlaprof.text.quantities import duration, times
 
 LINES = 3  # barriers at different lines in one step
 _SMALL = 200  # operations between two
@@ -54,7 +55,7 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
             cost_s=cost,
             cause=(
                 f"The barrier is reached {site.executed} times but the optimizer (line {line.line}) runs only "
-                f"{steps} times: {count} of the graphs hold one micro-batch each, {seconds(cost)} of host time."
+                f"{steps} times: {count} of the graphs hold one micro-batch each, {duration(cost)} of host time."
             ),
             advice=f"Put the barrier right after the optimizer's step (line {line.line}): one graph then holds it all.",
             discriminator="accumulation",
@@ -119,7 +120,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             cause=(
                 f"A barrier {_where(facts, stack, place)} cuts the graph {per_step}, into pieces of "
                 f"{round(site.ops / site.executed)} operations: XLA cannot fuse across them and each costs the host "
-                f"{seconds(cost / site.executed)}."
+                f"{duration(cost / site.executed)}."
             ),
             advice="Remove this barrier, and keep the one at the end of the step.",
             rhythm=per_step if steps else "",
@@ -166,7 +167,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
         cause=(
             f"Each step is cut into {per_step} graphs of {round(ops / visits)} operations on average, by barriers at "
             f"lines {', '.join(map(str, numbers))}: XLA cannot fuse across them and each costs the host "
-            f"{seconds(cost / max(1, count))}."
+            f"{duration(cost / max(1, count))}."
         ),
         advice=f"Keep the barrier at the end of the step (line {numbers[-1]}) and remove the others.",
     )

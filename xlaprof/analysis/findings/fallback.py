@@ -17,13 +17,14 @@ import msgspec
 
 from xlaprof.analysis.evidence import dynamic_size_ops
 from xlaprof.analysis.evidence.counted import Key, of_digest
-from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.fold.tallies import FallbackTally
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.whatif import critical
 from xlaprof.events import AnyEvent, Fallback, StepDigest
+from xlaprof.text.quantities import duration, plural, size_text, times
 
 from .transfer import how_often, rhythm_of
 
@@ -91,10 +92,10 @@ def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
 
 def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: list[Key]) -> Finding:
     cost = tally.dur / 1e9
-    reads = f", with {tally.reads} transfer{'s' * (tally.reads != 1)}" if tally.reads else ""
+    reads = f", with {plural(tally.reads, 'transfer')}" if tally.reads else ""
     rhythm = tally.rhythm.text() if facts.step_count else ""
     often = f" ({rhythm})" if rhythm and tally.count > 1 else ""
-    compiled = f"{seconds(tally.compiled / 1e9)} compiling its inputs, " if tally.compiled else ""
+    compiled = f"{duration(tally.compiled / 1e9)} compiling its inputs, " if tally.compiled else ""
     computed = max(0, tally.dur - tally.wait - tally.down - tally.up - tally.compiled)
     return facts.finding(
         "fallback",
@@ -106,14 +107,15 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: 
         cut=critical.fallbacks(stack for stack, _ in keys),
         cause=(
             f"{dynamic_size_ops.told(name)} has no lowering, so it ran on the CPU {times(tally.count)}{often}{reads}: "
-            f"{seconds(cost)} in which the device waited for the host."
+            f"{duration(cost)} in which the device waited for the host."
         ),
         advice=_advice(name),
         evidence=(
-            f"{seconds(cost / tally.count)} each, longest {seconds(tally.most / 1e9)}",
-            f"{seconds(tally.wait / 1e9)} waiting for the device to compute the inputs, {compiled}"
-            f"{seconds(tally.down / 1e9)} copying {tally.bytes:,} bytes to the host, {seconds(tally.up / 1e9)} copying "
-            f"{tally.up_bytes:,} bytes back, {seconds(computed / 1e9)} on the CPU",
+            f"{duration(cost / tally.count)} each, longest {duration(tally.most / 1e9)}",
+            f"{duration(tally.wait / 1e9)} waiting for the device to compute the inputs, {compiled}"
+            f"{duration(tally.down / 1e9)} copying {size_text(tally.bytes)} to the host, "
+            f"{duration(tally.up / 1e9)} copying {size_text(tally.up_bytes)} back, "
+            f"{duration(computed / 1e9)} on the CPU",
         ),
         rhythm=rhythm,
     )
@@ -134,10 +136,10 @@ def _sized(facts: Facts, reads: Reads) -> Finding:
         cause=(
             f"Values decide the size of the result of {dynamic_size_ops.told(name)}, so it cannot stay on the device: "
             f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {times(reads.count)}, "
-            f"{seconds(tally.dur / 1e9)} waited ({seconds(tally.dur / max(1, tally.count) / 1e9)} each)."
+            f"{duration(tally.dur / 1e9)} waited ({duration(tally.dur / max(1, tally.count) / 1e9)} each)."
         ),
         advice=_advice(name),
-        evidence=(reads.waited(), f"longest {seconds(tally.most / 1e9)}"),
+        evidence=(reads.waited(), f"longest {duration(tally.most / 1e9)}"),
         confidence="high" if tally.known else "medium",
         rhythm=rhythm_of(facts, reads),
         remedy=_MASKED if "cross_entropy" in reads.place.code else "",

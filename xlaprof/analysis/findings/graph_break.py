@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures import LIMIT, hit_a_limit, limit_clause, read_at_break, values_seen
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.compiled import BehindTally, BreakTally, CallTally, RecompileRecord
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.events import AnyEvent, DynamoCompile, GraphBreak
+from xlaprof.text.quantities import duration, plural, times
 
 _SHOWN = 8
 
@@ -62,7 +63,7 @@ def _finding(facts: Facts, place: Place, tally: BreakTally, counted: Breaks) -> 
         read = "the value read" if all(record.event.guards[0].kind == "stack" for record in behind) else "the size made"
         cause.append(
             f"{read} here is a guard, so what follows was compiled again {times(len(behind))} "
-            f"({_few([value for value, _ in values])}), {seconds(again)} in all"
+            f"({_few([value for value, _ in values])}), {duration(again)} in all"
         )
         if limit is not None and limit.limit is not None:
             cause.append(limit_clause(limit.limit, limit.step))
@@ -121,13 +122,13 @@ def _evidence(facts: Facts, tally: BreakTally, apart: BehindTally, behind: list[
     if library.line:
         evidence.append(f"met in the library's {library.file}:{library.line}, which this line calls")
     if tally.restarted:
-        evidence.append(f"{seconds(tally.restarted / 1e9)} of tracing thrown away")
+        evidence.append(f"{duration(tally.restarted / 1e9)} of tracing thrown away")
     if apart.count:
-        least = seconds(apart.least / 1e9)
-        evidence.append(f"what follows is {apart.count} graph{'s' * (apart.count > 1)}; the cheapest took {least}")
+        least = duration(apart.least / 1e9)
+        evidence.append(f"what follows is {plural(apart.count, 'graph')}; the cheapest took {least}")
     for record in behind[:_SHOWN]:
         guard = record.event.guards[0]
-        evidence.append(f"compile {record.event.compile}: {seconds(record.dur / 1e9)}, {guard.old} -> {guard.new}")
+        evidence.append(f"compile {record.event.compile}: {duration(record.dur / 1e9)}, {guard.old} -> {guard.new}")
     return tuple(evidence)
 
 

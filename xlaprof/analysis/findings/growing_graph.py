@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
@@ -15,6 +15,7 @@ from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.whatif import critical
 from xlaprof.events import AnyEvent, Barrier, Compile
+from xlaprof.text.quantities import duration
 
 _MOSTLY = 0.8  # of the compiles, those in which one line recorded more
 #: changes that are recompiles: a graph of other inputs, not of more work
@@ -47,7 +48,7 @@ def find(facts: Facts) -> Iterator[Finding]:
                 cut=cut,
                 cause=(
                     f"No barrier ends a step, so each read{line} runs what all steps before it recorded, too: its "
-                    f"graph {grew} and is compiled anew ({seconds(cost)} in all)."
+                    f"graph {grew} and is compiled anew ({duration(cost)} in all)."
                 ),
                 advice="Call torch_xla.sync() (xlaprof.runtime.sync()) at the end of every step, and read after it.",
                 rhythm="every step",
@@ -66,7 +67,7 @@ def find(facts: Facts) -> Iterator[Finding]:
             cost_s=cost,
             cut=cut,
             cause=(
-                f"The graph that {here} {grew}, so each is compiled anew ({seconds(cost)} in all): a step carries "
+                f"The graph that {here} {grew}, so each is compiled anew ({duration(cost)} in all): a step carries "
                 f"on what the steps before it recorded{more}."
             ),
             also=(place,) if source.line else (),

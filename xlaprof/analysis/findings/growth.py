@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.fold.series import Series, climb, rise
@@ -24,6 +24,7 @@ from xlaprof.analysis.fold.totals import INFERRED
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.events import AnyEvent, Kept
+from xlaprof.text.quantities import duration, size_text
 
 _STEPS = 100  # fewer tell nothing of a trend, nor whether a list of results is full some time
 _STEPS_OF_HISTORY = 40  # the same where results keep their history: nobody means to
@@ -76,7 +77,7 @@ def _alive(facts: Facts) -> Finding | None:
         return None
     if kept is not None:
         history = kept.history
-    numbers = f"from {first.tensors:,} tensors ({_bytes(first.bytes)}) to {last.tensors:,} ({_bytes(last.bytes)})"
+    numbers = f"from {first.tensors:,} tensors ({size_text(first.bytes)}) to {last.tensors:,} ({size_text(last.bytes)})"
     return facts.finding(
         "growth",
         place,
@@ -144,8 +145,8 @@ def _slower(facts: Facts, alive: Finding | None) -> Iterator[Finding]:
             counted=Steps(name),
             cost_s=cost,
             cause=(
-                f"{called} get slower all the time, from {seconds(slower.first / 1e9)} to {seconds(slower.last / 1e9)} "
-                f"over {series.seen:,} of them{because}."
+                f"{called} get slower all the time, from {duration(slower.first / 1e9)} "
+                f"to {duration(slower.last / 1e9)} over {series.seen:,} of them{because}."
             ),
             advice=(
                 "Look for what grows with the number of steps: a list that is walked in each, a history that is kept, "
@@ -162,14 +163,6 @@ def _end_of_step(facts: Facts) -> Place:
     sites = facts.run.sites
     stack = max(sites, key=lambda stack: sites[stack].executed, default=0)
     return facts.names.place(stack)
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError
 
 
 class Rises(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from typing import TypeGuard
 import msgspec
 
 from xlaprof.analysis.evidence.activities import READER, Activity, activities, heaviest, innermost, recording
-from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Finding, Moment, Place
@@ -26,6 +26,7 @@ from xlaprof.analysis.timeline.host import Segment
 from xlaprof.analysis.timeline.idle import Cause, IdleBlame, Seen
 from xlaprof.analysis.whatif import critical
 from xlaprof.events import AnyEvent
+from xlaprof.text.quantities import duration, percent
 
 SHARE = 0.05  # of the analysed window, compiles left out
 _LEAST = 3  # times
@@ -136,11 +137,11 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         cost_s=cost,
         cut=critical.doing(activity.causes),
         cause=(
-            f"The device idles while the host {what}: {seconds(cost)} in {gaps:,} gaps, "
-            f"{activity.total / window:.0%} of the time that was not compiling."
+            f"The device idles while the host {what}: {duration(cost)} in {gaps:,} gaps, "
+            f"{percent(activity.total / window)} of the time that was not compiling."
         ),
         advice=advice,
-        evidence=(f"{seconds(cost / gaps)} each, longest {seconds(longest)}", *_evidence(facts, activity)),
+        evidence=(f"{duration(cost / gaps)} each, longest {duration(longest)}", *_evidence(facts, activity)),
         confidence="medium" if _held_at(activity) or not (activity.lines or _is_told(activity)) else "high",
         rhythm=activity.rhythm.text(),
         also=also,
@@ -160,10 +161,10 @@ def _evidence(facts: Facts, activity: Activity) -> Iterator[str]:
         at[short(place)] = at.get(short(place), 0) + ns
     if len(at) > 1:
         ranked = sorted(at.items(), key=lambda item: -item[1])[:3]
-        yield "seen at " + ", ".join(f"{line} ({ns / whole:.0%})" for line, ns in ranked)
+        yield "seen at " + ", ".join(f"{line} ({percent(ns / whole)})" for line, ns in ranked)
     kept = activity.seen.get(host.CPU, 0)
     if kept >= 0.1 * activity.total:
-        yield f"for {kept / activity.total:.0%} of it other programs had the processors"
+        yield f"for {percent(kept / activity.total)} of it other programs had the processors"
 
 
 def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:

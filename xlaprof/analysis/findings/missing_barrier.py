@@ -12,13 +12,14 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.compilation import smaller
 from xlaprof.analysis.evidence.counted import Known
-from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import REPEATS, head
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.whatif import critical
+from xlaprof.text.quantities import duration
 
 STEPS = 8  # in one graph
 _TURNS = 20  # of a loop inside a step's graph: fewer may be micro-batches
@@ -125,13 +126,13 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
         cut=critical.compiles((r for r in own if r.ops * 2 > largest.ops), remains),
         cause=(
             f"No barrier ends the graph inside the loop: {count} {noun} became one graph of {largest.ops:,} "
-            f"operations{each}, compiled and run only by {by} ({seconds(largest.dur / 1e9)} to compile)."
+            f"operations{each}, compiled and run only by {by} ({duration(largest.dur / 1e9)} to compile)."
         ),
         advice=(
             "Call torch_xla.sync() (xlaprof.runtime.sync()) at the end of every turn of the loop: one small graph is "
             "then compiled once."
         ),
-        evidence=(f"{len(own)} graphs compiled there, {seconds(sum(r.dur for r in own) / 1e9)} in all",),
+        evidence=(f"{len(own)} graphs compiled there, {duration(sum(r.dur for r in own) / 1e9)} in all",),
         confidence="high" if loop.line else "medium",
         rhythm=f"{count} times in one graph",
         also=tuple(p for p in dict.fromkeys((cut, line)) if p.line and p != place),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.evidence import guard_failures
 from xlaprof.analysis.evidence.counted import Known
-from xlaprof.analysis.evidence.facts import Facts, seconds
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
@@ -19,6 +19,7 @@ from xlaprof.analysis.recompiles.causes import cause
 from xlaprof.analysis.recompiles.extra import Extra, Group, groups, values
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import critical
+from xlaprof.text.quantities import duration
 
 _SHOWN = 8  # changes listed as evidence
 #: roles of operations that not every micro-batch has
@@ -37,7 +38,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
     change = group.first
     count = len(group.extras)
     evidence = [
-        f"{_when(extra.record)}: {seconds(extra.record.dur / 1e9)}, {extra.change.old} -> {extra.change.new}"
+        f"{_when(extra.record)}: {duration(extra.record.dur / 1e9)}, {extra.change.old} -> {extra.change.new}"
         for extra in group.extras[:_SHOWN]
     ]
     if count > _SHOWN:

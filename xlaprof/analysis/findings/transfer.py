@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reading import asked
 from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
+from xlaprof.text.quantities import duration, times
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -44,11 +45,11 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         cut=reads.cut,
         cause=(
             f"{_capital(way.name)} reads {way.what} from the device {how_often(facts, reads)}{purpose}, and the host "
-            f"stops until it is computed: {times(reads.count)}, {seconds(tally.dur / 1e9)} waited "
-            f"({seconds(per_read)} each), and the device has nothing to do until the host has caught up{apart}."
+            f"stops until it is computed: {times(reads.count)}, {duration(tally.dur / 1e9)} waited "
+            f"({duration(per_read)} each), and the device has nothing to do until the host has caught up{apart}."
         ),
         advice=f"{way.advice}{after}.",
-        evidence=(reads.waited(), f"longest {seconds(tally.most / 1e9)}", *([late] if tally.late else [])),
+        evidence=(reads.waited(), f"longest {duration(tally.most / 1e9)}", *([late] if tally.late else [])),
         confidence="high" if tally.known else "medium",
         rhythm=rhythm_of(facts, reads),
         also=(barrier,) if barrier.line else (),

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import msgspec
 
-from xlaprof.analysis.evidence.facts import seconds, times
 from xlaprof.analysis.findings import kinds
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import SEVERITIES, Finding, Place, Report
@@ -32,6 +31,8 @@ from xlaprof.events import (
     Text,
     Thread,
 )
+from xlaprof.text.quantities import duration, plural, size_text, times
+from xlaprof.text.strings import path_line, printable
 
 from .limits import LIMITS, Budget, BudgetError
 
@@ -122,7 +123,7 @@ def lines(verdicts: Sequence[Verdict]) -> list[str]:
             told += [f"  {verdict.path}: {used.told}" for verdict, used in broken]
         for key, offence in {one.key: one for _, used in broken for one in used.offences}.items():
             place = offence.place
-            where = f"{place.file}:{place.line}" if place.line else "no line is known"
+            where = path_line(place.file, place.line)
             which = f"{offence.kind}{f' {offence.id}' if offence.id else ''}"
             if key in seen:
                 told.append(f"  {where}  {which}, see above")
@@ -131,7 +132,7 @@ def lines(verdicts: Sequence[Verdict]) -> list[str]:
             told.append(f"  {where}{f'  {place.code}' if place.code else ''}")
             told.append(f"    {which}: {offence.cause}")
             told.append(f"    Fix: {offence.advice}")
-    return ["".join(ch if ch.isprintable() else " " for ch in line) for line in told]
+    return list(map(printable, told))
 
 
 def reads_in_steps(run: Run, named: bool) -> Iterator[tuple[tuple[int, int], int]]:
@@ -290,7 +291,7 @@ def _recompiles(case: _Case, budget: Budget) -> Used:
         # records are kept up to a number that only repetition reaches
         count = len(again) + len(guards) + max(0, case.run.compiled[0] - len(case.run.compiles))
         offences = (*_compiled(case, "max_recompiles", again), *_guarded(case, guards))
-    told = f"{_many(count, 'recompilation')}, {limit} allowed"
+    told = f"{plural(count, 'recompilation')}, {limit} allowed"
     return Used("max_recompiles", limit, count, told, count > limit, offences)
 
 
@@ -298,7 +299,7 @@ def _compiles(case: _Case, budget: Budget) -> Used:
     limit = budget.max_compiles or 0
     count = case.counted.compiled[0]
     offences = _compiled(case, "max_compiles", case.compiles())
-    return Used("max_compiles", limit, count, f"{_many(count, 'compile')}, {limit} allowed", count > limit, offences)
+    return Used("max_compiles", limit, count, f"{plural(count, 'compile')}, {limit} allowed", count > limit, offences)
 
 
 def _compiled(case: _Case, limit: str, records: list[CompileRecord]) -> tuple[Offence, ...]:
@@ -312,7 +313,7 @@ def _compiled(case: _Case, limit: str, records: list[CompileRecord]) -> tuple[Of
         change = first.change
         why = f": {change.what} {change.old} -> {change.new}" if change else ""
         when = f"step {first.step}" if first.step >= 0 else "before the first step"
-        spent = seconds(sum(record.dur for record, _ in group) / 1e9)
+        spent = duration(sum(record.dur for record, _ in group) / 1e9)
         cause = f"A graph was compiled {times(len(group))} ({spent}), first in {when}{why}."
         advice = (
             "Keep what the graph depends on the same in every step, or have it compiled in warm-up."
@@ -344,7 +345,7 @@ def _guarded(case: _Case, events: list[Recompile]) -> tuple[Offence, ...]:
 def _compile_time(case: _Case, budget: Budget) -> Used:
     limit = budget.max_compile_time or 0.0
     value = case.counted.compiled[1] / 1e9
-    told = f"{seconds(value)} of compiling, {seconds(limit)} allowed"
+    told = f"{duration(value)} of compiling, {duration(limit)} allowed"
     broken = value > limit
     offences = _compiled(case, "max_compile_time", case.compiles()) if broken else ()
     return Used("max_compile_time", limit, value, told, broken, offences)
@@ -393,7 +394,7 @@ def _graph_breaks(case: _Case, budget: Budget) -> Used:
         )
         for place, number, reason in groups.values()
     ]
-    told = f"{_many(count, 'graph break')}, {limit} allowed"
+    told = f"{plural(count, 'graph break')}, {limit} allowed"
     return Used("max_graph_breaks", limit, count, told, count > limit, tuple(offences))
 
 
@@ -404,9 +405,9 @@ def _idle(case: _Case, budget: Budget) -> Used:
         raise BudgetError(
             f"{case.path} holds no executions of a device, so max_idle cannot be checked: leave it out for this program"
         )
-    causes = ", ".join(f"{cause} {seconds(spent)}" for cause, spent in idle.causes[:3])
+    causes = ", ".join(f"{cause} {duration(spent)}" for cause, spent in idle.causes[:3])
     why = f" ({causes})" if causes else ""
-    told = f"the device idled {idle.idle_ratio:.1%} of {seconds(idle.window_s)}{why}, {limit:.1%} allowed"
+    told = f"the device idled {idle.idle_ratio:.1%} of {duration(idle.window_s)}{why}, {limit:.1%} allowed"
     broken = idle.idle_ratio > limit
     return Used("max_idle", limit, idle.idle_ratio, told, broken, case.worst("max_idle") if broken else ())
 
@@ -416,7 +417,7 @@ def _step_time(case: _Case, budget: Budget) -> Used:
     if not case.after.steps:
         raise _no_steps(case, "max_step_time")
     step = case.after.steps[0]
-    told = f"a {step.name} step took {seconds(step.median_s)} (median of {step.count:,}), {seconds(limit)} allowed"
+    told = f"a {step.name} step took {duration(step.median_s)} (median of {step.count:,}), {duration(limit)} allowed"
     broken = step.median_s > limit
     return Used("max_step_time", limit, step.median_s, told, broken, case.worst() if broken else ())
 
@@ -426,7 +427,7 @@ def _memory(case: _Case, budget: Budget) -> Used:
     readings = [event.bytes for event in case.told(Live)]
     if not readings:
         raise BudgetError(f"{case.path} holds no figures of memory, so max_memory cannot be checked: leave it out")
-    told = f"at most {_size(max(readings))} in {_many(len(readings), 'reading')}, {_size(limit)} allowed"
+    told = f"at most {size_text(max(readings))} in {plural(len(readings), 'reading')}, {size_text(limit)} allowed"
     broken = max(readings) > limit
     return Used("max_memory", limit, max(readings), told, broken, case.worst("max_memory") if broken else ())
 
@@ -452,7 +453,7 @@ def _fallback(case: _Case, budget: Budget) -> Used:
         )
         for (_, _, name), (place, number) in groups.items()
     ]
-    told = f"{_many(count, 'operation')} ran on the CPU for want of a lowering, none allowed"
+    told = f"{plural(count, 'operation')} ran on the CPU for want of a lowering, none allowed"
     return Used("no_fallback", 0, count, told, count > 0, tuple(offences))
 
 
@@ -464,7 +465,7 @@ def _no_findings(case: _Case, budget: Budget) -> Used:
         if finding.severity in severities and finding.kind not in budget.ignore and finding.id not in budget.ignore
     ]
     worse = "" if budget.no_findings == SEVERITIES[-1] else f" of severity {budget.no_findings} or worse"
-    told = f"{_many(len(found), 'finding')}{worse}, none allowed"
+    told = f"{plural(len(found), 'finding')}{worse}, none allowed"
     return Used("no_findings", 0, len(found), told, bool(found), tuple(map(_offence, found)))
 
 
@@ -487,15 +488,3 @@ def _no_steps(case: _Case, name: str) -> BudgetError:
         f"{case.path} has no steps, so {name} cannot be checked: "
         "name them (xlaprof.StepTrace) or end them with a barrier"
     )
-
-
-def _size(number: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.2f} GiB"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"

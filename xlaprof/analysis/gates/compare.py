@@ -13,6 +13,7 @@ import msgspec
 
 from xlaprof.analysis.model import SEVERITIES, Finding, Report, RunInfo, StepStats
 from xlaprof.analysis.run import Run
+from xlaprof.text.quantities import plural
 
 from .budget import reads_in_steps
 from .difference import independent, shift
@@ -71,10 +72,10 @@ class Comparison(msgspec.Struct, frozen=True):
         """Why the second run is worse than the first, if it is."""
         why = []
         if self.new:
-            why.append(f"{len(self.new)} new finding{'s' * (len(self.new) != 1)}")
+            why.append(f"{plural(len(self.new), 'new finding')}")
         risen = [pair for pair in self.changed if _rank(pair.after) < _rank(pair.before)]
         if risen:
-            why.append(f"{len(risen)} finding{'s' * (len(risen) != 1)} of higher severity than before")
+            why.append(f"{plural(len(risen), 'finding')} of higher severity than before")
         why += [f"{change.name} steps {_by(change)} slower" for change in self.steps if change.verdict == "slower"]
         return tuple(why)
 
@@ -83,7 +84,7 @@ class Comparison(msgspec.Struct, frozen=True):
         """What is better in the second run."""
         why = []
         if self.gone:
-            why.append(f"{len(self.gone)} finding{'s' * (len(self.gone) != 1)} gone")
+            why.append(f"{plural(len(self.gone), 'finding')} gone")
         why += [f"{change.name} steps {_by(change)} faster" for change in self.steps if change.verdict == "faster"]
         return tuple(why)
 

@@ -13,6 +13,7 @@ from xlaprof.analysis.model import Buckets
 from xlaprof.analysis.recompiles.extra import READ, Group
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, target
+from xlaprof.text.quantities import percent, plural
 
 _LISTED = 6  # boundaries named in a sentence
 _GROWS = 2  # steps in which a size grows before it is said to
@@ -201,13 +202,13 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
             f"Pad dimension {axis} to {max(along)} in every step.", _pad(name, axis, len(old), (max(along),)), found
         )
     edges = ", ".join(map(str, best.edges[-_LISTED:]))
-    saved = f"{best.compiles} compile{'s' * (best.compiles > 1)} instead of {1 + len(group.extras)}"
+    saved = f"{plural(best.compiles, 'compile')} instead of {1 + len(group.extras)}"
     if best.compiles >= 1 + len(group.extras):  # padding would cost more than it saves, up to here
         edges, saved = str(max(along)), "one graph for all sizes, which pays as soon as more of them come"
         best = found[0]
     return Advice(
         f"Dimension {axis} took {distinct} sizes from {min(along)} to {max(along)}: pad it to {edges} ({saved}, "
-        f"{best.waste:.0%} of the work on padding), or mask positions instead of selecting them.",
+        f"{percent(best.waste)} of the work on padding), or mask positions instead of selecting them.",
         _pad(name, axis, len(old), best.edges),
         found,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from xlaprof.analysis.evidence.facts import Facts, seconds, times
+from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.recompiles.extra import READ, Group, special_number
 from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
+from xlaprof.text.quantities import duration, times
 
 _MORE = "such change"
 #: Dynamo's graph served all sizes, so it says nothing
@@ -14,7 +15,7 @@ _FIXED = "Dynamo has one graph for all sizes, but a program of XLA's has fixed s
 
 def cause(facts: Facts, group: Group, rhythm: str) -> str:
     """What happened, and how much was compiled for it."""
-    again = f"compiled again {times(len(group.extras))}, {seconds(group.cost_s)} in all"
+    again = f"compiled again {times(len(group.extras))}, {duration(group.cost_s)} in all"
     fixed = f" {_FIXED}" if group.first.role == "dynamic" else ""
     return f"{_capital(_what(facts, group, rhythm))}: {again}.{fixed}"
 

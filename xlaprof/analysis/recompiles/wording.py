@@ -8,6 +8,7 @@ import re
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import short
 from xlaprof.events import Change
+from xlaprof.text.strings import clip
 
 _MOVES = re.compile(r"\.(to|cuda|xla|send)\(|\bsend_cpu_data_to_device\(|\bdevice\s*=")
 
@@ -92,5 +93,4 @@ def tensor(change: Change, made: Place) -> str:
 
 def quoted(place: Place) -> str:
     """The line as a reader finds it: "line 36 (`if step % 4 == 0:`)"."""
-    code = place.code if len(place.code) <= 60 else place.code[:57] + "..."
-    return f"line {place.line} (`{code}`)" if code else f"line {place.line}"
+    return f"line {place.line} (`{clip(place.code, 60)}`)" if place.code else f"line {place.line}"

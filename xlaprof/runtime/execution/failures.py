@@ -25,6 +25,7 @@ from xlaprof.runtime.tape.graph import Graph
 from xlaprof.runtime.trace.errors import final, is_final, raise_failed
 from xlaprof.runtime.trace.storage import Failed, Storage
 from xlaprof.runtime.trace.trie import Node, Ref
+from xlaprof.text.quantities import plural, size_text
 
 from . import inflight
 
@@ -107,16 +108,7 @@ def graph_text(graph: Graph) -> str:
     n = len(graph.nodes)
     last = next((node for node in reversed(graph.nodes) if node.frames), None)
     ends = f" that ends with {place(last)}" if last is not None else ""
-    return f"a graph of {n} operation{'s' * (n != 1)}{ends}"
-
-
-def size_text(size: int) -> str:
-    """``36.4 TiB``."""
-    value, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
-    while value >= 1024 and len(units) > 1:
-        value /= 1024
-        units.pop(0)
-    return f"{value:.3g} {units[0]}" if value < 1000 else f"{value:.0f} {units[0]}"
+    return f"a graph of {plural(n, 'operation')}{ends}"
 
 
 def _largest(graph: Graph) -> Node | None:

@@ -19,8 +19,9 @@ from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor
+from xlaprof.text.quantities import size_text
 
-from .failures import memory_limit, size_text
+from .failures import memory_limit
 
 
 class Holder(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from xlaprof.runtime import parity
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.tape.graph import Graph
 from xlaprof.runtime.trace.evaluate import Evaluator
+from xlaprof.text.strings import file_line
 
 from . import value_checks
 from .failures import Broken
@@ -186,7 +187,7 @@ def placement_of(graph: Graph, device: jax.Device, *, agreed: bool = True) -> An
 
 def _scope(node: Any) -> str:
     """``Decoder/Block/model.py:31``: what device profiles show for the operation."""
-    place = f"{os.path.basename(node.frames[0].file)}:{node.frames[0].line}" if node.frames else "unknown"
+    place = file_line(node.frames[0].file, node.frames[0].line) if node.frames else "unknown"
     return f"{node.module}/{place}" if node.module else place
 
 

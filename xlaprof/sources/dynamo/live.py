@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from xlaprof.recording import stacks
 from xlaprof.recording.stacks import RawFrame
+from xlaprof.text.strings import clip
 
 from .guards import Guard, Reason, parse_guard, subject
 
@@ -299,8 +300,7 @@ def show(value: Any) -> str:
     if isinstance(value, CodeType):
         return value.co_qualname
     if value is None or isinstance(value, bool | int | complex | str | bytes):
-        text = repr(value)
-        return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+        return clip(repr(value), _SHOWN)
     if isinstance(value, type) or callable(value):
         name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
         if isinstance(name, str):

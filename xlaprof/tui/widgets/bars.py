@@ -5,32 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xlaprof.analysis.model import IdleStat, Report, TimeSplit
-from xlaprof.tui import text
+from xlaprof.text.cells import bar, fit
+from xlaprof.text.parts import parts
+from xlaprof.text.quantities import duration, percent
 from xlaprof.tui.widgets.panel import Line, Panel, line, quiet
 
-#: The parts of a TimeSplit, called as the causes of idle time are, in the order of a step.
-PARTS = (
-    ("data wait", "data_wait_s"),
-    ("tracing", "tracing_s"),
-    ("compile", "compile_s"),
-    ("upload", "upload_s"),
-    ("dispatch", "execute_s"),
-    ("transfer wait", "transfer_wait_s"),
-    ("fallback", "fallback_s"),
-    ("garbage collection", "gc_s"),
-    ("named scopes", "scopes_s"),
-    ("other", "other_s"),
-)
 _CAUSES, _WORTH_A_ROW = 8, 0.02  # causes of idle time told one by one: so many, above this share
 _SECONDS, _SHARE = 8, 6  # cells of "  1.82 s" and of "  41 %"
-
-
-def bar(part: float, whole: float, width: int) -> str:
-    """A horizontal bar, ``part`` of ``whole`` long, in halves of a cell; what exists is never invisible."""
-    if part <= 0 or whole <= 0 or width <= 0:
-        return " " * max(width, 0)
-    halves = max(1, min(2 * width, round(2 * width * part / whole)))
-    return ("━" * (halves // 2) + "╸" * (halves % 2)).ljust(width)
 
 
 def bar_rows(rows: Sequence[tuple[str, float, str]], whole: float, width: int) -> list[Line]:
@@ -38,13 +19,13 @@ def bar_rows(rows: Sequence[tuple[str, float, str]], whole: float, width: int) -
     figures = _SECONDS + _SHARE
     name_width = min(max((len(name) for name, _, _ in rows), default=0), max(8, width - figures - 6))
     bar_width = min(width - name_width - figures - 2, 60)
-    longest = max((seconds for _, seconds, _ in rows), default=0.0)
+    longest = max((seconds for _, seconds, _ in rows), default=0.0) or 1.0
     return [
         line(
-            text.fit(name, name_width),
-            (f" {bar(seconds, longest, bar_width)} " if bar_width >= 4 else " ", colour),
-            text.fit(text.duration(seconds), _SECONDS, right=True),
-            (text.fit(text.percent(seconds, whole), _SHARE, right=True), "$text-muted"),
+            fit(name, name_width),
+            (f" {fit(bar(seconds / longest, bar_width), bar_width)} " if bar_width >= 4 else " ", colour),
+            fit(duration(seconds), _SECONDS, right=True),
+            (fit(percent(seconds / whole), _SHARE, right=True), "$text-muted"),
         )
         for name, seconds, colour in rows
     ]
@@ -59,12 +40,12 @@ class TimePanel(Panel[TimeSplit | None]):
         return report.steps[0].split if report.steps else None
 
     def note(self, data: TimeSplit | None) -> str:
-        return f"{text.duration(data.total_s)} of steps" if data and data.total_s > 0 else ""
+        return f"{duration(data.total_s)} of steps" if data and data.total_s > 0 else ""
 
     def lines(self, data: TimeSplit | None, width: int) -> list[Line]:
         if data is None or data.total_s <= 0:
             return [quiet("no step has ended yet")]
-        host = [(name, getattr(data, field), "$primary") for name, field in PARTS if getattr(data, field) > 0]
+        host = [(name, seconds, "$primary") for name, seconds in parts(data)]
         rows = bar_rows([*host, ("device busy", data.device_busy_s, "$success")], data.total_s, width)
         # The device works while the host does: it is no part of the sum, so it stands apart.
         return [*rows[:-1], line(""), rows[-1]]
@@ -81,7 +62,7 @@ class IdlePanel(Panel[IdleStat]):
     def note(self, data: IdleStat) -> str:
         if data.window_s <= 0:
             return ""
-        return f"{text.percent(data.idle_s, data.window_s)} of {text.duration(data.window_s)}"
+        return f"{percent(data.idle_s / data.window_s)} of {duration(data.window_s)}"
 
     def lines(self, data: IdleStat, width: int) -> list[Line]:
         if data.window_s <= 0:

@@ -6,6 +6,7 @@ import textwrap
 from collections import Counter
 
 import msgspec
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.highlight import highlight
@@ -13,8 +14,10 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from xlaprof.analysis.model import Finding, Report
-from xlaprof.tui import text
+from xlaprof.analysis.model import Finding, Place, Report
+from xlaprof.text.cells import fit, shorten, shorten_place
+from xlaprof.text.quantities import duration
+from xlaprof.text.strings import printable
 from xlaprof.tui.widgets.panel import Line, Panel, heading, line, quiet
 
 COLOURS = {"high": "$text-error", "medium": "$text-warning", "low": "$text-muted"}
@@ -25,22 +28,27 @@ def label(kind: str) -> str:
     return kind.replace("_", " ")
 
 
+def where(place: Place, width: int = 1000) -> str:
+    """A line of code, short: "decoder.py:88"; "" where it is not known."""
+    return shorten_place(place.file, place.line, width)
+
+
 def row(finding: Finding, width: int, kind_width: int, place_width: int) -> Line:
     """One finding on one line: kind, line, code, times, cost. What does not fit goes, the cost last."""
-    cost = text.fit(text.duration(finding.cost_s), 9, right=True)
-    times = text.fit(f"×{text.count(finding.count)}", 7, right=True)
+    cost = fit(duration(finding.cost_s), 9, right=True)
+    times = fit(f"×{finding.count:,}", 7, right=True)
     rest = width - 2 - kind_width - len(cost)
     if rest < place_width + 1:
         place_width = max(0, rest - 1)
-    place = f" {text.fit(text.where(finding.place, place_width), place_width)}" if place_width else ""
+    place = f" {fit(where(finding.place, place_width), place_width)}" if place_width else ""
     rest -= len(place)
     if rest < len(times):
         times = ""
     rest -= len(times)
-    code = text.fit(f"  {finding.place.code or finding.operation}", rest)
+    code = fit(f"  {finding.place.code or finding.operation}", rest)
     return line(
         ("● ", COLOURS.get(finding.severity, "")),
-        text.fit(label(finding.kind), kind_width),
+        fit(label(finding.kind), kind_width),
         place,
         (code, "$text-muted"),
         times,
@@ -78,7 +86,7 @@ class FindingsList(OptionList):
         """List ``findings``, keeping the user's selection if it is still among them."""
         if findings != self._findings:
             self._findings = findings
-            self.border_title = heading("Findings", text.count(len(findings)))
+            self.border_title = heading("Findings", f"{len(findings):,}")
             self._fill()
 
     def on_resize(self) -> None:
@@ -87,7 +95,7 @@ class FindingsList(OptionList):
     def _fill(self) -> None:
         width = self.scrollable_content_region.width
         kinds = max((len(label(f.kind)) for f in self._findings), default=0)
-        places = min(max((len(text.where(f.place)) for f in self._findings), default=0), max(14, width // 4))
+        places = min(max((cell_len(where(f.place)) for f in self._findings), default=0), max(14, width // 4))
         ids = keys(self._findings)
         rows = [row(f, width, kinds, places) for f in self._findings]
         with self.prevent(OptionList.OptionHighlighted):
@@ -122,12 +130,12 @@ class FindingDetail(Panel[Finding | Nothing]):
         if isinstance(data, Nothing):
             return [line(("Clean: nothing to report.", "$text-success")) if data.final else quiet("Nothing so far.")]
         place = data.place
-        inside = "".join(f"  {text.plain(part)}" for part in (place.func, place.module) if part)
+        inside = "".join(f"  {printable(part)}" for part in (place.func, place.module) if part)
         path = f"{place.file}:{place.line}" if place.file else "(line unknown)"
-        path = text.cut_front(path, max(width - len(inside), width // 2))
-        out = [line((text.cut(path + inside, width), "$text-muted"))]
+        path = shorten(path, max(width - len(inside), width // 2), keep_end=True)
+        out = [line((shorten(path + inside, width), "$text-muted"))]
         if place.code:
-            code = highlight(text.plain(place.code), language="python").wrap(max(8, width - 4))
+            code = highlight(printable(place.code), language="python").wrap(max(8, width - 4))
             out += [line("    " if i else "  ", part) for i, part in enumerate(code)] + [line("")]
         out += self._labelled("cause", data.cause, width)
         out += self._labelled("advice", data.advice, width, "$text-success")
@@ -135,8 +143,8 @@ class FindingDetail(Panel[Finding | Nothing]):
             out += self._labelled("change", f"{data.change.what}: {data.change.old} → {data.change.new}", width)
         if data.operation:
             out += self._labelled("operation", data.operation, width)
-        cost = f"{text.duration(data.cost_s)} in all, {text.duration(data.cost_per_step_s)} per step"
-        out += self._labelled("cost", f"{cost}, ×{text.count(data.count)}", width)
+        cost = f"{duration(data.cost_s)} in all, {duration(data.cost_per_step_s)} per step"
+        out += self._labelled("cost", f"{cost}, ×{data.count:,}", width)
         for number, fact in enumerate(data.evidence):
             out += self._labelled("" if number else "evidence", fact, width, "$text-muted")
         return out
@@ -153,10 +161,9 @@ class FindingDetail(Panel[Finding | Nothing]):
         column = 11 if width >= 50 else 0
         if not column:
             value = f"{name}: {value}" if name else value
-        wrapped = textwrap.wrap(text.plain(value), max(8, width - column)) or [""]
+        wrapped = textwrap.wrap(printable(value), max(8, width - column)) or [""]
         return [
-            line((text.fit(name if i == 0 else "", column), "$text-muted"), (part, style))
-            for i, part in enumerate(wrapped)
+            line((fit(name if i == 0 else "", column), "$text-muted"), (part, style)) for i, part in enumerate(wrapped)
         ]
 
 

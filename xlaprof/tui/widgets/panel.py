@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from xlaprof.analysis.model import Report
-from xlaprof.tui import text
+from xlaprof.text.strings import printable
 
 Line = Content
 Data = TypeVar("Data")
@@ -72,7 +72,7 @@ def line(*parts: str | Line | tuple[str, str]) -> Line:
 
 def heading(title: str, note: str = "") -> Line:
     """The name of a panel and, less loud, a total."""
-    return line(f" {text.plain(title)}", (f"  {text.plain(note)}" if note else "", "$text-muted not bold"), " ")
+    return line(f" {printable(title)}", (f"  {printable(note)}" if note else "", "$text-muted not bold"), " ")
 
 
 def quiet(message: str) -> Line:

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from xlaprof.analysis.model import RunInfo
-from xlaprof.tui import text
+from xlaprof.text.cells import fit, shorten
 from xlaprof.tui.snapshot import Snapshot, Tone, status
 from xlaprof.tui.widgets.panel import Line, line
 
@@ -52,7 +52,7 @@ class StatusBar(Static):
             machine = ""
         return line(
             ("xlaprof  ", "bold $text-primary"),
-            (text.fit(program, width - 9 - cell_len(machine)), "bold"),
+            (fit(program, width - 9 - cell_len(machine)), "bold"),
             (machine, "$text-muted"),
         )
 
@@ -61,12 +61,12 @@ class StatusBar(Static):
         badge = "  PAUSED, p resumes" if self._paused else ""
         notes = [] if snapshot.report is None else list(snapshot.report.run.notes)
         if snapshot.report and (lost := sum(snapshot.report.run.dropped.values())):
-            notes.append(f"{text.count(lost)} events were not written")
+            notes.append(f"{lost:,} events were not written")
         if snapshot.restarts:
             notes.append("the log was begun anew")
         rest = max(0, width - 2 - cell_len(now.word) - 2 - len(badge))
-        detail = text.cut(now.detail, rest)
-        note = text.cut("".join(f"  ({n})" for n in notes), rest - cell_len(detail))
+        detail = shorten(now.detail, rest)
+        note = shorten("".join(f"  ({n})" for n in notes), rest - cell_len(detail))
         space = " " * (rest - cell_len(detail) - cell_len(note))
         return line(
             ("● ", TONES[now.tone]),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 
 from xlaprof.analysis.model import Report, StepStats
-from xlaprof.tui import text
-from xlaprof.tui.sparkline import bars, ceiling
+from xlaprof.text.cells import ceiling, columns, fit
+from xlaprof.text.quantities import duration, plural
 from xlaprof.tui.widgets.panel import Line, Panel, line, quiet
 
 _FIGURES = 18  # cells of the column "median   12.3 ms"
@@ -25,15 +25,15 @@ class StepsPanel(Panel[StepStats | None]):
         if data is None:
             return ""
         if data.inferred:
-            return f"{text.count(data.count)} between barriers"
-        return f"{text.count(data.count)} {data.name} {'step' if data.count == 1 else 'steps'}"
+            return f"{data.count:,} between barriers"
+        return plural(data.count, f"{data.name} step")
 
     def lines(self, data: StepStats | None, width: int) -> list[Line]:
         if data is None or not data.count:
             return [quiet("no step has ended yet"), line(""), line("")]
         chart_width = min(width - _FIGURES - 12, len(data.recent_s)) if width >= 40 else 0
         shown = data.recent_s[-chart_width:] if chart_width > 0 else ()
-        chart = bars(shown, chart_width, _ROWS)
+        chart = columns(shown, chart_width, _ROWS)
         figures = (("median", data.median_s), ("p95", data.p95_s), ("first", data.first_s))
         scale = self._scale(shown, data)
         rows = []
@@ -43,8 +43,8 @@ class StepsPanel(Panel[StepStats | None]):
                 for above, group in groupby(row, key=lambda cell: cell[1])
                 if (cells := list(group))
             ]
-            figure = text.fit(text.duration(seconds), 9, right=True)
-            rows.append(line((text.fit(name, 7), "$text-muted"), figure, "  ", *drawn, " ", note))
+            figure = fit(duration(seconds), 9, right=True)
+            rows.append(line((fit(name, 7), "$text-muted"), figure, "  ", *drawn, " ", note))
         return rows
 
     @staticmethod
@@ -53,5 +53,5 @@ class StepsPanel(Panel[StepStats | None]):
         if not shown:
             return [("", "")] * _ROWS
         top, longest = ceiling(shown), max(shown)
-        cut_off = (f"▲ {text.duration(longest)}", "$text-warning") if longest > top else ("", "")
-        return [(text.duration(top), "$text-muted"), cut_off, ("0", "$text-muted")]
+        cut_off = (f"▲ {duration(longest)}", "$text-warning") if longest > top else ("", "")
+        return [(duration(top), "$text-muted"), cut_off, ("0", "$text-muted")]

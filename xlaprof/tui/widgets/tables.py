@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from xlaprof.analysis.model import Report, ScopeStat
-from xlaprof.tui import text
+from xlaprof.text.cells import fit
+from xlaprof.text.quantities import duration
 from xlaprof.tui.widgets.panel import Line, Panel, line, quiet
 
 Counter = tuple[str, int, float]  # name, count, seconds (0: not a timed one)
@@ -43,13 +44,13 @@ class CountersPanel(Panel[tuple[Counter, ...]]):
     def lines(self, data: tuple[Counter, ...], width: int) -> list[Line]:
         if not data:
             return [quiet("nothing counted yet")]
-        number = max(len(text.count(c)) for _, c, _ in data) + 1
+        number = max(len(f"{c:,}") for _, c, _ in data) + 1
         name_width = max(1, min(width, _WIDEST) - number - _SECONDS)
         return [
             line(
-                (text.fit(name, name_width), "$text-warning" if name.startswith("aten::") else ""),
-                text.fit(text.count(times), number, right=True),
-                (text.fit(text.duration(seconds) if seconds > 0 else "", _SECONDS, right=True), "$text-muted"),
+                (fit(name, name_width), "$text-warning" if name.startswith("aten::") else ""),
+                fit(f"{times:,}", number, right=True),
+                (fit(duration(seconds) if seconds > 0 else "", _SECONDS, right=True), "$text-muted"),
             )
             for name, times, seconds in data
         ]
@@ -81,12 +82,12 @@ class ScopesPanel(Panel[tuple[ScopeStat, ...]]):
         while columns and _NAME + sum(c[1] for c in columns) > width:
             columns.remove(min(columns, key=lambda c: c[3]))
         name_width = max(1, min(width, _WIDEST + 20) - sum(c[1] for c in columns))
-        top = " " * name_width + "".join(text.fit(name, cells, right=True) for name, cells, _, _ in columns)
+        top = " " * name_width + "".join(fit(name, cells, right=True) for name, cells, _, _ in columns)
         rows = [line((top, "$text-muted"))]
         for scope in data:
             figures = ""
             for _, cells, field, _ in columns:
                 value = getattr(scope, field)
-                figures += text.fit(text.count(value) if field == "count" else text.duration(value), cells, right=True)
-            rows.append(line((text.fit(scope.name, name_width), "$text-error" if scope.errors else ""), figures))
+                figures += fit(f"{value:,}" if field == "count" else duration(value), cells, right=True)
+            rows.append(line((fit(scope.name, name_width), "$text-error" if scope.errors else ""), figures))
         return rows

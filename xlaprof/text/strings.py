@@ -1,0 +1,25 @@
+"""Strings of a log, which may hold anything, made fit for a line of text."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """``text`` on one line, without control characters or halves of surrogate pairs."""
+    if text.isprintable():
+        return text
+    return "".join(ch if ch.isprintable() else " " if ch.isspace() else "\N{REPLACEMENT CHARACTER}" for ch in text)
+
+
+def clip(text: str, longest: int) -> str:
+    """``text`` in at most ``longest`` characters, its end replaced by three dots where it is longer."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def file_line(file: str, line: int) -> str:
+    """A line of code by the name of its file: "train.py:12"."""
+    return f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}"
+
+
+def path_line(file: str, line: int) -> str:
+    """A line of code by the path of its file: "/home/ada/train.py:12"."""
+    return f"{file}:{line}" if line else "no line is known"
