@@ -38,7 +38,7 @@ _HOME = {
     "LogError": "log",
 }
 
-#: what starts recordings: whoever asks for one has torch.compile observed, if torch is there or comes
+#: what starts recordings: each recording observes what the live sources find in the process
 _RECORDERS = ("record", "start_recording")
 
 __all__ = [
@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f".{home}", __name__), name)
     if name in _RECORDERS:
-        importlib.import_module(".sources.dynamo", __name__).install()
+        importlib.import_module(".sources.attaching", __name__).install()
     return value
 
 

@@ -20,6 +20,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from .when_imported import Waiting, waited_for
+
 NAME, HOME = "torch_xla", "xlaprof.torch_xla"
 
 #: the PyTorch/XLA whose interface is served, and who serves it
@@ -33,14 +35,13 @@ def version() -> str:
     return f"{PEER}+xlaprof.{xlaprof.__version__}"
 
 
-def serve(watch: bool = False) -> None:
+def serve() -> None:
     """Make ``import torch_xla`` work in this process and, once it was imported, in those ``multiprocessing`` spawns.
 
-    Cheap: neither torch nor jax is imported before ``torch_xla`` is. Does nothing the second time. With ``watch``, a
-    ``torch_xla`` that is installed is observed (:mod:`xlaprof.sources.torch_xla`).
+    Cheap: neither torch nor jax is imported before ``torch_xla`` is. Does nothing the second time.
     """
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder(watch))
+        sys.meta_path.insert(0, _Finder())
 
 
 def served() -> bool:
@@ -57,7 +58,7 @@ def _theirs() -> bool:
 def installed() -> ModuleSpec | None:
     """The spec of a ``torch_xla`` that is not ours, if there is one that could be imported."""
     for finder in sys.meta_path:
-        if isinstance(finder, _Finder):
+        if isinstance(finder, _Finder | Waiting):
             continue
         spec = finder.find_spec(NAME, None)
         if spec is not None and spec.loader is not None and spec.origin is not None and not _unbuilt(spec):
@@ -74,16 +75,11 @@ def _unbuilt(spec: ModuleSpec) -> bool:
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds ``torch_xla`` and what is below it in ``xlaprof.torch_xla``, under whose name it is imported."""
 
-    def __init__(self, watch: bool = False) -> None:
-        self._watch = watch
-
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name == NAME and (real := installed()) is not None:
-            if self._watch:
-                real.loader = _Watching(real.loader)
-            return real
+            return waited_for(real)
         if name == NAME:
             other = HOME
         elif name.startswith(f"{NAME}.") and served():
@@ -115,24 +111,6 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         wanted = getattr(context, "name", None)
         if (wanted is None or wanted.replace("-", "_").lower() == NAME) and installed() is None:
             yield _distribution()
-
-
-class _Watching(importlib.abc.Loader):
-    """Loads a module as its own loader does, and then has it observed."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        made: ModuleType | None = self._loader.create_module(spec)
-        return made
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        importlib.import_module("xlaprof.sources.torch_xla").observe(module)
 
 
 def _distribution() -> Any:

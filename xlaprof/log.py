@@ -14,11 +14,11 @@ import zlib
 from collections.abc import Iterable, Iterator
 from io import BufferedReader
 from itertools import chain
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol, Union
 
 import msgspec
 
-from .events import SCHEMA, AnyEvent, Execute, Header
+from .events import SCHEMA, AnyEvent, Execute, Header, kinds
 
 #: bytes read at a time: few enough for their events to be in the processor's cache still when they are analysed
 CHUNK = 1 << 18
@@ -32,6 +32,34 @@ Path = str | os.PathLike[str]
 
 class LogError(Exception):
     """A log from which nothing can be read. One line: which file, what is wrong, what was still read."""
+
+
+class Reader(Protocol):
+    """The events of one recording, in order, once."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be read, a sentence each; complete when the events have ended."""
+
+    def __iter__(self) -> Iterator[AnyEvent]: ...
+
+    def close(self) -> None: ...
+
+
+class Follower(Protocol):
+    """The events of a recording that grows."""
+
+    @property
+    def header(self) -> Header | None:
+        """Another object than before means another recording: whoever folds its events starts over."""
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    def poll(self, limit: int = ..., /) -> list[AnyEvent]:
+        """Events that came since the last call, out of at most about ``limit`` bytes. Never waits."""
+
+    def close(self) -> None: ...
 
 
 class Lines:
@@ -152,9 +180,9 @@ class _Kind(msgspec.Struct):
     k: str = ""
 
 
-_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+_KINDS = kinds()
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(Union[tuple(_KINDS.values())])  # noqa: UP007
 _kind_decoder = msgspec.json.Decoder(_Kind)
-_KINDS = frozenset(str(kind.__struct_config__.tag) for kind in AnyEvent.__args__)
 _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 

@@ -27,9 +27,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from xlaprof import log
 from xlaprof.analysis.gates.budget import Verdict, judge
 from xlaprof.analysis.gates.limits import LIMITS, Budget, BudgetError, budget
+from xlaprof.commands._loading import load
 from xlaprof.commands.report import no_collection
 from xlaprof.errors import UserError
 from xlaprof.events import AnyEvent
@@ -83,14 +83,14 @@ def _judge(path: str, allowed: Budget) -> Verdict:
 
     def read() -> Iterable[AnyEvent]:
         nonlocal notes
-        reader = log.read(path)
+        reader = load(path)
         yield from reader
         notes = reader.notes
 
     try:
         with no_collection():
             return judge(read, allowed, path, lambda: notes)
-    except (log.LogError, BudgetError) as error:
+    except BudgetError as error:
         raise UserError(str(error)) from None
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlaprof import log
+from xlaprof.commands._loading import load
 from xlaprof.commands.report import fold, natural, no_collection
 from xlaprof.errors import UserError
 
@@ -88,11 +89,8 @@ def _details(finding: Finding, folded: Run, path: str) -> tuple[Occurrences, Sou
     from xlaprof.analysis.occurrences import occurrences
     from xlaprof.report.source import source
 
-    try:
-        with no_collection(), log.read(path) as events:
-            happened = occurrences(events, folded, finding)
-    except log.LogError as error:
-        raise UserError(str(error)) from None
+    with no_collection(), closing(load(path)) as events:
+        happened = occurrences(events, folded, finding)
     cwd = folded.header.cwd if folded.header is not None else ""
     return happened, source(finding.place, cwd), tuple(source(place, cwd, 1) for place in finding.also)
 

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     # Imported here: `xlaprof --help` needs none of it.
     import msgspec
 
-    from xlaprof import log
+    from xlaprof.commands._loading import load
     from xlaprof.export import formats
     from xlaprof.export.written import Job
 
@@ -42,13 +42,10 @@ def run(args: argparse.Namespace) -> int:
     if args.to not in known:
         raise UserError(f"unknown format '{args.to}': --to takes {', '.join(known)}")
     export = formats.load(args.to)
-    try:
-        source = log.read(args.log)
-        written = export(
-            Job(source=args.log, events=_progress(source, sys.stderr.isatty()), out=args.out, force=args.force)
-        )
-    except log.LogError as e:
-        raise UserError(str(e)) from e
+    source = load(args.log)
+    written = export(
+        Job(source=args.log, events=_progress(source, sys.stderr.isatty()), out=args.out, force=args.force)
+    )
     written = msgspec.structs.replace(written, notes=(*source.notes, *written.notes))
     if args.json:
         print(msgspec.json.encode(written).decode())

@@ -26,11 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from contextlib import closing
 
+    from xlaprof.commands._loading import follow
     from xlaprof.log import LogError
     from xlaprof.tui.feed import Feed
 
     _check(args.log, wait=not args.no_wait)
-    with closing(Feed(args.log)) as feed:
+    with closing(Feed(args.log, tail=follow(args.log))) as feed:
         try:
             feed.open()
         except LogError as error:

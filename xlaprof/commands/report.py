@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from xlaprof import log
 from xlaprof.analysis.model import SEVERITIES, Report
 from xlaprof.analysis.run import Run
+from xlaprof.commands._loading import load
 from xlaprof.errors import UserError
 from xlaprof.events import AnyEvent
 from xlaprof.text.quantities import size_text
@@ -72,17 +72,14 @@ def analyse(path: str, since_step: int | None = None, show_progress: bool = Fals
 
 def fold(path: str, since_step: int | None = None, show_progress: bool = False) -> tuple[Run, tuple[str, ...]]:
     """The log at ``path``, analysed, and what the reader has to say. Raises :class:`UserError` like :func:`analyse`."""
-    try:
-        reader = log.read(path)
-        size = os.path.getsize(path)
-        run = Run(since_step=since_step, long=size > _LONG)
-        events: Iterator[AnyEvent] = iter(reader)
-        if show_progress and size > _LARGE:
-            events = _with_progress(events, path)
-        with no_collection():
-            run.feed_all(events)
-    except log.LogError as error:
-        raise UserError(str(error)) from None
+    reader = load(path)
+    size = os.path.getsize(path)
+    run = Run(since_step=since_step, long=size > _LONG)
+    events: Iterator[AnyEvent] = iter(reader)
+    if show_progress and size > _LARGE:
+        events = _with_progress(events, path)
+    with no_collection():
+        run.feed_all(events)
     if since_step is not None and run.waiting:
         raise UserError(
             f"{path} has no step {since_step} or later (the last one is {run.step_num}): name an earlier one"

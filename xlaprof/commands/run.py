@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(e)) from None
     if args.strict_parity:
         os.environ["XLAPROF_STRICT_PARITY"] = "1"
-    import_hook.serve(watch=True)
+    import_hook.serve()
     beside = _open_live(recording.path) if args.live else None
     outcome = _Outcome()
     # As an exit handler, set up before those of the script, this runs after them and after its threads have ended.

@@ -78,7 +78,7 @@ def add_observer(observer: Observer) -> None:
         if any(known is observer for known in _observers):
             return
         _observers.append(observer)
-        _arrange_end()
+        arrange_end()
         if active is not None:
             active._greet(observer)
 
@@ -346,7 +346,7 @@ class record:  # used like a function
             recorder.joinable = self._joinable
             recorder._start()
             self._recorder = active = recorder
-            _arrange_end()
+            arrange_end()
             for call in tuple(_at_start):
                 call()
             for observer in tuple(_observers):
@@ -422,8 +422,8 @@ def _at_exit() -> None:
 _finalized_in: int = 0  # pid
 
 
-def _arrange_end() -> None:
-    """Have :func:`_at_exit` called before what is registered by now: the observed runtime must still be alive."""
+def arrange_end() -> None:
+    """At exit end the recording before the exit handlers registered so far: the observed runtime must be alive."""
     global _finalized_in
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)

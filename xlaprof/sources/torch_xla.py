@@ -1,4 +1,4 @@
-"""PyTorch/XLA itself, where it is installed: what its metrics and its barriers tell.
+"""PyTorch/XLA itself, where it is installed: what its metrics and its barriers report.
 
 Its C++ part keeps, of each timed metric, when the latest samples were taken and how long they were. At every barrier
 the new ones become events: compilations, executions, reads. They bear the barrier's line; PyTorch/XLA has no other.
@@ -7,58 +7,68 @@ the new ones become events: compilations, executions, reads. They bear the barri
 from __future__ import annotations
 
 import functools
-import os
+import importlib
+import sys
 import time
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 from xlaprof import events
 from xlaprof.recording import recorder, stacks
 from xlaprof.recording.stacks import RawFrame
-from xlaprof.recording.writer import warn
+from xlaprof.vocabulary import STANDARD
 
-#: its timed metrics that are told as events
+#: its timed metrics that become events
 TIMED = ("CompileTime", "ExecuteTime", "TransferFromDeviceTime", "TransferToDeviceTime")
 
 
-def observe(module: ModuleType) -> None:
-    """Record what ``module``, the real ``torch_xla``, does from now on."""
-    from importlib import import_module
+class TorchXla:
+    name = module = "torch_xla"
+    vocabulary = STANDARD
 
-    try:
-        watched = Watched(import_module(f"{module.__name__}.debug.metrics"))
-    except ImportError as error:
-        warn(f"the torch_xla in {os.path.dirname(module.__file__ or '')} is not observed: {error}")
-        return
-    native: Any = getattr(module, "_XLAC", None)
-    marker = getattr(native, "_xla_step_marker", None)
-    if marker is not None:
+    def attach(self, rec: recorder.Recorder) -> Watched | None:
+        module = sys.modules[self.module]
+        if module.__name__ != self.module:  # the facade, whose runtime records by itself
+            return None
+        watched = Watched(rec, importlib.import_module(f"{self.module}.debug.metrics"))
+        watched.wrap_barrier(getattr(module, "_XLAC", None))
+        recorder.arrange_end()
+        return watched
 
-        @functools.wraps(marker)
-        def step_marker(*args: Any, **kwargs: Any) -> Any:
-            with watched.barrier():
-                return marker(*args, **kwargs)
 
-        native._xla_step_marker = step_marker
-    recorder.add_observer(watched)
+LIVE = TorchXla()
 
 
 class Watched:
-    """A recording's view of PyTorch/XLA's metrics."""
+    """PyTorch/XLA's metrics and barriers during one recording."""
 
-    def __init__(self, metrics: Any) -> None:
+    def __init__(self, rec: recorder.Recorder, metrics: Any) -> None:
+        self._rec = rec
         self._metrics = metrics
-        self._told: dict[str, int] = {}  # samples of each timed metric so far
+        self._known = {name: self._data(name)[0] for name in TIMED}  # samples of each timed metric so far
         self._runs = self._programs = 0
+        self._unwrap: Callable[[], None] = lambda: None
 
-    def recording_started(self, rec: recorder.Recorder) -> None:
-        """Nothing of before is told."""
-        for name in TIMED:
-            self._told[name] = self._data(name)[0]
+    def wrap_barrier(self, native: Any) -> None:
+        marker = getattr(native, "_xla_step_marker", None)
+        if marker is None:
+            return
 
-    def recording_stopping(self, rec: recorder.Recorder) -> None:
-        """What came after the last barrier."""
-        self._tell(rec, ())
+        @functools.wraps(marker)
+        def step_marker(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter_ns()
+            try:
+                return marker(*args, **kwargs)
+            finally:
+                self._emit_barrier(start)
+
+        native._xla_step_marker = step_marker
+        self._unwrap = functools.partial(setattr, native, "_xla_step_marker", marker)
+
+    def detach(self) -> None:
+        """What came after the last barrier is emitted."""
+        self._emit(())
+        self._unwrap()
 
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:
         """All of PyTorch/XLA's counters and timed metrics."""
@@ -70,22 +80,29 @@ class Watched:
                 seconds[name] = total / 1e9
         return counts, seconds
 
-    def barrier(self) -> _Barrier:
-        """Context of one barrier."""
-        return _Barrier(self)
+    def _emit_barrier(self, start: int) -> None:
+        rec = self._rec
+        if recorder.active is not rec:  # in a forked child
+            return
+        now = time.perf_counter_ns()
+        frames = stacks.user_frames()
+        run = self._emit(frames)
+        rec.emit(events.Barrier(start, now - start, "mark_step", rec.stack(frames), execution=run, tid=rec.thread()))
+        rec.breathe(now)
 
     def _data(self, name: str) -> tuple[int, float, list[tuple[float, float]]]:
         count, total, samples = self._metrics.metric_data(name) or (0, 0.0, [])
         return int(count), float(total), list(samples)
 
-    def _tell(self, rec: recorder.Recorder, frames: tuple[RawFrame, ...]) -> int:
+    def _emit(self, frames: tuple[RawFrame, ...]) -> int:
         """Emit the samples that are new; the number of the last execution among them, or 0."""
+        rec = self._rec
         unix_to_mono = time.perf_counter_ns() - time.time_ns()
         stack, last = rec.stack(frames), 0
         for name in TIMED:
             count, _, samples = self._data(name)
-            fresh = count - self._told.get(name, 0)
-            self._told[name] = count
+            fresh = count - self._known.get(name, 0)
+            self._known[name] = count
             for at_s, length in samples[-fresh:] if fresh > 0 else ():
                 end, dur = int(at_s * 1e9) + unix_to_mono, int(length)
                 start = end - dur
@@ -103,25 +120,3 @@ class Watched:
                 else:
                     rec.emit(events.TransferToDevice(start, dur, 0, stack=stack))
         return last
-
-
-class _Barrier:
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter_ns()
-
-    def __exit__(self, *_: object) -> None:
-        rec = recorder.active
-        if rec is None:
-            return
-        now = time.perf_counter_ns()
-        frames = stacks.user_frames()
-        run = self._watched._tell(rec, frames)
-        rec.emit(
-            events.Barrier(
-                self._start, now - self._start, "mark_step", rec.stack(frames), execution=run, tid=rec.thread()
-            )
-        )
-        rec.breathe(now)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
 from xlaprof.events import Header
-from xlaprof.log import LogError, Tail
+from xlaprof.log import Follower, LogError, Tail
 from xlaprof.tui import process
 from xlaprof.tui.snapshot import Link, Process, Snapshot
 
@@ -34,12 +34,13 @@ class Feed:
         clock: Callable[[], float] = time.time,
         budget_s: float = 0.4,
         slice_bytes: int = SLICE,
+        tail: Follower | None = None,
     ) -> None:
         self.path = path
         self._clock = clock
         self._budget_s = budget_s
         self._slice_bytes = slice_bytes
-        self._tail = Tail(path)
+        self._tail = tail or Tail(path)
         self._header: Header | None = None
         self._run: Run | None = None
         self._report: Report | None = None

@@ -1,4 +1,4 @@
-"""What was understood of Dynamo's trace, and what its frames know beside, told as events of a recording."""
+"""Records of Dynamo's trace, completed by what its frames know, become events of a recording."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xlaprof import events
 from xlaprof.recording import recorder
 from xlaprof.recording.stacks import RawFrame, is_library
 
-from . import hints, live
+from . import hints, process
 from .guards import Guard
 from .record import Broke, Compiled, Recompiles, understand, user_name
 
@@ -30,7 +30,7 @@ class _Function(NamedTuple):
     resumed: int  # line of the graph break it goes on behind, or 0
 
 
-class Teller:
+class Emitter:
     """Takes the records of one recording, in order; on whatever thread compiles."""
 
     def __init__(self, rec: recorder.Recorder) -> None:
@@ -44,7 +44,7 @@ class Teller:
         self._last: dict[str, events.Guard] = {}  # compile id -> the guard to blame
 
     def take(self, metadata: dict[str, Any], payload: Any) -> None:
-        """Tell one record of the trace, if there is something to tell."""
+        """Emit the events of one record of the trace, if it has any."""
         if "dynamo_start" in metadata:
             self._begin(metadata)
             return
@@ -59,7 +59,7 @@ class Teller:
     # -- a compilation begins
 
     def _begin(self, metadata: dict[str, Any]) -> None:
-        known = live.compiling()
+        known = process.compiling()
         if known is None:
             return
         code, values, _ = known
@@ -89,7 +89,7 @@ class Teller:
             known.add(this)
         return new and len(known) > 1
 
-    # -- what is told
+    # -- events
 
     def _broke(self, broke: Broke) -> None:
         found, rec = broke.found, self._rec
@@ -101,7 +101,7 @@ class Teller:
             events.GraphBreak(
                 t=perf_counter_ns(),
                 reason=reason,
-                stack=rec.stack(tuple(map(_absolute, frames)) or live.caller()),
+                stack=rec.stack(tuple(map(_absolute, frames)) or process.caller()),
                 tid=rec.thread(),
                 explanation=found.explanation[:400],
                 hint=hint,
@@ -114,32 +114,32 @@ class Teller:
             )
         )
 
-    def _recompiles(self, told: Recompiles) -> None:
-        rec, now = self._rec, live.missed()
-        frame = _frame(told.compile)
+    def _recompiles(self, found: Recompiles) -> None:
+        rec, now = self._rec, process.missed()
+        frame = _frame(found.compile)
         fresh = False
         if now is not None:
             function = self._name(frame, now.code)
-            against, guards = live.differences(now, told.reasons)
+            against, guards = process.differences(now, found.reasons)
             fresh = self._is_new_object(now.code, now.locals)
         else:
             function = self._functions.get(frame) or _Function("", "", 0, 0)
-            against, guards = (told.reasons[0].against, [told.reasons[0].guard]) if told.reasons else ("", [])
-        all_told = [self._guard(frame, function, guard) for guard in guards]
-        if all_told:
-            _bound(self._last)[told.compile] = all_told[0]
+            against, guards = (found.reasons[0].against, [found.reasons[0].guard]) if found.reasons else ("", [])
+        failed = [self._guard(frame, function, guard) for guard in guards]
+        if failed:
+            _bound(self._last)[found.compile] = failed[0]
         self.recompiles += 1
         rec.emit(
             events.Recompile(
                 t=perf_counter_ns(),
-                compile=told.compile,
+                compile=found.compile,
                 func=rec.text(function.name),
-                stack=rec.stack(live.caller()),
+                stack=rec.stack(process.caller()),
                 code=self._code(function),
                 resumed=self._resumed(function),
                 against=against,
-                guards=all_told,
-                versions=len(told.reasons),
+                guards=failed,
+                versions=len(found.reasons),
                 fresh=fresh,
                 tid=rec.thread(),
             )
@@ -169,15 +169,15 @@ class Teller:
     def _compiled(self, done: Compiled) -> None:
         rec, frame = self._rec, _frame(done.compile)
         now, unix = perf_counter_ns(), time.time_ns()
-        known = live.compiling()
+        known = process.compiling()
         if known is not None and frame not in self._functions:
             self._name(frame, known[0])
         function = self._functions.get(frame)
         if function is None:
             function = _Function(done.func, done.file, done.line, done.resumed)
-        backend = live.backend_name(known[2]) if known is not None and known[2] is not None else ""
+        backend = process.backend_name(known[2]) if known is not None and known[2] is not None else ""
         start = now - (unix - done.start) if done.start else now - done.dur
-        place, code, resumed = rec.stack(live.caller()), self._code(function), self._resumed(function)
+        place, code, resumed = rec.stack(process.caller()), self._code(function), self._resumed(function)
         self.compiles += 1
         self.seconds += done.dur / 1e9
         rec.emit(
@@ -264,7 +264,7 @@ def _around_torch() -> tuple[str, ...]:
 
 
 def _bound(table: Any) -> Any:
-    """``table``, emptied when it has grown beyond bounds: what it forgets is told a little less well."""
+    """``table``, emptied when it has grown beyond bounds: what it forgets is described a little less well."""
     if len(table) >= _KNOWN:
         table.clear()
     return table

@@ -39,7 +39,7 @@ class Missed(NamedTuple):
 
 
 def missed() -> Missed | None:
-    """The frame that is being compiled again, while Dynamo tells why; None where this PyTorch does it otherwise."""
+    """The frame that is being compiled again, while Dynamo reports why; None where this PyTorch does it otherwise."""
     frame = _frame_of("get_and_maybe_log_recompilation_reasons")
     if frame is None:
         return None
@@ -107,17 +107,17 @@ def _frame_of(function: str, file: str = "") -> FrameType | None:
 
 
 def differences(now: Missed, reasons: tuple[Reason, ...]) -> tuple[str, list[Guard]]:
-    """The version compiled before that comes nearest, and every guard of it that fails, with both values.
+    """The compiled version that comes nearest, and each of its guards that fails, with both values.
 
-    A version tells only the first guard that fails; that it is the nearest shows in how few fail in all. What Dynamo
-    told of it comes first.
+    Dynamo reports only the first guard of a version that fails, and that comes first here; the nearest version is the
+    one of whose guards the fewest fail.
     """
     best: tuple[str, list[Guard]] | None = None
     deadline = perf_counter_ns() + BUDGET_NS
-    told = {reason.against: reason.guard for reason in reasons}
+    reported = {reason.against: reason.guard for reason in reasons}
     for entry in now.entries:
         against = str(getattr(entry, "compile_id", ""))
-        guard = told.get(against)
+        guard = reported.get(against)
         if guard is None:
             continue
         found = [_with_values(guard, entry, now)]
@@ -151,15 +151,13 @@ _TENSOR = re.compile(
 )
 
 
-#: guards on PyTorch's state, which is told of with the first that failed
-_TOLD_APART = ("___check_global_state", "___check_torch_function_mode", "torch.")
+#: guards on PyTorch's state: Dynamo reports them as the first that failed
+_STATE = ("___check_global_state", "___check_torch_function_mode", "torch.")
 
 
 def _failed(part: Any, now: Missed) -> list[Guard]:
-    """What fails of ``part`` of a version's guards now and can be told alone."""
-    if not isinstance(part, str) or part.startswith(
-        ("___check_global_state", "___check_torch_function_mode", "torch.")
-    ):
+    """The guards in ``part`` of a version's that fail now."""
+    if not isinstance(part, str) or part.startswith(_STATE):
         return []
     if found := _TENSOR.match(part):
         return _failed_tensor(found, now)

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import msgspec
 
-#: Version of this schema. It grows when an old reader would misunderstand a new log.
-SCHEMA = 1
+from xlaprof.vocabulary import STANDARD, Vocabulary
 
+from .base import SCHEMA, Event
+from .dynamo import DynamoCompile, DynamoLimit, GraphBreak, Guard, Recompile
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", gc=False):
-    """Base of all events. The tag under ``"k"`` names the kind."""
+__all__ = ["SCHEMA", "DynamoCompile", "DynamoLimit", "Event", "GraphBreak", "Guard", "Recompile"]
 
 
 class Header(Event, frozen=True, tag="header"):
@@ -50,6 +50,14 @@ class Device(Event, frozen=True, tag="device"):
     kind: str  # what PJRT calls it, e.g. "NVIDIA H200"
     count: int = 1
     cores: int = 0  # processors that it shares with the host; 0: none, or not known
+
+
+class Source(Event, frozen=True, tag="source"):
+    """A live source began to observe the program. A log without one is the embedded runtime's."""
+
+    t: int
+    name: str  # "torch.compile"
+    words: Vocabulary = STANDARD
 
 
 class Text(Event, frozen=True, tag="text"):
@@ -363,94 +371,6 @@ class Live(Event, frozen=True, tag="live"):
     kept: Kept | None = None  # what keeps such tensors, where it was looked for and has grown since
 
 
-class GraphBreak(Event, frozen=True, tag="break"):
-    """Something cut a graph that was meant to be one (Dynamo, or a read inside ``compile``)."""
-
-    t: int
-    reason: str
-    op: int = 0  # Text id
-    stack: int = 0
-    tid: int = 1
-    # of Dynamo's
-    explanation: str = ""  # PyTorch's own words
-    hint: str = ""  # what to change, one sentence
-    gb: str = ""  # "GB0059": its number in PyTorch's registry of graph breaks
-    compile: str = ""  # "0/0": the compilation that met it; see DynamoCompile
-    func: int = 0  # Text id: the function that was being compiled
-    skipped: bool = False  # nothing of that function is compiled: it runs as if it were not
-    by_design: bool = False  # PyTorch or a library cuts here on purpose: nothing to mend
-    at: int = 0  # Stack id: the line of a library where it was met, below ``stack``
-
-
-class DynamoCompile(Event, frozen=True, tag="dynamo"):
-    """``torch.compile`` traced and compiled one version of a function, or of what follows a graph break in it."""
-
-    t: int
-    dur: int  # all of it, the compiler behind it included; of which
-    compile: str  # "frame/version", as PyTorch's own tools name it; of compiled autograd "!graph/frame/version"
-    func: int  # Text id: the function's name
-    stack: int = 0  # Stack id: the user's line that called the compiled function
-    code: int = 0  # Stack id: where the function is defined
-    resumed: int = 0  # Stack id: the line of the graph break it goes on behind; 0: it begins at the function's top
-    backend: int = 0  # Text id: "inductor"
-    ops: int = 0  # operations captured; 0: there was nothing to compile
-    inputs: int = 0
-    guards: int = 0
-    restarted: int = 0  # ns of tracing that a graph break made useless
-    lower: int = 0  # ns of the compiler behind it
-    backward: bool = False  # the backward graph of an earlier one of the same name
-    compiled: bool = True  # False: this function runs as if it were not compiled
-    fail: str = ""  # type name of what stopped it
-    tid: int = 1
-
-
-class Guard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A guard of ``torch.compile`` that failed: what it asked for, and what came."""
-
-    #: "shape" | "size bound" | "stride" | "rank" | "dtype" | "device" | "dispatch" | "requires_grad" | "value" |
-    #: "length" | "type" | "object" | "keys" | "attribute" | "training" | "mode" | "aliasing" | "backend" | "stack" |
-    #: "freed" | "guard" ("stack": a value that was read at a graph break; "mode": of PyTorch, as grad_mode)
-    kind: str
-    subject: str = ""  # "x", "self.k", "self.drop", "grad_mode"
-    old: str = ""  # for people: "f32[4,3]", "2", "True"
-    new: str = ""
-    text: str = ""  # the guard as Dynamo writes it
-    dim: int = -1  # of sizes
-    stack: int = 0  # Stack id: the line that made it
-    hint: str = ""  # PyTorch's
-
-
-class Recompile(Event, frozen=True, tag="recompile"):
-    """``torch.compile`` compiles a function again: no version it has fits. Its :class:`DynamoCompile` follows."""
-
-    t: int
-    compile: str
-    func: int  # Text id
-    stack: int = 0  # Stack id: the user's line that called the compiled function
-    code: int = 0  # Stack id: where the function is defined
-    resumed: int = 0  # Stack id: the line of the graph break it goes on behind
-    against: str = ""  # the compile id of the version that came nearest, of which
-    guards: list[Guard] = []  # all guards that failed; the first is the one to blame
-    versions: int = 0  # how many there were
-    fresh: bool = False  # the first for this object: a method of several modules is compiled for each
-    tid: int = 1
-
-
-class DynamoLimit(Event, frozen=True, tag="limit"):
-    """A function was recompiled so often that ``torch.compile`` gave up on it: what fits no version runs eagerly."""
-
-    t: int
-    compile: str
-    func: int  # Text id
-    stack: int = 0  # Stack id: the user's line that called the compiled function
-    code: int = 0  # Stack id: where the function is defined
-    resumed: int = 0  # Stack id: the line of the graph break it goes on behind
-    limit: str = "recompile_limit"  # its name in torch._dynamo.config
-    value: int = 0
-    guard: Guard | None = None  # the last that failed
-    tid: int = 1
-
-
 class Evicted(Event, frozen=True, tag="evicted"):
     """A compiled graph was forgotten because a bounded cache was full."""
 
@@ -491,10 +411,10 @@ class End(Event, frozen=True, tag="end"):
     error: str = ""  # type name of the exception that ended the program
 
 
-# fmt: off
-AnyEvent = (
-    Header | Device | Text | Stack | Thread | Scope | Step | StepDigest | Compile | Compiling | Barrier | Execute
-    | TransferToDevice | TransferFromDevice | DeviceWait | Fallback | Gc | DataWait | Hole | Sample | Selected | Live
-    | GraphBreak | DynamoCompile | Recompile | DynamoLimit | Evicted | Counters | Dropped | End
-)
-# fmt: on
+#: What a recording consists of.
+AnyEvent = Event
+
+
+def kinds() -> dict[str, type[Event]]:
+    """All kinds of events, by tag."""
+    return {str(kind.__struct_config__.tag): kind for kind in Event.__subclasses__()}

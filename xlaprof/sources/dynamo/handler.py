@@ -1,7 +1,7 @@
-"""The handler on Dynamo's trace: attached while a recording is on, gone without a trace afterwards.
+"""The logging handler on Dynamo's trace, for as long as a recording is on.
 
 A handler on the logger ``torch.__trace`` has torch write its records, 1 to 4 % of the time that compiling takes, and
-none of a step's. Whatever goes wrong in here is counted, said once in the log, and never reaches Dynamo. No lock is
+none of a step's. Errors in here are counted, written once into the log, and never reach Dynamo. No lock is
 taken: threads compile side by side, and a fork may come at any time.
 """
 
@@ -15,19 +15,19 @@ from typing import Any
 from xlaprof import events
 from xlaprof.recording import recorder
 
-from . import live
-from .tell import Teller
+from . import process
+from .emit import Emitter
 
 LOGGER = "torch.__trace"
 
 
 class Handler(logging.Handler):
-    """Hands Dynamo's records to a :class:`Teller` as long as its recording is on."""
+    """Hands Dynamo's records to a :class:`Emitter` as long as its recording is on."""
 
     def __init__(self, rec: recorder.Recorder) -> None:
         super().__init__()
         self._rec = rec
-        self._teller = Teller(rec)
+        self._emitter = Emitter(rec)
         self._was_disabled = self._over = False
         self._failures = 0
         self._failure = ""
@@ -44,39 +44,43 @@ class Handler(logging.Handler):
     # -- coming and going
 
     def attach(self) -> None:
-        """Be there, also after ``set_logs``, a ``dictConfig`` or ``torch._dynamo.reset`` has taken us away."""
+        """Attach, also again after ``set_logs``, a ``dictConfig`` or ``torch._dynamo.reset`` removed the handler."""
         if self._over or recorder.active is not self._rec:
             return
         logger = logging.getLogger(LOGGER)
         if self not in logger.handlers:
             logger.addHandler(self)
-        if logger.disabled:  # logging.config does that to every logger it was not told of
+        if logger.disabled:  # logging.config does that to every logger that it does not name
             self._was_disabled = True
             logger.disabled = False
-        self._call_back()
+        self._register_callbacks()
 
     def detach(self) -> None:
-        """Leave nothing behind, for good."""
+        """Leave nothing behind, for good; note in the log how much could not be understood."""
         self._over = True
         logger = logging.getLogger(LOGGER)
         logger.removeHandler(self)
         if self._was_disabled:
             logger.disabled = True
             self._was_disabled = False
-        told = _callbacks()
-        if told is not None:
-            for those in (told.start_callbacks, told.end_callbacks):
-                with contextlib.suppress(ValueError):  # reset() was here before
-                    those.remove(self._on_start if those is told.start_callbacks else self._on_end)
+        callbacks = _callbacks()
+        if callbacks is not None:
+            with contextlib.suppress(ValueError):  # reset() was here before
+                callbacks.start_callbacks.remove(self._on_start)
+            with contextlib.suppress(ValueError):
+                callbacks.end_callbacks.remove(self._on_end)
+        if self._failures:
+            self._rec.emit(events.Dropped(perf_counter_ns(), self._failures, "torch.compile", self._failure))
+            self._failures = 0
 
-    def _call_back(self) -> None:
-        told = _callbacks()
-        if told is None:
+    def _register_callbacks(self) -> None:
+        callbacks = _callbacks()
+        if callbacks is None:
             return
-        if self._on_start not in told.start_callbacks:
-            told.register_start_callback(self._on_start)
-        if self._on_end not in told.end_callbacks:
-            told.register_end_callback(self._on_end)
+        if self._on_start not in callbacks.start_callbacks:
+            callbacks.register_start_callback(self._on_start)
+        if self._on_end not in callbacks.end_callbacks:
+            callbacks.register_end_callback(self._on_end)
 
     # -- what Dynamo calls
 
@@ -89,8 +93,8 @@ class Handler(logging.Handler):
             metadata = getattr(record, "metadata", None)
             if isinstance(metadata, dict) and "chromium_event" not in metadata and "str" not in metadata:
                 if "dynamo_start" in metadata:
-                    self._call_back()  # reset() forgets who wanted to be called
-                self._teller.take(metadata, getattr(record, "payload", None))
+                    self._register_callbacks()  # reset() forgets them
+                self._emitter.take(metadata, getattr(record, "payload", None))
         except Exception as error:
             self._fail(error)
 
@@ -99,7 +103,7 @@ class Handler(logging.Handler):
             self.attach()
             rec = recorder.active
             if rec is not None and rec is self._rec:
-                place = rec.stack(live.caller())
+                place = rec.stack(process.caller())
                 rec.emit(events.Compiling(perf_counter_ns(), 0, place, "dynamo", rec.thread()))
         except Exception as error:
             self._fail(error)
@@ -112,31 +116,24 @@ class Handler(logging.Handler):
 
     # -- what the recording asks
 
-    def serves(self, rec: recorder.Recorder | None) -> bool:
-        return rec is self._rec
-
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:
-        told = self._teller
+        """Also the moment to see whether somebody has cleared the logger's handlers."""
+        self.attach()
+        emitted = self._emitter
         counts = {
-            "DynamoCompile": told.compiles,
-            "DynamoGraphBreak": told.breaks,
-            "DynamoRecompile": told.recompiles,
+            "DynamoCompile": emitted.compiles,
+            "DynamoGraphBreak": emitted.breaks,
+            "DynamoRecompile": emitted.recompiles,
         }
-        return counts, {"DynamoCompile": told.seconds}
+        return counts, {"DynamoCompile": emitted.seconds}
 
     def _fail(self, error: Exception) -> None:
         self._failures += 1
         self._failure = self._failure or f"{type(error).__name__}: {error}"[:200]
 
-    def confess(self) -> None:
-        """Say in the log what could not be told."""
-        if self._failures:
-            self._rec.emit(events.Dropped(perf_counter_ns(), self._failures, "torch.compile", self._failure))
-            self._failures = 0
-
 
 def _callbacks() -> Any:
-    """Dynamo's list of who is told when it begins to compile; None where this PyTorch has none."""
+    """Dynamo's callbacks on the begin and end of compilations; None where this PyTorch has none."""
     try:
         from torch._dynamo.callback import callback_handler
     except ImportError:

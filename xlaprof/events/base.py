@@ -1,0 +1,12 @@
+"""The base of all events, and the version of their schema."""
+
+from __future__ import annotations
+
+import msgspec
+
+#: Version of this schema. It grows when an old reader would misunderstand a new log.
+SCHEMA = 1
+
+
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", gc=False):
+    """Base of all events. The tag under ``"k"`` names the kind."""

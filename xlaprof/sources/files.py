@@ -1,0 +1,55 @@
+"""Which file source reads a path, by how its content begins."""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+from xlaprof.log import LogError, Reader
+from xlaprof.recording.writer import warn
+
+from . import registry
+from .protocol import FileSource
+
+#: bytes of content that sources are shown
+HEAD = 1 << 16
+
+
+def read(path: str | os.PathLike[str]) -> Reader:
+    """The recording at ``path``, of whatever kind. Raises :class:`LogError`: one line, with what was tried."""
+    path = os.fspath(path)
+    return recognise(path).open(path)
+
+
+def recognise(path: str) -> FileSource:
+    """The source that reads ``path``. Raises :class:`LogError` where none does, or nothing is there."""
+    head = _head(path)
+    known = registry.file_sources()
+    for source in known:
+        try:
+            if source.recognises(path, head):
+                return source
+        except Exception as error:
+            warn(f"the source {source.name} cannot tell what {path} is: {type(error).__name__}: {error}")
+    tried = "; ".join(f"{source.name} ({source.looks_for})" for source in known)
+    if os.path.isdir(path):
+        raise LogError(f"{path} is a directory: name the log file in it (tried: {tried})")
+    raise LogError(f"{path} is no recording that xlaprof reads (tried: {tried})")
+
+
+def _head(path: str) -> bytes:
+    if os.path.isdir(path):
+        return b""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(HEAD)
+    except FileNotFoundError:
+        raise LogError(f"{path} does not exist: record into it first (xlaprof run -o {path} script.py)") from None
+    except (OSError, ValueError) as error:
+        raise LogError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not head.startswith(b"\x1f\x8b"):
+        return head
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, HEAD)
+    except zlib.error:
+        return head
