@@ -60,7 +60,7 @@ def _guard() -> Story:
 def _limit() -> Story:
     compiling = Compiling()
     limit = DynamoLimit(t=0, compile="0/8", func=compiling.func, stack=compiling.call, value=8)
-    compiling.story.tell(limit)
+    compiling.story.emit(limit)
     return compiling.story
 
 
