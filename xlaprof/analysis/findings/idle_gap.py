@@ -313,7 +313,7 @@ class _EveryGap(IdleBlame):
         taken, self._gaps = self._gaps, []
         return taken
 
-    def _remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
+    def remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
         if not self._wanted.isdisjoint(parts):
             self._gaps.append(Moment(begin, sum(ns for cause, ns in parts.items() if cause in self._wanted)))
 
