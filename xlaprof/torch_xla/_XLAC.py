@@ -10,6 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import torch
 
 import xlaprof.runtime as _runtime
@@ -20,7 +21,7 @@ from xlaprof.runtime.tape import computations, tapes
 from xlaprof.runtime.trace.storage import DTYPE_TEXT
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
-from xlaprof.torch_xla import _graphs
+from xlaprof.torch_xla import _graphs, _random
 from xlaprof.torch_xla import _lowering as lowering
 from xlaprof.torch_xla import torch_xla as _top
 from xlaprof.torch_xla._served import served
@@ -83,7 +84,7 @@ def _ensure_xla_coordinator_initialized(
     global_rank: int = 0, world_size: int = 1, master_addr: str = "", port: str = ""
 ) -> None:
     """Join the world that this process belongs to, whose coordinator knows the ranks."""
-    from xlaprof.runtime import distributed
+    from xlaprof.runtime import distributed  # heavy: torch.distributed and jax's
 
     distributed.join()
 
@@ -207,11 +208,11 @@ def _xla_user_computation(name: str, tensors: Tensors, computation: computations
 
 
 def _xla_set_rng_seed(seed: int, device: str = "") -> None:
-    _xm.set_rng_state(seed, device or None)
+    _random.set_rng_state(seed, device or None)
 
 
 def _xla_get_rng_seed(device: str = "") -> int:
-    return _xm.get_rng_state(device or None)
+    return _random.get_rng_state(device or None)
 
 
 # -- settings ------------------------------------------------------------------------------------------------
@@ -219,8 +220,6 @@ def _xla_get_rng_seed(device: str = "") -> int:
 
 def _xla_set_mat_mul_precision(precision: str) -> None:
     """``"default"``, ``"high"`` or ``"highest"``: how exact products of float32 are on hardware that has a choice."""
-    import jax
-
     if precision not in ("default", "high", "highest"):
         raise ValueError(f"mat mul precision must be default, high or highest, not {precision!r}")
     jax.config.update("jax_default_matmul_precision", precision)
@@ -232,8 +231,6 @@ def _xla_set_use_full_mat_mul_precision(use_full_mat_mul_precision: bool = True)
 
 
 def _xla_get_mat_mul_precision() -> str:
-    import jax
-
     return str(jax.config.jax_default_matmul_precision or "default")  # type: ignore[attr-defined]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -175,17 +176,15 @@ def value_of(array: Any) -> torch.Tensor:
     return host.to_torch(read, TORCH_DTYPE[read.dtype])
 
 
-def stablehlo(tensors: Sequence[torch.Tensor]) -> str:
-    """The graph as StableHLO text."""
-    return str(_lowered(tensors).as_text(dialect="stablehlo"))
+def stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
+    """The graph that ``tensors`` need, by default all that is pending, as StableHLO text."""
+    return str(_lowered(tensors or ()).as_text(dialect="stablehlo"))
 
 
-def stablehlo_bytecode(tensors: Sequence[torch.Tensor]) -> bytes:
-    """The graph as MLIR bytecode."""
-    import io
-
+def stablehlo_bytecode(tensors: Sequence[torch.Tensor] | None = None) -> bytes:
+    """:func:`stablehlo` as MLIR bytecode."""
     out = io.BytesIO()
-    _lowered(tensors).compiler_ir(dialect="stablehlo").operation.write_bytecode(out)
+    _lowered(tensors or ()).compiler_ir(dialect="stablehlo").operation.write_bytecode(out)
     return out.getvalue()
 
 

@@ -83,6 +83,8 @@ TABLE: dict[str, dict[str, str]] = {
         "xlaprof.runtime.distributed.programs.operators": "XLA_LIB=library",
         "xlaprof.torch_xla.utils.rate": "RateTracker",
         "xlaprof.torch_xla._internal.utils": "parse_xla_device",
+        "xlaprof.torch_xla._graphs": "get_stablehlo=stablehlo get_stablehlo_bytecode=stablehlo_bytecode",
+        "xlaprof.torch_xla._random": "fork_rng get_rng_state set_rng_state",
     },
     "debug.metrics": {
         "xlaprof.runtime.metrics": "clear_all clear_counters clear_metrics counter_names counter_value "

@@ -16,6 +16,7 @@ from xlaprof.runtime.spmd.mesh import device_attributes
 from xlaprof.runtime.tape import tapes
 from xlaprof.torch_xla import _environment
 from xlaprof.torch_xla._served import served
+from xlaprof.torch_xla.core import xla_model
 
 __getattr__, __dir__ = served(__name__)
 __all__ = ["clear_computation_cache", "initialize_cache"]
@@ -23,7 +24,7 @@ __all__ = ["clear_computation_cache", "initialize_cache"]
 
 def set_device_type(pjrt_device: str) -> None:
     """Choose ``"CPU"``, ``"CUDA"`` or ``"TPU"``, before a device is used. Raises ``RuntimeError`` afterwards."""
-    from xlaprof.torch_xla import _XLAC
+    from xlaprof.torch_xla import _XLAC  # heavy: all of SPMD
 
     if _XLAC._xla_runtime_is_initialized() and os.environ.get("PJRT_DEVICE") != pjrt_device:
         raise RuntimeError("Can't change device type after XLA runtime is initialized")
@@ -57,8 +58,6 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device
     """``xm.xla_device``. Raises ``NotImplementedError`` where it is not known which device is to be used."""
     if not using_pjrt():
         raise NotImplementedError("no device is chosen: set PJRT_DEVICE, or unset PJRT_SELECT_DEFAULT_DEVICE")
-    from xlaprof.torch_xla.core import xla_model
-
     return xla_model.xla_device(n, devkind)
 
 

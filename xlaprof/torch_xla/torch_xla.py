@@ -12,6 +12,7 @@ from xlaprof.runtime import compile, set_custom_compile_options, step, sync
 from xlaprof.runtime.dynamo.constants import constant
 from xlaprof.runtime.pytorch import fork_guard
 from xlaprof.runtime.tape import tapes
+from xlaprof.torch_xla._random import set_rng_state
 
 __all__ = [
     "compile",
@@ -59,8 +60,6 @@ def device_count() -> int:
 
 def manual_seed(seed: int, device: torch.device | str | None = None) -> None:
     """Seed the random numbers of ``device``, by default the current one."""
-    from .core.xla_model import set_rng_state
-
     set_rng_state(seed, device)
 
 
@@ -72,7 +71,7 @@ def launch(
     **more: Any,
 ) -> Any:
     """Run ``fn(index, *args)`` in one process per device: :func:`xlaprof.runtime.distributed.job.launch`."""
-    from xlaprof.runtime import distributed
+    from xlaprof.runtime import distributed  # heavy: torch.distributed and jax's
 
     return distributed.launch(fn, args, start_method=start_method, debug_single_process=debug_single_process, **more)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from . import config
+from xlaprof.when_imported import when_imported
+
+from . import backend, config, tracing
 from .backend import openxla, openxla_eval
 from .donation import alias_with_buffer_donor_config, get_buffer_donation, set_buffer_donation
-from .imports import when_imported
 
 #: parts of PyTorch/XLA's bridge, imported when they are asked for
 _LATE = {
@@ -44,7 +45,5 @@ def __getattr__(name: str) -> Any:
 
 def install() -> None:
     """Tell Dynamo of the device and the backends, as soon as it is imported."""
-    from . import backend, tracing
-
     when_imported("torch._dynamo", tracing.install)
     when_imported("torch._dynamo.backends.torchxla", backend.install)

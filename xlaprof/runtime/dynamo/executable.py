@@ -170,14 +170,14 @@ class Executable:
                     inputs[i] = jax.numpy.array(inputs[i], copy=True)
 
 
+#: the class for a tape that stands for several devices: :mod:`xlaprof.runtime.spmd.executable` registers its own
+over_devices: type[Executable] = Executable
+
+
 def executable_for(tape: Tape, layout: Layout, args: list[Any], before: Given | None) -> Executable:
     """The :class:`Executable` for ``tape``'s device, or devices. ``before``: what its graph was compiled for last."""
     kind = Executable if tape.partition is None else over_devices
     return kind(tape, layout, args, before)
-
-
-#: the class for a virtual device, which stands for several; set by :mod:`xlaprof.runtime.spmd`
-over_devices = Executable
 
 
 def ready(tape: Tape, storages: list[Storage], frames: Any) -> list[Any]:

@@ -19,11 +19,8 @@ from .annotate import (
     MarkShardingFunction,
     annotate_custom_sharding,
     clear_sharding,
-    get_sharding_spec,
-    get_sharding_type,
     mark_sharding,
     mark_sharding_with_gradients,
-    sharding_of,
     wrap_if_sharded,
 )
 from .debugging import visualize_sharding, visualize_tensor_sharding
@@ -53,8 +50,10 @@ from .mode import (
     is_spmd,
     use_spmd,
 )
-from .sharded_tensor import XLAShard, XLAShardedTensor, unwrap_sharded_tensor, wrap_as_sharded_tensor
 from .sharding import OpSharding, ShardingType
+from .tensors.layout import get_sharding_spec, get_sharding_type, sharding_of, unwrap_sharded_tensor
+from .tensors.sharded_tensor import XLAShardedTensor, wrap_as_sharded_tensor
+from .tensors.shards import XLAShard
 
 __all__ = [
     "EinsumLinear",

@@ -14,20 +14,17 @@ import numpy as np
 import torch
 
 from xlaprof.runtime import metrics
-from xlaprof.runtime.tape.grow import INPUT
-from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor
-from xlaprof.runtime.trace.trie import Node, Ref, Spec
+from xlaprof.runtime.trace.trie import Ref, Spec
 
 from .mesh import Mesh, PartitionSpec
 from .mode import require_spmd
-from .placement import MARK, cut, on_host
-from .sharded_tensor import XLAShardedTensor, unwrap_sharded_tensor, wrap_as_sharded_tensor
-from .sharding import OpSharding, ShardingType
-
-#: operations whose result lies as what they are given, before XLA has said so
-_ALIKE = {"aten.clone.default"}
+from .placement import on_host
+from .sharding import OpSharding
+from .tensors.layout import sharding_of, unwrap_sharded_tensor
+from .tensors.sharded_tensor import XLAShardedTensor, wrap_as_sharded_tensor
+from .tiles import MARK, cut
 
 
 def mark_sharding(
@@ -132,50 +129,7 @@ def clear_sharding(t: torch.Tensor) -> torch.Tensor:
     return cast(torch.Tensor, tensor)
 
 
-# -- what is known of a tensor -------------------------------------------------------------------------------
-
-
-def sharding_of(tensor: torch.Tensor) -> OpSharding | None:
-    """How ``tensor`` lies: as annotated, or as its value does; ``None`` where it is not said yet."""
-    storage: Storage = unwrap_sharded_tensor(tensor)._storage
-    if storage.sharding is not None:
-        return storage.sharding
-    tape = storage.tape
-    if tape.partition is None:
-        return None
-    if storage.epoch == tape.epoch and storage.slot not in tape.input_at:
-        return _recorded(tape, storage.slot)
-    return tape.partition.lies(storage.array, storage.sig)
-
-
-def _recorded(tape: Tape, slot: int) -> OpSharding | None:
-    """How the value at ``slot`` will lie, as far as what was recorded says."""
-    makers = {out.slot: node for node in tape.node.path() for out in node.outs}
-    annotated = {
-        storage.slot: storage.sharding for storage in tape.storages if storage.epoch == tape.epoch and storage.sharding
-    }
-    node: Node | None = makers.get(slot)
-    while node is not None:
-        if node.slot in annotated:
-            return annotated[node.slot]
-        if node.op is MARK:
-            return cast(OpSharding, node.args[1])
-        if node.op is INPUT:
-            return cast(Any, node.key).sharding  # type: ignore[no-any-return]
-        node = makers.get(node.args[0].slot) if node.op is not None and node.op.name in _ALIKE else None
-    return None
-
-
-def get_sharding_spec(t: torch.Tensor) -> str:
-    """XLA's text of how ``t`` lies: ``{devices=[2,2]0,1,2,3}``, ``{replicated}``; empty where it is not said yet."""
-    sharding = sharding_of(t)
-    return "" if sharding is None else sharding.text
-
-
-def get_sharding_type(t: torch.Tensor) -> ShardingType | None:
-    """How ``t`` lies: replicated, tiled, or in tiles that are replicated (partial)."""
-    sharding = sharding_of(t)
-    return None if sharding is None else sharding.type
+# -- wrapped and with gradients -----------------------------------------------------------------------------
 
 
 def wrap_if_sharded(x: Any) -> Any:
@@ -183,9 +137,6 @@ def wrap_if_sharded(x: Any) -> Any:
     if isinstance(x, XLATensor) and sharding_of(x) is not None:
         return XLAShardedTensor(x)
     return x
-
-
-# -- with gradients ------------------------------------------------------------------------------------------
 
 
 def _marked(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> torch.Tensor:

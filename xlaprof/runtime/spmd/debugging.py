@@ -10,8 +10,8 @@ import torch
 
 from xlaprof.runtime.tape import tapes
 
-from .annotate import get_sharding_spec
 from .mode import global_runtime_device_count
+from .tensors.layout import get_sharding_spec
 
 _TILED = re.compile(r"\{devices=\[([\d,]+)\]([\d,]+)( last_tile_dim_replicate)?\}")
 

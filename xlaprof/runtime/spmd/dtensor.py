@@ -13,8 +13,9 @@ from torch import nn
 from .annotate import mark_sharding
 from .mesh import Mesh, PartitionSpec
 from .mode import global_runtime_device_count, is_spmd, use_spmd
-from .sharded_tensor import XLAShardedTensor, unwrap_sharded_tensor
 from .sharding import ShardingType
+from .tensors.layout import unwrap_sharded_tensor
+from .tensors.sharded_tensor import XLAShardedTensor
 
 
 def auto_policy(mod_name: str, mod: nn.Module, mesh: Any) -> None:

@@ -12,9 +12,10 @@ from torch import nn
 from xlaprof.runtime.pytorch import wrapping
 from xlaprof.runtime.tape import tapes
 
-from .annotate import mark_sharding, sharding_of
+from .annotate import mark_sharding
 from .linear import apply_backward_optimization_barrier
 from .mesh import Mesh, PartitionSpec, get_global_mesh
+from .tensors.layout import sharding_of
 
 
 def _spec(shape: torch.Size, extra_data_axis: str | None = None, largest: bool = False) -> PartitionSpec:

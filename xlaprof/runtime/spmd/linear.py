@@ -15,7 +15,7 @@ from torch.amp import custom_bwd, custom_fwd
 from xlaprof.runtime.tape import computations
 from xlaprof.runtime.trace.tensor import XLATensor
 
-from .sharded_tensor import unwrap_sharded_tensor
+from .tensors.layout import unwrap_sharded_tensor
 
 
 @functools.cache

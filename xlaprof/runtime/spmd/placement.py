@@ -21,10 +21,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xlaprof.runtime import metrics
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
-from xlaprof.runtime.tape.grow import Pseudo
 from xlaprof.runtime.trace.storage import Sig, Storage
 
 from .sharding import OpSharding, manual, replicated, tiled
+from .tiles import ManualEvaluator, cut
 
 if TYPE_CHECKING:
     import torch
@@ -52,14 +52,6 @@ class Form:
 
     def __repr__(self) -> str:
         return self.text
-
-
-def _constrain(ctx: Any, value: Any, sharding: OpSharding, partition: Partition) -> Any:
-    return jax.lax.with_sharding_constraint(value, partition.named(sharding))
-
-
-#: the recorded operation of an annotation: arguments are a value, its :class:`OpSharding`, and the partition
-MARK: Any = Pseudo("xla::mark_sharding", _constrain)
 
 
 class Partition:
@@ -260,8 +252,6 @@ class Partition:
 
     def evaluator(self, graph: Graph) -> Any:
         """The class of what evaluates the operations of ``graph``."""
-        from .manual import ManualEvaluator
-
         forms: Any = graph.sigs
         tiles = {slot for slot, form in zip(graph.inputs, forms, strict=True) if form.sharding is manual()}
         return lambda *args: ManualEvaluator(self, tiles, *args)
@@ -319,11 +309,6 @@ def on_host(array: Any) -> np.ndarray[Any, Any]:
         with jax.enable_x64(True):
             array = multihost_utils.process_allgather(array, tiled=True)
     return np.asarray(array)
-
-
-def cut(value: Any, shape: tuple[int, ...]) -> Any:
-    """``value`` (of numpy or jax) without what fills it up."""
-    return value if value.shape == shape else value[tuple(slice(n) for n in shape)]
 
 
 def _primes(n: int) -> list[int]:

@@ -10,10 +10,11 @@ import torch
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.trace.tensor import XLATensor
 
-from . import annotate, manual, mode, shards
+from . import annotate, manual, mode
 from .linear import einsum
-from .sharded_tensor import unwrap_sharded_tensor
 from .sharding import OpSharding, ShardingType
+from .tensors import layout, shards
+from .tensors.layout import unwrap_sharded_tensor
 
 __all__ = [
     "OpSharding", "XlaShardingSpec",
@@ -48,20 +49,20 @@ def _ours(tensor: torch.Tensor) -> XLATensor:
 
 
 def _get_xla_sharding_spec(tensor: torch.Tensor) -> str:
-    return annotate.get_sharding_spec(tensor)
+    return layout.get_sharding_spec(tensor)
 
 
 def _get_xla_sharding_specs(tensors: Sequence[torch.Tensor]) -> list[str]:
-    return [annotate.get_sharding_spec(tensor) for tensor in tensors]
+    return [layout.get_sharding_spec(tensor) for tensor in tensors]
 
 
 def _get_xla_sharding_type(tensor: torch.Tensor) -> int | None:
-    found = annotate.get_sharding_type(tensor)
+    found = layout.get_sharding_type(tensor)
     return None if found is None else int(found)
 
 
 def _get_xla_op_sharding(tensor: torch.Tensor) -> OpSharding | None:
-    return annotate.sharding_of(tensor)
+    return layout.sharding_of(tensor)
 
 
 def _xla_mark_sharding(tensor: torch.Tensor, sharding: OpSharding) -> None:

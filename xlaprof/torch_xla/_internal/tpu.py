@@ -5,6 +5,8 @@ from __future__ import annotations
 import glob
 import re
 
+from xlaprof.runtime.tape import tapes
+
 __all__ = ["num_available_chips", "version"]
 
 
@@ -15,8 +17,6 @@ def num_available_chips() -> int:
 
 def version() -> int:
     """The generation: 4 for v4. Raises ``RuntimeError`` where the devices are no TPUs."""
-    from xlaprof.runtime.tape import tapes
-
     kind = str(tapes.devices()[0].device_kind)
     found = re.match(r"TPU v(\d+)", kind)
     if found is None:

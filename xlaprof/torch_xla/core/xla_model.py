@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 import torch
 
 import xlaprof.runtime as _runtime
 from xlaprof.runtime.dynamo.constants import constant
-from xlaprof.runtime.tape import randomness, tapes
+from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.trace import nested
 from xlaprof.runtime.trace.tensor import XLATensor
-from xlaprof.runtime.transfer import host
+from xlaprof.runtime.transfer import host, loader
 from xlaprof.torch_xla import torch_xla as _top
 from xlaprof.torch_xla._served import served
 
@@ -86,7 +85,7 @@ def xla_replication_devices(local_devices: Sequence[Device] | None = None) -> li
     given, there = len(local_devices or _top.devices()), len(_top.devices())
     if given != there:
         raise RuntimeError(f"Cannot replicate if number of devices ({given}) is different from {there}")
-    from xlaprof.runtime import distributed
+    from xlaprof.runtime import distributed  # heavy: torch.distributed and jax's
 
     return [f"{_runtime.device_type()}:{i}" for i in range(max(distributed.global_device_count(), there))]
 
@@ -122,32 +121,6 @@ def unlazy(tensors: Sequence[torch.Tensor]) -> None:
     host.compute([tensor._storage for tensor in tensors if isinstance(tensor, XLATensor)], wait=True)
 
 
-# -- random numbers ------------------------------------------------------------------------------------------
-
-
-def set_rng_state(seed: int, device: Device | None = None) -> None:
-    """Seed ``device``'s random numbers, by default the current one's, or restore what :func:`get_rng_state` said."""
-    state = int(seed) & ((1 << 128) - 1)
-    words = state.to_bytes(16, "little")
-    randomness.set_rng_state(torch.frombuffer(bytearray(words), dtype=torch.uint8), device)
-
-
-def get_rng_state(device: Device | None = None) -> int:
-    """The random state of ``device``, by default the current one, as a number: its seed until numbers are drawn."""
-    return int.from_bytes(bytes(randomness.get_rng_state(device).tolist()), "little")
-
-
-@contextlib.contextmanager
-def fork_rng(device: Device | None = None, enabled: bool = True) -> Iterator[None]:
-    """Context after which the random state of ``device`` is again what it was."""
-    before = get_rng_state(device)
-    try:
-        yield
-    finally:
-        if enabled:
-            set_rng_state(before, device)
-
-
 # -- between host and device ---------------------------------------------------------------------------------
 
 
@@ -156,8 +129,6 @@ def send_cpu_data_to_device(datas: Any, device: Device, input_sharding: Any = No
 
     ``input_sharding`` (:class:`~xlaprof.runtime.spmd.ShardingSpec`) says how they are laid out over the devices.
     """
-    from xlaprof.runtime.transfer import loader
-
     if isinstance(datas, torch.Tensor):
         datas = [datas]
     return loader.send(datas, tapes.of_device(device), input_sharding)
@@ -168,7 +139,7 @@ def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: 
 
     With ``master_only`` only the master of each host writes, or with ``global_master`` that of all.
     """
-    from xlaprof.runtime import distributed
+    from xlaprof.runtime import distributed  # heavy: torch.distributed and jax's
 
     writes = not master_only or distributed.is_master_ordinal(local=not global_master)
     there = _maybe_convert_to_cpu(data, convert=writes)
@@ -226,30 +197,13 @@ def check_view_sharing(obj: Any) -> None:
 
 def do_on_ordinals(target: Callable[..., Any], data: Any = (), ordinals: Any = (0,)) -> Any:
     """Call ``target(*data)``, tensors on the host, in the processes that ``ordinals`` names; ``None`` in the others."""
-    from xlaprof.runtime import distributed
+    from xlaprof.runtime import distributed  # heavy: torch.distributed and jax's
 
     running = distributed.global_ordinal() in (ordinals if hasattr(ordinals, "__contains__") else (ordinals,))
     there = _maybe_convert_to_cpu(data, convert=running)
     result = target(*there) if running else None
     distributed.rendezvous("torch_xla.core.xla_model.do_on_ordinals")
     return result
-
-
-# -- graphs as text ------------------------------------------------------------------------------------------
-
-
-def get_stablehlo(tensors: list[torch.Tensor] | None = None) -> str:
-    """The graph that ``tensors`` need, by default all that is pending, as StableHLO text."""
-    from xlaprof.torch_xla import _graphs
-
-    return _graphs.stablehlo(tensors or [])
-
-
-def get_stablehlo_bytecode(tensors: list[torch.Tensor] | None = None) -> bytes:
-    """:func:`get_stablehlo` in its portable binary form."""
-    from xlaprof.torch_xla import _graphs
-
-    return _graphs.stablehlo_bytecode(tensors or [])
 
 
 def _fetch_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

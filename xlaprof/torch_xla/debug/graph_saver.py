@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from xlaprof.torch_xla import _graphs
@@ -11,8 +13,6 @@ __all__ = ["save_tensors_graph"]
 
 def save_tensors_graph(save_dir: str, name: str, tensors: list[torch.Tensor]) -> None:
     """Write what ``tensors`` need as ``{name}-hlo.txt``, ``{name}-ir.txt`` and ``{name}-dot.txt`` into ``save_dir``."""
-    import os
-
     for kind, text in (("hlo", _graphs.hlo), ("ir", _graphs.text), ("dot", _graphs.dot)):
         with open(os.path.join(save_dir, f"{name}-{kind}.txt"), "w") as file:
             file.write(text(tensors))

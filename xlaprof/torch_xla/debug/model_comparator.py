@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from xlaprof.runtime import distributed
+
 __all__ = ["compare", "compare_tensors", "configure", "save"]
 
 
@@ -35,8 +37,6 @@ def save(name: str | None, tensor: torch.Tensor, step: int | None = None) -> tor
     if folder is None:
         return tensor
     value = tensor.detach().cpu()
-    from xlaprof.runtime import distributed
-
     if not distributed.is_master_ordinal():
         return tensor
     if name is None:

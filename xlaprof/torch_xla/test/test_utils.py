@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from xlaprof.runtime import metrics
+from xlaprof.runtime import distributed, metrics
 from xlaprof.torch_xla.debug import metrics_compare_utils
 
 __all__ = [
@@ -117,6 +117,4 @@ def _print_line(kind: str, **values: Any) -> None:
 
 
 def _where(device: Any) -> str:
-    from xlaprof.runtime import distributed
-
     return f"{device}/{distributed.global_ordinal()}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import torch
 
 from xlaprof.runtime import from_jax, to_jax
@@ -23,8 +24,6 @@ def from_dlpack(ext_tensor: Any) -> torch.Tensor:
     Raises ``RuntimeError`` for a capsule that was consumed before.
     """
     if hasattr(ext_tensor, "__dlpack__"):
-        import jax
-
         with jax.enable_x64(True):
             return from_jax(jax.device_put(jax.dlpack.from_dlpack(ext_tensor), tapes.tape().device))
     return torch.utils.dlpack.from_dlpack(ext_tensor).to(tapes.tape().torch_device)

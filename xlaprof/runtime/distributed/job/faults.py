@@ -13,6 +13,7 @@ import os
 import pickle
 import sys
 import threading
+from collections.abc import Callable
 
 #: exit code of a rank that had to be ended because another failed
 EXIT_CODE = 75
@@ -20,6 +21,9 @@ EXIT_CODE = 75
 BLAME_S = 12.0
 #: s for the error to be noticed where the rank waits, and then for the main thread to be where it can be raised
 NOTICE_S, RAISE_S, WIND_UP_S = 2.0, 2.0, 3.0
+
+#: asks the hub, for so many s, who caused a failure; set while this rank is connected to it
+blame: Callable[[float], tuple[int, str] | None] | None = None
 
 #: where a rank that was launched leaves what ended it, pickled
 error_file = ""
@@ -48,14 +52,11 @@ def verdict() -> RankFailure | None:
 
 def of_collective(error: BaseException) -> RankFailure | None:
     """The failure of another rank behind ``error``, which ended a program on the device; ``None`` if none is."""
-    from . import world
-
     if isinstance(error, RankFailure):
         return error
-    link = world.link()
-    if link is None or not (_verdict or "gloo" in str(error).lower()):
+    if blame is None or not (_verdict or "gloo" in str(error).lower()):
         return None
-    found = link.blame(BLAME_S)
+    found = blame(BLAME_S)
     if found is None:
         return RankFailure(f"a collective failed, and no rank is known to be the cause: {str(error).splitlines()[0]}")
     return RankFailure(found[1], found[0])

@@ -29,6 +29,7 @@ from jaxlib import _jax
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from xlaprof.runtime.dynamo.constants import constant
+from xlaprof.runtime.tape import tapes
 
 from . import coordinator, faults, terminate
 from .link import Link, Refused
@@ -145,6 +146,7 @@ def join(wanted: World | None = None) -> World:
     }
     try:
         _link = Link((host, hub_port), hello, faults.on_verdict, host)
+        faults.blame = _link.blame
         _link.wait_for_welcome(timeout + 10)
     except Refused as error:
         raise WorldError(str(error)) from None
@@ -177,7 +179,7 @@ def leave() -> None:
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)  # at a prompt it ended nothing
     if error is not None and not isinstance(error, KeyboardInterrupt):
         failed(error)
-    leaving, _link = _link, None
+    leaving, _link, faults.blame = _link, None, None
     if leaving.verdict is None:
         leaving.leave()
     if leaving.wrong and error is None and leaving.verdict is not None:  # nobody was told: there is no good end
@@ -408,8 +410,6 @@ def host_index() -> int:
 
 def addressable_device_count() -> int:
     """Number of ``xla`` devices of this process."""
-    from xlaprof.runtime.tape import tapes
-
     return tapes.count()
 
 

@@ -29,8 +29,9 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 from torch.distributed.checkpoint.utils import find_state_dict_object
 
 from xlaprof.runtime.distributed.job import world
-from xlaprof.runtime.spmd import shards
-from xlaprof.runtime.spmd.sharded_tensor import XLAShard, XLAShardedTensor
+from xlaprof.runtime.spmd.tensors import shards
+from xlaprof.runtime.spmd.tensors.sharded_tensor import XLAShardedTensor
+from xlaprof.runtime.spmd.tensors.shards import XLAShard
 
 from .states import CpuShards, Paths, divided, flattened, put
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from xlaprof.runtime.modes import barriers
-from xlaprof.runtime.spmd.annotate import mark, sharding_of
+from xlaprof.runtime.spmd.annotate import mark
+from xlaprof.runtime.spmd.tensors.layout import sharding_of
 from xlaprof.runtime.trace.tensor import XLATensor
 
 

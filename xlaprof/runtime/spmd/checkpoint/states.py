@@ -10,8 +10,10 @@ import torch
 from torch.utils._pytree import tree_map
 
 from xlaprof.runtime.spmd.annotate import wrap_if_sharded
-from xlaprof.runtime.spmd.sharded_tensor import XLAShard, XLAShardedTensor, unwrap_sharded_tensor
 from xlaprof.runtime.spmd.sharding import ShardingType
+from xlaprof.runtime.spmd.tensors.layout import unwrap_sharded_tensor
+from xlaprof.runtime.spmd.tensors.sharded_tensor import XLAShardedTensor
+from xlaprof.runtime.spmd.tensors.shards import XLAShard
 
 #: a name -> the keys that lead there
 Paths = dict[str, tuple[Any, ...]]

@@ -3,45 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from types import EllipsisType
 from typing import Any, cast
 
 import torch
 from torch.utils._pytree import tree_map
 
+from xlaprof.runtime.spmd.sharding import ShardingType
 from xlaprof.runtime.trace.tensor import XLATensor
 
-from .sharding import ShardingType
-
-
-@dataclass
-class XLAShard:
-    """One device's part of a tensor, as it was when it was asked for."""
-
-    #: on the host; filled up with zeros to the size that all shards have
-    data: torch.Tensor
-    #: where it belongs in the global tensor, a slice per dimension; ``...`` if it is all of it
-    indices: EllipsisType | list[slice]
-    #: the device it comes from, ``"CPU:2"``
-    shard_device: str
-    #: which of the devices that hold the same part this is
-    replica_id: int
-
-    @property
-    def unpadded_data(self) -> torch.Tensor:
-        """:attr:`data` without what fills it up."""
-        return self.data[self._filled]
-
-    @unpadded_data.setter
-    def unpadded_data(self, t: torch.Tensor) -> None:
-        self.data[self._filled] = t
-
-    @property
-    def _filled(self) -> Any:
-        if isinstance(self.indices, EllipsisType):
-            return ...
-        return tuple(slice(0, part.stop - part.start) for part in self.indices)
+from .layout import get_sharding_spec, get_sharding_type, unwrap_sharded_tensor
+from .shards import XLAShard, load, local_shards
 
 
 class XLAShardedTensor(torch.Tensor):
@@ -70,28 +41,21 @@ class XLAShardedTensor(torch.Tensor):
     @property
     def local_shards(self) -> list[XLAShard]:
         """What each device of this process holds: one read of the whole tensor."""
-        from . import shards
-
-        return shards.local_shards(cast(XLATensor, self.global_tensor))
+        return local_shards(cast(XLATensor, self.global_tensor))
 
     def load_local_shards_(self, shards: Sequence[XLAShard]) -> None:
         """Set what each device holds. Raises ``RuntimeError`` unless ``shards`` has one of the right size for each."""
-        from . import shards as module
-
-        module.load(cast(XLATensor, self.global_tensor), [s.data for s in shards], [s.shard_device for s in shards])
+        data, devices = [shard.data for shard in shards], [shard.shard_device for shard in shards]
+        load(cast(XLATensor, self.global_tensor), data, devices)
 
     @property
     def sharding_spec(self) -> str:
         """XLA's text of how it lies."""
-        from .annotate import get_sharding_spec
-
         return get_sharding_spec(self.global_tensor)
 
     @property
     def sharding_type(self) -> ShardingType | None:
         """Replicated, tiled, or in tiles that are replicated (partial)."""
-        from .annotate import get_sharding_type
-
         return get_sharding_type(self.global_tensor)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
@@ -124,8 +88,3 @@ class XLAShardedTensor(torch.Tensor):
 def wrap_as_sharded_tensor(t: torch.Tensor) -> XLAShardedTensor:
     """``t`` wrapped, unless it is."""
     return t if isinstance(t, XLAShardedTensor) else XLAShardedTensor(t)
-
-
-def unwrap_sharded_tensor(t: Any) -> Any:
-    """The tensor that ``t`` wraps, or ``t``."""
-    return t.global_tensor if isinstance(t, XLAShardedTensor) else t

@@ -3,22 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any
 
 import numpy as np
 import torch
 
+from xlaprof.runtime.spmd.sharding import OpSharding, replicated
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
 from xlaprof.runtime.trace.tensor import XLATensor, handle
 from xlaprof.runtime.transfer import host
 
-from .annotate import sharding_of
-from .sharded_tensor import XLAShard
-from .sharding import OpSharding, replicated
+from .layout import sharding_of
 
 Indices = EllipsisType | list[slice]
+
+
+@dataclass
+class XLAShard:
+    """One device's part of a tensor, as it was when it was asked for."""
+
+    #: on the host; filled up with zeros to the size that all shards have
+    data: torch.Tensor
+    #: where it belongs in the global tensor, a slice per dimension; ``...`` if it is all of it
+    indices: Indices
+    #: the device it comes from, ``"CPU:2"``
+    shard_device: str
+    #: which of the devices that hold the same part this is
+    replica_id: int
+
+    @property
+    def unpadded_data(self) -> torch.Tensor:
+        """:attr:`data` without what fills it up."""
+        return self.data[self._filled]
+
+    @unpadded_data.setter
+    def unpadded_data(self, t: torch.Tensor) -> None:
+        self.data[self._filled] = t
+
+    @property
+    def _filled(self) -> Any:
+        if isinstance(self.indices, EllipsisType):
+            return ...
+        return tuple(slice(0, part.stop - part.start) for part in self.indices)
 
 
 def device_names() -> list[str]:

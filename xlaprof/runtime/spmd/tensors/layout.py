@@ -1,0 +1,65 @@
+"""How a tensor lies over the devices, as far as is known: from its annotation, its value, or what was recorded."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+
+from xlaprof.runtime.spmd.sharding import OpSharding, ShardingType
+from xlaprof.runtime.spmd.tiles import MARK
+from xlaprof.runtime.tape.grow import INPUT
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.storage import Storage
+from xlaprof.runtime.trace.trie import Node
+
+#: operations whose result lies as what they are given, before XLA has said so
+_ALIKE = {"aten.clone.default"}
+
+
+def unwrap_sharded_tensor(t: Any) -> Any:
+    """The tensor that ``t`` wraps (:class:`~.sharded_tensor.XLAShardedTensor`), or ``t``."""
+    return getattr(t, "global_tensor", t)
+
+
+def sharding_of(tensor: torch.Tensor) -> OpSharding | None:
+    """How ``tensor`` lies: as annotated, or as its value does; ``None`` where it is not said yet."""
+    storage: Storage = unwrap_sharded_tensor(tensor)._storage
+    if storage.sharding is not None:
+        return storage.sharding
+    tape = storage.tape
+    if tape.partition is None:
+        return None
+    if storage.epoch == tape.epoch and storage.slot not in tape.input_at:
+        return _recorded(tape, storage.slot)
+    return tape.partition.lies(storage.array, storage.sig)
+
+
+def _recorded(tape: Tape, slot: int) -> OpSharding | None:
+    """How the value at ``slot`` will lie, as far as what was recorded says."""
+    makers = {out.slot: node for node in tape.node.path() for out in node.outs}
+    annotated = {
+        storage.slot: storage.sharding for storage in tape.storages if storage.epoch == tape.epoch and storage.sharding
+    }
+    node: Node | None = makers.get(slot)
+    while node is not None:
+        if node.slot in annotated:
+            return annotated[node.slot]
+        if node.op is MARK:
+            return cast(OpSharding, node.args[1])
+        if node.op is INPUT:
+            return cast(Any, node.key).sharding  # type: ignore[no-any-return]
+        node = makers.get(node.args[0].slot) if node.op is not None and node.op.name in _ALIKE else None
+    return None
+
+
+def get_sharding_spec(t: torch.Tensor) -> str:
+    """XLA's text of how ``t`` lies: ``{devices=[2,2]0,1,2,3}``, ``{replicated}``; empty where it is not said yet."""
+    sharding = sharding_of(t)
+    return "" if sharding is None else sharding.text
+
+
+def get_sharding_type(t: torch.Tensor) -> ShardingType | None:
+    """How ``t`` lies: replicated, tiled, or in tiles that are replicated (partial)."""
+    sharding = sharding_of(t)
+    return None if sharding is None else sharding.type
