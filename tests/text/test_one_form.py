@@ -18,9 +18,10 @@ from xlaprof.analysis.timeline.host import CAUSES
 from xlaprof.report.json import dumps
 from xlaprof.report.terminal import show
 from xlaprof.text.parts import PARTS
+from xlaprof.tui.panels.findings import FindingDetail
+from xlaprof.tui.panels.idle import IdlePanel
+from xlaprof.tui.panels.time import TimePanel
 from xlaprof.tui.snapshot import Snapshot, status
-from xlaprof.tui.widgets.bars import IdlePanel, TimePanel
-from xlaprof.tui.widgets.findings import FindingDetail
 
 
 def page(shown: Report) -> str:

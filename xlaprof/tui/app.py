@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from textual.app import App, ComposeResult
@@ -12,20 +12,13 @@ from textual.containers import Container, VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Footer, Static
 
+from xlaprof.tui import panels
 from xlaprof.tui.snapshot import Snapshot
 from xlaprof.tui.themes import DARK, LIGHT
-from xlaprof.tui.widgets.bars import IdlePanel, TimePanel
-from xlaprof.tui.widgets.findings import FindingsPanel
 from xlaprof.tui.widgets.help import HelpScreen
-from xlaprof.tui.widgets.panel import Panel
+from xlaprof.tui.widgets.panel import Region
 from xlaprof.tui.widgets.status import StatusBar
-from xlaprof.tui.widgets.steps import StepsPanel
-from xlaprof.tui.widgets.tables import CountersPanel, ScopesPanel
 from xlaprof.tui.widgets.tabs import Tab, TabBar
-
-PANELS = ("findings", "time", "idle", "scopes", "counters")
-#: Where the focus goes, in turn, and the panel each place belongs to.
-STOPS = (("list", "findings"), ("detail", "findings"), *((p, p) for p in PANELS[1:]))
 
 
 class LiveApp(App[None]):
@@ -50,7 +43,6 @@ class LiveApp(App[None]):
         Binding("shift+tab", "turn(-1)", "Previous panel", show=False, priority=True),
         Binding("t", "theme", "Light/dark"),
         Binding("question_mark", "help", "Help", key_display="?"),
-        *(Binding(str(n), f"panel('{p}')", p, show=False) for n, p in enumerate(PANELS, start=1)),
     ]
 
     def __init__(self, advance: Callable[[], Snapshot], every_s: float | None = 0.5) -> None:
@@ -58,27 +50,35 @@ class LiveApp(App[None]):
         self._advance = advance
         self._every_s = every_s
         self._latest: Snapshot | None = None
+        self._panels: dict[str, Region] = {name: panel(id=name) for name, panel in panels.available().items()}
+        self._tabs = [name for name, panel in self._panels.items() if panel.PLACE != "top"]
+        for key, name in enumerate(self._tabs[:9], start=1):
+            self.bind(str(key), f"panel('{name}')", description=name, show=False)
         self.paused = False
 
     def compose(self) -> ComposeResult:
         yield StatusBar(id="status")
-        yield StepsPanel(id="steps")
-        yield TabBar(PANELS, id="tabs")
+        yield from self._in("top")
+        yield TabBar(self._tabs, id="tabs")
         yield Static(id="waiting", markup=False)
         with Container(id="body"):
-            yield FindingsPanel(id="findings")
+            yield from self._in("left")
             with VerticalScroll(id="side", can_focus=False):
-                yield TimePanel(id="time")
-                yield IdlePanel(id="idle")
-                yield ScopesPanel(id="scopes")
-                yield CountersPanel(id="counters")
+                yield from self._in("right")
         yield Footer(compact=True, show_command_palette=False)
+
+    def _in(self, place: str) -> Iterator[Region]:
+        """The panels of one place, marked with its name for the style sheet."""
+        for panel in self._panels.values():
+            if place == panel.PLACE:
+                panel.add_class(f"-{place}")
+                yield panel
 
     def on_mount(self) -> None:
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = DARK.name
-        self.action_panel(PANELS[0])
+        self.action_panel(self._tabs[0])
         if self._every_s is not None:
             self.run_worker(self._follow(self._every_s), name="follow")
 
@@ -100,9 +100,8 @@ class LiveApp(App[None]):
         if snapshot.report is None:
             self.query_one("#waiting", Static).update(waiting(snapshot))
         elif not self.paused:
-            for id in ("steps", *PANELS[1:]):
-                self.query_one(f"#{id}", Panel).show(snapshot.report)
-            self.query_one(FindingsPanel).show(snapshot.report)
+            for panel in self._panels.values():
+                panel.show(snapshot.report)
 
     def action_pause(self) -> None:
         """Hold the screen still, or go on; reading goes on either way."""
@@ -116,14 +115,12 @@ class LiveApp(App[None]):
 
     def action_help(self) -> None:
         """Explain the keys."""
-        self.push_screen(HelpScreen())
+        self.push_screen(HelpScreen(self._tabs, map(type, self._panels.values())))
 
     def action_turn(self, by: int) -> None:
         """Move the focus ``by`` places on, showing the panel it is in."""
         stops = self._stops()
-        ids = [widget for widget, _ in stops]
-        focused = self.focused.id if self.focused else None
-        at = ids.index(focused) if focused in ids else -1
+        at = next((i for i, (widget, _) in enumerate(stops) if widget is self.focused), -1)
         self._go(*stops[(at + by) % len(stops)])
 
     def action_panel(self, panel: str) -> None:
@@ -133,15 +130,16 @@ class LiveApp(App[None]):
     def on_tab_chosen(self, event: Tab.Chosen) -> None:
         self.action_panel(event.panel)
 
-    def _stops(self) -> list[tuple[str, str]]:
-        """Where the focus can go: the list of findings is not there while it is empty."""
-        return [stop for stop in STOPS if stop[0] != "list" or self.query_one("#list").display]
+    def _stops(self) -> list[tuple[Widget, str]]:
+        """Where the focus can go, and the panel each place belongs to."""
+        return [(widget, name) for name in self._tabs for widget in self._panels[name].stops()]
 
-    def _go(self, widget: str, panel: str) -> None:
-        for name in PANELS:
-            self.query_one("#body").set_class(name == panel, f"show-{name}")
+    def _go(self, widget: Widget, panel: str) -> None:
+        for name in self._tabs:
+            self._panels[name].set_class(name == panel, "-shown")
+        self.query_one("#body").set_class(self._panels[panel].PLACE == "left", "-left-shown")
         self.query_one(TabBar).mark(panel)
-        self.query_one(f"#{widget}", Widget).focus()
+        widget.focus()
 
 
 def waiting(snapshot: Snapshot) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -11,24 +12,14 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from xlaprof.tui.widgets.panel import line
+from xlaprof.tui.widgets.panel import Region, line
 
+MOVING = (("↑ ↓", "select a finding; scroll other panels"), ("tab  shift+tab", "next, previous panel"))
 KEYS = (
-    ("↑ ↓", "select a finding; scroll other panels"),
-    ("tab  shift+tab", "next, previous panel"),
-    ("1 … 5", "findings, time, idle, scopes, counters"),
     ("p", "hold the screen still; reading goes on"),
     ("t", "light or dark"),
     ("?", "this help; escape closes it"),
     ("q", "quit; the program that is watched goes on"),
-)
-
-WORDS = (
-    ("findings", "ranked by the time a fix would give back"),
-    ("step time", "a column is a step; ▲ marks those off the scale"),
-    ("where time goes", "the host's time; the device works beside it"),
-    ("device idle", "the device had nothing to do, and why"),
-    ("scopes", "self: without the scopes inside; idle: the device's"),
 )
 
 
@@ -37,10 +28,16 @@ class HelpScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,question_mark,q", "dismiss", "Close")]
 
+    def __init__(self, tabs: list[str], panels: Iterable[type[Region]]) -> None:
+        """``tabs``: the panels that keys show. ``panels``: all that there are."""
+        super().__init__()
+        self._keys = (*MOVING, (f"1 … {len(tabs)}", ", ".join(tabs)), *KEYS)
+        self._words = [(panel.TITLE.lower(), panel.HELP) for panel in panels if panel.HELP]
+
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="help") as box:
             box.border_title = "xlaprof live"
-            lines = [line((f"{key:<17}", "bold $text-primary"), what) for key, what in KEYS]
+            lines = [line((f"{key:<17}", "bold $text-primary"), what) for key, what in self._keys]
             lines.append(line(""))
-            lines += [line((f"{word:<17}", "$text-muted"), what) for word, what in WORDS]
+            lines += [line((f"{word:<17}", "$text-muted"), what) for word, what in self._words]
             yield Static(Content("\n").join(lines), markup=False)

@@ -1,12 +1,13 @@
-"""The ground of every panel: a titled, scrollable area that redraws only when what it shows has changed."""
+"""What every panel is made of: a titled, scrollable area that redraws only when what it shows has changed."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Static
 
 from xlaprof.analysis.model import Report
@@ -16,10 +17,27 @@ Line = Content
 Data = TypeVar("Data")
 
 
-class Panel(VerticalScroll, Generic[Data]):
-    """A part of the report. Subclasses say which (:meth:`pick`) and how it reads (:meth:`lines`)."""
+class Region(Widget):
+    """A widget that shows a part of the report, in a place of the screen."""
 
-    TITLE: ClassVar[str] = ""
+    TITLE: ClassVar[str] = ""  # in the rule above it
+    HELP: ClassVar[str] = ""  # beside its title on the help screen
+    #: Its place among the tabs, and so its key.
+    ORDER: ClassVar[int] = 100
+    #: Above the tabs, in the left column, in the right one. What stands above the tabs has no tab.
+    PLACE: ClassVar[Literal["top", "left", "right"]] = "right"
+
+    def show(self, report: Report) -> None:
+        """Show the part of ``report`` that this is about."""
+        raise NotImplementedError
+
+    def stops(self) -> list[Widget]:
+        """Where the focus stops in it, in turn."""
+        return [self]
+
+
+class Panel(VerticalScroll, Region, Generic[Data]):
+    """A part of the report as lines of text. Subclasses say which (:meth:`pick`) and how it reads (:meth:`lines`)."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id, can_focus=True)

@@ -29,7 +29,7 @@ class Tab(Static):
 class TabBar(Horizontal):
     """The names of all panels, that of the shown one marked."""
 
-    def __init__(self, panels: tuple[str, ...], *, id: str) -> None:
+    def __init__(self, panels: list[str], *, id: str) -> None:
         super().__init__(id=id)
         self._panels = panels
 

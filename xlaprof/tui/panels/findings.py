@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.highlight import highlight
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
@@ -18,7 +19,7 @@ from xlaprof.analysis.model import Finding, Place, Report
 from xlaprof.text.cells import fit, shorten, shorten_place
 from xlaprof.text.quantities import duration
 from xlaprof.text.strings import printable
-from xlaprof.tui.widgets.panel import Line, Panel, heading, line, quiet
+from xlaprof.tui.widgets.panel import Line, Panel, Region, heading, line, quiet
 
 COLOURS = {"high": "$text-error", "medium": "$text-warning", "low": "$text-muted"}
 
@@ -67,7 +68,7 @@ def keys(findings: tuple[Finding, ...]) -> list[str]:
 
 
 class FindingsList(OptionList):
-    """The findings, dearest first. The selection stays on its finding when ranks change."""
+    """The findings, the most expensive first. The selection stays on its finding when ranks change."""
 
     class Selected(Message):
         """``finding`` is the one to explain."""
@@ -80,7 +81,7 @@ class FindingsList(OptionList):
         super().__init__(id=id, markup=False)
         self.border_title = heading("Findings")
         self._findings: tuple[Finding, ...] = ()
-        self._chosen = ""  # key of the finding the user moved to; "" follows the dearest
+        self._chosen = ""  # key of the finding the user moved to; "" follows the most expensive
 
     def show(self, findings: tuple[Finding, ...]) -> None:
         """List ``findings``, keeping the user's selection if it is still among them."""
@@ -167,8 +168,13 @@ class FindingDetail(Panel[Finding | Nothing]):
         ]
 
 
-class FindingsPanel(Vertical):
+class FindingsPanel(Vertical, Region):
     """The list above, the selected finding below."""
+
+    TITLE = "Findings"
+    HELP = "ranked by the time a fix would give back"
+    ORDER = 1
+    PLACE = "left"
 
     _listed = True  # the list was on the screen
     _explained = ""  # id of the finding whose detail is on the screen
@@ -189,6 +195,10 @@ class FindingsPanel(Vertical):
             (detail if report.clean else findings).focus()
         self._listed = findings.display
 
+    def stops(self) -> list[Widget]:
+        """The list, unless it is empty and so hidden; the finding below."""
+        return [widget for widget in (self.query_one(FindingsList), self.query_one(FindingDetail)) if widget.display]
+
     def on_findings_list_selected(self, event: FindingsList.Selected) -> None:
         event.stop()
         detail = self.query_one(FindingDetail)
@@ -196,3 +206,6 @@ class FindingsPanel(Vertical):
         if event.finding.id != self._explained:
             self._explained = event.finding.id
             detail.scroll_home(animate=False)
+
+
+PANEL = FindingsPanel

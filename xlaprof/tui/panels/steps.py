@@ -1,4 +1,4 @@
-"""Step times: the figures and the sparkline."""
+"""Step times: median, 95th percentile and first step, beside the last steps as a sparkline."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _ROWS = 3
 
 
 class StepsPanel(Panel[StepStats | None]):
-    """Median, 95th percentile and first step, beside the last steps as a sparkline."""
-
     TITLE = "Step time"
+    HELP = "a column is a step; ▲ marks those off the scale"
+    ORDER = 0
+    PLACE = "top"
 
     def pick(self, report: Report) -> StepStats | None:
         return report.steps[0] if report.steps else None
@@ -55,3 +56,6 @@ class StepsPanel(Panel[StepStats | None]):
         top, longest = ceiling(shown), max(shown)
         cut_off = (f"▲ {duration(longest)}", "$text-warning") if longest > top else ("", "")
         return [(duration(top), "$text-muted"), cut_off, ("0", "$text-muted")]
+
+
+PANEL = StepsPanel
