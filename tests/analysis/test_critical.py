@@ -490,5 +490,5 @@ def test_hostile_times_are_survived(told: list[tuple[str, int, int, int]]) -> No
             part.add_compile((a, b, c))
         else:
             part.add_recording((a, b, c, abs(a), 1))
-        run.window.host.tell((a, b, 1 + abs(c) % 8, 1))
+        run.window.host.add((a, b, 1 + abs(c) % 8, 1))
     assert gain_s(run.settled(), critical.reads([1])) >= 0

@@ -80,7 +80,7 @@ class Reads:
         """Seconds that would be gained without these reads."""
         tally = self.tally
         if not tally.known:
-            return tally.told_dur / 1e9
+            return tally.digest_dur / 1e9
         each = (min(tally.serial + self.alone, tally.wait) + self.copy_ns) / tally.known
         return each * tally.count / 1e9
 
@@ -93,7 +93,7 @@ class Reads:
     def copy_ns(self) -> int:
         """ns of the reads told one by one that were neither waiting nor compiling."""
         tally = self.tally
-        return max(0, tally.dur - tally.told_dur - tally.wait - tally.compiled)
+        return max(0, tally.dur - tally.digest_dur - tally.wait - tally.compiled)
 
     def is_habit(self, facts: Facts) -> bool:
         """Whether they are worth telling."""

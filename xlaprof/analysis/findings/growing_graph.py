@@ -102,7 +102,7 @@ class Growths(msgspec.Struct, frozen=True):
                 continue
             before = site.grew
             if isinstance(event, Barrier) and event.execution:
-                site.visit(event.ops)
+                site.ran((event.ops,))
             elif isinstance(event, Compile) and event.trigger == "read":
                 site.grow(event.ops)
             if site.grew > before:

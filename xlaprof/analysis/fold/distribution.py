@@ -30,12 +30,12 @@ class Distribution:
     fill the memory, :func:`economise` makes the buckets of the largest wider.
     """
 
-    __slots__ = ("_buckets", "_count", "_grain", "_least", "_most", "_total", "_values", "tell")
+    __slots__ = ("_buckets", "_count", "_grain", "_least", "_most", "_total", "_values", "add_word")
 
     def __init__(self) -> None:
         self._values = array("q")
-        #: Like :meth:`add`, of a machine word, for whoever calls :func:`economise` now and then.
-        self.tell = self._values.append
+        #: Like :meth:`append`, of a machine word; :class:`OverflowError` for anything else.
+        self.add_word = self._values.append
         self._buckets: dict[int, int] = {}
         self._grain = 0  # a bucket is 2 ** grain narrow ones
         self._count = 0  # of what is in buckets, as are
@@ -44,15 +44,18 @@ class Distribution:
         self._most = 0
 
     def add(self, value: int) -> None:
-        try:
-            self.tell(value)
-        except OverflowError:  # no length of time: a damaged log
-            self.add_many(1, value, value)
-            return
+        self.append(value)
         self.compact()
 
-    def tell_all(self, words: bytes) -> None:
-        """Like :attr:`tell`, of many machine words."""
+    def append(self, value: int) -> None:
+        """Like :meth:`add`, for whoever calls :func:`economise` now and then."""
+        try:
+            self.add_word(value)
+        except OverflowError:  # no length of time: a damaged log
+            self.add_many(1, value, value)
+
+    def append_words(self, words: bytes) -> None:
+        """Like :meth:`append` of many machine words."""
         self._values.frombytes(words)
 
     def add_many(self, count: int, total: int, most: int) -> None:
@@ -64,7 +67,7 @@ class Distribution:
         bucket = _bucket(mean) >> self._grain
         self._buckets[bucket] = self._buckets.get(bucket, 0) + count
 
-    def add_all_many(self, counts: Column, totals: Column, mosts: Column) -> None:
+    def add_means(self, counts: Column, totals: Column, mosts: Column) -> None:
         """Like :meth:`add_many` for each of them; lengths of less than a day."""
         from xlaprof.analysis.timeline.columns.intervals import weights
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from xlaprof.analysis.sums import add_up
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import Barrier, Change, Compile
 
@@ -16,70 +18,99 @@ from .series import Series
 RECENT = 120
 
 
+@dataclass(slots=True)
+class Timed:
+    """How many events there were, and what they took together. Nanoseconds."""
+
+    count: int = 0
+    ns: int = 0
+
+    def add(self, count: int, ns: int) -> None:
+        self.count += count
+        self.ns += ns
+
+
+@dataclass(slots=True)
 class ReadTally:
     """Reads of one operation at one place. Nanoseconds."""
 
-    _SUMS = (
-        "bytes", "compiled", "count", "dur", "in_steps", "late", "looped", "serial", "stalled", "steps", "told",
-        "told_dur", "wait",
-    )  # fmt: skip
-    __slots__ = (*_SUMS, "last_step", "most", "rhythm")
+    count: int = 0
+    dur: int = 0
+    wait: int = 0
+    compiled: int = 0  # ns of dur: compiling the graph that computes the value
+    late: int = 0  # reads of values that the device need not hurry for: it had been given more to do since
+    stalled: int = 0  # reads that the host had to wait for; like ``late`` not of those known only from digests
+    most: int = 0
+    bytes: int = 0
+    in_steps: int = 0  # inside a StepTrace
+    looped: int = 0  # between two barriers
+    steps: int = 0  # steps with at least one
+    serial: int = 0  # ns the device then idled for want of work, at most as long as the host had waited for it
+    digest_count: int = 0  # of count: known only from digests
+    digest_dur: int = 0
+    last_step: tuple[int, int] = (-1, -1)  # name and number of the last step counted in ``steps``
+    rhythm: Rhythm = field(default_factory=Rhythm)
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.dur = 0
-        self.wait = 0
-        self.compiled = 0  # ns of dur: compiling the graph that computes the value
-        self.late = 0  # reads of values that the device need not hurry for: it had been given more to do since
-        self.stalled = 0  # reads that the host had to wait for; like ``late`` not of those known only from digests
-        self.most = 0
-        self.bytes = 0
-        self.in_steps = 0  # inside a StepTrace
-        self.looped = 0  # between two barriers
-        self.steps = 0  # steps with at least one
-        self.serial = 0  # ns the device then idled for want of work, at most as long as the host had waited for it
-        self.told = 0  # of count: known only from digests
-        self.told_dur = 0
-        self.last_step = (-1, -1)  # name and number of the last step counted in ``steps``
-        self.rhythm = Rhythm()
+    def add(self, count: int, dur: int, most: int, wait: int, bytes: int, late: int, stalled: int) -> None:
+        """Reads recorded one by one; negative to take back what turned out to belong to a fallback."""
+        self.count += count
+        self.dur += dur
+        self.wait += wait
+        self.bytes += bytes
+        self.late += late
+        self.stalled += stalled
+        if most > self.most:
+            self.most = most
+
+    def add_digests(self, count: int, dur: int, most: int, steps: int) -> None:
+        """Reads in ``steps`` steps of which only the sums are known."""
+        self.add(count, dur, most, 0, 0, 0, 0)
+        self.digest_count += count
+        self.digest_dur += dur
+        self.in_steps += count
+        self.steps += steps
+
+    def claim(self, count: int, steps: int, last: tuple[int, int]) -> None:
+        """So many reads, without a digest, were in as many steps, of which ``last`` was the last."""
+        self.in_steps += count
+        self.steps += steps
+        self.last_step = last
 
     def merge(self, other: ReadTally) -> None:
-        for name in self._SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.most = max(self.most, other.most)
-        self.rhythm.merge(other.rhythm)
+        add_up(self, other)
 
     @property
     def known(self) -> int:
-        """Reads that were told one by one."""
-        return self.count - self.told
+        """Reads that were recorded one by one."""
+        return self.count - self.digest_count
 
 
+@dataclass(slots=True)
 class FallbackTally:
     """Runs of one operation on the CPU, at one place, with the transfers they caused. Nanoseconds."""
 
-    _SUMS = ("bytes", "compiled", "count", "down", "dur", "in_steps", "reads", "up", "up_bytes", "wait")
-    __slots__ = (*_SUMS, "most", "rhythm")
+    count: int = 0
+    dur: int = 0
+    most: int = 0
+    in_steps: int = 0
+    reads: int = 0
+    bytes: int = 0
+    compiled: int = 0  # ns of dur: compiling the graph that computes the inputs
+    wait: int = 0  # waiting for the device to compute them
+    down: int = 0  # copying them to the host
+    up: int = 0  # copying the results to the device
+    up_bytes: int = 0
+    rhythm: Rhythm = field(default_factory=Rhythm)
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.dur = 0
-        self.most = 0
-        self.in_steps = 0
-        self.reads = 0
-        self.bytes = 0
-        self.compiled = 0  # ns of dur: compiling the graph that computes the inputs
-        self.wait = 0  # waiting for the device to compute them
-        self.down = 0  # copying them to the host
-        self.up = 0  # copying the results to the device
-        self.up_bytes = 0
-        self.rhythm = Rhythm()
+    def add(self, count: int, dur: int, most: int, step: int) -> None:
+        """Fallbacks in the step with this ordinal."""
+        self.count += count
+        self.dur += dur
+        self.most = max(self.most, most)
+        self.rhythm.at(step, count)
 
     def merge(self, other: FallbackTally) -> None:
-        for name in self._SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.most = max(self.most, other.most)
-        self.rhythm.merge(other.rhythm)
+        add_up(self, other)
 
 
 class CompileRecord(NamedTuple):
@@ -105,18 +136,16 @@ class CompileRecord(NamedTuple):
     again: int = -1  # of a read: operations that the next barrier runs once more; -1: not known
 
 
+@dataclass(slots=True)
 class CompileBill:
     """What all compiles took. Nanoseconds; exact however many they are, and of all recordings that were merged."""
 
-    __slots__ = ("backend", "cached", "count", "lower", "spared", "total")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.total = 0
-        self.lower = 0  # our lowering
-        self.backend = 0  # XLA's part, or loading what it made before
-        self.cached = 0  # of count: loaded from the persistent cache
-        self.spared = 0  # of backend: what that cache would spare a second run
+    count: int = 0
+    total: int = 0
+    lower: int = 0  # our lowering
+    backend: int = 0  # XLA's part, or loading what it made before
+    cached: int = 0  # of count: loaded from the persistent cache
+    spared: int = 0  # of backend: what that cache would spare a second run
 
     def add(self, event: Compile) -> None:
         self.count += 1
@@ -129,8 +158,7 @@ class CompileBill:
             self.spared += event.backend
 
     def merge(self, other: CompileBill) -> None:
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        add_up(self, other)
 
 
 class Reading(NamedTuple):
@@ -141,57 +169,38 @@ class Reading(NamedTuple):
     bytes: int
 
 
+@dataclass(slots=True)
 class Site:
     """A barrier of the program: one stack from which ``sync()`` is called."""
 
-    __slots__ = (
-        "compiles",
-        "dispatch",
-        "end",
-        "executed",
-        "grew",
-        "grown_from",
-        "in_steps",
-        "last_ops",
-        "longest_growth",
-        "loop",
-        "loop_ops",
-        "loop_shared",
-        "loops",
-        "ops",
-        "programs",
-        "start",
-        "trigger",
-        "visits",
-    )
+    trigger: str = "sync"
+    visits: int = 0
+    executed: int = 0  # visits that ran something
+    in_steps: int = 0  # of executed: inside a StepTrace
+    compiles: int = 0
+    programs: tuple[int, ...] = ()  # compiled here, the last few
+    dispatch: Distribution = field(default_factory=Distribution)  # ns the host spent in it
+    ops: int = 0  # sum over executed visits
+    last_ops: int = 0
+    grew: int = 0  # visits in a row with more operations than the one before
+    grown_from: int = 0
+    longest_growth: tuple[int, int, int] = (0, 0, 0)  # visits, operations first, operations last
+    loops: int = 0  # most often that one line repeated an operation in one graph, and
+    loop: int = 0  # the stack of that line
+    loop_ops: int = 0
+    loop_shared: bool = False
+    start: int = 0  # begin of the stretch that its last visit ended
+    end: int = 0
 
-    def __init__(self) -> None:
-        self.trigger = "sync"
-        self.visits = 0
-        self.executed = 0  # visits that ran something
-        self.in_steps = 0  # of executed: inside a StepTrace
-        self.compiles = 0
-        self.programs: tuple[int, ...] = ()
-        self.dispatch = Distribution()  # ns the host spent in it
-        self.ops = 0  # sum over executed visits
-        self.last_ops = 0
-        self.grew = 0  # visits in a row with more operations than the one before
-        self.grown_from = 0
-        self.longest_growth = (0, 0, 0)  # visits, operations first, operations last
-        self.loops = 0  # most often that one line repeated an operation in one graph, and
-        self.loop = 0  # the stack of that line
-        self.loop_ops = 0
-        self.loop_shared = False
-        self.start = 0  # begin of the stretch that its last visit ended
-        self.end = 0
+    def ran(self, ops: Sequence[int]) -> None:
+        """Visits that ran graphs of so many operations."""
+        self.executed += len(ops)
+        self.ops += sum(ops)
+        for one in ops:
+            if self.grew or one != self.last_ops:
+                self.grow(one)
 
-    def visit(self, ops: int) -> None:
-        self.executed += 1
-        self.ops += ops
-        if self.grew or ops != self.last_ops:
-            self.grow(ops)
-
-    def repeat(self, event: Barrier | Compile) -> None:
+    def repeat(self, event: Barrier | Compile | Site) -> None:
         """The graph that ends here repeats a line."""
         if event.loops > self.loops:
             self.loops, self.loop = event.loops, event.loop
@@ -219,34 +228,32 @@ class Site:
         self.dispatch.merge(other.dispatch)
         self.ops += other.ops
         self.longest_growth = max(self.longest_growth, other.longest_growth)
-        if other.loops > self.loops:
-            self.loops, self.loop = other.loops, other.loop
-            self.loop_ops, self.loop_shared = other.loop_ops, other.loop_shared
+        self.repeat(other)
 
 
 class ScopeTally:
     """A named scope. Nanoseconds."""
 
-    __slots__ = ("errors", "own", "stack", "tell", "told", "total")
+    __slots__ = ("add_word", "digest_ns", "errors", "own", "stack", "total")
 
     def __init__(self) -> None:
         self.total = Distribution()
-        self.tell = self.total.tell  # bound once: scopes are what a log has most of
-        self.own = 0  # without the scopes inside it, of those not told by digests
-        self.told = 0  # ns of total known only from digests
+        self.add_word = self.total.add_word  # bound once: scopes are what a log has most of
+        self.own = 0  # without the scopes inside it, of those that are known one by one
+        self.digest_ns = 0  # of total: known only from digests
         self.errors = 0
         self.stack = 0  # of the line that entered it first
 
     def merge(self, other: ScopeTally) -> None:
         self.total.merge(other.total)
         self.own += other.own
-        self.told += other.told
+        self.digest_ns += other.digest_ns
         self.errors += other.errors
 
     def self_ns(self) -> int:
         """``own``, with the digests' part in the proportion of the others."""
-        known = self.total.total - self.told
-        return self.own + (self.told * self.own // known if known else self.told)
+        known = self.total.total - self.digest_ns
+        return self.own + (self.digest_ns * self.own // known if known else self.digest_ns)
 
 
 class StepTally:
@@ -272,33 +279,26 @@ class StepTally:
     def add(self, num: int, dur: int) -> None:
         self.count += 1
         if self.firsts:
-            try:
-                self.rest.tell(dur)
-            except OverflowError:
-                self.rest.add(dur)
+            self.rest.append(dur)
             self.series.add(dur)
         else:
             self.firsts.append(dur)
         self.recent.append(dur)
         self.last_num = num
 
-    def add_all(self, nums: Sequence[int], durs: Sequence[int], cut: Sequence[bool]) -> None:
-        """Add steps that are not the first; ``cut``: in which of them something cut the graph."""
+    def add_all(self, nums: Sequence[int], durs: Sequence[int]) -> None:
+        """Add steps that are not the first."""
         self.count += len(nums)
-        self.rest.tell_all(array("q", durs).tobytes())
+        self.rest.append_words(array("q", durs).tobytes())
         self.series.add_all(durs)
         self.recent.extend(durs)
         self.last_num = nums[-1]
-        if all(cut):
-            self.unbarred = 0
-        else:
-            for one in cut:
-                self.pass_by(one)
 
-    def pass_by(self, cut: bool) -> None:
-        """A step ended; whether something cut the graph in it."""
-        self.unbarred = 0 if cut else self.unbarred + 1
-        self.worst_unbarred = max(self.worst_unbarred, self.unbarred)
+    def end(self, cut: Sequence[bool]) -> None:
+        """Steps ended; whether something cut the graph in each."""
+        for one in cut:
+            self.unbarred = 0 if one else self.unbarred + 1
+            self.worst_unbarred = max(self.worst_unbarred, self.unbarred)
 
     def merge(self, other: StepTally) -> None:
         self.count += other.count

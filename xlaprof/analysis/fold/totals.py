@@ -53,7 +53,7 @@ from xlaprof.events import (
 from .compiled import TorchCompile
 from .distribution import Distribution
 from .series import Series
-from .tallies import CompileBill, CompileRecord, Reading, ScopeTally, Site, StepTally
+from .tallies import CompileBill, CompileRecord, Reading, ScopeTally, Site, StepTally, Timed
 from .transfers import TransferTotals, pair, triple_of
 
 RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
@@ -103,10 +103,10 @@ class Totals(TransferTotals):
         self.scopes: dict[int, ScopeTally] = {}
         self.sites: dict[int, Site] = {}
         self.compiles: list[CompileRecord] = []
-        self.compiled = [0, 0]  # exact: count and ns
+        self.compiled = Timed()
         self.compile_bill = CompileBill()
-        self.executed = [0, 0]
-        self.uploads = [0, 0]
+        self.executed = Timed()
+        self.uploads = Timed()
         self.barriers = 0
         self.programs: dict[int, int] = {}  # program -> moment it was last enqueued, and
         self.program_runs: dict[int, int] = {}  # how often it ran,
@@ -127,7 +127,7 @@ class Totals(TransferTotals):
         self.now = ("starting", 0)  # what it is doing, and since which moment
         self.compiling: tuple[int, Place] | None = None  # since when, for which line, while a compilation lasts
         self.step_num = -1
-        self._paint = self.window.host.tell
+        self._paint = self.window.host.add
         self._add_wait = self.window.schedule.add_wait
         self._schedule_execution = self.window.schedule.add_execution
         self.main_thread = 1  # the thread that runs the steps
@@ -235,7 +235,7 @@ class Totals(TransferTotals):
         if tally is None:
             tally = self._new_scope(name)
         try:
-            tally.tell(dur)
+            tally.add_word(dur)
         except OverflowError:
             tally.total.add(dur)
         if not 0 <= depth <= _DEEPEST:
@@ -315,8 +315,7 @@ class Totals(TransferTotals):
     def _on_upload(self, event: TransferToDevice) -> None:
         start, dur = event.t, event.dur
         self.recent_uploads.append(event)
-        self.uploads[0] += 1
-        self.uploads[1] += dur
+        self.uploads.add(1, dur)
         if event.tid == self.main_thread:
             self._paint((start, start + dur, host.UPLOAD, event.stack))
 
@@ -327,8 +326,7 @@ class Totals(TransferTotals):
         self.cover(event.t, event.t)
 
     def _on_compile(self, event: Compile) -> None:
-        self.compiled[0] += 1
-        self.compiled[1] += event.dur
+        self.compiled.add(1, event.dur)
         self.compile_bill.add(event)
         end = event.t + event.dur
         self._paint((event.t, end, host.COMPILE, event.stack))
@@ -385,11 +383,8 @@ class Totals(TransferTotals):
         if event.loops > site.loops:
             site.repeat(event)
         if event.execution:
-            site.visit(event.ops)
-            try:
-                site.dispatch.tell(dur)
-            except OverflowError:
-                site.dispatch.add(dur)
+            site.ran((event.ops,))
+            site.dispatch.append(dur)
             self.barriers_since_step.append((site, start))
             if trigger != "read" and not self.main_known:
                 self._infer_step(site, end)
@@ -421,8 +416,7 @@ class Totals(TransferTotals):
     def _on_execute(self, event: Execute) -> None:
         start, end, program = event.start, event.end, event.program
         ran = end - start
-        self.executed[0] += 1
-        self.executed[1] += ran
+        self.executed.add(1, ran)
         if event.trigger != "read":
             self.graph_cut = True
         if program in self.programs:
@@ -508,11 +502,10 @@ class Totals(TransferTotals):
             count, total, most = triple_of(triple)
             scope = self.scopes.get(pair(key)[0]) or self._new_scope(pair(key)[0])
             scope.total.add_many(count, total, most)
-            scope.told += total
+            scope.digest_ns += total
             scopes += total
         self.barriers += event.barriers
-        self.executed[0] += event.executions
-        self.executed[1] += event.busy
+        self.executed.add(event.executions, event.busy)
         self.graph_cut = self.graph_cut or bool(event.barriers or event.executions)
         self._count_unbarred(tally)
         parts = {host.FALLBACK: fallbacks, host.TRANSFER: reads, host.TRACING: event.tracing, host.SCOPE: scopes}
@@ -529,7 +522,7 @@ class Totals(TransferTotals):
             self.main_known = True
 
     def _count_unbarred(self, tally: StepTally) -> None:
-        tally.pass_by(self.graph_cut)
+        tally.end((self.graph_cut,))
         self.graph_cut = False
 
     def _step_tally(self, name: int) -> tuple[int, StepTally]:

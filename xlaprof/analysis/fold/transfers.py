@@ -9,7 +9,7 @@ from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.window import Window
 from xlaprof.events import Execute, Fallback, Selected, StepDigest, TransferFromDevice, TransferToDevice
 
-from .tallies import FallbackTally, ReadTally
+from .tallies import FallbackTally, ReadTally, Timed
 
 PLACES = 16_384  # places told apart; further ones count as one, of which nothing is known
 PENDING = 10_000  # reads and fallbacks held until a step claims them
@@ -44,7 +44,7 @@ class TransferTotals:
     def __init__(self) -> None:
         self.reads: dict[tuple[int, int], ReadTally] = {}
         self.fallbacks: dict[tuple[int, int], FallbackTally] = {}
-        self.read = [0, 0]  # exact: count and ns
+        self.read = Timed()
         self.vias: dict[tuple[int, int], int] = {}  # (stack, op) of reads -> the library's function that read
         self.read_runs: dict[int, int] = {}  # stack of reads -> ns the device worked for nothing but them
         self.selections: dict[
@@ -68,29 +68,20 @@ class TransferTotals:
     def _on_read(self, event: TransferFromDevice) -> None:
         start, dur, wait, stack = event.t, event.dur, event.wait, event.stack
         end = start + dur
-        self.read[0] += 1
-        self.read[1] += dur
+        self.read.add(1, dur)
         self._paint((start, end, host.TRANSFER, stack))
         self._add_wait((start, end, wait))
         key = (stack, event.op)
         tally = self.reads.get(key)
         if tally is None:
             tally = self.reads.setdefault(key if len(self.reads) < PLACES else (0, 0), ReadTally())
-        tally.count += 1
-        tally.dur += dur
-        tally.wait += wait
-        tally.bytes += event.bytes
-        if dur > tally.most:
-            tally.most = dur
-        tally.rhythm.at(self.steps_ended)
         read = Read(tally, event, end)
-        if event.late:
-            tally.late += 1
-        elif wait > STALL_NS or start < self.busy_until:
-            # the second: where the device works while the host hands it work, as small programs do on the CPU, the
-            # wait was then
-            tally.stalled += 1
+        # the second: where the device works while the host hands it work, as small programs do on the CPU, the wait
+        # was then
+        if not event.late and (wait > STALL_NS or start < self.busy_until):
             read.stalled = 1
+        tally.add(1, dur, dur, wait, event.bytes, int(event.late), read.stalled)
+        tally.rhythm.at(self.steps_ended)
         if self.compiled_for_read:
             read.compiled, self.compiled_for_read = self.compiled_for_read, 0
             tally.compiled += read.compiled
@@ -116,11 +107,7 @@ class TransferTotals:
         tally = self.fallbacks.get(key)
         if tally is None:
             tally = self.fallbacks.setdefault(key if len(self.fallbacks) < PLACES else (0, 0), FallbackTally())
-        tally.count += 1
-        tally.dur += event.dur
-        tally.rhythm.at(self.steps_ended)
-        if event.dur > tally.most:
-            tally.most = event.dur
+        tally.add(1, event.dur, event.dur, self.steps_ended)
         for sent in self.recent_uploads:  # as are the uploads
             if sent.t >= start and sent.tid == event.tid:
                 tally.up += sent.dur
@@ -131,13 +118,8 @@ class TransferTotals:
             if cause.t < start:
                 break
             if read.tally is not None and cause.tid == event.tid and read.end <= end:
-                read.tally.count -= 1
-                read.tally.dur -= cause.dur
-                read.tally.wait -= cause.wait
-                read.tally.bytes -= cause.bytes
+                read.tally.add(-1, -cause.dur, 0, -cause.wait, -cause.bytes, -int(cause.late), -read.stalled)
                 read.tally.compiled -= read.compiled
-                read.tally.stalled -= read.stalled
-                read.tally.late -= cause.late
                 read.tally = None
                 tally.reads += 1
                 tally.bytes += cause.bytes
@@ -201,10 +183,7 @@ class TransferTotals:
             for read in self.reads_since_step:
                 reads = read.tally
                 if reads is not None and read.event.t >= start:
-                    reads.in_steps += 1
-                    if reads.last_step != key:
-                        reads.last_step = key
-                        reads.steps += 1
+                    reads.claim(1, int(reads.last_step != key), key)
             self.reads_since_step.clear()
         if self.fallbacks_since_step:
             for fallen, moment in self.fallbacks_since_step:
@@ -217,31 +196,19 @@ class TransferTotals:
         reads = fallbacks = 0
         for key, triple in event.reads.items():
             count, total, most = triple_of(triple)
+            self.read.add(count, total)
             if key in event.fallbacks:  # the transfers it caused are its own, and so is their time
                 self._fallback_of(key).reads += count
-                self.read[0] += count
-                self.read[1] += total
                 continue
             read = self._read_of(key)
-            read.count += count
-            read.told += count
-            read.in_steps += count
-            read.steps += 1
+            read.add_digests(count, total, most, 1)
             read.rhythm.at(self.steps_ended, count)
-            read.dur += total
-            read.told_dur += total
-            read.most = max(read.most, most)
             reads += total
-            self.read[0] += count
-            self.read[1] += total
         for key, triple in event.fallbacks.items():
             count, total, most = triple_of(triple)
             fallen = self._fallback_of(key)
-            fallen.count += count
+            fallen.add(count, total, most, self.steps_ended)
             fallen.in_steps += count
-            fallen.rhythm.at(self.steps_ended, count)
-            fallen.dur += total
-            fallen.most = max(fallen.most, most)
             fallbacks += total
         return reads, fallbacks
 

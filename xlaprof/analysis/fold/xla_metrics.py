@@ -8,12 +8,12 @@ from .totals import Totals
 def counts(totals: Totals) -> dict[str, int]:
     """Numbers of events: what the recording counted itself, else what is in the log."""
     counted = {
-        "CompileTime": totals.compiled[0],
-        "ExecuteTime": totals.executed[0],
-        "TransferFromDeviceTime": totals.read[0],
-        "TransferToDeviceTime": totals.uploads[0],
-        "UncachedCompile": totals.compiled[0],
-        "CachedCompile": max(0, totals.executed[0] - totals.compiled[0]),
+        "CompileTime": totals.compiled.count,
+        "ExecuteTime": totals.executed.count,
+        "TransferFromDeviceTime": totals.read.count,
+        "TransferToDeviceTime": totals.uploads.count,
+        "UncachedCompile": totals.compiled.count,
+        "CachedCompile": max(0, totals.executed.count - totals.compiled.count),
         "MarkStep": totals.barriers,
     }
     for (_, op), tally in totals.fallbacks.items():
@@ -32,10 +32,10 @@ def counts(totals: Totals) -> dict[str, int]:
 def seconds(totals: Totals) -> dict[str, float]:
     """Seconds of the timed ones."""
     timed = {
-        "CompileTime": totals.compiled[1] / 1e9,
-        "ExecuteTime": totals.executed[1] / 1e9,
-        "TransferFromDeviceTime": totals.read[1] / 1e9,
-        "TransferToDeviceTime": totals.uploads[1] / 1e9,
+        "CompileTime": totals.compiled.ns / 1e9,
+        "ExecuteTime": totals.executed.ns / 1e9,
+        "TransferFromDeviceTime": totals.read.ns / 1e9,
+        "TransferToDeviceTime": totals.uploads.ns / 1e9,
     }
     if totals.counters is not None:
         timed |= totals.counters.seconds

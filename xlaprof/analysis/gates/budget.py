@@ -289,7 +289,7 @@ def _recompiles(case: _Case, budget: Budget) -> Used:
         again = [one for one in case.compiles() if (one.nth or one.visits) and one.trigger != "dynamo"]
         guards = [event for event in case.told(Recompile) if not event.fresh]
         # records are kept up to a number that only repetition reaches
-        count = len(again) + len(guards) + max(0, case.run.compiled[0] - len(case.run.compiles))
+        count = len(again) + len(guards) + max(0, case.run.compile_bill.count - len(case.run.compiles))
         offences = (*_compiled(case, "max_recompiles", again), *_guarded(case, guards))
     told = f"{plural(count, 'recompilation')}, {limit} allowed"
     return Used("max_recompiles", limit, count, told, count > limit, offences)
@@ -297,7 +297,7 @@ def _recompiles(case: _Case, budget: Budget) -> Used:
 
 def _compiles(case: _Case, budget: Budget) -> Used:
     limit = budget.max_compiles or 0
-    count = case.counted.compiled[0]
+    count = case.counted.compile_bill.count
     offences = _compiled(case, "max_compiles", case.compiles())
     return Used("max_compiles", limit, count, f"{plural(count, 'compile')}, {limit} allowed", count > limit, offences)
 
@@ -344,7 +344,7 @@ def _guarded(case: _Case, events: list[Recompile]) -> tuple[Offence, ...]:
 
 def _compile_time(case: _Case, budget: Budget) -> Used:
     limit = budget.max_compile_time or 0.0
-    value = case.counted.compiled[1] / 1e9
+    value = case.counted.compile_bill.total / 1e9
     told = f"{duration(value)} of compiling, {duration(limit)} allowed"
     broken = value > limit
     offences = _compiled(case, "max_compile_time", case.compiles()) if broken else ()

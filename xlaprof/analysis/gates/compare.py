@@ -252,8 +252,8 @@ def _quantities(before: Run, after: Run, one: Report, two: Report) -> list[Quant
 
     return [
         Quantity("first step", "s", first(one), first(two)),
-        Quantity("compile time", "s", before.compiled[1] / 1e9, after.compiled[1] / 1e9),
-        Quantity("compiles", "", before.compiled[0], after.compiled[0]),
+        Quantity("compile time", "s", before.compile_bill.total / 1e9, after.compile_bill.total / 1e9),
+        Quantity("compiles", "", before.compile_bill.count, after.compile_bill.count),
         Quantity("transfers per step", "", per_step(before, one), per_step(after, two)),
         Quantity("operations on the CPU", "", fallen(one), fallen(two)),
         Quantity("device idle", "share", one.idle.idle_ratio, two.idle.idle_ratio),

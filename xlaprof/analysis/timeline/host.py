@@ -36,15 +36,15 @@ class HostTimeline:
     Recorders write an interval when it ends, so what lies inside an interval comes before it: painting only what
     is still blank gives every nanosecond to the innermost. The painted stretches are kept as solid blocks, each of
     which is swallowed at most once by the interval around it, so painting costs O(1) amortised. Intervals that
-    come late or overlap without nesting are painted correctly too, more slowly. They wait in ``told`` until somebody
-    looks.
+    come late or overlap without nesting are painted correctly too, more slowly. Until somebody looks they wait in
+    ``unpainted``.
     """
 
-    __slots__ = ("_ends", "_starts", "horizon", "segments", "tell", "told")
+    __slots__ = ("_ends", "_starts", "add", "horizon", "segments", "unpainted")
 
     def __init__(self) -> None:
-        self.told: list[Segment] = []  # in the order in which they came; not painted yet
-        self.tell = self.told.append  # bound once: most of a log is told here
+        self.unpainted: list[Segment] = []  # in the order in which they came; not painted yet
+        self.add = self.unpainted.append  # bound once: most of a log comes here
         self.segments: list[Segment] = []  # painted: disjoint; sorted once taken
         self.horizon = -(1 << 62)  # everything before it is taken
         self._starts: list[int] = []
@@ -52,12 +52,12 @@ class HostTimeline:
 
     def __len__(self) -> int:
         """How much is held."""
-        return len(self.told) + len(self.segments)
+        return len(self.unpainted) + len(self.segments)
 
     def paint(self) -> None:
         """Give to each cause that was told what is blank of its ``[start, end)``."""
-        self._paint(self.told)
-        self.told.clear()
+        self._paint(self.unpainted)
+        self.unpainted.clear()
 
     def _paint(self, many: Sequence[Segment]) -> None:
         segments, starts, ends, horizon = self.segments, self._starts, self._ends, self.horizon
@@ -143,7 +143,7 @@ class HostTimeline:
 
     def hold(self, segments: list[Segment], horizon: int) -> None:
         """Hold these from now on and nothing else: what is left of what was told after ``horizon``."""
-        self.told.clear()
+        self.unpainted.clear()
         self.segments = segments
         self.horizon = max(self.horizon, horizon)
         self._starts = [segment[0] for segment in segments]
@@ -151,7 +151,7 @@ class HostTimeline:
 
     def copy(self) -> HostTimeline:
         twin = HostTimeline()
-        twin.told += self.told
+        twin.unpainted += self.unpainted
         twin.segments = self.segments.copy()
         twin.horizon = self.horizon
         twin._starts = self._starts.copy()

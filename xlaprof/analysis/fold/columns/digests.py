@@ -88,22 +88,14 @@ def add_told(run: Totals, told: Told) -> Column:
     digests, window = told.digests, run.window
     start, dur, busy = digests["t"], digests["dur"], digests["busy"]
     for name, sums in told.scopes.items():
-        run.scopes[name].total.add_all_many(sums.events, sums.total, sums.most)
-        run.scopes[name].told += int(sums.total.sum())
+        run.scopes[name].total.add_means(sums.events, sums.total, sums.most)
+        run.scopes[name].digest_ns += int(sums.total.sum())
     for key, sums in told.reads.items():
-        tally, count, total = run.reads[key], int(sums.events.sum()), int(sums.total.sum())
-        tally.count += count
-        tally.told += count
-        tally.in_steps += count
-        tally.steps += len(sums.of)
-        tally.dur += total
-        tally.told_dur += total
-        tally.most = max(tally.most, int(sums.most.max()))
-        run.read[0] += count
-        run.read[1] += total
+        count, total = int(sums.events.sum()), int(sums.total.sum())
+        run.reads[key].add_digests(count, total, int(sums.most.max()), len(sums.of))
+        run.read.add(count, total)
     run.barriers += int(digests["barriers"].sum())
-    run.executed[0] += int(digests["executions"].sum())
-    run.executed[1] += int(busy.sum())
+    run.executed.add(int(digests["executions"].sum()), int(busy.sum()))
     window.schedule.digest_ns += int(dur.sum())
     parts = {
         host.TRANSFER: told.total(list(told.reads.values())),

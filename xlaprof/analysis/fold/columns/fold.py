@@ -179,8 +179,7 @@ def _add(run: Totals, part: Kinds, ends: Kind, told: Told) -> Fresh:
     for live, turn in zip(part[Live].events, np.searchsorted(ends.at, part[Live].at).tolist(), strict=True):
         run.add_live(live, run.steps_ended + turn)
     run.recent_uploads.extend(sent.events)
-    run.uploads[0] += len(sent)
-    run.uploads[1] += int(sent["dur"].sum())
+    run.uploads.add(len(sent), int(sent["dur"].sum()))
     if run.now[0] != "running" and len(steps) + len(part[Execute]):
         first = min((some.at[0], int(some["t"][0])) for some in (steps, part[Execute]) if len(some))
         run.now = ("running", first[1])
@@ -238,7 +237,7 @@ def _add_scopes(run: Totals, scopes: Kind) -> None:
     known = any(map(attrgetter("stack"), scopes.events))
     for name, those in alike(scopes["name"]):
         tally = run.scopes[name]
-        tally.total.tell_all(scopes["dur"][those].tobytes())
+        tally.total.append_words(scopes["dur"][those].tobytes())
         tally.own += int(np.maximum(own[those], 0).sum())
         if known and not tally.stack:
             tally.stack = next(filter(None, (scopes.events[n].stack for n in those.tolist())), 0)
@@ -297,13 +296,8 @@ def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Colum
         site.visits += len(those)
         site.in_steps += int(claimed[those].sum())
         those = those[ran[those]]
-        site.dispatch.tell_all(barriers["dur"][those].tobytes())
-        if site.grew or (ops[those] != site.last_ops).any():
-            for one in ops[those].tolist():
-                site.visit(one)
-        else:
-            site.executed += len(those)
-            site.ops += int(ops[those].sum())
+        site.dispatch.append_words(barriers["dur"][those].tobytes())
+        site.ran(ops[those].tolist())
     for n in np.flatnonzero(ran & (in_step == len(steps))).tolist():
         run.barriers_since_step.append((run.sites[barriers.events[n].stack], int(start[n])))
     if len(cuts):
@@ -333,7 +327,8 @@ def _add_steps(run: Totals, part: Kinds, ends: Kind, cuts: Column) -> Column:
     cut[at_digests] |= digests["barriers"] + digests["executions"] > 0
     run.graph_cut = (run.graph_cut if not len(ends) else False) or bool(before[-1:].sum() < len(cuts))
     for name, those in alike(ends["name"]):
-        run.steps[name].add_all(ends["num"][those].tolist(), ends["dur"][those].tolist(), cut[those].tolist())
+        run.steps[name].add_all(ends["num"][those].tolist(), ends["dur"][those].tolist())
+        run.steps[name].end(cut[those].tolist())
     if len(ends):
         start, end = ends["t"], ends.end
         window.next_ordinal += len(ends)

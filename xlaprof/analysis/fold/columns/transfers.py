@@ -80,8 +80,7 @@ def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column
     if not len(reads):
         return waits
     start, dur, wait = reads["t"], reads["dur"], reads["wait"]
-    run.read[0] += len(reads)
-    run.read[1] += int(dur.sum())
+    run.read.add(len(reads), int(dur.sum()))
     given = up_to(run.busy_until, runs["t"] + runs["enqueue"] + runs["end"] - runs["start"])
     late = reads["late"] != 0
     stalled = ~late & ((wait > STALL_NS) | (start < given[np.searchsorted(runs.at, reads.at)]))
@@ -90,21 +89,16 @@ def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column
     looped = np.searchsorted(cuts, reads.at) < len(cuts)
     for key, those in alike(_keys(reads)):
         tally = run.reads[_pair(key)]
-        tally.count += len(those)
-        tally.dur += int(dur[those].sum())
-        tally.wait += int(wait[those].sum())
-        tally.bytes += int(reads["bytes"][those].sum())
-        tally.most = max(tally.most, int(dur[those].max()))
-        tally.late += int(late[those].sum())
-        tally.stalled += int(stalled[those].sum())
+        taken, waited, size = (int(column[those].sum()) for column in (dur, wait, reads["bytes"]))
+        tally.add(
+            len(those), taken, int(dur[those].max()), waited, size, int(late[those].sum()), int(stalled[those].sum())
+        )
         tally.looped += int(looped[those].sum())
         tally.serial += int(serial[those].sum())
         own = in_step[those[claimed[those]]]
         if len(own):
-            tally.in_steps += len(own)
             first, last = ((int(steps["name"][one]), int(numbers[one])) for one in (own[0], own[-1]))
-            tally.steps += int(np.count_nonzero(np.diff(own))) + (first != tally.last_step)
-            tally.last_step = last
+            tally.claim(len(own), int(np.count_nonzero(np.diff(own))) + (first != tally.last_step), last)
     if any(map(attrgetter("via"), reads.events)):
         run.vias.update({(one.stack, one.op): one.via for one in reads.events if one.via})
     _hold(
@@ -169,8 +163,7 @@ def add_runs(run: Totals, part: Kinds) -> Column:
     if not len(runs):
         return told
     ran = end - start
-    run.executed[0] += len(runs)
-    run.executed[1] += int(ran.sum())
+    run.executed.add(len(runs), int(ran.sum()))
     turns = np.empty(len(runs), np.int64)
     for one, those in alike(stack):
         turns[those] = run.executions_at[one] + np.arange(1, len(those) + 1)

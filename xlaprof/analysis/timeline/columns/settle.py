@@ -23,9 +23,9 @@ from .split import divide
 
 
 class Fresh(NamedTuple):
-    """What was told since the window last had it in lists: the rows are columns of what these lists hold."""
+    """What came since the window last had it in lists, in columns of what these lists hold."""
 
-    told: Column  # start, end, cause, stack of what the host did, as it was told
+    unpainted: Column  # start, end, cause, stack of what the host did, in the order in which it came
     runs: Column  # enqueued, start, end, device, stack of the read of executions
     holes: Column  # start, end, before, after
     waits: Column  # start, end, ns waited
@@ -36,7 +36,7 @@ class Fresh(NamedTuple):
 
     def pour(self, into: Window) -> None:
         """Have it in lists."""
-        into.host.told += rows(*self.told)
+        into.host.unpainted += rows(*self.unpainted)
         for device, those in alike(self.runs[3]):
             start, end = self.runs[1:3, those]
             into.devices[device].pending += rows(start, end, np.full(len(those), -1))
@@ -65,25 +65,25 @@ class _Pending(NamedTuple):
     timeline: DeviceTimeline
     start: Column
     end: Column
-    told: Column
+    worked: Column
 
     def settle(self, horizon: int) -> tuple[Column, Column]:
         """Like that of the timeline: quiet and busy stretches (rows: start, end)."""
-        device, start, end, told = self
+        device, start, end, worked = self
         if device.first is None and len(start) and end[0] <= horizon:
             device.first = device.last = int(start[0])
         late = np.flatnonzero(end > horizon)
         past = int(late[0]) if len(late) else len(end)
-        device.pending = rows(start[past:], end[past:], told[past:])
+        device.pending = rows(start[past:], end[past:], worked[past:])
         long = end[:past] > start[:past]
-        start, end, told = start[:past][long], end[:past][long], told[:past][long]
+        start, end, worked = start[:past][long], end[:past][long], worked[:past][long]
         last = up_to(device.last, end)
         begin = np.maximum(start, last[:-1])
         ran, idle = end > begin, begin > last[:-1]
         quiet = np.stack((last[:-1], begin))[:, ran & idle]
-        digest = ran & (told >= 0)
-        worked = np.minimum(told, end - begin)[digest]
-        ran &= told < 0
+        digest = ran & (worked >= 0)
+        ran &= worked < 0
+        worked = np.minimum(worked, end - begin)[digest]
         busy = np.stack((begin[ran], end[ran]))
         device.last = int(last[-1])
         device.idle += int((quiet[1] - quiet[0]).sum())
@@ -95,12 +95,12 @@ class _Pending(NamedTuple):
 def settle(of: Window, fresh: Fresh) -> bool:
     """Turn what can change no more into totals. False: nothing was settled, ``fresh`` is in the window's lists."""
     try:
-        segments = paint(_with([*of.host.segments, *of.host.told], fresh.told), of.host.horizon)  # as if told first
+        segments = paint(_with([*of.host.segments, *of.host.unpainted], fresh.unpainted), of.host.horizon)
     except (Odd, OverflowError):
-        of.host.told += rows(*fresh.told)
+        of.host.unpainted += rows(*fresh.unpainted)
         of.host.paint()
         of.host.segments.sort()
-        fresh = fresh._replace(told=nothing().told)
+        fresh = fresh._replace(unpainted=nothing().unpainted)
         segments = None
     try:
         if segments is None:
@@ -139,7 +139,7 @@ def settle(of: Window, fresh: Fresh) -> bool:
 
 
 def _is_sane(of: Window) -> bool:
-    """Nothing that a damaged log told before is no time."""
+    """Whether all that is held are times, whatever a damaged log held."""
     moments = [of.host.horizon, of.steps_end, of.schedule.end or 0, *(carried.ns for carried in of.carried.values())]
     moments += [device.last for device in of.devices.values()]
     return all(-window.FOREVER <= moment <= window.FOREVER for moment in moments)
@@ -151,8 +151,8 @@ def _with(held: Sequence[tuple[int, ...]], fresh: Column) -> Column:
 
 def _pending(device: int, timeline: DeviceTimeline, fresh: Fresh) -> _Pending:
     mine = fresh.runs[1:3, fresh.runs[3] == device]
-    told = [table(timeline.pending, 3), np.concatenate((mine, np.full((1, mine.shape[1]), -1)))]
-    pending = np.concatenate([*told, *([] if device else [fresh.digests])], axis=1)
+    held = [table(timeline.pending, 3), np.concatenate((mine, np.full((1, mine.shape[1]), -1)))]
+    pending = np.concatenate([*held, *([] if device else [fresh.digests])], axis=1)
     return _Pending(timeline, *pending[:, np.lexsort(pending[::-1])])
 
 
@@ -186,13 +186,13 @@ def _schedule(
         fresh.pour_schedule(of)
         schedule.settle(horizon, rows(*segments), rows(*closed), sightings)
         return
-    told: tuple[tuple[list[Any], Column, int], ...] = (
+    lists: tuple[tuple[list[Any], Column, int], ...] = (
         (schedule.executions, fresh.runs, 0), (schedule.waits, fresh.waits, 1),
         (schedule.recordings, fresh.recorded, 2), (schedule.holes, fresh.holes, 1),
     )  # fmt: skip
-    late = [columns[moment] > horizon for _, columns, moment in told]
+    late = [columns[moment] > horizon for _, columns, moment in lists]
     schedule.skip(horizon, bool(segments.shape[1] + closed.shape[1]) or not all(one.all() for one in late))
-    for (held, columns, _), which in zip(told, late, strict=True):
+    for (held, columns, _), which in zip(lists, late, strict=True):
         held += rows(*columns[:, which])
 
 
@@ -225,8 +225,8 @@ def _divide(of: Window, horizon: int, segments: Column, steps: Column, busy: Col
     for ordinal, name, first in rows(*counted[3:6]) if known else ():
         if ordinal in known:
             of.take_carried(ordinal, of.split(name, first))
-    told = max([int(one[1, -1]) for one in (segments, busy) if one.shape[1]], default=0)
-    begun = [step for step in of.open_steps if step[0] < told]
+    until = max([int(one[1, -1]) for one in (segments, busy) if one.shape[1]], default=0)
+    begun = [step for step in of.open_steps if step[0] < until]
     if begun:
         since = min(step[0] for step in begun)
         recent = max(0, int(np.searchsorted(busy[0], since, "right")) - 1)

@@ -1,0 +1,40 @@
+"""Adding up what two recordings, or two parts of one, have counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Number = TypeVar("_Number", int, float)
+
+
+def add_up(mine: Any, theirs: Any) -> None:
+    """Add the fields of one tally, a dataclass, to those of another: numbers and dicts of numbers are summed.
+
+    Of two fields named ``most`` (or ``..._most``) the larger one stays; sets are united, tallies merged. All other
+    fields stay as they are.
+    """
+    for field in fields(mine):
+        name = field.name
+        ours, other = getattr(mine, name), getattr(theirs, name)
+        if name.endswith("most"):
+            setattr(mine, name, max(ours, other))
+        elif type(ours) is int:
+            setattr(mine, name, ours + other)
+        elif isinstance(ours, dict):
+            add_counts(ours, other)
+        elif isinstance(ours, set):
+            ours |= other
+        elif hasattr(ours, "merge"):
+            ours.merge(other)
+
+
+def add_counts(
+    mine: dict[_Key, _Number], theirs: Mapping[_Key, _Number], key: Callable[[_Key], _Key] = lambda key: key
+) -> None:
+    """Add numbers by their keys; ``key``: what a key of ``theirs`` is in ``mine``."""
+    for theirs_key, number in theirs.items():
+        ours = key(theirs_key)
+        mine[ours] = mine[ours] + number if ours in mine else number
