@@ -1,8 +1,8 @@
-"""The words in which a framework is spoken of: what advice and causes call its barrier, its loader, its arrays.
+"""The words in which a framework is spoken of: what advice calls its barrier, its loader, its arrays.
 
 Findings say the same of every framework: end the step with a barrier, load ahead, pad to one shape. The words and the
-code are the framework's. The defaults are those of PyTorch/XLA; another source declares what differs, and the log
-carries that in its :class:`~xlaprof.events.Source` event, so that a report needs nothing of the source installed.
+code are the framework's. The defaults are those of PyTorch/XLA. Another source declares what differs, and the log
+carries that (:class:`xlaprof.events.Source`), so that a report needs nothing of the source installed.
 """
 
 from __future__ import annotations
@@ -11,22 +11,33 @@ import msgspec
 
 
 class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Words of one framework. Fields whose name ends in ``_code`` are source code, the others parts of sentences."""
+    """Words of one framework: parts of sentences, and code. In braces stands what the advice fills in."""
 
-    #: namespace of functions on arrays, as code imports it: ``torch.where``, ``jnp.where``
+    #: namespace of the functions on arrays and of the dtypes: ``torch.where``, ``jnp.where``
     arrays: str = "torch"
-    #: the call that ends a step's graph and runs it
+    #: the call that ends a step's graph and runs it: in a sentence, and in code
     barrier: str = "torch_xla.sync() (xlaprof.runtime.sync())"
     barrier_code: str = "torch_xla.sync()"
-    #: what feeds a training loop: its name, the argument that leaves out a last batch that is short, how to read ahead
-    loader: str = "the DataLoader"
-    drop_last_code: str = "DataLoader(..., drop_last=True)"
+    #: where a value is kept so that it can be read later: "Keep the loss ..."
+    keep: str = "on the device (.detach())"
+    keep_code: str = "{name}.detach()"
+    #: arrays made, converted and padded. ``{zeros}``: ``0, 0, `` for each dimension behind ``{axis}``
+    scalar_code: str = "torch.tensor([{value}], device=device)"
+    zeros_code: str = "torch.zeros({shape}, dtype={dtype}, device=device)"
+    convert_code: str = "{name}.to({dtype})"
+    pad_code: str = "torch.nn.functional.pad({name}, ({zeros}0, size - {name}.shape[{axis}]))"
+    #: writes ``new`` into ``buffer`` at ``position`` along ``{axis}``
+    write_code: str = "buffer.index_copy({axis}, position, new)"
+    #: what feeds the loop: how to read ahead, where its work can go, how to leave out a short last batch
     load_ahead: str = "more DataLoader workers, a larger prefetch_factor"
     background: str = "a background thread (DataLoader workers)"
-    #: pads dimension ``{axis}`` of ``{name}`` to ``size``; ``{zeros}``: ``0, 0, `` for each dimension behind it
-    pad_code: str = "{name} = torch.nn.functional.pad({name}, ({zeros}0, size - {name}.shape[{axis}]))"
-    #: the setting that makes every Python number an input of the graph; "" where there is none
+    drop_last: str = "pass drop_last=True to the DataLoader"
+    drop_last_code: str = "DataLoader(..., drop_last=True)"
+    #: the setting that makes every Python number an input of the graph, and how to run with it; "" where there is none
+    scalars_as_inputs: str = "XLA_NO_SPECIAL_SCALARS=1"
     scalars_as_inputs_code: str = "XLA_NO_SPECIAL_SCALARS=1 python train.py"
+    #: gives an array its sharding
+    shard: str = "mark_sharding"
 
 
 STANDARD = Vocabulary()

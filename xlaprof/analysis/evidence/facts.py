@@ -25,6 +25,7 @@ class Facts:
     def __init__(self, run: Fold, steps: tuple[StepStats, ...], idle: IdleStat) -> None:
         self.run = run
         self.names = run.names
+        self.words = run.words  # in which the framework is spoken of
         self.steps = steps
         self.idle = idle
         self.step_count = sum(stat.count for stat in steps)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from xlaprof.vocabulary import STANDARD, Vocabulary
+
 SCALAR = "aten::_local_scalar_dense"
 
 
@@ -39,7 +41,7 @@ _DISTRIBUTIONS = (
     "|Multinomial|MultivariateNormal|Normal|Poisson|Uniform"
 )
 _EVERY = "if step % {every} == 0:\n    "
-_DECIDE = "Decide on the device (torch.where, a mask), or look at the value only every {every} steps"
+_DECIDE = "Decide on the device ({words.arrays}.where, a mask), or look at the value only every {every} steps"
 
 #: the first that fits
 _PATTERNS = (
@@ -96,9 +98,10 @@ _PATTERNS = (
     _Pattern(
         "",
         r"isnan|isinf|isfinite|non_?finite",
-        "Look every {every} steps at a flag kept on the device, or replace what is not finite there (torch.where)",
+        "Look every {every} steps at a flag kept on the device, or replace what is not finite there "
+        "({words.arrays}.where)",
         purpose="to check for NaN or infinity",
-        remedy="bad = bad | ~torch.isfinite(loss)  # stays on the device\n"
+        remedy="bad = bad | ~{words.arrays}.isfinite(loss)  # stays on the device\n"
         "if step % {every} == 0 and bad.item():\n    raise FloatingPointError(step)",
     ),
     _Pattern(
@@ -112,7 +115,8 @@ _PATTERNS = (
     _Pattern(
         "",
         r"^while\b",
-        "Run a fixed number of turns with a mask (torch.where), or test the condition only every {every} turns",
+        "Run a fixed number of turns with a mask ({words.arrays}.where), or test the condition only every {every} "
+        "turns",
         purpose="to decide whether to go on",
     ),
     _Pattern("", r"^assert\b", "Assert on the host before the upload, or look every {every} steps"),
@@ -121,7 +125,7 @@ _PATTERNS = (
         r"^(el)?if\b(?!.*(all|any)\(|.*(done|eos|finish|stop))",
         _DECIDE,
         purpose="to decide which way to go",
-        remedy="out = torch.where(condition, one, other)  # decided on the device",
+        remedy="out = {words.arrays}.where(condition, one, other)  # decided on the device",
     ),
     _Pattern(
         "",
@@ -144,16 +148,16 @@ _PATTERNS = (
         r"correct|accura|\bacc\b|\bhits\b|==.*sum\(\)|\.eq\(.*sum\(\)|metric|\bscore|\bf1\b",
         "Add up on the device, and read the sum once, after the loop",
         purpose="for a metric",
-        remedy="correct = torch.zeros((), device=device)\nfor x, y in loader:\n"
-        "    correct += (model(x).argmax(-1) == y).sum()\n    xr.sync()\nprint(correct.item())  # once",
+        remedy="correct = {words.arrays}.zeros((), device=device)\nfor x, y in loader:\n"
+        "    correct += (model(x).argmax(-1) == y).sum()\n    {words.barrier_code}\nprint(correct.item())  # once",
     ),
     _Pattern(
         "",
         r"loss",
-        "Keep the loss on the device (.detach()) and read it every {every} steps, or at the end",
-        remedy="losses.append(loss.detach())  # stays on the device\n"
+        "Keep the loss {words.keep} and read it every {every} steps, or at the end",
+        remedy="losses.append({loss})  # stays on the device\n"
         + _EVERY
-        + "print(torch.stack(losses).tolist())  # after the barrier\n    losses.clear()",
+        + "print({words.arrays}.stack(losses).tolist())  # after the barrier\n    losses.clear()",
     ),
 )
 
@@ -191,17 +195,19 @@ _SPECIAL = {
 }
 
 
-def asked(op: str, via: str, code: str, every: int) -> Asked:
+def asked(op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD) -> Asked:
     """How the line ``code`` asks for a value by ``op``, through ``via``; ``every``: how often it may be read."""
     scalar = op == SCALAR
     what = "one number" if scalar else "a tensor"
     name = _name(via, code, scalar)
     for pattern in _PATTERNS:
         if (scalar or not pattern.numbers_only) and re.search(pattern.via, via) and re.search(pattern.code, code):
-            advice, remedy = pattern.advice.format(every=every), pattern.remedy.format(every=every)
+            loss = words.keep_code.format(name="loss")
+            advice = pattern.advice.format(every=every, words=words)
+            remedy = pattern.remedy.format(every=every, words=words, loss=loss)
             return Asked(pattern.name or name, what, pattern.purpose, advice, remedy)
     if scalar:
-        later = f"Keep the value on the device (.detach()) and read it every {every} steps, or at the end"
+        later = f"Keep the value {words.keep} and read it every {every} steps, or at the end"
         return Asked(name, what, "", later, "")
     if name in ("save()", "pickling"):
         advice = "Save less often, or hand a copy made on the device to a background thread"

@@ -50,10 +50,10 @@ def find(facts: Facts) -> Iterator[Finding]:
                     f"No barrier ends a step, so each read{line} runs what all steps before it recorded, too: its "
                     f"graph {grew} and is compiled anew ({duration(cost)} in all)."
                 ),
-                advice="Call torch_xla.sync() (xlaprof.runtime.sync()) at the end of every step, and read after it.",
+                advice=f"Call {facts.words.barrier} at the end of every step, and read after it.",
                 rhythm="every step",
                 also=(place,) if loop.line else (),
-                remedy=f"{loop.code}\n    ...\n    torch_xla.sync()" if loop.line else "",
+                remedy=f"{loop.code}\n    ...\n    {facts.words.barrier_code}" if loop.line else "",
             )
             continue
         source = _grows(facts, again)

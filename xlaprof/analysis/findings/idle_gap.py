@@ -180,7 +180,7 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
             place = _longest_pause(facts, host.DATA)
         return (
             f"waits for its next batch{_made_at(place, activity.line)}",
-            "Load ahead: more DataLoader workers, a larger prefetch_factor, or cheaper per-sample work.",
+            f"Load ahead: {facts.words.load_ahead}, or cheaper per-sample work.",
             place,
             "data wait",
         )
@@ -207,7 +207,7 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
         where_to, place = f"({span(before, after)})", culprit(before, after)
     return (
         f"runs plain Python {where_to}",
-        "Move this work out of the loop or into a background thread (DataLoader workers), or do it on the device.",
+        f"Move this work out of the loop or into {facts.words.background}, or do it on the device.",
         place,
         "",
     )

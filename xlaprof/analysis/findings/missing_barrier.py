@@ -129,14 +129,13 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
             f"operations{each}, compiled and run only by {by} ({duration(largest.dur / 1e9)} to compile)."
         ),
         advice=(
-            "Call torch_xla.sync() (xlaprof.runtime.sync()) at the end of every turn of the loop: one small graph is "
-            "then compiled once."
+            f"Call {facts.words.barrier} at the end of every turn of the loop: one small graph is then compiled once."
         ),
         evidence=(f"{len(own)} graphs compiled there, {duration(sum(r.dur for r in own) / 1e9)} in all",),
         confidence="high" if loop.line else "medium",
         rhythm=f"{count} times in one graph",
         also=tuple(p for p in dict.fromkeys((cut, line)) if p.line and p != place),
-        remedy=f"{loop.code}\n    ...\n    torch_xla.sync()" if loop.line else "",
+        remedy=f"{loop.code}\n    ...\n    {facts.words.barrier_code}" if loop.line else "",
     )
 
 

@@ -18,6 +18,7 @@ from xlaprof.events import (
     End,
     Event,
     Header,
+    Source,
     Stack,
     Step,
     StepDigest,
@@ -30,7 +31,7 @@ from .merge import merge_into
 from .totals import Totals
 
 #: They are about the recording, not about a moment of it: ``since_step`` does not leave them out.
-_TIMELESS = frozenset({Text, Stack, Device, Thread, Dropped, End})
+_TIMELESS = frozenset({Text, Stack, Source, Device, Thread, Dropped, End})
 
 _RELIEVED_EVERY = 65_536  # events
 _FEW, _MANY = 512, 16_384  # events at a time, and in

@@ -7,6 +7,8 @@ from typing import Protocol, Self, TypeVar
 
 from msgspec.structs import replace
 
+from xlaprof.vocabulary import STANDARD
+
 from .totals import Totals
 from .xla_metrics import counts, seconds
 
@@ -88,6 +90,7 @@ def _add_header(mine: Totals, theirs: Totals) -> None:
         mine.end = theirs.end
     mine.header = mine.header or theirs.header
     mine.device = mine.device or theirs.device
+    mine.words = theirs.words if mine.words == STANDARD else mine.words
     if theirs.begin is not None:
         mine.begin = theirs.begin if mine.begin is None else min(mine.begin, theirs.begin)
         later = theirs if theirs.last >= mine.last else mine

@@ -41,6 +41,7 @@ from xlaprof.events import (
     Sample,
     Scope,
     Selected,
+    Source,
     Stack,
     Step,
     StepDigest,
@@ -49,6 +50,7 @@ from xlaprof.events import (
     TransferFromDevice,
     TransferToDevice,
 )
+from xlaprof.vocabulary import STANDARD, Vocabulary
 
 from .compiled import TorchCompile
 from .distribution import Distribution
@@ -83,6 +85,7 @@ class Totals(TransferTotals):
         super().__init__()
         self.header: Header | None = None
         self.device: Device | None = None
+        self.words: Vocabulary = STANDARD  # of the framework that was observed
         self.end: End | None = None
         self.threads: dict[int, str] = {}
         self.events = 0
@@ -143,6 +146,7 @@ class Totals(TransferTotals):
             Stack: self.names.on_stack,
             Device: self._on_device,
             Thread: self._on_thread,
+            Source: self._on_source,
             Dropped: self._on_dropped,
             End: self._on_end,
             Scope: self._on_scope,
@@ -198,6 +202,10 @@ class Totals(TransferTotals):
 
     def _on_device(self, event: Device) -> None:
         self.device = event
+
+    def _on_source(self, event: Source) -> None:
+        if event.words != STANDARD:
+            self.words = event.words
 
     def _on_thread(self, event: Thread) -> None:
         if len(self.threads) < _THREAD_NAMES:

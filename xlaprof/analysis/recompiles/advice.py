@@ -14,6 +14,7 @@ from xlaprof.analysis.recompiles.extra import READ, Group
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, target
 from xlaprof.text.quantities import percent, plural
+from xlaprof.vocabulary import Vocabulary
 
 _LISTED = 6  # boundaries named in a sentence
 _GROWS = 2  # steps in which a size grows before it is said to
@@ -29,7 +30,7 @@ class Advice(NamedTuple):
 
 def advise(facts: Facts, group: Group) -> Advice:
     """How to do without these compiles."""
-    change = group.first
+    change, words, name = group.first, facts.words, _name(facts, group)
     if group.name == READ:
         return Advice("Read the value after the barrier, or keep it on the device and read it at the end.")
     if group.sort == "shape":
@@ -37,12 +38,12 @@ def advise(facts: Facts, group: Group) -> Advice:
     if group.sort == "dtype":
         return Advice(
             f"Convert the input to one dtype before the step ({dtype(change.old)} came first).",
-            f"{_name(facts, group)} = {_name(facts, group)}.to({_torch(dtype(change.old))})",
+            f"{name} = {words.convert_code.format(name=name, dtype=_dtype(words, dtype(change.old)))}",
         )
     if group.sort == "size":
         return Advice(f"{INSTEAD.get(operator(change), OTHERWISE)}.")
     if group.sort == "scalar":
-        return _scalar(group)
+        return _scalar(words, group)
     if group.sort == "argument":
         if change.role == "mode":
             return _mode()
@@ -60,11 +61,12 @@ def advise(facts: Facts, group: Group) -> Advice:
         return Advice(
             "Keep one tensor of fixed length on the device and write into it, or keep a running sum, instead of a list "
             "that grows.",
-            "buffer = torch.zeros(LENGTH, device=device)  # once\nbuffer = torch.roll(buffer, -1)\nbuffer[-1] = value",
+            f"buffer = {words.arrays}.zeros(LENGTH, device=device)  # once\n"
+            f"buffer = {words.arrays}.roll(buffer, -1)\nbuffer[-1] = value",
         )
     if group.sort == "sharding":
         return Advice(
-            "Call mark_sharding on the tensor once, before the first step, and give every batch the same sharding."
+            f"Call {words.shard} on the tensor once, before the first step, and give every batch the same sharding."
         )
     return Advice("Make the tensors that a step starts from the same in every step, for instance by one warm-up step.")
 
@@ -76,21 +78,19 @@ def _mode() -> Advice:
     )
 
 
-def _scalar(group: Group) -> Advice:
+def _scalar(words: Vocabulary, group: Group) -> Advice:
     change = group.first
     if change.role == "shared":
         return Advice("Pass the two numbers as 1-element tensors on the device, so that their values do not matter.")
     name = change.name or expression(group.place.code, change)
-    remedy = f"{name} = torch.tensor([{change.new}], device=device)" if name.isidentifier() and name != "lr" else ""
+    remedy = f"{name} = {words.scalar_code.format(value=change.new)}" if name.isidentifier() and name != "lr" else ""
     if name == "lr":
-        remedy = (
-            "# start the schedule a little above 0 and stay a little below 1, or make every number an input:\n"
-            "XLA_NO_SPECIAL_SCALARS=1 python train.py"
-        )
+        remedy = "# start the schedule a little above 0 and stay a little below 1"
+        if words.scalars_as_inputs_code:
+            remedy += f", or make every number an input:\n{words.scalars_as_inputs_code}"
+    setting = f" ({words.scalars_as_inputs} makes every number an input)" if words.scalars_as_inputs else ""
     return Advice(
-        "Pass the number as a 1-element tensor on the device, or keep it off exactly 0, 1 and -1 "
-        "(XLA_NO_SPECIAL_SCALARS=1 makes every number an input).",
-        remedy,
+        f"Pass the number as a 1-element tensor on the device, or keep it off exactly 0, 1 and -1{setting}.", remedy
     )
 
 
@@ -121,8 +121,8 @@ def _path(facts: Facts, group: Group) -> Advice:
         return Advice("Let the same parameters require gradients in all steps, and build the loss from the same terms.")
     if change.role == "loop" and change.condition:
         return Advice(
-            f"Do the work of every pass and mask its result (torch.where, a factor of 0 or 1 in a tensor) instead of "
-            f"the if of {quoted(facts.names.place(change.condition))}."
+            f"Do the work of every pass and mask its result ({facts.words.arrays}.where, a factor of 0 or 1 in a "
+            f"tensor) instead of the if of {quoted(facts.names.place(change.condition))}."
         )
     if change.role == "loop":
         return Advice(
@@ -132,8 +132,8 @@ def _path(facts: Facts, group: Group) -> Advice:
     condition = facts.names.place(change.condition)
     instead = f"the if of {quoted(condition)}" if condition.line else "if"
     return Advice(
-        f"Take the same path in every step (torch.where instead of {instead}), or move the barrier{at} so that "
-        "every graph holds the same work."
+        f"Take the same path in every step ({facts.words.arrays}.where instead of {instead}), or move the "
+        f"barrier{at} so that every graph holds the same work."
     )
 
 
@@ -179,12 +179,12 @@ def _along(group: Group, axis: int) -> list[int]:
 
 def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple[int, ...]) -> Advice:
     along = _along(group, axis)
-    name = _name(facts, group)
+    words, name = facts.words, _name(facts, group)
     if len(along) > _GROWS and all(b > a for a, b in pairwise(along)) and not group.first.moved:
         return Advice(
             f"Dimension {axis} grows from step to step: allocate it once at its largest size ({max(along)} so far) "
             "and write into it at a position held in a tensor.",
-            _static(name, axis, old, max(along), dtype(group.first.old)),
+            _static(words, name, axis, old, max(along), dtype(group.first.old)),
         )
     seen = _seen(facts, group, axis)
     busy = _busy(facts, group, axis)
@@ -195,11 +195,13 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     distinct = len(set(along))
     oftener = group.first.against > 0 and seen.get(new[0], 0) > seen.get(old[0], 0)
     if distinct <= 2 and axis == 0 and new[0] < old[0] and not oftener:
-        text = f"Pad the last batch to {old[0]} or pass drop_last=True to the DataLoader."
-        return Advice(text, f"# DataLoader(..., drop_last=True), or\n{_pad(name, axis, len(old), (old[0],))}", found)
+        text = f"Pad the last batch to {old[0]} or {words.drop_last}."
+        return Advice(text, f"# {words.drop_last_code}, or\n{_pad(words, name, axis, len(old), (old[0],))}", found)
     if distinct <= 2:
         return Advice(
-            f"Pad dimension {axis} to {max(along)} in every step.", _pad(name, axis, len(old), (max(along),)), found
+            f"Pad dimension {axis} to {max(along)} in every step.",
+            _pad(words, name, axis, len(old), (max(along),)),
+            found,
         )
     edges = ", ".join(map(str, best.edges[-_LISTED:]))
     saved = f"{plural(best.compiles, 'compile')} instead of {1 + len(group.extras)}"
@@ -209,7 +211,7 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     return Advice(
         f"Dimension {axis} took {distinct} sizes from {min(along)} to {max(along)}: pad it to {edges} ({saved}, "
         f"{percent(best.waste)} of the work on padding), or mask positions instead of selecting them.",
-        _pad(name, axis, len(old), best.edges),
+        _pad(words, name, axis, len(old), best.edges),
         found,
     )
 
@@ -249,7 +251,7 @@ def _name(facts: Facts, group: Group) -> str:
     return name if name.replace(".", "").isidentifier() else "x"
 
 
-def _pad(name: str, axis: int, rank: int, edges: tuple[int, ...]) -> str:
+def _pad(words: Vocabulary, name: str, axis: int, rank: int, edges: tuple[int, ...]) -> str:
     """Code that pads dimension ``axis`` of ``name`` to the next of ``edges``."""
     zeros = "0, 0, " * (rank - 1 - axis)
     size = (
@@ -259,27 +261,28 @@ def _pad(name: str, axis: int, rank: int, edges: tuple[int, ...]) -> str:
     )
     return (
         f"# on the host, before the batch is brought to the device; leave the padding out of the loss\n{size}\n"
-        f"{name} = torch.nn.functional.pad({name}, ({zeros}0, size - {name}.shape[{axis}]))"
+        f"{name} = {words.pad_code.format(name=name, axis=axis, zeros=zeros)}"
     )
 
 
-def _static(name: str, axis: int, shape: tuple[int, ...], most: int, kind: str) -> str:
+def _static(words: Vocabulary, name: str, axis: int, shape: tuple[int, ...], most: int, kind: str) -> str:
     sizes = ", ".join(str(most) if i == axis else str(size) for i, size in enumerate(shape))
     return (
-        f"buffer = torch.zeros({sizes}, dtype={_torch(kind)}, device=device)  # once, at the largest length\n"
-        f"position = torch.tensor([{shape[axis]}], device=device)\n"
-        f"# in the loop, instead of torch.cat:\n"
-        f"buffer = buffer.index_copy({axis}, position, new)  # new: one more along dimension {axis}\n"
+        f"buffer = {words.zeros_code.format(shape=sizes, dtype=_dtype(words, kind))}  # once, at the largest length\n"
+        f"position = {words.scalar_code.format(value=shape[axis])}\n"
+        f"# in the loop, instead of {words.arrays}.cat:\n"
+        f"buffer = {words.write_code.format(axis=axis)}  # new: one more along dimension {axis}\n"
         "position = position + 1  # what lies behind it is masked"
     )
 
 
 _DTYPES = {
-    "f32": "torch.float32", "f64": "torch.float64", "f16": "torch.float16", "bf16": "torch.bfloat16",
-    "s8": "torch.int8", "s16": "torch.int16", "s32": "torch.int32", "s64": "torch.int64", "i64": "torch.int64",
-    "u8": "torch.uint8", "pred": "torch.bool", "c64": "torch.complex64", "c128": "torch.complex128",
+    "f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "s8": "int8", "s16": "int16",
+    "s32": "int32", "s64": "int64", "i64": "int64", "u8": "uint8", "pred": "bool", "c64": "complex64",
+    "c128": "complex128",
 }  # fmt: skip
 
 
-def _torch(kind: str) -> str:
-    return _DTYPES.get(kind, kind)
+def _dtype(words: Vocabulary, kind: str) -> str:
+    name = _DTYPES.get(kind)
+    return f"{words.arrays}.{name}" if name else kind
