@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 
 import xlaprof.runtime as xr
 from xlaprof.runtime.dispatch.fallback import decomposition
-from xlaprof.runtime.dispatch.special import SPECIAL
+from xlaprof.runtime.dispatch.handlers import SPECIAL
 from xlaprof.runtime.trace.ops import Op
 
 aten = torch.ops.aten

@@ -15,7 +15,8 @@ from torch import nn
 
 import xlaprof.runtime as xr
 from tests.zoo.programs import Counts, as_if_new, counts
-from xlaprof.runtime.parity import counter, lowered
+from xlaprof.runtime.dispatch.fallback import counter
+from xlaprof.runtime.dispatch.strict_handlers import lowered
 
 D = torch.device("xla")
 aten = torch.ops.aten

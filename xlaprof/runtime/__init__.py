@@ -59,12 +59,14 @@ from .tape import tapes as _tapes  # noqa: E402
 from .tape.generator import Generator  # noqa: E402
 from .tape.randomness import get_rng_state, set_rng_state  # noqa: E402
 from .trace.tensor import XLATensor  # noqa: E402
+from .transfer import printing as _printing  # noqa: E402
 from .transfer.interchange import from_jax, to_jax  # noqa: E402
 
 if _os.environ.get("XLA_PERSISTENT_CACHE_PATH"):  # PyTorch/XLA's variable
     initialize_cache(_os.environ["XLA_PERSISTENT_CACHE_PATH"])
 assert untyped_storage  # imported for its operators: t_, set_, resize_...
 assert _masks  # likewise: what selects by values
+assert _printing  # likewise: the tensor's text
 assert _grad_scaler  # likewise: what GradScaler needs
 special.install()
 _higher_order.install()

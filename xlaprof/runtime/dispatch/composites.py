@@ -18,9 +18,10 @@ from xlaprof.runtime.trace.tensor import XLATensor, handle
 from xlaprof.runtime.transfer import host
 
 from . import handlers
+from .handlers import SPECIAL, Handler, special
 from .out_variants import out as write_to
 from .out_variants import write_out
-from .special import SPECIAL, Handler, local_scalar, special
+from .special import local_scalar
 
 aten = torch.ops.aten
 Args = tuple[Any, ...]

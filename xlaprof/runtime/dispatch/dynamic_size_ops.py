@@ -30,7 +30,7 @@ from xlaprof.runtime.trace.trie import Ref, Spec
 from xlaprof.runtime.transfer import host
 
 from . import fallback, handlers
-from .special import special
+from .handlers import special
 
 aten = torch.ops.aten
 

@@ -19,7 +19,6 @@ from xlaprof.recording import recorder, stacks
 from xlaprof.runtime import metrics
 from xlaprof.runtime.clock import aside
 from xlaprof.runtime.instruments import debug
-from xlaprof.runtime.parity import counter
 from xlaprof.runtime.shapes.rehearse import refuse_overlap, rehearse
 from xlaprof.runtime.tape import randomness
 from xlaprof.runtime.trace.errors import is_final
@@ -235,3 +234,15 @@ def _write_back(
                 if there.shape != here.shape:
                     there.resize_(here.shape)
                 there.copy_(here)
+
+
+def counter(func: torch._ops.OpOverload) -> str:
+    """The counter of an operator that runs on the CPU, as PyTorch/XLA names it: ``aten::searchsorted.Tensor``.
+
+    Of a structured operator it is the form that writes to ``out``, to which the functional one comes down.
+    """
+    packet = getattr(getattr(torch.ops, func.namespace), func._schema.name.split("::")[-1])
+    overload = func._schema.overload_name
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeExplicitAutogradNonFunctional"):
+        overload = next((o for o in packet.overloads() if o in (f"{overload}_out", "out")), overload)
+    return f"{func._schema.name}.{overload}" if overload else str(func._schema.name)

@@ -18,7 +18,7 @@ import torch
 from xlaprof.runtime.trace.errors import Foreign
 from xlaprof.runtime.transfer import host
 
-from .special import special
+from .handlers import special
 
 aten = torch.ops.aten
 _library: torch.library.Library | None = None

@@ -22,29 +22,48 @@ from xlaprof.runtime.shapes.rehearse import rehearse
 from xlaprof.runtime.tape import randomness, views
 from xlaprof.runtime.tape.grow import Unlowered, grow
 from xlaprof.runtime.tape.tape import Tape, const
+from xlaprof.runtime.trace import tensor
 from xlaprof.runtime.trace.ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op, is_view
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, View
 from xlaprof.runtime.trace.tensor import HANDLERS, XLATensor, dress, in_inference_mode, make, make_normal
 from xlaprof.runtime.trace.trie import Node
 from xlaprof.runtime.transfer import host
 
-from . import fallback, out_variants
+from . import fallback, out_variants, strict_handlers
 from .custom import custom
 
 Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+#: overloads that have a handler of their own (:mod:`.special` and others register them)
+SPECIAL: dict[str, Handler] = {}
 
 _strided = torch.strided
 #: second arguments that the hot path takes
 _HOT = frozenset((XLATensor, float, int))
 
 
+def special(*names: str) -> Callable[[Handler], Handler]:
+    """Decorator: the function is the handler of the overloads ``names``."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            SPECIAL[name] = handler
+        return handler
+
+    return register
+
+
 def prepare(func: OpOverload) -> Handler:
     """Make, keep and return the handler of ``func``."""
-    handler = parity.handler(func, lambda: _handler(func)) if parity.strict else _handler(func)
+    handler = strict_handlers.handler(func, lambda: _handler(func)) if parity.strict else _handler(func)
     if str(func) in RANDOM and str(func) in CHECKS:
         handler = _checked(Op(func), handler)
     HANDLERS[id(func)] = handler
     return handler
+
+
+tensor.make_handler = prepare
+parity.on_change.append(HANDLERS.clear)  # each is made again when its operator is next called
 
 
 def _checked(op: Op, otherwise: Handler) -> Handler:
@@ -60,11 +79,9 @@ def _checked(op: Op, otherwise: Handler) -> Handler:
 
 
 def _handler(func: OpOverload) -> Handler:
-    from .special import SPECIAL
-
-    special = SPECIAL.get(str(func))
-    if special is not None:
-        return special
+    own = SPECIAL.get(str(func))
+    if own is not None:
+        return own
     op = Op(func)
     if func.namespace not in ("aten", "prims") and op.lowering is None:
         return custom(op, _by_kind(op))

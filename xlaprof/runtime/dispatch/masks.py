@@ -25,7 +25,7 @@ from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.trace.trie import Node
 
 from . import dynamic_size_ops, handlers
-from .special import special
+from .handlers import special
 
 aten = torch.ops.aten
 

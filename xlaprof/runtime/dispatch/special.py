@@ -17,22 +17,9 @@ from xlaprof.runtime.trace.tensor import HANDLERS, XLATensor, handle
 from xlaprof.runtime.transfer import host
 
 from . import handlers
-
-Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
-SPECIAL: dict[str, Handler] = {}
+from .handlers import special
 
 aten = torch.ops.aten
-
-
-def special(*names: str) -> Callable[[Handler], Handler]:
-    """Register the handler of the overloads ``names``."""
-
-    def register(handler: Handler) -> Handler:
-        for name in names:
-            SPECIAL[name] = handler
-        return handler
-
-    return register
 
 
 # -- handles ------------------------------------------------------------------------------------------

@@ -14,17 +14,18 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Sequence
-from typing import Any
+from copy import deepcopy
+from typing import Any, cast
 from weakref import WeakValueDictionary, ref
 
 import torch
 
 from xlaprof.runtime.trace.ops import Op
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, View, sig
-from xlaprof.runtime.trace.tensor import Allowed, XLATensor, handle, make, question
+from xlaprof.runtime.trace.tensor import Allowed, XLATensor, handle, make, method, question
 
 from . import handlers
-from .special import Handler, special
+from .handlers import Handler, special
 
 aten = torch.ops.aten
 
@@ -311,6 +312,13 @@ def address(base: Storage) -> int:
     return base.address
 
 
+@method("data_ptr")
+def data_ptr(tensor: XLATensor) -> int:
+    """An identity, not an address: tensors have overlapping ranges exactly when they share storage."""
+    start = address(base_of(tensor._storage)) if tensor.numel() else 0
+    return start and start + int(tensor.storage_offset()) * tensor.element_size()
+
+
 class XLAStorage(torch.UntypedStorage):
     """What ``tensor.untyped_storage()`` returns: the identity and size of a storage on ``xla``, and no memory."""
 
@@ -318,7 +326,7 @@ class XLAStorage(torch.UntypedStorage):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        return self.storage.tape.torch_device
+        return self.storage.tape.torch_device  # type: ignore[no-any-return]
 
     @property
     def _cdata(self) -> int:
@@ -365,8 +373,9 @@ class XLAStorage(torch.UntypedStorage):
         )
 
 
+@method("untyped_storage")
 def storage_of(tensor: XLATensor) -> XLAStorage:
-    """The storage of ``tensor``; equal for tensors that share it."""
+    """The identity and size of the storage: equal for tensors that share it. Its memory is not available."""
     base = base_of(tensor._storage)
     # "meta": a storage with a size and no memory.
     made = torch.UntypedStorage.__new__(XLAStorage, nbytes(base), device="meta")  # type: ignore[call-arg]
@@ -378,7 +387,32 @@ def storage_of(tensor: XLATensor) -> XLAStorage:
 _handed_out: WeakValueDictionary[int, XLAStorage] = WeakValueDictionary()
 
 
-def deep_copy(tensor: XLATensor, memo: dict[int, Any]) -> XLATensor:
+@method("__deepcopy__")
+def deep_copy(tensor: XLATensor, memo: dict[int, Any]) -> torch.Tensor:
+    """``copy.deepcopy(tensor)``. Raises ``RuntimeError`` for what is no leaf, as PyTorch does."""
+    if id(tensor) in memo:
+        return cast(torch.Tensor, memo[id(tensor)])
+    if not tensor.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+            "moment.  If you were attempting to deepcopy a module, this may be because of a "
+            "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
+        )
+    if getattr(tensor, "_is_param", False):  # PyTorch copies of a parameter its value, and nothing else
+        copy: torch.Tensor = torch.nn.Parameter(tensor.detach().clone(), tensor.requires_grad)
+        copy._storage.sharding = tensor._storage.sharding  # type: ignore[attr-defined]
+    else:
+        with torch.no_grad():
+            copy = _copy_with_storage(tensor, memo)
+        copy.requires_grad_(tensor.requires_grad)
+        if tensor.grad is not None:
+            copy.grad = tensor.grad.__deepcopy__(memo)
+        copy.__dict__.update(deepcopy(tensor.__dict__, memo))
+    memo[id(tensor)] = copy
+    return copy
+
+
+def _copy_with_storage(tensor: XLATensor, memo: dict[int, Any]) -> XLATensor:
     """A copy of ``tensor``; copies that share one ``memo`` share storage as their originals do."""
     storage = tensor._storage
     base = base_of(storage)

@@ -20,7 +20,7 @@ def openxla(model: fx.GraphModule, example_inputs: Sequence[Any], **options: Any
     if options:
         raise TypeError(f'backend="openxla" has no options, got {", ".join(sorted(options))}')
     if parity.strict:
-        parity.numbers_are_constants(True)
+        specialize_numbers()
     compiled: Callable[..., Any] = _through_autograd()(model, list(example_inputs))
     return compiled
 
@@ -90,3 +90,18 @@ def install() -> None:
         name = backend.__name__
         registry._COMPILER_FNS.pop(name, None)
         registry.register_backend(backend, name, tags=("experimental",) if backend is openxla_eval else ())
+
+
+def specialize_numbers() -> None:
+    """While parity is strict have Dynamo specialise on floats that a program read; else as it does otherwise."""
+    global _specialize
+    from torch._dynamo import config
+
+    if parity.strict and _specialize is None:
+        _specialize, config.specialize_float = config.specialize_float, True
+    elif not parity.strict and _specialize is not None:
+        config.specialize_float, _specialize = _specialize, None
+
+
+_specialize: bool | None = None  # what Dynamo's option was
+parity.on_change.append(specialize_numbers)

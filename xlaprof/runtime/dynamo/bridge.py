@@ -203,7 +203,7 @@ def _names_xla(leaf: Any) -> bool:
 def _tape_of(module: fx.GraphModule, args: list[Any]) -> Tape:
     for tensor in (*args, *module.parameters(), *module.buffers()):
         if type(tensor) is XLATensor:
-            return tensor._storage.tape
+            return tensor._storage.tape  # type: ignore[no-any-return]
     return tapes.tape()
 
 

@@ -14,7 +14,7 @@ from weakref import ref
 import torch
 
 from xlaprof.runtime import metrics
-from xlaprof.runtime.dispatch.special import special
+from xlaprof.runtime.dispatch.handlers import special
 from xlaprof.runtime.trace.storage import Failed, Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor
 

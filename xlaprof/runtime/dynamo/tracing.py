@@ -19,8 +19,8 @@ import torch
 
 import xlaprof
 from xlaprof.runtime.dispatch import special
-from xlaprof.runtime.observing import observe
 from xlaprof.runtime.pytorch import fused
+from xlaprof.runtime.trace import tensor
 from xlaprof.runtime.trace.tensor import XLATensor
 
 from . import constants
@@ -95,8 +95,7 @@ def _entries() -> list[Callable[..., Any]]:
     """The functions by which PyTorch enters the runtime."""
     zeros: Any = special._factory(torch.ops.aten.zeros.default)  # all factories are of this code
     return [
-        observe._plain_dispatch,
-        observe.timed_dispatch,
+        *tensor.dispatchers,
         zeros,
         special.empty,
         special.empty_strided,

@@ -374,7 +374,7 @@ def compile_plan(
     kind = "EagerOpCompileTime" if trigger == "eager" else "CompileTime"
     metrics.samples((kind, took), ("InputOutputAliasCount", len(program.donated)))
     if debug.level:
-        debug.compiled(trigger, program)
+        debug.compiled(trigger, graph, program.compiled.memory_analysis())
     gone = cache.put(program)
     rec = recorder.active
     if rec is not None:

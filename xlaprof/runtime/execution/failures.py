@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from xlaprof.runtime.tape.graph import Graph
+from xlaprof.runtime.tape.graph import Graph, graph_text, place
 from xlaprof.runtime.trace.errors import final, is_final, raise_failed
 from xlaprof.runtime.trace.storage import Failed, Storage
 from xlaprof.runtime.trace.trie import Node, Ref
-from xlaprof.text.quantities import plural, size_text
+from xlaprof.text.quantities import size_text
 
 from . import inflight
+from .program import Broken
 
 if TYPE_CHECKING:
     import jax
@@ -41,14 +42,6 @@ ATTEMPTS = 3
 #: The failure of another rank behind an error of a collective, if there is one; set by
 #: :mod:`xlaprof.runtime.distributed` in a job of several processes.
 failed_rank: Callable[[BaseException], RuntimeError | None] | None = None
-
-
-class Broken(Exception):
-    """An operation could not be lowered while its graph was compiled: ``raise Broken(node) from error``."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-        self.node = node
 
 
 class NoValue(Exception):
@@ -95,20 +88,6 @@ def explain(error: Exception, tape: Tape, graph: Graph, frames: tuple[RawFrame, 
         told = RuntimeError(f"{whole}, failed on {tape.torch_device}: {text}")
     told._xla_culprit = culprit  # type: ignore[attr-defined]
     return final(told)
-
-
-def place(node: Node) -> str:
-    """``aten::add at train.py:12``."""
-    at = f" at {node.frames[0].file}:{node.frames[0].line}" if node.frames else ""
-    return f"{node.op.aten if node.op is not None else 'a value'}{at}"
-
-
-def graph_text(graph: Graph) -> str:
-    """``a graph of 2 operations that ends with aten::add at train.py:12``."""
-    n = len(graph.nodes)
-    last = next((node for node in reversed(graph.nodes) if node.frames), None)
-    ends = f" that ends with {place(last)}" if last is not None else ""
-    return f"a graph of {plural(n, 'operation')}{ends}"
 
 
 def _largest(graph: Graph) -> Node | None:

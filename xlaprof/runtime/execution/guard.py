@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from xlaprof.recording import stacks
 from xlaprof.runtime.tape import mode
+from xlaprof.runtime.tape.graph import place
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Storage, View
-
-from .failures import place
 
 _allowed = True
 

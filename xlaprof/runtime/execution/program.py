@@ -20,16 +20,22 @@ from xlaprof.runtime.trace.evaluate import Evaluator
 from xlaprof.text.strings import file_line
 
 from . import value_checks
-from .failures import Broken
 
 if TYPE_CHECKING:
-    from xlaprof.runtime.spmd.placement import Partition
     from xlaprof.runtime.trace.storage import Sig
     from xlaprof.runtime.trace.trie import Node
 
 #: programs kept at most; the least recently used is forgotten, and that is reported. XLA maps memory for each, and
 #: the system bounds the number of maps of a process.
 CACHE_SIZE = int(os.environ.get("XLAPROF_COMPILE_CACHE_SIZE", "1024"))
+
+
+class Broken(Exception):
+    """An operation could not be lowered while its graph was compiled: ``raise Broken(node) from error``."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.node = node
 
 
 class Program:
@@ -99,11 +105,11 @@ def build(
     device: jax.Device,
     donated: tuple[int, ...],
     *,
-    partition: Partition | None = None,
+    partition: Any = None,  # the tape's
 ) -> tuple[Program, Timing]:
     """Compile ``graph`` for ``device``; the inputs numbered in ``donated`` are given up to it.
 
-    Raises :class:`~.failures.Broken` where an operation cannot be lowered, or whatever XLA raises.
+    Raises :class:`Broken` where an operation cannot be lowered, or whatever XLA raises.
     """
     start = perf_counter_ns()
     outs_at = graph.outs
@@ -243,3 +249,4 @@ class Cache:
 
 
 cache = Cache()
+parity.on_change.append(cache.clear)  # programs read numbers in another form

@@ -21,7 +21,6 @@ from xlaprof.runtime.clock import aside
 
 if TYPE_CHECKING:
     from xlaprof.recording.stacks import RawFrame
-    from xlaprof.runtime.spmd.sharding import OpSharding
     from xlaprof.runtime.tape.graph import Graph
     from xlaprof.runtime.tape.tape import Tape
 
@@ -38,7 +37,7 @@ def upload(
     host: np.ndarray[Any, Any],
     *,
     count: bool = True,
-    sharding: OpSharding | None = None,
+    sharding: Any = None,
     frames: tuple[RawFrame, ...] = (),
 ) -> Any:
     """A copy of ``host`` on the tape's device, as a ``jax.Array``; on all of its devices, as ``sharding`` says.
@@ -123,3 +122,6 @@ def _find(tape: Tape, key: tuple[Any, ...], host: np.ndarray[Any, Any], frames: 
 def forget() -> None:
     """Send all numbers again, when they are next read."""
     _kept.clear()
+
+
+parity.on_change.append(forget)

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xlaprof.runtime.tape.graph import place
 from xlaprof.runtime.trace.errors import final
 
 if TYPE_CHECKING:
@@ -81,8 +82,6 @@ def verdict(told: list[Told], rows: np.ndarray[Any, Any]) -> Exception | None:
     """The error of the first test that failed when the program ran."""
     for test, (failed, value) in zip(told, rows.tolist(), strict=True):
         if failed:
-            from .failures import place
-
             return final(test.kind(f"{test.text.format(value=value)} ({place(test.node)})"))
     return None
 

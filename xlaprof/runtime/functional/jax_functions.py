@@ -18,7 +18,7 @@ import jax
 import jax.extend.core
 import torch
 
-from xlaprof.runtime.dispatch.special import special
+from xlaprof.runtime.dispatch.handlers import special
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.tape.computations import Computation
 from xlaprof.runtime.trace.tensor import XLATensor

@@ -21,7 +21,6 @@ from xlaprof.runtime.tape import mode
 
 if TYPE_CHECKING:
     from xlaprof.recording.stacks import RawFrame
-    from xlaprof.runtime.execution.program import Program
     from xlaprof.runtime.recompile.explain import Reason
     from xlaprof.runtime.tape.graph import Graph
 
@@ -66,11 +65,10 @@ def compiling(trigger: str, graph: Graph, reason: Reason | None) -> None:
     _block("Compilation", cause, graph, trigger, _why(reason))
 
 
-def compiled(trigger: str, program: Program) -> None:
-    """It was."""
+def compiled(trigger: str, graph: Graph, memory: Any) -> None:
+    """It was compiled; ``memory``: jax's memory analysis of the program, or None."""
     if _silent(trigger):
         return
-    memory = program.compiled.memory_analysis()
 
     def size(what: str) -> str:
         return f"{getattr(memory, f'{what}_size_in_bytes') / 2**30:.6f}" if memory is not None else "Unknown "
@@ -86,7 +84,7 @@ def compiled(trigger: str, program: Program) -> None:
         _RULER,
     ]
     prefix = "Post Compilation Analysis: "
-    _print(f"\nComputation hash: {program.hash}\n\n" + "".join(f"{prefix}{line}\n" for line in lines))
+    _print(f"\nComputation hash: {graph.hash}\n\n" + "".join(f"{prefix}{line}\n" for line in lines))
 
 
 def executing(trigger: str, graph: Graph, pending: int) -> None:

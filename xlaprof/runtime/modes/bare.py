@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from xlaprof.runtime.execution import program as programs
-from xlaprof.runtime.execution.failures import Broken
-from xlaprof.runtime.execution.program import Plan, Program, Timing
+from xlaprof.runtime.execution.program import Broken, Plan, Program, Timing
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.trace.evaluate import Evaluator
 from xlaprof.runtime.trace.trie import Node
@@ -22,7 +21,7 @@ from xlaprof.runtime.trace.trie import Node
 def build(number: int, plan: Plan, device: jax.Device) -> tuple[Program, Timing]:
     """Compile the graph of ``plan`` for ``device``: a program of ``([f64[n]], [s64[n]], [u32[n, 2]], *inputs)``.
 
-    Raises ``failures.Broken`` where an operation cannot be lowered, or whatever XLA raises.
+    Raises ``program.Broken`` where an operation cannot be lowered, or whatever XLA raises.
     """
     start = perf_counter_ns()
     graph = plan.graph

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from xlaprof.recording import recorder, stacks
-from xlaprof.runtime import metrics
+from xlaprof.runtime import metrics, parity
 from xlaprof.runtime.execution import execute, failures, inflight, value_checks
 from xlaprof.runtime.execution.program import Plan, Program, cache
 from xlaprof.runtime.recompile import explain
@@ -98,6 +98,7 @@ def eager_mode_context(enable: bool) -> Iterator[bool]:
 
 #: id of an overload -> its handler in eager mode
 HANDLERS: dict[int, Any] = {}
+parity.on_change.append(HANDLERS.clear)
 
 
 def _at_once(handler: Any) -> Any:
@@ -347,7 +348,7 @@ def _settle() -> None:
     used, _used[:] = _used[:], []
     for ready in used:
         times, ready.uses = ready.uses, 0
-        op_counters.walked(ready.node, times)
+        op_counters.recorded(ready.node, times=times)
     times, _cached = _cached, 0
     if times:
         metrics.count("CachedCompile", times)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from xlaprof.runtime.execution.failures import place
 from xlaprof.runtime.recompile import explain
 from xlaprof.runtime.tape import tapes
+from xlaprof.runtime.tape.graph import place
 from xlaprof.runtime.trace.trie import Node
 
 

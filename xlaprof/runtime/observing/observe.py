@@ -49,6 +49,9 @@ def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: di
         raise_told(error, func, args, kwargs or {})
 
 
+tensor.dispatchers.append(timed_dispatch)
+
+
 def _look(now: float) -> None:
     """Account for the time since the last look, and see whether the device has finished."""
     host_time.account(round(now * 1e9))

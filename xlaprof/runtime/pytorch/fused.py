@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.optim.optimizer as _optimizer
 
-from xlaprof.runtime.dispatch.special import special
+from xlaprof.runtime.dispatch.handlers import special
 
 Tensors = Sequence[torch.Tensor]
 

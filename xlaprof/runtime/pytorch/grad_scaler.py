@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import torch
 
-from xlaprof.runtime.dispatch.special import special
+from xlaprof.runtime.dispatch.handlers import special
 from xlaprof.runtime.tape.grow import Pseudo
 from xlaprof.runtime.trace.trie import Ref, Spec
 

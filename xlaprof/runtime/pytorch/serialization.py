@@ -23,7 +23,7 @@ from xlaprof.runtime.dispatch.untyped_storage import XLAStorage, storage_of
 from xlaprof.runtime.execution import execute
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, View, sig
-from xlaprof.runtime.trace.tensor import XLATensor
+from xlaprof.runtime.trace.tensor import XLATensor, method
 from xlaprof.runtime.transfer import host
 
 #: behind PyTorch's own (10 to 26), of which none knows the device; no two may have the same
@@ -36,7 +36,8 @@ _NUMBERS = {"aten._conj.default", "aten._neg_view.default"}
 _given: WeakSet[SavedStorage] = WeakSet()
 
 
-def reduce(tensor: XLATensor) -> tuple[Any, ...]:
+@method("__reduce_ex__")
+def reduce(tensor: XLATensor, protocol: Any = None) -> tuple[Any, ...]:
     """What pickle writes for ``tensor``: PyTorch's own functions, so that reading it needs nothing of ours."""
     warn_if_has_hooks(tensor)
     parameter = getattr(tensor, "_is_param", False)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.fx.experimental import proxy_tensor
 
-from xlaprof.runtime.dispatch.special import special
+from xlaprof.runtime.dispatch.handlers import special
 from xlaprof.runtime.trace.storage import View
 from xlaprof.runtime.trace.tensor import XLATensor
 

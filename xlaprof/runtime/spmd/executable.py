@@ -26,8 +26,7 @@ class SpreadExecutable(executable.Executable):
         return plan
 
     def _run(self, pool: list[Any], inputs: list[Any], frames: Any) -> list[Any]:
-        partition = self.tape.partition
-        assert partition is not None
+        partition: Partition = self.tape.partition
         forms = []
         for i, place in enumerate(self.layout.sources):
             storage = pool[place]._storage

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xlaprof.runtime.trace.ops import Op, is_view
 from xlaprof.runtime.trace.storage import Sig
 from xlaprof.runtime.trace.trie import Node, Packed, Ref
+from xlaprof.text.quantities import plural
 
 from .grow import INPUT
 
@@ -42,6 +43,20 @@ class Graph(NamedTuple):
     def reader(self, slot: int) -> Node | None:
         """The first operation that reads a value."""
         return next((node for node in self.nodes if slot in _read(node)), None)
+
+
+def place(node: Node) -> str:
+    """``aten::add at train.py:12``."""
+    at = f" at {node.frames[0].file}:{node.frames[0].line}" if node.frames else ""
+    return f"{node.op.aten if node.op is not None else 'a value'}{at}"
+
+
+def graph_text(graph: Graph) -> str:
+    """``a graph of 2 operations that ends with aten::add at train.py:12``."""
+    n = len(graph.nodes)
+    last = next((node for node in reversed(graph.nodes) if node.frames), None)
+    ends = f" that ends with {place(last)}" if last is not None else ""
+    return f"a graph of {plural(n, 'operation')}{ends}"
 
 
 def _read(node: Node) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +27,6 @@ from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref, Spec
 
 if TYPE_CHECKING:
     from xlaprof.runtime.trace.ops import Op
-
-    from .tape import Tape
 
 
 class Pseudo:
@@ -50,12 +48,20 @@ EMPTY: Any = Pseudo("xlaprof.empty", lambda ctx: jnp.zeros(ctx.out[0].shape, ctx
 DEFAULT: Any = Pseudo("xlaprof.default_dtype")
 
 
+class Recording(Protocol):
+    """What a tape has of the trie."""
+
+    node: Node
+    nodes: int
+    divergence: Any
+
+
 class Unlowered(Exception):
     """No lowering covers these arguments."""
 
 
 def grow(
-    tape: Tape,
+    tape: Recording,
     op: Op,
     key: Any,
     args: tuple[Any, ...],

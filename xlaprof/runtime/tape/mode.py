@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from xlaprof.runtime.trace.storage import Storage
 
-    from .tape import Tape
-
 #: eager mode's, or ``None``: to be called when an operation that did not come by the dispatch function was recorded
 done: Callable[[], None] | None = None
 #: eager mode's, or ``None``: the present values of storages of a tape, whose lock is held
-values: Callable[[Tape, list[Storage]], list[Any]] | None = None
+values: Callable[[Any, list[Storage]], list[Any]] | None = None
 #: waits for what eager mode has run on a device, or on all; set from its first use on
-wait: Callable[[Tape | None], None] | None = None
+wait: Callable[[Any], None] | None = None
 
 #: what the function being compiled is called (:func:`.compile.compile`); empty outside of one
 graph_name = ""

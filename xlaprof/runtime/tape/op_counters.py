@@ -53,28 +53,29 @@ def ended(node: Node, counted: int, held: int) -> None:
         _ended[walk] = _ended.get(walk, 0) + 1
         full = len(_ended) > _KEPT
     if full:
-        _add_up()
+        add_up()
 
 
-def walked(last: Node, times: int) -> None:
-    """``times`` walks have ended at ``last``, of operations that ran at once (eager mode)."""
+def recorded(last: Node, counted: int = 0, times: int = 1) -> None:
+    """The operations on the way to ``last``, without the first ``counted``, were recorded ``times`` times."""
     seen: Counter[str] = Counter()
-    _count(last, 0, times, seen)
-    _tell(seen)
+    _count(last, counted, times, seen)
+    _report(seen)
 
 
-def _add_up() -> None:
+def add_up() -> None:
+    """Count the operations of the traces that have ended."""
     with _lock:
-        walks = list(_ended.items())
+        traces = list(_ended.items())
         _ended.clear()
     seen: Counter[str] = Counter()
-    for (last, counted, held), times in walks:
+    for (last, counted, held), times in traces:
         _count(last, counted, times, seen)
         seen["DestroyXlaTensor"] += times * max(_count(last, 0, 1, Counter()) - held, 0)
-    _tell(seen)
+    _report(seen)
 
 
-def _tell(seen: Counter[str]) -> None:
+def _report(seen: Counter[str]) -> None:
     recorded = 0
     for name, n in seen.items():
         if n:
@@ -115,22 +116,3 @@ def _name(op: Any) -> str:
     if name in _SYMBOLIC:
         name += "_symint"
     return f"xla::{name}" if namespace == "aten" else f"xla::{namespace}.{name}"
-
-
-def _settle() -> None:
-    """Count what was recorded up to now, by walks that have ended and by those that have not."""
-    from . import tapes
-
-    _add_up()
-    seen: Counter[str] = Counter()
-    for tape in tapes.existing():
-        tape.acquire()
-        try:
-            _count(tape.node, tape.counted, 1, seen)
-            tape.counted = tape.node.depth
-        finally:
-            tape.release()
-    _tell(seen)
-
-
-metrics.count_late(_settle)

@@ -23,13 +23,13 @@ from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref, Spec, prune
 
 from . import op_counters
 from .grow import DEFAULT, EMPTY, INPUT, grow
+from .views import scatter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import jax
 
-    from xlaprof.runtime.spmd.placement import Partition
 
 #: epochs are numbered over all tapes, so a storage's epoch also tells which tape it is on
 _epochs = itertools.count(1)
@@ -67,8 +67,8 @@ class Tape:
     abstract = False
     #: has the thread of the last backward pass let go of all its values? If not, what to call to have it do so
     let_go: Callable[[], None] | None = None
-    #: how values lie over several devices, where the tape is that of all of them (:mod:`.spmd`)
-    partition: Partition | None = None
+    #: how values lie over the devices of a virtual device, a ``Partition`` of :mod:`xlaprof.runtime.spmd`; or None
+    partition: Any = None
 
     def __init__(self, index: int, device: jax.Device) -> None:
         self.index = index
@@ -145,10 +145,11 @@ class Tape:
         """Slot of a storage that has none on this walk: an input, a view to be derived again, or fresh memory."""
         if isinstance(storage, View) and storage.array is None:
             return self._derive(storage)
-        if storage.tape is not self:
+        other: Tape = storage.tape
+        if other is not self:
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, "
-                f"xla:{self.index} and xla:{storage.tape.index}!"
+                f"xla:{self.index} and xla:{other.index}!"
             )
         array = storage.array if self.partition is None else self.partition.placed(storage)
         if array is None:
@@ -248,9 +249,7 @@ class Tape:
         """The storage of ``storage`` now holds the value at ``slot`` (of the storage's own shape)."""
         epoch = self.epoch
         if isinstance(storage, View):
-            from .views import scatter
-
-            written, exact = scatter(self, storage, slot)
+            written, exact = self._write_through(storage, slot)
             self.write(storage.base, written)
             if not exact:
                 return  # stale, as are all views of what was just written
@@ -260,6 +259,26 @@ class Tape:
         self.invalidate(storage)
         storage.slot = slot
         storage.epoch = epoch
+
+    def _write_through(self, view: View, slot: int) -> tuple[int, bool]:
+        """Record the write of the value at ``slot`` through ``view``.
+
+        Returns the slot of its base's new value, and whether the view now shows the value written: one that shows
+        elements of its base several times shows the last of those written there.
+        """
+        bases = [self.slot_of(view.base)]
+        sigs = [view.base.sig]
+        for step in view.steps[:-1]:
+            bases.append(self.follow(step, bases[-1]))
+            assert step.sig is not None
+            sigs.append(step.sig)
+        exact = True
+        for step, base, form in zip(reversed(view.steps), reversed(bases), reversed(sigs), strict=True):
+            op = scatter_of(step, form)
+            args = (Ref(base), Ref(slot), *step.args[1:])
+            slot = self.pseudo(op, (op, base, slot), args, step.kwargs, Spec(form))
+            exact = exact and op.exact
+        return slot, exact
 
     def invalidate(self, storage: Storage) -> None:
         """What the views of ``storage`` show has changed: they are derived again on next use."""

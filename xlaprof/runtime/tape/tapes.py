@@ -13,7 +13,9 @@ from typing import Any, cast
 import jax
 import torch
 
-from . import mode
+from xlaprof.runtime import metrics, parity
+
+from . import mode, op_counters
 from .tape import Tape
 
 # What rooms above do here: :mod:`xlaprof.runtime.wiring` and the observer of recordings set these.
@@ -180,6 +182,29 @@ def set_current(index: int | torch.device) -> None:
     """Make ``xla:index`` this thread's current device."""
     given = index.index if isinstance(index, torch.device) else index
     _current.index = tape(0 if given is None else given).index
+
+
+def _count_open() -> None:
+    """Count what was recorded up to now on traces that have not ended, before somebody reads the counters."""
+    op_counters.add_up()
+    for tape in existing():
+        tape.acquire()
+        try:
+            op_counters.recorded(tape.node, tape.counted)
+            tape.counted = tape.node.depth
+        finally:
+            tape.release()
+
+
+metrics.count_late(_count_open)
+
+
+def _forget() -> None:
+    for tape in existing():
+        tape.forget()
+
+
+parity.on_change.append(_forget)
 
 
 def close(error: Callable[[], Exception]) -> None:

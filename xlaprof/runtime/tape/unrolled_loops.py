@@ -8,25 +8,15 @@ each turn as well, but a backward pass through all of its turns follows in the g
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from xlaprof.runtime.trace.trie import Ref
+from xlaprof.runtime.trace.trie import Ref, Unrolled
 
 if TYPE_CHECKING:
-    from xlaprof.recording.stacks import RawFrame
     from xlaprof.runtime.trace.trie import Node
 
 #: times from which on it is looked at more closely
 _MANY = 10
-
-
-class Unrolled(NamedTuple):
-    """The repetition that covers most of a walk."""
-
-    times: int = 0  # that one line recorded the same operation
-    frames: tuple[RawFrame, ...] = ()  # that line
-    ops: int = 0  # operations from one time to the next, on average
-    shared: bool = False  # each time with the same value among its arguments, and no backward pass through all of it
 
 
 NONE = Unrolled()

@@ -16,14 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from xlaprof.runtime.lowering.registry import JAX_DTYPE, Ctx, lower, normalize_dims
-from xlaprof.runtime.trace.trie import Node, Ref, Spec
 
 from .grow import Pseudo
 
 if TYPE_CHECKING:
-    from xlaprof.runtime.trace.storage import View
-
-    from .tape import Tape
+    from xlaprof.runtime.trace.storage import Sig
+    from xlaprof.runtime.trace.trie import Node
 
 # -- reading: one lowering per view operator ----------------------------------------------------------
 
@@ -285,25 +283,10 @@ class Scatter(Pseudo):
 _scatters: dict[Any, Scatter] = {}
 
 
-def scatter(tape: Tape, view: View, slot: int) -> tuple[int, bool]:
-    """Record the write of the value at ``slot`` through ``view``.
-
-    Returns the slot of its base's new value, and whether the view now shows the value written: one that shows elements
-    of its base several times shows the last of those written there.
-    """
-    bases = [tape.slot_of(view.base)]
-    sigs = [view.base.sig]
-    for step in view.steps[:-1]:
-        bases.append(tape.follow(step, bases[-1]))
-        assert step.sig is not None
-        sigs.append(step.sig)
-    exact = True
-    for step, base, sig in zip(reversed(view.steps), reversed(bases), reversed(sigs), strict=True):
-        description = (step.key[0], sig, step.sig, *step.key[2:])
-        op = _scatters.get(description)
-        if op is None:
-            op = _scatters.setdefault(description, Scatter(step))
-        args = (Ref(base), Ref(slot), *step.args[1:])
-        slot = tape.pseudo(op, (op, base, slot), args, step.kwargs, Spec(sig))
-        exact = exact and op.exact
-    return slot, exact
+def scatter_of(step: Node, base: Sig) -> Scatter:
+    """The operation that writes through the view operator of ``step`` to a base like ``base``."""
+    description = (step.key[0], base, step.sig, *step.key[2:])
+    op = _scatters.get(description)
+    if op is None:
+        op = _scatters.setdefault(description, Scatter(step))
+    return op

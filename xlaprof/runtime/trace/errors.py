@@ -6,13 +6,19 @@ Messages are PyTorch's wherever it has one (:mod:`.rehearse`). What only this de
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 import torch
 
+from . import source
+from .ops import Op
 from .storage import Failed, sig
 
 E = TypeVar("E", bound=BaseException)
+
+#: raises what PyTorch's CPU raises for a call, if it does; :mod:`xlaprof.runtime.shapes.rehearse` sets it
+rehearse: Callable[[Op, tuple[Any, ...], dict[str, Any]], object] | None = None
 
 #: how notes of ours begin
 _NOTE = "on xla: "
@@ -43,12 +49,8 @@ def told(error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
     A note names the call and the user's line; of nested calls the outermost, the user's own.
     """
-    # Only asked when something went wrong: what it needs is imported then.
-    from xlaprof.runtime.shapes.rehearse import rehearse
-
-    from .ops import Op
-
-    if func.namespace == "aten" and not is_final(error) and getattr(error, "_xla_rehearsed", None) != str(func):
+    known = is_final(error) or getattr(error, "_xla_rehearsed", None) == str(func)
+    if func.namespace == "aten" and not known and rehearse is not None:
         try:
             rehearse(Op(func), args, kwargs)
         except Exception as here:
@@ -70,8 +72,6 @@ def raise_told(error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[
 
 def name_operation(error: BaseException, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Note on ``error`` the call that raised it and the user's line."""
-    from . import source
-
     notes = [n for n in getattr(error, "__notes__", ()) if not n.startswith(_NOTE)]
     frames, _ = source.here()
     place = f" at {frames[0].file}:{frames[0].line}" if frames else ""

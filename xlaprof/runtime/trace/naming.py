@@ -7,7 +7,6 @@ would keep them alive, and tensors that live longer make another graph.
 from __future__ import annotations
 
 import sys
-import weakref
 from os import path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import torch
 
 from xlaprof.recording.stacks import shown_file
 
+from . import source
 from .storage import Storage, View
 from .tensor import XLATensor
 
@@ -26,18 +26,6 @@ _OPTIM = path.dirname(torch.optim.__file__)
 _DEPTH = 60
 _PARAMETERS = 20_000
 _GROUPS = 8
-
-#: outermost modules whose forward was recorded
-_roots: dict[int, weakref.ref[torch.nn.Module]] = {}
-_ROOTS = 64
-
-
-def remember_root(module: torch.nn.Module) -> None:
-    """Look for parameters in ``module`` from now on: the outermost whose forward runs."""
-    if id(module) not in _roots:
-        if len(_roots) >= _ROOTS:
-            _roots.clear()
-        _roots[id(module)] = weakref.ref(module)
 
 
 def hyperparameters() -> tuple[tuple[str, float], ...]:
@@ -99,7 +87,7 @@ def variable(file: str, names: Iterable[str], value: Any) -> str:
 def parameter(storage: Storage) -> str:
     """``model.layers.0.weight``, where the storage is a parameter's, a buffer's or a gradient's of a known module."""
     base = storage.base if isinstance(storage, View) else storage
-    for ref in list(_roots.values()):
+    for ref in list(source.roots.values()):
         root = ref()
         if root is None:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -14,8 +15,9 @@ import torch
 from xlaprof.recording import stacks
 from xlaprof.recording.stacks import RawFrame
 
-from . import naming
-
+#: outermost modules whose forward was recorded: where :mod:`.naming` looks for a parameter's path
+roots: dict[int, weakref.ref[torch.nn.Module]] = {}
+_ROOTS = 64
 #: frames looked at when the nn.Module path is collected
 _DEPTH = 80
 _OPTIM = os.path.dirname(torch.optim.__file__)
@@ -115,6 +117,14 @@ def role() -> str:
 _IN_OPTIMIZER = {"_init_group": "state", "zero_grad": "zero_grad"}
 
 
+def _remember(module: torch.nn.Module) -> None:
+    """``module`` is the outermost whose forward runs."""
+    if id(module) not in roots:
+        if len(roots) >= _ROOTS:
+            roots.clear()
+        roots[id(module)] = weakref.ref(module)
+
+
 def module_path() -> str:
     """Class names of the ``nn.Module``s whose ``forward`` runs, outermost first: ``"Decoder/Block/Attention"``."""
     names: list[str] = []
@@ -130,5 +140,5 @@ def module_path() -> str:
             break
         frame = frame.f_back
     if outermost is not None:
-        naming.remember_root(outermost)
+        _remember(outermost)
     return "/".join(reversed(names))

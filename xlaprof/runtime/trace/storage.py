@@ -21,10 +21,6 @@ import torch
 
 if TYPE_CHECKING:
     from xlaprof.recording.stacks import RawFrame
-    from xlaprof.runtime.spmd.sharding import OpSharding
-    from xlaprof.runtime.tape.tape import Tape
-
-    from .trie import Node
 
 #: epoch of a storage that has no slot on any tape
 NOWHERE = -1
@@ -80,7 +76,7 @@ def sig(shape: tuple[int, ...], dtype: torch.dtype) -> Sig:
 class Storage(msgspec.Struct, gc=False, eq=False):
     """A piece of storage."""
 
-    tape: Tape
+    tape: Any  # :class:`~xlaprof.runtime.tape.tape.Tape`, of a later room
     sig: Sig
     slot: int
     epoch: int  # the tape's epoch for which ``slot`` holds
@@ -89,14 +85,14 @@ class Storage(msgspec.Struct, gc=False, eq=False):
     views: list[Any] | None = None  # weak references to View storages
     frames: tuple[RawFrame, ...] = ()  # where in the user's program its memory was filled first
     address: int = 0  # what data_ptr() says, once it was asked
-    sharding: OpSharding | None = None  # over the devices, as annotated (:mod:`.spmd`)
+    sharding: Any = None  # over the devices, as annotated: an ``OpSharding`` of :mod:`xlaprof.runtime.spmd`, or None
 
 
 class View(Storage, gc=True, weakref=True, eq=False, kw_only=True):
     """A storage that shows part of another, or all of it in another shape."""
 
     base: Storage
-    steps: tuple[Node, ...]  # trie nodes of the view operators, outermost last
+    steps: tuple[Any, ...]  # trie nodes (:class:`~.trie.Node`) of the view operators, outermost last
 
 
 class Failed(msgspec.Struct, frozen=True):

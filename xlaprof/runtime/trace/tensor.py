@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from copy import deepcopy
 from threading import local
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
 from .errors import Foreign, raise_told
 from .storage import Storage, View
 from .trie import Out
+
+M = TypeVar("M", bound=Callable[..., Any])
 
 make = torch.Tensor._make_wrapper_subclass
 in_inference_mode = torch.is_inference_mode_enabled
@@ -31,6 +32,9 @@ current: dict[int, Any] = HANDLERS
 #: eager mode's: makes such a handler of an ordinary one
 at_once: Callable[[Any], Any] | None = None
 
+#: makes the handler of an operator that is called for the first time; :mod:`xlaprof.runtime.dispatch.handlers` sets it
+make_handler: Any = None
+
 
 def look_in(handlers: dict[int, Any], make: Callable[[Any], Any] | None) -> None:
     """Set where the dispatch function looks. Not the function itself: Python would forget all it knows of the class."""
@@ -40,9 +44,7 @@ def look_in(handlers: dict[int, Any], make: Callable[[Any], Any] | None) -> None
 
 def _unknown(func: Any) -> Any:
     """The handler of an operator that is called for the first time."""
-    from xlaprof.runtime.dispatch.handlers import prepare
-
-    handler = HANDLERS.get(id(func)) or prepare(func)
+    handler = HANDLERS.get(id(func)) or make_handler(func)
     if at_once is not None:
         handler = current[id(func)] = at_once(handler)
     return handler
@@ -60,8 +62,15 @@ def _dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[st
         raise_told(error, func, args, kwargs or {})
 
 
+#: what may stand as ``__torch_dispatch__``: Dynamo skips these functions
+dispatchers: list[Callable[..., Any]] = [_dispatch]
+
+
 class XLATensor(torch.Tensor):
-    """A tensor on ``torch.device("xla")``: a handle on a :class:`~xlaprof.runtime.trace.storage.Storage`."""
+    """A tensor on ``torch.device("xla")``: a handle on a :class:`~xlaprof.runtime.trace.storage.Storage`.
+
+    Methods that need a later room (printing, copies, DLPack, pickle) are defined there (:func:`method`).
+    """
 
     __slots__ = ("_storage",)
 
@@ -71,11 +80,6 @@ class XLATensor(torch.Tensor):
     __torch_dispatch__ = staticmethod(_dispatch)  # type: ignore[assignment]
     # Below autograd only: no override of torch functions.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        from xlaprof.runtime.transfer.printing import text
-
-        return text(self, tensor_contents)
 
     @property
     def data(self) -> torch.Tensor:
@@ -94,19 +98,6 @@ class XLATensor(torch.Tensor):
             )
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
         self._storage = value._storage
-
-    def untyped_storage(self) -> torch.UntypedStorage:
-        """The identity and size of the storage: equal for tensors that share it. Its memory cannot be had."""
-        from xlaprof.runtime.dispatch.untyped_storage import storage_of
-
-        return storage_of(self)
-
-    def data_ptr(self) -> int:
-        """An identity, not an address: tensors have overlapping ranges exactly when they share storage."""
-        from xlaprof.runtime.dispatch.untyped_storage import address, base_of
-
-        start = address(base_of(self._storage)) if self.numel() else 0
-        return start and start + int(self.storage_offset()) * self.element_size()
 
     def set_(self, source: Any = None, *place: Any, **named: Any) -> torch.Tensor:
         """As for any device. PyTorch would ask a tensor in C++ for its storage, where ours have none."""
@@ -130,24 +121,6 @@ class XLATensor(torch.Tensor):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return self.numpy()  # raises: numpy gets no silent copies of what is on a device
 
-    def __jax_array__(self) -> Any:
-        """The value as a jax array, without a copy: ``jax.numpy.asarray(tensor)``."""
-        from xlaprof.runtime.transfer.interchange import to_jax
-
-        return to_jax(self)
-
-    def __dlpack__(
-        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
-    ) -> Any:
-        from xlaprof.runtime.transfer.interchange import dlpack
-
-        return dlpack(self, stream, max_version, dl_device, copy)
-
-    def __dlpack_device__(self) -> Any:
-        from xlaprof.runtime.transfer.interchange import dlpack_device
-
-        return dlpack_device(self)
-
     def pin_memory(self, device: Any = None) -> torch.Tensor:
         """Raises ``RuntimeError``, as on any device: memory that is pinned is the host's."""
         raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
@@ -158,37 +131,18 @@ class XLATensor(torch.Tensor):
             return self.item().__format__(spec)
         return object.__format__(self, spec)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
-        if id(self) in memo:
-            return cast(torch.Tensor, memo[id(self)])
-        if not self.is_leaf:
-            raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
-                "moment.  If you were attempting to deepcopy a module, this may be because of a "
-                "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
-            )
-        from xlaprof.runtime.dispatch.untyped_storage import deep_copy
-
-        if getattr(self, "_is_param", False):  # PyTorch copies of a parameter its value, and nothing else
-            copy: torch.Tensor = torch.nn.Parameter(self.detach().clone(), self.requires_grad)
-            copy._storage.sharding = self._storage.sharding  # type: ignore[attr-defined]
-        else:
-            with torch.no_grad():
-                copy = deep_copy(self, memo)
-            copy.requires_grad_(self.requires_grad)
-            if self.grad is not None:
-                copy.grad = self.grad.__deepcopy__(memo)
-            copy.__dict__.update(deepcopy(self.__dict__, memo))
-        memo[id(self)] = copy
-        return copy
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        from xlaprof.runtime.pytorch.serialization import reduce
-
-        return reduce(self)
-
     def __coerce_same_metadata_as_tangent__(self, metadata: Any, expected_type: Any = None) -> XLATensor:
         return self
+
+
+def method(name: str) -> Callable[[M], M]:
+    """Decorator: the function becomes the method ``name`` of :class:`XLATensor`. Used at import, before any tensor."""
+
+    def define(function: M) -> M:
+        setattr(XLATensor, name, function)
+        return function
+
+    return define
 
 
 def _reshaping(name: str, view: str) -> Any:

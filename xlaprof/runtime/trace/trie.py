@@ -7,7 +7,7 @@ line) and the plans that were made for barriers which fell on it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 
@@ -16,10 +16,12 @@ from xlaprof.runtime.lowering.registry import Aval
 from .storage import Sig
 
 if TYPE_CHECKING:
-    from xlaprof.recording.stacks import RawFrame
-    from xlaprof.runtime.tape.unrolled_loops import Unrolled
+    from collections.abc import Callable
 
-    from .evaluate import Call
+    import jax
+
+    from xlaprof.recording.stacks import RawFrame
+
     from .ops import Op
 
 
@@ -81,6 +83,22 @@ class Out(NamedTuple):
         return Aval(self.sig.shape, self.sig.dtype)
 
 
+class Lowered(Protocol):
+    """How an operation is lowered over arguments of one kind (:class:`.evaluate.Call`)."""
+
+    error: str | None
+    function: Callable[..., tuple[jax.Array, ...]]
+
+
+class Unrolled(NamedTuple):
+    """The repetition that covers most of a trace (:mod:`~xlaprof.runtime.tape.unrolled_loops`)."""
+
+    times: int = 0  # that one line recorded the same operation
+    frames: tuple[RawFrame, ...] = ()  # that line
+    ops: int = 0  # operations from one time to the next, on average
+    shared: bool = False  # each time with the same value among its arguments, and no backward pass through all of it
+
+
 class Node:
     """One operation on a path of the trie, and the state after it."""
 
@@ -122,7 +140,7 @@ class Node:
         self.frames: tuple[RawFrame, ...] = ()
         self.module = ""
         self.role = ""  # which part of training recorded it (:func:`.source.role`)
-        self.call: Call | None = None  # how it is lowered; None: an operation of the tape's own
+        self.call: Lowered | None = None  # None: an operation of the tape's own
         #: by what is to be computed: Plan, or Ready on the trie of eager mode
         self.plans: dict[tuple[int, ...], Any] = {}
         self.last_used = 0

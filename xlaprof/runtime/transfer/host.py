@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -24,8 +24,18 @@ from xlaprof.runtime.trace.ops import Op
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
 from xlaprof.runtime.trace.tensor import XLATensor, handle
 
-if TYPE_CHECKING:
-    from xlaprof.runtime.spmd.loading import ShardingSpec
+
+class BatchSharding(Protocol):
+    """How the batches of a loader lie over the devices: ``ShardingSpec`` of :mod:`xlaprof.runtime.spmd`."""
+
+    minibatch: bool | None  # does each process load its own part of the batch?
+
+    @property
+    def op_sharding(self) -> Any: ...
+
+    def can_apply(self, t: torch.Tensor, /) -> bool:
+        """Has ``t`` the rank this is for?"""
+
 
 #: operators that take index tensors from the host (PyTorch allows it on every device)
 _HOST_INDICES = {
@@ -51,11 +61,11 @@ def tape_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tape:
     """The tape a call is recorded on: that of its first ``xla`` tensor, or of its ``device``."""
     for value in (*args, *kwargs.values()):
         if type(value) is XLATensor:
-            return value._storage.tape
+            return value._storage.tape  # type: ignore[no-any-return]
         if isinstance(value, (list, tuple)):
             for item in value:
                 if type(item) is XLATensor:
-                    return item._storage.tape
+                    return item._storage.tape  # type: ignore[no-any-return]
     return tapes.of_device(kwargs.get("device"))
 
 
@@ -197,7 +207,7 @@ def fill(tape: Tape, storage: Storage, value: torch.Tensor) -> None:
         tape.release()
 
 
-def send(tape: Tape, values: list[torch.Tensor], sharding: ShardingSpec | None = None) -> list[XLATensor]:
+def send(tape: Tape, values: list[torch.Tensor], sharding: BatchSharding | None = None) -> list[XLATensor]:
     """New tensors on ``tape``'s device with the values of host tensors, 0-dim ones too: one TransferToDevice.
 
     On several devices those of the rank that ``sharding`` is for lie as it says. Safe on any thread: nothing is

@@ -16,9 +16,10 @@ from xlaprof.runtime.execution import execute
 from xlaprof.runtime.lowering.registry import TORCH_DTYPE
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
-from xlaprof.runtime.trace.tensor import XLATensor, handle
+from xlaprof.runtime.trace.tensor import XLATensor, handle, method
 
 
+@method("__jax_array__")
 def to_jax(tensor: torch.Tensor) -> jax.Array:
     """The value of ``tensor``, which is on ``xla``, as a jax array of its shape and dtype, without a copy.
 
@@ -61,7 +62,10 @@ def from_jax(array: jax.Array) -> torch.Tensor:
     return handle(Storage(tape, sig(tuple(array.shape), dtype), 0, NOWHERE, 0, array))
 
 
-def dlpack(tensor: XLATensor, stream: Any, max_version: Any, dl_device: Any, copy: bool | None) -> Any:
+@method("__dlpack__")
+def dlpack(
+    tensor: XLATensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+) -> Any:
     """A capsule with a copy of the value. ``BufferError`` where a copy will not do, or gradients would be lost."""
     if tensor.requires_grad:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
@@ -75,6 +79,7 @@ def dlpack(tensor: XLATensor, stream: Any, max_version: Any, dl_device: Any, cop
     return own.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
 
+@method("__dlpack_device__")
 def dlpack_device(tensor: XLATensor) -> Any:
     """The device that the capsule's memory is on: type (``kDLCPU``, ``kDLCUDA``) and number."""
     array: Any = to_jax(tensor)

@@ -11,11 +11,15 @@ import torch
 from torch import _tensor_str as printer
 from torch.autograd import forward_ad
 
+from xlaprof.runtime.trace.tensor import method
+
 _DEFAULTS = (torch.int64, torch.bool)
 
 
-def text(tensor: torch.Tensor, contents: str | None = None) -> str:
-    """``tensor([1., 2.], device='xla:0')``; ``contents`` in place of the values if given. One read."""
+@method("__repr__")
+def text(tensor: torch.Tensor, *, tensor_contents: str | None = None) -> str:
+    """``tensor([1., 2.], device='xla:0')``; ``tensor_contents`` in place of the values if given. One read."""
+    contents = tensor_contents
     with torch.no_grad():
         primal, tangent = forward_ad.unpack_dual(tensor)
         prefix = "tensor("

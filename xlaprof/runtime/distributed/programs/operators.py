@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from xlaprof.runtime import metrics
-from xlaprof.runtime.dispatch.special import SPECIAL
+from xlaprof.runtime.dispatch.handlers import SPECIAL
 from xlaprof.runtime.tape.grow import grow
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.errors import final

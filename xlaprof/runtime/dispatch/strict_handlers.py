@@ -1,0 +1,153 @@
+"""Handlers that do as PyTorch/XLA does, although it costs more: used while :data:`xlaprof.runtime.parity.strict`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from xlaprof.runtime import metrics, parity
+from xlaprof.runtime.trace.ops import Op, functional_twin, is_view
+from xlaprof.runtime.transfer import host
+
+from . import fallback
+from .parity_ops import IN_PIECES, LOWERED
+
+Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+aten = torch.ops.aten
+
+
+def handler(func: torch._ops.OpOverload, ordinary: Callable[[], Handler]) -> Handler:
+    """The handler of ``func`` in strict mode; ``ordinary()`` makes the one it has otherwise."""
+    name = str(func)
+    if name in ("aten.index.Tensor", "aten._unsafe_index.Tensor"):
+        return _with_numbers(ordinary())
+    if name in _PUTS:
+        return _with_numbers(ordinary())
+    if name == "aten.embedding_dense_backward.default":
+        return _gradient_of_embedding(ordinary())
+    return ordinary() if lowered(func) else _on_cpu(func)
+
+
+def lowered(func: torch._ops.OpOverload) -> bool:
+    """Does PyTorch/XLA compute ``func`` on its device, itself or as other operators?"""
+    if func.namespace not in ("aten", "torchvision") or is_view(func) or str(func) in _STRUCTURE:
+        return True
+    if func._schema.name.split("::")[-1] in IN_PIECES or func._schema.name.startswith("aten::_foreach_"):
+        return True
+    writes = any(a.alias_info and a.alias_info.is_write for a in func._schema.arguments)
+    forms = [func, functional_twin(func)] if writes else [func]
+    return any(form is not None and (_name(form) in LOWERED or _composite(form)) for form in forms)
+
+
+def _name(func: torch._ops.OpOverload) -> str:
+    base = func._schema.name.split("::")[-1]
+    return f"{base}.{func._schema.overload_name}" if func._schema.overload_name else base
+
+
+def _composite(func: torch._ops.OpOverload) -> bool:
+    """Is it made of other operators for every device?"""
+    return any(
+        torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+        for key in ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
+    )
+
+
+_PUTS = frozenset(
+    {"aten.index_put.default", "aten._unsafe_index_put.default", "aten.index_put_.default",
+     "aten._index_put_impl_.default"}
+)  # fmt: skip
+#: what makes, moves and shows tensors: no computation
+_STRUCTURE = frozenset({"aten.empty_like.default", "aten.new_empty.default", "aten.lift.default", "aten.equal.default"})
+
+
+def _on_cpu(func: torch._ops.OpOverload) -> Handler:
+    op = Op(func)
+    tried = f"xla::{op.aten.removeprefix('aten::')}" if str(func) in _TRIED else ""
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args, kwargs = host.adopt(host.tape_of(args, kwargs), op, args, kwargs)
+        if tried:
+            metrics.count(tried)
+        return fallback.on_cpu(op, args, kwargs)
+
+    return record
+
+
+#: what PyTorch/XLA counts as its own too: it could compute them, and does not unless asked to
+_TRIED = frozenset({"aten.nonzero.default", "aten.masked_select.default"})
+
+
+def _with_numbers(ordinary: Handler) -> Handler:
+    """Indexing with masks replaced by positions, and with indices wrapped, by operations of the graph."""
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tensor, indices, *rest = args
+        positions: list[Any] = []
+        for index in indices:
+            if index is not None and index.dtype in (torch.bool, torch.uint8):
+                found = aten.nonzero.default(index)
+                positions += [aten.select.int(found, 1, i) for i in range(index.ndim)]
+            else:
+                positions.append(index)
+        wrapped = [
+            index
+            if index is None or index.device.type != "xla" or dim >= tensor.ndim
+            else _wrap(index, tensor.shape[dim])
+            for dim, index in enumerate(positions)
+        ]
+        return ordinary((tensor, wrapped, *rest), kwargs)
+
+    return record
+
+
+def _gradient_of_embedding(ordinary: Handler) -> Handler:
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        grad, indices, length, *rest = args
+        return ordinary((grad, _wrap(indices, length), length, *rest), kwargs)
+
+    return record
+
+
+def _wrap(index: torch.Tensor, length: int) -> torch.Tensor:
+    wrapped: torch.Tensor = aten.where.self(aten.lt.Scalar(index, 0), aten.add.Tensor(index, length), index)
+    return wrapped
+
+
+# -- gradients are clipped with the norm read ------------------------------------------------------------
+
+
+def _choose_clip_grad_norm() -> None:
+    """Have PyTorch clip gradients as PyTorch/XLA does, or as it does itself."""
+    chosen = _clip_grad_norm if parity.strict else _torchs_clip_grad_norm
+    torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_ = chosen
+
+
+_torchs_clip_grad_norm = torch.nn.utils.clip_grad_norm_
+
+
+def _clip_grad_norm(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> torch.Tensor:
+    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    grads = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(grads, norm_type, foreach=foreach)
+    if error_if_nonfinite and (norm.isnan() or norm.isinf()):
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
+            "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
+            "`error_if_nonfinite=False`"
+        )
+    torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm, foreach)
+    return norm
+
+
+parity.on_change.append(_choose_clip_grad_norm)
+if parity.strict:  # from the environment
+    _choose_clip_grad_norm()
