@@ -26,13 +26,13 @@ def sharding_of(tensor: torch.Tensor) -> OpSharding | None:
     """How ``tensor`` lies: as annotated, or as its value does; ``None`` where it is not said yet."""
     storage: Storage = unwrap_sharded_tensor(tensor)._storage
     if storage.sharding is not None:
-        return storage.sharding
+        return storage.sharding  # type: ignore[no-any-return]
     tape = storage.tape
     if tape.partition is None:
         return None
     if storage.epoch == tape.epoch and storage.slot not in tape.input_at:
         return _recorded(tape, storage.slot)
-    return tape.partition.lies(storage.array, storage.sig)
+    return tape.partition.lies(storage.array, storage.sig)  # type: ignore[no-any-return]
 
 
 def _recorded(tape: Tape, slot: int) -> OpSharding | None:
@@ -44,7 +44,7 @@ def _recorded(tape: Tape, slot: int) -> OpSharding | None:
     node: Node | None = makers.get(slot)
     while node is not None:
         if node.slot in annotated:
-            return annotated[node.slot]
+            return annotated[node.slot]  # type: ignore[no-any-return]
         if node.op is MARK:
             return cast(OpSharding, node.args[1])
         if node.op is INPUT:
