@@ -18,6 +18,8 @@ from typing import BinaryIO, NamedTuple, Protocol, Union
 
 import msgspec
 
+from xlaprof.errors import UserError
+
 from .events import SCHEMA, AnyEvent, Execute, Header, kinds
 
 #: bytes read at a time: few enough for their events to be in the processor's cache still when they are analysed
@@ -30,7 +32,7 @@ _FINGERPRINT = 256
 Path = str | os.PathLike[str]
 
 
-class LogError(Exception):
+class LogError(UserError):
     """A log from which nothing can be read. One line: which file, what is wrong, what was still read."""
 
 

@@ -155,7 +155,7 @@ def test_both(xlaprof_run):
     assert xlaprof_run.report().steps[0].count == 6
 
 def test_neither():
-    from xlaprof import recorder
+    from xlaprof.recording import recorder
     assert recorder.active is None
 """
     )

@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from xlaprof.analysis.gates.budget import Verdict, judge
-from xlaprof.analysis.gates.limits import LIMITS, Budget, BudgetError, budget
-from xlaprof.commands._loading import load
-from xlaprof.commands.report import no_collection
+from xlaprof.analysis.gates.limits import LIMITS, Budget, budget
+from xlaprof.commands._loading import no_collection
 from xlaprof.errors import UserError
 from xlaprof.events import AnyEvent
+from xlaprof.sources import files
 
 BROKEN = 1  # exit code
 
@@ -63,18 +63,17 @@ def run(args: argparse.Namespace) -> int:
     for verdict in verdicts:
         for warning in verdict.warnings:
             print(f"xlaprof: {verdict.path}: {warning}", file=sys.stderr)
-    from xlaprof.report import verdict as told
+    from xlaprof.report import verdict as verdict_page
+    from xlaprof.report.output import write
 
     if args.json:
-        sys.stdout.write(told.dumps(verdicts, allowed, config))
+        write(verdict_page.dumps(verdicts, allowed, config))
     else:
-        text = told.page(verdicts)
-        encoding = sys.stdout.encoding or "utf-8"
-        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+        write(verdict_page.page(verdicts))
     if args.github:
         root = os.environ.get("GITHUB_WORKSPACE") or os.getcwd()
         stream = sys.stderr if args.json else sys.stdout
-        stream.writelines(told.github(verdicts, root))
+        stream.writelines(verdict_page.github(verdicts, root))
     return 0 if all(verdict.kept for verdict in verdicts) else BROKEN
 
 
@@ -83,15 +82,12 @@ def _judge(path: str, allowed: Budget) -> Verdict:
 
     def read() -> Iterable[AnyEvent]:
         nonlocal notes
-        reader = load(path)
+        reader = files.read(path)
         yield from reader
         notes = reader.notes
 
-    try:
-        with no_collection():
-            return judge(read, allowed, path, lambda: notes)
-    except BudgetError as error:
-        raise UserError(str(error)) from None
+    with no_collection():
+        return judge(read, allowed, path, lambda: notes)
 
 
 def _budget(args: argparse.Namespace) -> tuple[Budget, str | None]:
@@ -100,12 +96,9 @@ def _budget(args: argparse.Namespace) -> tuple[Budget, str | None]:
     given = {name: value for name, value in given.items() if value is not None and value is not False}
     if args.fail_on:
         given["no_findings"] = args.fail_on
-    try:
-        here = budget(given)
-        file, table = (None, None) if args.no_config else _config(args.config)
-        there = budget(table, f"{file} [tool.xlaprof]") if table is not None else Budget()
-    except BudgetError as error:
-        raise UserError(str(error)) from None
+    here = budget(given)
+    file, table = (None, None) if args.no_config else _config(args.config)
+    there = budget(table, f"{file} [tool.xlaprof]") if table is not None else Budget()
     allowed = here.over(there)
     if allowed.empty:
         raise UserError(

@@ -16,7 +16,7 @@ import sys
 
 from xlaprof.analysis.gates.compare import TOLERANCE, compare, obstacles
 from xlaprof.analysis.gates.limits import share
-from xlaprof.commands.report import fold, natural
+from xlaprof.commands._loading import fold, natural
 from xlaprof.errors import UserError
 
 WORSE = 1  # exit code
@@ -38,9 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    progress = sys.stderr.isatty()
-    before, notes_before = fold(args.baseline, args.since_step, progress)
-    after, notes_after = fold(args.candidate, args.since_step, progress)
+    before, notes_before = fold(args.baseline, args.since_step)
+    after, notes_after = fold(args.candidate, args.since_step)
     reports = before.report(args.baseline, notes_before), after.report(args.candidate, notes_after)
     why = obstacles(*reports)
     if why and not args.anyway:

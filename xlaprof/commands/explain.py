@@ -18,8 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlaprof.commands._loading import load
-from xlaprof.commands.report import fold, natural, no_collection
+from xlaprof.commands._loading import fold, natural, no_collection
 from xlaprof.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.log is None:
         _show_page(args.finding, args.json)
         return 0
-    folded, notes = fold(args.log, args.since_step, sys.stderr.isatty())
+    folded, notes = fold(args.log, args.since_step)
     report = folded.report(args.log, notes)
     chosen = choose(report, args.finding)
     told = [(finding, *_details(finding, folded, args.log)) for finding in chosen]
@@ -88,8 +87,9 @@ def pages() -> dict[str, Path]:
 def _details(finding: Finding, folded: Run, path: str) -> tuple[Occurrences, Source, tuple[Source, ...]]:
     from xlaprof.analysis.occurrences import occurrences
     from xlaprof.report.source import source
+    from xlaprof.sources import files
 
-    with no_collection(), closing(load(path)) as events:
+    with no_collection(), closing(files.read(path)) as events:
         happened = occurrences(events, folded, finding)
     cwd = folded.header.cwd if folded.header is not None else ""
     return happened, source(finding.place, cwd), tuple(source(place, cwd, 1) for place in finding.also)
@@ -107,14 +107,15 @@ def _show_page(wanted: str, as_json: bool) -> None:
             f"'{wanted}' is no kind of finding: {hint}There are {', '.join(known)}. "
             f"Of a finding name the log too: xlaprof explain {wanted} run.log"
         )
+    from xlaprof.report.output import write
+
     text = page.read_text("utf-8")
     if as_json:
         from xlaprof.report.json import text as as_text
 
         sys.stdout.write(as_text({"schema": 1, "kind": page.stem, "page": text}))
         return
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+    write(text)
 
 
 def _short(finding: Finding) -> str:

@@ -12,16 +12,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from xlaprof.errors import UserError
-from xlaprof.events import Event
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of ``xlaprof export``."""
     parser.add_argument("log", type=Path, help="a run.log")
     parser.add_argument("--to", required=True, metavar="FORMAT", help="the format: tensorboard")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="PATH", help="where to write")
@@ -30,22 +26,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the export, say where it is and how to look at it."""
     # Imported here: `xlaprof --help` needs none of it.
     import msgspec
 
-    from xlaprof.commands._loading import load
+    from xlaprof.commands._loading import with_progress
     from xlaprof.export import formats
     from xlaprof.export.written import Job
+    from xlaprof.sources import files
 
     known = formats.available()
     if args.to not in known:
         raise UserError(f"unknown format '{args.to}': --to takes {', '.join(known)}")
     export = formats.load(args.to)
-    source = load(args.log)
-    written = export(
-        Job(source=args.log, events=_progress(source, sys.stderr.isatty()), out=args.out, force=args.force)
-    )
+    source = files.read(args.log)
+    written = export(Job(source=args.log, events=with_progress(source, args.log), out=args.out, force=args.force))
     written = msgspec.structs.replace(written, notes=(*source.notes, *written.notes))
     if args.json:
         print(msgspec.json.encode(written).decode())
@@ -57,19 +51,3 @@ def run(args: argparse.Namespace) -> int:
         print(f"  {file}")
     print(f"look at it with\n  {written.hint}")
     return 0
-
-
-def _progress(events: Iterable[Event], show: bool) -> Iterator[Event]:
-    """``events``, counted on stderr while they pass, if a person is watching and it takes more than a second."""
-    if not show:
-        yield from events
-        return
-    shown = time.monotonic()
-    count = 0
-    for count, event in enumerate(events, 1):
-        yield event
-        if count % 8192 == 0 and time.monotonic() - shown > 0.5:
-            shown = time.monotonic()
-            print(f"\rread {count:,} events", end="", file=sys.stderr, flush=True)
-    if count:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -27,15 +27,11 @@ def run(args: argparse.Namespace) -> int:
     from contextlib import closing
 
     from xlaprof.commands._loading import follow
-    from xlaprof.log import LogError
     from xlaprof.tui.feed import Feed
 
     _check(args.log, wait=not args.no_wait)
     with closing(Feed(args.log, tail=follow(args.log))) as feed:
-        try:
-            feed.open()
-        except LogError as error:
-            raise UserError(str(error)) from None
+        feed.open()
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise UserError(f"live needs a terminal to draw in; without one: xlaprof report {args.log}")
 

@@ -65,10 +65,7 @@ def run(args: argparse.Namespace) -> int:
         program = _script(args.script, args.args)
     else:
         raise UserError("nothing to run: name a script, or a module after -m (see xlaprof run --help)")
-    try:
-        recording = xlaprof.record(args.output, joinable=True).start()
-    except xlaprof.RecordingError as e:
-        raise UserError(str(e)) from None
+    recording = xlaprof.record(args.output, joinable=True).start()
     if args.strict_parity:
         os.environ["XLAPROF_STRICT_PARITY"] = "1"
     import_hook.serve()

@@ -203,13 +203,12 @@ def _budget(limits: Sequence[Mapping[str, Any]]) -> Budget:
 
 def _hold(run: XlaprofRun, budget: Budget) -> None:
     from xlaprof.analysis.gates.budget import lines
-    from xlaprof.analysis.gates.limits import BudgetError
-    from xlaprof.log import LogError
+    from xlaprof.errors import UserError
 
     __tracebackhide__ = True
     try:
         verdict = run.judge(budget)
-    except (BudgetError, LogError) as error:
+    except UserError as error:
         pytest.fail(f"xlaprof: {error}", pytrace=False)
     if verdict.kept:
         return

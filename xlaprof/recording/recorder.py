@@ -21,6 +21,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Protocol, get_args
 
+from xlaprof.errors import UserError
 from xlaprof.events import Compile, Compiling, Counters, DynamoLimit, End, Event, Gc, GraphBreak, Recompile, Step
 
 from .intern import TEXT_LIMIT, Interner
@@ -50,7 +51,7 @@ def _never() -> bool:
     return False
 
 
-class RecordingError(Exception):
+class RecordingError(UserError):
     """A recording cannot be started or stopped as asked. One line: what happened, and the way out."""
 
 

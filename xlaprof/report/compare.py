@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from textwrap import fill
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from xlaprof.analysis.gates.compare import Comparison, Pair, Quantity, StepChange
 from xlaprof.analysis.gates.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding
-from xlaprof.report.terminal import SEVERITY_STYLE, WIDEST, print_page, title
+from xlaprof.report.page import SEVERITY_STYLE, new_table, paragraph, show_page, title
 from xlaprof.text.cells import shorten
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.strings import path_line, printable
@@ -22,9 +20,7 @@ _STYLE = {"faster": "bold green", "slower": "bold red", "same": "dim", "unknown"
 
 def show(comparison: Comparison, console: Console | None = None) -> None:
     """Print the comparison on standard output."""
-    console = console or Console(highlight=False, markup=False, emoji=False)
-    console.width = min(console.width, WIDEST)
-    print_page(render(comparison, console.width), console)
+    show_page(lambda width: render(comparison, width), console)
 
 
 def render(comparison: Comparison, width: int) -> RenderableType:
@@ -66,7 +62,7 @@ def _header(comparison: Comparison, width: int) -> Text:
 
 
 def _figures(comparison: Comparison, width: int) -> RenderableType:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = new_table()
     table.add_column("", overflow="ellipsis", max_width=max(20, width - 36))
     for heading in ("before", "after", ""):
         table.add_column(heading, justify="right")
@@ -129,9 +125,8 @@ def _finding(sign: str, style: str, finding: Finding, width: int, fix: bool = Tr
     if place.code:
         yield Text(f"  | {shorten(place.code, width - 4)}", "bold")
     if fix and sign == "+":
-        indent = "  "
-        for sentence in (finding.cause, f"Fix: {finding.advice}"):
-            yield Text(fill(printable(sentence), width, initial_indent=indent, subsequent_indent=indent))
+        yield paragraph("", finding.cause, width, indent="  ")
+        yield paragraph("Fix: ", finding.advice, width, indent="  ")
 
 
 def _changed(pair: Pair, width: int) -> Iterator[Text]:

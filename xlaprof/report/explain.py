@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from textwrap import fill
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.occurrences import Occurrence, Occurrences
+from xlaprof.report.page import SEVERITY_STYLE, new_table, paragraph, show_page, title, where
 from xlaprof.report.source import Source
-from xlaprof.report.terminal import ALIKE, SEVERITY_STYLE, WIDEST, print_page, title, where
+from xlaprof.report.terminal import ALIKE
 from xlaprof.text.cells import bar, shorten, sparkline
 from xlaprof.text.quantities import duration, percent, times
 from xlaprof.text.strings import printable
@@ -35,9 +35,7 @@ def show(
     console: Console | None = None,
 ) -> None:
     """Print all there is on standard output. ``sources``: of the line, and of the other lines that take part."""
-    console = console or Console(highlight=False, markup=False, emoji=False)
-    console.width = min(console.width, WIDEST)
-    print_page(render(finding, report, happened, sources, console.width), console)
+    show_page(lambda width: render(finding, report, happened, sources, width), console)
 
 
 def render(
@@ -54,18 +52,21 @@ def render(
         parts.append(Text(f"   in module {shorten(finding.place.module, width - 13)}", "dim"))
     parts += list(_code(mine, width))
     parts.append(Text())
-    parts += list(_sentence("Cause: ", finding.cause, width))
-    parts += list(_sentence("Fix: ", finding.advice, width, "bold green"))
+    parts.append(paragraph("Cause: ", finding.cause, width))
+    parts.append(paragraph("Fix: ", finding.advice, width, "bold green"))
     parts += list(_worth(finding, report, width))
     if finding.remedy:
-        parts += [title("Code that does it", width), *(Text(f"   {line}") for line in _lines(finding.remedy))]
+        parts += [
+            title("Code that does it", width),
+            *(Text(f"   {printable(line.expandtabs(4))}") for line in finding.remedy.splitlines()),
+        ]
     if finding.buckets:
         parts += [title("Sizes to pad to", width), _buckets(finding)]
     if finding.values:
         parts += [title("Values seen", width, "in order of first use"), _values(finding, width)]
     if finding.evidence:
         parts.append(title("Evidence", width))
-        parts += [line for fact in finding.evidence for line in _sentence("- ", fact, width)]
+        parts += [paragraph("- ", fact, width) for fact in finding.evidence]
     if happened.total:
         parts += list(_timeline(finding, happened, width))
     if others:
@@ -97,38 +98,29 @@ def _code(mine: Source, width: int) -> Iterator[Text]:
     for line in mine.lines:
         shown = Text("   > " if line.marked else "     ", "bold red")
         shown.append(f"{line.line:>{digits}} | ", "dim")
-        code = "".join(ch if ch.isprintable() else "\N{REPLACEMENT CHARACTER}" for ch in line.code.expandtabs(4))
-        shown.append(shorten(code, max(8, width - shown.cell_len)), "bold" if line.marked else "")
+        shown.append(shorten(line.code.expandtabs(4), max(8, width - shown.cell_len)), "bold" if line.marked else "")
         yield shown
-
-
-def _sentence(label: str, text: str, width: int, style: str = "bold") -> Iterator[Text]:
-    told = Text(fill(f"{label}{printable(text)}", width, initial_indent="   ", subsequent_indent="   "))
-    told.stylize(style, 3, 3 + len(label.rstrip()))
-    yield told
 
 
 def _worth(finding: Finding, report: Report, width: int) -> Iterator[Text]:
     rhythm = f", {finding.rhythm}" if finding.rhythm and finding.rhythm != times(finding.count) else ""
-    yield from _sentence("Happened: ", f"{times(finding.count)}{rhythm}.", width)
+    yield paragraph("Happened: ", f"{times(finding.count)}{rhythm}.", width)
     steps = sum(stat.count for stat in report.steps)
     if finding.cost_s > 0:
-        yield from _sentence("Costs: ", f"{_amount(finding.cost_s, finding.cost_per_step_s, steps)}.", width)
+        yield paragraph("Costs: ", f"{_amount(finding.cost_s, finding.cost_per_step_s, steps)}.", width)
     last = finding.gain_last_s
     if finding.gain_s > 0 or last:
         gain = _amount(finding.gain_s, finding.gain_per_step_s, steps)
         share = finding.gain_s / report.run.wall_s if report.run.wall_s > 0 else 0.0
         of = f", {percent(share)} of the recording" if 0.005 <= share <= 1 else ""
-        yield from _sentence("Gain if fixed: ", f"{gain}{of} (predicted from what host and device waited for).", width)
+        yield paragraph("Gain if fixed: ", f"{gain}{of} (predicted from what host and device waited for).", width)
         if last is not None and abs(last - finding.gain_s) > ALIKE * max(last, finding.gain_s):
-            yield from _sentence(
-                "", f"With all else fixed first: {duration(last)}; findings may hide one another.", width
-            )
+            yield paragraph("", f"With all else fixed first: {duration(last)}; findings may hide one another.", width)
     meaning = MEANING.get(finding.confidence, "")
-    yield from _sentence("Confidence: ", f"{finding.confidence} ({meaning}).", width)
+    yield paragraph("Confidence: ", f"{finding.confidence} ({meaning}).", width)
     if finding.change is not None:
         change = f"{finding.change.what}, from {finding.change.old} to {finding.change.new}."
-        yield from _sentence("Changed: ", change, width)
+        yield paragraph("Changed: ", change, width)
 
 
 def _amount(total: float, per_step: float, steps: int) -> str:
@@ -137,7 +129,7 @@ def _amount(total: float, per_step: float, steps: int) -> str:
 
 
 def _buckets(finding: Finding) -> RenderableType:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = new_table()
     for heading in ("   sizes", "pad to", "compiles", "saved", "padding", "cost"):
         table.add_column(heading, justify="left" if heading == "pad to" else "right")
     best = min(finding.buckets, key=lambda one: one.cost_s)
@@ -185,8 +177,3 @@ def _occurrence(one: Occurrence, width: int) -> Text:
     if one.detail:
         line.append(f"  {shorten(one.detail, max(8, width - line.cell_len - 2))}", "dim")
     return line
-
-
-def _lines(text: str) -> Iterable[str]:
-    for line in text.splitlines():
-        yield "".join(ch if ch.isprintable() else " " for ch in line.expandtabs(4))

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from textwrap import fill
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from xlaprof.analysis.model import Finding, IdleStat, Place, Prediction, Report, RunInfo, ScopeStat, StepStats
+from xlaprof.analysis.model import Finding, IdleStat, Prediction, Report, RunInfo, ScopeStat, StepStats
+from xlaprof.report.page import SEVERITY_STYLE, new_table, paragraph, show_page, title, where
 from xlaprof.text.cells import bar, shorten, sparkline
 from xlaprof.text.parts import parts
 from xlaprof.text.quantities import duration, percent, plural
 from xlaprof.text.strings import printable
 
-WIDEST = 100  # columns: beyond, lines are hard to read
 _SCOPES = 12  # rows
 _WORTH_SAYING = 0.001  # of the run
 ALIKE = 0.1  # gains that differ by this part of the larger are told as one
-
-SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "low": "bold cyan"}
 
 _PART_STYLE = {
     "compile": "magenta",
@@ -46,19 +42,7 @@ _COMPILED_S = 1.0
 
 def show(report: Report, hidden: int = 0, console: Console | None = None) -> None:
     """Print the report on standard output. ``hidden``: how many findings were left out of it."""
-    console = console or Console(highlight=False, markup=False, emoji=False)
-    console.width = min(console.width, WIDEST)
-    print_page(render(report, console.width, hidden), console)
-
-
-def print_page(content: RenderableType, console: Console) -> None:
-    """Print without blanks at the ends of lines, and what the terminal's encoding lacks as question marks."""
-    with console.capture() as page:
-        console.print(content)
-    encoding = getattr(console.file, "encoding", None) or "utf-8"
-    text = "\n".join(line.rstrip(" ") for line in page.get().split("\n"))
-    console.file.write(text.encode(encoding, "replace").decode(encoding))
-    console.file.flush()
+    show_page(lambda width: render(report, width, hidden), console)
 
 
 def render(report: Report, width: int, hidden: int = 0) -> RenderableType:
@@ -75,18 +59,6 @@ def render(report: Report, width: int, hidden: int = 0) -> RenderableType:
         parts += [title("Scopes", width), _scopes(report.scopes)]
     parts += list(_findings(report, width, hidden))
     return Group(*parts)
-
-
-def title(text: str, width: int, note: str = "") -> Text:
-    """A heading with a rule behind it."""
-    line = Text()
-    line.append("\n")
-    line.append(text, "bold")
-    if note:
-        line.append(f"  {note}", "dim")
-    line.append(" ")
-    line.append("─" * max(0, width - len(text) - len(note) - (3 if note else 1)), "dim")
-    return line
 
 
 def _header(run: RunInfo, width: int) -> Text:
@@ -147,7 +119,7 @@ def _moment(unix_s: float) -> str:
 
 
 def _steps(steps: tuple[StepStats, ...]) -> RenderableType:
-    table = _table()
+    table = new_table()
     table.add_column("", overflow="ellipsis", max_width=26)
     for heading in ("steps", "median", "p95", "longest", "first"):
         table.add_column(heading, justify="right")
@@ -232,7 +204,7 @@ def _label(label: str, width: int) -> str:
 
 
 def _scopes(scopes: tuple[ScopeStat, ...]) -> RenderableType:
-    table = _table()
+    table = new_table()
     table.add_column("", overflow="ellipsis", max_width=24)
     for heading in ("times", "total", "itself", "median", "longest", "device idle"):
         table.add_column(heading, justify="right")
@@ -300,11 +272,8 @@ def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableTy
     code = Text("   | ", "dim")
     code.append(shorten(finding.place.code, width - 5 - len(finding.id) - 2), "bold")
     yield from _beside(code if finding.place.code else Text("  "), Text(finding.id, "dim"), width)
-    indent = "   "
-    yield Text(fill(printable(finding.cause), width, initial_indent=indent, subsequent_indent=indent))
-    fix = Text(fill(f"Fix: {printable(finding.advice)}", width, initial_indent=indent, subsequent_indent=indent))
-    fix.stylize("bold green", 3, 7)
-    yield fix
+    yield paragraph("", finding.cause, width)
+    yield paragraph("Fix: ", finding.advice, width, "bold green")
 
 
 def _gain(finding: Finding) -> str:
@@ -316,20 +285,6 @@ def _gain(finding: Finding) -> str:
     if most - least <= ALIKE * most:
         return "   ".join(part for part in (f"gain {duration(most)}", _per_step(finding.gain_per_step_s)) if part)
     return f"gain {duration(least)} to {duration(most)}" if least > 0 else f"gain up to {duration(most)}"
-
-
-def where(place: Place, width: int) -> Text:
-    """File, line and function in ``width`` columns."""
-    line = Text("   ")
-    if place.line:
-        func = f" in {shorten(place.func, 24)}" if place.func and place.func != "<module>" else ""
-        room = max(16, width - 3 - len(func) - len(f":{place.line}"))
-        line.append(f"{shorten(place.file, room, keep_end=True)}:{place.line}", "cyan")
-        line.append(func, "dim")
-    else:
-        line.append("no line is known", "dim")
-    line.truncate(width, overflow="ellipsis")
-    return line
 
 
 def _per_step(value: float) -> str:
@@ -348,7 +303,3 @@ def _beside(left: Text, right: Text, width: int) -> Iterator[Text]:
     if right.cell_len:
         right.truncate(max(1, width - 3), overflow="ellipsis")
         yield Text("   ") + right
-
-
-def _table() -> Table:
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

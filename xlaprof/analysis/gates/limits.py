@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from xlaprof.analysis.model import SEVERITIES
+from xlaprof.errors import UserError
 
 
-class BudgetError(Exception):
+class BudgetError(UserError):
     """A budget that cannot be understood, or that a run cannot be held to. One line, with the way out."""
 
 
