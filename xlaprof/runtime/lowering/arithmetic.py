@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import (
+from .registry import (
     Ctx,
     Unsupported,
     float_opmath,
@@ -17,6 +17,8 @@ from xlaprof.runtime.lowering.registry import (
     is_integral,
     lower,
     opmath,
+    pointwise,
+    pointwise_table,
     result_dtype,
     rounded,
     scalar,
@@ -100,16 +102,6 @@ def _floor_divide(a: Any, b: Any) -> Any:
     return jnp.where(b == 0, a / b, floor)
 
 
-@lower("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
-def remainder(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jnp.remainder(*opmath(ctx, self, other))
-
-
-@lower("aten.fmod.Tensor", "aten.fmod.Scalar")
-def fmod(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jnp.fmod(*opmath(ctx, self, other))
-
-
 @lower("aten.pow.Tensor_Scalar", static=("exponent",))
 def pow_scalar(ctx: Ctx, self: Any, exponent: Any) -> Any:
     base, power = opmath(ctx, self, exponent)
@@ -131,11 +123,6 @@ _SIMPLE_POWERS: dict[float, Any] = {
 }
 
 
-@lower("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
-def pow_tensor(ctx: Ctx, self: Any, exponent: Any) -> Any:
-    return _power(*opmath(ctx, self, exponent))
-
-
 def _integer_power(base: Any, exponent: Any) -> Any:
     """By squaring, for every bit of the exponent: jax's looks at six of them, and what wraps around needs all."""
 
@@ -148,6 +135,7 @@ def _integer_power(base: Any, exponent: Any) -> Any:
     return lax.fori_loop(0, exponent.dtype.itemsize * 8, step, state)[0]
 
 
+@pointwise("aten.pow.Tensor_Tensor", "aten.pow.Scalar", tensors=2)
 def _power(base: Any, exponent: Any) -> Any:
     if is_complex(base):
         # 0 has a logarithm of -inf, and jax makes NaN of it
@@ -186,26 +174,6 @@ def lerp(ctx: Ctx, self: Any, end: Any, weight: Any) -> Any:
     return jnp.where(near, self + weight * (end - self), end - (end - self) * (1 - weight))
 
 
-@lower("aten.maximum.default")
-def maximum(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jnp.maximum(*opmath(ctx, self, other))
-
-
-@lower("aten.minimum.default")
-def minimum(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jnp.minimum(*opmath(ctx, self, other))
-
-
-@lower("aten.fmax.default")
-def fmax(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jnp.fmax(*opmath(ctx, self, other))
-
-
-@lower("aten.fmin.default")
-def fmin(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jnp.fmin(*opmath(ctx, self, other))
-
-
 @lower("aten.clamp.default", "aten.clamp.Tensor")
 def clamp(ctx: Ctx, self: Any, min: Any = None, max: Any = None) -> Any:
     self, low, high = opmath(ctx, self, min, max)
@@ -214,42 +182,11 @@ def clamp(ctx: Ctx, self: Any, min: Any = None, max: Any = None) -> Any:
     return self if high is None else jnp.minimum(self, high)
 
 
-@lower("aten.clamp_min.default", "aten.clamp_min.Tensor")
-def clamp_min(ctx: Ctx, self: Any, min: Any) -> Any:
-    return jnp.maximum(*opmath(ctx, self, min))
-
-
-@lower("aten.clamp_max.default", "aten.clamp_max.Tensor")
-def clamp_max(ctx: Ctx, self: Any, max: Any) -> Any:
-    return jnp.minimum(*opmath(ctx, self, max))
-
-
-@lower("aten.atan2.default")
-def atan2(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jnp.arctan2(*float_opmath(ctx, self, other))
-
-
-@lower("aten.copysign.Tensor", "aten.copysign.Scalar")
-def copysign(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jnp.copysign(*float_opmath(ctx, self, other))
-
-
-@lower("aten.hypot.default")
-def hypot(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jnp.hypot(*float_opmath(ctx, self, other))
-
-
-@lower("aten.logaddexp.default")
-def logaddexp(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jnp.logaddexp(*float_opmath(ctx, self, other))
-
-
-@lower("aten.logaddexp2.default")
-def logaddexp2(ctx: Ctx, self: Any, other: Any) -> Any:
-    self, other = float_opmath(ctx, self, other)
-    if is_complex(self):
+@pointwise("aten.logaddexp2.default", tensors=2, to=float_opmath)
+def logaddexp2(x: Any, y: Any) -> Any:
+    if is_complex(x):
         raise Unsupported("complex logaddexp2")
-    return jnp.logaddexp2(self, other)
+    return jnp.logaddexp2(x, y)
 
 
 @lower("aten.nextafter.default")
@@ -258,28 +195,46 @@ def nextafter(ctx: Ctx, self: Any, other: Any) -> Any:
     return jnp.nextafter(self, other.astype(self.dtype))
 
 
-@lower("aten.heaviside.default")
-def heaviside(ctx: Ctx, self: Any, values: Any) -> Any:
-    self, values = opmath(ctx, self, values)
-    return jnp.where(self == 0, values, (self > 0).astype(self.dtype))
+@pointwise("aten.heaviside.default", tensors=2)
+def heaviside(x: Any, values: Any) -> Any:
+    return jnp.where(x == 0, values, (x > 0).astype(x.dtype))
 
 
-@lower("aten.gcd.default")
-def gcd(ctx: Ctx, self: Any, other: Any) -> Any:
-    return _gcd(*opmath(ctx, self, other))
-
-
-def _gcd(a: Any, b: Any) -> Any:
+@pointwise("aten.gcd.default", tensors=2)
+def gcd(a: Any, b: Any) -> Any:
     # Without a sign: the smallest integer has no positive counterpart, and jax's loop would never end.
     unsigned = jnp.dtype(f"uint{a.dtype.itemsize * 8}")
     return jnp.gcd(jnp.abs(a).astype(unsigned), jnp.abs(b).astype(unsigned)).astype(a.dtype)
 
 
-@lower("aten.lcm.default")
-def lcm(ctx: Ctx, self: Any, other: Any) -> Any:
-    a, b = opmath(ctx, self, other)
-    divisor = _gcd(a, b)
+@pointwise("aten.lcm.default", tensors=2)
+def lcm(a: Any, b: Any) -> Any:
+    divisor = gcd(a, b)
     return jnp.where(divisor == 0, 0, jnp.abs(a // jnp.where(divisor == 0, 1, divisor) * b))
+
+
+pointwise_table(
+    {
+        "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": jnp.remainder,
+        "fmod.Tensor fmod.Scalar": jnp.fmod,
+        "maximum clamp_min clamp_min.Tensor": jnp.maximum,
+        "minimum clamp_max clamp_max.Tensor": jnp.minimum,
+        "fmax": jnp.fmax,
+        "fmin": jnp.fmin,
+    },
+    tensors=2,
+)
+pointwise_table(
+    {
+        "atan2": jnp.arctan2,
+        "copysign.Tensor copysign.Scalar": jnp.copysign,
+        "hypot": jnp.hypot,
+        "logaddexp": jnp.logaddexp,
+        "ldexp.Tensor": lambda x, exponent: x * jnp.exp2(exponent),
+    },
+    tensors=2,
+    to=float_opmath,
+)
 
 
 @lower("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other")
@@ -287,11 +242,7 @@ def xlogy(ctx: Ctx, self: Any, other: Any) -> Any:
     return _product_with_log(ctx, jnp.log, *float_opmath(ctx, self, other))
 
 
-@lower(
-    "aten.special_xlog1py.default",
-    "aten.special_xlog1py.self_scalar",
-    "aten.special_xlog1py.other_scalar",
-)
+@lower("aten.special_xlog1py.default", "aten.special_xlog1py.self_scalar", "aten.special_xlog1py.other_scalar")
 def xlog1py(ctx: Ctx, self: Any, other: Any) -> Any:
     return _product_with_log(ctx, jnp.log1p, *float_opmath(ctx, self, other))
 

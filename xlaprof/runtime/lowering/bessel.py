@@ -12,15 +12,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import jax.scipy.special as jsp
 import numpy as np
 import scipy.special as sp  # type: ignore[import-untyped]
 
-from xlaprof.runtime.lowering.elementary import floating
+from .registry import Array, float_opmath, pointwise_table
 
-Array = jax.Array
 Table = np.ndarray[Any, Any]
 
 _DEGREE = 40
@@ -236,19 +234,21 @@ def _spherical_j0(x: Array) -> Array:
     return jnp.where(jnp.isinf(x), 0, jnp.where(x == 0, 1, jnp.sin(safe) / safe))
 
 
-for _name, _fn in {
-    "special_bessel_j0": _j(0),
-    "special_bessel_j1": _j(1),
-    "special_bessel_y0": _y(0),
-    "special_bessel_y1": _y(1),
-    "special_modified_bessel_i0": jsp.i0,
-    "special_modified_bessel_i1": jsp.i1,
-    "special_modified_bessel_k0": _k(0, False),
-    "special_modified_bessel_k1": _k(1, False),
-    "special_scaled_modified_bessel_k0": _k(0, True),
-    "special_scaled_modified_bessel_k1": _k(1, True),
-    "special_airy_ai": _airy_ai,
-    "special_erfcx": _erfcx,
-    "special_spherical_bessel_j0": _spherical_j0,
-}.items():
-    floating(f"aten.{_name}.default", _fn)
+pointwise_table(
+    {
+        "special_bessel_j0": _j(0),
+        "special_bessel_j1": _j(1),
+        "special_bessel_y0": _y(0),
+        "special_bessel_y1": _y(1),
+        "special_modified_bessel_i0": jsp.i0,
+        "special_modified_bessel_i1": jsp.i1,
+        "special_modified_bessel_k0": _k(0, False),
+        "special_modified_bessel_k1": _k(1, False),
+        "special_scaled_modified_bessel_k0": _k(0, True),
+        "special_scaled_modified_bessel_k1": _k(1, True),
+        "special_airy_ai": _airy_ai,
+        "special_erfcx": _erfcx,
+        "special_spherical_bessel_j0": _spherical_j0,
+    },
+    to=float_opmath,
+)

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from xlaprof.runtime.lowering.registry import Ctx, is_complex, is_floating, lower, scalar
+from .registry import Ctx, is_complex, is_floating, lower, scalar
 
 
 def cast(x: Any, dtype: Any) -> Any:
@@ -28,13 +28,8 @@ def convert_element_type(ctx: Ctx, a: Any, dtype: Any) -> Any:
     return cast(a, ctx.out[0].jax)
 
 
-@lower("aten.clone.default")
+@lower("aten.clone.default", "aten.lift.default", "aten.lift_fresh_copy.default", "aten.alias_copy.default")
 def clone(ctx: Ctx, self: Any, memory_format: Any = None) -> Any:
-    return self
-
-
-@lower("aten.lift.default", "aten.lift_fresh_copy.default", "aten.alias_copy.default")
-def lift(ctx: Ctx, self: Any) -> Any:
     return self
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from xlaprof.runtime.lowering.conversion import cast
-from xlaprof.runtime.lowering.registry import Ctx, Unsupported, lower, scalar
+from .conversion import cast
+from .registry import Ctx, Unsupported, lower, scalar
 
 
 @lower(
@@ -44,29 +44,18 @@ def scalar_tensor(ctx: Ctx, s: Any, **kwargs: Any) -> Any:
     return scalar(s, ctx.out[0].jax)
 
 
-@lower("aten.arange.default", static=("end",))
-def arange(ctx: Ctx, end: Any, **kwargs: Any) -> Any:
-    return _arange(ctx, 0, 1)
+def _range(names: tuple[str, ...], static: tuple[str, ...]) -> None:
+    """``names`` give numbers from ``start`` (or 0) in steps of ``step`` (or 1), as many as the output holds."""
+
+    @lower(*names, static=static)
+    def range_(ctx: Ctx, *bounds: Any, **kwargs: Any) -> Any:
+        given = dict(zip(static, bounds, strict=False))
+        return _arange(ctx, given.get("start", 0), given.get("step", 1))
 
 
-@lower("aten.arange.start", static=("start", "end"))
-def arange_start(ctx: Ctx, start: Any, end: Any, **kwargs: Any) -> Any:
-    return _arange(ctx, start, 1)
-
-
-@lower("aten.arange.start_step", static=("start", "end", "step"))
-def arange_step(ctx: Ctx, start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Any:
-    return _arange(ctx, start, step)
-
-
-@lower("aten.range.default", static=("start", "end"))
-def range_(ctx: Ctx, start: Any, end: Any, **kwargs: Any) -> Any:
-    return _arange(ctx, start, 1)
-
-
-@lower("aten.range.step", static=("start", "end", "step"))
-def range_step(ctx: Ctx, start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Any:
-    return _arange(ctx, start, step)
+_range(("aten.arange.default",), ("end",))
+_range(("aten.arange.start", "aten.range.default"), ("start", "end"))
+_range(("aten.arange.start_step", "aten.range.step"), ("start", "end", "step"))
 
 
 def _arange(ctx: Ctx, start: Any, step: Any) -> Any:
@@ -79,12 +68,11 @@ def _accumulation_dtype(ctx: Ctx) -> Any:
     return jnp.int64 if jnp.issubdtype(ctx.out[0].jax, jnp.integer) else jnp.float64
 
 
-@lower(
-    "aten.linspace.default",
-    "aten.linspace.Tensor_Tensor",
-    "aten.linspace.Tensor_Scalar",
-    "aten.linspace.Scalar_Tensor",
-)
+#: the overloads of what runs between two ends, each a tensor or a number
+_ENDS = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
+
+
+@lower(*(f"aten.linspace.{ends}" for ends in _ENDS))
 def linspace(ctx: Ctx, start: Any, end: Any, steps: int, **kwargs: Any) -> Any:
     out = ctx.out[0].jax
     if jnp.issubdtype(out, jnp.complexfloating):
@@ -127,12 +115,7 @@ def _linspace(start: Any, end: Any, steps: int, dtype: Any, multiply_add: Any = 
     return jnp.where(position < max(steps // 2, 1), ascending, descending)
 
 
-@lower(
-    "aten.logspace.default",
-    "aten.logspace.Tensor_Tensor",
-    "aten.logspace.Tensor_Scalar",
-    "aten.logspace.Scalar_Tensor",
-)
+@lower(*(f"aten.logspace.{ends}" for ends in _ENDS))
 def logspace(ctx: Ctx, start: Any, end: Any, steps: int, base: float = 10.0, **kwargs: Any) -> Any:
     if jnp.issubdtype(ctx.out[0].jax, jnp.integer):
         raise Unsupported("logspace of integers")
@@ -146,24 +129,18 @@ def eye(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
     return jnp.eye(rows, columns, dtype=ctx.out[0].jax)
 
 
-@lower("aten.tril.default")
-def tril(ctx: Ctx, self: Any, diagonal: int = 0) -> Any:
-    return jnp.tril(self, diagonal)
+lower("aten.tril.default")(lambda ctx, self, diagonal=0: jnp.tril(self, diagonal))
+lower("aten.triu.default")(lambda ctx, self, diagonal=0: jnp.triu(self, diagonal))
 
 
-@lower("aten.triu.default")
-def triu(ctx: Ctx, self: Any, diagonal: int = 0) -> Any:
-    return jnp.triu(self, diagonal)
+def _triangle_indices(name: str, fn: Any) -> None:
+    @lower(name)
+    def indices(ctx: Ctx, row: int, col: int, offset: int = 0, **kwargs: Any) -> Any:
+        return jnp.stack(fn(row, offset, col))
 
 
-@lower("aten.tril_indices.default")
-def tril_indices(ctx: Ctx, row: int, col: int, offset: int = 0, **kwargs: Any) -> Any:
-    return jnp.stack(jnp.tril_indices(row, offset, col))
-
-
-@lower("aten.triu_indices.default")
-def triu_indices(ctx: Ctx, row: int, col: int, offset: int = 0, **kwargs: Any) -> Any:
-    return jnp.stack(jnp.triu_indices(row, offset, col))
+_triangle_indices("aten.tril_indices.default", jnp.tril_indices)
+_triangle_indices("aten.triu_indices.default", jnp.triu_indices)
 
 
 @lower("aten.vander.default")

@@ -12,9 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import Ctx, lower
-
-Array = jax.Array
+from .registry import Array, Ctx, lower
 
 
 def _labels(targets: Array, lengths: Array, count: int) -> Array:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import (
+from .registry import (
     Ctx,
     finfo,
     float_opmath,
@@ -17,56 +16,48 @@ from xlaprof.runtime.lowering.registry import (
     is_integral,
     lower,
     opmath,
+    pointwise_table,
     scalar,
 )
 
-Function = Callable[[Any], Any]
 
-
-def floating(name: str, fn: Function) -> None:
-    """``name`` computes ``fn``; integers become the default floating dtype first."""
-    lower(name)(lambda ctx, self: fn(*float_opmath(ctx, self)))
-
-
-def rounding(name: str, fn: Function) -> None:
+def rounding(name: str, fn: Any) -> None:
     """``name`` computes ``fn``, which leaves integers alone."""
     lower(name)(lambda ctx, self: self if is_integral(self) else fn(*opmath(ctx, self)))
 
 
-for _name, _fn in {
-    "acos": jnp.arccos,
-    "acosh": jnp.arccosh,
-    "asin": jnp.arcsin,
-    "asinh": jnp.arcsinh,
-    "atan": jnp.arctan,
-    "atanh": jnp.arctanh,
-    "cos": jnp.cos,
-    "cosh": jnp.cosh,
-    "deg2rad": jnp.deg2rad,
-    "exp": jnp.exp,
-    "exp2": jnp.exp2,
-    "expm1": jnp.expm1,
-    "log": jnp.log,
-    "log10": jnp.log10,
-    "log1p": jnp.log1p,
-    "log2": jnp.log2,
-    "rad2deg": jnp.rad2deg,
-    "reciprocal": lambda x: 1 / x,
-    "rsqrt": lambda x: 1 / jnp.sqrt(x) if is_complex(x) else lax.rsqrt(x),
-    "sin": jnp.sin,
-    "sinc": jnp.sinc,
-    "sinh": jnp.sinh,
-    "sqrt": jnp.sqrt,
-    "tan": jnp.tan,
-}.items():
-    floating(f"aten.{_name}.default", _fn)
+pointwise_table(
+    {
+        "acos": jnp.arccos,
+        "acosh": jnp.arccosh,
+        "asin": jnp.arcsin,
+        "asinh": jnp.arcsinh,
+        "atan": jnp.arctan,
+        "atanh": jnp.arctanh,
+        "cos": jnp.cos,
+        "cosh": jnp.cosh,
+        "deg2rad": jnp.deg2rad,
+        "exp": jnp.exp,
+        "exp2": jnp.exp2,
+        "expm1": jnp.expm1,
+        "log": jnp.log,
+        "log10": jnp.log10,
+        "log1p": jnp.log1p,
+        "log2": jnp.log2,
+        "rad2deg": jnp.rad2deg,
+        "reciprocal": lambda x: 1 / x,
+        "rsqrt": lambda x: 1 / jnp.sqrt(x) if is_complex(x) else lax.rsqrt(x),
+        "sin": jnp.sin,
+        "sinc": jnp.sinc,
+        "sinh": jnp.sinh,
+        "sqrt": jnp.sqrt,
+        "tan": jnp.tan,
+    },
+    to=float_opmath,
+)
+pointwise_table({"frexp.Tensor": jnp.frexp, "square": lambda x: x * x})
 
-for _name, _fn in {
-    "ceil": jnp.ceil,
-    "floor": jnp.floor,
-    "trunc": jnp.trunc,
-    "round": jnp.round,
-}.items():
+for _name, _fn in {"ceil": jnp.ceil, "floor": jnp.floor, "trunc": jnp.trunc, "round": jnp.round}.items():
     rounding(f"aten.{_name}.default", _fn)
 
 
@@ -84,19 +75,10 @@ def frac(ctx: Ctx, self: Any) -> Any:
     return self - jnp.trunc(self)
 
 
-@lower("aten.abs.default")
-def absolute(ctx: Ctx, self: Any) -> Any:
-    return jnp.abs(self)
-
-
-@lower("aten.neg.default")
-def neg(ctx: Ctx, self: Any) -> Any:
-    return -self
-
-
-@lower("aten.positive.default")
-def positive(ctx: Ctx, self: Any) -> Any:
-    return self
+lower("aten.abs.default")(lambda ctx, self: jnp.abs(self))
+lower("aten.neg.default")(lambda ctx, self: -self)
+lower("aten.positive.default")(lambda ctx, self: self)
+lower("aten.conj_physical.default", "aten._conj_physical.default")(lambda ctx, self: jnp.conj(self))
 
 
 @lower("aten.sign.default")
@@ -121,23 +103,12 @@ def signbit(ctx: Ctx, self: Any) -> Any:
     return jnp.signbit(self) if is_floating(self) else self < 0
 
 
-@lower("aten.square.default")
-def square(ctx: Ctx, self: Any) -> Any:
-    (x,) = opmath(ctx, self)
-    return x * x
-
-
 @lower("aten.angle.default")
 def angle(ctx: Ctx, self: Any) -> Any:
     if is_complex(self):
         return jnp.angle(self)
     (x,) = float_opmath(ctx, self)
     return jnp.where(jnp.isnan(x), x, jnp.where(x < 0, jnp.pi, 0))
-
-
-@lower("aten.conj_physical.default", "aten._conj_physical.default")
-def conj_physical(ctx: Ctx, self: Any) -> Any:
-    return jnp.conj(self)
 
 
 @lower("aten.complex.default")
@@ -160,14 +131,3 @@ def nan_to_num(ctx: Ctx, self: Any, nan: Any = None, posinf: Any = None, neginf:
     x = jnp.where(jnp.isnan(self), scalar(0 if nan is None else nan, self.dtype), self)
     x = jnp.where(self == jnp.inf, scalar(limits.max if posinf is None else posinf, self.dtype), x)
     return jnp.where(self == -jnp.inf, scalar(limits.min if neginf is None else neginf, self.dtype), x)
-
-
-@lower("aten.frexp.Tensor")
-def frexp(ctx: Ctx, self: Any) -> Any:
-    return jnp.frexp(*opmath(ctx, self))
-
-
-@lower("aten.ldexp.Tensor")
-def ldexp(ctx: Ctx, self: Any, other: Any) -> Any:
-    self, other = float_opmath(ctx, self, other)
-    return self * jnp.exp2(other)

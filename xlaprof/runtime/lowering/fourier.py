@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from xlaprof.runtime.lowering.registry import Ctx, lower, normalize_dims
+from .registry import Ctx, lower, normalize_dims
 
 #: PyTorch's ``fft_norm_mode``: nothing, 1/sqrt(n), 1/n
 _UNSCALED, _BY_ROOT, _BY_SIZE = 0, 1, 2

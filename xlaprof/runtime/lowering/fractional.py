@@ -1,18 +1,15 @@
-"""Fractional max pooling: windows whose places are drawn at random, per sample and channel."""
+"""Fractional max pooling: windows whose places are drawn at random, per sample and channel.
+
+Its gradient is that of any max pooling: :mod:`.pooling`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 
-from xlaprof.runtime.lowering.registry import Ctx, lower, rounded
-from xlaprof.runtime.lowering.softmax import wide
-
-Array = jax.Array
+from .registry import Array, Ctx, Ints, lower, rounded, wide
 
 
 def _starts(sample: Array, size: int, out: int, window: int) -> Array:
@@ -30,7 +27,7 @@ def _starts(sample: Array, size: int, out: int, window: int) -> Array:
     return jnp.concatenate([at(jnp.arange(out - 1) + sample) - at(sample), last], -1)
 
 
-def _pool(ctx: Ctx, x: Array, kernel: Sequence[int], output: Sequence[int], samples: Array) -> tuple[Array, Array]:
+def _pool(ctx: Ctx, x: Array, kernel: Ints, output: Ints, samples: Array) -> tuple[Array, Array]:
     dims = len(kernel)
     spatial = x.shape[-dims:]
     batched = x.reshape(-1, x.shape[-dims - 1], *spatial)
@@ -59,20 +56,7 @@ def _pool(ctx: Ctx, x: Array, kernel: Sequence[int], output: Sequence[int], samp
 
 @lower("aten.fractional_max_pool2d.default", "aten.fractional_max_pool3d.default")
 def fractional_max_pool(
-    ctx: Ctx, self: Array, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Array
+    ctx: Ctx, self: Array, kernel_size: Ints, output_size: Ints, random_samples: Array
 ) -> tuple[Array, Array]:
     dims = 2 if len(kernel_size) == 2 else 3
     return _pool(ctx, self, tuple(kernel_size)[:dims], tuple(output_size), random_samples)
-
-
-@lower("aten.fractional_max_pool2d_backward.default", "aten.fractional_max_pool3d_backward.default")
-def fractional_max_pool_backward(
-    ctx: Ctx, grad_output: Array, self: Array, kernel_size: Any, output_size: Sequence[int], indices: Array
-) -> Array:
-    dims = len(output_size)
-    lead = self.shape[:-dims]
-    count = prod(lead)  # none, maybe
-    grad, where = (a.reshape(count, prod(output_size)) for a in (wide(grad_output), indices))
-    planes = jnp.zeros((count, prod(self.shape[-dims:])), grad.dtype)
-    rows = jnp.arange(count)[:, None]
-    return planes.at[rows, where].add(grad, mode="drop").reshape(*lead, *self.shape[-dims:])

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
-from xlaprof.runtime.lowering.registry import Ctx, lower
+from .registry import Array, Ctx, Ints, MaybeArray, lower
 
-Array = jax.Array
 Range = Sequence[float] | None
 
 
-def _edges(x: Array, bins: Sequence[int], range: Range) -> list[Array]:
+def _edges(x: Array, bins: Ints, range: Range) -> list[Array]:
     """The bins' edges along each column of ``x`` [n, dims]: from ``range``, or the smallest to the largest value."""
     result = []
     for d, n in enumerate(bins):
@@ -32,7 +30,7 @@ def _edges(x: Array, bins: Sequence[int], range: Range) -> list[Array]:
     return result
 
 
-def _count(x: Array, edges: Sequence[Array], weight: Array | None, density: bool) -> Array:
+def _count(x: Array, edges: Sequence[Array], weight: MaybeArray, density: bool) -> Array:
     shape = tuple(e.shape[0] - 1 for e in edges)
     counted = jnp.ones(x.shape[0], x.dtype) if weight is None else weight.reshape(-1).astype(x.dtype)
     inside = jnp.ones(x.shape[0], jnp.bool_)
@@ -72,14 +70,14 @@ def histogram_over(
 
 @lower("aten._histogramdd_bin_edges.default")
 def histogramdd_edges(
-    ctx: Ctx, self: Array, bins: Sequence[int], *, range: Range = None, weight: Any = None, density: bool = False
+    ctx: Ctx, self: Array, bins: Ints, *, range: Range = None, weight: Any = None, density: bool = False
 ) -> tuple[Array, ...]:
     return tuple(_edges(_rows(self), bins, range))
 
 
 @lower("aten._histogramdd_from_bin_cts.default")
 def histogramdd(
-    ctx: Ctx, self: Array, bins: Sequence[int], *, range: Range = None, weight: Any = None, density: bool = False
+    ctx: Ctx, self: Array, bins: Ints, *, range: Range = None, weight: Any = None, density: bool = False
 ) -> Array:
     x = _rows(self)
     return _count(x, _edges(x, bins, range), weight, density)

@@ -10,7 +10,7 @@ accelerator any of them may.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -18,16 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xlaprof.runtime.lowering.registry import Ctx, Unsupported, lower, scalar
-
-Array = jax.Array
+from .registry import Array, Ctx, Ints, MaybeArray, Unsupported, lower, scalar
 
 
-def _is_mask(index: Array | None) -> bool:
+def _is_mask(index: MaybeArray) -> bool:
     return index is not None and index.dtype in (jnp.bool_, jnp.uint8)
 
 
-def _given(indices: Sequence[Array | None]) -> list[tuple[int, Array]]:
+def _given(indices: Sequence[MaybeArray]) -> list[tuple[int, Array]]:
     """``(dimension, index)`` of the entries that are not ``None``, brought to one shape."""
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
     if any(_is_mask(i) for _, i in given):
@@ -46,7 +44,7 @@ def _fronted(x: Array, given: Sequence[tuple[int, Array]]) -> tuple[list[int], i
 
 
 @lower("aten.index.Tensor", "aten._unsafe_index.Tensor")
-def index(ctx: Ctx, self: Array, indices: Sequence[Array | None]) -> Array:
+def index(ctx: Ctx, self: Array, indices: Sequence[MaybeArray]) -> Array:
     given = _given(indices)
     if not given:
         return self
@@ -58,12 +56,7 @@ def index(ctx: Ctx, self: Array, indices: Sequence[Array | None]) -> Array:
 
 @lower("aten.index_put.default", "aten._unsafe_index_put.default", "aten._index_put_impl.default")
 def index_put(
-    ctx: Ctx,
-    self: Array,
-    indices: Sequence[Array | None],
-    values: Array,
-    accumulate: bool = False,
-    unsafe: bool = False,
+    ctx: Ctx, self: Array, indices: Sequence[MaybeArray], values: Array, accumulate: bool = False, unsafe: bool = False
 ) -> Array:
     values = jnp.asarray(values).astype(self.dtype)
     if any(_is_mask(i) for i in indices):
@@ -87,7 +80,7 @@ def _accumulate(at: Any, values: Array) -> Array:
     return result
 
 
-def _mask_put(self: Array, indices: Sequence[Array | None], values: Array, accumulate: bool) -> Array:
+def _mask_put(self: Array, indices: Sequence[MaybeArray], values: Array, accumulate: bool) -> Array:
     """``self[:, mask] = values``: each element knows its rank among those selected, so no shape depends on data."""
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
     if len(given) > 1:
@@ -124,64 +117,49 @@ def _wrap(index: Array, size: int) -> Array:
     return jnp.where(index < 0, index + size, index)
 
 
-def _scatter_at(self: Array, dim: int, index: Array) -> Any:
-    """``self.at[...]`` of the positions that ``index`` names along ``dim``."""
-    position = list(jnp.indices(index.shape, sparse=True))
-    position[dim] = index
-    return self.at[tuple(position)]
+#: (array, function from an array to its ``.at[...]``, values) -> the array with the values written
+_Write = Callable[[Array, Callable[[Array], Any], Array], Array]
 
 
-def _scatter_args(self: Array, dim: int, index: Array, src: Any) -> tuple[Array, int, Array, Array]:
-    """Arguments of a scatter with 0-dim tensors made 1-dim and ``src`` cut to the elements ``index`` uses."""
-    self, index, src = jnp.atleast_1d(self), jnp.atleast_1d(index), jnp.asarray(src).astype(self.dtype)
+def _set(x: Array, at: Callable[[Array], Any], values: Array) -> Array:
+    return at(x).set(values, mode="drop")  # type: ignore[no-any-return]
+
+
+def _scatter(self: Array, dim: int, index: Array, src: Any, write: _Write) -> Array:
+    """``write(self, at, src)``: ``at(array)`` are the elements that ``index`` names along ``dim``."""
+    if index.size == 0:
+        return self
+    whole, index, src = jnp.atleast_1d(self), jnp.atleast_1d(index), jnp.asarray(src).astype(self.dtype)
     src = jnp.broadcast_to(src, index.shape) if src.ndim == 0 else src[tuple(slice(n) for n in index.shape)]
-    return self, dim % self.ndim, index, src
+    position = list(jnp.indices(index.shape, sparse=True))
+    position[dim % whole.ndim] = index
+    return write(whole, lambda x: x.at[tuple(position)], src).reshape(self.shape)
 
 
 @lower("aten.scatter.src", "aten.scatter.value")
 def scatter(ctx: Ctx, self: Array, dim: int, index: Array, src: Any) -> Array:
-    shape = self.shape
-    if index.size == 0:
-        return self
-    self, dim, index, src = _scatter_args(self, dim, index, src)
-    written: Array = _scatter_at(self, dim, index).set(src, mode="drop")
-    return written.reshape(shape)
+    return _scatter(self, dim, index, src, _set)
 
 
 @lower("aten.scatter_add.default")
 def scatter_add(ctx: Ctx, self: Array, dim: int, index: Array, src: Array) -> Array:
-    shape = self.shape
-    if index.size == 0:
-        return self
-    self, dim, index, src = _scatter_args(self, dim, index, src)
-    return _accumulate(_scatter_at(self, dim, index), src).reshape(shape)
+    return _scatter(self, dim, index, src, lambda x, at, src: _accumulate(at(x), src))
 
 
-@lower("aten.scatter.reduce", "aten.scatter.value_reduce")
-def scatter_reduction(ctx: Ctx, self: Array, dim: int, index: Array, src: Any, *, reduce: str) -> Array:
-    names = {"add": "sum", "multiply": "prod"}
-    return scatter_reduce(ctx, self, dim, index, src, names.get(reduce, reduce))
-
-
-@lower("aten.scatter_reduce.two")
+@lower("aten.scatter.reduce", "aten.scatter.value_reduce", "aten.scatter_reduce.two")
 def scatter_reduce(
     ctx: Ctx, self: Array, dim: int, index: Array, src: Any, reduce: str, *, include_self: bool = True
 ) -> Array:
-    shape = self.shape
-    if index.size == 0:
-        return self
-    self, dim, index, src = _scatter_args(self, dim, index, src)
-    return _reduce_at(self, lambda x: _scatter_at(x, dim, index), src, reduce, include_self).reshape(shape)
+    reduce = {"add": "sum", "multiply": "prod"}.get(reduce, reduce)
+    return _scatter(self, dim, index, src, lambda x, at, src: _reduce_at(x, at, src, reduce, include_self))
 
 
 @lower("aten.index_reduce.default")
 def index_reduce(
     ctx: Ctx, self: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
 ) -> Array:
-    shape, source = self.shape, jnp.atleast_1d(source)
-    self = jnp.atleast_1d(self)
-    where = _along(self, dim, index)
-    return _reduce_at(self, lambda x: x.at[where], source, reduce, include_self).reshape(shape)
+    source = jnp.atleast_1d(source)
+    return _write_along(self, dim, index, source, lambda x, at, src: _reduce_at(x, at, src, reduce, include_self))
 
 
 def _reduce_at(self: Array, at: Any, src: Array, reduce: str, include_self: bool) -> Array:
@@ -218,9 +196,16 @@ def _identity(reduce: str, dtype: Any) -> Any:
     return jnp.asarray(np.iinfo(dtype).min if reduce == "amax" else np.iinfo(dtype).max, dtype)
 
 
-def _along(self: Array, dim: int, index: Array) -> tuple[Any, ...]:
-    """The positions ``index`` along ``dim`` of ``self``, everything else whole."""
-    return (*(slice(None),) * (dim % self.ndim), index.reshape(-1))
+def _along(whole: Array, dim: int, index: Array) -> tuple[Any, ...]:
+    """The positions ``index`` along ``dim`` of ``whole``, and all of its other dimensions."""
+    return (*(slice(None),) * (dim % whole.ndim), index.reshape(-1))
+
+
+def _write_along(self: Array, dim: int, index: Array, source: Array, write: _Write) -> Array:
+    """``write(self, at, source)``: ``at(array)`` are the slices that ``index`` names along ``dim``."""
+    whole = jnp.atleast_1d(self)
+    where = _along(whole, dim, index)
+    return write(whole, lambda x: x.at[where], source).reshape(self.shape)
 
 
 @lower("aten.index_select.default")
@@ -231,22 +216,18 @@ def index_select(ctx: Ctx, self: Array, dim: int, index: Array) -> Array:
 
 @lower("aten.index_add.default")
 def index_add(ctx: Ctx, self: Array, dim: int, index: Array, source: Array, *, alpha: Any = 1) -> Array:
-    whole = jnp.atleast_1d(self)
     source = jnp.atleast_1d(source).astype(self.dtype) * scalar(alpha, self.dtype)
-    return _accumulate(whole.at[_along(whole, dim, index)], source).reshape(self.shape)
+    return _write_along(self, dim, index, source, lambda x, at, src: _accumulate(at(x), src))
 
 
 @lower("aten.index_copy.default")
 def index_copy(ctx: Ctx, self: Array, dim: int, index: Array, source: Array) -> Array:
-    whole = jnp.atleast_1d(self)
-    source = jnp.atleast_1d(source)
-    return whole.at[_along(whole, dim, index)].set(source, mode="drop").reshape(self.shape)
+    return _write_along(self, dim, index, jnp.atleast_1d(source), _set)
 
 
 @lower("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
 def index_fill(ctx: Ctx, self: Array, dim: int, index: Array, value: Any) -> Array:
-    whole = jnp.atleast_1d(self)
-    return whole.at[_along(whole, dim, index)].set(scalar(value, self.dtype), mode="drop").reshape(self.shape)
+    return _write_along(self, dim, index, scalar(value, self.dtype), _set)
 
 
 @lower("aten.take.default")
@@ -277,7 +258,7 @@ def masked_scatter(ctx: Ctx, self: Array, mask: Array, source: Array) -> Array:
 
 
 @lower("aten.masked_scatter_backward.default")
-def masked_scatter_backward(ctx: Ctx, grad_output: Array, mask: Array, sizes: Sequence[int]) -> Array:
+def masked_scatter_backward(ctx: Ctx, grad_output: Array, mask: Array, sizes: Ints) -> Array:
     grad_output, mask = (a.reshape(-1) for a in jnp.broadcast_arrays(grad_output, mask))
     empty = jnp.zeros(ctx.out[0].shape, grad_output.dtype)
     rank = jnp.where(mask, jnp.cumsum(mask) - 1, empty.size)
@@ -300,7 +281,7 @@ def searchsorted(
     out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
-    sorter: Array | None = None,
+    sorter: MaybeArray = None,
 ) -> Array:
     if sorter is not None:
         sorted_sequence = jnp.take_along_axis(sorted_sequence, sorter, axis=-1)

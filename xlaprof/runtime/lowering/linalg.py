@@ -1,7 +1,7 @@
 """Decompositions and solvers of (batches of) matrices.
 
 ``linalg_eig`` and ``linalg_eigvals`` have no lowering: jax computes them on the CPU only, and so does the fallback.
-LU factorisations and what is solved with them are in :mod:`.lu`, LDL in :mod:`.ldl`.
+LU factorisations and what is solved with them are in :mod:`.lu`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import Ctx, is_complex, lower, opmath_dtype
+from .registry import Ctx, is_complex, lower, wide
 
 
 def adjoint(x: Any) -> Any:
@@ -42,8 +42,20 @@ def _cholesky(x: Any, upper: bool) -> Any:
     return adjoint(factor) if upper else factor
 
 
-def triangular(a: Any, b: Any, *, upper: bool, left: bool = True, unit: bool = False, conjugate: bool = False) -> Any:
-    """``a^-1 b`` (or ``b a^-1``; ``a^-H`` if ``conjugate``) with ``a`` triangular, over broadcast batches."""
+def triangular(
+    a: Any,
+    b: Any,
+    *,
+    upper: bool,
+    left: bool = True,
+    unit: bool = False,
+    transpose: bool = False,
+    adjoint: bool = False,
+) -> Any:
+    """``a^-1 b`` with ``a`` triangular, over broadcast batches; ``b a^-1`` unless ``left``.
+
+    ``transpose`` solves with ``a^T`` in place of ``a``, ``adjoint`` with ``a^H``.
+    """
     batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a = jnp.broadcast_to(a, (*batch, *a.shape[-2:]))
     b = jnp.broadcast_to(b, (*batch, *b.shape[-2:]))
@@ -53,8 +65,8 @@ def triangular(a: Any, b: Any, *, upper: bool, left: bool = True, unit: bool = F
         left_side=left,
         lower=not upper,
         unit_diagonal=unit,
-        transpose_a=conjugate,
-        conjugate_a=conjugate and is_complex(a),
+        transpose_a=adjoint or transpose,
+        conjugate_a=adjoint and is_complex(a),
     )
 
 
@@ -69,23 +81,15 @@ def solve_triangular(
 def triangular_solve(
     ctx: Ctx, self: Any, A: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> Any:
-    batch = jnp.broadcast_shapes(A.shape[:-2], self.shape[:-2])
-    solution = lax.linalg.triangular_solve(
-        jnp.broadcast_to(A, (*batch, *A.shape[-2:])),
-        jnp.broadcast_to(self, (*batch, *self.shape[-2:])),
-        left_side=True,
-        lower=not upper,
-        transpose_a=transpose,
-        unit_diagonal=unitriangular,
-    )
+    solution = triangular(A, self, upper=upper, unit=unitriangular, transpose=transpose)
     return solution, jnp.broadcast_to(A, ctx.out[1].shape)
 
 
 @lower("aten.cholesky_solve.default", "aten._cholesky_solve_helper.default")
 def cholesky_solve(ctx: Ctx, self: Any, input2: Any, upper: bool = False) -> Any:
     # A = L L^H, or U^H U
-    inner = triangular(input2, self, upper=upper, conjugate=upper)
-    return triangular(input2, inner, upper=upper, conjugate=not upper)
+    inner = triangular(input2, self, upper=upper, adjoint=upper)
+    return triangular(input2, inner, upper=upper, adjoint=not upper)
 
 
 @lower("aten.cholesky_inverse.default")
@@ -136,19 +140,15 @@ def ormqr(ctx: Ctx, self: Any, input2: Any, input3: Any, left: bool = True, tran
     return lax.linalg.ormqr(self, input2, input3, left=left, transpose=transpose)
 
 
-@lower("aten.linalg_householder_product.default")
-def householder_product(ctx: Ctx, input: Any, tau: Any) -> Any:
-    return lax.linalg.householder_product(input, tau)
+lower("aten.linalg_householder_product.default")(lambda ctx, input, tau: lax.linalg.householder_product(input, tau))
 
 
 @lower("aten.linalg_matrix_exp.default")
 def matrix_exp(ctx: Ctx, self: Any) -> Any:
-    return jsl.expm(self.astype(opmath_dtype(self.dtype)))
+    return jsl.expm(wide(self))
 
 
-@lower("aten.trace.default")
-def trace(ctx: Ctx, self: Any) -> Any:
-    return jnp.trace(self)
+lower("aten.trace.default")(lambda ctx, self: jnp.trace(self))
 
 
 @lower("aten.linalg_cross.default")

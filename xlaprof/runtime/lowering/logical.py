@@ -6,50 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from xlaprof.runtime.lowering.registry import Ctx, iinfo, is_complex, is_integral, lower, promote
-
-
-def _comparison(name: str, fn: Any) -> None:
-    @lower(f"aten.{name}.Tensor", f"aten.{name}.Scalar")
-    def compare(ctx: Ctx, self: Any, other: Any) -> Any:
-        return fn(*promote(ctx, self, other))
-
-
-for _name, _fn in {
-    "eq": jnp.equal,
-    "ne": jnp.not_equal,
-    "lt": jnp.less,
-    "le": jnp.less_equal,
-    "gt": jnp.greater,
-    "ge": jnp.greater_equal,
-}.items():
-    _comparison(_name, _fn)
-
-
-@lower("aten.logical_and.default")
-def logical_and(ctx: Ctx, self: Any, other: Any) -> Any:
-    return self.astype(bool) & other.astype(bool)
-
-
-@lower("aten.logical_or.default")
-def logical_or(ctx: Ctx, self: Any, other: Any) -> Any:
-    return self.astype(bool) | other.astype(bool)
-
-
-@lower("aten.logical_xor.default")
-def logical_xor(ctx: Ctx, self: Any, other: Any) -> Any:
-    return self.astype(bool) ^ other.astype(bool)
-
-
-@lower("aten.logical_not.default")
-def logical_not(ctx: Ctx, self: Any) -> Any:
-    return ~self.astype(bool)
-
-
-def _bitwise(name: str, fn: Any, with_number: str = "Scalar") -> None:
-    @lower(f"aten.{name}.Tensor", f"aten.{name}.{with_number}", f"aten.{name}.Scalar_Tensor")
-    def bitwise(ctx: Ctx, self: Any, other: Any) -> Any:
-        return fn(*promote(ctx, self, other))
+from .registry import Ctx, iinfo, is_complex, is_integral, lower, pointwise_table, promote
 
 
 def _shift_left(x: Any, by: Any) -> Any:
@@ -66,21 +23,46 @@ def _shift_right(x: Any, by: Any) -> Any:
     return jnp.where(outside, 0, shifted) if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else shifted
 
 
-_bitwise("bitwise_and", jnp.bitwise_and)
-_bitwise("bitwise_or", jnp.bitwise_or)
-_bitwise("bitwise_xor", jnp.bitwise_xor)
-_bitwise("bitwise_left_shift", _shift_left, "Tensor_Scalar")
-_bitwise("bitwise_right_shift", _shift_right, "Tensor_Scalar")
+def _overloads(name: str, *overloads: str) -> str:
+    return " ".join(f"{name}.{overload}" for overload in overloads)
 
 
-@lower("aten.__lshift__.Tensor", "aten.__lshift__.Scalar")
-def lshift(ctx: Ctx, self: Any, other: Any) -> Any:
-    return _shift_left(*promote(ctx, self, other))
+_COMPARISONS = {
+    "eq": jnp.equal,
+    "ne": jnp.not_equal,
+    "lt": jnp.less,
+    "le": jnp.less_equal,
+    "gt": jnp.greater,
+    "ge": jnp.greater_equal,
+    "__lshift__": _shift_left,
+    "__rshift__": _shift_right,
+}
+_BITWISE = {"bitwise_and": jnp.bitwise_and, "bitwise_or": jnp.bitwise_or, "bitwise_xor": jnp.bitwise_xor}
+_SHIFTS = {"bitwise_left_shift": _shift_left, "bitwise_right_shift": _shift_right}
+
+pointwise_table(
+    {_overloads(name, "Tensor", "Scalar"): fn for name, fn in _COMPARISONS.items()}
+    | {_overloads(name, "Tensor", "Scalar", "Scalar_Tensor"): fn for name, fn in _BITWISE.items()}
+    | {_overloads(name, "Tensor", "Tensor_Scalar", "Scalar_Tensor"): fn for name, fn in _SHIFTS.items()},
+    tensors=2,
+    to=promote,
+)
 
 
-@lower("aten.__rshift__.Tensor", "aten.__rshift__.Scalar")
-def rshift(ctx: Ctx, self: Any, other: Any) -> Any:
-    return _shift_right(*promote(ctx, self, other))
+def _as_bool(ctx: Ctx, *args: Any) -> tuple[Any, ...]:
+    return tuple(a.astype(bool) for a in args)
+
+
+pointwise_table(
+    {"logical_and": jnp.bitwise_and, "logical_or": jnp.bitwise_or, "logical_xor": jnp.bitwise_xor},
+    tensors=2,
+    to=_as_bool,
+)
+
+
+@lower("aten.logical_not.default")
+def logical_not(ctx: Ctx, self: Any) -> Any:
+    return ~self.astype(bool)
 
 
 @lower("aten.bitwise_not.default")
@@ -93,24 +75,18 @@ def isnan(ctx: Ctx, self: Any) -> Any:
     return self != self
 
 
-@lower("aten.isinf.default")
-def isinf(ctx: Ctx, self: Any) -> Any:
-    return jnp.isinf(self)
+lower("aten.isinf.default")(lambda ctx, self: jnp.isinf(self))
+lower("aten.isfinite.default")(lambda ctx, self: jnp.isfinite(self))
 
 
-@lower("aten.isfinite.default")
-def isfinite(ctx: Ctx, self: Any) -> Any:
-    return jnp.isfinite(self)
+def _is_infinity(name: str, infinity: float) -> None:
+    @lower(f"aten.{name}.default")
+    def test(ctx: Ctx, self: Any) -> Any:
+        return jnp.zeros(self.shape, bool) if is_integral(self) else self == infinity
 
 
-@lower("aten.isposinf.default")
-def isposinf(ctx: Ctx, self: Any) -> Any:
-    return jnp.zeros(self.shape, bool) if is_integral(self) else self == jnp.inf
-
-
-@lower("aten.isneginf.default")
-def isneginf(ctx: Ctx, self: Any) -> Any:
-    return jnp.zeros(self.shape, bool) if is_integral(self) else self == -jnp.inf
+_is_infinity("isposinf", jnp.inf)
+_is_infinity("isneginf", -jnp.inf)
 
 
 @lower("aten.isreal.default")
@@ -118,12 +94,7 @@ def isreal(ctx: Ctx, self: Any) -> Any:
     return self.imag == 0 if is_complex(self) else jnp.ones(self.shape, bool)
 
 
-@lower(
-    "aten.where.self",
-    "aten.where.Scalar",
-    "aten.where.ScalarSelf",
-    "aten.where.ScalarOther",
-)
+@lower("aten.where.self", "aten.where.Scalar", "aten.where.ScalarSelf", "aten.where.ScalarOther")
 def where(ctx: Ctx, condition: Any, self: Any, other: Any) -> Any:
     self, other = promote(ctx, self, other)
     return jnp.where(condition.astype(bool), self, other)

@@ -1,16 +1,14 @@
-"""Loss functions, forward and backward. ``reduction`` is ATen's: 0 none, 1 mean, 2 sum."""
+"""Loss functions and their gradients. ``reduction`` is ATen's: 0 none, 1 mean, 2 sum."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from xlaprof.runtime.lowering.registry import Ctx, lower, scalar
-from xlaprof.runtime.lowering.softmax import wide
-
-Array = jax.Array
+from .registry import Array, Ctx, MaybeArray, lower, scalar, wide
 
 _NONE, _MEAN = 0, 1
 
@@ -26,7 +24,7 @@ def _spread(grad_output: Array, count: int, reduction: int) -> Array:
     return grad_output / count if reduction == _MEAN else grad_output
 
 
-def _picked(self: Array, target: Array, weight: Array | None, ignore_index: int) -> tuple[Array, int, Array, Array]:
+def _picked(self: Array, target: Array, weight: MaybeArray, ignore_index: int) -> tuple[Array, int, Array, Array]:
     """Class per element (where ignored: 0), the axis of classes, and the weight of each element (ignored: 0).
 
     ``self`` is ``(C,)``, ``(N, C)`` or ``(N, C, ...)``; the results have the shape of ``self`` with one class.
@@ -41,7 +39,7 @@ def _picked(self: Array, target: Array, weight: Array | None, ignore_index: int)
 
 @lower("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
 def nll_loss(
-    ctx: Ctx, self: Array, target: Array, weight: Array | None, reduction: int, ignore_index: int
+    ctx: Ctx, self: Array, target: Array, weight: MaybeArray, reduction: int, ignore_index: int
 ) -> tuple[Array, Array]:
     x = wide(self)
     label, axis, share, kept = _picked(x, target, weight, ignore_index)
@@ -62,7 +60,7 @@ def nll_loss_backward(
     grad_output: Array,
     self: Array,
     target: Array,
-    weight: Array | None,
+    weight: MaybeArray,
     reduction: int,
     ignore_index: int,
     total_weight: Array,
@@ -78,52 +76,42 @@ def nll_loss_backward(
     return jnp.where(label == classes, grad, 0)
 
 
-@lower("aten.mse_loss.default")
-def mse_loss(ctx: Ctx, self: Array, target: Array, reduction: int = 1) -> Array:
-    return _reduced(jnp.square(wide(self) - wide(target)), reduction)
+def _of_difference(name: str, loss: Any, gradient: Any) -> None:
+    """Register the loss ``name`` of a difference d, with a parameter p: ``loss(d, p)`` and ``gradient(grad, d, p)``."""
+
+    @lower(f"aten.{name}.default")
+    def forward(ctx: Ctx, self: Array, target: Array, reduction: int = 1, p: Any = 1.0) -> Array:
+        difference = wide(self) - wide(target)
+        return _reduced(loss(difference, scalar(p, difference.dtype)), reduction)
+
+    @lower(f"aten.{name}_backward.default")
+    def backward(ctx: Ctx, grad_output: Array, self: Array, target: Array, reduction: int, p: Any = 1.0) -> Array:
+        difference = wide(self) - wide(target)
+        grad = _spread(wide(grad_output), difference.size, reduction)
+        return gradient(grad, difference, scalar(p, difference.dtype))  # type: ignore[no-any-return]
 
 
-@lower("aten.mse_loss_backward.default")
-def mse_loss_backward(ctx: Ctx, grad_output: Array, self: Array, target: Array, reduction: int) -> Array:
-    difference = wide(self) - wide(target)
-    return _spread(wide(grad_output), difference.size, reduction) * 2 * difference
+def _huber(difference: Array, delta: Array) -> Array:
+    error = jnp.abs(difference)
+    return jnp.where(error <= delta, error * error / 2, delta * (error - delta / 2))
 
 
-@lower("aten.smooth_l1_loss.default")
-def smooth_l1_loss(ctx: Ctx, self: Array, target: Array, reduction: int = 1, beta: Any = 1.0) -> Array:
-    error = jnp.abs(wide(self) - wide(target))
-    b = scalar(beta, error.dtype)
-    return _reduced(jnp.where(error < b, error * error / (2 * b), error - b / 2), reduction)
+def _smooth_l1(difference: Array, beta: Array) -> Array:
+    error = jnp.abs(difference)
+    return jnp.where(error < beta, error * error / (2 * beta), error - beta / 2)
 
 
-@lower("aten.smooth_l1_loss_backward.default")
-def smooth_l1_loss_backward(
-    ctx: Ctx, grad_output: Array, self: Array, target: Array, reduction: int, beta: Any
-) -> Array:
-    difference = wide(self) - wide(target)
-    b = scalar(beta, difference.dtype)
-    slope = jnp.where(jnp.abs(difference) < b, difference / b, jnp.sign(difference))
-    return _spread(wide(grad_output), difference.size, reduction) * slope
-
-
-@lower("aten.huber_loss.default")
-def huber_loss(ctx: Ctx, self: Array, target: Array, reduction: int = 1, delta: Any = 1.0) -> Array:
-    error = jnp.abs(wide(self) - wide(target))
-    d = scalar(delta, error.dtype)
-    return _reduced(jnp.where(error <= d, error * error / 2, d * (error - d / 2)), reduction)
-
-
-@lower("aten.huber_loss_backward.default")
-def huber_loss_backward(ctx: Ctx, grad_output: Array, self: Array, target: Array, reduction: int, delta: Any) -> Array:
-    difference = wide(self) - wide(target)
-    d = scalar(delta, difference.dtype)
-    return _spread(wide(grad_output), difference.size, reduction) * jnp.clip(difference, -d, d)
+_of_difference("mse_loss", lambda d, p: jnp.square(d), lambda grad, d, p: grad * 2 * d)
+_of_difference("huber_loss", _huber, lambda grad, d, delta: grad * jnp.clip(d, -delta, delta))
+_of_difference(
+    "smooth_l1_loss",
+    _smooth_l1,
+    lambda grad, d, beta: grad * jnp.where(jnp.abs(d) < beta, d / beta, jnp.sign(d)),
+)
 
 
 @lower("aten.binary_cross_entropy.default")
-def binary_cross_entropy(
-    ctx: Ctx, self: Array, target: Array, weight: Array | None = None, reduction: int = 1
-) -> Array:
+def binary_cross_entropy(ctx: Ctx, self: Array, target: Array, weight: MaybeArray = None, reduction: int = 1) -> Array:
     x, y = wide(self), wide(target)
     # PyTorch bounds the logarithms so that a certain but wrong prediction has a finite loss.
     loss = (y - 1) * jnp.maximum(jnp.log1p(-x), -100) - y * jnp.maximum(jnp.log(x), -100)
@@ -132,7 +120,7 @@ def binary_cross_entropy(
 
 @lower("aten.binary_cross_entropy_backward.default")
 def binary_cross_entropy_backward(
-    ctx: Ctx, grad_output: Array, self: Array, target: Array, weight: Array | None = None, reduction: int = 1
+    ctx: Ctx, grad_output: Array, self: Array, target: Array, weight: MaybeArray = None, reduction: int = 1
 ) -> Array:
     x, y = wide(self), wide(target)
     grad = wide(grad_output) * (x - y) / jnp.maximum((1 - x) * x, 1e-12)
@@ -141,12 +129,7 @@ def binary_cross_entropy_backward(
 
 @lower("aten.binary_cross_entropy_with_logits.default")
 def binary_cross_entropy_with_logits(
-    ctx: Ctx,
-    self: Array,
-    target: Array,
-    weight: Array | None = None,
-    pos_weight: Array | None = None,
-    reduction: int = 1,
+    ctx: Ctx, self: Array, target: Array, weight: MaybeArray = None, pos_weight: MaybeArray = None, reduction: int = 1
 ) -> Array:
     x, y = wide(self), wide(target)
     log_sigmoid = jax.nn.log_sigmoid(x)
@@ -167,3 +150,95 @@ def soft_margin_loss_backward(ctx: Ctx, grad_output: Array, self: Array, target:
     y = wide(target)
     grad = wide(grad_output) * y * (jax.nn.sigmoid(wide(self) * y) - 1)
     return _spread(grad, max(self.size, target.size), reduction)
+
+
+# -- margins between classes --------------------------------------------------------------------------
+
+
+def _samples(x: Array) -> Array:
+    """``x`` as [samples, classes]."""
+    return wide(x).reshape(-1, x.shape[-1] if x.ndim else 1)
+
+
+def _pulled_back(losses: Callable[[Array], Array], grad_output: Array, self: Array, reduction: int) -> Array:
+    """The gradient of the reduced ``losses`` of each sample, [samples, classes] -> [samples]."""
+    x = _samples(self)
+    _, pull = jax.vjp(losses, x)
+    share = _spread(wide(grad_output), x.shape[0], reduction)
+    gradient: Array = pull(jnp.broadcast_to(share.reshape(-1), x.shape[:1]))[0]
+    return gradient.reshape(self.shape)
+
+
+def _targets(target: Array) -> tuple[Array, Array, Array]:
+    """For targets ``(N, C)``: each, or 0 from the first -1 on; which come before it; which classes are among those.
+
+    (PyTorch 2.13's decomposition counts the targets behind the first -1 too.)
+    """
+    classes = jnp.arange(target.shape[1])
+    kept = jnp.cumsum(target == -1, axis=1) == 0
+    label = jnp.where(kept, target, 0)
+    among = ((label[:, :, None] == classes) & kept[:, :, None]).any(1)
+    return label, kept, among
+
+
+def _multilabel_margin(x: Array, label: Array, kept: Array, among: Array) -> Array:
+    """Loss of each of N samples: how far each class that is no target comes within 1 of each that is one."""
+    margins = 1 - jnp.take_along_axis(x, label, axis=1, mode="clip")[:, :, None] + x[:, None, :]
+    counted = kept[:, :, None] & ~among[:, None, :] & (margins > 0)
+    return jnp.where(counted, margins, 0).sum((1, 2)) / x.shape[1]
+
+
+@lower("aten.multilabel_margin_loss_forward.default")
+def multilabel_margin_loss(ctx: Ctx, self: Array, target: Array, reduction: int) -> tuple[Array, Array]:
+    x = _samples(self)
+    targets = _targets(target.reshape(x.shape))
+    losses = _multilabel_margin(x, *targets)
+    return _reduced(losses, reduction).reshape(ctx.out[0].shape), targets[2].reshape(ctx.out[1].shape)
+
+
+@lower("aten.multilabel_margin_loss_backward.default")
+def multilabel_margin_loss_backward(
+    ctx: Ctx, grad_output: Array, self: Array, target: Array, reduction: int, is_target: Array
+) -> Array:
+    targets = _targets(target.reshape(_samples(self).shape))
+    return _pulled_back(lambda x: _multilabel_margin(x, *targets), grad_output, self, reduction)
+
+
+def _multi_margin(x: Array, target: Array, p: float, margin: float, weight: MaybeArray) -> Array:
+    """Loss of each of N samples: how far each class comes within ``margin`` of the target's, to the power ``p``."""
+    right = jnp.take_along_axis(x, target[:, None], axis=1, mode="clip")
+    gap = margin - right + x
+    wrong = jnp.arange(x.shape[1]) != target[:, None]
+    losses = jnp.where(wrong & (gap > 0), jnp.where(gap > 0, gap, 1) ** p, 0)
+    if weight is not None:
+        losses = losses * jnp.take(wide(weight), target, mode="clip")[:, None]
+    return losses.sum(1) / x.shape[1]
+
+
+@lower("aten.multi_margin_loss.default", static=("p", "margin"))
+def multi_margin_loss(
+    ctx: Ctx,
+    self: Array,
+    target: Array,
+    p: float = 1,
+    margin: float = 1,
+    weight: MaybeArray = None,
+    reduction: int = _MEAN,
+) -> Array:
+    losses = _multi_margin(_samples(self), target.reshape(-1), p, margin, weight)
+    return _reduced(losses, reduction).reshape(ctx.out[0].shape)
+
+
+@lower("aten.multi_margin_loss_backward.default", static=("p", "margin"))
+def multi_margin_loss_backward(
+    ctx: Ctx,
+    grad_output: Array,
+    self: Array,
+    target: Array,
+    p: float,
+    margin: float,
+    weight: MaybeArray = None,
+    reduction: int = _MEAN,
+) -> Array:
+    labels = target.reshape(-1)
+    return _pulled_back(lambda x: _multi_margin(x, labels, p, margin, weight), grad_output, self, reduction)

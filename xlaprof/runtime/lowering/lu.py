@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from xlaprof.runtime.lowering.linalg import adjoint, triangular
-from xlaprof.runtime.lowering.registry import Ctx, Unsupported, lower
+from .linalg import adjoint, triangular
+from .registry import Ctx, Unsupported, lower
 
 
 def factor(a: Any) -> tuple[Any, Any, Any]:
@@ -41,7 +41,7 @@ def _solve(lu: Any, permutation: Any, b: Any) -> Any:
 
 def _solve_adjoint(lu: Any, permutation: Any, b: Any) -> Any:
     """``A^-H b`` given ``A[permutation] = L U``."""
-    y = triangular(lu, triangular(lu, b, upper=True, conjugate=True), upper=False, unit=True, conjugate=True)
+    y = triangular(lu, triangular(lu, b, upper=True, adjoint=True), upper=False, unit=True, adjoint=True)
     back = jnp.broadcast_to(jnp.argsort(permutation, axis=-1), (*y.shape[:-2], permutation.shape[-1]))
     return jnp.take_along_axis(y, back[..., None], -2)
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import Ctx, Unsupported, lower, opmath_dtype, scalar
+from .registry import Ctx, Unsupported, lower, opmath_dtype, scalar
 
 
 def product(a: Any, b: Any) -> Any:
@@ -24,13 +24,8 @@ def product(a: Any, b: Any) -> Any:
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST, preferred_element_type=opmath_dtype(a.dtype))
 
 
-@lower("aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default")
-def mm(ctx: Ctx, self: Any, other: Any) -> Any:
-    return product(self, other)
-
-
-@lower("aten.mm.dtype", "aten.bmm.dtype")
-def mm_dtype(ctx: Ctx, self: Any, other: Any, out_dtype: Any) -> Any:
+@lower("aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default", "aten.mm.dtype", "aten.bmm.dtype")
+def mm(ctx: Ctx, self: Any, other: Any, out_dtype: Any = None) -> Any:
     return product(self, other)
 
 

@@ -9,32 +9,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import Ctx, Unsupported, lower, scalar
-from xlaprof.runtime.lowering.softmax import wide
-
-Array = jax.Array
-MaybeArray = Array | None
+from .registry import Array, Ctx, Ints, MaybeArray, Unsupported, lower, scalar, wide
 
 
-def _moments(x: Array, dims: Sequence[int]) -> tuple[Array, Array]:
+def _moments(x: Array, dims: Ints) -> tuple[Array, Array]:
     """Mean and biased variance over ``dims``, which are kept with size one."""
     mean = x.mean(dims, keepdims=True)
     return mean, jnp.square(x - mean).mean(dims, keepdims=True)
 
 
-def _affine(x: Array, weight: MaybeArray, bias: MaybeArray, shape: Sequence[int]) -> Array:
+def _affine(x: Array, weight: MaybeArray, bias: MaybeArray, shape: Ints) -> Array:
     """``x * weight + bias``, both viewed as ``shape``."""
     if weight is not None:
         x = x * weight.reshape(shape)
     return x if bias is None else x + bias.reshape(shape)
 
 
-def _grad_normalized(grad: Array, normalized: Array, rstd: Array, dims: Sequence[int]) -> Array:
+def _grad_normalized(grad: Array, normalized: Array, rstd: Array, dims: Ints) -> Array:
     """Gradient of ``(x - mean) * rstd``, given ``grad`` with respect to it, where both statistics depend on x."""
     mean_grad = grad.mean(dims, keepdims=True)
     along = (grad * normalized).mean(dims, keepdims=True)
@@ -43,7 +38,7 @@ def _grad_normalized(grad: Array, normalized: Array, rstd: Array, dims: Sequence
 
 @lower("aten.native_layer_norm.default")
 def native_layer_norm(
-    ctx: Ctx, input: Array, normalized_shape: Sequence[int], weight: MaybeArray, bias: MaybeArray, eps: float
+    ctx: Ctx, input: Array, normalized_shape: Ints, weight: MaybeArray, bias: MaybeArray, eps: float
 ) -> tuple[Array, Array, Array]:
     x = wide(input)
     mean, var = _moments(x, range(x.ndim - len(normalized_shape), x.ndim))
@@ -56,7 +51,7 @@ def native_layer_norm_backward(
     ctx: Ctx,
     grad_out: Array,
     input: Array,
-    normalized_shape: Sequence[int],
+    normalized_shape: Ints,
     mean: Array,
     rstd: Array,
     weight: MaybeArray,
@@ -77,7 +72,7 @@ def native_layer_norm_backward(
 
 @lower("aten._fused_rms_norm.default")
 def fused_rms_norm(
-    ctx: Ctx, input: Array, normalized_shape: Sequence[int], weight: MaybeArray, eps: float | None
+    ctx: Ctx, input: Array, normalized_shape: Ints, weight: MaybeArray, eps: float | None
 ) -> tuple[Array, Array]:
     x = wide(input)
     dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
@@ -90,7 +85,7 @@ def fused_rms_norm_backward(
     ctx: Ctx,
     grad_out: Array,
     input: Array,
-    normalized_shape: Sequence[int],
+    normalized_shape: Ints,
     rstd: Array,
     weight: MaybeArray,
     output_mask: Sequence[bool],
@@ -183,9 +178,17 @@ def _batch_norm(
     return out, mean.reshape(-1), rstd.reshape(-1), updated(running_mean, mean), updated(running_var, unbiased)
 
 
-@lower("aten._native_batch_norm_legit_functional.default")
-def native_batch_norm_functional(ctx: Ctx, *args: Any) -> tuple[MaybeArray, ...]:
-    return _batch_norm(*args)
+lower("aten._native_batch_norm_legit_functional.default")(lambda ctx, *args: _batch_norm(*args))
+
+
+@lower("aten.native_batch_norm.default")
+def native_batch_norm(ctx: Ctx, *args: Any) -> tuple[MaybeArray, ...]:
+    """The three outputs only.
+
+    In training this operator also updates ``running_mean`` and ``running_var`` in place, which its schema does
+    not say: whoever records it must record ``_native_batch_norm_legit_functional`` instead when they are given.
+    """
+    return _batch_norm(*args)[:3]
 
 
 @lower("aten._native_batch_norm_legit.no_stats")
@@ -197,66 +200,22 @@ def native_batch_norm_no_stats(
 
 @lower("aten._native_batch_norm_legit_no_training.default")
 def native_batch_norm_no_training(
-    ctx: Ctx,
-    input: Array,
-    weight: MaybeArray,
-    bias: MaybeArray,
-    running_mean: Array,
-    running_var: Array,
-    momentum: Any,
-    eps: float,
+    ctx: Ctx, input: Array, weight: MaybeArray, bias: MaybeArray, mean: Array, var: Array, momentum: Any, eps: float
 ) -> tuple[MaybeArray, ...]:
-    return _batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)[:3]
+    return _batch_norm(input, weight, bias, mean, var, False, momentum, eps)[:3]
 
 
 @lower("aten._batch_norm_no_update.default")
-def batch_norm_no_update(
-    ctx: Ctx,
-    input: Array,
-    weight: MaybeArray,
-    bias: MaybeArray,
-    running_mean: MaybeArray,
-    running_var: MaybeArray,
-    momentum: Any,
-    eps: float,
-) -> tuple[MaybeArray, ...]:
-    out = _batch_norm(input, weight, bias, running_mean, running_var, False, momentum, eps)[:3]
-    return (*out, jnp.zeros(0, jnp.uint8))
+def batch_norm_no_update(ctx: Ctx, *args: Any) -> tuple[MaybeArray, ...]:
+    return (*native_batch_norm_no_training(ctx, *args), jnp.zeros(0, jnp.uint8))
 
 
 @lower("aten._batch_norm_with_update_functional.default")
 def batch_norm_with_update_functional(
-    ctx: Ctx,
-    input: Array,
-    weight: MaybeArray,
-    bias: MaybeArray,
-    running_mean: Array,
-    running_var: Array,
-    momentum: Any,
-    eps: float,
+    ctx: Ctx, input: Array, weight: MaybeArray, bias: MaybeArray, mean: Array, var: Array, momentum: Any, eps: float
 ) -> tuple[MaybeArray, ...]:
-    out, mean, rstd, *running = _batch_norm(input, weight, bias, running_mean, running_var, True, momentum, eps)
+    out, mean, rstd, *running = _batch_norm(input, weight, bias, mean, var, True, momentum, eps)
     return (out, mean, rstd, jnp.zeros(0, jnp.uint8), *running)
-
-
-@lower("aten.native_batch_norm.default")
-def native_batch_norm(
-    ctx: Ctx,
-    input: Array,
-    weight: MaybeArray,
-    bias: MaybeArray,
-    running_mean: MaybeArray,
-    running_var: MaybeArray,
-    training: bool,
-    momentum: Any,
-    eps: float,
-) -> tuple[MaybeArray, ...]:
-    """The three outputs only.
-
-    In training this operator also updates ``running_mean`` and ``running_var`` in place, which its schema does
-    not say: whoever records it must record ``_native_batch_norm_legit_functional`` instead when they are given.
-    """
-    return _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[:3]
 
 
 @lower("aten.native_batch_norm_backward.default")
@@ -295,23 +254,9 @@ def native_batch_norm_backward(
 
 
 @lower("aten.batch_norm_backward.default")
-def batch_norm_backward(
-    ctx: Ctx,
-    grad_out: Array,
-    input: Array,
-    weight: MaybeArray,
-    running_mean: MaybeArray,
-    running_var: MaybeArray,
-    save_mean: MaybeArray,
-    save_var: MaybeArray,
-    update: bool,
-    eps: float,
-    output_mask: Sequence[bool],
-    reserve: Array,
-) -> tuple[MaybeArray, MaybeArray, MaybeArray]:
-    """The same gradient; what this overload calls ``save_var`` is 1 / std as well."""
-    statistics = (running_mean, running_var, save_mean, save_var)
-    return native_batch_norm_backward(ctx, grad_out, input, weight, *statistics, update, eps, output_mask)
+def batch_norm_backward(ctx: Ctx, *args: Any) -> tuple[MaybeArray, MaybeArray, MaybeArray]:
+    """The same gradient: what this overload calls ``save_var`` is 1 / std as well, and its reserve is not needed."""
+    return native_batch_norm_backward(ctx, *args[:-1])
 
 
 @lower("aten._weight_norm_interface_backward.default")

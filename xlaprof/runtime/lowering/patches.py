@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
-
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xlaprof.runtime.lowering.pooling import transposed
-from xlaprof.runtime.lowering.registry import Ctx, lower
-from xlaprof.runtime.lowering.softmax import wide
-
-Array = jax.Array
+from .pooling import transposed
+from .registry import Array, Ctx, Ints, lower, wide
 
 
-def _pad(mode: str, x: Array, padding: Sequence[int]) -> Array:
+def _pad(mode: str, x: Array, padding: Ints) -> Array:
     """``x`` padded by ``(before, after)`` of its last dimension, then of the one before it, ...; may be negative."""
     for axis, (before, after) in enumerate(zip(padding[::2], padding[1::2], strict=True), 1):
         axis = x.ndim - axis
@@ -31,23 +24,23 @@ def _pad(mode: str, x: Array, padding: Sequence[int]) -> Array:
     return x
 
 
-def _pad_forward(mode: str, ctx: Ctx, self: Array, padding: Sequence[int]) -> Array:
-    return _pad(mode, self, padding)
+def _register(mode: str, name: str) -> None:
+    @lower(f"aten.{name}.default")
+    def pad(ctx: Ctx, self: Array, padding: Ints) -> Array:
+        return _pad(mode, self, padding)
 
-
-def _pad_backward(mode: str, ctx: Ctx, grad_output: Array, self: Array, padding: Sequence[int]) -> Array:
-    return transposed(lambda x: _pad(mode, x, padding), self.shape, wide(grad_output))
+    @lower(f"aten.{name}_backward.default")
+    def pad_backward(ctx: Ctx, grad_output: Array, self: Array, padding: Ints) -> Array:
+        return transposed(lambda x: _pad(mode, x, padding), self.shape, wide(grad_output))
 
 
 for _dims in (1, 2, 3):
-    for _name, _mode in (("reflection", "reflect"), ("replication", "edge")):
-        lower(f"aten.{_name}_pad{_dims}d.default")(functools.partial(_pad_forward, _mode))
-        lower(f"aten.{_name}_pad{_dims}d_backward.default")(functools.partial(_pad_backward, _mode))
+    _register("reflect", f"reflection_pad{_dims}d")
+    _register("edge", f"replication_pad{_dims}d")
 
 
-def _im2col(
-    x: Array, kernel_size: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
-) -> Array:
+@lower("aten.im2col.default")
+def im2col(ctx: Ctx, x: Array, kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints) -> Array:
     """``(..., C, H, W)`` -> ``(..., C * kernel, blocks)``."""
     outer, channels = x.shape[:-3], x.shape[-3]
     x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(p, p) for p in padding])
@@ -59,30 +52,10 @@ def _im2col(
     return x.reshape(*outer, channels * kh * kw, rows.shape[1] * cols.shape[1])
 
 
-@lower("aten.im2col.default")
-def im2col(
-    ctx: Ctx,
-    self: Array,
-    kernel_size: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    stride: Sequence[int],
-) -> Array:
-    return _im2col(self, kernel_size, dilation, padding, stride)
-
-
 @lower("aten.col2im.default")
-def col2im(
-    ctx: Ctx,
-    self: Array,
-    output_size: Sequence[int],
-    kernel_size: Sequence[int],
-    dilation: Sequence[int],
-    padding: Sequence[int],
-    stride: Sequence[int],
-) -> Array:
+def col2im(ctx: Ctx, self: Array, output_size: Ints, *geometry: Ints) -> Array:
     """Blocks added up where they overlap: the transpose of :func:`im2col`."""
-    return transposed(lambda x: _im2col(x, kernel_size, dilation, padding, stride), ctx.out[0].shape, wide(self))
+    return transposed(lambda x: im2col(ctx, x, *geometry), ctx.out[0].shape, wide(self))
 
 
 @lower("aten.pixel_shuffle.default")

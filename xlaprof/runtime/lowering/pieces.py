@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import Ctx, lower
+from .registry import Ctx, lower
 
 
 def _slice(size: int, dim: int, rank: int, start: int | None, end: int | None, step: int) -> tuple[Any, ...]:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import Ctx, finfo, float_opmath, lower
+from .registry import Array, finfo, float_opmath, pointwise_table
 
-Array = jax.Array
 Polynomial = Callable[[Array, Array], Array]
 
 
@@ -129,13 +127,18 @@ _POLYNOMIALS: dict[str, Polynomial] = {
 }
 
 
-def _register(name: str, polynomial: Polynomial) -> None:
-    @lower(f"aten.special_{name}.default")
-    def evaluate(ctx: Ctx, x: Any, n: Any) -> Any:
-        x, n = jnp.broadcast_arrays(*float_opmath(ctx, x, n))
-        # The degree is cut to an integer, as C does.
+def _of_integer_degree(polynomial: Polynomial) -> Polynomial:
+    """The degree is truncated to an integer, as C does."""
+
+    def evaluate(x: Array, n: Array) -> Array:
+        x, n = jnp.broadcast_arrays(x, n)
         return polynomial(x, jnp.trunc(n).astype(jnp.int64))
 
+    return evaluate
 
-for _name, _polynomial in _POLYNOMIALS.items():
-    _register(_name, _polynomial)
+
+pointwise_table(
+    {f"special_{name}": _of_integer_degree(polynomial) for name, polynomial in _POLYNOMIALS.items()},
+    tensors=2,
+    to=float_opmath,
+)

@@ -17,17 +17,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import Ctx, is_floating, lower
-from xlaprof.runtime.lowering.softmax import wide
+from .registry import Array, Ctx, Ints, is_floating, lower, wide
 
-Array = jax.Array
 Table = np.ndarray[Any, Any]
 
 #: windows up to this wide are folded element by element
 UNROLLED = 16
 
 
-def transposed(forward: Callable[[Array], Array], shape: Sequence[int], grad: Array) -> Array:
+def transposed(forward: Callable[[Array], Array], shape: Ints, grad: Array) -> Array:
     """The gradient of the linear function ``forward`` at an input of ``shape`` and the dtype of ``grad``."""
     (result,) = jax.linear_transpose(forward, jnp.zeros(shape, grad.dtype))(grad)
     return result  # type: ignore[no-any-return]
@@ -62,7 +60,7 @@ def _adaptive_windows(size: int, out: int) -> _Windows:
     return _Windows(position, position < end[:, None])
 
 
-def _per_dim(values: int | Sequence[int], dims: int) -> tuple[int, ...]:
+def _per_dim(values: int | Ints, dims: int) -> tuple[int, ...]:
     values = (values,) if isinstance(values, int) else tuple(values)
     return values * dims if len(values) == 1 else values
 
@@ -130,81 +128,30 @@ def _max_pool(x: Array, windows: Sequence[_Windows]) -> tuple[Array, Array]:
 
 def _fixed(
     x: Array,
-    out: Sequence[int],
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    out: Ints,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    dilation: Ints = (1,),
+    ceil_mode: bool = False,
 ) -> list[_Windows]:
+    """The windows of a pooling operator's own arguments, of which ``out`` are the results' sizes."""
     dims = len(out)
     kernel = _per_dim(kernel_size, dims)
     geometry = (kernel, _per_dim(stride or kernel, dims), _per_dim(padding, dims), _per_dim(dilation, dims))
     return [_fixed_windows(*g) for g in zip(x.shape[-dims:], out, *geometry, strict=True)]
 
 
-def _max_pool_fixed(
-    dims: int,
-    ctx: Ctx,
-    self: Array,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-    ceil_mode: bool = False,
-) -> tuple[Array, Array]:
-    out = ctx.out[0].shape[-dims:]
-    return _max_pool(self, _fixed(self, out, kernel_size, stride, padding, dilation))
-
-
-lower("aten.max_pool2d_with_indices.default")(functools.partial(_max_pool_fixed, 2))
-lower("aten.max_pool3d_with_indices.default")(functools.partial(_max_pool_fixed, 3))
-
-
-def _adaptive_max_pool(dims: int, ctx: Ctx, self: Array, output_size: Sequence[int]) -> tuple[Array, Array]:
-    return _max_pool(self, [_adaptive_windows(*g) for g in zip(self.shape[-dims:], output_size, strict=True)])
-
-
-lower("aten.adaptive_max_pool2d.default")(functools.partial(_adaptive_max_pool, 2))
-lower("aten.adaptive_max_pool3d.default")(functools.partial(_adaptive_max_pool, 3))
-
-
-def _unpool(dims: int, values: Array, indices: Array, spatial: Sequence[int], add: bool) -> Array:
+def _unpool(dims: int, values: Array, indices: Array, spatial: Ints, add: bool) -> Array:
     """``values`` put (or added) at ``indices`` of zeros whose trailing dimensions are ``spatial``."""
     outer = values.shape[:-dims]
     planes = math.prod(outer)
     empty = jnp.zeros((planes, math.prod(spatial)), values.dtype)
-    at = empty.at[jnp.arange(planes)[:, None], indices.reshape(planes, -1)]
-    flat = values.reshape(planes, -1)
+    count = math.prod(values.shape[-dims:])
+    at = empty.at[jnp.arange(planes)[:, None], indices.reshape(planes, count)]
+    flat = values.reshape(planes, count)
     placed: Array = at.add(flat, mode="drop") if add else at.set(flat, mode="drop")
     return placed.reshape(*outer, *spatial)
-
-
-def _max_pool_backward(dims: int, ctx: Ctx, grad_output: Array, self: Array, *geometry_then_indices: Any) -> Array:
-    """Each gradient goes to the element that was the maximum; windows that overlap add up."""
-    return _unpool(dims, wide(grad_output), geometry_then_indices[-1], self.shape[-dims:], add=True)
-
-
-for _dims in (2, 3):
-    lower(f"aten.max_pool{_dims}d_with_indices_backward.default", f"aten.adaptive_max_pool{_dims}d_backward.default")(
-        functools.partial(_max_pool_backward, _dims)
-    )
-
-
-@lower("aten.max_unpool2d.default")
-def max_unpool2d(ctx: Ctx, self: Array, indices: Array, output_size: Sequence[int]) -> Array:
-    return _unpool(2, self, indices, output_size, add=False)
-
-
-@lower("aten.max_unpool3d.default")
-def max_unpool3d(
-    ctx: Ctx,
-    self: Array,
-    indices: Array,
-    output_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-) -> Array:
-    return _unpool(3, self, indices, output_size, add=False)
 
 
 def _divided(total: Array, divisor: Any) -> Array:
@@ -215,12 +162,13 @@ def _divided(total: Array, divisor: Any) -> Array:
 
 def _avg_pool(
     x: Array,
-    out: Sequence[int],
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    count_include_pad: bool,
-    divisor_override: int | None,
+    out: Ints,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Array:
     """Averages over windows of the trailing dimensions of ``x``, of which ``out`` are the results' sizes."""
     dims = len(out)
@@ -250,41 +198,7 @@ def _avg_pool(
     return _divided(total, divisor)
 
 
-def _avg_pool_forward(
-    dims: int,
-    ctx: Ctx,
-    self: Array,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Array:
-    out = ctx.out[0].shape[-dims:]
-    return _avg_pool(wide(self), out, kernel_size, stride, padding, count_include_pad, divisor_override)
-
-
-def _avg_pool_backward(
-    dims: int,
-    ctx: Ctx,
-    grad_output: Array,
-    self: Array,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Array:
-    def forward(x: Array) -> Array:
-        return _avg_pool(x, grad.shape[-dims:], kernel_size, stride, padding, count_include_pad, divisor_override)
-
-    grad = wide(grad_output)
-    return transposed(forward, self.shape, grad)
-
-
-def _adaptive_avg_pool(x: Array, output_size: Sequence[int]) -> Array:
+def _adaptive_avg_pool(x: Array, output_size: Ints) -> Array:
     count = np.ones((), np.int64)
     for axis, out in zip(range(x.ndim - len(output_size), x.ndim), output_size, strict=True):
         w = _adaptive_windows(x.shape[axis], out)
@@ -296,17 +210,48 @@ def _adaptive_avg_pool(x: Array, output_size: Sequence[int]) -> Array:
     return x / count.astype(x.dtype)
 
 
-def _adaptive_avg_pool_forward(dims: int, ctx: Ctx, self: Array, output_size: Sequence[int]) -> Array:
-    return _adaptive_avg_pool(wide(self), ctx.out[0].shape[-dims:])
+def _register(dims: int) -> None:
+    """The operators of ``dims`` spatial dimensions."""
+
+    @lower(f"aten.max_pool{dims}d_with_indices.default")
+    def max_pool(ctx: Ctx, self: Array, *geometry: Any) -> tuple[Array, Array]:
+        return _max_pool(self, _fixed(self, ctx.out[0].shape[-dims:], *geometry))
+
+    @lower(f"aten.adaptive_max_pool{dims}d.default")
+    def adaptive_max_pool(ctx: Ctx, self: Array, output_size: Ints) -> tuple[Array, Array]:
+        return _max_pool(self, [_adaptive_windows(*g) for g in zip(self.shape[-dims:], output_size, strict=True)])
+
+    @lower(
+        f"aten.max_pool{dims}d_with_indices_backward.default",
+        f"aten.adaptive_max_pool{dims}d_backward.default",
+        f"aten.fractional_max_pool{dims}d_backward.default",
+    )
+    def max_pool_backward(ctx: Ctx, grad_output: Array, self: Array, *geometry_then_indices: Any) -> Array:
+        """Each gradient goes to the element that was the maximum; windows that overlap add up."""
+        return _unpool(dims, wide(grad_output), geometry_then_indices[-1], self.shape[-dims:], add=True)
+
+    @lower(f"aten.max_unpool{dims}d.default")
+    def max_unpool(ctx: Ctx, self: Array, indices: Array, output_size: Ints, *geometry: Any) -> Array:
+        return _unpool(dims, self, indices, output_size, add=False)
+
+    @lower(f"aten.avg_pool{dims}d.default")
+    def avg_pool(ctx: Ctx, self: Array, *geometry: Any) -> Array:
+        return _avg_pool(wide(self), ctx.out[0].shape[-dims:], *geometry)
+
+    @lower(f"aten.avg_pool{dims}d_backward.default")
+    def avg_pool_backward(ctx: Ctx, grad_output: Array, self: Array, *geometry: Any) -> Array:
+        out = grad_output.shape[-dims:]
+        return transposed(lambda x: _avg_pool(x, out, *geometry), self.shape, wide(grad_output))
+
+    @lower(f"aten._adaptive_avg_pool{dims}d.default")
+    def adaptive_avg_pool(ctx: Ctx, self: Array, output_size: Ints) -> Array:
+        return _adaptive_avg_pool(wide(self), ctx.out[0].shape[-dims:])
+
+    @lower(f"aten._adaptive_avg_pool{dims}d_backward.default")
+    def adaptive_avg_pool_backward(ctx: Ctx, grad_output: Array, self: Array) -> Array:
+        out = grad_output.shape[-dims:]
+        return transposed(lambda x: _adaptive_avg_pool(x, out), self.shape, wide(grad_output))
 
 
-def _adaptive_avg_pool_backward(dims: int, ctx: Ctx, grad_output: Array, self: Array) -> Array:
-    grad = wide(grad_output)
-    return transposed(lambda x: _adaptive_avg_pool(x, grad.shape[-dims:]), self.shape, grad)
-
-
-for _dims in (2, 3):
-    lower(f"aten.avg_pool{_dims}d.default")(functools.partial(_avg_pool_forward, _dims))
-    lower(f"aten.avg_pool{_dims}d_backward.default")(functools.partial(_avg_pool_backward, _dims))
-    lower(f"aten._adaptive_avg_pool{_dims}d.default")(functools.partial(_adaptive_avg_pool_forward, _dims))
-    lower(f"aten._adaptive_avg_pool{_dims}d_backward.default")(functools.partial(_adaptive_avg_pool_backward, _dims))
+_register(2)
+_register(3)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from xlaprof.runtime.lowering.registry import Ctx, Unsupported, finfo, iinfo, lower, opmath_dtype, scalar
+from .registry import Ctx, Unsupported, finfo, iinfo, lower, opmath_dtype, scalar, wide
 
 
 def _uniform(ctx: Ctx, shape: Any, dtype: Any) -> Any:
@@ -35,11 +35,7 @@ def rand(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
 
 
 @lower(
-    "aten.randn.default",
-    "aten.randn.generator",
-    "aten.randn_like.default",
-    "aten.randn_like.generator",
-    random=True,
+    "aten.randn.default", "aten.randn.generator", "aten.randn_like.default", "aten.randn_like.generator", random=True
 )
 def randn(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
     return _out_normal(ctx)
@@ -58,13 +54,8 @@ def normal(ctx: Ctx, self: Any, mean: Any = 0.0, std: Any = 1.0, generator: Any 
     return _scaled(_out_normal(ctx), mean, std)
 
 
-@lower("aten.normal.Tensor_float", "aten.normal.float_Tensor", "aten.normal.Tensor_Tensor", random=True)
-def normal_of(ctx: Ctx, mean: Any, std: Any = 1.0, generator: Any = None) -> Any:
-    return _scaled(_out_normal(ctx), mean, std)
-
-
-@lower("aten.normal.float_float", random=True)
-def normal_sized(ctx: Ctx, mean: Any, std: Any, size: Any, **kwargs: Any) -> Any:
+@lower(*(f"aten.normal.{of}" for of in ("Tensor_float", "float_Tensor", "Tensor_Tensor", "float_float")), random=True)
+def normal_of(ctx: Ctx, mean: Any, std: Any = 1.0, size: Any = None, **kwargs: Any) -> Any:
     return _scaled(_out_normal(ctx), mean, std)
 
 
@@ -101,13 +92,8 @@ def bernoulli(ctx: Ctx, self: Any, generator: Any = None) -> Any:
     return _bernoulli(ctx, self.shape, self)
 
 
-@lower("aten.bernoulli.p", "aten.bernoulli_.float", random=True)
+@lower("aten.bernoulli.p", "aten.bernoulli_.float", "aten.bernoulli.Tensor", "aten.bernoulli_.Tensor", random=True)
 def bernoulli_p(ctx: Ctx, self: Any, p: Any = 0.5, generator: Any = None) -> Any:
-    return _bernoulli(ctx, self.shape, p)
-
-
-@lower("aten.bernoulli.Tensor", "aten.bernoulli_.Tensor", random=True)
-def bernoulli_tensor(ctx: Ctx, self: Any, p: Any, generator: Any = None) -> Any:
     return _bernoulli(ctx, self.shape, p)
 
 
@@ -121,7 +107,7 @@ def native_dropout(ctx: Ctx, input: Any, p: Any, train: bool | None = None) -> A
     if train is False:
         return input, jnp.ones(input.shape, bool)
     mask = _bernoulli(ctx, input.shape, 1 - jnp.asarray(p, jnp.float32))
-    x = input.astype(opmath_dtype(input.dtype))
+    x = wide(input)
     p = scalar(p, x.dtype)
     return jnp.where(mask, x / (1 - jnp.where(p == 1, 0, p)), 0), mask
 
@@ -142,34 +128,22 @@ def randint_low(ctx: Ctx, low: int, high: int, size: Any, **kwargs: Any) -> Any:
     return _integers(ctx, low, high)
 
 
-@lower("aten.randint_like.default", "aten.randint_like.generator", random=True)
-def randint_like(ctx: Ctx, self: Any, high: int, **kwargs: Any) -> Any:
+@lower(
+    *(f"aten.randint_like.{kind}" for kind in ("default", "generator", "Tensor")),
+    *("aten.random.to", "aten.random_.to"),
+    random=True,
+)
+def randint_like(ctx: Ctx, self: Any, high: Any, **kwargs: Any) -> Any:
     return _integers(ctx, 0, high)
 
 
-@lower("aten.randint_like.Tensor", random=True)
-def randint_like_tensor(ctx: Ctx, self: Any, high: Any, **kwargs: Any) -> Any:
-    return _integers(ctx, 0, high)
-
-
-@lower("aten.randint_like.low_dtype", "aten.randint_like.low_generator_dtype", random=True)
-def randint_like_low(ctx: Ctx, self: Any, low: int, high: int, **kwargs: Any) -> Any:
-    return _integers(ctx, low, high)
-
-
-@lower("aten.random.from", "aten.random_.from", random=True)
-def random_from(ctx: Ctx, self: Any, low: int, high: int | None, generator: Any = None) -> Any:
+@lower(
+    *("aten.randint_like.low_dtype", "aten.randint_like.low_generator_dtype"),
+    *(f"aten.{name}.{kind}" for name in ("random", "random_") for kind in ("from", "default")),
+    random=True,
+)
+def randint_like_low(ctx: Ctx, self: Any, low: int = 0, high: int | None = None, **kwargs: Any) -> Any:
     return _integers(ctx, low, _largest(self.dtype) + 1 if high is None else high)
-
-
-@lower("aten.random.to", "aten.random_.to", random=True)
-def random_to(ctx: Ctx, self: Any, high: int, generator: Any = None) -> Any:
-    return _integers(ctx, 0, high)
-
-
-@lower("aten.random.default", "aten.random_.default", random=True)
-def random_(ctx: Ctx, self: Any, generator: Any = None) -> Any:
-    return _integers(ctx, 0, _largest(self.dtype) + 1)
 
 
 def _largest(dtype: Any) -> int:
@@ -199,7 +173,7 @@ def randperm(ctx: Ctx, n: int, **kwargs: Any) -> Any:
 
 @lower("aten.multinomial.default", random=True)
 def multinomial(ctx: Ctx, self: Any, num_samples: int, replacement: bool = False, generator: Any = None) -> Any:
-    logits = jnp.log(self.astype(opmath_dtype(self.dtype)))
+    logits = jnp.log(wide(self))
     if replacement:
         drawn = jax.random.categorical(ctx.key, logits, -1, shape=(num_samples, *self.shape[:-1]))
         return jnp.moveaxis(drawn, 0, -1)
@@ -210,48 +184,40 @@ def multinomial(ctx: Ctx, self: Any, num_samples: int, replacement: bool = False
 
 @lower("aten.poisson.default", random=True)
 def poisson(ctx: Ctx, self: Any, generator: Any = None) -> Any:
-    return jax.random.poisson(ctx.key, self.astype(opmath_dtype(self.dtype)), self.shape, jnp.int64)
+    return jax.random.poisson(ctx.key, wide(self), self.shape, jnp.int64)
 
 
 @lower("aten.binomial.default", random=True)
 def binomial(ctx: Ctx, count: Any, prob: Any, generator: Any = None) -> Any:
     if count.dtype != prob.dtype:
         raise Unsupported("binomial of counts and probabilities of different dtypes")
-    dtype = opmath_dtype(count.dtype)
-    return jax.random.binomial(ctx.key, count.astype(dtype), prob.astype(dtype), ctx.out[0].shape, dtype)
+    return jax.random.binomial(ctx.key, wide(count), wide(prob), ctx.out[0].shape, opmath_dtype(count.dtype))
 
 
 @lower("aten._standard_gamma.default", random=True)
 def standard_gamma(ctx: Ctx, self: Any, generator: Any = None) -> Any:
     # Never 0, as in PyTorch: users take logarithms of these, and divide by them.
-    draw = jax.random.gamma(ctx.key, self.astype(opmath_dtype(self.dtype)))
+    draw = jax.random.gamma(ctx.key, wide(self))
     return jnp.maximum(draw, finfo(self.dtype).tiny)
 
 
 @lower("aten._standard_gamma_grad.default")
 def standard_gamma_grad(ctx: Ctx, self: Any, output: Any) -> Any:
     """How a draw (``output``) moves with its shape parameter (``self``), its quantile held."""
-    dtype = opmath_dtype(self.dtype)
-    return jax.lax.random_gamma_grad(self.astype(dtype), output.astype(dtype))
+    return jax.lax.random_gamma_grad(wide(self), wide(output))
 
 
 @lower("aten._sample_dirichlet.default", random=True)
 def dirichlet(ctx: Ctx, self: Any, generator: Any = None) -> Any:
-    alpha = self.astype(opmath_dtype(self.dtype))
+    alpha = wide(self)
     return jax.random.dirichlet(ctx.key, alpha, dtype=alpha.dtype)
 
 
 @lower("aten.rrelu_with_noise_functional.default", random=True)
 def rrelu(
-    ctx: Ctx,
-    self: Any,
-    noise: Any,
-    lower: Any = 0.125,
-    upper: Any = 1 / 3,
-    training: bool = False,
-    generator: Any = None,
+    ctx: Ctx, self: Any, noise: Any, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False, **kwargs: Any
 ) -> Any:
-    x = self.astype(opmath_dtype(self.dtype))
+    x = wide(self)
     low, high = scalar(lower, x.dtype), scalar(upper, x.dtype)
     if not training:
         return jnp.where(x > 0, x, x * (low + high) / 2), noise

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import logsumexp as jax_logsumexp
 
-from xlaprof.runtime.lowering.conversion import cast
-from xlaprof.runtime.lowering.registry import (
+from .conversion import cast
+from .registry import (
     Ctx,
     Unsupported,
     float_opmath,
@@ -26,7 +26,7 @@ from xlaprof.runtime.lowering.registry import (
 
 
 def _axes(dim: Any, ndim: int) -> tuple[int, ...]:
-    """The dimensions to reduce; a 0-dim tensor has none, though it may be told to reduce dimension 0."""
+    """The dimensions to reduce; a 0-dim tensor has none, though PyTorch accepts dimension 0 of it."""
     return normalize_dims(dim, ndim) if ndim else ()
 
 
@@ -35,25 +35,35 @@ def accumulable(ctx: Ctx, x: Any) -> Any:
     return cast(x, opmath_dtype(ctx.out[0].jax))
 
 
-@lower("aten.sum.default", "aten.sum.dim_IntList")
-def sum_(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return jnp.sum(accumulable(ctx, self), _axes(dim, self.ndim), keepdims=keepdim)
+def _reduction(fn: Any, prepare: Any, *names: str) -> None:
+    """``names`` are ``fn`` over what ``prepare`` makes of the tensor."""
+
+    @lower(*names)
+    def reduce(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+        return fn(prepare(ctx, self), _axes(dim, self.ndim), keepdims=keepdim)
+
+
+def _unchanged(ctx: Ctx, x: Any) -> Any:
+    return x
+
+
+def _as_bool(ctx: Ctx, x: Any) -> Any:
+    return x.astype(bool)
+
+
+_reduction(jnp.sum, accumulable, "aten.sum.default", "aten.sum.dim_IntList")
+_reduction(jnp.mean, accumulable, "aten.mean.default", "aten.mean.dim")
+_reduction(jnp.prod, accumulable, "aten.prod.default", "aten.prod.dim_int")
+_reduction(jnp.max, _unchanged, "aten.amax.default", "aten.max.default")
+_reduction(jnp.min, _unchanged, "aten.amin.default", "aten.min.default")
+_reduction(jnp.any, _as_bool, "aten.any.default", "aten.any.dim", "aten.any.dims", "aten._is_any_true.default")
+_reduction(jnp.all, _as_bool, "aten.all.default", "aten.all.dim", "aten.all.dims", "aten._is_all_true.default")
 
 
 @lower("aten.nansum.default")
 def nansum(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     x = accumulable(ctx, self)
     return jnp.sum(jnp.where(jnp.isnan(x), 0, x), _axes(dim, x.ndim), keepdims=keepdim)
-
-
-@lower("aten.mean.default", "aten.mean.dim")
-def mean(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return jnp.mean(accumulable(ctx, self), _axes(dim, self.ndim), keepdims=keepdim)
-
-
-@lower("aten.prod.default", "aten.prod.dim_int")
-def prod(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return jnp.prod(accumulable(ctx, self), _axes(dim, self.ndim), keepdims=keepdim)
 
 
 def _moments(x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
@@ -90,29 +100,10 @@ def std_mean(ctx: Ctx, self: Any, dim: Any = None, *, correction: Any = None, ke
     return jnp.sqrt(variance), average
 
 
-@lower("aten.amax.default")
-def amax(ctx: Ctx, self: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    return jnp.max(self, _axes(dim, self.ndim), keepdims=keepdim)
-
-
-@lower("aten.amin.default")
-def amin(ctx: Ctx, self: Any, dim: Any = (), keepdim: bool = False) -> Any:
-    return jnp.min(self, _axes(dim, self.ndim), keepdims=keepdim)
-
-
 @lower("aten.aminmax.default")
 def aminmax(ctx: Ctx, self: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
-    return amin(ctx, self, dim, keepdim), amax(ctx, self, dim, keepdim)
-
-
-@lower("aten.max.default")
-def max_(ctx: Ctx, self: Any) -> Any:
-    return jnp.max(self)
-
-
-@lower("aten.min.default")
-def min_(ctx: Ctx, self: Any) -> Any:
-    return jnp.min(self)
+    dims = _axes(dim, self.ndim)
+    return jnp.min(self, dims, keepdims=keepdim), jnp.max(self, dims, keepdims=keepdim)
 
 
 @lower("aten.max.dim")
@@ -134,30 +125,14 @@ def _extremum(x: Any, dim: int, keepdim: bool, find: Any) -> tuple[Any, Any]:
     return (values, where) if keepdim else (jnp.squeeze(values, dim), jnp.squeeze(where, dim))
 
 
-@lower("aten.argmax.default")
-def argmax(ctx: Ctx, self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    return _argument(self, dim, keepdim, jnp.argmax)
+def _argument(name: str, find: Any) -> None:
+    @lower(name)
+    def argument(ctx: Ctx, self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+        return find(self, dim, keepdims=keepdim) if self.ndim else jnp.zeros((), jnp.int64)
 
 
-@lower("aten.argmin.default")
-def argmin(ctx: Ctx, self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-    return _argument(self, dim, keepdim, jnp.argmin)
-
-
-def _argument(x: Any, dim: int | None, keepdim: bool, find: Any) -> Any:
-    if x.ndim == 0:
-        return jnp.zeros((), jnp.int64)
-    return find(x, dim, keepdims=keepdim)
-
-
-@lower("aten.any.default", "aten.any.dim", "aten.any.dims", "aten._is_any_true.default")
-def any_(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return jnp.any(self.astype(bool), _axes(dim, self.ndim), keepdims=keepdim)
-
-
-@lower("aten.all.default", "aten.all.dim", "aten.all.dims", "aten._is_all_true.default")
-def all_(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return jnp.all(self.astype(bool), _axes(dim, self.ndim), keepdims=keepdim)
+_argument("aten.argmax.default", jnp.argmax)
+_argument("aten.argmin.default", jnp.argmin)
 
 
 @lower("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
@@ -170,22 +145,8 @@ def vector_norm(ctx: Ctx, self: Any, ord: Any = 2, dim: Any = None, keepdim: boo
     return _norm(ctx, self, ord, dim, keepdim)
 
 
-@lower(
-    "aten.norm.Scalar",
-    "aten.norm.ScalarOpt_dim",
-    static=("p",),
-)
-def norm(ctx: Ctx, self: Any, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Any:
-    return _norm(ctx, self, 2 if p is None else p, dim, keepdim)
-
-
-@lower("aten.norm.ScalarOpt_dtype", static=("p",))
-def norm_dtype(ctx: Ctx, self: Any, p: Any, *, dtype: Any) -> Any:
-    return _norm(ctx, self, 2 if p is None else p, None, False)
-
-
-@lower("aten.norm.ScalarOpt_dim_dtype", static=("p",))
-def norm_dim_dtype(ctx: Ctx, self: Any, p: Any, dim: Any, keepdim: bool = False, *, dtype: Any) -> Any:
+@lower(*(f"aten.norm.Scalar{kind}" for kind in ("", "Opt_dim", "Opt_dtype", "Opt_dim_dtype")), static=("p",))
+def norm(ctx: Ctx, self: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     return _norm(ctx, self, 2 if p is None else p, dim, keepdim)
 
 
@@ -214,28 +175,20 @@ def logsumexp(ctx: Ctx, self: Any, dim: Any, keepdim: bool = False) -> Any:
     return jax_logsumexp(x, _axes(dim, x.ndim), keepdims=keepdim)
 
 
-@lower("aten.median.default")
-def median(ctx: Ctx, self: Any) -> Any:
-    if self.size == 0:
-        raise Unsupported("the median of nothing")
-    return _median(self.reshape(-1), 0, False, skip_nan=False)[0]
+def _medians(name: str, skip_nan: bool) -> None:
+    @lower(f"aten.{name}.default")
+    def median(ctx: Ctx, self: Any) -> Any:
+        if self.size == 0:
+            raise Unsupported("the median of nothing")
+        return _median(self.reshape(-1), 0, False, skip_nan)[0]
+
+    @lower(f"aten.{name}.dim")
+    def median_dim(ctx: Ctx, self: Any, dim: int, keepdim: bool = False) -> Any:
+        return _median(self, dim, keepdim, skip_nan)
 
 
-@lower("aten.nanmedian.default")
-def nanmedian(ctx: Ctx, self: Any) -> Any:
-    if self.size == 0:
-        raise Unsupported("the median of nothing")
-    return _median(self.reshape(-1), 0, False, skip_nan=True)[0]
-
-
-@lower("aten.median.dim")
-def median_dim(ctx: Ctx, self: Any, dim: int, keepdim: bool = False) -> Any:
-    return _median(self, dim, keepdim, skip_nan=False)
-
-
-@lower("aten.nanmedian.dim")
-def nanmedian_dim(ctx: Ctx, self: Any, dim: int, keepdim: bool = False) -> Any:
-    return _median(self, dim, keepdim, skip_nan=True)
+_medians("median", skip_nan=False)
+_medians("nanmedian", skip_nan=True)
 
 
 def _median(x: Any, dim: int, keepdim: bool, skip_nan: bool) -> tuple[Any, Any]:

@@ -32,12 +32,17 @@ View operators are not here (``runtime/views.py``).
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import torch
+
+Array = jax.Array
+MaybeArray = Array | None
+Ints = Sequence[int]
 
 JAX_DTYPE: dict[torch.dtype, Any] = {
     torch.float32: jnp.float32,
@@ -257,6 +262,41 @@ def _cast(args: Sequence[Any], dtype: Any, wide: Any, ctx: Ctx, exact: bool) -> 
         return number.astype(wide)
 
     return tuple(None if a is None else one(a) for a in args)
+
+
+def wide(x: Array) -> Array:
+    """``x`` in the dtype its sums are kept in: ``float32`` for the half precisions, otherwise its own."""
+    return x.astype(opmath_dtype(x.dtype))
+
+
+def pointwise(*names: str, tensors: int = 1, to: Callable[..., Any] = opmath) -> Callable[[F], F]:
+    """Register a function of arrays as the lowering of the overloads ``names``.
+
+    Its first ``tensors`` arguments are promoted to one dtype by ``to`` (:func:`opmath`, :func:`float_opmath` or
+    :func:`promote`), the numbers after them are cast to that dtype; flags and strings stay as they are.
+    """
+
+    def register(fn: F) -> F:
+        signature = inspect.signature(fn)
+
+        def lowering(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
+            call = signature.bind(*args, **kwargs)
+            call.apply_defaults()
+            arrays = to(ctx, *call.args[:tensors])
+            rest = (a if isinstance(a, (bool, str)) else scalar(a, arrays[0].dtype) for a in call.args[tensors:])
+            return fn(*arrays, *rest)
+
+        lower(*names)(lowering)
+        return fn
+
+    return register
+
+
+def pointwise_table(functions: dict[str, Lowering], tensors: int = 1, to: Callable[..., Any] = opmath) -> None:
+    """:func:`pointwise` for ``{"name other.Overload": function}``: overloads of ``aten``, ``default`` unless named."""
+    for names, fn in functions.items():
+        overloads = (name if "." in name else f"{name}.default" for name in names.split())
+        pointwise(*(f"aten.{overload}" for overload in overloads), tensors=tensors, to=to)(fn)
 
 
 def normalize_dims(dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:

@@ -12,15 +12,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xlaprof.runtime.lowering.pooling import UNROLLED
-from xlaprof.runtime.lowering.registry import Ctx, Unsupported, is_floating, lower
-from xlaprof.runtime.lowering.softmax import wide
+from .pooling import UNROLLED
+from .registry import Array, Ctx, Ints, Unsupported, is_floating, lower, wide
 
-Array = jax.Array
 Table = np.ndarray[Any, Any]
 
 
@@ -142,46 +139,32 @@ def _transposed(taps: _Taps, size: int) -> _Taps:
 
 
 def _taps(
-    filter_: _Filter,
-    size: Sequence[int],
-    out: Sequence[int],
-    align_corners: bool,
-    scales: Sequence[float | None],
-    dtype: Any,
+    filter_: _Filter, size: Ints, out: Ints, align_corners: bool, scales: Sequence[float | None], dtype: Any
 ) -> list[_Taps]:
     real = np.float64 if dtype == jnp.float64 else np.float32
     scales = tuple(scales) + (None,) * (len(out) - len(scales))
     return [filter_(n, o, align_corners, s, real) for n, o, s in zip(size, out, scales, strict=True)]
 
 
-def _forward(filter_: _Filter, dims: int, aligns: bool, ctx: Ctx, self: Array, output_size: Any, *rest: Any) -> Array:
-    exact = filter_ in (_nearest, _nearest_exact)
-    if not exact and not is_floating(self):
-        raise Unsupported("interpolation of integers rounds in ways of its own")
-    align_corners, scales = (rest[0], rest[1:]) if aligns else (False, rest)
-    x = self if exact else wide(self)
-    return _resample(x, _taps(filter_, self.shape[-dims:], ctx.out[0].shape[-dims:], align_corners, scales, x.dtype))
-
-
-def _backward(
-    filter_: _Filter,
-    dims: int,
-    aligns: bool,
-    ctx: Ctx,
-    grad_output: Array,
-    output_size: Sequence[int],
-    input_size: Sequence[int],
-    *rest: Any,
-) -> Array:
-    align_corners, scales = (rest[0], rest[1:]) if aligns else (False, rest)
-    grad = wide(grad_output)
-    taps = _taps(filter_, input_size[-dims:], grad.shape[-dims:], align_corners, scales, grad.dtype)
-    return _resample(grad, [_transposed(t, n) for t, n in zip(taps, input_size[-dims:], strict=True)])
-
-
 def _register(name: str, filter_: _Filter, dims: int, aligns: bool) -> None:
-    lower(f"aten.{name}.default")(functools.partial(_forward, filter_, dims, aligns))
-    lower(f"aten.{name}_backward.default")(functools.partial(_backward, filter_, dims, aligns))
+    """``name`` resamples the last ``dims`` dimensions; ``aligns``: it has an argument ``align_corners``."""
+
+    def options(given: tuple[Any, ...]) -> tuple[bool, tuple[float | None, ...]]:
+        return (given[0], given[1:]) if aligns else (False, given)
+
+    @lower(f"aten.{name}.default")
+    def forward(ctx: Ctx, self: Array, output_size: Any, *given: Any) -> Array:
+        exact = filter_ in (_nearest, _nearest_exact)
+        if not exact and not is_floating(self):
+            raise Unsupported("interpolation of integers rounds in ways of its own")
+        x = self if exact else wide(self)
+        return _resample(x, _taps(filter_, self.shape[-dims:], ctx.out[0].shape[-dims:], *options(given), x.dtype))
+
+    @lower(f"aten.{name}_backward.default")
+    def backward(ctx: Ctx, grad_output: Array, output_size: Ints, input_size: Ints, *given: Any) -> Array:
+        grad, sizes = wide(grad_output), input_size[-dims:]
+        taps = _taps(filter_, sizes, grad.shape[-dims:], *options(given), grad.dtype)
+        return _resample(grad, [_transposed(t, n) for t, n in zip(taps, sizes, strict=True)])
 
 
 for _dims in (1, 2, 3):

@@ -5,15 +5,13 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from xlaprof.runtime.lowering.registry import Ctx, lower
-from xlaprof.runtime.lowering.softmax import wide
-
-Array = jax.Array
+from .registry import Array, Ctx, MaybeArray, lower, wide
 
 #: ATen's ``interpolation_mode`` and ``padding_mode``
 _NEAREST, _BICUBIC = 1, 2
@@ -59,8 +57,12 @@ def _taps(x: Array, size: int, interpolation_mode: int, padding_mode: int, align
     return [(low, 1 - (x - low)), (low + 1, x - low)]
 
 
-def _sample(input: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Array:
+@lower("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
+def grid_sampler(
+    ctx: Ctx, input: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Array:
     """``input`` ``(N, C, *spatial)`` at ``grid`` ``(N, *out, len(spatial))`` -> ``(N, C, *out)``."""
+    input, grid = wide(input), wide(grid)
     batch, channels, *spatial = input.shape
     flat = input.reshape(batch, channels, -1)
     per_dim = [
@@ -82,27 +84,11 @@ def _sample(input: Array, grid: Array, interpolation_mode: int, padding_mode: in
     return functools.reduce(operator.add, terms())
 
 
-@lower("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
-def grid_sampler(
-    ctx: Ctx, input: Array, grid: Array, interpolation_mode: int, padding_mode: int, align_corners: bool
-) -> Array:
-    return _sample(wide(input), wide(grid), interpolation_mode, padding_mode, align_corners)
-
-
 @lower("aten.grid_sampler_2d_backward.default", "aten.grid_sampler_3d_backward.default")
 def grid_sampler_backward(
-    ctx: Ctx,
-    grad_output: Array,
-    input: Array,
-    grid: Array,
-    interpolation_mode: int,
-    padding_mode: int,
-    align_corners: bool,
-    output_mask: Sequence[bool],
-) -> tuple[Array | None, Array | None]:
-    def sample(image: Array, places: Array) -> Array:
-        return _sample(image, places, interpolation_mode, padding_mode, align_corners)
-
-    _, gradient = jax.vjp(sample, wide(input), wide(grid))
+    ctx: Ctx, grad_output: Array, input: Array, grid: Array, *modes_and_mask: Any
+) -> tuple[MaybeArray, MaybeArray]:
+    *modes, mask = modes_and_mask
+    _, gradient = jax.vjp(lambda *given: grid_sampler(ctx, *given, *modes), wide(input), wide(grid))
     of_input, of_grid = gradient(wide(grad_output))
-    return of_input if output_mask[0] else None, of_grid if output_mask[1] else None
+    return of_input if mask[0] else None, of_grid if mask[1] else None

@@ -7,20 +7,19 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from xlaprof.runtime.lowering.reduction import accumulable
-from xlaprof.runtime.lowering.registry import Ctx, float_opmath, lower
+from .reduction import accumulable
+from .registry import Ctx, float_opmath, lower
 
 
-@lower("aten.cumsum.default")
-def cumsum(ctx: Ctx, self: Any, dim: int, dtype: Any = None) -> Any:
-    x = accumulable(ctx, self)
-    return jnp.cumsum(x, dim) if x.ndim else x
+def _running_total(name: str, fn: Any) -> None:
+    @lower(name)
+    def total(ctx: Ctx, self: Any, dim: int, dtype: Any = None) -> Any:
+        x = accumulable(ctx, self)
+        return fn(x, dim) if x.ndim else x
 
 
-@lower("aten.cumprod.default")
-def cumprod(ctx: Ctx, self: Any, dim: int, dtype: Any = None) -> Any:
-    x = accumulable(ctx, self)
-    return jnp.cumprod(x, dim) if x.ndim else x
+_running_total("aten.cumsum.default", jnp.cumsum)
+_running_total("aten.cumprod.default", jnp.cumprod)
 
 
 @lower("aten.logcumsumexp.default")
@@ -29,14 +28,8 @@ def logcumsumexp(ctx: Ctx, self: Any, dim: int) -> Any:
     return lax.cumlogsumexp(x, dim % x.ndim) if x.ndim else x
 
 
-@lower("aten.cummax.default")
-def cummax(ctx: Ctx, self: Any, dim: int) -> Any:
-    return _running(self, dim, jnp.greater_equal)
-
-
-@lower("aten.cummin.default")
-def cummin(ctx: Ctx, self: Any, dim: int) -> Any:
-    return _running(self, dim, jnp.less_equal)
+lower("aten.cummax.default")(lambda ctx, self, dim: _running(self, dim, jnp.greater_equal))
+lower("aten.cummin.default")(lambda ctx, self, dim: _running(self, dim, jnp.less_equal))
 
 
 def _running(x: Any, dim: int, better: Any) -> tuple[Any, Any]:

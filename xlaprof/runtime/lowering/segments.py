@@ -7,10 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from xlaprof.runtime.lowering.registry import Ctx, Unsupported, lower
-from xlaprof.runtime.lowering.softmax import wide
-
-Array = jax.Array
+from .registry import Array, Ctx, MaybeArray, Unsupported, lower, wide
 
 _EMPTY = {"sum": 0.0, "mean": 0.0, "max": -jnp.inf, "min": jnp.inf, "prod": 1.0}
 
@@ -18,7 +15,7 @@ _EMPTY = {"sum": 0.0, "mean": 0.0, "max": -jnp.inf, "min": jnp.inf, "prod": 1.0}
 class _Segments:
     """Which segment each element along the reduced dimension belongs to, over leading batch dimensions [..., size]."""
 
-    def __init__(self, size: int, lengths: Array | None, offsets: Array | None) -> None:
+    def __init__(self, size: int, lengths: MaybeArray, offsets: MaybeArray) -> None:
         if lengths is not None:
             ends = jnp.cumsum(lengths, -1)
             starts = ends - lengths
@@ -64,9 +61,9 @@ def segment_reduce(
     data: Array,
     reduce: str,
     *,
-    lengths: Array | None = None,
-    indices: Array | None = None,
-    offsets: Array | None = None,
+    lengths: MaybeArray = None,
+    indices: MaybeArray = None,
+    offsets: MaybeArray = None,
     axis: int = 0,
     unsafe: bool = False,
     initial: Any = None,
@@ -89,8 +86,8 @@ def segment_reduce_backward(
     data: Array,
     reduce: str,
     *,
-    lengths: Array | None = None,
-    offsets: Array | None = None,
+    lengths: MaybeArray = None,
+    offsets: MaybeArray = None,
     axis: int = 0,
     initial: Any = None,
 ) -> Array:

@@ -6,13 +6,10 @@ values.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .registry import Ctx, lower
-
-Array = jax.Array
+from .registry import Array, Ctx, MaybeArray, lower
 
 
 def positions(ctx: Ctx, mask: Array, size: int, fill: int = 0) -> Array:
@@ -51,7 +48,7 @@ def repeated(ctx: Ctx, repeats: Array, size: int) -> Array:
     return jnp.repeat(lax.iota(repeats.dtype, repeats.size), repeats, total_repeat_length=size)
 
 
-def bincount(ctx: Ctx, self: Array, weights: Array | None, size: int) -> Array:
+def bincount(ctx: Ctx, self: Array, weights: MaybeArray, size: int) -> Array:
     """How often, or with what sum of weights, each number below ``size`` occurs in ``self`` (not negative)."""
     dtype = ctx.out[0].jax
     summands = jnp.ones(self.shape, dtype) if weights is None else weights.astype(dtype)

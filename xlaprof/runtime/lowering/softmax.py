@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import torch
 
-from xlaprof.runtime.lowering.registry import JAX_DTYPE, Ctx, lower, opmath_dtype
-
-Array = jax.Array
-
-
-def wide(x: Array) -> Array:
-    """``x`` in the dtype its sums are kept in: float32 for float16 and bfloat16, its own otherwise."""
-    return x.astype(opmath_dtype(x.dtype))
+from .registry import JAX_DTYPE, Array, Ctx, lower, wide
 
 
 def _shifted(x: Array, dim: int) -> Array:

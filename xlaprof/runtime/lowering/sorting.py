@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import Ctx, is_floating, lower
-
-Array = jax.Array
+from .registry import Array, Ctx, is_floating, lower
 
 
 def _sorted(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import jax.scipy.special as jsp
 from jax import lax
 
-from xlaprof.runtime.lowering.elementary import Function, floating
-from xlaprof.runtime.lowering.registry import Ctx, float_opmath, lower, opmath_dtype, rounded, scalar
+from .registry import Ctx, float_opmath, lower, opmath_dtype, pointwise, pointwise_table, rounded, scalar
 
 
 def _digamma(x: Any) -> Any:
@@ -27,30 +26,38 @@ def _lgamma(x: Any) -> Any:
     return jnp.where(jnp.isinf(x), jnp.inf, jsp.gammaln(x))
 
 
-_FUNCTIONS: dict[str, Function] = {
-    "erf": jsp.erf,
-    "erfc": jsp.erfc,
-    "erfinv": jsp.erfinv,
-    "lgamma": _lgamma,
-    "digamma": _digamma,
-    "i0": jsp.i0,
-    "special_i0e": jsp.i0e,
-    "special_i1": jsp.i1,
-    "special_i1e": jsp.i1e,
-    "special_ndtr": jsp.ndtr,
-    "special_ndtri": jsp.ndtri,
-    "special_log_ndtr": jsp.log_ndtr,
-    "special_entr": _entr,
-}
-
-for _name, _fn in _FUNCTIONS.items():
-    floating(f"aten.{_name}.default", _fn)
+pointwise_table(
+    {
+        "erf": jsp.erf,
+        "erfc": jsp.erfc,
+        "erfinv": jsp.erfinv,
+        "lgamma": _lgamma,
+        "digamma": _digamma,
+        "i0": jsp.i0,
+        "special_i0e": jsp.i0e,
+        "special_i1": jsp.i1,
+        "special_i1e": jsp.i1e,
+        "special_ndtr": jsp.ndtr,
+        "special_ndtri": jsp.ndtri,
+        "special_log_ndtr": lambda x: jsp.log_ndtr(x),  # its second argument is no number
+        "special_entr": _entr,
+    },
+    to=float_opmath,
+)
+pointwise_table({"igamma": jsp.gammainc, "igammac": jsp.gammaincc}, tensors=2, to=float_opmath)
 
 
 def _polygamma(n: int, x: Any) -> Any:
     return (-1) ** (n + 1) * math.factorial(n) * _zeta(jnp.asarray(n + 1, x.dtype), x)
 
 
+@pointwise(
+    "aten.special_zeta.default",
+    "aten.special_zeta.self_scalar",
+    "aten.special_zeta.other_scalar",
+    tensors=2,
+    to=float_opmath,
+)
 def _zeta(s: Any, q: Any) -> Any:
     """Hurwitz's zeta function. XLA's holds for positive ``q`` only; terms are summed until there."""
     s, q = jnp.broadcast_arrays(s, q)
@@ -71,25 +78,6 @@ def _zeta(s: Any, q: Any) -> Any:
 def polygamma(ctx: Ctx, n: int, self: Any) -> Any:
     (x,) = float_opmath(ctx, self)
     return _digamma(x) if n == 0 else _polygamma(n, x)
-
-
-@lower(
-    "aten.special_zeta.default",
-    "aten.special_zeta.self_scalar",
-    "aten.special_zeta.other_scalar",
-)
-def zeta(ctx: Ctx, self: Any, other: Any) -> Any:
-    return _zeta(*float_opmath(ctx, self, other))
-
-
-@lower("aten.igamma.default")
-def igamma(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jsp.gammainc(*float_opmath(ctx, self, other))
-
-
-@lower("aten.igammac.default")
-def igammac(ctx: Ctx, self: Any, other: Any) -> Any:
-    return jsp.gammaincc(*float_opmath(ctx, self, other))
 
 
 @lower("aten.logit.default")

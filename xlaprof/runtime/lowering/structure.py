@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from xlaprof.runtime.lowering.registry import Ctx, lower, scalar
+from .registry import Ctx, lower, scalar
 
 
 @lower("aten.cat.default")
@@ -36,14 +36,8 @@ def roll(ctx: Ctx, self: Any, shifts: Any, dims: Any = ()) -> Any:
     return jnp.roll(self, tuple(shifts), tuple(dims))
 
 
-@lower("aten.rot90.default")
-def rot90(ctx: Ctx, self: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
-    return jnp.rot90(self, k, tuple(dims))
-
-
-@lower("aten.repeat.default", "aten.tile.default")
-def repeat(ctx: Ctx, self: Any, repeats: Any) -> Any:
-    return jnp.tile(self, tuple(repeats))
+lower("aten.rot90.default")(lambda ctx, self, k=1, dims=(0, 1): jnp.rot90(self, k, tuple(dims)))
+lower("aten.repeat.default", "aten.tile.default")(lambda ctx, self, repeats: jnp.tile(self, tuple(repeats)))
 
 
 @lower("aten.constant_pad_nd.default", static=("value",))

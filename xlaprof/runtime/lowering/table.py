@@ -1,51 +1,21 @@
-"""Every family of lowerings, imported once: importing this module fills :data:`registry.LOWERINGS`."""
+"""The table of all lowerings: :func:`load` imports every file of this room, and each registers its own."""
 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 
-from xlaprof.runtime.lowering.registry import LOWERINGS, RANDOM, STATIC
+from xlaprof.runtime import lowering
 
-FAMILIES = (
-    "activation",
-    "arithmetic",
-    "bags",
-    "bessel",
-    "conversion",
-    "convolution",
-    "creation",
-    "ctc",
-    "elementary",
-    "embedding",
-    "fourier",
-    "fractional",
-    "histograms",
-    "indexing",
-    "linalg",
-    "logical",
-    "loss",
-    "lu",
-    "margin",
-    "matmul",
-    "normalization",
-    "patches",
-    "pieces",
-    "polynomials",
-    "pooling",
-    "random",
-    "reduction",
-    "resize",
-    "sampling",
-    "segments",
-    "scan",
-    "selection",
-    "softmax",
-    "sorting",
-    "special",
-    "structure",
-)
+from .registry import LOWERINGS, RANDOM, STATIC
 
-for _family in FAMILIES:
-    importlib.import_module(f"{__package__}.{_family}")
 
-__all__ = ["FAMILIES", "LOWERINGS", "RANDOM", "STATIC"]
+def load() -> None:
+    """Import each family of lowerings, which fills the table."""
+    for family in pkgutil.iter_modules(lowering.__path__):
+        importlib.import_module(f"{lowering.__name__}.{family.name}")
+
+
+load()
+
+__all__ = ["LOWERINGS", "RANDOM", "STATIC", "load"]
