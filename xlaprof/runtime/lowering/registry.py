@@ -26,7 +26,7 @@ An output that PyTorch leaves undefined (a gradient masked out) is ``None`` in w
 ``ctx.out``. ``Tensor[]`` results are returned as a tuple; their ``Aval`` s lie flat in ``ctx.out``.
 
 In-place and ``out=`` variants need no entry: the tape calls the functional overload and writes the result.
-View operators are not here (``runtime/views.py``).
+View operators are not here (``runtime/tape/views.py``).
 """
 
 from __future__ import annotations
