@@ -151,6 +151,19 @@ def test_code_without_a_file_is_user_code(name: str) -> None:
     assert source_line(frame.file, frame.line) == ""
 
 
+def test_the_constructor_that_a_namedtuple_generates_is_not_the_users() -> None:
+    seen: list[tuple[RawFrame, ...]] = []
+
+    def look(frame: object, event: str, function: object) -> None:
+        if event == "c_call" and getattr(function, "__qualname__", "") == "tuple.__new__":
+            seen.append(user_frames(skip=1))  # as a garbage collection in there would
+
+    sys.setprofile(look)
+    RawFrame("train.py", 1, "main")  # the caller
+    sys.setprofile(None)
+    assert [frames[0].line for frames in seen] == [line_of("# the caller")]
+
+
 def test_python_dash_c_is_user_code_and_dataclass_methods_are_not() -> None:
     program = (
         "import dataclasses\n"

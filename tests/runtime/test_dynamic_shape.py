@@ -253,7 +253,7 @@ def test_the_log_has_a_read_of_one_number_on_the_line_and_the_size_that_changed(
             xr.sync()
             del chosen
     told = list(log.read(tmp_path / "run.log"))
-    texts = {e.id: e.text for e in told if isinstance(e, events.Text)}
+    texts = {0: ""} | {e.id: e.text for e in told if isinstance(e, events.Text)}
     stacks = {e.id: texts[e.frames[0].code] for e in told if isinstance(e, events.Stack)}
     reads = [e for e in told if isinstance(e, events.TransferFromDevice)]
     assert [(texts[e.op], e.bytes, e.tensors, stacks[e.stack]) for e in reads] == [

@@ -197,8 +197,9 @@ def _classify(frame: FrameType) -> str:
     code = frame.f_code
     name = code.co_filename
     if name == "<string>":
-        # `python -c`, `exec` and the methods that dataclasses and namedtuples write all bear this name
-        return "" if code.co_name.startswith("__") else name
+        # `python -c`, `exec` and the methods that dataclasses and namedtuples generate all bear this name
+        generated = code.co_name.startswith("__") or str(frame.f_globals.get("__name__")).startswith("namedtuple_")
+        return "" if generated else name
     if is_library(name, frame.f_globals.get("__name__")):
         shown = ""
     elif name.startswith("<"):
