@@ -16,6 +16,8 @@ Conventions
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from xlaprof.vocabulary import STANDARD, Vocabulary
@@ -247,6 +249,8 @@ class Execute(Event, frozen=True, tag="execute"):
 class TransferToDevice(Event, frozen=True, tag="h2d"):
     """Host memory was copied to the device."""
 
+    label: ClassVar[str] = "transfer to device"
+
     t: int
     dur: int
     bytes: int
@@ -314,6 +318,8 @@ class Gc(Event, frozen=True, tag="gc"):
 
 class DataWait(Event, frozen=True, tag="data"):
     """The training loop waited for its data loader."""
+
+    label: ClassVar[str] = "data wait"
 
     t: int
     dur: int

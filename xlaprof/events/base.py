@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 #: Version of this schema. It grows when an old reader would misunderstand a new log.
@@ -10,3 +12,6 @@ SCHEMA = 1
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="k", gc=False):
     """Base of all events. The tag under ``"k"`` names the kind."""
+
+    #: what a timeline calls it, which draws it at ``t`` for ``dur``, with its other fields; "": drawn otherwise, or not
+    label: ClassVar[str] = ""

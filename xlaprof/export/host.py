@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from msgspec.structs import asdict
+
 from xlaprof import events as ev
 from xlaprof.export.links import STEP, flow_out
 from xlaprof.export.names import Names
@@ -17,6 +19,8 @@ from xlaprof.export.xplane import Line, Plane, Value
 
 #: XProf takes the plane of this name for the host.
 HOST_PLANE = "/host:CPU"
+
+_PLACED = ("t", "dur", "tid")  # fields that say where an event is drawn
 
 
 class HostLanes:
@@ -31,10 +35,8 @@ class HostLanes:
             ev.Compile: self._compile,
             ev.Barrier: self._barrier,
             ev.TransferFromDevice: self._read,
-            ev.TransferToDevice: self._upload,
             ev.Fallback: self._fallback,
             ev.Gc: self._gc,
-            ev.DataWait: self._data_wait,
             ev.Hole: self._hole,
             ev.GraphBreak: self._break,
         }
@@ -44,6 +46,9 @@ class HostLanes:
         draw = self._draw_kind.get(type(event))
         if draw is not None:
             draw(event)
+        elif event.label:
+            stats = {name: value for name, value in asdict(event).items() if name not in _PLACED}
+            self._draw(event, event.label, stats.pop("stack", 0), stats)
 
     def _scope(self, e: ev.Scope) -> None:
         stats: dict[str, Value] = plain(e.meta) if e.meta else {}
@@ -70,17 +75,11 @@ class HostLanes:
         stats: dict[str, Value] = {"bytes": e.bytes, "wait_us": sane(e.wait) / 1000, "tensors": e.tensors}
         self._draw(e, f"transfer from device: {self._names.text(e.op, 'read')}", e.stack, stats)
 
-    def _upload(self, e: ev.TransferToDevice) -> None:
-        self._draw(e, "transfer to device", e.stack, {"bytes": e.bytes, "tensors": e.tensors})
-
     def _fallback(self, e: ev.Fallback) -> None:
         self._draw(e, f"fallback: {self._names.text(e.op, 'operation')}", e.stack, {})
 
     def _gc(self, e: ev.Gc) -> None:
         self._draw(e, "garbage collection", 0, {"generation": e.generation, "collected": e.collected})
-
-    def _data_wait(self, e: ev.DataWait) -> None:
-        self._draw(e, "data wait", e.stack, {})
 
     def _hole(self, e: ev.Hole) -> None:
         before, after = self._names.between(e.before, e.after)
@@ -122,7 +121,7 @@ class HostLanes:
                 stats["code"] = line.code
             if line.module:
                 stats["module"] = line.module
-        self._lane(e.tid, beside).add(self._plane.name(name), e.t, getattr(e, "dur", 0), stats)
+        self._lane(getattr(e, "tid", 1), beside).add(self._plane.name(name), e.t, getattr(e, "dur", 0), stats)
 
     def _lane(self, tid: int, beside: bool = False) -> Line:
         found = self._lanes.get((tid, beside))
