@@ -225,7 +225,7 @@ def test_memory_is_the_most_that_was_read() -> None:
             story.spend(1)
     assert used(story, max_memory="4MiB").value == 5 * 2**20
     assert used(story, max_memory="4MiB").broken
-    assert used(story, max_memory="4MiB", after_step=5).told == "at most 3 MiB in 4 readings, 4 MiB allowed"
+    assert used(story, max_memory="4MiB", after_step=5).text == "at most 3 MiB in 4 readings, 4 MiB allowed"
     with pytest.raises(BudgetError, match="holds no figures of memory"):
         held(clean(), max_memory="1GB")
 

@@ -17,7 +17,7 @@ SCHEMA = 1
 def page(verdicts: Sequence[Verdict]) -> str:
     """For people. A run that kept its budget gets one line."""
     told = [
-        f"{printable(verdict.path)} keeps its budget: {printable('; '.join(used.told for used in verdict.used))}"
+        f"{printable(verdict.path)} keeps its budget: {printable('; '.join(used.text for used in verdict.used))}"
         for verdict in verdicts
         if verdict.kept
     ]
@@ -45,7 +45,7 @@ def to_json(verdicts: Sequence[Verdict], budget: Budget, config: str | None) -> 
                         "limit": used.limit,
                         "value": used.value,
                         "ok": not used.broken,
-                        "text": used.told,
+                        "text": used.text,
                         "findings": [_offence(offence) for offence in used.offences],
                     }
                     for used in verdict.used
@@ -66,10 +66,10 @@ def github(verdicts: Sequence[Verdict], root: str) -> Iterator[str]:
     for verdict in verdicts:
         for used in verdict.breaches:
             if not used.offences:
-                yield _command(f"xlaprof: {used.budget}", "", 0, f"{verdict.path}: {used.told}")
+                yield _command(f"xlaprof: {used.budget}", "", 0, f"{verdict.path}: {used.text}")
             for offence in used.offences:
                 _, limits = blamed.setdefault(offence.key, (offence, []))
-                limits.append(f"{used.budget} ({used.told})")
+                limits.append(f"{used.budget} ({used.text})")
     for offence, limits in blamed.values():
         text = f"{offence.cause}\nFix: {offence.advice}\nBreaks {'; '.join(dict.fromkeys(limits))}."
         where = _below(offence.place.file, root)

@@ -24,5 +24,5 @@ class Kind(NamedTuple):
     unit_of: tuple[str, ...] = ()
     #: further limits that findings of this kind help to break, and are named for
     blamed_for: tuple[str, ...] = ()
-    #: findings that come first, whatever they were measured to cost
+    #: findings that come first, and are of high severity, whatever they were measured to cost
     leads: Callable[[Finding], bool] = _never

@@ -31,7 +31,7 @@ def kinds() -> dict[str, Kind]:
 def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
     known = kinds()
-    found = [finding for kind in known.values() for finding in kind.find(facts)]
+    found = [_with_severity(kind, finding) for kind in known.values() for finding in kind.find(facts)]
     found.sort(key=lambda finding: -max(finding.gain_s, finding.cost_s))
     found[:_WEIGHED] = [
         msgspec.structs.replace(finding, gain_last_s=facts.gain_last_s(finding)) for finding in found[:_WEIGHED]
@@ -48,6 +48,10 @@ def find(facts: Facts) -> tuple[Finding, ...]:
         )
     )
     return _with_unique_ids(found)
+
+
+def _with_severity(kind: Kind, finding: Finding) -> Finding:
+    return msgspec.structs.replace(finding, severity="high") if kind.leads(finding) else finding
 
 
 def _worth_s(finding: Finding) -> float:

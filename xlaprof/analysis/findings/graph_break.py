@@ -6,7 +6,7 @@ no operation.
 
 Cost: the tracing that a break made useless; what it takes to compile the graphs behind it for being graphs of their
 own, for each as much as for the cheapest; and, where the value read at it is a guard, every version compiled for
-another value (Dynamo's recompilation is the break's doing, so it is not told a second time).
+another value (the break causes these recompilations, so they are no findings of their own).
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.guard_failures import LIMIT, hit_a_limit, limit_clause, read_at_break, values_seen
+from xlaprof.analysis.evidence.guard_failures import LIMIT, SHOWN, hit_a_limit, limit_clause, read_at_break, values_seen
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.compiled import BehindTally, BreakTally, CallTally, RecompileRecord
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.events import AnyEvent, DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural, times
-
-_SHOWN = 8
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -70,7 +68,7 @@ def _finding(facts: Facts, place: Place, tally: BreakTally, counted: Breaks) -> 
     if not tally.compiled and _captured(facts, tally) == 0:
         cause.append("torch.compile captured 0 operations in all")
     apart = _apart(facts, place)
-    finding = facts.finding(
+    return facts.finding(
         "graph_break",
         place,
         operation=facts.names.text(event.op) if limit is None else LIMIT,
@@ -82,7 +80,6 @@ def _finding(facts: Facts, place: Place, tally: BreakTally, counted: Breaks) -> 
         evidence=_evidence(facts, tally, apart, behind),
         discriminator=event.reason,
     )
-    return finding if limit is None else msgspec.structs.replace(finding, severity="high")
 
 
 def _what(facts: Facts, function: str, tally: BreakTally, why: str) -> str:
@@ -120,13 +117,13 @@ def _evidence(facts: Facts, tally: BreakTally, apart: BehindTally, behind: list[
         evidence.append(f"PyTorch's number for it: {event.gb}{f' ({event.explanation})' * bool(event.explanation)}")
     library = facts.names.place(event.at)
     if library.line:
-        evidence.append(f"met in the library's {library.file}:{library.line}, which this line calls")
+        evidence.append(f"the break is in the library's {library.file}:{library.line}, which this line calls")
     if tally.restarted:
         evidence.append(f"{duration(tally.restarted / 1e9)} of tracing thrown away")
     if apart.count:
         least = duration(apart.least / 1e9)
         evidence.append(f"what follows is {plural(apart.count, 'graph')}; the cheapest took {least}")
-    for record in behind[:_SHOWN]:
+    for record in behind[:SHOWN]:
         guard = record.event.guards[0]
         evidence.append(f"compile {record.event.compile}: {duration(record.dur / 1e9)}, {guard.old} -> {guard.new}")
     return tuple(evidence)
@@ -135,7 +132,7 @@ def _evidence(facts: Facts, tally: BreakTally, apart: BehindTally, behind: list[
 def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding:
     library = "/site-packages/" in facts.names.place(call.first.code).file.replace("\\", "/")
     function = "" if library else facts.names.text(call.first.func)
-    met = [tally.event for tally in facts.run.torch_compile.breaks.values() if stack in tally.callers]
+    broken = [tally.event for tally in facts.run.torch_compile.breaks.values() if stack in tally.callers]
     return facts.finding(
         "graph_break",
         place,
@@ -148,7 +145,7 @@ def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding
             f"{times(call.compiles)}: all of it runs as plain Python."
         ),
         advice="Compile the module inside instead (for DDP or FSDP the model before it is wrapped), or do without.",
-        evidence=tuple(dict.fromkeys(_reason(facts, event) for event in met))[:_SHOWN],
+        evidence=tuple(dict.fromkeys(_reason(facts, event) for event in broken))[:SHOWN],
         discriminator="nothing captured",
     )
 

@@ -1,11 +1,10 @@
 """growth: what should be the same in every step rises: the device's memory, the number of tensors, the time of a step.
 
-It is told at the line that keeps what stays, where it is known which list or dict that is; else where it was made.
+The place is the line that adds to the list or dict which retains the tensors, where that is known; else the line that
+made them. Graphs that grow are a kind of their own. A false alarm is worse than a late one: only long, steady, large
+rises count, and a list of detached numbers does not, for that is what the advice is to keep.
 
-Growing graphs are a kind of their own. False alarms are worse than late ones: only long, steady, large rises count, and
-a list of detached numbers (what one is told to keep) is none.
-
-Cost: of steps that get slower, the time above that of the first ones; of memory none that can be told in seconds.
+Cost: of steps that get slower, the time above that of the first ones; of memory none, for it has none in seconds.
 """
 
 from __future__ import annotations
@@ -26,17 +25,14 @@ from xlaprof.analysis.names import NOWHERE
 from xlaprof.events import AnyEvent, Kept
 from xlaprof.text.quantities import duration, size_text
 
-_STEPS = 100  # fewer tell nothing of a trend, nor whether a list of results is full some time
-_STEPS_OF_HISTORY = 40  # the same where results keep their history: nobody means to
-_SLOWER = 1.3
-_LARGER = 1.25
-_BYTES = 1 << 20
-_MORE = 1.5
-_TENSORS = 200
-_EACH_STEP = 4.0  # tensors
-#: lines whose tensors are kept, or tensors kept in each step, from which on it is a result with its history that is
-_LINES = 3
-_HISTORY = 2.5
+_STEPS = 100  # in fewer no trend shows, and a list of results may be as long as it is meant to be
+_STEPS_OF_HISTORY = 40  # enough where results keep their autograd history, which nobody intends
+_WARM_UP = 0.2  # of the steps, in which caches and optimizers fill
+_SLOWER = 1.3  # times the first steps: below that a machine that heats up is as slow
+_LARGER, _BYTES = 1.25, 1 << 20  # times the first reading, and bytes more: less is how an allocator rounds
+_MORE, _TENSORS, _EACH_STEP = 1.5, 200, 4.0  # the same in tensors, and tensors per step: a log of numbers has fewer
+#: tensors per step, or lines that made them, from which on it is a result with all that its gradient needs
+_HISTORY, _LINES = 2.5, 3
 _APPENDS = re.compile(r"(?P<before>[\w.]+\.append\()(?P<name>\w+)\)")
 
 
@@ -54,7 +50,7 @@ def _alive(facts: Facts) -> Finding | None:
         return None
     tensors = climb([(one.step, one.tensors) for one in readings])
     size = climb([(one.step, one.bytes) for one in readings])
-    steps = (readings[-1].step - readings[0].step) * (1 - 0.2)
+    steps = (readings[-1].step - readings[0].step) * (1 - _WARM_UP)
     heavier = size is not None and size.last >= _LARGER * size.first and size.last - size.first >= _BYTES
     more = (
         tensors is not None

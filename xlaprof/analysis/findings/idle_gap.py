@@ -28,18 +28,21 @@ from xlaprof.analysis.whatif import critical
 from xlaprof.events import AnyEvent
 from xlaprof.text.quantities import duration, percent
 
-SHARE = 0.05  # of the analysed window, compiles left out
-_LEAST = 3  # times
-_NOISE_NS = 2_000_000  # mean length below which a gap is noise, but in long runs
-_LONG_NS = 20_000_000  # mean length from which on it need not come regularly
-_UNTOLD_NS = 5_000_000  # the same where no steps are known
-_STANDS_OUT = 0.5  # of the time in which the host recorded: what was never looked into must be so much
-_SEEN_NS, _SEEN = 10_000_000, 0.3  # a gap this long is looked into; then so much of it must have been seen
-_WORTH_NS = 20_000_000  # of all of them
-_CLEARLY = 0.75  # of a scope's time: then a line inside it is the one to show
-_MOSTLY = 0.5  # of the steps from the first time to the last: then it is a habit
-_WORTH_SAYING = 0.2  # of a finding's time that was waiting for the lock
-_NOW_AND_THEN = 0.2  # the same of waiting for the interpreter's lock
+_SHARE = 0.05  # of the window without compiles: a fix that gives back less is not worth the reader's time
+_WORTH_NS = 20_000_000  # in all: less is the noise of any short run
+_LEAST = 3  # times: once or twice is an accident
+_NOISE_NS = 2_000_000  # mean length: shorter gaps are a busy host's, unless they add up to
+_ADDED_UP_NS = 50 * _WORTH_NS
+_LONG_NS = 20_000_000  # mean length from which a gap counts though it comes irregularly
+_UNCONFIRMED_NS = 5_000_000  # mean length needed where neither steps nor samples confirm what happened
+_MOST_STEPS = 0.5  # of the steps from the first time to the last: then it is a habit
+_SOME_STEPS = 0.2  # the same of the interpreter's lock, which is free in many a step by luck
+_SAMPLED_NS = 10_000_000  # the idle sampler looks into gaps this long; of those it must have seen
+_SEEN = 0.3  # this share outside of recording
+_STANDS_OUT = 0.5  # of the time in which the host recorded: a busy machine stretches that as it does the gaps
+_CLEARLY = 0.75  # of a scope's time: a line inside the scope is shown only if it takes that much
+_WORTH_SAYING = 0.2  # of a finding's time: a second reason is named from here on, and
+_OTHERS = 0.1  # that other programs had the processors
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -54,11 +57,11 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     own = activity.own
     total = sum(tally.habit_total - min(tally.recorded, tally.habit_total) for tally in own)
-    if total < SHARE * window or total < _WORTH_NS:
+    if total < _SHARE * window or total < _WORTH_NS:
         return False
     if _recorded_instead(facts, activity, total):
         return False
-    if activity.guessed and not _has_room(facts, activity):
+    if activity.guessed and not _has_line_between(facts, _longest_hole(activity)):
         return False
     if activity.guessed and total < _STANDS_OUT * _unexplained(facts, activity):
         return False
@@ -67,50 +70,48 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     if times < _LEAST or max(tally.habit_most for tally in own) * 2 > total:
         return False
     mean = total / times
-    if activity.guessed and mean < _UNTOLD_NS:
+    if activity.guessed and mean < _UNCONFIRMED_NS:
         return False
-    if mean < _NOISE_NS and total < 50 * _WORTH_NS:
+    if mean < _NOISE_NS and total < _ADDED_UP_NS:
         return False
-    mostly = rhythm.steps >= _MOSTLY * (rhythm.last - rhythm.first + 1) and rhythm.steps >= _LEAST
-    if not rhythm.steps:  # the program has none that are known
-        return mean >= _UNTOLD_NS
-    if activity.kind == host.GIL and rhythm.steps >= _NOW_AND_THEN * (rhythm.last - rhythm.first + 1):
-        return True  # who waits for a lock may be lucky: it is free in many a step
+    mostly = rhythm.steps >= _MOST_STEPS * (rhythm.last - rhythm.first + 1) and rhythm.steps >= _LEAST
+    if not rhythm.steps:  # no steps are known
+        return mean >= _UNCONFIRMED_NS
+    if activity.kind == host.GIL and rhythm.steps >= _SOME_STEPS * (rhythm.last - rhythm.first + 1):
+        return True
     return mean >= _LONG_NS or mostly or rhythm.every > 0
 
 
-def _has_room(facts: Facts, activity: Activity) -> bool:
-    """Whether there is a line of the program's between the two that it is known to lie between."""
-    return _room(facts, max(activity.holes().items(), key=lambda item: item[1])[0])
+def _has_line_between(facts: Facts, hole: tuple[int, int]) -> bool:
+    """Whether a line of the program lies between two operations.
 
-
-def _room(facts: Facts, hole: tuple[int, int]) -> bool:
-    """Inside one statement that records, and from one to the next, the host records: slowly, on a busy machine."""
+    Inside one statement, and from one to the next, the host records, slowly where the machine is busy.
+    """
     before, after = facts.names.bracket(*hole)
     same = (before.file, before.func) == (after.file, after.func)
     return not same or not 0 <= after.line - before.line <= 1
 
 
 def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
-    """Whether what the host did in a scope was, as far as it is known, to record operations.
+    """Whether, as far as is known, the host recorded operations in a scope.
 
-    What takes long was looked into. What does not is told by holes, if there were any operations in the scope, or
-    before and after it: where there are none, or none with a line between, it was recording that took its time.
+    The idle sampler looked into long gaps. Short ones are known by the operations before and after them: where there
+    is no line of the program between those, recording took the time.
     """
     if activity.kind != host.SCOPE:
         return False
     recorded = recording(facts.run)
     seen = sum(ns for stack, ns in activity.lines.items() if facts.names.place(stack) not in recorded)
-    if facts.run.looks and total >= _SEEN_NS * activity.gaps:
+    if facts.run.looks and total >= _SAMPLED_NS * activity.gaps:
         return seen < _SEEN * total
-    if total < _SEEN_NS * activity.gaps and any(tally.recorded for tally in activity.own):
-        hollow = sum(ns for hole, ns in activity.holes().items() if _room(facts, hole))
+    if total < _SAMPLED_NS * activity.gaps and any(tally.recorded for tally in activity.own):
+        hollow = sum(ns for hole, ns in activity.holes().items() if _has_line_between(facts, hole))
         return max(seen, hollow) < _SEEN * total
     return bool(facts.run.looks) and total < _STANDS_OUT * _unexplained(facts, activity)
 
 
 def _unexplained(facts: Facts, activity: Activity) -> float:
-    """ns of other idle time in which the host recorded, or did what is not known: a busy machine stretches it all."""
+    """ns of other idle time in which the host recorded, or that nothing explains: a busy machine stretches it all."""
     whole = 0
     for cause, tally in facts.run.window.idle.causes.items():
         if cause in activity.causes:
@@ -142,18 +143,19 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         ),
         advice=advice,
         evidence=(f"{duration(cost / gaps)} each, longest {duration(longest)}", *_evidence(facts, activity)),
-        confidence="medium" if _held_at(activity) or not (activity.lines or _is_told(activity)) else "high",
+        confidence="medium" if _held_at(activity) or not (activity.lines or _is_recorded(activity)) else "high",
         rhythm=activity.rhythm.text(),
         also=also,
     )
 
 
-def _is_told(activity: Activity) -> bool:
+def _is_recorded(activity: Activity) -> bool:
+    """An event says what it was: no sample, no guess from the lines around it."""
     return isinstance(activity.main, int)
 
 
 def _evidence(facts: Facts, activity: Activity) -> Iterator[str]:
-    """The lines that most of it was spent at, where there are several; what was none of the program's doing."""
+    """The lines that took most of it, where there are several; what other programs took."""
     whole = sum(activity.lines.values())
     at: dict[str, int] = {}
     for stack, ns in activity.lines.items():
@@ -162,9 +164,9 @@ def _evidence(facts: Facts, activity: Activity) -> Iterator[str]:
     if len(at) > 1:
         ranked = sorted(at.items(), key=lambda item: -item[1])[:3]
         yield "seen at " + ", ".join(f"{line} ({percent(ns / whole)})" for line, ns in ranked)
-    kept = activity.seen.get(host.CPU, 0)
-    if kept >= 0.1 * activity.total:
-        yield f"for {percent(kept / activity.total)} of it other programs had the processors"
+    waited = activity.seen.get(host.CPU, 0)
+    if waited >= _OTHERS * activity.total:
+        yield f"for {percent(waited / activity.total)} of it other programs had the processors"
 
 
 def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
@@ -176,7 +178,7 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
     if kind == host.GC:
         return _explain_collection(facts)
     if kind == host.DATA:
-        if not place.line or _is_told(activity):
+        if not place.line or _is_recorded(activity):
             place = _longest_pause(facts, host.DATA)
         return (
             f"waits for its next batch{_made_at(place, activity.line)}",
@@ -203,7 +205,7 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
     if place.line:
         where_to = f"at {short(place)} ({place.code})"
     else:
-        before, after = facts.names.bracket(*max(activity.holes().items(), key=lambda item: item[1])[0])
+        before, after = facts.names.bracket(*_longest_hole(activity))
         where_to, place = f"({span(before, after)})", culprit(before, after)
     return (
         f"runs plain Python {where_to}",
@@ -214,12 +216,12 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
 
 
 def _explain_thread(facts: Facts, activity: Activity, held: dict[int, int]) -> tuple[str, str, Place, str]:
-    """Another thread of the program's runs Python: the host waits for what it makes, and for the interpreter's lock."""
+    """Another thread runs Python: the host waits for what it makes, and for the interpreter's lock."""
     waits = {cause.stack: t.total for cause, t in activity.causes.items() if _is_seen(cause, host.WAIT)}
     lock = sum(t.total for cause, t in activity.causes.items() if _is_seen(cause, host.GIL))
     holder, where = facts.run.holders.get(max(held, key=held.__getitem__), ""), innermost(facts.names, held)
     at = f" at {short(where)} ({where.code})" if where.line else ""
-    if holder == READER and not where.line:  # seen in libraries only: what it does is to make what the loop draws
+    if holder == READER and not where.line:  # only libraries were seen: it makes what the loop draws
         where = _longest_pause(facts, host.DATA)
         at = f" while it makes the batches of {short(where)} ({where.code})" if where.line else ""
     if lock >= sum(waits.values()):
@@ -237,7 +239,7 @@ def _is_seen(cause: Cause, kind: int) -> TypeGuard[Seen]:
 
 
 def _held_at(activity: Activity) -> dict[int, int]:
-    """Where the other thread was, and for how long (ns); 0: in a library's code."""
+    """The stacks of the other thread, and ns; stack 0: in a library's code."""
     held: dict[int, int] = {}
     for cause, tally in activity.causes.items():
         if isinstance(cause, Seen) and (cause.at or cause.cause == host.GIL):
@@ -252,7 +254,7 @@ def _made_at(place: Place, loop: Place) -> str:
 
 
 def _explain_scope(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
-    """At the line inside the scope that clearly takes its time; else at the scope's own, the same in every run."""
+    """The place is the line inside the scope that clearly takes its time, else the scope's own."""
     main = activity.main
     assert isinstance(main, int)
     name = facts.names.text(main - host.SCOPE)
@@ -261,9 +263,8 @@ def _explain_scope(facts: Facts, activity: Activity) -> tuple[str, str, Place, s
     place = heaviest(facts.names, activity, _CLEARLY)
     if around and (not place.line or place in around):
         place = around[0]
-    holes = activity.holes()
-    if not place.line and holes:
-        place = culprit(*facts.names.bracket(*max(holes, key=lambda pair: holes[pair])))
+    if not place.line and activity.holes():
+        place = culprit(*facts.names.bracket(*_longest_hole(activity)))
     return (
         f"is in scope '{name}'",
         f"Do what '{name}' does before the loop, in a background thread, or on the device.",
@@ -279,6 +280,11 @@ def _explain_collection(facts: Facts) -> tuple[str, str, Place, str]:
     else:
         advice = "Call gc.freeze() after the set-up, and gc.collect() only between epochs."
     return "collects garbage", advice, place, "garbage collection"
+
+
+def _longest_hole(activity: Activity) -> tuple[int, int]:
+    holes = activity.holes()
+    return max(holes, key=holes.__getitem__)
 
 
 def _longest_pause(facts: Facts, cause: int) -> Place:

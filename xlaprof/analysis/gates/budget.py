@@ -1,13 +1,13 @@
 """Holding a run to a budget: what it used of each limit, and the lines that used it.
 
-Counts are those of the events, not of the findings: a compile that no finding tells of counts all the same. Findings
-are where the words come from: what is to blame for a limit that was broken is told as they tell it.
+Events are counted, not findings: a compile that is no finding counts all the same. Where a finding stands on the line
+to blame, its words explain the breach.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,34 +15,15 @@ from xlaprof.analysis.findings import kinds
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import SEVERITIES, Finding, Place, Report
 from xlaprof.analysis.run import Run
-from xlaprof.events import (
-    AnyEvent,
-    Barrier,
-    Device,
-    Dropped,
-    End,
-    GraphBreak,
-    Header,
-    Live,
-    Recompile,
-    Stack,
-    Step,
-    StepDigest,
-    Text,
-    Thread,
-)
+from xlaprof.events import AnyEvent, GraphBreak, Live, Recompile
 from xlaprof.text.quantities import duration, plural, size_text, times
 from xlaprof.text.strings import path_line, printable
 
 from .limits import LIMITS, Budget, BudgetError
-
-#: Gives the events of a recording from its beginning, each time it is called.
-Read = Callable[[], Iterable[AnyEvent]]
+from .warm_up import Read, after_step
 
 _Event = TypeVar("_Event", GraphBreak, Live, Recompile)
-
-#: what tells of ids and of the recording, and is no part of what happened when
-_ABOUT = (Header, Device, Text, Stack, Thread, Dropped, End)
+_Item = TypeVar("_Item")
 
 _SHOWN = 5  # findings named for a limit that counts what many of them cause
 
@@ -69,7 +50,7 @@ class Used(msgspec.Struct, frozen=True):
     budget: str  # a name of LIMITS
     limit: float
     value: float
-    told: str  # "3 recompilations, 0 allowed"
+    text: str  # "3 recompilations, 0 allowed"
     broken: bool
     offences: tuple[Offence, ...] = ()
 
@@ -95,44 +76,43 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(read: Read, budget: Budget, path: str = "", notes: Callable[[], tuple[str, ...]] = tuple) -> Verdict:
     """Hold the recording that ``read`` gives to ``budget``.
 
-    ``notes``: asked after reading, what the reader has to say. Raises :class:`BudgetError` where the recording cannot
-    tell whether a limit was kept: a gate that does not know must not let pass.
+    ``notes``: called after reading, what the reader has to say. Raises :class:`BudgetError` where the recording does
+    not show whether a limit was kept: a gate that does not know must not let pass.
     """
     kept: list[GraphBreak | Live | Recompile] = []
     run = Run().feed_all(_keeping(read(), kept)).settled()
-    counted, begin = (run, None) if budget.after_step is None else _after(read, run, budget.after_step, path)
+    counted, begin = (run, None) if budget.after_step is None else after_step(read, run, budget.after_step, path)
     case = _Case(run, counted, begin, kept, path, notes())
-    asked = [limit.name for limit in LIMITS if limit.limits and budget.given(limit.name)]
-    used = tuple(_MEASURES[name](case, budget) for name in asked)
+    used = tuple(_hold(case, budget, limit.name) for limit in LIMITS if limit.limits and budget.given(limit.name))
     return Verdict(path=path, rank=case.report.run.rank, steps=case.steps, used=used, warnings=case.warnings())
 
 
 def lines(verdicts: Sequence[Verdict]) -> list[str]:
     """The limits that were broken, for people, each with the lines to blame and what to change there.
 
-    Of several logs, ranks of one program mostly, each limit and each line is told once.
+    Of several logs, ranks of one program mostly, each limit and each line is explained once.
     """
-    told: list[str] = []
+    shown: list[str] = []
     seen = set()
     for name in dict.fromkeys(used.budget for verdict in verdicts for used in verdict.breaches):
         broken = [(verdict, used) for verdict in verdicts for used in verdict.breaches if used.budget == name]
         if len(verdicts) == 1:
-            told.append(f"{name}: {broken[0][1].told}")
+            shown.append(f"{name}: {broken[0][1].text}")
         else:
-            told.append(f"{name}, broken by {len(broken)} of {len(verdicts)}")
-            told += [f"  {verdict.path}: {used.told}" for verdict, used in broken]
+            shown.append(f"{name}, broken by {len(broken)} of {len(verdicts)}")
+            shown += [f"  {verdict.path}: {used.text}" for verdict, used in broken]
         for key, offence in {one.key: one for _, used in broken for one in used.offences}.items():
             place = offence.place
             where = path_line(place.file, place.line)
             which = f"{offence.kind}{f' {offence.id}' if offence.id else ''}"
             if key in seen:
-                told.append(f"  {where}  {which}, see above")
+                shown.append(f"  {where}  {which}, see above")
                 continue
             seen.add(key)
-            told.append(f"  {where}{f'  {place.code}' if place.code else ''}")
-            told.append(f"    {which}: {offence.cause}")
-            told.append(f"    Fix: {offence.advice}")
-    return list(map(printable, told))
+            shown.append(f"  {where}{f'  {place.code}' if place.code else ''}")
+            shown.append(f"    {which}: {offence.cause}")
+            shown.append(f"    Fix: {offence.advice}")
+    return [printable(line) for line in shown]
 
 
 def reads_in_steps(run: Run, named: bool) -> Iterator[tuple[tuple[int, int], int]]:
@@ -141,62 +121,6 @@ def reads_in_steps(run: Run, named: bool) -> Iterator[tuple[tuple[int, int], int
         reads = tally.in_steps if named else tally.looped
         if reads > 0:
             yield key, reads
-
-
-# -- what comes after a step --------------------------------------------------------------------------
-
-
-def _after(read: Read, run: Run, step: int, path: str) -> tuple[Run, int]:
-    """The part of the recording after the end of step ``step``, and when that was."""
-    if any(name for name in run.steps):
-        begins: list[int] = []
-        rest = Run(since_step=step + 1).feed_all(_noting(read(), step, begins))
-        if rest.waiting or not any(tally.count for tally in rest.steps.values()):
-            raise BudgetError(f"{path} has no step after {step} (the last one is {run.step_num}): nothing to check")
-        return rest.settled(), begins[0]
-    pace = _pace(run)
-    rest, begin = _following(read(), pace, step)
-    if not any(tally.count for tally in rest.steps.values()):
-        raise BudgetError(
-            f"{path} has no step after {step} (no named ones, and {run.sites[pace].executed} up to a barrier): "
-            "nothing to check"
-            if pace
-            else f"{path} has neither named steps nor barriers, so there is nothing after step {step} to check"
-        )
-    return rest.settled(), begin
-
-
-def _noting(events: Iterable[AnyEvent], step: int, begins: list[int]) -> Iterator[AnyEvent]:
-    """Passes the events on, and notes when step ``step`` ended, or one with a higher number began."""
-    for event in events:
-        if not begins and isinstance(event, Step | StepDigest) and event.num >= step:
-            begins.append(event.t + event.dur if event.num == step else event.t)
-        yield event
-
-
-def _pace(run: Run) -> int:
-    """The barrier between whose visits a step lies where steps have no names; 0: there is none."""
-    sites = {stack: site.executed for stack, site in run.sites.items() if site.trigger != "read" and site.executed}
-    return max(sites, key=lambda stack: sites[stack], default=0)
-
-
-def _following(events: Iterable[AnyEvent], pace: int, step: int) -> tuple[Run, int]:
-    """What comes after visit ``step + 1`` of the barrier ``pace``, and when that was."""
-    rest = Run()
-    visits = 0
-    begin: int | None = None
-    for event in events:
-        if isinstance(event, _ABOUT):
-            rest.feed(event)
-        elif begin is not None:
-            if getattr(event, "t", begin) >= begin:  # an execution is told late
-                rest.feed(event)
-        elif isinstance(event, Barrier) and event.stack == pace and event.execution and event.trigger != "read":
-            visits += 1
-            if visits == step + 1:
-                begin = event.t + event.dur
-                rest.resume(begin)
-    return rest, begin or 0
 
 
 def _keeping(events: Iterable[AnyEvent], kept: list[GraphBreak | Live | Recompile]) -> Iterator[AnyEvent]:
@@ -220,9 +144,9 @@ class _Case:
         notes: tuple[str, ...],
     ) -> None:
         self.run = run
+        self.counted = counted
         self.begin = begin  # of what counts; None: all does
         self._kept = kept
-        self.counted = counted
         self.path = path
         self.report: Report = run.report(path, notes)
         self.after: Report = self.report if counted is run else counted.report(path)
@@ -230,17 +154,30 @@ class _Case:
         self.named = any(not stat.inferred for stat in self.after.steps)
 
     def warnings(self) -> tuple[str, ...]:
-        told = [f"{count:,} events are missing ({why})" for why, count in self.report.run.dropped.items()]
+        warnings = [f"{count:,} events are missing ({why})" for why, count in self.report.run.dropped.items()]
         if self.report.run.error:
-            told.append(f"the program ended with {self.report.run.error}")
+            warnings.append(f"the program ended with {self.report.run.error}")
         elif not self.report.run.finished:
-            told.append("no end of the recording: the program still runs, or was killed")
-        return (*told, *self.report.run.notes)
+            warnings.append("no end of the recording: the program still runs, or was killed")
+        return (*warnings, *self.report.run.notes)
 
-    def told(self, kind: type[_Event]) -> Iterator[_Event]:
+    def events(self, kind: type[_Event]) -> Iterator[_Event]:
         """The events of this kind that count."""
         begin = self.begin
         return (event for event in self._kept if isinstance(event, kind) and (begin is None or event.t >= begin))
+
+    def compiles(self) -> list[CompileRecord]:
+        """Those that count, with what the whole run knows of them."""
+        return [record for record in self.run.compiles if self.begin is None or record.t >= self.begin]
+
+    def by_line(self, items: Iterable[tuple[int, _Item]], run: Run | None = None) -> list[tuple[Place, list[_Item]]]:
+        """Items by the line of their stack (an id of ``run``, by default of the whole run)."""
+        names = (run or self.run).names
+        groups: dict[tuple[str, int], tuple[Place, list[_Item]]] = {}
+        for stack, item in items:
+            place = names.place(stack)
+            groups.setdefault((place.file, place.line), (place, []))[1].append(item)
+        return list(groups.values())
 
     # -- who is to blame
 
@@ -258,12 +195,6 @@ class _Case:
         kind = next(name for name, kind in kinds().items() if limit in kind.unit_of)
         return Offence(kind, "", place, count, cause, advice)
 
-    def compiles(self) -> list[CompileRecord]:
-        """Those that count, with what the whole run knows of them."""
-        if self.begin is None:
-            return self.run.compiles
-        return [record for record in self.run.compiles if record.t >= self.begin]
-
 
 def _blamed(limit: str) -> frozenset[str]:
     """The kinds of findings that break a limit."""
@@ -277,129 +208,122 @@ def _offence(finding: Finding) -> Offence:
 # -- one function for each limit ----------------------------------------------------------------------
 
 
-def _recompiles(case: _Case, budget: Budget) -> Used:
-    limit = budget.max_recompiles or 0
+class _Measured(NamedTuple):
+    value: float
+    text: str
+    #: the lines that used up the limit; a function: those to blame once it is broken
+    offences: Iterable[Offence] | Callable[[], Iterable[Offence]]
+
+
+def _hold(case: _Case, budget: Budget, name: str) -> Used:
+    measure, shown = _MEASURES[name]
+    limit = getattr(budget, name)
+    if not shown:  # yes or no
+        limit = 0
+    measured = measure(case, budget)
+    broken = measured.value > limit
+    offences = measured.offences
+    if callable(offences):
+        offences = offences() if broken else ()
+    allowed = shown(limit) if shown else "none"
+    return Used(name, limit, measured.value, f"{measured.text}, {allowed} allowed", broken, tuple(offences))
+
+
+def _recompiles(case: _Case, budget: Budget) -> _Measured:
+    offences: Iterable[Offence]
     if case.counted is case.run:
         recompiles = [finding for finding in case.report.findings if finding.kind == "recompile"]
         count = sum(finding.count for finding in recompiles)
-        offences = tuple(map(_offence, recompiles))
+        offences = map(_offence, recompiles)
     else:
-        # what torch.compile has compiled again it says itself: the parts of a function are compiled at one line, too
-        # (a barrier that was reached before had its first graph then, compiled or known from before the recording)
+        # A barrier that was reached before had its first graph then, compiled or known from before the recording.
+        # torch.compile says itself what it compiled again: the parts of a function are compiled at one line, too.
         again = [one for one in case.compiles() if (one.nth or one.visits) and one.trigger != "dynamo"]
-        guards = [event for event in case.told(Recompile) if not event.fresh]
+        guards = [event for event in case.events(Recompile) if not event.fresh]
         # records are kept up to a number that only repetition reaches
         count = len(again) + len(guards) + max(0, case.run.compile_bill.count - len(case.run.compiles))
         offences = (*_compiled(case, "max_recompiles", again), *_guarded(case, guards))
-    told = f"{plural(count, 'recompilation')}, {limit} allowed"
-    return Used("max_recompiles", limit, count, told, count > limit, offences)
+    return _Measured(count, plural(count, "recompilation"), offences)
 
 
-def _compiles(case: _Case, budget: Budget) -> Used:
-    limit = budget.max_compiles or 0
+def _compiles(case: _Case, budget: Budget) -> _Measured:
     count = case.counted.compile_bill.count
-    offences = _compiled(case, "max_compiles", case.compiles())
-    return Used("max_compiles", limit, count, f"{plural(count, 'compile')}, {limit} allowed", count > limit, offences)
+    return _Measured(count, plural(count, "compile"), _compiled(case, "max_compiles", case.compiles()))
 
 
-def _compiled(case: _Case, limit: str, records: list[CompileRecord]) -> tuple[Offence, ...]:
-    groups: dict[tuple[str, int], list[tuple[CompileRecord, Place]]] = {}
-    for record in records:
-        place = case.run.names.place(record.change.stack if record.change and record.change.stack else record.stack)
-        groups.setdefault((place.file, place.line), []).append((record, place))
-    offences = []
-    for group in sorted(groups.values(), key=lambda group: -sum(record.dur for record, _ in group)):
-        first, place = group[0]
+def _compile_time(case: _Case, budget: Budget) -> _Measured:
+    value = case.counted.compile_bill.total / 1e9
+    return _Measured(
+        value, f"{duration(value)} of compiling", lambda: _compiled(case, "max_compile_time", case.compiles())
+    )
+
+
+def _compiled(case: _Case, limit: str, records: list[CompileRecord]) -> Iterator[Offence]:
+    changed = ((one.change.stack if one.change and one.change.stack else one.stack, one) for one in records)
+    for place, group in sorted(case.by_line(changed), key=lambda line: -sum(record.dur for record in line[1])):
+        first = group[0]
         change = first.change
         why = f": {change.what} {change.old} -> {change.new}" if change else ""
         when = f"step {first.step}" if first.step >= 0 else "before the first step"
-        spent = duration(sum(record.dur for record, _ in group) / 1e9)
+        spent = duration(sum(record.dur for record in group) / 1e9)
         cause = f"A graph was compiled {times(len(group))} ({spent}), first in {when}{why}."
         advice = (
             "Keep what the graph depends on the same in every step, or have it compiled in warm-up."
             if change
             else "Run this once in warm-up, so that it is compiled there."
         )
-        offences.append(case.at(limit, place, len(group), cause, advice))
-    return tuple(offences)
+        yield case.at(limit, place, len(group), cause, advice)
 
 
-def _guarded(case: _Case, events: list[Recompile]) -> tuple[Offence, ...]:
+def _guarded(case: _Case, events: list[Recompile]) -> Iterator[Offence]:
     """What torch.compile compiled again, by the line that made the guard, else the one that called the function."""
-    groups: dict[tuple[str, int], tuple[Place, list[Recompile]]] = {}
-    for event in events:
-        blamed = event.guards[0].stack if event.guards else 0
-        place = case.run.names.place(blamed or event.stack)
-        groups.setdefault((place.file, place.line), (place, []))[1].append(event)
-    offences = []
-    for place, group in groups.values():
+    blamed = (((event.guards[0].stack if event.guards else 0) or event.stack, event) for event in events)
+    for place, group in case.by_line(blamed):
         guard = group[0].guards[0] if group[0].guards else None
         why = f": {guard.subject or guard.kind} was {guard.old}, then {guard.new}" if guard else ""
         name = case.run.names.text(group[0].func)
         cause = f"torch.compile compiled {name or 'a function'} again {times(len(group))}{why}."
         advice = "Keep what the guard asks for the same in every call, or mark it dynamic."
-        offences.append(case.at("max_recompiles", place, len(group), cause, advice))
-    return tuple(offences)
+        yield case.at("max_recompiles", place, len(group), cause, advice)
 
 
-def _compile_time(case: _Case, budget: Budget) -> Used:
-    limit = budget.max_compile_time or 0.0
-    value = case.counted.compile_bill.total / 1e9
-    told = f"{duration(value)} of compiling, {duration(limit)} allowed"
-    broken = value > limit
-    offences = _compiled(case, "max_compile_time", case.compiles()) if broken else ()
-    return Used("max_compile_time", limit, value, told, broken, offences)
-
-
-def _transfers(case: _Case, budget: Budget) -> Used:
-    limit = budget.max_transfers_per_step or 0.0
+def _transfers(case: _Case, budget: Budget) -> _Measured:
     if not case.steps:
         raise _no_steps(case, "max_transfers_per_step")
     counted = case.counted
-    count = 0
+    reads = [(stack, (count, op)) for (stack, op), count in reads_in_steps(counted, case.named)]
     offences = []
-    groups: dict[tuple[str, int], tuple[Place, int, str]] = {}
-    for (stack, op), reads in reads_in_steps(counted, case.named):
-        count += reads
-        place = counted.names.place(stack)
-        _, before, _ = groups.get((place.file, place.line), (place, 0, ""))
-        groups[place.file, place.line] = (place, before + reads, counted.names.text(op))
-    for place, reads, name in sorted(groups.values(), key=lambda group: -group[1]):
+    for place, group in case.by_line(reads, counted):
+        here = sum(count for count, _ in group)
+        name = counted.names.text(group[-1][1])
         what = f" ({name})" if name else ""
-        cause = f"A value was read from the device {times(reads)}{what}, in {case.steps:,} steps."
+        cause = f"A value was read from the device {times(here)}{what}, in {case.steps:,} steps."
         advice = "Keep the value on the device, or read it after the loop."
-        offences.append(case.at("max_transfers_per_step", place, reads, cause, advice))
+        offences.append((here, case.at("max_transfers_per_step", place, here, cause, advice)))
+    offences.sort(key=lambda one: -one[0])
+    count = sum(here for here, _ in offences)
     value = count / case.steps
-    told = f"{value:.3g} transfers per step ({count:,} in {case.steps:,} steps), {limit:g} allowed"
-    return Used("max_transfers_per_step", limit, value, told, value > limit, tuple(offences))
+    text = f"{value:.3g} transfers per step ({count:,} in {case.steps:,} steps)"
+    return _Measured(value, text, [offence for _, offence in offences])
 
 
-def _graph_breaks(case: _Case, budget: Budget) -> Used:
-    limit = budget.max_graph_breaks or 0
-    groups: dict[tuple[str, int], tuple[Place, int, str]] = {}
-    for event in case.told(GraphBreak):
-        if event.by_design:
-            continue
-        place = case.run.names.place(event.stack)
-        _, before, _ = groups.get((place.file, place.line), (place, 0, ""))
-        groups[place.file, place.line] = (place, before + 1, event.reason)
-    count = sum(number for _, number, _ in groups.values())
+def _graph_breaks(case: _Case, budget: Budget) -> _Measured:
+    breaks = [event for event in case.events(GraphBreak) if not event.by_design]
     offences = [
         case.at(
             "max_graph_breaks",
             place,
-            number,
-            f"The compiled function was cut in two {times(number)}: {' '.join(reason.split()).rstrip('.')}.",
+            len(group),
+            f"The compiled function was cut in two {times(len(group))}: "
+            f"{' '.join(group[-1].reason.split()).rstrip('.')}.",
             "Move this line out of the compiled function.",
         )
-        for place, number, reason in groups.values()
+        for place, group in case.by_line((event.stack, event) for event in breaks)
     ]
-    told = f"{plural(count, 'graph break')}, {limit} allowed"
-    return Used("max_graph_breaks", limit, count, told, count > limit, tuple(offences))
+    return _Measured(len(breaks), plural(len(breaks), "graph break"), offences)
 
 
-def _idle(case: _Case, budget: Budget) -> Used:
-    limit = budget.max_idle or 0.0
+def _idle(case: _Case, budget: Budget) -> _Measured:
     idle = case.after.idle
     if idle.window_s <= 0:
         raise BudgetError(
@@ -407,57 +331,49 @@ def _idle(case: _Case, budget: Budget) -> Used:
         )
     causes = ", ".join(f"{cause} {duration(spent)}" for cause, spent in idle.causes[:3])
     why = f" ({causes})" if causes else ""
-    told = f"the device idled {idle.idle_ratio:.1%} of {duration(idle.window_s)}{why}, {limit:.1%} allowed"
-    broken = idle.idle_ratio > limit
-    return Used("max_idle", limit, idle.idle_ratio, told, broken, case.worst("max_idle") if broken else ())
+    text = f"the device idled {idle.idle_ratio:.1%} of {duration(idle.window_s)}{why}"
+    return _Measured(idle.idle_ratio, text, lambda: case.worst("max_idle"))
 
 
-def _step_time(case: _Case, budget: Budget) -> Used:
-    limit = budget.max_step_time or 0.0
+def _step_time(case: _Case, budget: Budget) -> _Measured:
     if not case.after.steps:
         raise _no_steps(case, "max_step_time")
     step = case.after.steps[0]
-    told = f"a {step.name} step took {duration(step.median_s)} (median of {step.count:,}), {duration(limit)} allowed"
-    broken = step.median_s > limit
-    return Used("max_step_time", limit, step.median_s, told, broken, case.worst() if broken else ())
+    text = f"a {step.name} step took {duration(step.median_s)} (median of {step.count:,})"
+    return _Measured(step.median_s, text, case.worst)
 
 
-def _memory(case: _Case, budget: Budget) -> Used:
-    limit = budget.max_memory or 0.0
-    readings = [event.bytes for event in case.told(Live)]
+def _memory(case: _Case, budget: Budget) -> _Measured:
+    readings = [event.bytes for event in case.events(Live)]
     if not readings:
         raise BudgetError(f"{case.path} holds no figures of memory, so max_memory cannot be checked: leave it out")
-    told = f"at most {size_text(max(readings))} in {plural(len(readings), 'reading')}, {size_text(limit)} allowed"
-    broken = max(readings) > limit
-    return Used("max_memory", limit, max(readings), told, broken, case.worst("max_memory") if broken else ())
+    text = f"at most {size_text(max(readings))} in {plural(len(readings), 'reading')}"
+    return _Measured(max(readings), text, lambda: case.worst("max_memory"))
 
 
-def _fallback(case: _Case, budget: Budget) -> Used:
-    counted = case.counted
-    groups: dict[tuple[str, int, str], tuple[Place, int]] = {}
-    for (stack, op), tally in counted.fallbacks.items():
-        name = counted.names.text(op)
-        if name == "aten::_local_scalar_dense" or tally.count <= 0:
-            continue  # a read
-        place = counted.names.place(stack)
-        key = (place.file, place.line, name)
-        groups[key] = (place, tally.count + (groups[key][1] if key in groups else 0))
-    count = sum(number for _, number in groups.values())
+def _fallback(case: _Case, budget: Budget) -> _Measured:
+    names = case.counted.names
+    fallbacks: dict[str, list[tuple[int, int]]] = {}
+    for (stack, op), tally in case.counted.fallbacks.items():
+        name = names.text(op)
+        if name != "aten::_local_scalar_dense" and tally.count > 0:  # which is a read
+            fallbacks.setdefault(name, []).append((stack, tally.count))
     offences = [
         case.at(
             "no_fallback",
             place,
-            number,
-            f"{name} has no lowering, so it ran on the CPU {times(number)}.",
+            sum(counts),
+            f"{name} has no lowering, so it ran on the CPU {times(sum(counts))}.",
             f"Replace {name.removeprefix('aten::').partition('.')[0]} by operations that run on the device.",
         )
-        for (_, _, name), (place, number) in groups.items()
+        for name, items in fallbacks.items()
+        for place, counts in case.by_line(items, case.counted)
     ]
-    told = f"{plural(count, 'operation')} ran on the CPU for want of a lowering, none allowed"
-    return Used("no_fallback", 0, count, told, count > 0, tuple(offences))
+    count = sum(count for items in fallbacks.values() for _, count in items)
+    return _Measured(count, f"{plural(count, 'operation')} ran on the CPU for want of a lowering", offences)
 
 
-def _no_findings(case: _Case, budget: Budget) -> Used:
+def _no_findings(case: _Case, budget: Budget) -> _Measured:
     severities = SEVERITIES[: SEVERITIES.index(budget.no_findings) + 1]
     found = [
         finding
@@ -465,21 +381,21 @@ def _no_findings(case: _Case, budget: Budget) -> Used:
         if finding.severity in severities and finding.kind not in budget.ignore and finding.id not in budget.ignore
     ]
     worse = "" if budget.no_findings == SEVERITIES[-1] else f" of severity {budget.no_findings} or worse"
-    told = f"{plural(len(found), 'finding')}{worse}, none allowed"
-    return Used("no_findings", 0, len(found), told, bool(found), tuple(map(_offence, found)))
+    return _Measured(len(found), f"{plural(len(found), 'finding')}{worse}", map(_offence, found))
 
 
-_MEASURES: dict[str, Callable[[_Case, Budget], Used]] = {
-    "max_recompiles": _recompiles,
-    "max_compiles": _compiles,
-    "max_compile_time": _compile_time,
-    "max_transfers_per_step": _transfers,
-    "max_graph_breaks": _graph_breaks,
-    "max_idle": _idle,
-    "max_step_time": _step_time,
-    "max_memory": _memory,
-    "no_fallback": _fallback,
-    "no_findings": _no_findings,
+#: how each limit is measured, and how it is written; None: of yes or no, which allows none
+_MEASURES: dict[str, tuple[Callable[[_Case, Budget], _Measured], Callable[[float], str] | None]] = {
+    "max_recompiles": (_recompiles, str),
+    "max_compiles": (_compiles, str),
+    "max_compile_time": (_compile_time, duration),
+    "max_transfers_per_step": (_transfers, "{:g}".format),
+    "max_graph_breaks": (_graph_breaks, str),
+    "max_idle": (_idle, "{:.1%}".format),
+    "max_step_time": (_step_time, duration),
+    "max_memory": (_memory, size_text),
+    "no_fallback": (_fallback, None),
+    "no_findings": (_no_findings, None),
 }
 
 

@@ -1,0 +1,250 @@
+"""Guards of ``torch.compile`` that fail: one table with what changed, why that recompiles and what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from xlaprof.events import Guard
+
+_SHAPE = re.compile(r"\[([\d, ?]*)\]")
+_ENUM_MEMBER = re.compile(r"[^\W\d]\w*\.[^\W\d]\w*")
+_NUMBER = re.compile(r"-?[\d.]+(?:e[+-]?\d+)?")
+#: backends that compile a program for every size, whatever Dynamo makes dynamic
+_FIXED_SHAPES = ("openxla", "openxla_eval", "torchxla_trace_once", "tpu")
+
+
+def _sizes(shape: str) -> list[str] | None:
+    found = _SHAPE.search(shape)
+    return [part.strip() for part in found[1].split(",") if part.strip()] if found else None
+
+
+def _size(shape: str, dim: int) -> int | None:
+    sizes = _sizes(shape) or []
+    return int(sizes[dim]) if dim < len(sizes) and sizes[dim].isdigit() else None
+
+
+def sizes_of_dim(guard: Guard) -> tuple[str, str]:
+    """The old and the new size of the dimension that changed; where none did, what the guard says."""
+    old, new = _sizes(guard.old), _sizes(guard.new)
+    if guard.dim < 0 or new is None or guard.dim >= len(new):
+        return guard.old, guard.new
+    return (old[guard.dim] if old is not None and len(old) == len(new) else ""), new[guard.dim]
+
+
+def _variable(name: str) -> str:
+    return name if name.replace(".", "").replace("_", "").isalnum() else "x"
+
+
+# -- advice that depends on more than the kind
+
+
+def _advise_shape(guard: Guard, guards: Sequence[Guard], backend: str) -> str:
+    name, dim = guard.subject or "the input", max(guard.dim, 0)
+    if "force_parameter_static_shapes" in guard.hint:
+        return (
+            f"{name} is a parameter, whose sizes are constants of the graph: keep its size, or set "
+            "torch._dynamo.config.force_parameter_static_shapes = False."
+        )
+    if re.search(r"past_key_values|cache", name):
+        return "Generate with a cache of fixed size (cache_implementation='static'), which does not grow by each token."
+    before, now = _size(guard.old, dim), _size(guard.new, dim)
+    sizes = {one for guard in guards for one in (_size(guard.old, dim), _size(guard.new, dim)) if one is not None}
+    is_last_batch = len(sizes) <= 2 and dim == 0 and before is not None and now is not None and now < before
+    pad = (
+        f"pad the last batch to {before} or pass drop_last=True to the DataLoader"
+        if is_last_batch
+        else f"pad dimension {dim} of {name} to a few sizes"
+    )
+    if backend in _FIXED_SHAPES:
+        return f"{pad[:1].upper()}{pad[1:]}: this backend compiles a program for every size."
+    return (
+        f"Mark the dimension dynamic before the first call, torch._dynamo.mark_dynamic({_variable(name)}, {dim}), "
+        f"or compile with dynamic=True; or {pad}."
+    )
+
+
+def _advise_bound(guard: Guard, guards: Sequence[Guard], backend: str) -> str:
+    name, dim = guard.subject or "the input", max(guard.dim, 0)
+    size = _size(guard.new, dim)
+    if size in (0, 1):
+        return (
+            f"torch.compile compiles a size of 0 or 1 apart: pad dimension {dim} of {name} to 2 or more where it is "
+            f"{size}, or call torch._dynamo.decorators.mark_unbacked({_variable(name)}, {dim}) before."
+        )
+    pad = f"pad dimension {dim} of {name} so that it stays on one side of that bound"
+    return f"The code asks about this size: decide outside the compiled function, or {pad}."
+
+
+def _advise_value(guard: Guard, guards: Sequence[Guard], backend: str) -> str:
+    name = guard.subject
+    if re.search(r"\blr\b|param_groups", name):
+        return (
+            "Make the learning rate a tensor (optimizer = SGD(..., lr=torch.tensor(0.1))): "
+            "its value is then no constant of the graph."
+        )
+    values = [value for one in guards for value in (one.old, one.new) if value]
+    if values and all(map(_NUMBER.fullmatch, values)):
+        if name.startswith("self."):
+            return (
+                f"Keep {name} in a tensor (a buffer of the module) instead of a Python number, "
+                "or change it outside the compiled function."
+            )
+        return f"Pass {name} as a tensor (torch.tensor({name})) instead of a Python number, or keep it constant."
+    if set(values) <= {"True", "False", "None"} or any(value.startswith(("'", '"')) for value in values):
+        return f"Keep {name} constant, compile one function for each of its few values, or turn it into a tensor."
+    if values and all(map(_ENUM_MEMBER.fullmatch, values)):
+        return f"Keep {name} constant, or compile one function for each of its members that is used."
+    return f"Keep {name} constant, or pass it as a tensor."
+
+
+def _advise_dtype(guard: Guard, guards: Sequence[Guard], backend: str) -> str:
+    name = guard.subject or "the value"
+    convert = f": {name}.to(torch.{guard.old})" if guard.old else ""
+    return f"Convert {name} to one dtype before the call{convert}."
+
+
+# -- the table
+
+
+class _Kind(NamedTuple):
+    """One kind of guard. Texts have {name}, {old}, {new}, {went} ("from 2 to 3"), {more} and {text}."""
+
+    what: str  # what changed, in short
+    cause: str
+    advice: str | Callable[[Guard, Sequence[Guard], str], str]
+    #: reported at the line of the call, for the caller passes another tensor, or is in another mode; False: at the line
+    #: in the function that made the guard
+    by_caller: bool = False
+
+
+_ATTRIBUTE = ("{name} was {old} and now is {new}{more}", "Set {name} before the first call, and keep it.")
+_VALUE = "The Python value of {name}, a constant of the graph, changed {went}"
+_KEEP = "Keep what the guard asks for the same at each call, or compile one function for each case."
+_KINDS = {
+    "shape": _Kind("shape", "The shape of {name} changed {went}", _advise_shape, True),
+    "size bound": _Kind(
+        "shape", "The shape of {name} changed {went}, and a version holds only while {text}", _advise_bound, True
+    ),
+    "stride": _Kind(
+        "memory layout (stride)",
+        "The memory layout of {name} changed: its stride went {went}",
+        "Call {name}.contiguous() before the call, so that its memory layout is the same each time.",
+        True,
+    ),
+    "rank": _Kind(
+        "shape (rank)",
+        "The rank of {name} changed {went}",
+        "Give {name} the same number of dimensions at each call (unsqueeze it before), or compile a function for each.",
+        True,
+    ),
+    "dtype": _Kind("dtype", "The dtype of {name} changed {went}", _advise_dtype, True),
+    "device": _Kind(
+        "device", "The device of {name} changed {went}", "Move {name} to one device before the call.", True
+    ),
+    "dispatch": _Kind(
+        "kind of tensor (dispatch keys)",
+        "{name} is another kind of tensor than before, it has other dispatch keys (a subclass, inference mode)",
+        "Call it with the same kind of tensor, in the same mode: torch.no_grad() throughout instead of now and then "
+        "inference_mode().",
+        True,
+    ),
+    "requires_grad": _Kind(
+        "requires_grad of an input",
+        "requires_grad of {name} changed {went}",
+        "Call it with tensors that agree in requires_grad: {name}.detach() where no gradient is wanted.",
+        True,
+    ),
+    "value": _Kind("Python value", _VALUE, _advise_value),
+    "stack": _Kind("guard", _VALUE, _KEEP),  # a value on the stack where a function goes on behind a graph break
+    "length": _Kind(
+        "Python value (length)",
+        "The length of {name}, which is part of the graph, changed {went}",
+        "Keep {name} at one length, or stack it into one tensor (padded, with a mask) before the call.",
+    ),
+    "type": _Kind(
+        "Python type", "The Python type of {name} changed {went}", "Pass {name} with the same type at each call."
+    ),
+    "object": _Kind(
+        "Python object",
+        "{name} is another object than it was compiled for: it changed {went}",
+        "Pass the same {name} each time: create it once, outside the loop, or compile one function for each.",
+    ),
+    "keys": _Kind("Python value (keys)", *_ATTRIBUTE),
+    "attribute": _Kind("attribute", *_ATTRIBUTE),
+    "training": _Kind(
+        "training mode",
+        "The training mode of {name} changed {went}",
+        "Switch train() and eval() per phase, not per step, and call each phase's steps in a row.",
+        True,
+    ),
+    "mode": _Kind(
+        "mode of PyTorch",
+        "The global state {name} changed {went}",
+        "Call it under the same {name} each time, or compile one function for each.",
+        True,
+    ),
+    "aliasing": _Kind(
+        "which inputs are the same tensor",
+        "The inputs {name} are now the same tensor",
+        "Pass different tensors ({name}): clone() one of them before the call.",
+        True,
+    ),
+    "backend": _Kind(
+        "backend",
+        "torch.compile was called again with another backend function",
+        "Call torch.compile once, outside the loop, and with the same backend function each time.",
+        True,
+    ),
+    "freed": _Kind(
+        "object freed",
+        "{name}, which the version was compiled for, has been freed",
+        "Keep {name} alive as long as the compiled function is used, instead of making a new one.",
+        True,
+    ),
+}
+_OTHER = _Kind("guard", "A guard failed ({text}){more}", _KEEP)
+
+
+def by_caller(guard: Guard) -> bool:
+    """Whether the caller is to blame: the finding is then at the line of the call."""
+    return _KINDS.get(guard.kind, _OTHER).by_caller
+
+
+def what(guard: Guard) -> str:
+    """What changed, in short: "shape of x"."""
+    short = _KINDS.get(guard.kind, _OTHER).what
+    return f"{short} of {guard.subject}" if guard.subject else short
+
+
+def cause(guard: Guard, changes: int) -> str:
+    """Why the function was compiled again: a clause. ``changes``: different ones of this cause."""
+    more = f" (and {changes - 1} more such {'change' if changes == 2 else 'changes'})" if changes > 1 else ""
+    return _KINDS.get(guard.kind, _OTHER).cause.format(
+        name=guard.subject or "a value",
+        old=guard.old,
+        new=guard.new,
+        went=f"from {guard.old} to {guard.new}{more}" if guard.old and guard.new else f"({guard.text}){more}",
+        more=more,
+        text=guard.text or "PyTorch did not say which",
+    )
+
+
+def advice(guard: Guard, guards: Sequence[Guard], backend: str, limited: bool) -> str:
+    """What to change, one sentence; a second one where a limit was hit. ``guards``: all that failed for this cause."""
+    text = _KINDS.get(guard.kind, _OTHER).advice
+    advised = text.format(name=guard.subject or "the value") if isinstance(text, str) else text(guard, guards, backend)
+    if limited:
+        advised += " Raising torch._dynamo.config.recompile_limit only helps where the number of versions is bounded."
+    return advised
+
+
+def remedy(guard: Guard, backend: str) -> str:
+    """Code that does what the advice says; empty where the sentence is enough."""
+    if guard.kind == "shape" and backend not in _FIXED_SHAPES and "force_parameter" not in guard.hint:
+        name, dim = _variable(guard.subject), max(guard.dim, 0)
+        return f"torch._dynamo.mark_dynamic({name}, {dim})  # before the first call\ny = compiled({name})"
+    if guard.kind == "value" and _NUMBER.fullmatch(guard.new) and guard.subject.isidentifier():
+        return f"compiled(..., {guard.subject}=torch.tensor({guard.new}))"
+    return ""
