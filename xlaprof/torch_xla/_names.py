@@ -38,18 +38,27 @@ TABLE: dict[str, dict[str, str]] = {
         "xlaprof.runtime.spmd.checkpoint.preemption": "_activate_preemption_sync_manager=activate "
         "_deactivate_preemption_sync_manager=deactivate _sync_point_reached=reached",
         _DISTRIBUTED: "_xla_get_num_processes=process_count _xla_get_process_index=process_index",
+        "xlaprof.runtime.spmd.annotate": "_xla_clear_sharding=clear_sharding _xla_mark_sharding=mark",
+        "xlaprof.runtime.spmd.linear": "_xla_einsum=einsum",
+        "xlaprof.runtime.spmd.manual": "_spmd_full_to_shard_shape=full_to_shard_shape "
+        "_spmd_shard_to_full_shape=shard_to_full_shape _xla_spmd_all_reduce=spmd_all_reduce "
+        "_xla_spmd_reduce_scatter=spmd_reduce_scatter",
         "xlaprof.runtime.spmd.mesh": "_xla_get_all_device_attributes=device_attributes",
-        "xlaprof.runtime.spmd.xlac": "OpSharding XlaShardingSpec _get_local_shard_replica_and_indices "
-        "_get_local_shards _get_xla_op_sharding _get_xla_sharding_spec _get_xla_sharding_specs _get_xla_sharding_type "
-        "_global_tensor_from_cpu_shards _load_local_shards _mark_manual_sharding _spmd_full_to_shard_shape "
-        "_spmd_shard_to_full_shape _xla_annotate_custom_sharding _xla_clear_sharding _xla_einsum "
-        "_xla_force_spmd_device _xla_get_all_runtime_devices _xla_get_auto_sharding _xla_get_runtime_devices "
-        "_xla_get_spmd_config_is_locked _xla_mark_sharding _xla_num_runtime_devices _xla_set_auto_sharding "
-        "_xla_spmd_all_reduce _xla_spmd_reduce_scatter",
-        "xlaprof.runtime.dynamo.xlac": "_clear_pending_irs _get_base_seed_as_tensor _get_buffer_donation "
-        "_get_graph_hash _get_seed_info_id _get_tensors_handle _get_tensors_xla_device_data_node _run_cached_graph "
-        "_set_buffer_donation _unique_id_for_ir_and_data _xla_get_should_alias_with_buffer_donor_config "
-        "_xla_set_should_alias_with_buffer_donor_config",
+        "xlaprof.runtime.spmd.mode": "_xla_force_spmd_device=use_spmd _xla_get_auto_sharding=is_auto_spmd "
+        "_xla_num_runtime_devices=addressable_runtime_device_count",
+        "xlaprof.runtime.spmd.sharding": "OpSharding",
+        "xlaprof.runtime.spmd.tensors.layout": "_get_xla_op_sharding=sharding_of "
+        "_get_xla_sharding_spec=get_sharding_spec _get_xla_sharding_type=get_sharding_type",
+        "xlaprof.runtime.spmd.tensors.shards": "_global_tensor_from_cpu_shards=global_tensor_from_cpu_shards "
+        "_load_local_shards=load _xla_get_all_runtime_devices=device_names _xla_get_runtime_devices=device_names",
+        "xlaprof.runtime.spmd.xlac": "XlaShardingSpec _get_local_shard_replica_and_indices _get_local_shards "
+        "_get_xla_sharding_specs _mark_manual_sharding _xla_annotate_custom_sharding _xla_get_spmd_config_is_locked "
+        "_xla_set_auto_sharding",
+        "xlaprof.runtime.dynamo.donation": "_get_buffer_donation=get_buffer_donation "
+        "_set_buffer_donation=set_buffer_donation _xla_get_should_alias_with_buffer_donor_config=aliasing "
+        "_xla_set_should_alias_with_buffer_donor_config=set_aliasing",
+        "xlaprof.runtime.dynamo.xlac": "_clear_pending_irs _get_base_seed_as_tensor _get_graph_hash _get_seed_info_id "
+        "_get_tensors_handle _get_tensors_xla_device_data_node _run_cached_graph _unique_id_for_ir_and_data",
         "xlaprof.runtime.metrics": "_clear_xla_counters=clear_counters _clear_xla_metrics=clear_metrics "
         "_get_executed_fallback_ops=executed_fallback_ops _short_xla_metrics_report=short_metrics_report "
         "_xla_counter_names=counter_names _xla_counter_value=counter_value _xla_increment_counter=count "

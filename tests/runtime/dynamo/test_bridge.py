@@ -11,8 +11,9 @@ from torch import fx, nn
 import xlaprof.runtime as xr
 from runtime.counting import counted
 from xlaprof.runtime import dynamo
-from xlaprof.runtime.dynamo import donation, xlac
+from xlaprof.runtime.dynamo import donation
 from xlaprof.runtime.dynamo.bridge import extract_compiled_graph
+from xlaprof.torch_xla import _XLAC as xlac
 
 
 class Updated(nn.Module):

@@ -13,8 +13,8 @@ import xlaprof
 import xlaprof.runtime as xr
 from runtime.counting import counted
 from xlaprof.runtime import spmd as xs
-from xlaprof.runtime.spmd import xlac
 from xlaprof.runtime.spmd.sharding import replicated
+from xlaprof.torch_xla import _XLAC as xlac
 
 ROW = xs.get_1d_mesh("x")
 GRID = xs.Mesh(range(4), (2, 2), ("a", "b"))

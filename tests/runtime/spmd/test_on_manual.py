@@ -8,7 +8,8 @@ import torch
 import xlaprof.runtime as xr
 from runtime.counting import counted
 from xlaprof.runtime import spmd as xs
-from xlaprof.runtime.spmd import manual, xlac
+from xlaprof.runtime.spmd import manual
+from xlaprof.torch_xla import _XLAC as xlac
 
 ROW = xs.Mesh(range(4), (1, 4))
 

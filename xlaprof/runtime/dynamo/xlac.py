@@ -23,27 +23,8 @@ from xlaprof.runtime.trace.trie import Ref
 from xlaprof.runtime.transfer import host
 
 from . import donation
-from .donation import get_buffer_donation as _get_buffer_donation
-from .donation import set_buffer_donation as _set_buffer_donation
 from .executable import Executable, executable_for
 from .sketch import COMPUTED, Layout, Output
-
-__all__ = [
-    "GraphInputMatcher",
-    "NoneRemover",
-    "_clear_pending_irs",
-    "_get_base_seed_as_tensor",
-    "_get_buffer_donation",
-    "_get_graph_hash",
-    "_get_seed_info_id",
-    "_get_tensors_handle",
-    "_get_tensors_xla_device_data_node",
-    "_run_cached_graph",
-    "_set_buffer_donation",
-    "_unique_id_for_ir_and_data",
-    "_xla_get_should_alias_with_buffer_donor_config",
-    "_xla_set_should_alias_with_buffer_donor_config",
-]
 
 #: PyTorch/XLA's id of the random seed among a graph's inputs; seeds are no inputs of ours
 SEED_ID = -127389
@@ -219,14 +200,6 @@ def _get_base_seed_as_tensor(device: str) -> torch.Tensor:
     tape = tapes.of_device(device)
     seed = randomness.initial_seed(tape.index)
     return host.send(tape, [torch.tensor(seed - (1 << 64) if seed >= 1 << 63 else seed)])[0]
-
-
-def _xla_get_should_alias_with_buffer_donor_config() -> bool:
-    return donation.aliasing()
-
-
-def _xla_set_should_alias_with_buffer_donor_config(should_alias: bool) -> None:
-    donation.set_aliasing(should_alias)
 
 
 # -- the bridge's parts --------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def mark_sharding(
     ``RuntimeError`` where the SPMD mode is off or ``t`` lies another way already (:func:`clear_sharding` first).
     """
     _check_length(t, partition_spec)
-    mark(unwrap_sharded_tensor(t), mesh.get_op_sharding(partition_spec))
+    mark(t, mesh.get_op_sharding(partition_spec))
     return wrap_as_sharded_tensor(t)
 
 
@@ -65,6 +65,7 @@ def annotate_custom_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: Partit
 def mark(tensor: torch.Tensor, sharding: OpSharding) -> None:
     """Lay ``tensor`` out by ``sharding``, in place."""
     require_spmd()
+    tensor = unwrap_sharded_tensor(tensor)
     if not isinstance(tensor, XLATensor):
         raise RuntimeError(f'mark_sharding wants a tensor on xla, not one on {tensor.device}: .to("xla") first')
     metrics.count("VirtualDeviceUsage")

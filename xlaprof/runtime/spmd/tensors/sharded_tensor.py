@@ -46,7 +46,7 @@ class XLAShardedTensor(torch.Tensor):
     def load_local_shards_(self, shards: Sequence[XLAShard]) -> None:
         """Set what each device holds. Raises ``RuntimeError`` unless ``shards`` has one of the right size for each."""
         data, devices = [shard.data for shard in shards], [shard.shard_device for shard in shards]
-        load(cast(XLATensor, self.global_tensor), data, devices)
+        load(self.global_tensor, data, devices)
 
     @property
     def sharding_spec(self) -> str:

@@ -16,7 +16,7 @@ from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
 from xlaprof.runtime.trace.tensor import XLATensor, handle
 from xlaprof.runtime.transfer import host
 
-from .layout import sharding_of
+from .layout import sharding_of, unwrap_sharded_tensor
 
 Indices = EllipsisType | list[slice]
 
@@ -103,8 +103,9 @@ def blank_shards(tensor: torch.Tensor) -> list[XLAShard]:
     ]
 
 
-def load(tensor: XLATensor, data: Sequence[torch.Tensor], devices: Sequence[str]) -> None:
+def load(tensor: Any, data: Sequence[torch.Tensor], devices: Sequence[str]) -> None:
     """Set what each device holds of ``tensor``, which lies in tiles."""
+    tensor = unwrap_sharded_tensor(tensor)
     sharding = sharding_of(tensor)
     if sharding is None or not sharding.grid:
         raise RuntimeError(f"Cannot load local shards into a non sharded tensor: it is {sharding or 'not sharded'}")
