@@ -6,7 +6,7 @@ Importing this module makes them work on ``xla``. A group is named, or is the pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -51,22 +51,19 @@ def _all_reduce(inputs: Sequence[torch.Tensor], op: str, group: Any, *, in_place
     return run("all_reduce", list(inputs), kind, scale, groups.to_text(named))
 
 
-@special("_c10d_functional.all_reduce.default")
-def all_reduce(args: Any, kwargs: Any) -> Any:
-    (x, op, group) = args
-    return _all_reduce([x], op, group)[0]
+def _register(name: str, collective: Callable[..., Any]) -> None:
+    """Register ``collective(tensors, *arguments)`` as ``name``, of one tensor, and ``name_coalesced``, of several."""
+    special(f"_c10d_functional.{name}.default")(lambda args, kwargs: collective([args[0]], *args[1:])[0])
+    special(f"_c10d_functional.{name}_coalesced.default")(lambda args, kwargs: collective(*args))
+
+
+_register("all_reduce", _all_reduce)
 
 
 @special("_c10d_functional.all_reduce_.default")
 def all_reduce_(args: Any, kwargs: Any) -> Any:
-    (x, op, group) = args
-    _all_reduce([x], op, group, in_place=True)
-    return x
-
-
-@special("_c10d_functional.all_reduce_coalesced.default")
-def all_reduce_coalesced(args: Any, kwargs: Any) -> Any:
-    return _all_reduce(*args)
+    _all_reduce([args[0]], *args[1:], in_place=True)
+    return args[0]
 
 
 @special("_c10d_functional.all_reduce_coalesced_.default")
@@ -84,21 +81,13 @@ def _all_gather(inputs: Sequence[torch.Tensor], size: int, group: Any) -> Any:
     return operators.functional("all_gather", flat, 0, groups.shards(named), groups.to_text(named))
 
 
-@special("_c10d_functional.all_gather_into_tensor.default")
-def all_gather_into_tensor(args: Any, kwargs: Any) -> Any:
-    x, size, group = args
-    return _all_gather([x], size, group)[0]
+_register("all_gather_into_tensor", _all_gather)
 
 
 @special("_c10d_functional.all_gather_into_tensor_out.default")
 def all_gather_into_tensor_out(args: Any, kwargs: Any) -> Any:
     x, size, group = args
     return kwargs["out"].copy_(_all_gather([x], size, group)[0])
-
-
-@special("_c10d_functional.all_gather_into_tensor_coalesced.default")
-def all_gather_into_tensor_coalesced(args: Any, kwargs: Any) -> Any:
-    return _all_gather(*args)
 
 
 def _reduce_scatter(inputs: Sequence[torch.Tensor], op: str, size: int, group: Any) -> Any:
@@ -110,15 +99,7 @@ def _reduce_scatter(inputs: Sequence[torch.Tensor], op: str, size: int, group: A
     return operators.functional("reduce_scatter", inputs, kind, scale, 0, groups.shards(named), groups.to_text(named))
 
 
-@special("_c10d_functional.reduce_scatter_tensor.default")
-def reduce_scatter_tensor(args: Any, kwargs: Any) -> Any:
-    x, op, size, group = args
-    return _reduce_scatter([x], op, size, group)[0]
-
-
-@special("_c10d_functional.reduce_scatter_tensor_coalesced.default")
-def reduce_scatter_tensor_coalesced(args: Any, kwargs: Any) -> Any:
-    return _reduce_scatter(*args)
+_register("reduce_scatter_tensor", _reduce_scatter)
 
 
 @special("_c10d_functional.all_to_all_single.default")

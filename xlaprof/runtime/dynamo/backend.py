@@ -62,17 +62,12 @@ def _compiler(model: fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
 
 
 def _boxed(model: fx.GraphModule, example_inputs: Any) -> Callable[[list[Any]], Any]:
-    """:func:`_compiler` that takes its arguments in a list and empties it: what is saved for backward is let go of."""
-    run: Callable[..., Any] | None = None
+    """:func:`_compiler` that takes its arguments in a list and empties it: tensors saved for backward are let go of."""
+    run = _compiler(model, example_inputs)
 
     def call(args: list[Any]) -> Any:
-        nonlocal run
         given = tuple(args)
         args.clear()
-        if run is None:
-            from . import bridge  # not before it is used: it imports much of torch.fx
-
-            run = bridge.extract_compiled_graph(model, given)
         return run(*given)
 
     call._boxed_call = True  # type: ignore[attr-defined]

@@ -161,7 +161,6 @@ class SyncBatchNorm(torch.nn.Module):
             variance = _mean((batch - mean.view(across)).square().mean(others))
             self._follow(mean.detach(), variance.detach(), batch.numel() // self.num_features)
         scale = self.weight * torch.rsqrt(variance + self.eps)
-        scale = self.weight * torch.rsqrt(variance + self.eps)
         normalized = (batch - mean.view(across)) * scale.view(across) + self.bias.view(across)
         return normalized.to(batch.dtype)
 

@@ -6,6 +6,7 @@ and arguments of XLA's operation semantics (https://openxla.org/xla/operation_se
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -68,73 +69,7 @@ class Op:
     def builder(self) -> None:
         """The builder of the computation, which some functions want to be given: there is none here."""
 
-    # -- arithmetic: operators ---------------------------------------------------------------------------
-
-    def __add__(self, rhs: Op) -> Op:
-        return Op(self.op + rhs.op)
-
-    def __sub__(self, rhs: Op) -> Op:
-        return Op(self.op - rhs.op)
-
-    def __mul__(self, rhs: Op) -> Op:
-        return Op(self.op * rhs.op)
-
-    def __matmul__(self, rhs: Op) -> Op:
-        return Op(jnp.matmul(self.op, rhs.op))
-
-    def __truediv__(self, rhs: Op) -> Op:
-        whole = jnp.issubdtype(self.op.dtype, jnp.integer)
-        return Op(lax.div(*jnp.broadcast_arrays(self.op, rhs.op)) if whole else self.op / rhs.op)
-
-    def __pow__(self, rhs: Op) -> Op:
-        return Op(self.op**rhs.op)
-
-    def __mod__(self, rhs: Op) -> Op:
-        return Op(lax.rem(*jnp.broadcast_arrays(self.op, rhs.op)))
-
-    def __neg__(self) -> Op:
-        return Op(-self.op)
-
-    def __invert__(self) -> Op:
-        return Op(~self.op)
-
-    def __not__(self) -> Op:
-        return Op(~self.op)
-
-    def __and__(self, rhs: Op) -> Op:
-        return Op(self.op & rhs.op)
-
-    def __or__(self, rhs: Op) -> Op:
-        return Op(self.op | rhs.op)
-
-    def __xor__(self, rhs: Op) -> Op:
-        return Op(self.op ^ rhs.op)
-
-    def __eq__(self, rhs: Op) -> Op:  # type: ignore[override]
-        return Op(self.op == rhs.op)
-
-    def __ne__(self, rhs: Op) -> Op:  # type: ignore[override]
-        return Op(self.op != rhs.op)
-
-    def __le__(self, rhs: Op) -> Op:
-        return Op(self.op <= rhs.op)
-
-    def __lt__(self, rhs: Op) -> Op:
-        return Op(self.op < rhs.op)
-
-    def __ge__(self, rhs: Op) -> Op:
-        return Op(self.op >= rhs.op)
-
-    def __gt__(self, rhs: Op) -> Op:
-        return Op(self.op > rhs.op)
-
-    def __lshift__(self, rhs: Op) -> Op:
-        return Op(self.op << rhs.op)
-
-    def __rshift__(self, rhs: Op) -> Op:
-        return Op(self.op >> rhs.op)
-
-    __hash__ = object.__hash__
+    # -- arithmetic: operators, and functions of each element, are defined below -------------------------
 
     # -- shape -------------------------------------------------------------------------------------------
 
@@ -410,18 +345,6 @@ class Op:
         """Ones of this shape."""
         return self.scalar_like(1)
 
-    def atan2(self, other: Op) -> Op:
-        """Angle of ``(other, self)``."""
-        return Op(jnp.arctan2(self.op, other.op))
-
-    def max(self, other: Op) -> Op:
-        """The larger, element by element."""
-        return Op(jnp.maximum(self.op, other.op))
-
-    def min(self, other: Op) -> Op:
-        """The smaller, element by element."""
-        return Op(jnp.minimum(self.op, other.op))
-
     def get_dimension_size(self, dimension: int) -> Op:
         """The size of one dimension."""
         return Op(jnp.asarray(self.op.shape[dimension], jnp.int32))
@@ -437,21 +360,37 @@ def _like(new: Any, old: Any) -> Any:
     return jax.tree.map(lambda n, o: n.astype(o.dtype), list(new) if isinstance(old, list) else new, old)
 
 
-def _pointwise(name: str, function: Callable[[Any], Any]) -> None:
-    def method(self: Op) -> Op:
-        return Op(function(self.op))
+def _divide(lhs: Any, rhs: Any) -> Any:
+    whole = jnp.issubdtype(lhs.dtype, jnp.integer)
+    return lax.div(*jnp.broadcast_arrays(lhs, rhs)) if whole else lhs / rhs
 
-    method.__name__, method.__doc__ = name, f"``{name}`` of each element."
+
+def _remainder(lhs: Any, rhs: Any) -> Any:
+    return lax.rem(*jnp.broadcast_arrays(lhs, rhs))
+
+
+def _elementwise(name: str, function: Callable[..., Any]) -> None:
+    def method(self: Op, *others: Op) -> Op:
+        return Op(function(self.op, *(other.op for other in others)))
+
+    method.__name__, method.__doc__ = name, f"``{name}``, element by element."
     setattr(Op, name, method)
 
 
-for _name, _function in {
+_ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "__add__": operator.add, "__sub__": operator.sub, "__mul__": operator.mul, "__matmul__": jnp.matmul,
+    "__truediv__": _divide, "__mod__": _remainder, "__pow__": operator.pow, "__neg__": operator.neg,
+    "__invert__": operator.invert, "__not__": operator.invert, "__and__": operator.and_, "__or__": operator.or_,
+    "__xor__": operator.xor, "__eq__": operator.eq, "__ne__": operator.ne, "__le__": operator.le,
+    "__lt__": operator.lt, "__ge__": operator.ge, "__gt__": operator.gt, "__lshift__": operator.lshift,
+    "__rshift__": operator.rshift, "atan2": jnp.arctan2, "max": jnp.maximum, "min": jnp.minimum,
     "acos": jnp.arccos, "asin": jnp.arcsin, "atan": jnp.arctan, "ceil": jnp.ceil, "cos": jnp.cos, "cosh": jnp.cosh,
     "erf": lax.erf, "erfc": lax.erfc, "erfinf": lax.erf_inv, "exp": jnp.exp, "expm1": jnp.expm1, "floor": jnp.floor,
     "log": jnp.log, "log1p": jnp.log1p, "sqrt": jnp.sqrt, "real": jnp.real, "imag": jnp.imag, "clz": lax.clz,
     "conj": jnp.conj, "rsqrt": lax.rsqrt, "sin": jnp.sin, "sinh": jnp.sinh, "tan": jnp.tan, "tanh": jnp.tanh,
-}.items():  # fmt: skip
-    _pointwise(_name, _function)
+}  # fmt: skip
+for _name, _function in _ELEMENTWISE.items():
+    _elementwise(_name, _function)
 
 
 def create_builder(name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 __all__ = ["compare_metrics", "get_data_points_from_metrics_reports", "parse_metrics_report"]
 
@@ -66,15 +66,10 @@ def compare_metrics(data_points: Points, metrics_report: str, config: Mapping[st
                 told.append(f"Found new aten counter: {name}: {value}\n")
             continue
         tolerance = config.get(f"{name}_tolerance", config["base_tolerance"])
-        mean, spread = _mean(before), statistics.pstdev(before) * tolerance
+        mean, spread = sum(before) / len(before), statistics.pstdev(before) * tolerance
         if not mean - spread <= value <= mean + spread:
             told.append(
                 f"{name} is outside the expected range using tolerance: {tolerance}. Lower limit: {mean - spread}  "
                 f"Upper limit: {mean + spread}  Actual Value: {value}\n"
             )
     return "".join(told)
-
-
-def _mean(values: Iterable[float]) -> float:
-    values = list(values)
-    return sum(values) / len(values)

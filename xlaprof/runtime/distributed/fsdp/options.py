@@ -13,7 +13,7 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Options:
-    """The settings of one wrapper; :func:`options` makes them."""
+    """The settings of one wrapper."""
 
     rank: int
     world_size: int
@@ -30,44 +30,19 @@ class Options:
     barrier_in_backward: bool
 
 
-def options(
-    *,
-    sharding_groups: list[list[int]] | None,
-    sharding_rank: int | None,
-    sharding_world_size: int | None,
-    compute_dtype: torch.dtype | None,
-    buffer_dtype: torch.dtype | None,
-    fp32_reduce_scatter: bool,
-    flatten_parameters: bool,
-    shard_param_on_dim_0: bool,
-    shard_size_multiple: int,
-    reduce_scatter_bucket_size_mb: int | None,
-    coalesce_all_gather_ops: bool,
-    barrier_in_forward: bool,
-    barrier_in_backward: bool,
-) -> Options:
-    """The settings, with what was not given. Raises ``ValueError`` for what cannot be."""
-    for name, dtype in (("compute_dtype", compute_dtype), ("buffer_dtype", buffer_dtype)):
-        if dtype is not None and dtype not in FLOATS:
-            raise ValueError(f"{name} must be one of {list(FLOATS)}, not {dtype}")
+def place(
+    sharding_groups: list[list[int]] | None, sharding_rank: int | None, sharding_world_size: int | None
+) -> tuple[int, int]:
+    """This rank's number in its group, and the size of the group: those given, or the world's without groups."""
     if sharding_groups is None:
-        rank, size = world.global_ordinal(), world.world_size()
-    elif sharding_rank is None or sharding_world_size is None:
+        return world.global_ordinal(), world.world_size()
+    if sharding_rank is None or sharding_world_size is None:
         raise ValueError("sharding_rank and sharding_world_size must be provided when sharding_groups is specified")
-    else:
-        rank, size = sharding_rank, sharding_world_size
-    compute = compute_dtype or torch.float32
-    return Options(
-        rank=rank,
-        world_size=size,
-        sharding_groups=sharding_groups,
-        compute_dtype=compute,
-        buffer_dtype=buffer_dtype or compute,
-        fp32_reduce_scatter=fp32_reduce_scatter,
-        flat=flatten_parameters or not shard_param_on_dim_0,
-        multiple=1 if shard_param_on_dim_0 else shard_size_multiple,
-        bucket_bytes=(reduce_scatter_bucket_size_mb or 0) * 1024 * 1024,
-        coalesce_all_gather_ops=coalesce_all_gather_ops,
-        barrier_in_forward=barrier_in_forward,
-        barrier_in_backward=barrier_in_backward,
-    )
+    return sharding_rank, sharding_world_size
+
+
+def checked_dtype(name: str, dtype: torch.dtype | None, default: torch.dtype) -> torch.dtype:
+    """``dtype``, or ``default`` where it is ``None``. Raises ``ValueError`` for one that does not train."""
+    if dtype is not None and dtype not in FLOATS:
+        raise ValueError(f"{name} must be one of {list(FLOATS)}, not {dtype}")
+    return dtype or default

@@ -17,9 +17,8 @@ from xlaprof.runtime.pytorch import wrapping
 from xlaprof.runtime.tape import computations, tapes
 from xlaprof.runtime.trace import nested
 
-from . import consolidate, preparing, whole
+from . import consolidate, options, preparing, whole
 from .flatten import FlattenedModule, replace_parameter
-from .options import options
 from .reducing import Reducing
 from .whole import Whole
 
@@ -102,17 +101,18 @@ class XlaFullyShardedDataParallel(nn.Module):
         self.disable_reshard_on_root = disable_reshard_on_root
         self.flatten_parameters = flatten_parameters
         self.mark_step_on_finalization = mark_step_on_finalization
-        self._options = options(
+        rank, size = options.place(sharding_groups, sharding_rank, sharding_world_size)
+        compute = options.checked_dtype("compute_dtype", compute_dtype, torch.float32)
+        self._options = options.Options(
+            rank=rank,
+            world_size=size,
             sharding_groups=sharding_groups,
-            sharding_rank=sharding_rank,
-            sharding_world_size=sharding_world_size,
-            compute_dtype=compute_dtype,
-            buffer_dtype=buffer_dtype,
+            compute_dtype=compute,
+            buffer_dtype=options.checked_dtype("buffer_dtype", buffer_dtype, compute),
             fp32_reduce_scatter=fp32_reduce_scatter,
-            flatten_parameters=flatten_parameters,
-            shard_param_on_dim_0=shard_param_on_dim_0,
-            shard_size_multiple=_shard_size_multiple,
-            reduce_scatter_bucket_size_mb=reduce_scatter_bucket_size_mb,
+            flat=flatten_parameters or not shard_param_on_dim_0,
+            multiple=1 if shard_param_on_dim_0 else _shard_size_multiple,
+            bucket_bytes=(reduce_scatter_bucket_size_mb or 0) * 1024 * 1024,
             coalesce_all_gather_ops=coalesce_all_gather_ops,
             barrier_in_forward=optimization_barrier_in_forward,
             barrier_in_backward=optimization_barrier_in_backward,

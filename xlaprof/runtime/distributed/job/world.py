@@ -384,16 +384,6 @@ def local_ordinal() -> int:
     return current().local_rank
 
 
-def process_index() -> int:
-    """This process's number among all processes."""
-    return current().rank
-
-
-def process_count() -> int:
-    """Number of processes of the job."""
-    return current().size
-
-
 def local_process_count() -> int:
     """Number of processes of the job on this host."""
     return current().local_size
@@ -431,8 +421,11 @@ def get_master_ip() -> str:
         raise WorldError(f"MASTER_ADDR={current().address} has no address here ({error}): correct it") from None
 
 
+process_index, process_count = global_ordinal, world_size  # a process has one rank
+
 # What does not change while a program runs is a constant to Dynamo, not a place to cut the graph.
-for _function in (world_size, global_ordinal, local_ordinal, process_index, process_count, local_process_count):
-    constant(_function)
-for _function in (addressable_device_count, local_device_count, global_device_count):
+for _function in (
+    world_size, global_ordinal, local_ordinal, local_process_count, addressable_device_count, local_device_count,
+    global_device_count,
+):  # fmt: skip
     constant(_function)

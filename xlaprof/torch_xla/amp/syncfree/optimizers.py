@@ -42,28 +42,24 @@ def _written(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
                 yield from (value for value in optimizer.state[p].values() if isinstance(value, torch.Tensor))
 
 
-class Adam(torch.optim.Adam):
+class _Capturable:
+    """An optimizer with its count of steps on the device, whose ``step`` takes ``found_inf``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"capturable": True, "foreach": False, **kwargs})
+
+    @torch.no_grad()
+    def step(self, closure: _Closure = None, found_inf: torch.Tensor | None = None) -> Any:
+        """A step, unless ``found_inf``, a 0-dim tensor, is given and is not 0. Returns what ``closure`` returned."""
+        return _step(self, closure, found_inf, super().step)  # type: ignore[misc]
+
+
+class Adam(_Capturable, torch.optim.Adam):
     """``torch.optim.Adam`` whose ``step`` takes ``found_inf``, a 0-dim tensor."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"capturable": True, "foreach": False, **kwargs})
 
-    @torch.no_grad()
-    def step(self, closure: _Closure = None, found_inf: torch.Tensor | None = None) -> Any:
-        """A step, unless ``found_inf`` is given and is not 0. Returns what ``closure`` returned."""
-        return _step(self, closure, found_inf, super().step)
-
-
-class AdamW(torch.optim.AdamW):
+class AdamW(_Capturable, torch.optim.AdamW):
     """``torch.optim.AdamW`` whose ``step`` takes ``found_inf``, a 0-dim tensor."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"capturable": True, "foreach": False, **kwargs})
-
-    @torch.no_grad()
-    def step(self, closure: _Closure = None, found_inf: torch.Tensor | None = None) -> Any:
-        """A step, unless ``found_inf`` is given and is not 0. Returns what ``closure`` returned."""
-        return _step(self, closure, found_inf, super().step)
 
 
 class SGD(torch.optim.SGD):
