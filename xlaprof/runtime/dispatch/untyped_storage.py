@@ -388,7 +388,7 @@ _handed_out: WeakValueDictionary[int, XLAStorage] = WeakValueDictionary()
 
 
 @method("__deepcopy__")
-def deep_copy(tensor: XLATensor, memo: dict[int, Any]) -> torch.Tensor:
+def __deepcopy__(tensor: XLATensor, memo: dict[int, Any]) -> torch.Tensor:
     """``copy.deepcopy(tensor)``. Raises ``RuntimeError`` for what is no leaf, as PyTorch does."""
     if id(tensor) in memo:
         return cast(torch.Tensor, memo[id(tensor)])

@@ -17,7 +17,7 @@ _DEFAULTS = (torch.int64, torch.bool)
 
 
 @method("__repr__")
-def text(tensor: torch.Tensor, *, tensor_contents: str | None = None) -> str:
+def __repr__(tensor: torch.Tensor, *, tensor_contents: str | None = None) -> str:
     """``tensor([1., 2.], device='xla:0')``; ``tensor_contents`` in place of the values if given. One read."""
     contents = tensor_contents
     with torch.no_grad():
