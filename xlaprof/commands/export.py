@@ -18,8 +18,10 @@ from xlaprof.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from xlaprof.export import formats
+
     parser.add_argument("log", type=Path, help="a run.log")
-    parser.add_argument("--to", required=True, metavar="FORMAT", help="the format: tensorboard")
+    parser.add_argument("--to", required=True, metavar="FORMAT", help=f"the format: {', '.join(formats.available())}")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="PATH", help="where to write")
     parser.add_argument("--force", action="store_true", help="replace the run of an earlier export of this log")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
@@ -33,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from xlaprof.export import formats
     from xlaprof.export.written import Job
     from xlaprof.sources import files
+    from xlaprof.text.quantities import plural
 
     known = formats.available()
     if args.to not in known:
@@ -46,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for note in written.notes:
         print(f"xlaprof: {note}", file=sys.stderr)
-    print(f"wrote {written.steps} steps and {written.executions} executions of {args.log}:")
+    holds = [plural(n, noun) for n, noun in ((written.steps, "step"), (written.executions, "execution")) if n]
+    print(f"wrote {' and '.join(holds) or plural(written.events, 'event')} of {args.log}:")
     for file in written.files:
         print(f"  {file}")
     print(f"look at it with\n  {written.hint}")

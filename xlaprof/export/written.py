@@ -26,7 +26,7 @@ class Written(msgspec.Struct, frozen=True):
     path: str
     files: tuple[str, ...]
     events: int
-    steps: int
-    executions: int
     hint: str
+    steps: int = 0
+    executions: int = 0
     notes: tuple[str, ...] = ()

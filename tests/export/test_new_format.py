@@ -1,0 +1,34 @@
+"""CONTRIBUTING.md on a new export format, followed to the letter, in a folder apart."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from contributing import blocks, examples
+
+from xlaprof.cli import main
+from xlaprof.export import formats
+
+FORMAT, TEST = blocks("Adding an export format")
+
+
+@pytest.fixture(autouse=True)
+def _added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "formats"
+    folder.mkdir()
+    (folder / "jsonl.py").write_text(FORMAT)
+    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(folder)])
+    monkeypatch.delitem(sys.modules, f"{formats.__name__}.jsonl", raising=False)
+
+
+def test_its_test_passes(tmp_path: Path) -> None:
+    (test,) = examples(TEST)
+    test(tmp_path)
+
+
+def test_the_help_lists_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["export", "--help"])
+    assert "the format: jsonl, tensorboard" in capsys.readouterr().out
