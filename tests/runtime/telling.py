@@ -8,6 +8,7 @@ from pathlib import Path
 import xlaprof
 import xlaprof.runtime as xr
 from xlaprof import events, log
+from xlaprof.analysis.diagnosis import cause
 
 
 class Told:
@@ -27,7 +28,9 @@ class Told:
 
     @property
     def changes(self) -> list[events.Change]:
-        return [c.change for c in self.all(events.Compile) if c.change is not None]
+        """Why graphs were compiled again."""
+        causes = map(cause, self.all(events.Compile))
+        return [change for change in causes if change is not None]
 
 
 def record(path: Path, story: Callable[[], object]) -> Told:

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import xlaprof
 import xlaprof.runtime as xr
 from xlaprof import events, log
+from xlaprof.analysis.diagnosis import cause
 from xlaprof.runtime.execution import value_checks
 
 from .counting import Counts, counted
@@ -260,7 +261,7 @@ def test_the_log_has_a_read_of_one_number_on_the_line_and_the_size_that_changed(
         ("aten::nonzero", 8, 1, "chosen = batch.nonzero()  # the line")
     ] * 2
     assert not [e for e in told if isinstance(e, events.Fallback)]
-    change = [e.change for e in told if isinstance(e, events.Compile)][-1]
+    change = [cause(e) for e in told if isinstance(e, events.Compile)][-1]
     assert change is not None
     assert (change.what, change.old, change.new) == ("size", "65", "63")
     assert change.subject == "result of aten::nonzero"

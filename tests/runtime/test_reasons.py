@@ -12,8 +12,9 @@ from torch import nn
 
 import xlaprof.runtime as xr
 from xlaprof import events
+from xlaprof.analysis.diagnosis import cause
 from xlaprof.runtime.instruments import retainers
-from xlaprof.runtime.recompile import explain
+from xlaprof.runtime.recompile import graph_diff
 
 from .telling import Told, record
 
@@ -54,7 +55,7 @@ def test_gradients_that_are_added_to_and_an_optimizer_that_runs_now_and_then(tol
     assert (update.what, update.role, run.code(update.stack)) == ("operation", "optimizer", "opt.step()")
     assert run.code(update.condition) == "if step % 3 == 2:"
     assert (update.added, update.removed) == (2, 0)
-    compiled = {c.change: c for c in run.all(events.Compile)}
+    compiled = {cause(c): c for c in run.all(events.Compile)}
     assert update.against == compiled[grad].program  # what it is likest to
 
 
@@ -241,7 +242,7 @@ def test_an_explanation_that_fails_leaves_the_program_alone(told: Callable, monk
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(explain, "_reason", broken)
+    monkeypatch.setattr(graph_diff, "_graph_diff", broken)
     x = torch.ones(3, 37).to("xla")
     with pytest.warns(RuntimeWarning, match="cannot say why a graph is new: ZeroDivisionError"):
         run = told(lambda: (x.sinh().sum().item(), xr.sync()))
@@ -434,7 +435,7 @@ def test_the_value_that_a_comparison_picked_is_told_at_the_comparison(told: Call
             del loss, rows
 
     run = told(story)
-    last = [c.change for c in run.all(events.Compile) if c.trigger != "read"][-1]
+    last = [cause(c) for c in run.all(events.Compile) if c.trigger != "read"][-1]
     assert (last.what, last.new) == ("operation", "aten::slice (start 2)")
     assert run.code(last.stack).startswith("loss = max(")
 

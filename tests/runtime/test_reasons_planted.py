@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xlaprof.runtime as xr
+from xlaprof.analysis.diagnosis import cause
+from xlaprof.events import Change, Compile
 from xlaprof.recording.stacks import RawFrame
 from xlaprof.runtime.execution import inflight
-from xlaprof.runtime.execution.program import Plan
-from xlaprof.runtime.recompile import explain
-from xlaprof.runtime.recompile.reasons import Reason
+from xlaprof.runtime.recompile import graph_diff
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.graph import extract
 
@@ -47,8 +47,8 @@ def clean() -> Iterator[None]:
     xr.sync()
 
 
-def recorded(steps: list[str], change: Planted | None) -> Reason | None:
-    """Record one step up to its barrier, and ask why its graph is new."""
+def recorded(steps: list[str], change: Planted | None) -> tuple[Change, tuple[RawFrame, ...]] | None:
+    """Record one step up to its barrier: why its graph is new, and the line that made what differs."""
     tape = tapes.tape()
     rows, what = (change.rows, change.what) if change else (4, "")
     dtype = torch.float64 if what == "dtype" else torch.float32
@@ -65,12 +65,16 @@ def recorded(steps: list[str], change: Planted | None) -> Reason | None:
     live = tape.live()
     slots = tuple(sorted({storage.slot for storage in live}))
     end = tape.node
-    walk = explain.walk(tape, "sync", PLACE, end, Plan(("planted", len(tape.known)), extract(end, slots)), slots)
+    trace = graph_diff.remember(tape, "sync", PLACE, end, extract(end, slots), slots, lambda: None)
     inflight.tick(end)
-    told = explain.reason(tape, walk, live)
+    diff = graph_diff.record(tape, trace, live)
     del x, held, live
     tape.reset()
-    return told
+    if diff is None:
+        return None
+    told = cause(Compile(0, 0, 1, "", 0, 0, 0, diff.places(PLACE), diff=diff.diff))
+    assert told is not None
+    return told, diff.places.frames[told.made]
 
 
 @given(
@@ -95,24 +99,25 @@ def test_what_was_planted_is_what_is_told(steps: list[str], what: str, where: in
     before, told = [recorded(steps, change) for change in (None, planted)]
     assert before is None
     assert told is not None
+    change, made = told
     if what == "shape":
-        assert (told.what, told.old, told.new) == ("shape", "f32[4,6]", f"f32[{rows},6]")
-        assert told.made[0].file == __file__
-        assert told.moved
+        assert (change.what, change.old, change.new) == ("shape", "f32[4,6]", f"f32[{rows},6]")
+        assert made[0].file == __file__
+        assert change.moved
     elif what == "dtype":
-        assert (told.what, told.old, told.new) == ("dtype", "f32[4,6]", "f64[4,6]")
+        assert (change.what, change.old, change.new) == ("dtype", "f32[4,6]", "f64[4,6]")
     elif what == "scalar":
-        assert (told.what, told.subject) == ("scalar", "other of aten::mul")
-        assert float(told.new) == scale
+        assert (change.what, change.subject) == ("scalar", "other of aten::mul")
+        assert float(change.new) == scale
     elif what == "argument":
-        assert (told.what, told.old, told.new, told.subject) == ("argument", "[0]", "[1]", "dims of aten::flip")
+        assert (change.what, change.old, change.new, change.subject) == ("argument", "[0]", "[1]", "dims of aten::flip")
     elif what == "held":
-        assert (told.what, told.old, told.new) == ("outputs", "1 live outputs", "2 live outputs")
+        assert (change.what, change.old, change.new) == ("outputs", "1 live outputs", "2 live outputs")
     else:
-        assert told.what == "operation"
-        assert (told.added > 0) is (what != "removed")
-        assert (told.removed > 0) is (what != "added")
+        assert change.what == "operation"
+        assert (change.added > 0) is (what != "removed")
+        assert (change.removed > 0) is (what != "added")
         if what == "added":
-            assert (told.new, told.added) == ("aten::erf", 1)
+            assert (change.new, change.added) == ("aten::erf", 1)
         if what == "replaced":
-            assert told.new == "aten::erf"
+            assert change.new == "aten::erf"

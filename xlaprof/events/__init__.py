@@ -24,8 +24,23 @@ from xlaprof.vocabulary import STANDARD, Vocabulary
 
 from .base import SCHEMA, Event
 from .dynamo import DynamoCompile, DynamoLimit, GraphBreak, Guard, Recompile
+from .graph_diff import Block, Change, Difference, GraphDiff, Loop, Operation
 
-__all__ = ["SCHEMA", "DynamoCompile", "DynamoLimit", "Event", "GraphBreak", "Guard", "Recompile"]
+__all__ = [
+    "SCHEMA",
+    "Block",
+    "Change",
+    "Difference",
+    "DynamoCompile",
+    "DynamoLimit",
+    "Event",
+    "GraphBreak",
+    "GraphDiff",
+    "Guard",
+    "Loop",
+    "Operation",
+    "Recompile",
+]
 
 
 class Header(Event, frozen=True, tag="header"):
@@ -125,11 +140,11 @@ class Step(Event, frozen=True, tag="step"):
 
 
 class StepDigest(Event, frozen=True, tag="digest"):
-    """A steady step of a long run, summed instead of told event by event.
+    """A steady step of a long run, summed instead of written event by event.
 
     It stands for the step and for everything inside it that was not written out. Histogram triples are
     ``[count, total ns, longest ns]`` of the events' ``dur``; keys are decimal ids (JSON has no other keys).
-    Events of kinds that have no field here (uploads, data waits, holes...) are told as they are, before it.
+    Events of kinds that have no field here (uploads, data waits, holes...) are written as they are, before it.
     """
 
     name: int  # Text id
@@ -146,36 +161,6 @@ class StepDigest(Event, frozen=True, tag="digest"):
     fallbacks: dict[str, list[int]] = {}  # "stack:op Text id" -> triple
 
 
-class Change(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Why a graph is not one that was seen before: where its path left the trie of traces."""
-
-    #: "shape" | "dtype" | "size" | "operation" | "argument" | "scalar" | "outputs" | "inputs" | "aliasing" | "evicted"
-    #: | "sharding"
-    #: ("size": of a result whose shape depends on values, as it was read from the device)
-    what: str
-    #: the old and the new, for people: "i64[8,128]", "dim=1", "aten::relu (model.py:12)"
-    old: str
-    new: str
-    #: what differs, named: "input 0 of aten::embedding", "argument dim of aten::sum"
-    subject: str = ""
-    stack: int = 0  # Stack id of the operation that came
-    expected: int = 0  # Stack id of the operation that was expected
-    position: int = 0  # operations recorded in common before the paths part
-    code_seen: bool = True  # this line had recorded this operation before (False: code run for the first time)
-    name: str = ""  # what the program calls what differs: "model.head.weight", "lr", "history"; "" where not known
-    made: int = 0  # Stack id: the line that made the tensor that differs, or brought it to the device
-    moved: bool = False  # it was brought from the host there
-    #: what recorded the operations that came or went: "grad" (adding to ``.grad``) | "optimizer" | "state" (an
-    #: optimizer making its state) | "zero_grad" | "clip" | "mode" (train/eval) | "autocast" | "random" | "backward" |
-    #: "loop" (more or fewer passes) | "dynamic" (a size, or number, that Dynamo's graph takes as it comes) | "turn"
-    #: (an optimizer updates other parameters: another model's step) | ""
-    role: str = ""
-    condition: int = 0  # Stack id: the if, for or while that decides whether they are recorded
-    added: int = 0  # operations that came, all over the graph, and
-    removed: int = 0  # that were there before
-    against: int = 0  # the program it was compared with: the likest that ran at this barrier
-
-
 class Compile(Event, frozen=True, tag="compile"):
     """A graph was lowered and compiled. ``dur`` is all of it; the parts are ours, jax's and XLA's."""
 
@@ -188,7 +173,7 @@ class Compile(Event, frozen=True, tag="compile"):
     outputs: int
     stack: int = 0  # Stack id: the barrier or read that needed it
     trigger: str = "sync"  # "sync" | "read" | "fallback" | "eager" | "compile" | "dynamo" | "loader"
-    change: Change | None = None  # None: nothing comparable was recorded before
+    change: Change | None = None  # of earlier versions: see ``diff``
     lower: int = 0  # ns of our lowering (tape -> jax -> StableHLO)
     backend: int = 0  # ns of XLA's compilation
     cached: bool = False  # came from the persistent compilation cache
@@ -197,13 +182,14 @@ class Compile(Event, frozen=True, tag="compile"):
     loop: int = 0  # Stack id of that line
     loop_ops: int = 0  # operations from one such time to the next, on average
     loop_shared: bool = False  # each time over one and the same value, as turns of a loop do and layers do not
-    again: int = -1  # of a read: operations of its graph that the next barrier runs once more; -1: not told
+    again: int = -1  # of a read: operations of its graph that the next barrier runs once more; -1: not known
+    diff: GraphDiff | None = None  # None: nothing comparable was recorded before
 
 
 class Compiling(Event, frozen=True, tag="compiling"):
     """A compilation has begun; its :class:`Compile` follows when it has ended.
 
-    It says what the program is doing while nothing else can be told: whoever analyses a whole log may skip it.
+    It says what the program is doing while nothing else is known: whoever analyses a whole log may skip it.
     """
 
     t: int
@@ -243,7 +229,7 @@ class Execute(Event, frozen=True, tag="execute"):
     stack: int = 0  # Stack id
     device: int = 0
     error: str = ""
-    calls: int = 1  # programs it stands for: in eager mode those that follow each other are told together
+    calls: int = 1  # programs it stands for: in eager mode those that follow each other are one event
 
 
 class TransferToDevice(Event, frozen=True, tag="h2d"):
@@ -296,7 +282,7 @@ class Fallback(Event, frozen=True, tag="fallback"):
 class Selected(Event, frozen=True, tag="selected"):
     """An operation used a mask whose number of elements the host had read. It needed not read it again.
 
-    PyTorch/XLA does, on the CPU: the line shares that mistake. Told once for each graph.
+    PyTorch/XLA does, on the CPU: the line shares that mistake. Recorded once for each graph.
     """
 
     t: int

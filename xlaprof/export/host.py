@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from xlaprof import events as ev
+from xlaprof.analysis.diagnosis import cause
 from xlaprof.export.links import STEP, flow_out
 from xlaprof.export.names import Names
 from xlaprof.export.timeline import StepSpan, plain, sane
@@ -58,8 +59,8 @@ class HostLanes:
 
     def _compile(self, e: ev.Compile) -> None:
         stats: dict[str, Value] = {"graph": e.graph, "ops": e.ops, "trigger": e.trigger}
-        if e.change is not None:
-            c = e.change
+        c = cause(e)
+        if c is not None:
             stats["change"] = f"{c.what} of {c.subject or 'the graph'}: {c.old} -> {c.new}"
         if e.cached:
             stats["cached"] = "persistent compilation cache"

@@ -17,6 +17,7 @@ from torch import nn
 
 import xlaprof.runtime as xr
 from xlaprof import events
+from xlaprof.analysis.diagnosis import cause
 from xlaprof.runtime import parity
 from xlaprof.runtime.execution.program import cache
 from xlaprof.runtime.modes import numbers
@@ -271,7 +272,7 @@ def test_another_shape_is_told_as_the_reason_where_a_line_comes_again(tmp_path: 
         step(3, 4)
         xr.sync()
         step(3, 4, 5)
-    changes = [event.change for event in recorded().of(events.Compile)]
+    changes = [cause(event) for event in recorded().of(events.Compile)]
     assert changes[:2] == [None, None]
     assert changes[2] is not None
     assert (changes[2].what, changes[2].new) == ("shape", "f32[5]")

@@ -12,6 +12,8 @@ from torch import nn
 import xlaprof
 import xlaprof.runtime as xr
 from runtime.counting import counted
+from xlaprof import events, log
+from xlaprof.analysis.diagnosis import cause
 from xlaprof.runtime import spmd as xs
 from xlaprof.runtime.spmd.sharding import replicated
 from xlaprof.torch_xla import _XLAC as xlac
@@ -237,20 +239,15 @@ def test_the_same_random_numbers_however_they_lie():
 
 
 def test_a_changed_sharding_explains_the_recompilation(tmp_path):
-    from xlaprof.runtime.recompile import explain
-
     _, x = on_device((12, 4))
     _, y = on_device((12, 4))
     xs.mark_sharding(x, ROW, ("x", None))
-    seen = []
-    plain = explain.reason
-    with xlaprof.record(tmp_path / "run.log"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(explain, "reason", lambda *a: seen.append(plain(*a)) or seen[-1])
+    with xlaprof.record(tmp_path / "run.log"):
         for batch in (x, y):
             z = (batch * 3).sum()
             xr.sync()
             del z
-    found = seen[-1]
+    found = [cause(event) for event in log.read(tmp_path / "run.log") if isinstance(event, events.Compile)][-1]
     assert found.what == "sharding"
     assert (found.old, found.new) == ("f32[12,4]{devices=[4,1]0,1,2,3}", "f32[12,4]{replicated}")
 

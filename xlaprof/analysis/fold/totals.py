@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from xlaprof.analysis.diagnosis import cause
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.timeline import host
@@ -356,7 +357,7 @@ class Totals(TransferTotals):
                     ops=event.ops,
                     stack=event.stack,
                     trigger=event.trigger,
-                    change=event.change,
+                    change=cause(event),
                     nth=site.compiles,
                     visits=site.visits,
                     step=self.step_num + 1,

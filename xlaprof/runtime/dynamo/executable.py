@@ -21,7 +21,7 @@ from xlaprof.runtime.execution.program import Plan, cache
 from xlaprof.runtime.execution.upload import numbers, upload
 from xlaprof.runtime.instruments import host_time
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
-from xlaprof.runtime.recompile.reasons import Reason
+from xlaprof.runtime.recompile.graph_diff import Recorded
 from xlaprof.runtime.tape import randomness
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace import source
@@ -77,12 +77,12 @@ class Executable:
             return program
         frames, _ = source.here()
         try:
-            return execute.compile_plan(self.layout.tape, plan, "dynamo", frames, self._reason(args, frames))
+            return execute.compile_plan(self.layout.tape, plan, "dynamo", frames, self._diff(args, frames))
         except Exception as error:
             raise failures.explain(error, self.tape, plan.graph, frames) from error
 
-    def _reason(self, args: list[Any], frames: tuple[RawFrame, ...]) -> Reason | None:
-        return variant.reason(self.before, args, self.layout, frames) if self.before is not None else None
+    def _diff(self, args: list[Any], frames: tuple[RawFrame, ...]) -> Recorded | None:
+        return variant.graph_diff(self.before, args, self.layout, frames) if self.before is not None else None
 
     def __call__(self, args: Any) -> Any:
         layout, tape = self.layout, self.tape

@@ -1,7 +1,7 @@
-"""Why a graph of Dynamo's is compiled once more: which of its arguments has another shape, or is another number.
+"""How a call of a captured graph differs from the one before: an argument has another shape, or is another number.
 
-Where shapes are dynamic Dynamo captures one graph for all of them and says nothing any more. A program of XLA's has
-fixed shapes, so there is one for each combination of sizes: a recompilation that only the runtime knows of.
+Where shapes are dynamic Dynamo captures one graph for all of them. A program of XLA's has fixed shapes, so one is
+compiled for each combination of sizes: a recompilation that only the runtime knows of.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from xlaprof.runtime.recompile import explain
-from xlaprof.runtime.recompile.reasons import Reason, operation
+from xlaprof.events import Difference, GraphDiff, Operation
+from xlaprof.recording import recorder
+from xlaprof.runtime.recompile.graph_diff import Recorded, origin
+from xlaprof.runtime.recompile.places import Places, operation
 from xlaprof.runtime.trace import naming
 from xlaprof.runtime.trace.storage import sig
 from xlaprof.runtime.trace.tensor import XLATensor
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
     from xlaprof.runtime.trace.trie import Node
 
     from .sketch import Layout
-
-#: the role of such a change
-DYNAMIC = "dynamic"
 
 
 class Given(NamedTuple):
@@ -40,31 +39,36 @@ def given(args: list[Any], program: int) -> Given:
     )
 
 
-def reason(before: Given, args: list[Any], layout: Layout, call: tuple[RawFrame, ...]) -> Reason | None:
+def graph_diff(before: Given, args: list[Any], layout: Layout, call: tuple[RawFrame, ...]) -> Recorded | None:
     """What differs from the program compiled last: of a tensor before that of a number, which follows from it.
 
     ``call``: the line that calls the compiled function.
     """
     now = given(args, 0).arguments
-    places = [i for i, (old, new) in enumerate(zip(before.arguments, now, strict=True)) if old != new]
-    if not places:
+    changed = [i for i, (old, new) in enumerate(zip(before.arguments, now, strict=True)) if old != new]
+    if not changed:
         return None
-    place = next((i for i in places if isinstance(args[i], torch.Tensor)), places[0])
-    old, new, arg = before.arguments[place], now[place], args[place]
-    reader = _reader(layout, place)
-    at = (reader.frames if reader is not None else ()) or call
-    if not isinstance(arg, torch.Tensor):
-        subject = "a number that the compiled function is given"
-        return Reason("argument", repr(old), repr(new), subject, at, at, 0, True, role=DYNAMIC, against=before.program)
-    made, moved = explain.origin(arg._storage.tape, arg._storage) if type(arg) is XLATensor else ((), False)
-    return Reason(
-        "shape" if old[0] != new[0] else "dtype",
-        sig(*old).text, sig(*new).text,
-        f"input of {operation(reader)}" if reader is not None else "input of the compiled function",
-        at, at, 0, True,
-        name=naming.parameter(arg._storage) if type(arg) is XLATensor else "",
-        made=made, moved=moved, role=DYNAMIC, against=before.program,
-    )  # fmt: skip
+    at = next((i for i in changed if isinstance(args[i], torch.Tensor)), changed[0])
+    old, new, arg = before.arguments[at], now[at], args[at]
+    places, reader = Places(recorder.active), _reader(layout, at)
+    line = (reader.frames if reader is not None else ()) or call
+    if isinstance(arg, torch.Tensor):
+        came = Operation(operation(reader) if reader is not None else "the compiled function", places(line))
+        storage = arg._storage if type(arg) is XLATensor else None
+        made, moved = origin(storage.tape, storage) if storage is not None else ((), False)
+        difference = Difference(
+            "shape" if old[0] != new[0] else "dtype",
+            sig(*old).text,
+            sig(*new).text,
+            came=came,
+            name=naming.parameter(storage) if storage is not None else "",
+            made=places(made),
+            moved=moved,
+        )
+    else:
+        came = Operation("the compiled function", places(line))
+        difference = Difference("argument", repr(old), repr(new), "a number", came=came)
+    return Recorded(GraphDiff(against=before.program, differences=[difference], total=1, captured=True), places)
 
 
 def _reader(layout: Layout, place: int) -> Node | None:

@@ -17,7 +17,7 @@ from xlaprof.runtime import metrics
 from xlaprof.runtime.clock import aside, clock
 from xlaprof.runtime.instruments import debug, graph_dump, host_time
 from xlaprof.runtime.instruments.live_tensors import gauge
-from xlaprof.runtime.recompile import explain
+from xlaprof.runtime.recompile import graph_diff
 from xlaprof.runtime.tape import mode, unrolled_loops
 from xlaprof.runtime.tape.graph import Graph, extract, shared, size
 from xlaprof.runtime.tape.tape import Tape
@@ -288,7 +288,7 @@ def run_walk(
     end = tape.node
     plan_key = _plan_key(tape, storages, wanted, donate=donate)
     plan = end.plans.get(plan_key)
-    walk = None
+    known = None
     if plan is None:
         graph = extract(end, wanted)
         donated = _donatable(tape, graph) if donate else ()
@@ -296,13 +296,15 @@ def run_walk(
         if tape.partition is not None:
             key = (repr(tape.partition), *key[1:], tape.partition.asked(tape, storages, wanted))
         plan = end.plans[plan_key] = Plan(key, graph)
-        walk = explain.walk(tape, trigger, frames, end, plan, plan_key)
+        known = graph_diff.remember(tape, trigger, frames, end, graph, plan_key, lambda: cache.peek(key))
     inflight.tick(end)
     program = cache.get(plan.key)
     try:
         if program is None:
-            reason = explain.reason(tape, walk, storages) if walk is not None else None
-            program = compile_plan(tape, plan, trigger, frames, reason)
+            diff = None
+            if known is not None and (recorder.active is not None or debug.level):
+                diff = graph_diff.record(tape, known, storages)
+            program = compile_plan(tape, plan, trigger, frames, diff)
         else:
             metrics.count("CachedCompile")
         if program.needs > failures.memory_limit(tape.device) > 0:  # told before any input is given up
@@ -341,22 +343,19 @@ def compile_plan(
     plan: Plan,
     trigger: str,
     frames: tuple[RawFrame, ...],
-    reason: explain.Reason | None,
+    diff: graph_diff.Recorded | None,
     make: Callable[[int, Plan], tuple[Program, Timing]] | None = None,
 ) -> Program:
     """Compile ``plan``'s graph, by ``make`` where it is another program than usual; keep that, and tell why."""
     graph = plan.graph
     start = perf_counter_ns()
     if graph.hash in cache.forgotten:
-        limit = f"{cache.limit} programs"
-        reason = explain.Reason(
-            "evicted", "compiled", "forgotten", f"compile cache of {limit}", frames, frames, 0, True
-        )
+        diff = graph_diff.record_eviction(cache.limit, frames)
     rec = recorder.active
     if rec is not None:  # it may take minutes: whoever watches is told now
         rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
     if debug.level:
-        debug.compiling(trigger, graph, reason)
+        debug.compiling(trigger, graph, diff.text() if diff is not None else [])
     graph_dump.look()
     hits = persistent.hits()
     number = cache.number()
@@ -390,7 +389,7 @@ def compile_plan(
                 len(graph.outs),
                 rec.stack(frames),
                 trigger,
-                reason.event(rec) if reason is not None else None,
+                None,
                 timing.lower,
                 timing.backend,
                 found,
@@ -400,6 +399,7 @@ def compile_plan(
                 loop.ops,
                 loop.shared,
                 _again(tape, graph) if trigger == "read" else -1,
+                diff.of(rec) if diff is not None else None,
             )
         )
         for old in gone:

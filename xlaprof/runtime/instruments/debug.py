@@ -21,7 +21,6 @@ from xlaprof.runtime.tape import mode
 
 if TYPE_CHECKING:
     from xlaprof.recording.stacks import RawFrame
-    from xlaprof.runtime.recompile.explain import Reason
     from xlaprof.runtime.tape.graph import Graph
 
 #: what is printed: 0 nothing, 1 compilations, 2 executions too; negative until the environment was read
@@ -57,12 +56,13 @@ def _silent(trigger: str) -> bool:
     return not level or trigger == "eager"
 
 
-def compiling(trigger: str, graph: Graph, reason: Reason | None) -> None:
-    """A graph is about to be compiled."""
+def compiling(trigger: str, graph: Graph, why: list[str]) -> None:
+    """A graph is about to be compiled; ``why`` says in what it differs from those before."""
     if _silent(trigger):
         return
     cause = "dynamo is compiling a FX graph to HLO" if trigger == "dynamo" else _CAUSES.get(trigger, _READ)
-    _block("Compilation", cause, graph, trigger, _why(reason))
+    why = why or ["nothing like this graph was recorded before"]
+    _block("Compilation", cause, graph, trigger, [f"xlaprof: {line}" for line in why])
 
 
 def compiled(trigger: str, graph: Graph, memory: Any) -> None:
@@ -148,25 +148,6 @@ def frames_of(trigger: str) -> list[str]:
 
 def _shown(frame: FrameType) -> str:
     return f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})"
-
-
-def _why(reason: Reason | None) -> list[str]:
-    """What makes the graph another one than those before, where, and what was there before."""
-    if reason is None:
-        return ["xlaprof: nothing like this graph was recorded before"]
-    what = f"{reason.subject}: {reason.what} changed from {reason.old} to {reason.new}"
-    if reason.what == "operation":
-        what = f"{reason.subject} was {reason.old}, now it is {reason.new}"
-    elif reason.what == "outputs":
-        what = f"{reason.subject}: {reason.old} became {reason.new}"
-    elif reason.what == "evicted":
-        what = f"it was compiled before and forgotten ({reason.subject})"
-    lines = [f"xlaprof: this graph is new because {what}{_place(reason.frames)}"]
-    if reason.expected and reason.expected[:1] != reason.frames[:1]:
-        lines.append(f"xlaprof: what was expected there came{_place(reason.expected)}")
-    if not reason.code_seen:
-        lines.append("xlaprof: that line had not run before")
-    return lines
 
 
 def _place(frames: tuple[RawFrame, ...]) -> str:

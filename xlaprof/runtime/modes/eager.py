@@ -24,7 +24,7 @@ from xlaprof.recording import recorder, stacks
 from xlaprof.runtime import metrics, parity
 from xlaprof.runtime.execution import execute, failures, inflight, value_checks
 from xlaprof.runtime.execution.program import Plan, Program, cache
-from xlaprof.runtime.recompile import explain
+from xlaprof.runtime.recompile import graph_diff
 from xlaprof.runtime.tape import mode, op_counters, tapes
 from xlaprof.runtime.tape.graph import Graph, extract
 from xlaprof.runtime.trace import tensor
@@ -286,14 +286,12 @@ def _call(tape: Tape, ready: Ready, graph: Graph, program: Program) -> list[Any]
 def _compile(tape: Tape, ready: Ready, graph: Graph) -> Program:
     rec = recorder.active
     frames = stacks.user_frames() if rec is not None else ()
-    reason = None
+    diff = None
     if rec is not None and _comes_again(rec, ready.node):
-        reason = explain.parted(tape.divergence, ready.node, graph.outs)
-        if reason is not None and reason.what == "operation":
-            reason = None  # the program's next line
+        diff = graph_diff.record_departure(tape, ready.node, graph.outs)
     plan = Plan(ready.key, graph)
     return execute.compile_plan(
-        tape, plan, "eager", frames, reason, lambda number, plan: bare.build(number, plan, tape.device)
+        tape, plan, "eager", frames, diff, lambda number, plan: bare.build(number, plan, tape.device)
     )
 
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from xlaprof.runtime.recompile import explain
+from xlaprof.runtime.recompile.places import Places
+from xlaprof.runtime.recompile.trie_divergence import between
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.graph import place
 from xlaprof.runtime.trace.trie import Node
@@ -72,7 +73,7 @@ def _reason(common: int, traced: Traced, known: list[Traced], got: Node | None, 
         return f" went on with {place(got)} where it had ended before"
     new = traced.nodes[common]
     old = next(k.nodes[common] for k in known if len(k.nodes) > common)
-    change = explain.change(old, new, expected, got)
+    change = between(Places(), old, new, expected, got)
     return f": {change.subject} changed from {change.old} to {change.new} ({place(got)})"
 
 

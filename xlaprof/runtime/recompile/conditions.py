@@ -1,18 +1,19 @@
-"""Which line of the program's text decides: the ``if`` around a branch.
+"""The program's text around a line: the condition that decides whether it runs, the variables on it.
 
-Source files are read and parsed: asked only when a graph was compiled anew.
+Source files are read and parsed: asked only when a graph was compiled.
 """
 
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from xlaprof.recording.stacks import RawFrame, loop_line
 from xlaprof.runtime.trace.program_text import parsed
 
 if TYPE_CHECKING:
-    from .graph_diff import Block
+    from .alignment import Unmatched
 
     Frames = tuple[RawFrame, ...]
 
@@ -26,8 +27,8 @@ class Decision(NamedTuple):
     condition: Frames
 
 
-def decision(block: Block, barrier: Frames) -> Decision:
-    """Of operations that came (or went): the line of the program that stands for all of them, and what decides it.
+def decision(block: Unmatched, barrier: Frames) -> Decision:
+    """The line of the program that stands for all operations of ``block``, and the line that decides whether it runs.
 
     That is the outermost call which their neighbours do not share, or the innermost one that they all share if that is
     further out; of the calls from there inward the first that stands under a condition of its own.
@@ -44,7 +45,7 @@ def decision(block: Block, barrier: Frames) -> Decision:
     level = min(max(shared, 1), max((_common(first, node.frames[::-1]) for node in around), default=0) + 1, len(first))
     for at in range(level, max(shared, level) + 1):
         frame = first[at - 1]
-        line = _condition(frame, [f.line for stack in others for f in stack if f[::2] == frame[::2]])
+        line = _condition(frame, *others)
         if line:
             return Decision(_from(first, at), (RawFrame(frame.file, line, frame.func),))
     frame = first[level - 1]
@@ -58,16 +59,16 @@ def decision(block: Block, barrier: Frames) -> Decision:
 def condition(stack: Frames, other: Frames) -> Frames:
     """The line that decides whether ``stack`` is reached; empty where none is found, or ``other`` stands under it."""
     for frame in stack:
-        line = _condition(frame, [f.line for f in other if f[::2] == frame[::2]])
+        line = _condition(frame, other)
         if line:
             return (RawFrame(frame.file, line, frame.func),)
     return ()
 
 
 def choosing(stack: Frames, head: RawFrame) -> Frames:
-    """The line that decides, in each pass of the loop at ``head``, whether ``stack`` is reached; empty: all reach it.
+    """The line that decides, in each iteration of the loop at ``head``, whether ``stack`` is reached; empty: all do.
 
-    An ``if`` around it, or one before it that goes on with the next pass or leaves the loop.
+    An ``if`` around it, or one before it that goes on with the next iteration or leaves the loop.
     """
     frame = next((f for f in stack if f.file == head.file and loop_line(f.file, f.line) == head.line), None)
     tree = parsed(head.file)
@@ -113,34 +114,53 @@ def _common(one: Frames, other: Frames) -> int:
     return count
 
 
-def _condition(frame: RawFrame, others: list[int]) -> int:
-    """The line of the innermost condition around ``frame``'s line that the lines ``others`` do not stand under."""
+def _condition(frame: RawFrame, *others: Frames) -> int:
+    """Line of the innermost condition around ``frame``'s line that the stacks ``others`` do not stand under, or 0."""
     tree = parsed(frame.file)
-    if tree is None:
-        return 0
-    found = 0
+    lines = [f.line for stack in others for f in stack if (f.file, f.func) == (frame.file, frame.func)]
+    return max(
+        (
+            arm.condition
+            for arm in (_arms(tree) if tree is not None else ())
+            if arm.first <= frame.line <= arm.last
+            and (arm.is_expression or not any(arm.first <= line <= arm.last for line in lines))
+        ),
+        default=0,
+    )
+
+
+class _Arm(NamedTuple):
+    """Lines that run if a condition holds, or if it does not; of a conditional expression all of its lines."""
+
+    condition: int
+    first: int
+    last: int
+    is_expression: bool
+
+
+@lru_cache(maxsize=16)
+def _arms(tree: ast.Module) -> tuple[_Arm, ...]:
+    found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.If):
-            arms = [node.body, node.orelse]
-        elif isinstance(node, ast.IfExp):
-            if node.lineno <= frame.line <= (node.end_lineno or 0):
-                found = max(found, node.lineno)
-            continue
-        else:
-            continue
-        for arm in arms:
-            if not arm:
-                continue
-            first, last = arm[0].lineno, arm[-1].end_lineno or arm[-1].lineno
-            if first <= frame.line <= last and not any(first <= line <= last for line in others):
-                found = max(found, node.lineno)
-    return found
+        if isinstance(node, ast.IfExp):
+            found.append(_Arm(node.lineno, node.lineno, node.end_lineno or 0, True))
+        elif isinstance(node, ast.If):
+            for arm in (node.body, node.orelse):
+                if arm:
+                    found.append(_Arm(node.lineno, arm[0].lineno, arm[-1].end_lineno or arm[-1].lineno, False))
+    return tuple(found)
 
 
-def names(frame: RawFrame) -> list[str]:
+def names(frame: RawFrame) -> tuple[str, ...]:
     """Names of variables on a line."""
     tree = parsed(frame.file)
-    if tree is None:
-        return []
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.lineno == frame.line)
-    return list(dict.fromkeys(node.id for node in found))
+    return _names(tree).get(frame.line, ()) if tree is not None else ()
+
+
+@lru_cache(maxsize=16)
+def _names(tree: ast.Module) -> dict[int, tuple[str, ...]]:
+    found: dict[int, dict[str, None]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            found.setdefault(node.lineno, {})[node.id] = None
+    return {line: tuple(some) for line, some in found.items()}

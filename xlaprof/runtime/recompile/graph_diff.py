@@ -1,233 +1,443 @@
-"""What differs between two graphs of one barrier, as a program's author would put it.
+"""How a new graph differs from the closest one that ran at the same barrier: facts, for the analysis to judge.
 
-Both are lists of recorded operations. They are laid side by side: operations of the same name from the same line are
-one pair, what is left came or went. In a pair, arguments are compared with values of one graph translated into those
-of the other, so what merely follows from an earlier difference (the sizes after a size) is not told again.
+Nothing is kept or looked at while known graphs run. A graph that is compiled is compared with those compiled before at
+its barrier (:mod:`.alignment`). Where there is none to compare with, the difference is where the trace left the trie
+(:mod:`.trie_divergence`).
 """
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+import linecache
+import warnings
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xlaprof.runtime.trace.ops import SCALAR
-from xlaprof.runtime.trace.trie import Const, Packed, Ref
+from xlaprof.events import Block, Difference, GraphDiff, Loop, Operation
+from xlaprof.recording import recorder
+from xlaprof.recording.stacks import is_library, source_line
+from xlaprof.runtime.instruments.retainers import retainer_of
+from xlaprof.runtime.instruments.retaining_lines import retaining_line
+from xlaprof.runtime.tape.known_traces import KnownTrace
+from xlaprof.runtime.trace import naming
+from xlaprof.runtime.trace.trie import Packed, Ref
+
+from .alignment import Alignment, Found, Unmatched, align, token
+from .conditions import condition, decision, names
+from .loop_iterations import Iterations, iterations, numbers, selected
+from .places import Places, line_of, operation, show
+from .trie_divergence import left
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Sequence
 
+    from xlaprof.recording.recorder import Recorder
+    from xlaprof.recording.stacks import RawFrame
     from xlaprof.runtime.tape.graph import Graph
+    from xlaprof.runtime.tape.known_traces import Ran
+    from xlaprof.runtime.tape.tape import Tape
+    from xlaprof.runtime.trace.storage import Storage
     from xlaprof.runtime.trace.trie import Node
 
-#: operations compared with operations at most, where two graphs differ in the middle
-_EFFORT = 1_000_000
-_LIMIT = 64  # differences told
+    Frames = tuple[RawFrame, ...]
+
+_COMPARED = 6  # graphs of one barrier that a new one is compared with
+_LISTED = 8  # differences in a diff, unless there are more sorts of them
+_OF_A_SORT = 2
+_OPERATIONS = 4  # of a block, on either side
+_MOST = 0.8  # of a barrier's operations that are those of a block, to say that it ran them
+_INPUTS = frozenset({"shape", "dtype", "sharding"})
+_NUMBERS = frozenset({"scalar", "argument", "size"})
 
 
-class Block(NamedTuple):
-    """Operations ``old`` that had been recorded where now ``new`` came; each may be empty."""
+class Recorded(NamedTuple):
+    """A diff, and the places that it names."""
 
-    old: tuple[Node, ...]
-    new: tuple[Node, ...]
-    before: Node | None  # the pair around them, of the new graph
-    after: Node | None
+    diff: GraphDiff
+    places: Places
 
+    def of(self, rec: Recorder) -> GraphDiff | None:
+        """The diff, if its places are those of this recording."""
+        return self.diff if self.places.rec is rec else None
 
-class Difference(NamedTuple):
-    """One thing that is not as it was. ``what`` is that of :class:`xlaprof.events.Change`."""
-
-    what: str
-    argument: str  # of the operation, where it is one
-    old: Any
-    new: Any
-    expected: Node | None  # the operation of the old graph, and
-    came: Node | None  # of the new
-    input: int = -1  # slot of the new graph's input that is another
-    block: Block | None = None
-
-
-class Contrast(NamedTuple):
-    """All that differs."""
-
-    differences: tuple[Difference, ...]
-    blocks: tuple[Block, ...]
-    common: int  # operations before the first difference
-    slots: dict[int, int]  # values of the old graph -> of the new
-
-    @property
-    def added(self) -> int:
-        """Operations that came."""
-        return sum(len(block.new) for block in self.blocks)
-
-    @property
-    def removed(self) -> int:
-        """Operations that had been there."""
-        return sum(len(block.old) for block in self.blocks)
-
-    @property
-    def distance(self) -> tuple[int, int]:
-        """Smaller where the graphs are more alike."""
-        return self.added + self.removed, len(self.differences)
+    def text(self) -> list[str]:
+        """What differs in one line, and where, for ``PT_XLA_DEBUG``."""
+        diff, frames = self.diff, self.places.frames
+        inputs = diff.inputs or [one for one in diff.differences if one.kind in _INPUTS]
+        first = next(iter(inputs or diff.differences), diff.left)
+        if first is None:
+            return []
+        what = f"{first.subject}: {first.kind} changed from {first.old} to {first.new}"
+        if first.kind == "operation":
+            what = f"{first.subject} was {first.old}, now it is {first.new}"
+        elif first.kind == "outputs":
+            what = f"{first.subject}: {first.old} became {first.new}"
+        elif first.kind == "evicted":
+            what = f"it was compiled before and forgotten ({first.subject})"
+        came = first.kept or (first.block.stack if first.block is not None else first.came.stack if first.came else 0)
+        expected = first.expected.stack if first.expected is not None else 0
+        lines = [f"this graph is new because {what}{_at(frames[came])}"]
+        if expected and frames[expected][:1] != frames[came][:1]:
+            lines.append(f"what was expected there came{_at(frames[expected])}")
+        return lines if first.seen else [*lines, "that line had not run before"]
 
 
-def contrast(old: Graph, new: Graph) -> Contrast:
-    """How ``new`` differs from ``old``, in the order of recording."""
-    side = _Side(old, new)
-    found: list[Difference] = []
-    blocks: list[Block] = []
-    common = -1
-    for tag, i, i_end, j, j_end in _align(old.nodes, new.nodes):
-        if tag == "equal":
-            for a, b in zip(old.nodes[i:i_end], new.nodes[j:j_end], strict=True):
-                if len(found) < _LIMIT:
-                    found += side.pair(a, b)
-                side.match(a, b)
-                if found and common < 0:
-                    common = j
-                j += 1
-            continue
-        block = Block(
-            old.nodes[i:i_end],
-            new.nodes[j:j_end],
-            new.nodes[j - 1] if j else None,
-            new.nodes[j_end] if j_end < len(new.nodes) else None,
+def remember(
+    tape: Tape,
+    trigger: str,
+    place: Frames,
+    end: Node,
+    graph: Graph,
+    key: tuple[Any, ...],
+    program: Callable[[], Ran | None],
+) -> KnownTrace:
+    """Remember a trace that ended with new live values, to compare later ones with."""
+    read = {a.slot for node in graph.nodes if node.role == "optimizer" for a in node.args if type(a) is Ref}
+    owners = [tape.owners[position] for position in graph.positions]
+    made = tuple(owner.frames for owner in owners)
+    updates = frozenset(id(owner) for slot, owner in zip(graph.inputs, owners, strict=True) if slot in read)
+    trace = KnownTrace(trigger, place, end, graph, key, made, updates, program)
+    tape.known.append(trace)
+    return trace
+
+
+def record(tape: Tape, new: KnownTrace, storages: Sequence[Storage]) -> Recorded | None:
+    """How the graph of ``new`` differs from known ones; ``None``: nothing came before it.
+
+    ``storages`` are those whose values it is to compute.
+    """
+    places = Places(recorder.active)
+    try:
+        diff = _graph_diff(tape, new, storages, places)
+    except Exception as error:  # whatever is wrong with an explanation, the program goes on
+        warnings.warn(f"xlaprof cannot say why a graph is new: {error!r}", RuntimeWarning, stacklevel=2)
+        return None
+    return Recorded(diff, places) if diff is not None else None
+
+
+def record_departure(tape: Tape, end: Node, outs: tuple[int, ...]) -> Recorded | None:
+    """Where the trace that ends at ``end`` left the trie; no graphs are compared."""
+    places = Places(recorder.active)
+    diff = left(places, tape.divergence, end, outs)
+    return Recorded(diff, places) if diff is not None else None
+
+
+def record_eviction(limit: int, frames: Frames) -> Recorded:
+    """The graph needed at ``frames`` had been compiled, and was dropped from the cache of ``limit`` programs."""
+    places = Places(recorder.active)
+    barrier = Operation("barrier", places(frames))
+    cache = f"compile cache of {limit} programs"
+    return Recorded(GraphDiff(left=Difference("evicted", "compiled", "forgotten", cache, barrier, barrier)), places)
+
+
+def _graph_diff(tape: Tape, new: KnownTrace, storages: Sequence[Storage], places: Places) -> GraphDiff | None:
+    closest = _closest(tape, new)
+    diff = _Recording(tape, *closest, new, places).diff(storages) if closest is not None else None
+    return diff or left(places, tape.divergence, new.end, new.key)
+
+
+def _closest(tape: Tape, new: KnownTrace) -> tuple[KnownTrace, Alignment] | None:
+    """The latest graph that ran at the same barrier, unless another is more than twice as like; and how it differs."""
+    same = [known for known in _others(tape, new) if known.trigger == new.trigger and known.place == new.place]
+    same.sort(key=lambda known: known.end.last_used, reverse=True)
+    compared = [(known, align(known.graph, new.graph)) for known in same[:_COMPARED]]
+    if not compared:
+        return None
+    latest = compared[0]
+    closest = min(compared, key=lambda pair: (pair[1].distance[0], pair[1].has_other_shapes, pair[1].distance[1]))
+    if latest[1].has_other_shapes and not closest[1].has_other_shapes:
+        return closest  # one line works on this tensor and on that, in turns
+    (operations, others), (fewest, least) = latest[1].distance, closest[1].distance
+    return latest if operations <= 2 * fewest and (fewest or others <= 2 * least) else closest
+
+
+def _others(tape: Tape, new: KnownTrace) -> list[KnownTrace]:
+    return [known for known in tape.known if known is not new]
+
+
+class _Recording:
+    """The comparison of two graphs, as it becomes a diff."""
+
+    def __init__(self, tape: Tape, old: KnownTrace, found: Alignment, new: KnownTrace, places: Places) -> None:
+        self.tape = tape
+        self.old = old
+        self.new = new
+        self.found = found
+        self.places = places
+        self._parameters: dict[int, str] = {}
+        self._tokens: dict[int, set[Any]] = {}  # of known graphs
+
+    def diff(self, storages: Sequence[Storage]) -> GraphDiff | None:
+        """All of it; ``None`` where nothing differs."""
+        found, old, new = self.found, self.old, self.new
+        if found.differences:
+            differences = [self._difference(one) for one in self._listed()]
+        elif (outputs := self._outputs(storages)) is not None:
+            differences = [outputs]
+        else:
+            return None
+        program = old.program()
+        loop = iterations(old.graph, new.graph, new.place) if found.blocks else None
+        divergence = self.tape.divergence
+        return GraphDiff(
+            against=program.number if program is not None else 0,
+            common=found.common,
+            added=found.added,
+            removed=found.removed,
+            differences=differences,
+            total=len(found.differences) or 1,
+            inputs=[self._difference(one) for one in self._inputs_of_one_line()] if found.blocks else [],
+            roles=sorted({role for block in found.blocks for role in block.roles}),
+            loop=self._loop(loop),
+            hyperparameters=list(divergence.hyperparameters) if divergence is not None else [],
+            updates=[len(old.updates), len(new.updates), len(old.updates & new.updates)],
         )
-        blocks.append(block)
-        if common < 0:
-            common = j
-        if len(found) < _LIMIT:
-            came = block.new[0] if block.new else block.after
-            expected = block.old[0] if block.old else old.nodes[i] if i < len(old.nodes) else None
-            found.append(Difference("operation", "", None, None, expected, came, block=block))
-    return Contrast(tuple(found), tuple(blocks), len(new.nodes) if common < 0 else common, side.slots)
+
+    def _listed(self) -> list[Found]:
+        """The first differences of each sort: what differs, in which part of training, of a parameter or not."""
+        listed: list[Found] = []
+        sorts: Counter[tuple[Any, ...]] = Counter()
+        for one in self.found.differences:
+            role = one.came.role if one.came is not None else ""
+            roles = frozenset(one.block.roles) if one.block is not None else role
+            sort = one.kind, roles, one.kind == "shape" and not role and bool(self._parameter(one.input))
+            sorts[sort] += 1
+            if sorts[sort] == 1 or (sorts[sort] <= _OF_A_SORT and len(listed) < _LISTED):
+                listed.append(one)
+        return listed
+
+    def _difference(self, one: Found) -> Difference:
+        if one.block is not None:
+            return self._block(one, one.block)
+        if one.kind in _NUMBERS:
+            return self._number(one)
+        owner = self._owner(one.input)
+        made, moved = origin(self.tape, owner) if owner is not None else ((), False)
+        old, new = one.old, one.new
+        if one.kind == "inputs" and not isinstance(old, str):
+            here, before = "computed in the graph", "held from before"
+            old, new = (here, before) if new is not None else (before, here)
+        return Difference(
+            one.kind, old or "", new or "", one.argument, self.places.of(one.expected), self.places.of(one.came),
+            name=self._parameter(one.input), made=self.places(made), moved=moved,
+        )  # fmt: skip
+
+    # -- inputs
+
+    def _inputs_of_one_line(self) -> Iterable[Found]:
+        """Inputs that one line of the program made in both traces, and that now have another shape or dtype."""
+        before: dict[Frames, list[Any]] = {}
+        for frames, sig in zip(self.old.made, self.old.graph.sigs, strict=True):
+            if frames:
+                before.setdefault(frames, []).append(sig)
+        graph = self.new.graph
+        now: dict[Frames, list[tuple[int, Any]]] = {}
+        for frames, slot, sig in zip(self.new.made, graph.inputs, graph.sigs, strict=True):
+            now.setdefault(frames, []).append((slot, sig))
+        found: list[Found] = []
+        for frames, sigs in before.items():
+            others = now.get(frames, [])
+            if len(others) != len(sigs) or len(found) >= _LISTED:
+                continue
+            gone, came = Counter(sigs), Counter(sig for _, sig in others)
+            old_sigs = [sig for sig in sigs if gone[sig] > came[sig]]
+            new_sigs = [(slot, sig) for slot, sig in others if came[sig] > gone[sig]]
+            for was, (slot, sig) in list(zip(old_sigs, new_sigs, strict=False))[:_OF_A_SORT]:
+                kind = "shape" if was.shape != sig.shape else "dtype"
+                user = graph.reader(slot)
+                found.append(Found(kind, "", was.text, sig.text, user, user, slot))
+        return found
+
+    def _owner(self, slot: int) -> Storage | None:
+        graph = self.new.graph
+        return self.tape.owners[graph.positions[graph.inputs.index(slot)]] if slot in graph.inputs else None
+
+    def _parameter(self, slot: int) -> str:
+        name = self._parameters.get(slot)
+        if name is None:
+            owner = self._owner(slot)
+            name = self._parameters[slot] = naming.parameter(owner) if owner is not None else ""
+        return name
+
+    # -- numbers
+
+    def _number(self, one: Found) -> Difference:
+        came, expected, tape = one.came, one.expected, self.tape
+        assert came is not None
+        assert expected is not None
+        before = _number(one.old, _given(self.old, "f"), _given(self.old, "i"))
+        now = _number(one.new, dict(enumerate(tape.floats)), dict(enumerate(tape.ints)))
+        name = ""
+        if came.frames and isinstance(now, (int, float)):
+            name = naming.variable(came.frames[0].file, names(came.frames[0]), now)
+        is_argument = one.kind == "argument"
+        return Difference(
+            one.kind, _text(before), _text(now), one.argument,
+            self.places.operation(expected), self.places.operation(came),
+            seen=line_of(came) == line_of(expected),
+            name=name,
+            passed=type(one.old) is Packed and type(one.new) is Packed,
+            loop=self._loop(selected(self.old.graph, self.new.graph, came, self.new.place)) if is_argument else None,
+            read=self.places(self._read_between(expected, came)) if is_argument else 0,
+        )  # fmt: skip
+
+    def _read_between(self, expected: Node, came: Node) -> Frames:
+        """The read that may have decided which of two like values is used: both traces recorded and read both.
+
+        Not of the elements of a tensor that a loop goes over: they are recorded at its head, and each has its turn.
+        """
+        mine, theirs = _same_operation(came, self.old.end), _same_operation(expected, self.new.end)
+        if mine is None or theirs is None:
+            return ()
+        if linecache.getline(*came.frames[0][:2]).lstrip().startswith(("for ", "async for ")):
+            return ()
+        depths = {id(node): node.depth for node in self.new.end.path()}
+        reads = [known for known in _others(self.tape, self.new) if known.trigger == "read" and known.place]
+        reads = [read for read in reads if depths.get(id(read.end), 0) > came.depth]
+        if not reads:
+            return ()
+        read = max(reads, key=lambda known: known.end.depth)
+        return read.place if _users(came, read.end) & _users(theirs, read.end) else ()
+
+    # -- operations that came or went
+
+    def _block(self, one: Found, block: Unmatched) -> Difference:
+        places, new = self.places, self.new
+        nodes = (*block.old, *block.new)
+        came, expected = _called(block.new) or one.came, _called(block.old) or one.expected
+        where = decision(block, new.place)
+        line = where.frames[0] if where.frames else None
+        inside = set(map(id, block.new))
+        other = self._ran_at(block) if new.trigger != "read" else ()
+        return Difference(
+            "operation",
+            operation(expected) if expected is not None else "barrier",
+            operation(came) if came is not None else "barrier",
+            expected=places.of(expected),
+            came=places.of(came),
+            seen=not block.new or any(id(node) not in inside and line in node.frames for node in new.graph.nodes),
+            block=Block(
+                old=[places.operation(node) for node in block.old[:_OPERATIONS]],
+                new=[places.operation(node) for node in block.new[:_OPERATIONS]],
+                removed=len(block.old),
+                added=len(block.new),
+                roles=dict(Counter(node.role for node in nodes)),
+                random=(_is_random(block.old), _is_random(block.new)),
+                stack=places(where.frames),
+                condition=places(where.condition),
+                barrier=places(other),
+                barrier_condition=places(condition(other, new.place)),
+            ),
+        )
+
+    def _ran_at(self, block: Unmatched) -> Frames:
+        """Another barrier whose graph has these operations; if they went, only the barrier that ran last."""
+        others = [known for known in self.tape.known if known is not self.new]
+        if block.old:
+            others = [max(others, key=lambda known: known.end.last_used)]
+        moved = block.old or block.new
+        for other in others:
+            elsewhere = other.place and other.place != self.new.place and other.trigger != "read"
+            if elsewhere and self._has(other.graph, moved):
+                return other.place
+        return ()
+
+    def _has(self, graph: Graph, moved: tuple[Node, ...]) -> bool:
+        """Are these operations in ``graph``, by their lines; or are they most of it, by their names?
+
+        Where two pieces of a program record the same operations, both have the line of the first.
+        """
+        tokens = self._tokens.get(id(graph))
+        if tokens is None:
+            tokens = self._tokens[id(graph)] = {token(node) for node in graph.nodes}
+        if all(token(node) in tokens for node in moved):
+            return True
+        if len(moved) < _MOST * len(graph.nodes):
+            return False
+        these, those = (Counter(node.op and node.op.aten for node in some) for some in (moved, graph.nodes))
+        return these <= those
+
+    def _loop(self, loop: Iterations | None) -> Loop | None:
+        if loop is None:
+            return None
+        head, choice = self.places(loop.head), self.places(loop.choice)
+        return Loop(head, loop.old, loop.new, choice, loop.agreeing, loop.differing, loop.distinct)
+
+    # -- outputs
+
+    def _outputs(self, storages: Sequence[Storage]) -> Difference | None:
+        """The operations are the same: the tensors that live on are not, or how they may be overwritten."""
+        old, new = self.old.graph, self.new.graph
+        before, now = {self.found.slots.get(slot, slot) for slot in old.outs}, set(new.outs)
+        extra, missing = sorted(now - before), sorted(before - now)
+        changed = [slot for slot in extra or missing if slot >= 0]
+        if not changed:
+            return None
+        lost = {out.slot: node for node in old.nodes for out in node.outs}
+        makers = {out.slot: node for node in new.nodes for out in node.outs}
+        made = self.places.operation(makers.get(changed[0]) or lost.get(changed[0], self.new.end))
+        storage = next((storage for storage in storages if storage.slot == changed[0]), None)
+        retainer = retainer_of(storage) if storage is not None and extra else None
+        name = retainer.path if retainer is not None else ""
+        if storage is not None and not name:
+            name = naming.parameter(storage)
+        is_container = retainer is not None and retainer.kind in ("list", "dict", "set")
+        return Difference(
+            "outputs", f"{len(before)} live outputs", f"{len(now)} live outputs", "", made, made,
+            name=name, held=bool(extra), holder=retainer.kind if retainer is not None else "",
+            kept=self.places(retaining_line(self.new.place, name)) if is_container else 0,
+        )  # fmt: skip
 
 
-_Tag = Literal["replace", "delete", "insert", "equal"]
+def _is_random(nodes: tuple[Node, ...]) -> bool:
+    return any(node.op is not None and node.op.random for node in nodes)
 
 
-def _align(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[tuple[str, int, int, int, int]]:
-    """What of ``old`` is what of ``new``: ``(tag, from, to, from, to)``, as :mod:`difflib` tells it."""
-    if len(old) == len(new) and all(a.op is b.op or _name(a) == _name(b) for a, b in zip(old, new, strict=True)):
-        return [("equal", 0, len(old), 0, len(new))] if old else []
-    a, b = [token(node) for node in old], [token(node) for node in new]
-    most = min(len(a), len(b))
-    head = next((n for n in range(most) if a[n] != b[n]), most)
-    tail = next((n for n in range(most - head) if a[-1 - n] != b[-1 - n]), most - head)
-    left, right = a[head : len(a) - tail], b[head : len(b) - tail]
-    if left and right and len(left) * len(right) <= _EFFORT:
-        inner = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
-    elif left or right:
-        whole: _Tag = "replace" if left and right else "delete" if left else "insert"
-        inner = [(whole, 0, len(left), 0, len(right))]
-    else:
-        inner = []
-    found = [("equal", 0, head, 0, head)] if head else []
-    found += [(tag, head + i, head + i_end, head + j, head + j_end) for tag, i, i_end, j, j_end in inner]
-    if tail:
-        found.append(("equal", len(a) - tail, len(a), len(b) - tail, len(b)))
-    return found
+def _at(frames: Frames) -> str:
+    line = source_line(*frames[0][:2]) if frames else ""
+    return f", at {frames[0].file}:{frames[0].line}" + (f": {line}" if line else "") if frames else ""
 
 
-def _name(node: Node) -> str:
-    assert node.op is not None
-    return node.op.name
+def _called(nodes: tuple[Node, ...]) -> Node | None:
+    """The first operation that the program called, else the first of the runtime's own."""
+    return next((node for node in nodes if node.op is not None and node.op.func is not None), next(iter(nodes), None))
 
 
-def token(node: Node) -> tuple[Any, ...]:
-    """What two operations have in common that may be one: name and line."""
-    return _name(node), node.frames
+def origin(tape: Tape, storage: Storage) -> tuple[Frames, bool]:
+    """The program's line that made the tensor of ``storage``, if one did, and whether it brought it from the host."""
+    frames = storage.frames
+    if not frames or is_library(frames[0].file, None):
+        return (), False
+    computed = any(frames == place for known in tape.known for place in known.graph.places.values())
+    return frames, not computed
 
 
-class _Side:
-    """Two graphs, and which value of the old is which of the new, as far as they were compared."""
-
-    def __init__(self, old: Graph, new: Graph) -> None:
-        self.slots: dict[int, int] = {}
-        self._back: dict[int, int] = {}  # inputs only
-        self._packed: dict[Packed, Packed] = {}
-        self._packed_back: dict[Packed, Packed] = {}
-        self._old = dict(zip(old.inputs, old.sigs, strict=True))
-        self._new = dict(zip(new.inputs, new.sigs, strict=True))
-
-    def match(self, a: Node, b: Node) -> None:
-        """Results of a pair are the same values."""
-        for out, other in zip(a.outs, b.outs, strict=False):
-            self.slots.setdefault(out.slot, other.slot)
-
-    def pair(self, a: Node, b: Node) -> Iterator[Difference]:
-        """What differs between the arguments of one operation."""
-        assert b.op is not None
-        names = getattr(b.op, "names", ())
-        kinds = getattr(b.op, "kinds", ())
-        was, now = _told(a, len(b.args)), _told(b, len(a.args))
-        for i, (x, y) in enumerate(zip(was, now, strict=False)):
-            name = names[i] if i < len(names) else str(i)
-            yield from self._values(a, b, name, kinds[i] if i < len(kinds) else "", x, y)
-        if len(was) != len(now):
-            yield Difference("argument", "arguments", len(was), len(now), a, b)
-        kwarg_kinds = getattr(b.op, "kwarg_kinds", {})
-        for name in {**a.kwargs, **b.kwargs}:
-            x, y = (node.kwargs.get(name, _default(node, name)) for node in (a, b))
-            yield from self._values(a, b, name, kwarg_kinds.get(name, ""), x, y)
-
-    def _values(self, a: Node, b: Node, name: str, kind: str, x: Any, y: Any) -> Iterator[Difference]:
-        if type(x) is Ref and type(y) is Ref:
-            yield from self._refs(a, b, name, x.slot, y.slot)
-        elif type(x) is Packed and type(y) is Packed:
-            if self._packed.setdefault(x, y) is not y or self._packed_back.setdefault(y, x) is not x:
-                yield Difference("scalar", name, x, y, a, b)
-        elif isinstance(x, (tuple, list)) and isinstance(y, (tuple, list)):
-            if len(x) != len(y):
-                tensors = any(type(item) is Ref for item in (*x, *y))
-                was, now = (f"{len(x)} tensors", f"{len(y)} tensors") if tensors else (x, y)
-                yield Difference("inputs" if tensors else "argument", name, was, now, a, b)
-            elif any(type(item) in (Ref, Packed) for item in (*x, *y)):
-                for one, other in zip(x, y, strict=True):
-                    yield from self._values(a, b, name, kind, one, other)
-            elif tuple(x) != tuple(y):
-                yield Difference("argument", name, x, y, a, b)
-        elif Packed in (type(x), type(y)):
-            yield Difference("scalar", name, x, y, a, b)
-        elif not _same(x, y):
-            if name == getattr(b.op, "read", None):  # values decided it, not the program's text
-                yield Difference("size", name, x, y, a, b)
-            else:
-                yield Difference("scalar" if kind is SCALAR else "argument", name, x, y, a, b)
-
-    def _refs(self, a: Node, b: Node, name: str, x: int, y: int) -> Iterator[Difference]:
-        known = self.slots.get(x)
-        if known is not None:
-            if known != y:
-                yield Difference("aliasing", name, None, None, a, b, y if y in self._new else -1)
-            return
-        was, now = self._old.get(x), self._new.get(y)
-        self.slots[x] = y
-        if now is not None and self._back.setdefault(y, x) != x:  # two tensors before, and one now
-            yield Difference("aliasing", name, None, None, a, b, y)
-            return
-        if was is not None and now is not None:
-            if was is not now:
-                what = "shape" if was.shape != now.shape else "dtype" if was.dtype != now.dtype else "sharding"
-                yield Difference(what, name, was.text, now.text, a, b, y)
-        elif was is not None or now is not None:
-            yield Difference("inputs", name, was, now, a, b, y if now is not None else -1)
+def _given(trace: KnownTrace, kind: str) -> dict[int, Any]:
+    """Numbers that the program of ``trace`` was given last, by their place on the tape."""
+    program = trace.program()
+    if program is None or program.scalars is None:
+        return {}
+    packed, given = (trace.graph.floats, program.scalars[0]) if kind == "f" else (trace.graph.ints, program.scalars[1])
+    return {one.index: number for one, number in zip(packed, given, strict=False)}
 
 
-def _told(node: Node, count: int) -> tuple[Any, ...]:
-    """At least ``count`` positional arguments where the operator has them: those left out are its defaults."""
-    names = getattr(node.op, "names", ())
-    missing = names[len(node.args) : count]
-    return (*node.args, *(_default(node, name) for name in missing)) if missing else node.args
+def _number(value: Any, floats: dict[int, Any], ints: dict[int, Any]) -> Any:
+    """The number an argument was: of a packed one, what was handed over."""
+    if type(value) is not Packed:
+        return value
+    return (floats if value.kind == "f" else ints).get(value.index, "another number")
 
 
-def _default(node: Node, name: str) -> Any:
-    """What an argument is that a call leaves out."""
-    schema = getattr(getattr(node.op, "func", None), "_schema", None)
-    return next((a.default_value for a in schema.arguments if a.name == name), None) if schema is not None else None
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else show(value)
 
 
-def _same(x: Any, y: Any) -> bool:
-    x, y = (item.value if type(item) is Const else item for item in (x, y))
-    if isinstance(x, float) and isinstance(y, float):
-        return repr(x) == repr(y)  # -0.0 is another constant than 0.0, and NaN is itself
-    return type(x) is type(y) and bool(x == y)
+def _same_operation(node: Node, end: Node) -> Node | None:
+    """An operation like ``node``, with its numbers, on the trace to ``end``, used or not."""
+    alike = (one for one in end.path() if one.op is not None and token(one) == token(node))
+    return next((one for one in alike if one.frames and numbers(one) == numbers(node)), None)
+
+
+def _users(node: Node, end: Node) -> set[tuple[Any, ...]]:
+    """What used the result of ``node`` before ``end``."""
+    path = (one for one in end.path() if one.op is not None)
+    return {token(one) for one in path if any(type(arg) is Ref and arg.slot == node.slot for arg in one.args)}

@@ -1,8 +1,8 @@
-"""A loop of the program that was recorded into one graph, with more or fewer passes than into another.
+"""A loop of the program that was recorded into one graph, with more or fewer iterations than into another.
 
-Unrolled, each number of passes is a graph of its own: four micro-batches to an optimizer step, and two in the last one.
-Told by what the forward pass records: the same operations of the same lines in both graphs, and of some of them as many
-times more as of the others.
+Unrolled, each number of iterations is a graph of its own: four micro-batches to an optimizer step, and two in the last
+one. It shows in the forward pass: both graphs have the same operations of the same lines, and some of them as many
+times more as others.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xlaprof.recording.stacks import RawFrame, loop_line
 
+from .alignment import token
 from .conditions import choosing
-from .graph_diff import token
 
 if TYPE_CHECKING:
     from xlaprof.runtime.tape.graph import Graph
@@ -22,51 +22,51 @@ if TYPE_CHECKING:
 
     Frames = tuple[RawFrame, ...]
 
-_MOSTLY = 0.5  # of the operations that are more or fewer, the share that has to agree on how many times
 
+class Iterations(NamedTuple):
+    """How often a loop was recorded in both graphs; see :class:`xlaprof.events.Loop`."""
 
-class Passes(NamedTuple):
-    """How often a loop was passed in both graphs, and its head, with its callers."""
-
+    head: Frames
     old: int
     new: int
-    head: Frames
-    choice: Frames = ()  # the line that decides which passes do their work; empty where all do
+    choice: Frames
+    agreeing: int = 0
+    differing: int = 0
+    distinct: int = 0
 
 
-def passes(old: Graph, new: Graph, barrier: Frames) -> Passes | None:
-    """The loop that explains why ``new`` has more or fewer operations than ``old``, if one does.
+def iterations(old: Graph, new: Graph, barrier: Frames) -> Iterations | None:
+    """The loop of which ``new`` has more or fewer iterations than ``old``; ``None`` where one graph took another path.
 
-    The loop that ``barrier`` is in is none: each of its passes ends a graph.
+    The loop that ``barrier`` is in is none: each of its iterations ends a graph.
     """
     before, now = (Counter(token(node) for node in graph.nodes if _is_forward(node)) for graph in (old, new))
-    if before.keys() != now.keys():  # some are in one graph only: another path, not another number of passes
+    if before.keys() != now.keys():  # some are in one graph only: another path, not another number of iterations
         return None
     differing = {key: Fraction(now[key], count) for key, count in before.items() if now[key] != count}
     if not differing:
         return None
     ratio, agreeing = Counter(differing.values()).most_common(1)[0]
-    if agreeing < _MOSTLY * len(differing):
-        return None
     key = min((key for key, found in differing.items() if found == ratio), key=before.__getitem__)
     frames = next(node.frames for node in new.nodes if _is_forward(node) and token(node) == key)
     head = _head(frames, barrier)
-    return Passes(before[key], now[key], head, choosing(frames, head[0])) if head else None
+    if not head:
+        return None
+    return Iterations(head, before[key], now[key], choosing(frames, head[0]), agreeing, len(differing))
 
 
-def chosen(old: Graph, new: Graph, node: Node, barrier: Frames) -> Passes | None:
-    """The loop of which other passes do their work now, where ``node`` is of one of them: it has an argument of theirs.
+def selected(old: Graph, new: Graph, node: Node, barrier: Frames) -> Iterations | None:
+    """The loop around ``node`` in which a condition selects the iterations that do their work.
 
-    So it is where such arguments differ from pass to pass within one graph, as the number of the pass does.
+    Where other iterations are selected, their numbers differ: how many there are in one graph is ``distinct``.
     """
     head = _head(node.frames, barrier) if _is_forward(node) else ()
     choice = choosing(node.frames, head[0]) if head else ()
     if not choice:
         return None
     same = [[numbers(one) for one in graph.nodes if token(one) == token(node)] for graph in (old, new)]
-    if max(len(set(found)) for found in same) < 2:
-        return None
-    return Passes(len(same[0]), len(same[1]), head, choice)
+    distinct = max(len(set(found)) for found in same)
+    return Iterations(head, len(same[0]), len(same[1]), choice, distinct=distinct)
 
 
 def numbers(node: Node) -> tuple[object, ...]:

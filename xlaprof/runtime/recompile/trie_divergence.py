@@ -1,6 +1,6 @@
-"""Where a walk left the trie, told by the edge that was expected there: for graphs with no other to be compared with.
+"""Where a trace left the trie: for graphs that no other is compared with.
 
-No graphs are compared: the edge that was missing is the reason, its siblings are what had been recorded before.
+The edge that was missing is the difference; its siblings are what had been recorded there before.
 """
 
 from __future__ import annotations
@@ -8,33 +8,41 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from xlaprof.runtime.trace.trie import Node, Packed, Ref
+from xlaprof.events import Difference, GraphDiff, Operation
+from xlaprof.runtime.trace.trie import Divergence, Node, Packed, Ref
 
-from .reasons import Divergence, Reason, line_of, operation, show
+from .places import line_of, operation, show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xlaprof.runtime.trace.ops import Op
 
+    from .places import Places
 
-def parted(divergence: Divergence | None, end: Node, outs: tuple[int, ...]) -> Reason | None:
-    """Why the walk that ends at ``end`` with live outputs ``outs`` met no plan; ``None``: nothing came before it.
+
+def left(places: Places, divergence: Divergence | None, end: Node, outs: tuple[int, ...]) -> GraphDiff | None:
+    """How the trace that ends at ``end`` with live outputs ``outs`` differs from all known; ``None``: it is the first.
 
     ``divergence`` is its first new edge, ``None`` when every edge was known.
     """
     if divergence is None:
-        return _known_path(end, outs)
+        found = _known_path(places, end, outs)
+        return GraphDiff(common=end.depth, left=found) if found is not None else None
     parent, node = divergence.parent, divergence.node
     siblings = [edge for edge in parent.edges.values() if edge is not node]
-    if not siblings:
-        if parent.parent is None:
-            return None  # the first walk of all
-        if not parent.plans:
-            # The trie grew here during this very walk, after an early read cut nothing off.
-            return None
-        return _longer(parent, node)
-    return _between(_closest(siblings, node))
+    if siblings:
+        match = _closest(siblings, node)
+        return GraphDiff(common=match.new.depth - 1, left=_between(places, match))
+    if parent.parent is None or not parent.plans:
+        return None  # the first trace of all, or one that grew here after an early read that cut nothing off
+    came = _consumer(node)
+    barrier = Operation("barrier", places(parent.frames))
+    found = Difference(
+        "operation", "barrier", operation(came), expected=barrier, came=places.operation(came),
+        seen=_seen_on_path(came),
+    )  # fmt: skip
+    return GraphDiff(common=parent.depth, left=found)
 
 
 class Match(NamedTuple):
@@ -47,10 +55,10 @@ class Match(NamedTuple):
 
 
 def _closest(siblings: list[Node], node: Node) -> Match:
-    """The known edge that explains ``node`` best, and the edge of the new walk beside it.
+    """The known edge that ``node`` is compared with best, and the edge of the new trace beside it.
 
     The inputs of an operation are edges of their own. Another piece of the program may have entered the same first
-    input by chance, and the walk parts from that piece only at the second; what a reader compares with is the same
+    input by chance, and the trace parts from that piece only at the second; what a reader compares with is the same
     operation with other inputs, whose path parted from this one at an earlier input.
     """
     came = _consumer(node)
@@ -88,18 +96,18 @@ def _likeness(match: Match) -> tuple[int, int, int, int]:
     return (
         int(expected.op is came.op) + int(old.op is new.op),
         int(line_of(expected) == line_of(came)),
-        -len(_differences(old, new, came)),
+        -len(_differences(old, new)),
         old.last_used,
     )
 
 
-def _differences(old: Node, new: Node, came: Node) -> list[tuple[str, str, str, str]]:
-    """``(what, subject, old, new)`` of each argument in which two nodes of one operation differ."""
+def _differences(old: Node, new: Node) -> list[tuple[str, str, str, str]]:
+    """``(kind, argument, old, new)`` of each argument in which two nodes of one operation differ."""
     if old.op is not new.op or old.op is None:
         return []
     if not isinstance(old.key, tuple):  # an input
         what = "shape" if old.key.shape != new.key.shape else "dtype" if old.key.dtype != new.key.dtype else "sharding"
-        return [(what, f"input of {operation(came)}", old.key.text, new.key.text)]
+        return [(what, "", old.key.text, new.key.text)]
     found = []
     names = getattr(old.op, "names", ())
     pairs = [
@@ -110,30 +118,30 @@ def _differences(old: Node, new: Node, came: Node) -> list[tuple[str, str, str, 
         if a == b and type(a) is type(b):
             continue
         if name == getattr(new.op, "read", None):  # values decided it, not the program's text
-            found.append(("size", f"result of {operation(new)}", show(a), show(b)))
+            found.append(("size", name, show(a), show(b)))
             continue
         kinds = {type(a), type(b)}
         what = "aliasing" if kinds == {Ref} else "scalar" if Packed in kinds else "argument"
-        found.append((what, f"{name} of {operation(new)}", show(a), show(b)))
+        found.append((what, name, show(a), show(b)))
     if not found and old.key != new.key:
-        found.append(("argument", f"arguments of {operation(new)}", repr(old.key[1:]), repr(new.key[1:])))
+        found.append(("argument", "arguments", repr(old.key[1:]), repr(new.key[1:])))
     return found
 
 
-def _between(match: Match) -> Reason:
-    old, new, expected, came = match
-    differences = _differences(old, new, came)
-    if differences and came.op is expected.op:
-        what, subject, before, after = differences[0]
-    else:
-        what, subject = "operation", "the next operation"
-        before, after = operation(expected), operation(came)
-    return Reason(what, before, after, subject, came.frames, expected.frames, new.depth - 1, _seen(new, came))
-
-
-def change(old: Node, new: Node, expected: Node, came: Node) -> Reason:
+def between(places: Places, old: Node, new: Node, expected: Node, came: Node) -> Difference:
     """What differs between two edges out of one node, ``old`` and ``new``, entered for ``expected`` and ``came``."""
-    return _between(Match(old, new, expected, came))
+    return _between(places, Match(old, new, expected, came))
+
+
+def _between(places: Places, match: Match) -> Difference:
+    old, new, expected, came = match
+    differences = _differences(old, new)
+    kind, argument, before, after = "operation", "", operation(expected), operation(came)
+    if differences and came.op is expected.op:
+        kind, argument, before, after = differences[0]
+    return Difference(
+        kind, before, after, argument, places.operation(expected), places.operation(came), seen=_seen(new, came)
+    )
 
 
 def _seen(new: Node, came: Node) -> bool:
@@ -151,15 +159,7 @@ def _seen(new: Node, came: Node) -> bool:
     return False
 
 
-def _longer(parent: Node, node: Node) -> Reason:
-    came = _consumer(node)
-    return Reason(
-        "operation", "barrier", operation(came), "the end of the graph", came.frames, parent.frames, parent.depth,
-        _seen_anywhere(came),
-    )  # fmt: skip
-
-
-def _seen_anywhere(came: Node) -> bool:
+def _seen_on_path(came: Node) -> bool:
     node: Node | None = came.parent
     line = line_of(came)
     while node is not None and node.parent is not None:
@@ -169,7 +169,7 @@ def _seen_anywhere(came: Node) -> bool:
     return False
 
 
-def _known_path(end: Node, outs: tuple[int, ...]) -> Reason | None:
+def _known_path(places: Places, end: Node, outs: tuple[int, ...]) -> Difference | None:
     others = [key for key in end.plans if key != outs]
     if others:
         # of several devices, keys also say how outputs lie
@@ -177,27 +177,18 @@ def _known_path(end: Node, outs: tuple[int, ...]) -> Reason | None:
         old, outs = (tuple(k for k in key if type(k) is int) for key in keys)
         if old == outs:
             was, now = (", ".join(str(k) for k in key if k is not None and type(k) is not int) for key in keys)
-            return Reason(
-                "sharding", was or "XLA's choice", now or "XLA's choice", "of the live outputs", end.frames, end.frames,
-                end.depth, True,
-            )  # fmt: skip
+            barrier = Operation("barrier", places(end.frames))
+            return Difference(
+                "sharding", was or "XLA's choice", now or "XLA's choice", "the live outputs", barrier, barrier
+            )
         missing, extra = sorted(set(old) - set(outs)), sorted(set(outs) - set(old))
         changed = {out.slot: node for node in end.path() for out in node.outs}
-        node = changed.get((extra or missing or [end.slot])[0], end)
-        return Reason(
-            "outputs",
-            f"{len(old)} live outputs",
-            f"{len(outs)} live outputs",
-            f"value of {operation(node)} " + ("is now still held" if extra else "is no longer held"),
-            node.frames,
-            node.frames,
-            end.depth,
-            True,
+        made = places.operation(changed.get((extra or missing or [end.slot])[0], end))
+        return Difference(
+            "outputs", f"{len(old)} live outputs", f"{len(outs)} live outputs", "", made, made, held=bool(extra)
         )
     if end.edges:
-        after = next(iter(end.edges.values()))
-        nxt = _consumer(after)
-        return Reason(
-            "operation", operation(nxt), "barrier", "the end of the graph", end.frames, nxt.frames, end.depth, True
-        )
+        following = _consumer(next(iter(end.edges.values())))
+        barrier = Operation("barrier", places(end.frames))
+        return Difference("operation", operation(following), "barrier", "", places.operation(following), barrier)
     return None

@@ -22,7 +22,7 @@ class SpreadExecutable(executable.Executable):
 
     def _compiled(self, plan: Plan, args: list[Any]) -> Any:
         self._plan = plan  # compiled when it is known how the arguments lie
-        self._why = self._reason(args, source.here()[0])
+        self._recorded = self._diff(args, source.here()[0])
         return plan
 
     def _run(self, pool: list[Any], inputs: list[Any], frames: Any) -> list[Any]:
@@ -59,7 +59,7 @@ class SpreadExecutable(executable.Executable):
             return build(number, key, plan.graph, self.tape.device, donated, partition=partition)
 
         try:
-            return execute.compile_plan(self.layout.tape, Plan(key, graph), "dynamo", frames, self._why, make)
+            return execute.compile_plan(self.layout.tape, Plan(key, graph), "dynamo", frames, self._recorded, make)
         except Exception as error:
             raise failures.explain(error, self.tape, graph, frames) from error
 

@@ -17,13 +17,12 @@ import torch
 from xlaprof.runtime import metrics
 from xlaprof.runtime.clock import clock
 from xlaprof.runtime.lowering.registry import JAX_DTYPE, Aval
-from xlaprof.runtime.recompile import explain
 from xlaprof.runtime.shapes.infer import NoMeta, infer
-from xlaprof.runtime.trace import source
+from xlaprof.runtime.trace import naming, source
 from xlaprof.runtime.trace.evaluate import Call
 from xlaprof.runtime.trace.ops import TENSOR, TENSORS
 from xlaprof.runtime.trace.storage import Sig, View
-from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref, Spec
+from xlaprof.runtime.trace.trie import Const, Divergence, Node, Packed, Ref, Spec
 
 if TYPE_CHECKING:
     from xlaprof.runtime.trace.ops import Op
@@ -88,7 +87,8 @@ def grow(
     node.frames, node.module = source.here()
     node.role = source.role()
     if tape.divergence is None:
-        tape.divergence = explain.diverged(parent, node)
+        is_optimizer = node.role in ("optimizer", "state")  # whose numbers are known only now
+        tape.divergence = Divergence(parent, node, naming.hyperparameters() if is_optimizer else ())
     parent.edges[key] = node
     tape.nodes += 1
     metrics.timed("LazyTracing", perf_counter_ns() - start)

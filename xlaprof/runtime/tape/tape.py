@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from xlaprof.runtime.recompile import explain
 from xlaprof.runtime.trace.errors import raise_failed
 from xlaprof.runtime.trace.storage import NOWHERE, Failed, Sig, Storage, View, sig
-from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref, Spec, prune
+from xlaprof.runtime.trace.trie import Const, Divergence, Node, Packed, Ref, Spec, prune
 
 from . import op_counters
 from .grow import DEFAULT, EMPTY, INPUT, grow
+from .known_traces import KNOWN, KnownTrace, latest
 from .views import scatter_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Tape:
         self.acquire = lock.acquire
         self.release = lock.release
         self.root, self.nodes = Node(None, None, None), 1
-        self.known: deque[explain.Walk] = deque(maxlen=explain.KNOWN)  # walks that made plans, to compare with
+        self.known: deque[KnownTrace] = deque(maxlen=KNOWN)  # traces that made plans, to compare with
         self.eager = False
         self.default = torch.get_default_dtype()  # what Python's floats become is no part of an edge's key
         self._resting: dict[tuple[bool, torch.dtype], tuple[Node, int]] = {}  # tries of other modes, other defaults
@@ -107,7 +107,7 @@ class Tape:
         self.int_keys: dict[int, Packed | Const] = {**SPECIAL_INTS}
         self.by_array: dict[int, int] = {}  # id of an input's array -> its slot
         self.viewed: list[Storage] = []  # storages that got a view in this epoch
-        self.divergence: explain.Divergence | None = None
+        self.divergence: Divergence | None = None
         self.shed_at = SHED
 
     def turn(self, eager: bool) -> None:
@@ -316,5 +316,4 @@ class Tape:
         """Keep the trie within :data:`MAX_NODES`; called at barriers, when the walk stands at the root."""
         if self.nodes > MAX_NODES:
             self.nodes = prune(self.root, MAX_NODES * 3 // 4)
-            latest = sorted(self.known, key=lambda walk: walk.end.last_used)[-explain.KEPT :]
-            self.known = deque(latest, explain.KNOWN)  # they hold on to nodes
+            self.known = deque(latest(self.known), KNOWN)

@@ -49,29 +49,6 @@ def hyperparameters() -> tuple[tuple[str, float], ...]:
     return ()
 
 
-def number(value: Any, hyper: tuple[tuple[str, float], ...]) -> tuple[str, int]:
-    """``(name, sign)`` of the one of an optimizer's numbers that ``value`` is, or is the negative of."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        order = sorted(hyper, key=lambda pair: pair[0] != "lr")
-        for sign in (1, -1):
-            for name, known in order:
-                if known == sign * value and (known or name == "lr"):
-                    return name, -1 if str(value).startswith("-") and value == 0 else sign
-    return "", 1
-
-
-def decayed(before: Any, now: Any, hyper: tuple[tuple[str, float], ...]) -> tuple[float, float] | None:
-    """The learning rates of which ``before`` and ``now`` are ``1 - lr * weight_decay``, as in AdamW; if they are."""
-    rates, decays = ([value for name, value in hyper if name == what] for what in ("lr", "weight_decay"))
-    if not isinstance(before, float) or not isinstance(now, float):
-        return None
-    for rate in rates:
-        for decay in decays:
-            if decay and now == 1 - rate * decay:
-                return float(f"{(1 - before) / decay:.7g}"), rate
-    return None
-
-
 def variable(file: str, names: Iterable[str], value: Any) -> str:
     """The one of ``names`` that is a global number of the running script ``file``, and is ``value``."""
     frame: FrameType | None = sys._getframe(1)

@@ -180,6 +180,15 @@ class Node:
         return nodes
 
 
+class Divergence(NamedTuple):
+    """A trace's first new edge: from ``parent`` to ``node``."""
+
+    parent: Node
+    node: Node
+    #: numbers of the optimizer that recorded it: ``("lr", 0.1)``, ``("momentum", 0.9)``
+    hyperparameters: tuple[tuple[str, float], ...] = ()
+
+
 def prune(root: Node, keep: int) -> int:
     """Forget the least recently used paths until at most ``keep`` nodes are left; return how many are.
 

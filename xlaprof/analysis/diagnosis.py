@@ -1,0 +1,279 @@
+"""Why a graph was compiled again: the one recorded difference that the others follow from, and what it means.
+
+The runtime records facts (:class:`~xlaprof.events.GraphDiff`); this concludes a :class:`~xlaprof.events.Change` from
+them, with its role: a moved barrier, a learning rate, another model's turn... Logs of earlier versions hold the change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from xlaprof.events import Block, Change, Compile, Difference, GraphDiff, Loop
+
+_INPUTS = frozenset({"shape", "dtype", "sharding"})
+#: what follows from the path that was taken, where operations came or went
+_FOLLOWS = _INPUTS | {"inputs", "aliasing"}
+_GRADIENTS = frozenset({"zero_grad", "grad"})
+#: a loop explains a difference if this share of the lines that are recorded more or less often has its ratio
+_MOSTLY = 0.5
+
+Hyperparameters = list[tuple[str, float]]
+
+
+def cause(event: Compile) -> Change | None:
+    """What made the graph a new one; ``None``: nothing comparable had been compiled before."""
+    diff = event.diff
+    if event.change is not None or diff is None:
+        return event.change
+    if diff.captured:
+        return _captured(diff, diff.differences[0])
+    first = _first(diff)
+    if first is None:
+        # in eager mode another operation is the program's next line
+        eager = event.trigger == "eager" and diff.left is not None and diff.left.kind == "operation"
+        return _plain(diff, diff.left) if diff.left is not None and not eager else None
+    change = _change(event, diff, first)
+    old, new, both = diff.updates or (0, 0, 0)
+    if change.what == "operation" and not change.role and old and new and not both:
+        return replace(change, role="turn")  # the optimizer updates none of the parameters that it updated before
+    return change
+
+
+def _first(diff: GraphDiff) -> Difference | None:
+    """The difference that the others follow from: of an input before all, then the first that was recorded.
+
+    A tensor of another shape is cause enough for another path through the program, and for other arguments.
+    """
+    found, path = diff.differences, bool(diff.added or diff.removed)
+    # beside operations that came or went, an input is another one by chance, unless one line made both
+    inputs = list(_of_one_line(diff)) if path else [d for d in found if d.kind in _INPUTS]
+    modules = [d for d in found if _is_of_another_module(d)]
+    inputs = [d for d in inputs if d not in modules] or modules
+    if inputs:
+        return inputs[0]
+    sizes = [d for d in found if d.kind == "size"]
+    state = [d for d in found if d.block is not None and "state" in d.block.roles]
+    # beside operations that came or went, which value is which follows from them
+    firm = [d for d in found if not path or d.kind not in _FOLLOWS]
+    # which gradients there are, and what is done with them, follows from the path as well
+    taken = [d for d in firm if not path or not _roles(d) <= _GRADIENTS]
+    came = [d for d in firm if d.block is not None]
+    return next(iter(sizes or state or taken or came or firm), None)
+
+
+def _of_one_line(diff: GraphDiff) -> Iterator[Difference]:
+    """Inputs that one line made, before and now.
+
+    No parameters, nor their gradients: where one came in place of another, the path decided which.
+    """
+    parameters = set()
+    for one in diff.inputs:
+        if one.name:
+            parameters.add(one.made)
+        elif one.made not in parameters:
+            yield one
+
+
+def _is_of_another_module(one: Difference) -> bool:
+    """A parameter of another shape in the forward pass: parameters keep theirs, so it is another one."""
+    return one.kind == "shape" and bool(one.name) and one.came is not None and not one.came.role
+
+
+def _roles(one: Difference) -> set[str]:
+    """Parts of training that recorded what differs."""
+    if one.block is not None:
+        return set(one.block.roles)
+    return {one.came.role} if one.came is not None else set()
+
+
+def _change(event: Compile, diff: GraphDiff, first: Difference) -> Change:
+    if first.kind == "outputs":
+        return _outputs(diff, first)
+    if first.kind in _INPUTS:
+        return _input(diff, first)
+    if first.block is not None:
+        moved = event.trigger != "read" and first.block.barrier  # what a read runs is mostly part of a barrier's graph
+        if moved:
+            return _barrier(event, diff, first.block)
+        if diff.loop is not None and diff.loop.agreeing >= _MOSTLY * diff.loop.differing:
+            return _loop(diff, diff.loop)
+        return _path(event, diff, first, first.block)
+    if first.kind in ("inputs", "aliasing"):
+        return _value(diff, first)
+    if first.loop is not None and first.loop.distinct > 1:  # a condition in the loop selected other iterations
+        return _loop(diff, first.loop)
+    if first.read:
+        return _selected(diff, first)
+    return _number(diff, first)
+
+
+def _plain(diff: GraphDiff, one: Difference, **fields: object) -> Change:
+    """The difference as it was recorded."""
+    came, expected = one.came, one.expected
+    known: dict[str, object] = {
+        "what": one.kind,
+        "old": one.old,
+        "new": one.new,
+        "subject": one.subject,
+        "stack": came.stack if came is not None else 0,
+        "expected": expected.stack if expected is not None else 0,
+        "code_seen": one.seen,
+        "position": diff.common,
+        "added": diff.added,
+        "removed": diff.removed,
+        "against": diff.against,
+    }
+    return Change(**{**known, **fields})  # type: ignore[arg-type]
+
+
+def _captured(diff: GraphDiff, one: Difference) -> Change:
+    """torch.compile has one graph for all sizes and numbers; a program of XLA's is compiled for each."""
+    stack = one.came.stack if one.came is not None else 0
+    subject = one.subject if one.kind in _INPUTS else "a number that the compiled function is given"
+    fields = {"name": one.name, "made": one.made, "moved": one.moved, "role": "dynamic"}
+    return _plain(diff, one, subject=subject, expected=stack, **fields)
+
+
+def _input(diff: GraphDiff, one: Difference) -> Change:
+    # another parameter: which one the line that uses it decided, not the line that made them
+    made = 0 if one.kind == "shape" and one.name else one.made
+    return _plain(diff, one, code_seen=True, name=one.name, made=made, moved=bool(made) and one.moved)
+
+
+def _value(diff: GraphDiff, one: Difference) -> Change:
+    """A value that was computed in the graph and now comes from before it, or the other way round."""
+    role = one.came.role if one.came is not None else ""
+    fields = {"code_seen": True, "name": one.name, "made": one.made, "role": role}
+    if one.kind == "aliasing":
+        return _plain(diff, one, old="the same tensor as elsewhere", new="another tensor", **fields)
+    return _plain(diff, one, **fields)
+
+
+def _outputs(diff: GraphDiff, one: Difference) -> Change:
+    """The operations are the same; the tensors that live on are not."""
+    stack = one.came.stack if one.came is not None else 0
+    return _plain(diff, one, stack=one.kept or stack, name=one.name, made=stack, role=one.holder)
+
+
+# -- operations
+
+
+def _barrier(event: Compile, diff: GraphDiff, block: Block) -> Change:
+    """The operations are gone, or came, because another barrier ran them, or did before."""
+    return Change(
+        "operation", "one barrier at the end of the step", "another barrier before it", "the barriers", block.barrier,
+        event.stack, diff.common, role="barrier", condition=block.barrier_condition,
+        added=diff.added, removed=diff.removed, against=diff.against,
+    )  # fmt: skip
+
+
+def _loop(diff: GraphDiff, loop: Loop) -> Change:
+    """More or fewer iterations of a loop, or other ones."""
+    old, new = (f"{times} pass" + "es" * (times > 1) for times in (loop.old, loop.new))
+    if old == new:
+        new = "other passes"
+    return Change(
+        "operation", old, new, "the loop", loop.choice or loop.head, loop.head, diff.common, role="loop",
+        made=loop.head, condition=loop.choice, added=diff.added, removed=diff.removed, against=diff.against,
+    )  # fmt: skip
+
+
+def _selected(diff: GraphDiff, one: Difference) -> Change:
+    """Another of several values that both graphs compute is used: what was read in between decided which."""
+    assert one.came is not None
+    old, new = (f"{one.came.name} ({one.argument} {value})" for value in (one.old, one.new))
+    fields = {"subject": "what is used", "stack": one.read, "expected": one.came.stack, "code_seen": True}
+    return _plain(diff, one, what="operation", old=old, new=new, **fields)
+
+
+def _path(event: Compile, diff: GraphDiff, one: Difference, block: Block) -> Change:
+    """Another path through the program."""
+    came, expected = (found.stack if found is not None else 0 for found in (one.came, one.expected))
+    old, new, role = one.old, one.new, _role(diff, one, block)
+    if role == "mode" and block.random[0] is not block.random[1]:  # random numbers are drawn in training only
+        old, new = "dropout (training)", "no dropout (eval, or p = 0)"
+        if block.random[1]:
+            old, new = new, old
+    return _plain(
+        diff, one, old=old, new=new, subject="the next operation",
+        stack=block.stack or came or event.stack, expected=(expected if block.new else came) or event.stack,
+        role=role, condition=block.condition, made=(block.new or block.old)[0].stack,
+    )  # fmt: skip
+
+
+def _role(diff: GraphDiff, one: Difference, block: Block) -> str:
+    """What recorded the operations that came or went: all of them, or else the first."""
+    roles = set(diff.roles)
+    if len(roles) == 1:
+        return roles.pop()
+    if "state" in block.roles and "" not in block.roles:  # else a step of its own came, with its forward pass
+        return "state"
+    if "grad" in roles and roles <= {"grad", "backward"}:
+        return "grad"
+    called = one.came if block.new else one.expected
+    if called is not None and called.role == "autocast":  # what it casts for takes the operands' dtype
+        return "autocast"
+    if called is not None and not called.role:  # the forward pass took it, and what trains followed
+        return ""
+    return Counter(block.roles).most_common(1)[0][0] if block.roles else ""
+
+
+# -- numbers
+
+
+def _number(diff: GraphDiff, one: Difference) -> Change:
+    assert one.came is not None
+    old, new = _parsed(one.old), _parsed(one.new)
+    name, sign = _hyperparameter(new, diff.hyperparameters)
+    if one.kind == "scalar" and (rates := _decayed(old, new, diff.hyperparameters)) is not None:
+        name, (old, new) = "lr", rates
+    elif sign < 0:
+        old, new = -old if old is not None else None, -new if new is not None else None
+    role = one.came.role
+    if one.argument == "training" and one.kind != "size":
+        role = "mode"
+    elif one.passed and one.kind != "size":
+        role = "shared"
+    texts = {"old": _shown(old, one.old), "new": _shown(new, one.new)}
+    return _plain(diff, one, **texts, name=name or one.name, role=role)
+
+
+def _parsed(text: str) -> float | None:
+    """The number that was recorded; whole ones stay whole. ``None`` where it is none."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _shown(value: float | None, text: str) -> str:
+    if value is None:
+        return text
+    return "0.0" if isinstance(value, float) and value == 0 else repr(value)
+
+
+def _hyperparameter(value: float | None, known: Hyperparameters) -> tuple[str, int]:
+    """``(name, sign)`` of the one of an optimizer's numbers that ``value`` is, or is the negative of."""
+    if value is not None:
+        for sign in (1, -1):
+            for name, number in sorted(known, key=lambda pair: pair[0] != "lr"):
+                if number == sign * value and (number or name == "lr"):
+                    return name, -1 if value == 0 and str(value).startswith("-") else sign
+    return "", 1
+
+
+def _decayed(old: float | None, new: float | None, known: Hyperparameters) -> tuple[float, float] | None:
+    """The learning rates, where both numbers are ``1 - lr * weight_decay``, as in AdamW."""
+    rates, decays = ([value for name, value in known if name == wanted] for wanted in ("lr", "weight_decay"))
+    if not isinstance(old, float) or not isinstance(new, float):
+        return None
+    for rate in rates:
+        for decay in decays:
+            if decay and new == 1 - rate * decay:
+                return float(f"{(1 - old) / decay:.7g}"), rate
+    return None
