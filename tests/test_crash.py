@@ -74,7 +74,7 @@ def test_a_program_that_leaves_by_os_exit_loses_only_what_was_not_written_yet(lo
     run(
         """
 import os, sys, xlaprof
-from xlaprof import recorder
+from xlaprof.recording import recorder
 xlaprof.start_recording(sys.argv[1])
 with xlaprof.Trace("written"):
     pass
@@ -142,7 +142,7 @@ def test_a_forked_child_writes_nothing_into_the_parents_log_and_may_record_itsel
     run(
         """
 import os, sys, xlaprof
-from xlaprof import recorder
+from xlaprof.recording import recorder
 from xlaprof.events import Gc
 rec = xlaprof.record(sys.argv[1]).start()
 held = recorder.active
@@ -263,7 +263,7 @@ SHEDS = """
 import gc, os, resource, sys, xlaprof
 sys.dont_write_bytecode = True  # it would be cut off at the limit, and read by all that follow
 gc.disable()  # or its pauses would be among the events to count
-from xlaprof import logfile, recorder
+from xlaprof.recording import logfile, recorder
 logfile.BACKLOG = 20_000
 logfile.RETRY_NS = 0
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -324,7 +324,7 @@ def test_a_small_disk_that_really_fills_up(tmp_path: Path) -> None:
         done = run(
             f"""
 import gc, os, sys, xlaprof
-from xlaprof import logfile, recorder
+from xlaprof.recording import logfile, recorder
 gc.disable()
 logfile.BACKLOG, logfile.RETRY_NS = 50_000, 0
 def settle():
