@@ -1,4 +1,4 @@
-"""Which events a finding counts: one struct for each sort of event.
+"""Which events a finding counts: structs for what several kinds of findings count.
 
 The analysis adds up and forgets, so a finding keeps a description of its events. Whoever explains the finding reads the
 recording a second time and finds them with it (:mod:`xlaprof.analysis.occurrences`). Ids are the recording's own.
@@ -16,6 +16,7 @@ from xlaprof.analysis.model import Moment
 from xlaprof.events import (
     AnyEvent,
     Barrier,
+    Event,
     Fallback,
     Step,
     StepDigest,
@@ -37,6 +38,24 @@ class Known(msgspec.Struct, frozen=True):
 def compiles(records: Iterable[CompileRecord]) -> Known:
     """These compiles, each with what it compiled."""
     return Known(tuple(Moment(one.t, one.dur, detail=f"{one.ops:,} operations") for one in records))
+
+
+class Matching(msgspec.Struct, frozen=True):
+    """Events of one class whose ``fields`` have the values of one of ``keys``."""
+
+    event: type[Event]
+    fields: tuple[str, ...]
+    keys: frozenset[tuple[int | str, ...]]
+    detail: str = ""  # a template over the ``event``
+    nonzero: str = ""  # a further field, which must not be 0
+
+    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+        for event in events:
+            if type(event) is not self.event or (self.nonzero and not getattr(event, self.nonzero)):
+                continue
+            if tuple(getattr(event, name) for name in self.fields) in self.keys:
+                t: int = getattr(event, "t", 0)
+                yield Moment(t, getattr(event, "dur", 0), detail=self.detail.format(event=event))
 
 
 class ReadEvents(msgspec.Struct, frozen=True):

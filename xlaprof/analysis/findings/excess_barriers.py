@@ -1,7 +1,7 @@
 """excess_barriers: a step cut into more graphs than it needs.
 
-Two shapes of it are known: barriers at several lines of a step that leave little between them, and one barrier for
-every micro-batch where the optimizer runs only every few of them. Cost: the host time of the barriers too many.
+It has three shapes: barriers at several lines of a step with little between them; a barrier inside the model; and a
+barrier after every micro-batch, where the optimizer runs after several. Cost: the host time of the excess barriers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import turns
@@ -19,9 +20,11 @@ from xlaprof.analysis.whatif import critical
 from xlaprof.events import AnyEvent, Barrier, Execute
 from xlaprof.text.quantities import duration, times
 
-LINES = 3  # barriers at different lines in one step
-_SMALL = 200  # operations between two
-_PER_STEP = 2  # times a step that a barrier inside the model is reached
+_LINES = 3  # with barriers, in one step: two may end two programs, a generator's and a critic's
+_SMALL = 200  # operations between two barriers: with more, a graph of its own costs little beside its work
+_LEAST = 3  # visits, or steps: fewer are the set-up
+_PER_STEP = 2  # visits in each step of a barrier inside the model
+_MOST_STEPS = 0.8  # a barrier that is reached in fewer of them is not part of the step
 _OPTIMIZER = frozenset({"optimizer", "state"})  # roles of its operations
 
 
@@ -63,10 +66,10 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
 
 
 def _updating(facts: Facts, record: CompileRecord) -> tuple[Place, int] | None:
-    """Of two graphs that differ in nothing but the optimizer's step: its line, and the program that has it.
+    """The line of the optimizer's step and the program that has it, where two graphs differ in nothing else.
 
-    A generator's whole step, recorded into every third step of the critic, is no accumulation of gradients. Nor is an
-    optimizer that goes another way than in its first step, which had its state to make: both ran at this line.
+    It is no accumulation of gradients if every third graph of a critic has the generator's whole step, nor if the
+    optimizer makes its state in its first step and not later: then both graphs ran the line.
     """
     change = record.change
     if change is None or change.what != "operation":
@@ -82,7 +85,7 @@ def _updating(facts: Facts, record: CompileRecord) -> tuple[Place, int] | None:
 
 
 def _alike(records: list[CompileRecord], program: int) -> set[int]:
-    """``program``, and what has an optimizer's step as it has: with other shapes or numbers, or the state made."""
+    """``program``, and those that have the same optimizer's step with other shapes or numbers, or once it has state."""
     found = {program}
     for record in records:
         change = record.change
@@ -96,16 +99,17 @@ def _alike(records: list[CompileRecord], program: int) -> set[int]:
 def _in_forward(facts: Facts) -> Iterator[Finding]:
     """A barrier inside a module's forward, or in a hook that modules call: it cuts every step, between layers."""
     names = facts.names
-    sites = {stack: site for stack, site in facts.run.sites.items() if site.trigger != "read" and site.executed >= 3}
-    inside = {
-        stack: site
-        for stack, site in sites.items()
-        if ".forward" in f".{names.place(stack).func}" or turns(facts.run, stack) >= _PER_STEP
-    }
-    rest = [site for stack, site in sites.items() if stack not in inside]
-    steps = max((site.executed for site in rest), default=0)
+    inside = {}
+    steps = 0
+    for stack, site in facts.run.sites.items():
+        if site.trigger == "read" or site.executed < _LEAST:
+            continue
+        if ".forward" in f".{names.place(stack).func}" or turns(facts.run, stack) >= _PER_STEP:
+            inside[stack] = site
+        else:
+            steps = max(steps, site.executed)
     for stack, site in inside.items():
-        if site.executed < max(3, _PER_STEP * steps) or site.ops > _SMALL * site.executed:
+        if site.executed < max(_LEAST, _PER_STEP * steps) or site.ops > _SMALL * site.executed:
             continue
         place = names.place(stack)
         cost = site.dispatch.total / 1e9
@@ -114,7 +118,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             "excess_barriers",
             place,
             count=site.executed,
-            counted=Barriers(frozenset([stack])),
+            counted=_ran([stack]),
             cost_s=cost,
             cut=critical.barriers([stack]),
             cause=(
@@ -136,19 +140,19 @@ def _where(facts: Facts, stack: int, place: Place) -> str:
 
 
 def _scattered(facts: Facts) -> Iterator[Finding]:
-    """Several barriers a step; told at the one that cuts off least."""
+    """Barriers at several lines of a step. The place is the one that cuts off least."""
     steps = facts.step_count
-    if steps < 3:
+    if steps < _LEAST:
         return
     sites = {
         stack: site
         for stack, site in facts.run.sites.items()
-        if site.trigger != "read" and (site.in_steps if facts.named_steps else site.executed) >= 0.8 * steps
+        if site.trigger != "read" and (site.in_steps if facts.named_steps else site.executed) >= _MOST_STEPS * steps
     }
     lines = {(place.file, place.line) for place in map(facts.names.place, sites)}
     visits = sum(site.executed for site in sites.values())
     ops = sum(site.ops for site in sites.values())
-    if len(lines) < LINES or ops > _SMALL * visits:
+    if len(lines) < _LINES or ops > _SMALL * visits:
         return
     smallest = min(sites, key=lambda stack: sites[stack].ops / sites[stack].executed)
     largest = max(sites.values(), key=lambda site: site.ops / site.executed)
@@ -161,7 +165,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
         "excess_barriers",
         facts.names.place(smallest),
         count=count,
-        counted=Barriers(frozenset(excess)),
+        counted=_ran(excess),
         cost_s=cost,
         cut=critical.barriers(excess),
         cause=(
@@ -173,15 +177,10 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     )
 
 
-class Barriers(msgspec.Struct, frozen=True):
-    """Barriers that ran something."""
-
-    stacks: frozenset[int]
-
-    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
-        for event in events:
-            if isinstance(event, Barrier) and event.execution and event.stack in self.stacks:
-                yield Moment(event.t, event.dur, detail=f"{event.ops:,} operations")
+def _ran(stacks: Iterable[int]) -> Matching:
+    """The barriers at these stacks that ran something: nothing is pending at the others."""
+    keys = frozenset((stack,) for stack in stacks)
+    return Matching(Barrier, ("stack",), keys, "{event.ops:,} operations", nonzero="execution")
 
 
 class Runs(msgspec.Struct, frozen=True):

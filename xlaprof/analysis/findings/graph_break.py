@@ -11,16 +11,15 @@ another value (the break causes these recompilations, so they are no findings of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-import msgspec
-
+from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures import LIMIT, SHOWN, hit_a_limit, limit_clause, read_at_break, values_seen
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.compiled import BehindTally, BreakTally, CallTally, RecompileRecord
-from xlaprof.analysis.model import Finding, Moment, Place
-from xlaprof.events import AnyEvent, DynamoCompile, GraphBreak
+from xlaprof.analysis.model import Finding, Place
+from xlaprof.events import DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural, times
 
 
@@ -38,13 +37,13 @@ def find(facts: Facts) -> Iterator[Finding]:
     explained: set[int] = set()
     for place, tally, keys in groups.values():
         explained |= tally.callers
-        yield _finding(facts, place, tally, Breaks(frozenset(keys)))
+        yield _finding(facts, place, tally, keys)
     for stack, call in facts.run.torch_compile.calls.items():
         if not call.ops and call.broken and stack not in explained:
             yield _nothing(facts, facts.names.place(stack), call, stack)
 
 
-def _finding(facts: Facts, place: Place, tally: BreakTally, counted: Breaks) -> Finding:
+def _finding(facts: Facts, place: Place, tally: BreakTally, keys: list[tuple[int, str]]) -> Finding:
     event = tally.event
     why = " ".join(event.reason.split()).rstrip(".") or "no reason was given"
     behind = [
@@ -73,7 +72,7 @@ def _finding(facts: Facts, place: Place, tally: BreakTally, counted: Breaks) -> 
         place,
         operation=facts.names.text(event.op) if limit is None else LIMIT,
         count=tally.count,
-        counted=counted,
+        counted=Matching(GraphBreak, ("stack", "reason"), frozenset(keys), "{event.reason}"),
         cost_s=(tally.restarted + apart.count * apart.least + sum(record.dur for record in behind)) / 1e9,
         cause=f"{'; '.join(cause)}.",
         advice=event.hint or _advice(place.code),
@@ -138,7 +137,7 @@ def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding
         place,
         operation="",
         count=call.compiles,
-        counted=Captures(stack),
+        counted=Matching(DynamoCompile, ("stack",), frozenset([(stack,)]), "{event.ops:,} operations"),
         cost_s=call.dur / 1e9,
         cause=(
             f"torch.compile captured 0 operations of {function or 'what is called here'}, though it tried "
@@ -168,28 +167,6 @@ def _advice(code: str) -> str:
     if code.startswith(("if ", "while ")):
         return "Replace the condition on a tensor by torch.where or torch.cond."
     return "Move this line out of the compiled function, or write it with tensor operations only."
-
-
-class Breaks(msgspec.Struct, frozen=True):
-    """Graph breaks, by stack and reason."""
-
-    keys: frozenset[tuple[int, str]]
-
-    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
-        for event in events:
-            if isinstance(event, GraphBreak) and (event.stack, event.reason) in self.keys:
-                yield Moment(event.t, detail=event.reason)
-
-
-class Captures(msgspec.Struct, frozen=True):
-    """What torch.compile traced for calls from one line."""
-
-    stack: int
-
-    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
-        for event in events:
-            if isinstance(event, DynamoCompile) and event.stack == self.stack:
-                yield Moment(event.t, event.dur, detail=f"{event.ops:,} operations")
 
 
 KIND = Kind(

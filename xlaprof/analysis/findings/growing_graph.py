@@ -17,79 +17,73 @@ from xlaprof.analysis.whatif import critical
 from xlaprof.events import AnyEvent, Barrier, Compile
 from xlaprof.text.quantities import duration
 
-_MOSTLY = 0.8  # of the compiles, those in which one line recorded more
-#: changes that are recompiles: a graph of other inputs, not of more work
-_TOLD = ("inputs", "shape", "outputs", "size")
+_MOST = 0.8  # of the compiles: a line that recorded more in so many is where the graph grows
+#: changes of a recompilation's: the graph has other inputs, not more work
+_RECOMPILES = ("inputs", "shape", "outputs", "size")
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each barrier or read whose graphs grow."""
     for stack, site in facts.run.sites.items():
-        if not grows(site):
-            continue
-        visits, before, after = site.longest_growth
         again = [record for record in facts.run.compiles if record.stack == stack and record.nth]
-        if again and all(record.change is not None and record.change.what in _TOLD for record in again):
-            continue
-        cost = sum(record.dur for record in again) / 1e9
-        cut = critical.compiles(again)
-        place = facts.names.place(stack)
-        each = (after - before) / visits
-        grew = f"grew {visits} times in a row, from {before:,} to {after:,} operations ({each:,.0f} more each time)"
-        if site.trigger == "read":
-            loop = innermost(facts.names, stack)
-            line = f" at line {place.line}" if place.line else ""
-            yield facts.finding(
-                "growing_graph",
-                loop if loop.line else place,
-                count=visits,
-                counted=Growths(stack),
-                cost_s=cost,
-                cut=cut,
-                cause=(
-                    f"No barrier ends a step, so each read{line} runs what all steps before it recorded, too: its "
-                    f"graph {grew} and is compiled anew ({duration(cost)} in all)."
-                ),
-                advice=f"Call {facts.words.barrier} at the end of every step, and read after it.",
-                rhythm="every step",
-                also=(place,) if loop.line else (),
-                remedy=f"{loop.code}\n    ...\n    {facts.words.barrier_code}" if loop.line else "",
-            )
-            continue
-        source = _grows(facts, again)
-        here = "ends here" if not source.line else f"ends at line {place.line}"
-        more = f"; what is more of it each time is recorded here ({source.code})" if source.line else ""
-        yield facts.finding(
-            "growing_graph",
-            source if source.line else place,
-            count=visits,
-            counted=Growths(stack),
-            cost_s=cost,
-            cut=cut,
-            cause=(
-                f"The graph that {here} {grew}, so each is compiled anew ({duration(cost)} in all): a step carries "
-                f"on what the steps before it recorded{more}."
-            ),
-            also=(place,) if source.line else (),
-            advice=(
-                "Detach what is carried from step to step (.detach()) and end every step with a barrier, so that "
-                "each graph starts from computed tensors."
-            ),
-            rhythm="every step",
-            remedy="hidden = hidden.detach()  # before the next step",
+        recompiles = (record.change is not None and record.change.what in _RECOMPILES for record in again)
+        if grows(site) and not (again and all(recompiles)):
+            yield _finding(facts, stack, site, again)
+
+
+def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -> Finding:
+    visits, before, after = site.longest_growth
+    cost = sum(record.dur for record in again) / 1e9
+    end = facts.names.place(stack)
+    each = (after - before) / visits
+    grew = f"grew {visits} times in a row, from {before:,} to {after:,} operations ({each:,.0f} more each time)"
+    if site.trigger == "read":
+        place = innermost(facts.names, stack)
+        line = f" at line {end.line}" if end.line else ""
+        cause = (
+            f"No barrier ends a step, so each read{line} also runs what all steps before it recorded: its graph {grew} "
+            f"and is compiled anew ({duration(cost)} in all)."
         )
+        advice = f"Call {facts.words.barrier} at the end of every step, and read after it."
+        remedy = f"{place.code}\n    ...\n    {facts.words.barrier_code}" if place.line else ""
+    else:
+        place = _line_that_grows(facts, again)
+        here = f"ends at line {end.line}" if place.line else "ends here"
+        more = f"; what it has more each time is recorded here ({place.code})" if place.line else ""
+        cause = (
+            f"The graph that {here} {grew}, so each is compiled anew ({duration(cost)} in all): a step carries on what "
+            f"the steps before it recorded{more}."
+        )
+        advice = (
+            "Detach what is carried from step to step (.detach()) and end every step with a barrier, so that each "
+            "graph starts from computed tensors."
+        )
+        remedy = "hidden = hidden.detach()  # before the next step"
+    return facts.finding(
+        "growing_graph",
+        place if place.line else end,
+        count=visits,
+        counted=Growths(stack),
+        cost_s=cost,
+        cut=critical.compiles(again),
+        cause=cause,
+        advice=advice,
+        rhythm="every step",
+        also=(end,) if place.line else (),
+        remedy=remedy,
+    )
 
 
-def _grows(facts: Facts, again: list[CompileRecord]) -> Place:
-    """The line at which each graph has operations more than the one before; nowhere where it is not always the same."""
+def _line_that_grows(facts: Facts, again: list[CompileRecord]) -> Place:
+    """The line at which each graph has more operations than the one before; nowhere where lines differ."""
     more = [record.change for record in again if record.change is not None and record.change.added]
     lines = Counter(facts.names.place(change.stack) for change in more if change.what == "operation")
     line, count = lines.most_common(1)[0] if lines else (NOWHERE, 0)
-    return line if count >= GROWTHS and count >= _MOSTLY * len(again) else NOWHERE
+    return line if count >= GROWTHS and count >= _MOST * len(again) else NOWHERE
 
 
 class Growths(msgspec.Struct, frozen=True):
-    """The longest row of graphs, ended at one place, of which each is larger than the one before."""
+    """The longest row of graphs that end at one place, each larger than the one before."""
 
     stack: int
 

@@ -21,10 +21,11 @@ from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.whatif import critical
 from xlaprof.text.quantities import duration
 
-STEPS = 8  # in one graph
+_STEPS = 8  # in one graph: fewer may be gradient accumulation
+_STEPS_WITHOUT = 3  # the same where the program has no barrier at all
 _TURNS = 20  # of a loop inside a step's graph: fewer may be micro-batches
+_WORK = 10  # operations in each turn: fewer are a loop over tensors
 _LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or over a sequence
-_WORK = 10  # operations in each: fewer are a loop over tensors
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -34,12 +35,12 @@ def find(facts: Facts) -> Iterator[Finding]:
         return
     unrolled = max((tally.worst_unbarred for name, tally in run.steps.items() if name), default=0)
     barriers = sum(site.executed for site in run.sites.values() if site.trigger != "read")
-    if unrolled >= STEPS or (unrolled >= 3 and not barriers):
+    if unrolled >= _STEPS or (unrolled >= _STEPS_WITHOUT and not barriers):
         site = _longest(run.sites)
         yield _finding(facts, site, max(unrolled, run.sites[site].loops if site else 0), "steps")
         return
     reads = {stack: site for stack, site in run.sites.items() if site.trigger == "read" and site.loops >= REPEATS}
-    if reads and not facts.named_steps and barriers <= 1 and not _grows(reads):
+    if reads and not facts.named_steps and barriers <= 1 and not _runs_all_before(reads):
         site = _heaviest(run.compiles, reads)
         yield _finding(facts, site, reads[site].loops, "turns")
         return
@@ -58,8 +59,8 @@ def _inside(facts: Facts) -> Iterator[Finding]:
         yield _finding(facts, site, sites[site].loops, "turns")
 
 
-def _grows(reads: dict[int, Site]) -> bool:
-    """Each of the reads runs all that was recorded before it: another finding's."""
+def _runs_all_before(reads: dict[int, Site]) -> bool:
+    """Each of the reads runs all that was recorded before it: that is a growing_graph."""
     return any(site.longest_growth[0] >= REPEATS - 1 for site in reads.values())
 
 
@@ -69,16 +70,13 @@ def _longest(sites: dict[int, Site]) -> int:
 
 
 def _remains(turns: int, per_turn: int, ops: int) -> float:
-    """The share of its compile time that one turn of the loop needs, and what is not of the loop."""
+    """The share of the compile time that remains with one turn of the loop, and what is outside of it."""
     once = 1 / max(1, turns)
     return smaller(max(once, 1 - (turns - 1) * per_turn / max(1, ops)) if per_turn else once)
 
 
 def _heaviest(compiles: list[CompileRecord], sites: dict[int, Site]) -> int:
-    """The read, or barrier, that ran most of what was recorded.
-
-    Of a loop's values one may ask for next to nothing, in each turn.
-    """
+    """The read, or barrier, that ran most of what was recorded: another read may need next to nothing in each turn."""
     ops = dict.fromkeys(sites, 0)
     for record in compiles:
         if record.stack in ops:
@@ -87,9 +85,9 @@ def _heaviest(compiles: list[CompileRecord], sites: dict[int, Site]) -> int:
 
 
 def _loop(facts: Facts, repeated: int, cut: int, *, strict: bool) -> Place:
-    """Head of the loop that is around the ``repeated`` line and not around where the graph is ``cut``.
+    """Head of the loop around the ``repeated`` line that is not around the stack where the graph is ``cut``.
 
-    ``strict``: not one in a module's ``forward``, which is over layers or a sequence.
+    ``strict``: no loop in a module's ``forward``, which goes over layers or a sequence.
     """
     around = {head(loop) for loop in facts.names.loops(cut)}
     inner = [
