@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.analysis.test_batches import TICK, few, known, ordered, scopes, streams, threads, tight, timed, trainings
 from xlaprof.analysis.fold import fold as folding
-from xlaprof.analysis.fold.columns import fold as fold_columns
+from xlaprof.analysis.fold.columns import count
 from xlaprof.analysis.run import Run
 from xlaprof.events import (
     AnyEvent,
@@ -127,7 +127,7 @@ def fold(events: list[AnyEvent], cuts: list[int], columns: bool) -> Run:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(folding, "_FEW", 0 if columns else 512)
         patched.setattr(folding, "_LONG", 0 if columns else 1 << 60)
-        patched.setattr(fold_columns, "_LEAST", 1)
+        patched.setattr(count, "_LEAST", 1)
         folded = Run()
         for begin, end in pairwise([0, *sorted(cuts), len(events)]):
             folded.feed_all(events[begin:end])

@@ -7,9 +7,9 @@ from story import MS, Story, clean
 
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.timeline import host
-from xlaprof.analysis.timeline.columns import blame as blame_columns
+from xlaprof.analysis.timeline.columns import idle as idle_columns
 from xlaprof.analysis.timeline.columns.intervals import table
-from xlaprof.analysis.timeline.idle import Hollow, IdleBlame, Seen, Sighting
+from xlaprof.analysis.timeline.idle import HoleSpan, IdleBlame, Seen, Sighting
 from xlaprof.analysis.timeline.occasions import Occasions, rhythm
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.timeline.window import stretched
@@ -104,7 +104,7 @@ def test_a_function_seen_at_many_lines_is_shown_where_the_loop_calls_it() -> Non
 
 
 def test_what_was_seen_in_part_of_a_hole_takes_all_of_it() -> None:
-    hole = Hollow(100, 200, 1, 2)
+    hole = HoleSpan(100, 200, 1, 2)
     first, second = Seen(host.OTHER, 7, 0), Seen(host.WAIT, 8, 0)
     found = stretched([Sighting(110, 130, first), Sighting(140, 160, second)], [hole])
     assert found == [Sighting(100, 140, first), Sighting(140, 200, second)]
@@ -364,7 +364,7 @@ def test_a_gap_is_of_the_step_that_most_of_it_is_in(columns: bool) -> None:
     segments = [(start, end, host.DATA, 0) for start, end in gaps]
     if columns:
         told = ((gaps, 2), (segments, 4), ([], 4), ([], 3), ([(*step, 0, 0, 0) for step in steps], 7))
-        blame_columns.blame(blame, *(table(each, width) for each, width in told))
+        idle_columns.blame(blame, *(table(each, width) for each, width in told))
     else:
         blame.blame(gaps, segments, [], [], steps)
     habit = blame.causes[host.DATA].habit

@@ -5,8 +5,8 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlaprof.analysis.timeline.columns.intervals import Odd, table
-from xlaprof.analysis.timeline.columns.paint import paint
+from xlaprof.analysis.timeline.columns.host import paint
+from xlaprof.analysis.timeline.columns.intervals import NotVectorizable, table
 from xlaprof.analysis.timeline.host import HostTimeline, Segment
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(1, 5)), max_size=25)
@@ -47,7 +47,7 @@ def test_many_at_once_are_painted_as_one_by_one_or_not_at_all(told, horizon, in_
     segments = timeline.take(1 << 62)
     try:
         assert [tuple(row) for row in paint(table(rows, 4), horizon).T.tolist()] == segments
-    except Odd:
+    except NotVectorizable:
         assert not nested(rows, horizon)
 
 

@@ -13,21 +13,21 @@ _Number = TypeVar("_Number", int, float)
 def add_up(mine: Any, theirs: Any) -> None:
     """Add the fields of one tally, a dataclass, to those of another: numbers and dicts of numbers are summed.
 
-    Of two fields named ``most`` (or ``..._most``) the larger one stays; sets are united, tallies merged. All other
-    fields stay as they are.
+    Of two fields named ``most`` (or ``..._most``) the larger one stays; sets are united, tallies merged. Fields without
+    a default, which say what is counted, stay as they are.
     """
     for field in fields(mine):
         name = field.name
         ours, other = getattr(mine, name), getattr(theirs, name)
         if name.endswith("most"):
             setattr(mine, name, max(ours, other))
-        elif type(ours) is int:
+        elif field.default == 0 and type(ours) is int:
             setattr(mine, name, ours + other)
         elif isinstance(ours, dict):
             add_counts(ours, other)
         elif isinstance(ours, set):
             ours |= other
-        elif hasattr(ours, "merge"):
+        elif hasattr(ours, "merge") and other is not None:
             ours.merge(other)
 
 
@@ -38,3 +38,10 @@ def add_counts(
     for theirs_key, number in theirs.items():
         ours = key(theirs_key)
         mine[ours] = mine[ours] + number if ours in mine else number
+
+
+def copied(held: Any) -> Any:
+    """A copy that can be added to without touching what it was made of: containers, and tallies that know how."""
+    if isinstance(held, dict):
+        return {key: copied(one) for key, one in held.items()}
+    return held.copy() if hasattr(held, "copy") else held

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from xlaprof.analysis.fold.reads_and_fallbacks import pair, triple_of
 from xlaprof.analysis.fold.tallies import CompileRecord
-from xlaprof.analysis.fold.transfers import pair, triple_of
 from xlaprof.analysis.model import Moment
 from xlaprof.events import (
     AnyEvent,

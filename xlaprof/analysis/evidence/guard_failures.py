@@ -17,7 +17,7 @@ from xlaprof.analysis.evidence import guards as texts
 from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guards import sizes_of_dim
-from xlaprof.analysis.fold.compiled import RecompileRecord
+from xlaprof.analysis.fold.torch_compile import RecompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.events import DynamoLimit, Guard

@@ -17,7 +17,7 @@ from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures import LIMIT, SHOWN, hit_a_limit, limit_clause, read_at_break, values_seen
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.fold.compiled import BehindTally, BreakTally, CallTally, RecompileRecord
+from xlaprof.analysis.fold.torch_compile import BehindTally, BreakTally, CallTally, RecompileRecord
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.events import DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural, times

@@ -7,6 +7,7 @@ from typing import Protocol, Self, TypeVar
 
 from msgspec.structs import replace
 
+from xlaprof.analysis.sums import add_counts
 from xlaprof.vocabulary import STANDARD
 
 from .totals import Totals
@@ -35,10 +36,8 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
         return stack(key[0]), text(key[1])
 
     # These ask both runs, so they come before anything that the answers depend on is added.
-    mine.merged_counts, mine.merged_seconds = (
-        _sum(mine.merged_counts, counts(theirs)),
-        _sum(mine.merged_seconds, seconds(theirs)),
-    )
+    add_counts(mine.merged_counts, counts(theirs))
+    add_counts(mine.merged_seconds, seconds(theirs))
     _add_header(mine, theirs)
     _add(mine.steps, theirs.steps, text)
     _add(mine.scopes, theirs.scopes, text)
@@ -48,14 +47,10 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     _add(mine.reads, theirs.reads, pair)
     for key, via in theirs.vias.items():
         mine.vias.setdefault(pair(key), text(via))
-    for place, ns in theirs.read_runs.items():
-        mine.read_runs[stack(place)] = mine.read_runs.get(stack(place), 0) + ns
-    for key, count in theirs.selections.items():
-        mine.selections[pair(key)] = mine.selections.get(pair(key), 0) + count
-    for place, count in theirs.given.items():
-        mine.given[stack(place)] = mine.given.get(stack(place), 0) + count
-    for (place, cause), ns in theirs.pauses.items():
-        mine.pauses[stack(place), cause] = mine.pauses.get((stack(place), cause), 0) + ns
+    add_counts(mine.read_runs, theirs.read_runs, stack)
+    add_counts(mine.selections, theirs.selections, pair)
+    add_counts(mine.given, theirs.given, stack)
+    add_counts(mine.pauses, theirs.pauses, lambda key: (stack(key[0]), key[1]))
     mine.compile_bill.merge(theirs.compile_bill)
     mine.recording |= {stack(place) for place in theirs.recording}
     mine.looks += theirs.looks
@@ -72,9 +67,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     for place, loop in loops.items():
         if mine.sites[place].loops > before.get(place, 0):
             mine.sites[place].loop = loop
-    for (place, reason, op), count in theirs.breaks.items():
-        what = (stack(place), reason, text(op))
-        mine.breaks[what] = mine.breaks.get(what, 0) + count
+    add_counts(mine.breaks, theirs.breaks, lambda key: (stack(key[0]), key[1], text(key[2])))
     mine.torch_compile.merge(theirs.torch_compile, texts, stacks)
     _add_compiles(mine, theirs, stacks)
     mine.window.merge(theirs.window, texts, stacks)
@@ -97,7 +90,7 @@ def _add_header(mine: Totals, theirs: Totals) -> None:
         mine.now, mine.compiling = later.now, later.compiling
     mine.last = max(mine.last, theirs.last)
     mine.events += theirs.events
-    mine.dropped = _sum(mine.dropped, theirs.dropped)
+    add_counts(mine.dropped, theirs.dropped)
     mine.evicted += theirs.evicted
     mine.step_num = max(mine.step_num, theirs.step_num)
 
@@ -137,13 +130,3 @@ def _add(mine: dict[_Key, _T], theirs: dict[_Key, _T], key: Callable[[_Key], _Ke
         if ours is None:
             ours = mine[key(name)] = type(tally)()
         ours.merge(tally)
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _sum(mine: dict[str, _Number], theirs: dict[str, _Number]) -> dict[str, _Number]:
-    total = dict(mine)
-    for name, number in theirs.items():
-        total[name] = total[name] + number if name in total else number
-    return total

@@ -53,11 +53,11 @@ from xlaprof.events import (
 )
 from xlaprof.vocabulary import STANDARD, Vocabulary
 
-from .compiled import TorchCompile
 from .distribution import Distribution
+from .reads_and_fallbacks import ReadsAndFallbacks, pair, triple_of
 from .series import Series
 from .tallies import CompileBill, CompileRecord, Reading, ScopeTally, Site, StepTally, Timed
-from .transfers import TransferTotals, pair, triple_of
+from .torch_compile import TorchCompile
 
 RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
 PROGRAMS = 20_000  # programs whose last run is remembered
@@ -79,7 +79,7 @@ _STATES = {
 INFERRED = 0
 
 
-class Totals(TransferTotals):
+class Totals(ReadsAndFallbacks):
     """The totals of one recording so far. Ids are the recording's own; lengths and moments are nanoseconds."""
 
     def __init__(self) -> None:
@@ -281,12 +281,12 @@ class Totals(TransferTotals):
 
     def _on_gc(self, event: Gc) -> None:
         self._paint((event.t, event.t + event.dur, host.GC, event.stack))
-        self._paused(event.stack, host.GC, event.dur)
+        self.add_pause(event.stack, host.GC, event.dur)
 
     def _on_data(self, event: DataWait) -> None:
         if event.tid == self.main_thread:
             self._paint((event.t, event.t + event.dur, host.DATA, event.stack))
-            self._paused(event.stack, host.DATA, event.dur)
+            self.add_pause(event.stack, host.DATA, event.dur)
 
     def _on_wait(self, event: DeviceWait) -> None:
         if event.tid == self.main_thread:
@@ -316,7 +316,7 @@ class Totals(TransferTotals):
             if event.holder and len(self.holders) < RECORDS:
                 self.holders[event.at] = event.holder
 
-    def _paused(self, stack: int, cause: int, dur: int) -> None:
+    def add_pause(self, stack: int, cause: int, dur: int) -> None:
         key = (stack, cause)
         if key in self.pauses or len(self.pauses) < RECORDS:
             self.pauses[key] = self.pauses.get(key, 0) + dur

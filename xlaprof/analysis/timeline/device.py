@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: (start, end): a stretch in which a device ran nothing, between two executions. Nanoseconds.
-Quiet = tuple[int, int]
+IdleStretch = tuple[int, int]
 
 
 class DeviceTimeline:
@@ -34,7 +34,7 @@ class DeviceTimeline:
             return self.last
         return min((start for start, _, _ in self.pending), default=0)
 
-    def give_up(self, horizon: int) -> list[Quiet]:
+    def give_up(self, horizon: int) -> list[IdleStretch]:
         """Call everything up to ``horizon`` idle that no execution was reported for."""
         if self.first is None or horizon <= self.last:
             return []
@@ -43,11 +43,11 @@ class DeviceTimeline:
         self.last = horizon
         return quiet
 
-    def settle(self, horizon: int) -> tuple[list[Quiet], list[tuple[int, int]], list[int]]:
+    def settle(self, horizon: int) -> tuple[list[IdleStretch], list[tuple[int, int]], list[int]]:
         """Take what ended by ``horizon``: the idle stretches, the busy stretches, and the idle time of each digest."""
         pending = self.pending
         pending.sort()
-        quiet: list[Quiet] = []
+        quiet: list[IdleStretch] = []
         busy: list[tuple[int, int]] = []
         digests: list[int] = []
         if self.first is None and pending and pending[0][1] <= horizon:

@@ -13,9 +13,12 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .device import Quiet
+from xlaprof.analysis.sums import add_up
+
+from .device import IdleStretch
 from .host import CHECKPOINT, COMPILE, DATA, GIL, OTHER, SCOPE, TRACING, Segment
 from .occasions import Occasions
 
@@ -48,7 +51,7 @@ class Sighting(NamedTuple):
     seen: Seen
 
 
-class Hollow(NamedTuple):
+class HoleSpan(NamedTuple):
     """Plain Python: nothing was recorded over ``[start, end)``, between the operations at two stacks."""
 
     start: int
@@ -57,15 +60,15 @@ class Hollow(NamedTuple):
     after: int
 
 
-#: A :class:`Hollow` as it is told.
-Stretch = tuple[int, int, int, int]
+#: A :class:`HoleSpan` as it is told.
+HoleRow = tuple[int, int, int, int]
 
 
 #: Start, end, number and ordinal of a step, and what else is known of it.
 Step = tuple[int, int, int, int, *tuple[object, ...]]
 
 
-class Traced:
+class TracingLeft:
     """The stretch before a barrier and the tracing time in it that no gap has used yet."""
 
     __slots__ = ("end", "left", "start")
@@ -87,6 +90,7 @@ class LongGap(NamedTuple):
     hole: tuple[int, int]
 
 
+@dataclass(slots=True)
 class Tally:
     """What a cause cost: total ns, number of gaps, the most in one.
 
@@ -95,18 +99,15 @@ class Tally:
     them, ``habit`` when they were, and ``recorded`` the part of it, in a scope, in which the host recorded operations.
     """
 
-    __slots__ = ("gaps", "habit", "habit_most", "habit_total", "holes", "lines", "most", "recorded", "total")
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.gaps = 0
-        self.most = 0
-        self.recorded = 0
-        self.holes: dict[tuple[int, int], int] = {}
-        self.lines: dict[int, int] = {}
-        self.habit: Occasions | None = None
-        self.habit_total = 0
-        self.habit_most = 0
+    total: int = 0
+    gaps: int = 0
+    most: int = 0
+    recorded: int = 0
+    holes: dict[tuple[int, int], int] = field(default_factory=dict)
+    lines: dict[int, int] = field(default_factory=dict)
+    habit: Occasions | None = None
+    habit_total: int = 0
+    habit_most: int = 0
 
     def add(self, spent: Sequence[int]) -> None:
         """Gaps it was found in: ns in each."""
@@ -123,20 +124,9 @@ class Tally:
         self.habit.add_all(steps)
 
     def merge(self, other: Tally) -> None:
-        self.total += other.total
-        self.gaps += other.gaps
-        self.most = max(self.most, other.most)
-        self.recorded += other.recorded
-        for hole, ns in other.holes.items():
-            self.holes[hole] = self.holes.get(hole, 0) + ns
-        for stack, ns in other.lines.items():
-            self.lines[stack] = self.lines.get(stack, 0) + ns
-        self.habit_total += other.habit_total
-        self.habit_most = max(self.habit_most, other.habit_most)
-        if other.habit is not None:
-            if self.habit is None:
-                self.habit = Occasions()
-            self.habit.merge(other.habit)
+        if self.habit is None and other.habit is not None:
+            self.habit = Occasions()
+        add_up(self, other)
 
     def lie_in(self, hole: tuple[int, int], ns: int) -> None:
         if hole in self.holes or len(self.holes) < _PLACES:
@@ -157,10 +147,10 @@ class IdleBlame:
 
     def blame(
         self,
-        gaps: Sequence[Quiet],
+        gaps: Sequence[IdleStretch],
         segments: list[Segment],
-        holes: Sequence[Stretch],
-        traced: Sequence[Traced],
+        holes: Sequence[HoleRow],
+        traced: Sequence[TracingLeft],
         steps: Sequence[Step] = (),
         sightings: Sequence[Sighting] = (),
     ) -> None:
@@ -266,7 +256,7 @@ class IdleBlame:
         inside: list[Segment],
         sightings: Sequence[Sighting],
         first: int,
-        holes: Sequence[Stretch],
+        holes: Sequence[HoleRow],
         first_hole: int,
         parts: dict[Cause, int],
     ) -> list[Segment]:
@@ -393,9 +383,9 @@ class IdleBlame:
     def _blank(
         self,
         blank: Iterable[tuple[int, int]],
-        holes: Sequence[Stretch],
+        holes: Sequence[HoleRow],
         first_hole: int,
-        traced: Sequence[Traced],
+        traced: Sequence[TracingLeft],
         first_traced: int,
         parts: dict[Cause, int],
     ) -> None:
@@ -456,7 +446,7 @@ class IdleBlame:
             heapq.heapreplace(self.longest, entry)
 
 
-def _lie_in_holes(tally: Tally, start: int, end: int, holes: Sequence[Stretch], first: int) -> None:
+def _lie_in_holes(tally: Tally, start: int, end: int, holes: Sequence[HoleRow], first: int) -> None:
     for position in range(first, len(holes)):
         begin, stop, before, after = holes[position]
         if begin >= end:
@@ -466,7 +456,7 @@ def _lie_in_holes(tally: Tally, start: int, end: int, holes: Sequence[Stretch], 
             tally.lie_in((before, after), ns)
 
 
-def _use(traced: Sequence[Traced], first: int, count: int, start: int, end: int) -> int:
+def _use(traced: Sequence[TracingLeft], first: int, count: int, start: int, end: int) -> int:
     """Take as much tracing time for ``[start, end)`` as its barriers have left."""
     taken = 0
     while first < count:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from operator import sub
 
-_GAPS = 16  # different distances kept apart
+_GAPS = 16  # unique distances kept apart
 _MOST = 0.7  # share of the distances that makes a rhythm
 
 

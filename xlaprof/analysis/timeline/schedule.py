@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from .host import SCOPE, Segment
-from .idle import Hollow, Sighting
+from .idle import HoleSpan, Sighting
 
 _LIMIT = 40_000  # intervals kept
 
@@ -69,7 +69,7 @@ class Batch:
     start: int
     end: int
     segments: Sequence[Segment]
-    holes: Sequence[Hollow]
+    holes: Sequence[HoleSpan]
     executions: Sequence[Execution]
     waits: Sequence[Wait]
     recordings: Sequence[Recorded]
@@ -188,7 +188,7 @@ class Schedule:
                 start,
                 horizon,
                 segments=segments,
-                holes=[Hollow(*one) for one in holes],
+                holes=[HoleSpan(*one) for one in holes],
                 executions=[Execution(*one) for one in executions],
                 waits=[Wait(*one) for one in waits],
                 recordings=[Recorded(*one) for one in recordings],

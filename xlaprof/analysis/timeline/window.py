@@ -8,11 +8,15 @@ several steps does not explain what happens in one) and up to the last execution
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 
-from .device import DeviceTimeline, Quiet
+from xlaprof.analysis.sums import copied
+
+from .device import DeviceTimeline, IdleStretch
 from .host import OTHER, SCOPE, TRACING, HostTimeline, Segment, within
-from .idle import IdleBlame, Sighting, Stretch, Traced
+from .idle import HoleRow, IdleBlame, Sighting, TracingLeft
 from .schedule import Schedule
 
 _SETTLE_AT = 8192  # segments and executions held before settling
@@ -28,14 +32,12 @@ CAUSES = SCOPE + 1  # of a split: scopes count together
 _Step = tuple[int, int, int, int, int, bool, int]
 
 
+@dataclass(slots=True)
 class Carried:
-    """What a step that is still open has been told already."""
+    """What is settled already of a step that is still open."""
 
-    __slots__ = ("busy", "parts")
-
-    def __init__(self) -> None:
-        self.parts: dict[int, int] = {}  # cause -> ns
-        self.busy = 0
+    parts: dict[int, int] = field(default_factory=dict)  # cause -> ns
+    busy: int = 0
 
     def add(self, segments: list[Segment], busy: int) -> None:
         parts = self.parts
@@ -49,23 +51,19 @@ class Carried:
         return sum(self.parts.values())
 
     def copy(self) -> Carried:
-        twin = Carried()
-        twin.parts, twin.busy = self.parts.copy(), self.busy
-        return twin
+        return Carried(self.parts.copy(), self.busy)
 
 
+@dataclass(slots=True)
 class Split:
     """Where the time of steps went, summed: nanoseconds by cause. The causes sum to ``total``."""
 
-    __slots__ = ("busy", "parts", "steps", "total")
+    steps: int = 0
+    total: int = 0
+    busy: int = 0
+    parts: list[int] = field(default_factory=lambda: [0] * CAUSES)
 
-    def __init__(self) -> None:
-        self.steps = 0
-        self.total = 0
-        self.busy = 0
-        self.parts = [0] * CAUSES
-
-    def add(self, steps: int, total: int, busy: int, parts: list[int]) -> None:
+    def add(self, steps: int, total: int, busy: int, parts: Sequence[int]) -> None:
         self.steps += steps
         self.total += total
         self.busy += busy
@@ -75,9 +73,7 @@ class Split:
         self.add(other.steps, other.total, other.busy, other.parts)
 
     def copy(self) -> Split:
-        twin = Split()
-        twin.merge(self)
-        return twin
+        return Split(self.steps, self.total, self.busy, self.parts.copy())
 
 
 class Window:
@@ -91,7 +87,7 @@ class Window:
         self.first: dict[int, Split] = {}  # the first step of each name
         self.splits: dict[int, Split] = {}  # the others
         self.steps_end = 0  # end of the last named step; 0: none yet
-        self.holes: list[Stretch] = []
+        self.holes: list[HoleRow] = []
         self.sightings: list[Sighting] = []
         self.traced: list[tuple[int, int, int]] = []  # start and end of the stretch before a barrier; ns of tracing
         self.next_ordinal = 0  # of the step that ends next
@@ -153,17 +149,14 @@ class Window:
     def add_digest(self, name: int, total: int, busy: int, parts: dict[int, int], first: bool) -> None:
         """A step known as a digest: its parts are sums, so each can only have what those before it left."""
         self.next_ordinal += 1
-        split = self.split(name, first)
-        split.steps += 1
-        split.total += total
-        split.busy += busy
         self.schedule.digest_ns += total
+        taken = [0] * CAUSES
         left = total
         for cause, ns in parts.items():
-            ns = min(ns, left)
-            split.parts[cause] += ns
-            left -= ns
-        split.parts[OTHER] += left
+            taken[cause] = min(ns, left)
+            left -= taken[cause]
+        taken[OTHER] = left
+        self.split(name, first).add(1, total, busy, taken)
 
     def has_room_for(self, holes: int) -> bool:
         """So many can still be told."""
@@ -184,7 +177,7 @@ class Window:
         """Turn what can change no more into totals; with ``final``, everything."""
         self.host.paint()
         horizon = FOREVER if final else self._horizon()
-        gaps: list[list[Quiet]] = []
+        gaps: list[list[IdleStretch]] = []
         busy: list[tuple[int, int]] = []
         host_horizon = horizon
         crowded = len(self.host.segments) >= GIVE_UP_AT
@@ -209,7 +202,7 @@ class Window:
         later = self.traced[len(traced) :]  # they follow one another
         left: list[list[tuple[int, int, int]]] = []
         for quiet in gaps:
-            stretches = [Traced(*stretch) for stretch in traced]
+            stretches = [TracingLeft(*stretch) for stretch in traced]
             self.idle.blame(quiet, segments, holes, stretches, self.open_steps, sightings)
             left.append([(one.start, one.end, one.left) for one in stretches])
         # of several devices each has all of the tracing; what the first one leaves goes on
@@ -228,21 +221,8 @@ class Window:
     def copy(self) -> Window:
         """A twin that can be settled without touching this one."""
         twin = Window()
-        twin.host = self.host.copy()
-        twin.devices = {device: timeline.copy() for device, timeline in self.devices.items()}
-        twin.idle = self.idle.copy()
-        twin.schedule = self.schedule.copy()
-        twin.first = {name: split.copy() for name, split in self.first.items()}
-        twin.splits = {name: split.copy() for name, split in self.splits.items()}
-        twin.steps_end = self.steps_end
-        twin.holes = self.holes.copy()
-        twin.sightings = self.sightings.copy()
-        twin.next_ordinal = self.next_ordinal
-        twin.traced = self.traced.copy()
-        twin.tracing_since_step = self.tracing_since_step.copy()
-        twin.last_barrier = self.last_barrier
-        twin.open_steps = self.open_steps.copy()
-        twin.carried = {ordinal: carried.copy() for ordinal, carried in self.carried.items()}
+        for name, held in vars(self).items():
+            setattr(twin, name, copied(held))
         return twin
 
     def merge(self, other: Window, texts: dict[int, int], stacks: dict[int, int]) -> None:
@@ -319,7 +299,7 @@ class Window:
         return split
 
 
-def stretched(sightings: list[Sighting], holes: list[Stretch]) -> list[Sighting]:
+def stretched(sightings: list[Sighting], holes: list[HoleRow]) -> list[Sighting]:
     """Of a hole in which the host was seen, every nanosecond belongs to what was seen last before, or else first."""
     if not sightings or not holes:
         return sightings

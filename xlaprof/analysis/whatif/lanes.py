@@ -15,7 +15,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from xlaprof.analysis.timeline import host
-from xlaprof.analysis.timeline.idle import STRONG, Cause, Hollow
+from xlaprof.analysis.timeline.idle import STRONG, Cause, HoleSpan
 from xlaprof.analysis.timeline.schedule import Batch
 
 #: ns that recording an operation takes where the path is known, in programs that never took one twice
@@ -157,7 +157,7 @@ def _pieces(batch: Batch) -> Iterator[_Piece]:
         yield from _blank(batch.holes, over, cursor, batch.end)
 
 
-def _blank(holes: Sequence[Hollow], over: list[int], start: int, end: int) -> Iterator[_Piece]:
+def _blank(holes: Sequence[HoleSpan], over: list[int], start: int, end: int) -> Iterator[_Piece]:
     """A stretch in which the host told nothing: plain Python between two lines, or other. ``over``: the holes' ends."""
     nth = bisect_right(over, start)
     while nth < len(holes) and holes[nth].start < end:

@@ -1,6 +1,6 @@
 """Events of a long recording as columns: of each kind where its events are in a batch, and their numbers.
 
-What is rare, or told once, has no columns: such an event is taken by itself, what lies between two of them at once.
+Rare kinds have no columns: such an event is counted by itself, the events between two of them at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from xlaprof.analysis.timeline.columns.intervals import FAR, Column, Flags, Odd, different
+from xlaprof.analysis.timeline.columns.intervals import FAR, Column, Flags, NotVectorizable, unique
 from xlaprof.events import (
     AnyEvent,
     Barrier,
@@ -50,7 +50,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
     Live: (),
     StepDigest: ("t", "dur", "name", "num", "executions", "busy", "tracing", "barriers"),
 }
-#: It makes no difference when they are counted among the events around them.
+#: Kinds that may be counted before or after the events around them.
 ANYTIME = (Text, Stack, Thread, Sample, Counters)
 #: Fields that are summed up: so small that no batch's sum is more than a machine word.
 _SUMMED = frozenset({"dur", "wait", "bytes", "ops", "tracing", "enqueue", "executions", "busy", "barriers"})
@@ -105,15 +105,15 @@ class Kind:
 Kinds = dict[type, Kind]
 
 
-def expect_known(known: Container[int], some: Kind, field: str) -> None:
-    """Raise :class:`Odd` where one of the ids is new."""
-    new = [one for one in different(some[field])[0].tolist() if one not in known]
+def require_known(known: Container[int], some: Kind, field: str) -> None:
+    """Raise :class:`NotVectorizable` where one of the ids is new."""
+    new = [one for one in unique(some[field])[0].tolist() if one not in known]
     if new:
-        raise Odd(int(some.at[np.isin(some[field], new)][0]))
+        raise NotVectorizable(int(some.at[np.isin(some[field], new)][0]))
 
 
 def ends_of_steps(part: Kinds) -> Kind:
-    """All steps of a part, told in full or by digests."""
+    """All steps of a part, recorded in full or as digests."""
     steps, digests = part[Step], part[StepDigest]
     if not len(digests):
         return steps
@@ -124,12 +124,12 @@ def ends_of_steps(part: Kinds) -> Kind:
 
 
 def codes_of(batch: Sequence[AnyEvent | Event]) -> Column:
-    """A number for the kind of each event; 0 where it is neither of :data:`FIELDS` nor of :data:`ANYTIME`."""
+    """A number for the kind of each event; 0 for kinds that have no columns."""
     return np.fromiter(map(_CODES.get, map(type, batch), repeat(0)), np.int64, len(batch))
 
 
 def stretches(codes: Column, least: int) -> Iterator[tuple[int, int, bool]]:
-    """A batch, cut into what may be counted at once and what may not: from where, up to where, which of both."""
+    """Cuts a batch into parts: from where, up to where, and whether the part may be counted at once."""
     alone = np.flatnonzero(codes == 0).tolist()
     done = 0
     for before, after in pairwise([-1, *alone, len(codes)]):
@@ -143,7 +143,7 @@ def stretches(codes: Column, least: int) -> Iterator[tuple[int, int, bool]]:
 
 
 def kinds(batch: Sequence[AnyEvent | Event], codes: Column) -> Kinds:
-    """The columns of a batch without any event of code 0. :class:`Odd`: a number is no time."""
+    """The columns of a batch without any event of code 0. :class:`NotVectorizable`: a number is no time."""
     found = {}
     for kind, code in _CODES.items():
         at = np.flatnonzero(codes == code)
@@ -167,9 +167,9 @@ def _column(events: Sequence[Any], field: str) -> Column:
     try:
         numbers: Column = np.fromiter(map(attrgetter(field), events), np.int64, len(events))
     except OverflowError:
-        raise Odd from None
+        raise NotVectorizable from None
     if len(numbers):
         least, most = numbers.min(), numbers.max()
         if (least < 0 or most >= MOST) if field in _SUMMED else (least <= -FAR or most >= FAR):
-            raise Odd
+            raise NotVectorizable
     return numbers

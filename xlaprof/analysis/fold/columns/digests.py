@@ -1,4 +1,4 @@
-"""Steps of which a recording only tells sums, many at once: nearly all that there is in one that goes on for hours."""
+"""Step digests counted a batch at a time: nearly all that there is in a recording that goes on for hours."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from xlaprof.analysis.fold.reads_and_fallbacks import pair
 from xlaprof.analysis.fold.totals import Totals
-from xlaprof.analysis.fold.transfers import pair
 from xlaprof.analysis.timeline import host
-from xlaprof.analysis.timeline.columns.intervals import Column, alike, expect
+from xlaprof.analysis.timeline.columns.intervals import Column, grouped, require
 
 from .batch import MOST, Kind
 
 
 class Sums(NamedTuple):
-    """What several digests tell of one name or place: which of them do, events, their ns, the longest."""
+    """What several digests hold of one name or place: which of them do, events, their ns, the longest."""
 
     of: Column
     events: Column
@@ -26,8 +26,8 @@ class Sums(NamedTuple):
     most: Column
 
 
-class Told(NamedTuple):
-    """What the digests of a part tell."""
+class DigestSums(NamedTuple):
+    """What the digests of a part hold."""
 
     digests: Kind
     scopes: dict[int, Sums]  # by name
@@ -41,76 +41,70 @@ class Told(NamedTuple):
         return ns
 
 
-def told_by(digests: Kind) -> Told:
-    """Raises :class:`~xlaprof.analysis.fold.columns.batch.Odd` where histograms are not what a recorder writes."""
-    expect(not any(map(attrgetter("fallbacks"), digests.events)))  # whose reads are told twice
+def digest_sums(digests: Kind) -> DigestSums:
+    """Raises :class:`NotVectorizable` where histograms are not what a recorder writes."""
+    require(not any(map(attrgetter("fallbacks"), digests.events)))  # their reads are counted there too
     scopes = _sums([event.scopes for event in digests.events])
     reads = _sums([event.reads for event in digests.events])
     named = {pair(key)[0]: sums for key, sums in scopes.items()}
     placed = {pair(key): sums for key, sums in reads.items()}
-    expect(len(named) == len(scopes) and len(placed) == len(reads))
-    return Told(digests, named, placed)
+    require(len(named) == len(scopes) and len(placed) == len(reads))
+    return DigestSums(digests, named, placed)
 
 
 def _sums(histograms: Sequence[dict[str, list[int]]]) -> dict[str, Sums]:
-    """By their keys, as they come first. Steps are alike: most have the same keys."""
-    some = [n for n, histogram in enumerate(histograms) if histogram]
-    keys_of = [tuple(histograms[n]) for n in some]
-    alike: dict[tuple[str, ...], list[int]] = {}
-    if some and keys_of.count(keys_of[0]) == len(some):
-        alike[keys_of[0]] = some
-    else:
-        for keys, n in zip(keys_of, some, strict=True):
-            alike.setdefault(keys, []).append(n)
+    """By key, in the order in which the keys come first. Most steps of a loop have the same keys."""
+    by_keys: dict[tuple[str, ...], list[int]] = {}
+    for n, histogram in enumerate(histograms):
+        if histogram:
+            by_keys.setdefault(tuple(histogram), []).append(n)
     found: dict[str, list[Column]] = {}
-    for keys, those in alike.items():
+    for keys, those in by_keys.items():
         triples = list(chain.from_iterable([histograms[n].values() for n in those]))
-        expect(set(map(len, triples)) == {3})
+        require(set(map(len, triples)) == {3})
         try:
             numbers = np.fromiter(chain.from_iterable(triples), np.int64, 3 * len(triples))
         except OverflowError:
             numbers = np.full(1, -1)
-        expect(bool(numbers.min() >= 0 and numbers.max() < MOST))
+        require(bool(numbers.min() >= 0 and numbers.max() < MOST))
         for key, rows in zip(keys, numbers.reshape(len(those), len(keys), 3).transpose(1, 2, 0), strict=True):
             found.setdefault(key, []).append(np.stack((np.array(those), *rows)))
     sums = {key: np.concatenate(parts, axis=1) for key, parts in found.items()}
     return {key: Sums(*columns[:, np.argsort(columns[0], kind="stable")]) for key, columns in sums.items()}
 
 
-def check_told(run: Totals, told: Told) -> None:
-    """Raise :class:`~xlaprof.analysis.fold.columns.batch.Odd` for what is new."""
-    expect(told.scopes.keys() <= run.scopes.keys() and told.reads.keys() <= run.reads.keys())
-    expect(not len(told.digests) or 0 in run.window.devices)
+def check_digests(run: Totals, sums: DigestSums) -> None:
+    """Raise :class:`NotVectorizable` for new names and places."""
+    require(sums.scopes.keys() <= run.scopes.keys() and sums.reads.keys() <= run.reads.keys())
+    require(not len(sums.digests) or 0 in run.window.devices)
 
 
-def add_told(run: Totals, told: Told) -> Column:
-    """Count digests; returns start, end and ns of work of what each says of the device."""
-    digests, window = told.digests, run.window
+def add_digests(run: Totals, found: DigestSums) -> Column:
+    """Count digests; returns start, end and ns of work of the stretch that each is of the device."""
+    digests, window = found.digests, run.window
     start, dur, busy = digests["t"], digests["dur"], digests["busy"]
-    for name, sums in told.scopes.items():
+    for name, sums in found.scopes.items():
         run.scopes[name].total.add_means(sums.events, sums.total, sums.most)
         run.scopes[name].digest_ns += int(sums.total.sum())
-    for key, sums in told.reads.items():
+    for key, sums in found.reads.items():
         count, total = int(sums.events.sum()), int(sums.total.sum())
         run.reads[key].add_digests(count, total, int(sums.most.max()), len(sums.of))
         run.read.add(count, total)
     run.barriers += int(digests["barriers"].sum())
     run.executed.add(int(digests["executions"].sum()), int(busy.sum()))
     window.schedule.digest_ns += int(dur.sum())
-    parts = {
-        host.TRANSFER: told.total(list(told.reads.values())),
+    of_cause = {
+        host.TRANSFER: found.total(list(found.reads.values())),
         host.TRACING: digests["tracing"],
-        host.SCOPE: told.total(list(told.scopes.values())),
+        host.SCOPE: found.total(list(found.scopes.values())),
     }
-    for name, those in alike(digests["name"]):
-        split = window.split(name, first=False)
+    for name, those in grouped(digests["name"]):
         left = dur[those]
-        split.steps += len(those)
-        split.total += int(left.sum())
-        split.busy += int(busy[those].sum())
-        for cause, ns in parts.items():  # sums, so each can only have what those before it left
+        parts = [0] * (host.SCOPE + 1)
+        for cause, ns in of_cause.items():  # sums, so each can only have what those before it left
             taken = np.minimum(ns[those], left)
-            split.parts[cause] += int(taken.sum())
+            parts[cause] = int(taken.sum())
             left = left - taken
-        split.parts[host.OTHER] += int(left.sum())
+        parts[host.OTHER] = int(left.sum())
+        window.split(name, first=False).add(len(those), int(dur[those].sum()), int(busy[those].sum()), parts)
     return np.stack((start, start + dur, busy))

@@ -1,7 +1,6 @@
-"""Intervals as columns of integers: what is done to many of them is done to all at once, with numpy.
+"""Intervals as columns of integers, with numpy.
 
-All of it is exact: whole nanoseconds in machine words, never a float. Numpy takes a while to import and need not be
-installed: import this module only where there is much to do.
+All arithmetic is exact: whole nanoseconds in machine words, never a float.
 """
 
 from __future__ import annotations
@@ -20,21 +19,18 @@ _FEW = 65_535  # numbers up to it are sorted by counting
 FAR = 1 << 61  # ns: differences and sums of what is nearer fit a machine word
 
 
-class Odd(Exception):
-    """These events are not what a batch at a time can be counted of; nothing of them was.
-
-    ``at``: the first that is not, where that is known.
-    """
+class NotVectorizable(Exception):
+    """These events cannot be counted in columns, and none of them was. ``at``: the first that cannot, if known."""
 
     def __init__(self, at: int | None = None) -> None:
         super().__init__(at)
         self.at = at
 
 
-def expect(orderly: bool) -> None:
-    """Raise :class:`Odd` where it is not so."""
-    if not orderly:
-        raise Odd
+def require(condition: bool) -> None:
+    """Raise :class:`NotVectorizable` unless ``condition`` holds."""
+    if not condition:
+        raise NotVectorizable
 
 
 class Cuts(NamedTuple):
@@ -102,8 +98,8 @@ def blank(start: Column, end: Column, cuts: Cuts) -> Cuts:
     return Cuts(outer, outer, since, until).where(until > since)
 
 
-def different(numbers: Column) -> tuple[Column, Column]:
-    """Which different numbers there are, ascending, and of each which of them it is."""
+def unique(numbers: Column) -> tuple[Column, Column]:
+    """The unique numbers, ascending, and the position among them of each number."""
     if not len(numbers) or numbers.min() < 0 or numbers.max() > _FEW:
         kinds, nth = np.unique(numbers, return_inverse=True)
         return kinds, nth.reshape(-1)
@@ -112,14 +108,14 @@ def different(numbers: Column) -> tuple[Column, Column]:
     return np.flatnonzero(there), (np.cumsum(there) - 1)[numbers]
 
 
-def alike(numbers: Column) -> Iterator[tuple[int, Column]]:
-    """The different numbers, in the order in which they come first, and where each of them is."""
+def grouped(numbers: Column) -> Iterator[tuple[int, Column]]:
+    """The unique numbers, in the order in which they come first, and where each of them is."""
     if not len(numbers):
         return
     if (numbers == numbers[0]).all():
         yield int(numbers[0]), np.arange(len(numbers))
         return
-    kinds, nth = different(numbers)
+    kinds, nth = unique(numbers)
     where = np.split(np.argsort(nth, kind="stable"), np.cumsum(np.bincount(nth))[:-1])
     for n in sorted(range(len(kinds)), key=lambda n: int(where[n][0])):
         yield int(kinds[n]), where[n]
@@ -140,7 +136,7 @@ def counts(values: Iterable[int], edges: Sequence[int], grain: int) -> dict[int,
 def weights(values: Column, each: Column, edges: Sequence[int], grain: int) -> dict[int, int]:
     """The same where each value counts so often; the edges in the order in which they come first."""
     nth = (np.searchsorted(np.array(edges), values, "right") - 1) >> grain
-    return {kind: int(each[those].sum()) for kind, those in alike(nth)}
+    return {kind: int(each[those].sum()) for kind, those in grouped(nth)}
 
 
 def sums(numbers: Column, groups: Column, count: int) -> Column:

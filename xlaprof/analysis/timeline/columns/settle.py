@@ -13,13 +13,13 @@ import numpy as np
 
 from xlaprof.analysis.timeline import window
 from xlaprof.analysis.timeline.device import DeviceTimeline
-from xlaprof.analysis.timeline.idle import Sighting, Traced
+from xlaprof.analysis.timeline.idle import Sighting, TracingLeft
 from xlaprof.analysis.timeline.window import Window
 
-from .blame import blame
-from .intervals import FAR, Column, Odd, alike, expect, rows, table, up_to
-from .paint import paint
-from .split import divide
+from .divide import divide
+from .host import paint
+from .idle import blame
+from .intervals import FAR, Column, NotVectorizable, grouped, require, rows, table, up_to
 
 
 class Fresh(NamedTuple):
@@ -37,7 +37,7 @@ class Fresh(NamedTuple):
     def pour(self, into: Window) -> None:
         """Have it in lists."""
         into.host.unpainted += rows(*self.unpainted)
-        for device, those in alike(self.runs[3]):
+        for device, those in grouped(self.runs[3]):
             start, end = self.runs[1:3, those]
             into.devices[device].pending += rows(start, end, np.full(len(those), -1))
         if self.digests.shape[1]:
@@ -96,7 +96,7 @@ def settle(of: Window, fresh: Fresh) -> bool:
     """Turn what can change no more into totals. False: nothing was settled, ``fresh`` is in the window's lists."""
     try:
         segments = paint(_with([*of.host.segments, *of.host.unpainted], fresh.unpainted), of.host.horizon)
-    except (Odd, OverflowError):
+    except (NotVectorizable, OverflowError):
         of.host.unpainted += rows(*fresh.unpainted)
         of.host.paint()
         of.host.segments.sort()
@@ -105,14 +105,14 @@ def settle(of: Window, fresh: Fresh) -> bool:
     try:
         if segments is None:
             segments = table(of.host.segments, 4)
-        expect(segments.shape[1] < window.GIVE_UP_AT and _is_sane(of))
+        require(segments.shape[1] < window.GIVE_UP_AT and _is_sane(of))
         pending = [_pending(device, timeline, fresh) for device, timeline in of.devices.items()]
         holes, traced, steps = (
             _with(of.holes, fresh.holes),
             _with(of.traced, fresh.traced),
             _with(of.open_steps, fresh.steps),
         )
-    except (Odd, OverflowError):
+    except (NotVectorizable, OverflowError):
         fresh.pour(of)
         return False
     horizon = _horizon(of, segments, pending)
@@ -209,7 +209,7 @@ def _blame(
     if not sightings:
         with suppress(OverflowError):
             return blame(of.idle, quiet, segments, holes, traced, steps)
-    stretches = [Traced(*stretch) for stretch in rows(*traced)]
+    stretches = [TracingLeft(*stretch) for stretch in rows(*traced)]
     of.idle.blame(rows(*quiet), rows(*segments), rows(*holes), stretches, rows(*steps), sightings)
     return table([(one.start, one.end, one.left) for one in stretches], 3)
 

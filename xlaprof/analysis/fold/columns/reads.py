@@ -1,4 +1,4 @@
-"""Reads and executions of a batch counted at once: ``transfers.TransferTotals`` in columns."""
+"""Reads and executions of a batch counted at once: ``transfers.ReadsAndFallbacks`` in columns."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ from operator import attrgetter
 
 import numpy as np
 
+from xlaprof.analysis.fold.reads_and_fallbacks import PENDING, PLACES, STALL_NS, Read
 from xlaprof.analysis.fold.totals import Totals
-from xlaprof.analysis.fold.transfers import PENDING, PLACES, STALL_NS, Read
-from xlaprof.analysis.timeline.columns.intervals import Column, Flags, Odd, alike, expect, up_to
+from xlaprof.analysis.timeline.columns.intervals import Column, Flags, NotVectorizable, grouped, require, up_to
 from xlaprof.events import DeviceWait, Execute, Step, TransferFromDevice
 
-from .batch import MOST, Kind, Kinds, expect_known
-from .digests import Told
+from .batch import MOST, Kind, Kinds, require_known
+from .digests import DigestSums
 
 _OPS = 32  # bits of the id of an operation, beside that of a stack
 
 
 def check_runs(run: Totals, runs: Kind) -> None:
-    """Raise :class:`~xlaprof.analysis.fold.columns.batch.Odd` for what is new, or in no order."""
-    expect_known(run.programs, runs, "program")
-    expect_known(run.executions_at, runs, "stack")
+    """Raise :class:`~xlaprof.analysis.fold.columns.batch.NotVectorizable` for what is new, or in no order."""
+    require_known(run.programs, runs, "program")
+    require_known(run.executions_at, runs, "stack")
     ran = runs["end"] - runs["start"]
-    expect(bool(((ran >= 0) & (ran < MOST)).all() and (np.diff(runs["end"]) >= 0).all()))
+    require(bool(((ran >= 0) & (ran < MOST)).all() and (np.diff(runs["end"]) >= 0).all()))
     for_reads = runs.for_reads
-    expect_known(run.read_runs, runs.where(for_reads), "stack")
-    expect_known(run.given, runs.where(~for_reads), "stack")
+    require_known(run.read_runs, runs.where(for_reads), "stack")
+    require_known(run.given, runs.where(~for_reads), "stack")
 
 
 def check_reads(run: Totals, reads: Kind) -> None:
-    """The same of reads."""
+    """Raise :class:`NotVectorizable` for reads that are new, or in no order."""
     if not len(reads):
         return
     stack, op = reads["stack"], reads["op"]
-    expect(bool(min(stack.min(), op.min()) >= 0 and max(stack.max(), op.max()) < 1 << _OPS - 1))
-    new = [int(reads.at[those[0]]) for key, those in alike(_keys(reads)) if _pair(key) not in run.reads]
+    require(bool(min(stack.min(), op.min()) >= 0 and max(stack.max(), op.max()) < 1 << _OPS - 1))
+    new = [int(reads.at[those[0]]) for key, those in grouped(_keys(reads)) if _pair(key) not in run.reads]
     if new:
-        raise Odd(min(new))
+        raise NotVectorizable(min(new))
     held = max(map(len, (run.reads_since_step, run.reads_since_barrier, run.reads_since_execution)))
-    expect(held + len(reads) < PENDING and len(run.vias) + len(reads) < PLACES)
+    require(held + len(reads) < PENDING and len(run.vias) + len(reads) < PLACES)
     before = np.array([read.end for read in run.reads_since_execution] or [reads.end[0]], np.int64)
-    expect(not run.compiled_for_read and bool((np.diff(np.concatenate((before, reads.end))) >= 0).all()))
+    require(not run.compiled_for_read and bool((np.diff(np.concatenate((before, reads.end))) >= 0).all()))
 
 
 def _keys(reads: Kind) -> Column:
@@ -53,13 +53,13 @@ def _pair(key: int) -> tuple[int, int]:
     return key >> _OPS, key & (1 << _OPS) - 1
 
 
-def add_rhythms(run: Totals, part: Kinds, ends: Kind, told: Told) -> None:
-    """In which turns there were reads, and how many, whether they were told one by one or by digests."""
+def add_rhythms(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> None:
+    """In which steps there were reads, and how many, recorded one by one or in digests."""
     reads = part[TransferFromDevice]
-    at = {_pair(key): [reads.at[those]] for key, those in alike(_keys(reads))}
-    for key, sums in told.reads.items():
-        at.setdefault(key, []).append(told.digests.at[sums.of])
-        run.reads[key].rhythm.count += int(sums.events.sum()) - len(sums.of)
+    at = {_pair(key): [reads.at[those]] for key, those in grouped(_keys(reads))}
+    for key, one in sums.reads.items():
+        at.setdefault(key, []).append(sums.digests.at[one.of])
+        run.reads[key].rhythm.count += int(one.events.sum()) - len(one.of)
     for key, several in at.items():
         turns = np.searchsorted(ends.at, np.sort(np.concatenate(several)))
         run.reads[key].rhythm.at_all((run.steps_ended + turns).tolist())
@@ -68,7 +68,7 @@ def add_rhythms(run: Totals, part: Kinds, ends: Kind, told: Told) -> None:
 def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column:
     """Count the reads of a part; returns the waits for the device.
 
-    ``cuts``: where its barriers are; ``numbers``: of the steps told in full, among those of a name.
+    ``cuts``: where its barriers are; ``numbers``: of the steps recorded in full, among those of a name.
     """
     reads, runs, steps = part[TransferFromDevice], part[Execute], part[Step]
     waits = _waits(run, reads, part[DeviceWait])
@@ -87,7 +87,7 @@ def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column
     in_step = np.searchsorted(steps.at, reads.at)
     claimed = start >= np.append(steps["t"], np.iinfo(np.int64).max)[in_step]
     looped = np.searchsorted(cuts, reads.at) < len(cuts)
-    for key, those in alike(_keys(reads)):
+    for key, those in grouped(_keys(reads)):
         tally = run.reads[_pair(key)]
         taken, waited, size = (int(column[those].sum()) for column in (dur, wait, reads["bytes"]))
         tally.add(
@@ -117,7 +117,7 @@ def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column
 
 
 def _waits(run: Totals, reads: Kind, waits: Kind) -> Column:
-    """Both kinds as they came: start, end, ns waited."""
+    """Reads and waits in the order of the events: start, end, ns waited."""
     waits = waits.where(waits["tid"] == run.main_thread)
     order = np.argsort(np.concatenate((reads.at, waits.at)), kind="stable")
     columns = ((reads["t"], waits["t"]), (reads.end, waits.end), (reads["wait"], waits["dur"]))
@@ -159,25 +159,25 @@ def add_runs(run: Totals, part: Kinds) -> Column:
     runs = part[Execute]
     moment, start, end, stack = runs["t"], runs["start"], runs["end"], runs["stack"]
     for_reads = runs.for_reads
-    told = np.stack((moment, start, end, runs["device"], np.where(for_reads, stack, 0)))
+    executions = np.stack((moment, start, end, runs["device"], np.where(for_reads, stack, 0)))
     if not len(runs):
-        return told
+        return executions
     ran = end - start
     run.executed.add(len(runs), int(ran.sum()))
     turns = np.empty(len(runs), np.int64)
-    for one, those in alike(stack):
+    for one, those in grouped(stack):
         turns[those] = run.executions_at[one] + np.arange(1, len(those) + 1)
         run.executions_at[one] += len(those)
-    for program, those in alike(runs["program"]):
+    for program, those in grouped(runs["program"]):
         run.programs[program] = int(moment[those[-1]])
         run.program_runs[program] += len(those)
         run.program_busy[program] += int(ran[those].sum())
         run.program_rhythms[program].at_all(turns[those].tolist())
-    for one, those in alike(stack[for_reads]):
+    for one, those in grouped(stack[for_reads]):
         run.read_runs[one] += int(ran[for_reads][those].sum())
-    for one, those in alike(stack[~for_reads]):
+    for one, those in grouped(stack[~for_reads]):
         run.given[one] += len(those)
     run.busy_until = max(run.busy_until, int((moment + runs["enqueue"] + ran).max()))
     run.last_execution_end = max(run.last_execution_end, int(end[-1]))
     run.cover(int(moment.min()), int(end[-1]))
-    return told
+    return executions

@@ -1,7 +1,7 @@
-"""The fold of a long recording: a batch of events counted at once, kind by kind, with numpy.
+"""The door of this folder: :func:`take` counts a batch of events at once, kind by kind, with numpy.
 
-The totals afterwards are what they would be had the events been counted one by one, to the bit:
-steps of a long recording are alike, so what is new in them, or out of order, is left to that.
+The totals afterwards are what they would be had the events been counted one by one, to the bit. Steps of a long
+recording resemble each other, so events that are new in them, or out of order, are left to the other way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ import numpy as np
 
 from xlaprof.analysis.fold.totals import AT_ONCE, PENDING, PROGRAMS, RECORDS, Totals
 from xlaprof.analysis.timeline import host
-from xlaprof.analysis.timeline.columns.intervals import FAR, Column, Flags, Odd, alike, expect, rows, up_to
+from xlaprof.analysis.timeline.columns.intervals import (
+    FAR,
+    Column,
+    Flags,
+    NotVectorizable,
+    grouped,
+    require,
+    rows,
+    up_to,
+)
 from xlaprof.analysis.timeline.columns.settle import Fresh, settle
 from xlaprof.events import (
     AnyEvent,
@@ -32,9 +41,9 @@ from xlaprof.events import (
     TransferToDevice,
 )
 
-from .batch import ANYTIME, Kind, Kinds, codes_of, ends_of_steps, expect_known, kinds, stretches
-from .digests import Told, add_told, check_told, told_by
-from .transfers import add_reads, add_rhythms, add_runs, check_reads, check_runs
+from .batch import ANYTIME, Kind, Kinds, codes_of, ends_of_steps, kinds, require_known, stretches
+from .digests import DigestSums, add_digests, check_digests, digest_sums
+from .reads import add_reads, add_rhythms, add_runs, check_reads, check_runs
 
 _LEAST = 256  # events at once
 _DEEPEST = 64  # nesting of scopes
@@ -51,20 +60,20 @@ _PAINTED = {
 
 
 def take(run: Totals, batch: Sequence[AnyEvent | Event], singly: Callable[[Sequence[AnyEvent | Event]], None]) -> None:
-    """Count a batch; what is not orderly, or new, is left to ``singly``."""
+    """Count a batch; ``singly`` counts those events that are new or out of order."""
     codes = codes_of(batch)
     for first, past, at_once in stretches(codes, _LEAST):
         few = _LEAST if at_once else past - first
         while first < past:
             if at_once and past - first >= _LEAST and (taken := _count(run, batch[first:past], codes[first:past])):
                 first, few = first + taken, _LEAST
-            singly(batch[first : min(first + few, past)])  # what is new now is not new for long
+            singly(batch[first : min(first + few, past)])  # what is new now will soon be known
             first += few
-            few *= 4  # or so one hopes
+            few *= 4
 
 
 def _count(run: Totals, batch: Sequence[AnyEvent | Event], codes: Column) -> int:
-    """Count as many of them as can be, settling when it is time to; how many these are."""
+    """Count as many events as possible, settling the window when it is time to; returns how many."""
     if not run.in_stride:
         return 0
     done, past = 0, len(batch)
@@ -75,16 +84,16 @@ def _count(run: Totals, batch: Sequence[AnyEvent | Event], codes: Column) -> int
             until = past if settled is None else settled + 1
             part = {kind: some.between(done, until) for kind, some in whole.items()}
             try:
-                told, ends = told_by(part[StepDigest]), ends_of_steps(part)
-                _check(run, part, ends, told)
+                sums, ends = digest_sums(part[StepDigest]), ends_of_steps(part)
+                _check(run, part, ends, sums)
             except OverflowError:
-                raise Odd from None
-            except Odd as odd:
-                if odd.at is None or odd.at - done < _LEAST:
+                raise NotVectorizable from None
+            except NotVectorizable as found:
+                if found.at is None or found.at - done < _LEAST:
                     raise
-                past = odd.at  # up to it nothing is new
+                past = found.at  # up to it nothing is new
                 continue
-            fresh = _add(run, part, ends, told)
+            fresh = _add(run, part, ends, sums)
             run.events += until - done
             done = until
             if settled is None:
@@ -93,13 +102,13 @@ def _count(run: Totals, batch: Sequence[AnyEvent | Event], codes: Column) -> int
                 if not settle(run.window, fresh):
                     run.window.settle()
                 run.settled_every, run.settled_at = run.events - run.settled_at, run.events
-    except Odd:
+    except NotVectorizable:
         pass
     return done
 
 
 def _until_settled(run: Totals, whole: Kinds, done: int, past: int) -> int | None:
-    """Which of the events from ``done`` on is the one at which the window is settled."""
+    """At which of the events from ``done`` on the window is settled; None: at none of them."""
     window = run.window
     painted = np.zeros(past, np.int64)
     for kind, some in whole.items():
@@ -111,7 +120,7 @@ def _until_settled(run: Totals, whole: Kinds, done: int, past: int) -> int | Non
     steps, runs = (whole[kind].between(done, past) for kind in (Step, Execute))
     full = held[steps.at] + len(window.open_steps) + np.arange(1, len(steps) + 1) >= window.settle_when
     moments += steps.at[full][:1].tolist()
-    expect_known(window.devices, runs, "device")
+    require_known(window.devices, runs, "device")
     digests = whole[StepDigest].between(done, past).at
     for device, timeline in window.devices.items():
         at = runs.at[runs["device"] == device]
@@ -123,7 +132,7 @@ def _until_settled(run: Totals, whole: Kinds, done: int, past: int) -> int | Non
 
 
 def _is_painted(run: Totals, kind: type, some: Kind) -> Flags:
-    """Which of them are."""
+    """Which events of a kind are painted on the host's timeline."""
     if kind is Barrier:
         return some["dur"] > 0
     if kind in (Gc, TransferFromDevice):
@@ -136,36 +145,36 @@ def _painted(run: Totals, kind: type, part: Kinds) -> Kind:
     return part[kind].where(_is_painted(run, kind, part[kind]))
 
 
-def _check(run: Totals, part: Kinds, steps: Kind, told: Told) -> None:
-    """Raise :class:`Odd` where anything is new, or in an order that columns cannot tell."""
+def _check(run: Totals, part: Kinds, steps: Kind, sums: DigestSums) -> None:
+    """Raise :class:`NotVectorizable` where anything is new, or in an order that columns do not keep."""
     scopes, holes, barriers, window = part[Scope], part[Hole], part[Barrier], run.window
     moments = [run.steps_ended_at, run.busy_until, run.last_execution_end, *run.last_transfer]
     moments += [window.last_barrier, window.steps_end]
     moments += [ns for inner in run.child_ns.values() for ns in inner] + [hole[1] for hole in window.holes[-1:]]
     moments.append(sum(ns for _, ns in window.tracing_since_step))
-    expect(all(-FAR < moment < FAR for moment in moments))  # what a damaged log told before
-    expect_known(run.scopes, scopes, "name")
-    expect_known(run.child_ns, scopes, "tid")
+    require(all(-FAR < moment < FAR for moment in moments))  # or else a damaged log was read before
+    require_known(run.scopes, scopes, "name")
+    require_known(run.child_ns, scopes, "tid")
     depths = scopes["depth"]
-    expect(not len(depths) or bool(depths.min() >= 0 and depths.max() < _DEEPEST))
-    expect_known({name for name, tally in run.steps.items() if tally.firsts}, steps, "name")
+    require(not len(depths) or bool(depths.min() >= 0 and depths.max() < _DEEPEST))
+    require_known({name for name, tally in run.steps.items() if tally.firsts}, steps, "name")
     over = np.concatenate((np.full(1, run.steps_ended_at), steps.end))
-    expect(bool((steps["t"] >= over[:-1]).all()))  # or else steps lie in steps
-    check_told(run, told)
-    expect(bool(holes["dur"].all()) and len(run.recording) + 2 * len(holes) < PROGRAMS)
-    expect(window.has_room_for(2 * len(holes)))
-    expect_known(run.sites, barriers, "stack")
-    for stack, those in alike(barriers["stack"]):
-        expect(int(barriers["loops"][those].max()) <= run.sites[stack].loops)
-    expect(not len(barriers) or bool(run.last_barrier and window.last_barrier))
-    expect(len(run.barriers_since_step) + len(barriers) < PENDING)
-    expect(len(run.pauses) + len(part[Gc]) + len(part[DataWait]) < RECORDS)
+    require(bool((steps["t"] >= over[:-1]).all()))  # no step lies in another
+    check_digests(run, sums)
+    require(bool(holes["dur"].all()) and len(run.recording) + 2 * len(holes) < PROGRAMS)
+    require(window.has_room_for(2 * len(holes)))
+    require_known(run.sites, barriers, "stack")
+    for stack, those in grouped(barriers["stack"]):
+        require(int(barriers["loops"][those].max()) <= run.sites[stack].loops)
+    require(not len(barriers) or bool(run.last_barrier and window.last_barrier))
+    require(len(run.barriers_since_step) + len(barriers) < PENDING)
+    require(len(run.pauses) + len(part[Gc]) + len(part[DataWait]) < RECORDS)
     check_runs(run, part[Execute])
     check_reads(run, part[TransferFromDevice])
 
 
-def _add(run: Totals, part: Kinds, ends: Kind, told: Told) -> Fresh:
-    """Count a part, in which nothing is odd; returns what the window is to be told."""
+def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
+    """Count a part that was checked; returns what the window has to settle."""
     for kind in ANYTIME:
         handle = run.handlers[kind]
         for event in part[kind].events:
@@ -173,7 +182,7 @@ def _add(run: Totals, part: Kinds, ends: Kind, told: Told) -> Fresh:
     steps, barriers, sent = part[Step], part[Barrier], part[TransferToDevice]
     cuts = barriers.at[~barriers.for_reads]
     numbers = np.empty(len(ends), np.int64)
-    for name, those in alike(ends["name"]):
+    for name, those in grouped(ends["name"]):
         numbers[those] = run.steps[name].count + np.arange(1, len(those) + 1)
     numbers = numbers[np.searchsorted(ends.at, steps.at)]
     for live, turn in zip(part[Live].events, np.searchsorted(ends.at, part[Live].at).tolist(), strict=True):
@@ -184,29 +193,29 @@ def _add(run: Totals, part: Kinds, ends: Kind, told: Told) -> Fresh:
         first = min((some.at[0], int(some["t"][0])) for some in (steps, part[Execute]) if len(some))
         run.now = ("running", first[1])
     painted = _paint(run, part, ends)
-    holes = _add_holes(run, part)  # which looks at the reads before them
+    holes = _add_holes(run, part)
     _add_scopes(run, part[Scope])
     _add_pauses(run, part)
-    add_rhythms(run, part, ends, told)
+    add_rhythms(run, part, ends, sums)
     waits = add_reads(run, part, cuts, numbers)
-    digests = add_told(run, told)
+    digests = add_digests(run, sums)
     runs = add_runs(run, part)
     recorded, traced = _add_barriers(run, part, cuts)
     unread = part[Execute].at[~part[Execute].for_reads]
-    steps_told = _add_steps(run, part, ends, np.sort(np.concatenate((cuts, unread))))
-    return Fresh(painted, runs, holes, waits, recorded, traced, steps_told, digests)
+    closed = _add_steps(run, part, ends, np.sort(np.concatenate((cuts, unread))))
+    return Fresh(painted, runs, holes, waits, recorded, traced, closed, digests)
 
 
 def _paint(run: Totals, part: Kinds, ends: Kind) -> Column:
-    """What the host did, in the order in which it was told."""
+    """What the host did, in the order of the events."""
     scopes = _painted(run, Scope, part)
     floor = up_to(run.window.steps_end, ends.end)[np.searchsorted(ends.at, scopes.at)]
     nowhere = np.zeros(len(scopes), np.int64)
-    told = [[scopes.at, np.maximum(scopes["t"], floor), scopes.end, host.SCOPE + scopes["name"], nowhere]]
+    painted = [[scopes.at, np.maximum(scopes["t"], floor), scopes.end, host.SCOPE + scopes["name"], nowhere]]
     for kind, cause in _PAINTED.items():
         some = _painted(run, kind, part)
-        told.append([some.at, some["t"], some.end, np.full(len(some), cause), some["stack"]])
-    at, *columns = (np.concatenate(column) for column in zip(*told, strict=True))
+        painted.append([some.at, some["t"], some.end, np.full(len(some), cause), some["stack"]])
+    at, *columns = (np.concatenate(column) for column in zip(*painted, strict=True))
     order = np.argsort(at, kind="stable")
     return np.stack(columns)[:, order]
 
@@ -219,23 +228,23 @@ def _add_holes(run: Totals, part: Kinds) -> Column:
     nth = np.searchsorted(reads.at, holes.at)
     known = np.append(run.last_transfer[0], reads.end)[nth]
     place = np.append(run.last_transfer[1], reads["stack"])[nth]
-    nearer = (place != 0) & (start - AT_ONCE < known) & (known < end)  # a read told of a line nearer to the end
+    nearer = (place != 0) & (start - AT_ONCE < known) & (known < end)  # a read knows a line nearer to the end
     parted = nearer & (known > start)
     since, until = np.stack((start, np.where(parted, known, start))), np.stack((known, end))
     first, second = np.stack((before, np.where(nearer, place, before))), np.stack((place, holes["after"]))
     there = np.stack((parted, np.ones(len(holes), np.bool_))).T
-    told = np.stack([column.T[there] for column in (since, until, first, second)])
+    spans = np.stack([column.T[there] for column in (since, until, first, second)])
     held = run.window.holes
-    told[0] = np.maximum(told[0], up_to(held[-1][1] if held else -FAR, told[1])[:-1])
-    return told[:, told[1] > told[0]]
+    spans[0] = np.maximum(spans[0], up_to(held[-1][1] if held else -FAR, spans[1])[:-1])
+    return spans[:, spans[1] > spans[0]]
 
 
 def _add_scopes(run: Totals, scopes: Kind) -> None:
     own = np.empty(len(scopes), np.int64)
-    for tid, those in alike(scopes["tid"]):
+    for tid, those in grouped(scopes["tid"]):
         own[those] = _own(run.child_ns[tid], scopes["depth"][those], scopes["dur"][those])
     known = any(map(attrgetter("stack"), scopes.events))
-    for name, those in alike(scopes["name"]):
+    for name, those in grouped(scopes["name"]):
         tally = run.scopes[name]
         tally.total.append_words(scopes["dur"][those].tobytes())
         tally.own += int(np.maximum(own[those], 0).sum())
@@ -248,7 +257,7 @@ def _add_scopes(run: Totals, scopes: Kind) -> None:
 
 
 def _own(inner: list[int], depth: Column, dur: Column) -> Column:
-    """ns of each scope of a thread without those in it. ``inner``: ns by depth that no scope around them has had."""
+    """ns of each scope of a thread without those in it. ``inner``: ns by depth not yet claimed by a parent."""
     deepest = int(depth.max())
     inner.extend([0] * (deepest + 2 - len(inner)))
     own = dur.copy()
@@ -265,14 +274,14 @@ def _add_pauses(run: Totals, part: Kinds) -> None:
     found = []
     for kind, cause in ((Gc, host.GC), (DataWait, host.DATA)):
         pauses = _painted(run, kind, part)
-        for stack, those in alike(pauses["stack"]):
+        for stack, those in grouped(pauses["stack"]):
             found.append((int(pauses.at[those[0]]), stack, cause, int(pauses["dur"][those].sum())))
-    for _, stack, cause, ns in sorted(found):  # as they came first
-        run.pauses[stack, cause] = run.pauses.get((stack, cause), 0) + ns
+    for _, stack, cause, ns in sorted(found):  # in the order in which they came first
+        run.add_pause(stack, cause, ns)
 
 
 def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Column]:
-    """Returns what was recorded for them, and how much of the stretch before each that took."""
+    """Returns what recording their graphs took, and in which stretch before each barrier."""
     barriers, steps, window = part[Barrier], part[Step], run.window
     if len(steps):
         for site, moment in run.barriers_since_step:
@@ -290,7 +299,7 @@ def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Colum
     ran = barriers["execution"] != 0
     in_step = np.searchsorted(steps.at, barriers.at)
     claimed = ran & (start >= np.append(steps["t"], FAR)[in_step])
-    for stack, those in alike(barriers["stack"]):
+    for stack, those in grouped(barriers["stack"]):
         site = run.sites[stack]
         site.trigger = barriers.events[those[-1]].trigger
         site.visits += len(those)
@@ -307,7 +316,7 @@ def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Colum
 
 
 def _add_steps(run: Totals, part: Kinds, ends: Kind, cuts: Column) -> Column:
-    """Returns the steps told in full. ``cuts``: where anything cut the graph."""
+    """Returns the steps that were recorded in full. ``cuts``: where anything cut the graph."""
     barriers, steps, digests, window = part[Barrier], part[Step], part[StepDigest], run.window
     in_step = np.searchsorted(steps.at, barriers.at)
     traced = barriers["tracing"] > 0
@@ -326,7 +335,7 @@ def _add_steps(run: Totals, part: Kinds, ends: Kind, cuts: Column) -> Column:
     cut = np.diff(before, prepend=-1 if run.graph_cut else 0) > 0
     cut[at_digests] |= digests["barriers"] + digests["executions"] > 0
     run.graph_cut = (run.graph_cut if not len(ends) else False) or bool(before[-1:].sum() < len(cuts))
-    for name, those in alike(ends["name"]):
+    for name, those in grouped(ends["name"]):
         run.steps[name].add_all(ends["num"][those].tolist(), ends["dur"][those].tolist())
         run.steps[name].end(cut[those].tolist())
     if len(ends):

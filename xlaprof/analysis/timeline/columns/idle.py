@@ -1,6 +1,6 @@
 """Idle gaps blamed all at once: what ``IdleBlame.blame`` does one by one, for long runs.
 
-Of gaps in which nobody looked at the host, which are most. The result is the same to the last nanosecond.
+Only gaps without samples of the host, which are most. The result is the same to the last nanosecond.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xlaprof.analysis.timeline.host import COMPILE, OTHER, SCOPE, TRACING
 from xlaprof.analysis.timeline.idle import CAUSES, LONG, LONGEST, Cause, IdleBlame
 
-from .intervals import Column, Cuts, alike, blank, column, cut, different, edges, rows, sums
+from .intervals import Column, Cuts, blank, column, cut, edges, grouped, rows, sums, unique
 
 _TRACING, _OTHER = range(2)  # codes that are always there
 _ID = 31  # bits of the id of a stack
@@ -22,10 +22,10 @@ _CELLS = 1 << 20  # of the table of gaps by cause
 
 
 class _Parts(NamedTuple):
-    """ns of each gap by cause: a row for each gap, a column for each code. ``met``: which cause came first in it."""
+    """ns of each gap by cause: a row for each gap, a column for each code. ``order``: of the causes in the gap."""
 
     ns: NDArray[np.int64]
-    met: NDArray[np.int64]
+    order: NDArray[np.int64]
 
 
 def blame(
@@ -49,36 +49,41 @@ def blame(
     over = np.maximum.accumulate(steps[1])
     following, around = (np.searchsorted(over, moment, "right") for moment in (start, (start + end) // 2))
 
-    kinds, nth = different(cause)
+    kinds, nth = unique(cause)
     codes: dict[Cause, int] = {TRACING: _TRACING, OTHER: _OTHER}
     code_of = column([codes.setdefault(one, len(codes)) for one in kinds.tolist()])[nth]
-    pairs, nth = different(_paired(holes))
+    pairs, nth = unique(_paired(holes))
     pair_codes = [codes.setdefault((one >> _ID, one & (1 << _ID) - 1), len(codes)) for one in pairs.tolist()]
     hole_code = column(pair_codes)[nth]
     if len(blamed.causes) + len(codes) > CAUSES or len(codes) * len(start) > _CELLS:
         raise OverflowError("more causes than are kept apart")
 
-    told = cut(start, end, begins, ends)
-    quiet = blank(start, end, told)
-    hollow = cut(quiet.start, quiet.end, hole_begins, hole_ends)
-    rest = blank(quiet.start, quiet.end, hollow)
+    painted = cut(start, end, begins, ends)
+    unpainted = blank(start, end, painted)
+    in_holes = cut(unpainted.start, unpainted.end, hole_begins, hole_ends)
+    rest = blank(unpainted.start, unpainted.end, in_holes)
     steady = end - start >= LONG
-    steady[told.outer[cause[told.inner] == COMPILE]] = False
-    scopes = told.where(cause[told.inner] >= SCOPE)
+    steady[painted.outer[cause[painted.inner] == COMPILE]] = False
+    scopes = painted.where(cause[painted.inner] >= SCOPE)
     explains = _explains(scopes, end - start)
     explained = np.zeros(len(start), bool)
     explained[scopes.outer[explains]] = True
     those = explained[scopes.outer]
     scopes, explains = scopes.where(those), explains[those]
-    of_rest, of_scopes, left = _use(rest._replace(outer=quiet.outer[rest.outer]), scopes, traced)
-    tracing = sums(of_rest, quiet.outer[rest.outer], len(start))
-    other = sums(rest.ns, quiet.outer[rest.outer], len(start)) - tracing
+    of_rest, of_scopes, left = _use(rest._replace(outer=unpainted.outer[rest.outer]), scopes, traced)
+    tracing = sums(of_rest, unpainted.outer[rest.outer], len(start))
+    other = sums(rest.ns, unpainted.outer[rest.outer], len(start)) - tracing
     traces, others = np.flatnonzero(tracing), np.flatnonzero(other)
     parts = _sum_up(
         (len(start), len(codes)),
-        [told.outer, quiet.outer[hollow.outer], traces, others],
-        [code_of[told.inner], hole_code[hollow.inner], np.full(len(traces), _TRACING), np.full(len(others), _OTHER)],
-        [told.ns, hollow.ns, tracing[traces], other[others]],
+        [painted.outer, unpainted.outer[in_holes.outer], traces, others],
+        [
+            code_of[painted.inner],
+            hole_code[in_holes.inner],
+            np.full(len(traces), _TRACING),
+            np.full(len(others), _OTHER),
+        ],
+        [painted.ns, in_holes.ns, tracing[traces], other[others]],
     )
 
     causes = list(codes)
@@ -103,9 +108,9 @@ def blame(
             _lie_in(blamed, causes, keys[done:past], lying.ns[done:past])
             done = past
             here = np.flatnonzero(parts.ns[gap])
-            here = here[np.argsort(parts.met[gap, here])]
-            seen = slice(*np.searchsorted(told.outer, (gap, gap + 1)).tolist())
-            inside = rows(told.start[seen], told.end[seen], *segments[2:, told.inner[seen]])
+            here = here[np.argsort(parts.order[gap, here])]
+            seen = slice(*np.searchsorted(painted.outer, (gap, gap + 1)).tolist())
+            inside = rows(painted.start[seen], painted.end[seen], *segments[2:, painted.inner[seen]])
             spent = {causes[code]: ns for code, ns in rows(here, parts.ns[gap, here])}
             step = int(following[gap])
             in_step = step < len(over) and steps[0, step] <= start[gap]
@@ -126,7 +131,7 @@ def _paired(holes: Column) -> Column:
 
 def _lie_in(blamed: IdleBlame, causes: Sequence[Cause], keys: Column, lengths: Column) -> None:
     """Of which scope how much lies in which hole; ``keys`` names both, by their codes."""
-    for key, those in alike(keys):  # as they were met: of many only the first are kept
+    for key, those in grouped(keys):  # in order: of many only the first are kept
         scope, hole = divmod(key, len(causes))
         place = causes[hole]
         assert isinstance(place, tuple)
@@ -174,21 +179,21 @@ def _use(rest: Cuts, scopes: Cuts, stretches: Column) -> tuple[Column, Column, C
 
 
 def _sum_up(shape: tuple[int, int], gaps: list[Column], codes: list[Column], lengths: list[Column]) -> _Parts:
-    """Add up what belongs together; the causes of a gap were met in the order of the lists."""
+    """Add up what belongs together; the lists are in the order of the causes of a gap."""
     gap, code = np.concatenate(gaps), np.concatenate(codes)
-    ns, met = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    ns, order = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     np.add.at(ns, (gap, code), np.concatenate(lengths))
     back = np.arange(len(gap))[::-1].copy()
-    met[gap[back], code[back]] = back  # of several the last one stays, which is the first
-    return _Parts(ns, met)
+    order[gap[back], code[back]] = back  # of several the last one stays, which is the first
+    return _Parts(ns, order)
 
 
 def _count(
     blamed: IdleBlame, causes: Sequence[Cause], parts: _Parts, steady: NDArray[np.bool_], ordinals: Column
 ) -> None:
     where = [np.flatnonzero(ns) for ns in parts.ns.T]
-    there = [(int(gaps[0]), int(parts.met[gaps[0], code]), code) for code, gaps in enumerate(where) if len(gaps)]
-    for _, _, code in sorted(there):  # as they were met
+    there = [(int(gaps[0]), int(parts.order[gaps[0], code]), code) for code, gaps in enumerate(where) if len(gaps)]
+    for _, _, code in sorted(there):  # in order
         gaps = where[code]
         ns = parts.ns[gaps, code]
         tally = blamed.tally(causes[code])

@@ -30,7 +30,7 @@ class Read:
         self.stalled = 0
 
 
-class TransferTotals:
+class ReadsAndFallbacks:
     """Reads and fallbacks so far, by place and operation. Ids are the recording's own; nanoseconds."""
 
     window: Window

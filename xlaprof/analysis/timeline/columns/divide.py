@@ -9,7 +9,7 @@ import numpy as np
 
 from xlaprof.analysis.timeline.host import OTHER, SCOPE, TRACING
 
-from .intervals import Column, cut, different, pairs, sums
+from .intervals import Column, cut, pairs, sums, unique
 
 
 class Divided(NamedTuple):
@@ -29,11 +29,11 @@ def divide(
     segments: Column,
     busy: Column,
 ) -> Iterator[Divided]:
-    """``known``: by ordinal, ns of a step that were told before. The rest as in the lists of a window, by columns."""
+    """``known``: by ordinal, ns of a step that are settled already. The others are a window's lists, in columns."""
     start, end, _, ordinal, name, first, tracing = steps
     begins, ends, cause, _ = segments
-    told = cut(start, np.maximum(start, end), begins, ends)
-    blank = end - start - sums(told.ns, told.outer, len(start))
+    painted = cut(start, np.maximum(start, end), begins, ends)
+    blank = end - start - sums(painted.ns, painted.outer, len(start))
     for open_before, ns in known.items():
         blank[ordinal == open_before] -= ns
     tracing = np.minimum(tracing, blank)
@@ -44,14 +44,14 @@ def divide(
     ran = pairs(start, end, begins, ends, np.maximum(after - 1, 0), past)
     ran_ns = np.maximum(ran.ns, 0)
 
-    causes = np.minimum(cause[told.inner], SCOPE)
-    _, group = different(2 * name + first)
+    causes = np.minimum(cause[painted.inner], SCOPE)
+    _, group = unique(2 * name + first)
     _, one = np.unique(group, return_index=True)
     for n in np.argsort(one).tolist():  # as they came
         which = group == n
         parts = np.zeros(SCOPE + 1, np.int64)
-        inside = which[told.outer]
-        np.add.at(parts, causes[inside], told.ns[inside])
+        inside = which[painted.outer]
+        np.add.at(parts, causes[inside], painted.ns[inside])
         parts[TRACING] += tracing[which].sum()
         parts[OTHER] += (blank - tracing)[which].sum()
         yield Divided(

@@ -1,6 +1,6 @@
 """What the host did, painted all at once: nested intervals turned into disjoint segments, the innermost winning.
 
-What ``host.HostTimeline`` does one by one, where every interval was told after those in it.
+As ``HostTimeline`` does one by one, for logs in which every interval comes after those in it.
 """
 
 from __future__ import annotations
@@ -9,34 +9,34 @@ from itertools import pairwise
 
 import numpy as np
 
-from .intervals import Column, blank, cut, expect, up_to
+from .intervals import Column, blank, cut, require, up_to
 
 _DEEPEST = 64  # intervals in each other
 
 
-def paint(told: Column, horizon: int) -> Column:
-    """Disjoint and sorted segments of intervals (rows: start, end, cause, stack) in the order they were told.
+def paint(intervals: Column, horizon: int) -> Column:
+    """Disjoint and sorted segments of intervals (rows: start, end, cause, stack) in the order of the events.
 
-    Nothing is painted before ``horizon``. Raises ``events.Odd`` where intervals overlap
-    without nesting, or one was told before another that lies in it.
+    Nothing is painted before ``horizon``. Raises :class:`NotVectorizable` where intervals overlap without nesting,
+    or one comes before another that lies in it.
     """
-    start = np.maximum(told[0], horizon)[::-1]  # of two that begin together the outer one was told later
+    start = np.maximum(intervals[0], horizon)[::-1]  # of two that begin together the outer one comes later
     order = len(start) - 1 - np.argsort(start, kind="stable")
-    order = order[told[1, order] > np.maximum(told[0, order], horizon)]
-    start, end = np.maximum(told[0, order], horizon), told[1, order]
+    order = order[intervals[1, order] > np.maximum(intervals[0, order], horizon)]
+    start, end = np.maximum(intervals[0, order], horizon), intervals[1, order]
     levels: list[Column] = []  # intervals in none, in one, in two others...
     inside = np.arange(len(order))
     while len(inside):
-        expect(len(levels) < _DEEPEST)
+        require(len(levels) < _DEEPEST)
         outer = start[inside] >= up_to(horizon, end[inside])[:-1]
         levels.append(inside[outer])
         inside = inside[~outer]
     painted = []
     for level, inner in pairwise([*levels, inside]):
         around = level[np.searchsorted(start[level], start[inner], "right") - 1]
-        expect(bool((end[inner] <= end[around]).all() and (order[inner] < order[around]).all()))
+        require(bool((end[inner] <= end[around]).all() and (order[inner] < order[around]).all()))
         left = blank(start[level], end[level], cut(start[level], end[level], start[inner], end[inner]))
-        painted.append(np.stack((left.start, left.end, *told[2:, order[level[left.outer]]])))
+        painted.append(np.stack((left.start, left.end, *intervals[2:, order[level[left.outer]]])))
     if not painted:
         return np.empty((4, 0), np.int64)
     segments = np.concatenate(painted, axis=1)

@@ -5,10 +5,12 @@ One method per kind of event, each of constant cost and bounded memory; nothing 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import replace as struct_replace
 
+from xlaprof.analysis.sums import add_up
 from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Guard, Recompile
 
 #: kinds of guards that fail in another phase of a program
@@ -19,77 +21,54 @@ _RAISED = "GB0088"  # an exception of the program's own on its way out: no break
 _OPEN = 1_000  # compilations whose end is still to come
 
 
+@dataclass(slots=True)
 class BreakTally:
     """Graph breaks at one place for one reason. Nanoseconds."""
 
-    __slots__ = ("callers", "compiled", "count", "event", "restarted", "step")
-
-    def __init__(self, event: GraphBreak, step: int) -> None:
-        self.event = event  # the first
-        self.step = step
-        self.count = 0
-        self.restarted = 0  # ns of tracing that it made useless
-        self.compiled = True  # False: nothing of a function is compiled for its sake
-        self.callers: set[int] = set()  # Stack ids of the lines that called the compiled function
+    event: GraphBreak  # the first
+    step: int
+    count: int = 0
+    restarted: int = 0  # ns of tracing that it made useless
+    compiled: bool = True  # False: nothing of a function is compiled for its sake
+    callers: set[int] = field(default_factory=set)  # Stack ids of the lines that called the compiled function
 
     def merge(self, other: BreakTally) -> None:
-        self.count += other.count
-        self.restarted += other.restarted
         self.compiled = self.compiled and other.compiled
-        self.callers |= other.callers
+        add_up(self, other)
 
 
+@dataclass(slots=True)
 class FunctionTally:
     """One function of the user's as ``torch.compile`` has it, with all that follows its breaks. Nanoseconds."""
 
-    __slots__ = ("backend", "callers", "compiles", "dur", "graphs", "name", "ops", "step")
-
-    def __init__(self, name: int, step: int) -> None:
-        self.name = name  # Text id
-        self.step = step  # in which it was compiled first
-        self.backend = 0  # Text id
-        self.compiles = 0
-        self.dur = 0
-        self.ops = 0
-        self.graphs: set[str] = set()  # numbers of the frames that captured something
-        self.callers: set[int] = set()
-
-    def merge(self, other: FunctionTally) -> None:
-        self.compiles += other.compiles
-        self.dur += other.dur
-        self.ops += other.ops
-        self.graphs |= other.graphs
-        self.callers |= other.callers
+    name: int  # Text id
+    step: int  # in which it was compiled first
+    backend: int  # Text id
+    compiles: int = 0
+    dur: int = 0
+    ops: int = 0
+    graphs: set[str] = field(default_factory=set)  # numbers of the frames that captured something
+    callers: set[int] = field(default_factory=set)
 
 
+@dataclass(slots=True)
 class CallTally:
     """All that was compiled for calls from one line. Nanoseconds."""
 
-    __slots__ = ("broken", "compiles", "dur", "first", "ops")
-
-    def __init__(self, first: DynamoCompile) -> None:
-        self.first = first
-        self.compiles = 0
-        self.dur = 0
-        self.ops = 0
-        self.broken = False  # a graph break was met, by design or not
-
-    def merge(self, other: CallTally) -> None:
-        self.compiles += other.compiles
-        self.dur += other.dur
-        self.ops += other.ops
-        self.broken = self.broken or other.broken
+    first: DynamoCompile
+    compiles: int = 0
+    dur: int = 0
+    ops: int = 0
+    broken: bool = False  # there was a graph break, by design or not
 
 
+@dataclass(slots=True)
 class BehindTally:
     """The graphs that were compiled for what follows a graph break, each at first. Nanoseconds."""
 
-    __slots__ = ("cheapest", "count", "latest")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.cheapest = 0  # of those before the latest
-        self.latest = 0  # Dynamo's part, and what XLA has taken for it so far
+    count: int = 0
+    cheapest: int = 0  # of those before the latest
+    latest: int = 0  # Dynamo's part, and what XLA has taken for it so far
 
     def begin(self, dur: int) -> None:
         """One more."""
@@ -108,19 +87,17 @@ class BehindTally:
             self.count += other.count
 
 
+@dataclass(slots=True)
 class RecompileRecord:
     """A function was compiled again. Nanoseconds."""
 
-    __slots__ = ("due", "dur", "event", "limit", "step")
-
-    def __init__(self, event: Recompile, step: int, due: bool) -> None:
-        self.event = event
-        self.step = step  # number of the step it happened in; -1 before the first
-        #: a version of its own is due: to another phase of the program (evaluation, called from a line of its own in
-        #: another mode), to another object of the class (a block of a model that is compiled block by block)
-        self.due = due
-        self.dur = 0  # its forward and backward graph, and what XLA took for them
-        self.limit: DynamoLimit | None = None  # it was one too many
+    event: Recompile
+    step: int  # number of the step it happened in; -1 before the first
+    #: a version of its own is due: to another phase of the program (evaluation, called from a line of its own in
+    #: another mode), to another object of the class (a block of a model that is compiled block by block)
+    due: bool
+    dur: int = 0  # its forward and backward graph, and what XLA took for them
+    limit: DynamoLimit | None = None  # it was one too many
 
 
 class TorchCompile:
@@ -133,7 +110,7 @@ class TorchCompile:
         self.behind: dict[int, BehindTally] = {}  # by the stack of the break
         self.recompiles: list[RecompileRecord] = []
         self.limits: list[tuple[DynamoLimit, int]] = []  # with the step
-        self._met: dict[str, list[BreakTally]] = {}  # compile id -> breaks met since it began
+        self._open_breaks: dict[str, list[BreakTally]] = {}  # compile id -> breaks since it began
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest of that name
         self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation, and
         self._resumed: BehindTally | None = None  # if it was the first of what follows a break
@@ -149,9 +126,9 @@ class TorchCompile:
         if event.skipped:
             tally.compiled = False
         if event.compile:
-            if len(self._met) >= _OPEN:
-                self._met.clear()
-            self._met.setdefault(event.compile, []).append(tally)
+            if len(self._open_breaks) >= _OPEN:
+                self._open_breaks.clear()
+            self._open_breaks.setdefault(event.compile, []).append(tally)
 
     def on_recompile(self, event: Recompile, step: int) -> None:
         function = self.functions.get((event.code, event.func))
@@ -181,15 +158,15 @@ class TorchCompile:
         if event.resumed and event.ops and event.compiled and record is None and len(self.behind) < _RECORDS:
             self._resumed = self.behind.setdefault(event.resumed, BehindTally())
             self._resumed.begin(event.dur)
-        met = self._met.pop(event.compile, ())
-        for tally in met:
-            tally.restarted += event.restarted // len(met)
+        breaks = self._open_breaks.pop(event.compile, ())
+        for tally in breaks:
+            tally.restarted += event.restarted // len(breaks)
             tally.callers.add(event.stack)
             tally.compiled = tally.compiled and event.compiled
         key = (event.code, event.func)
         function = self.functions.get(key)
         if function is None:
-            function = FunctionTally(event.func, step)
+            function = FunctionTally(event.func, step, event.backend)
             if len(self.functions) < _RECORDS:
                 self.functions[key] = function
         function.compiles += 1
@@ -203,7 +180,7 @@ class TorchCompile:
                 self.calls[event.stack] = call
         call.compiles += 1
         call.dur += event.dur
-        call.broken = call.broken or any(tally.event.gb != _RAISED for tally in met)
+        call.broken = call.broken or any(tally.event.gb != _RAISED for tally in breaks)
         if event.compiled and not event.backward:
             function.ops += event.ops
             call.ops += event.ops
@@ -219,48 +196,45 @@ class TorchCompile:
 
     def merge(self, other: TorchCompile, texts: dict[int, int], stacks: dict[int, int]) -> None:
         """Add another recording's, whose ids become those of ``texts`` and ``stacks``; it is left as it is."""
-        for (place, reason), theirs in other.breaks.items():
-            mine = self.breaks.setdefault(
-                (stacks.get(place, 0), reason), BreakTally(_translated(theirs.event, texts, stacks), theirs.step)
-            )
-            known = set(mine.callers)
-            mine.merge(theirs)
-            mine.callers = known | {stacks.get(one, 0) for one in theirs.callers}
+        for (place, reason), broken in other.breaks.items():
+            line = stacks.get(place, 0), reason
+            mine = self.breaks.setdefault(line, BreakTally(_translated(broken.event, texts, stacks), broken.step))
+            mine.merge(replace(broken, callers={stacks.get(one, 0) for one in broken.callers}))
         for (code, name), function in other.functions.items():
-            key = stacks.get(code, 0), texts.get(name, 0)
-            ours = self.functions.setdefault(key, FunctionTally(key[1], function.step))
-            before = set(ours.callers)
-            ours.merge(function)
+            name = texts.get(name, 0)
+            key = stacks.get(code, 0), name
+            ours = self.functions.setdefault(key, FunctionTally(name, function.step, 0))
             ours.backend = ours.backend or texts.get(function.backend, 0)
-            ours.callers = before | {stacks.get(one, 0) for one in function.callers}
+            add_up(ours, replace(function, callers={stacks.get(one, 0) for one in function.callers}))
         for place, call in other.calls.items():
             here = self.calls.setdefault(stacks.get(place, 0), CallTally(_translated(call.first, texts, stacks)))
-            here.merge(call)
+            here.broken = here.broken or call.broken
+            add_up(here, call)
         for place, behind in other.behind.items():
             self.behind.setdefault(stacks.get(place, 0), BehindTally()).merge(behind)
         for record in other.recompiles:
-            copy = RecompileRecord(_translated(record.event, texts, stacks), record.step, record.due)
-            copy.dur = record.dur
-            copy.limit = None if record.limit is None else _translated(record.limit, texts, stacks)
-            self.recompiles.append(copy)
+            limit = record.limit and _translated(record.limit, texts, stacks)
+            self.recompiles.append(
+                RecompileRecord(_translated(record.event, texts, stacks), record.step, record.due, record.dur, limit)
+            )
         self.limits += [(_translated(event, texts, stacks), step) for event, step in other.limits]
 
 
 def _translated(event: Any, texts: dict[int, int], stacks: dict[int, int]) -> Any:
     """An event whose ids are those of the run it was merged into."""
     changes: dict[str, Any] = {}
-    for field in ("stack", "code", "resumed", "at"):
-        if hasattr(event, field):
-            changes[field] = stacks.get(getattr(event, field), 0)
-    for field in ("func", "backend", "op"):
-        if hasattr(event, field):
-            changes[field] = texts.get(getattr(event, field), 0)
+    for name in ("stack", "code", "resumed", "at"):
+        if hasattr(event, name):
+            changes[name] = stacks.get(getattr(event, name), 0)
+    for name in ("func", "backend", "op"):
+        if hasattr(event, name):
+            changes[name] = texts.get(getattr(event, name), 0)
 
     def guard(one: Guard) -> Guard:
-        return replace(one, stack=stacks.get(one.stack, 0))
+        return struct_replace(one, stack=stacks.get(one.stack, 0))
 
     if isinstance(event, Recompile):
         changes["guards"] = [guard(one) for one in event.guards]
     if isinstance(event, DynamoLimit) and event.guard is not None:
         changes["guard"] = guard(event.guard)
-    return replace(event, **changes)
+    return struct_replace(event, **changes)
