@@ -16,14 +16,14 @@ def noisy(middle: float, count: int, seed: int, spread: float = 0.02) -> list[fl
 def test_a_shift_is_found_and_its_interval_holds_it() -> None:
     told = shift(noisy(0.100, 100, 1), noisy(0.110, 120, 2))
     assert told is not None
-    assert told.told
+    assert told.certain
     assert told.low < 0.010 < told.high
     assert told.by == pytest.approx(0.010, abs=0.002)
 
 
 def test_the_interval_of_no_shift_holds_zero_about_as_often_as_it_promises() -> None:
     held = sum(
-        not told.told
+        not told.certain
         for seed in range(400)
         if (told := shift(noisy(1.0, 40, 2 * seed), noisy(1.0, 40, 2 * seed + 1))) is not None
     )
@@ -34,7 +34,7 @@ def test_a_few_steps_of_seconds_move_nothing() -> None:
     steady = noisy(0.01, 60, 3)
     told = shift(steady, [*noisy(0.01, 57, 4), 2.0, 3.0, 4.0])
     assert told is not None
-    assert not told.told
+    assert not told.certain
 
 
 def test_five_values_are_the_fewest() -> None:
@@ -45,7 +45,7 @@ def test_five_values_are_the_fewest() -> None:
 def test_equal_values_do_not_differ() -> None:
     told = shift([1.0] * 9, [1.0] * 9)
     assert told is not None
-    assert (told.by, told.low, told.high, told.told) == (0.0, 0.0, 0.0, False)
+    assert (told.by, told.low, told.high, told.certain) == (0.0, 0.0, 0.0, False)
 
 
 def test_the_same_series_give_the_same_answer() -> None:

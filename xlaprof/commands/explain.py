@@ -45,16 +45,18 @@ def run(args: argparse.Namespace) -> int:
     folded, notes = fold(args.log, args.since_step)
     report = folded.report(args.log, notes)
     chosen = choose(report, args.finding)
-    told = [(finding, *_details(finding, folded, args.log)) for finding in chosen]
+    explained = [(finding, *_details(finding, folded, args.log)) for finding in chosen]
     if args.json:
         from xlaprof.report.json import explanation_to_json, text
 
-        findings = [explanation_to_json(finding, happened, mine, others) for finding, happened, mine, others in told]
+        findings = [
+            explanation_to_json(finding, happened, mine, others) for finding, happened, mine, others in explained
+        ]
         sys.stdout.write(text({"schema": 1, "findings": findings}))
         return 0
     from xlaprof.report.explain import show
 
-    for number, (finding, happened, mine, others) in enumerate(told):
+    for number, (finding, happened, mine, others) in enumerate(explained):
         if number:
             sys.stdout.write("\n\n")
         show(finding, report, happened, (mine, others))

@@ -109,7 +109,7 @@ def activities(run: Fold) -> Iterator[Activity]:
     by_line: dict[tuple[str, str, int], Activity] = {}
     of_cause: dict[Cause, Activity] = {}
     between: list[tuple[tuple[int, int], Tally]] = []
-    waits: dict[int, Activity] = {}  # told by events, with no line of the loop
+    waits: dict[int, Activity] = {}  # recorded as events, without a line of the loop
     for cause, tally in run.window.idle.causes.items():
         if not tally.total:
             continue

@@ -1,6 +1,6 @@
-"""Operators whose result's size depends on values: the host has to know it, so they read it, and their graph has it.
+"""Operators whose result's size depends on values, and what to write instead.
 
-What to write instead, so that no size depends on values.
+The host has to know the size, so it reads it, and the graph that follows has it as a constant.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_sized(name: str) -> bool:
     return name in INSTEAD
 
 
-def told(name: str) -> str:
+def described(name: str) -> str:
     """The operator as PyTorch/XLA's metrics name it, too: "aten::index, a selection by aten::nonzero"."""
     if name in _BY_CONDITION and name != "aten::nonzero":
         return f"{name} (a selection by aten::nonzero)"

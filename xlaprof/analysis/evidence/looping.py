@@ -1,4 +1,4 @@
-"""In which loop of the program something happens: told by the heads of the loops around its line, where known."""
+"""Loops of the program: in which of them something happens, from the heads of the loops around its line."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from xlaprof.analysis.fold.fold import Fold
     from xlaprof.analysis.fold.tallies import Site
 
-#: times one line recorded the same operation in one graph from which on a loop was unrolled into it
+#: times that one line recorded the same operation in one graph: with fewer it may be layers, not an unrolled loop
 REPEATS = 10
-#: growths of a graph in a row that make a growing one, and how much it has to be in all
+#: growths of a graph in a row, and times its first size: by less a graph varies from step to step
 GROWTHS = 4
 _FACTOR = 1.2
 

@@ -25,8 +25,8 @@ def choices(
     """The best boundaries for 1, 2, 3... buckets, as many as there are sizes or ``most``.
 
     ``seen``: size -> how often it came. ``compile_s``: seconds of one compile. ``unit_s``: seconds the device works for
-    one unit of size, each time. ``compiled``: programs that were compiled without padding, the number of sizes unless
-    told.
+    one unit of size, each time. ``compiled``: programs that were compiled without padding, by default one for
+    each size.
     """
     sizes, counts = _joined({size: count for size, count in seen.items() if size > 0 and count > 0})
     if not sizes:

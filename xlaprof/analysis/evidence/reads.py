@@ -1,8 +1,7 @@
 """The reads of a run by line of the program: which of them are a habit, and what they cost.
 
-Reads outside the loop (the result at the end) are none, nor are those at the end of every epoch, nor *late* ones: of
-values that were computed while the device had been given more to do. Rare ones, in less than one of ten steps, are
-one only where they cost.
+No habit are reads outside the loop (the result at the end), at the end of every epoch, and *late* ones: of values that
+were computed while the device had more to do. Rare reads, in less than one of ten steps, are one only where they cost.
 
 Cost: what the program would gain if the read did not wait. A read makes host and device take turns: the host waits for
 the device, then the device waits until the host has recorded the next graph. Had they overlapped, the shorter of the
@@ -26,13 +25,16 @@ from .facts import Facts
 from .looping import REPEATS, head, innermost, is_outside
 from .reading import SCALAR
 
-_OFTEN = 0.1  # reads per step
-_DEAR = 0.05  # of the time of the steps
-_LEAST = 3  # reads that make a habit
-_TWICE, _MANY = 2, 8  # in fewer steps than that, of so many, they are none
-_NOTHING = 0.001  # of the time of the steps without compiles: a read that costs less costs nothing
-_WAITS_NS = 20_000  # mean wait from which on it can be believed
-_EPOCH = 3  # barriers for each read of a loop around theirs
+_LEAST = 3  # reads: once or twice is an accident
+_OFTEN = 0.1  # reads per step: rarer ones are a habit only if they take
+_EXPENSIVE = 0.05  # of the time of the steps
+_STEPS, _OF = (
+    2,
+    8,
+)  # reads in fewer steps, of at least so many, are one event: a checkpoint halfway, with all its tensors
+_NOTHING = 0.001  # of the time of the steps without compiles: a read that costs less costs nothing, where its wait was
+_MEASURED_NS = 20_000  # this long on average: shorter waits are too short to be measured
+_EPOCH = 3  # barriers for each read: it lies in the loop around theirs
 
 
 class Reads:
@@ -91,27 +93,27 @@ class Reads:
 
     @property
     def copy_ns(self) -> int:
-        """ns of the reads told one by one that were neither waiting nor compiling."""
+        """ns, of the reads recorded one by one, of neither waiting nor compiling."""
         tally = self.tally
         return max(0, tally.dur - tally.digest_dur - tally.wait - tally.compiled)
 
     def is_habit(self, facts: Facts) -> bool:
-        """Whether they are worth telling."""
-        if self.count >= _LEAST and _cuts_compiled(facts, self.place):
-            return True  # on which the device stops even where the host finds it done
+        """Whether they make a finding."""
+        if self.count >= _LEAST and _breaks_graph(facts, self.place):
+            return True  # whether the host waited or not: the device stops there
         tally = self.tally
         stalled = self.count * tally.stalled // tally.known if tally.known else self.count
         if stalled < _LEAST:
             return False
         cost = self.cost_s
-        if tally.wait > _WAITS_NS * tally.known and cost < _NOTHING * _working_s(facts):
+        if tally.wait > _MEASURED_NS * tally.known and cost < _NOTHING * _working_s(facts):
             return False
-        if facts.step_count >= _MANY and 0 < tally.rhythm.steps < _TWICE:  # a checkpoint halfway, with all its tensors
-            return cost >= _DEAR * facts.total_s
-        return stalled > _OFTEN * facts.step_count or cost >= _DEAR * facts.total_s
+        if facts.step_count >= _OF and 0 < tally.rhythm.steps < _STEPS:
+            return cost >= _EXPENSIVE * facts.total_s
+        return stalled > _OFTEN * facts.step_count or cost >= _EXPENSIVE * facts.total_s
 
     def waited(self) -> str:
-        """What for, for people."""
+        """What the host waited for, for people."""
         tally = self.tally
         compiled = f"{duration(tally.compiled / 1e9)} compiling, " if tally.compiled else ""
         return (
@@ -135,11 +137,11 @@ def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
     return list(found.values())
 
 
-def _cuts_compiled(facts: Facts, place: Place) -> bool:
+def _breaks_graph(facts: Facts, place: Place) -> bool:
     """A graph of torch.compile ends at this line, for its value."""
-    told = facts.run.torch_compile.breaks.items()
-    cuts = (facts.names.place(stack) for (stack, _), tally in told if not tally.event.by_design)
-    return any((one.file, one.line) == (place.file, place.line) for one in cuts)
+    breaks = facts.run.torch_compile.breaks.items()
+    lines = (facts.names.place(stack) for (stack, _), tally in breaks if not tally.event.by_design)
+    return any((one.file, one.line) == (place.file, place.line) for one in lines)
 
 
 def _working_s(facts: Facts) -> float:

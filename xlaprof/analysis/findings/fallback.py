@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from xlaprof.analysis.evidence import dynamic_size_ops
 from xlaprof.analysis.evidence.counted import Key, of_digest
+from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD as INSTEAD_OF_DYNAMIC_SIZES
+from xlaprof.analysis.evidence.dynamic_size_ops import described
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reads import Reads, by_line
@@ -28,14 +29,14 @@ from xlaprof.text.quantities import duration, plural, size_text, times
 
 from .transfer import how_often, rhythm_of
 
-_SETTING_UP = 0.05  # of the time of the steps: what fallbacks outside of them may cost
+_SET_UP = 0.05  # of the time of the steps: fallbacks outside of named steps are the set-up's unless they cost more
 
 _EIGEN = "Use torch.linalg.eigh if the matrix is symmetric, or matrix powers if the largest eigenvalue is enough"
 _RAGGED = "Pad to one length (to_padded_tensor) before the step"
 _BINS = "Find the bins with torch.bucketize and count them with torch.zeros(n).index_add_"
 #: What to write instead, by operation.
 INSTEAD = {
-    **dynamic_size_ops.INSTEAD,
+    **INSTEAD_OF_DYNAMIC_SIZES,
     "aten::linalg_eig": _EIGEN,
     "aten::linalg_eigvals": _EIGEN,
     "aten::_linalg_eigvals": _EIGEN,
@@ -66,7 +67,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     yield from _on_the_cpu(facts)
     selections = [reads for reads in by_line(facts, sized=True) if reads.is_habit(facts)]
     for reads in selections:
-        yield _sized(facts, reads)
+        yield _dynamic_size(facts, reads)
     if selections:
         yield from _again(facts, max(selections, key=lambda reads: reads.count), {r.place.line for r in selections})
 
@@ -85,7 +86,7 @@ def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
             continue  # a read
         if tally.count < 2 and not tally.in_steps:
             continue
-        if facts.named_steps and not tally.in_steps and tally.dur / 1e9 < _SETTING_UP * facts.total_s:
+        if facts.named_steps and not tally.in_steps and tally.dur / 1e9 < _SET_UP * facts.total_s:
             continue
         yield _finding(facts, place, name, tally, keys)
 
@@ -106,7 +107,7 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: 
         cost_s=cost,
         cut=critical.fallbacks(stack for stack, _ in keys),
         cause=(
-            f"{dynamic_size_ops.told(name)} has no lowering, so it ran on the CPU {times(tally.count)}{often}{reads}: "
+            f"{described(name)} has no lowering, so it ran on the CPU {times(tally.count)}{often}{reads}: "
             f"{duration(cost)} in which the device waited for the host."
         ),
         advice=_advice(name),
@@ -121,9 +122,9 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: 
     )
 
 
-def _sized(facts: Facts, reads: Reads) -> Finding:
+def _dynamic_size(facts: Facts, reads: Reads) -> Finding:
     tally, name = reads.tally, reads.op
-    # what the size was asked of is a graph of its own
+    # reading the size needs a graph of its own
     apart = [r for r in facts.run.compiles if r.trigger == "read" and r.stack in reads.stacks]
     return facts.finding(
         "fallback",
@@ -134,7 +135,7 @@ def _sized(facts: Facts, reads: Reads) -> Finding:
         cost_s=reads.cost_s,
         cut=critical.together([reads.cut, critical.compiles(apart)]),
         cause=(
-            f"Values decide the size of the result of {dynamic_size_ops.told(name)}, so it cannot stay on the device: "
+            f"Values decide the size of the result of {described(name)}, so it cannot stay on the device: "
             f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {times(reads.count)}, "
             f"{duration(tally.dur / 1e9)} waited ({duration(tally.dur / max(1, tally.count) / 1e9)} each)."
         ),
@@ -147,13 +148,13 @@ def _sized(facts: Facts, reads: Reads) -> Finding:
 
 
 def _again(facts: Facts, first: Reads, lines: set[int]) -> Iterator[Finding]:
-    """Other lines at which a mask is used whose size was read: mostly where gradients go back through a selection."""
-    told: set[tuple[str, int]] = set()
+    """Other lines that use a mask whose size was read: mostly where gradients go back through a selection."""
+    found: set[tuple[str, int]] = set()
     for stack, op in facts.run.selections:
         place, name = facts.names.place(stack), facts.names.text(op)
-        if not place.line or place.line in lines or (place.file, place.line) in told:
+        if not place.line or place.line in lines or (place.file, place.line) in found:
             continue
-        told.add((place.file, place.line))
+        found.add((place.file, place.line))
         yield facts.finding(
             "fallback",
             place,
@@ -163,7 +164,7 @@ def _again(facts: Facts, first: Reads, lines: set[int]) -> Iterator[Finding]:
             cost_s=0.0,
             cause=(
                 f"{'The gradient of the selection' if _BACKWARD.search(place.code) else 'What was selected'} at line "
-                f"{first.place.line} is put back by the same mask ({dynamic_size_ops.told(name)}): here the device "
+                f"{first.place.line} is put back by the same mask ({described(name)}): here the device "
                 "does that alone, but PyTorch/XLA runs aten::nonzero on the CPU once more."
             ),
             advice=_advice(first.op),

@@ -1,7 +1,7 @@
 """transfer: a loop that reads values from the device, and stops until they are there.
 
-Which reads those are, and what they cost: ``reads``. The reads inside a CPU fallback count as the
-fallback's, those of a size that values decide are told as one.
+Which reads these are and what they cost is decided in :mod:`xlaprof.analysis.evidence.reads`. Reads inside a CPU
+fallback, and those of a size that values decide, belong to the fallback.
 """
 
 from __future__ import annotations

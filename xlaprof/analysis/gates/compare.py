@@ -1,7 +1,7 @@
 """Two runs of one program, before and after a change: findings gone and new, and step time with its confidence.
 
-What cannot be compared is told instead (:func:`obstacles`): numbers of different devices or programs side by side look
-like an answer and are none.
+:func:`obstacles` says why two runs cannot be compared: numbers of different devices or programs side by side look like
+an answer and are none.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from .difference import independent, shift
 
 TOLERANCE = 0.03  # of a step: what differs from process to process without any change
 _SAMPLE = 400  # steps of each run that are compared; of more, as many percentiles
-_COUNTS_ALIKE = 0.1  # relative
-_COSTS_ALIKE = 0.2
+_COUNTS_ALIKE = 0.1  # relative: an epoch more or less moves counts by that
+_COSTS_ALIKE = 0.2  # relative: costs vary from run to run more than step times
+_MATTERS = 0.01  # of a step: a change of cost below it is not worth a line
 
 
 class StepChange(msgspec.Struct, frozen=True):
@@ -35,7 +36,7 @@ class StepChange(msgspec.Struct, frozen=True):
     by: float | None  # None: too few steps to say
     low: float | None
     high: float | None
-    verdict: str  # "faster" | "slower" | "same" (no difference that can be told) | "unknown"
+    verdict: str  # "faster" | "slower" | "same" (no difference is certain) | "unknown"
 
 
 class Quantity(msgspec.Struct, frozen=True):
@@ -199,11 +200,11 @@ def _steps(before: Run, after: Run, one: Report, two: Report, tolerance: float) 
 def _step(mine: StepStats, theirs: StepStats, before: Run, after: Run, tolerance: float) -> StepChange:
     first, worth_first = _durations(before, mine)
     second, worth_second = _durations(after, theirs)
-    told = shift(first, second, (worth_first, worth_second)) if mine.median_s > 0 else None
+    change = shift(first, second, (worth_first, worth_second)) if mine.median_s > 0 else None
     verdict = "unknown"
-    if told is not None:
-        share = told.by / mine.median_s
-        clear = told.told and abs(share) > tolerance
+    if change is not None:
+        share = change.by / mine.median_s
+        clear = change.certain and abs(share) > tolerance
         verdict = "same" if not clear else "slower" if share > 0 else "faster"
     return StepChange(
         name=mine.name,
@@ -211,9 +212,9 @@ def _step(mine: StepStats, theirs: StepStats, before: Run, after: Run, tolerance
         after_s=theirs.median_s,
         before_count=mine.count,
         after_count=theirs.count,
-        by=told.by / mine.median_s if told else None,
-        low=told.low / mine.median_s if told else None,
-        high=told.high / mine.median_s if told else None,
+        by=change.by / mine.median_s if change else None,
+        low=change.low / mine.median_s if change else None,
+        high=change.high / mine.median_s if change else None,
         verdict=verdict,
     )
 
@@ -289,7 +290,7 @@ def _alike(finding: Finding) -> tuple[str, str, str, str]:
 
 
 def _differ(pair: Pair, steps_before: int, steps_after: int, report: Report) -> bool:
-    """More or fewer, by number and per step (a longer run has more of everything), or dearer or cheaper per step."""
+    """More or fewer, by number and per step (a longer run has more of everything), or of another cost per step."""
     a, b = pair.before, pair.after
     if a.severity != b.severity:
         return True
@@ -297,8 +298,8 @@ def _differ(pair: Pair, steps_before: int, steps_after: int, report: Report) -> 
     if not _near(a.count, b.count, _COUNTS_ALIKE) and not _near(*rates, _COUNTS_ALIKE):
         return True
     step = report.steps[0].median_s if report.steps else 0.0
-    dear = abs(a.cost_per_step_s - b.cost_per_step_s) > 0.01 * step
-    return dear and not _near(a.cost_per_step_s, b.cost_per_step_s, _COSTS_ALIKE) and not _near(
+    matters = abs(a.cost_per_step_s - b.cost_per_step_s) > _MATTERS * step
+    return matters and not _near(a.cost_per_step_s, b.cost_per_step_s, _COSTS_ALIKE) and not _near(
         a.cost_s, b.cost_s, _COSTS_ALIKE
     )  # fmt: skip
 

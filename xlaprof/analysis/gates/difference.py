@@ -32,7 +32,7 @@ class Shift(msgspec.Struct, frozen=True):
     high: float  # and this
 
     @property
-    def told(self) -> bool:
+    def certain(self) -> bool:
         """The interval leaves zero out."""
         return self.low > 0 or self.high < 0
 
