@@ -266,12 +266,14 @@ class Runtime:
         self.seconds = 1.5
         self.heard: list[str] = []
 
-    def recording_started(self, rec: recorder.Recorder) -> None:
+    def attach(self, rec: recorder.Recorder) -> "Runtime":
+        self.rec = rec
         self.heard.append(f"started {rec is recorder.active}")
+        return self
 
-    def recording_stopping(self, rec: recorder.Recorder) -> None:
-        self.heard.append(f"stopping {rec is recorder.active}")
-        rec.emit(Compile(1, 1, 1, "last word", 1, 1, 1))
+    def detach(self) -> None:
+        self.heard.append(f"stopping {self.rec is recorder.active}")
+        self.rec.emit(Compile(1, 1, 1, "last word", 1, 1, 1))
 
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:
         return {"CompileTime": self.compiles, "Untouched": 5}, {"CompileTime": self.seconds}
@@ -322,11 +324,11 @@ def test_a_broken_observer_breaks_nothing(log: Path, capsys: pytest.CaptureFixtu
         def counters(self) -> tuple[dict[str, int], dict[str, float]]:
             raise RuntimeError("counters are broken")
 
-        def recording_stopping(self, rec: recorder.Recorder) -> None:
+        def detach(self) -> None:
             raise RuntimeError("cannot stop")
 
     class BreaksLater(Runtime):
-        def recording_stopping(self, rec: recorder.Recorder) -> None:
+        def detach(self) -> None:
             raise RuntimeError("cannot stop")
 
     recorder.add_observer(Broken())
@@ -336,7 +338,7 @@ def test_a_broken_observer_breaks_nothing(log: Path, capsys: pytest.CaptureFixtu
     assert recorded().scopes == [("work", 0)]
     complaints = capsys.readouterr().err.splitlines()
     assert complaints == [
-        "xlaprof: Broken records nothing more: RuntimeError: counters are broken",
+        "xlaprof: Broken is not observed: RuntimeError: counters are broken",
         "xlaprof: BreaksLater records nothing more: RuntimeError: cannot stop",
     ]
 
@@ -408,7 +410,7 @@ def test_a_recording_stopped_while_it_is_being_stopped_is_stopped_once(log: Path
     class Impatient(Runtime):
         """As a signal handler that arrives in the middle."""
 
-        def recording_stopping(self, rec: recorder.Recorder) -> None:
+        def detach(self) -> None:
             if not self.heard.count("stop"):
                 self.heard.append("stop")
                 xlaprof.stop_recording()

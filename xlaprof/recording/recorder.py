@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from xlaprof.errors import UserError
 from xlaprof.events import Compile, Compiling, Counters, DynamoLimit, End, Event, Gc, GraphBreak, Recompile, Step
@@ -55,16 +55,28 @@ class RecordingError(UserError):
     """A recording cannot be started or stopped as asked. One line: what happened, and the way out."""
 
 
-class Observer(Protocol):
-    """A part of the program that has something to record, told when recordings begin and end."""
-
-    def recording_started(self, rec: Recorder, /) -> None: ...
-
-    def recording_stopping(self, rec: Recorder, /) -> None:
-        """Last chance to emit: the recording is still active."""
+class Attachment(Protocol):
+    """An observer during one recording."""
 
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:
-        """Totals since the process began: numbers of events, and seconds of the timed ones."""
+        """Totals so far: numbers of events, and seconds of the timed ones. What is added to them is recorded."""
+
+    def detach(self) -> None:
+        """The recording ends. Last chance to emit; afterwards nothing of the observer is left in the program."""
+
+
+class Observer(Protocol):
+    """A part of the program that has something to record."""
+
+    def attach(self, rec: Recorder, /) -> Attachment | None:
+        """A recording has begun; None where there is nothing to observe."""
+
+
+class _Attached(NamedTuple):
+    name: str
+    attachment: Attachment
+    counts: dict[str, int]  # its counters when it was attached
+    seconds: dict[str, float]
 
 
 _observers: list[Observer] = []
@@ -74,14 +86,14 @@ _switch = threading.RLock()
 
 
 def add_observer(observer: Observer) -> None:
-    """Tell ``observer`` of every recording from now on, and at once if one is active."""
+    """Attach ``observer`` to every recording from now on, and at once if one is active."""
     with _switch:
         if any(known is observer for known in _observers):
             return
         _observers.append(observer)
         arrange_end()
         if active is not None:
-            active._greet(observer)
+            active.adopt(observer)
 
 
 def at_start(call: Callable[[], None]) -> None:
@@ -124,7 +136,7 @@ class Recorder:
         self.running_loop = asyncio._get_running_loop
         self.in_dynamo: Callable[[], bool] = _never
         self.thread: Callable[[], int] = self._interner.thread
-        self._bases: list[tuple[Observer, dict[str, int], dict[str, float]]] = []
+        self._attached: list[_Attached] = []
         self._counters_at = time.perf_counter_ns()
         self._gc_began = self._gc_count = self._gc_ns = 0
         self._file = LogFile(path, overwrite)
@@ -187,35 +199,40 @@ class Recorder:
 
     # -- counters and observers -------------------------------------------------------------------
 
-    def _greet(self, observer: Observer) -> None:
+    def adopt(self, observer: Observer) -> bool:
+        """Attach ``observer`` until the recording ends; False if there is nothing that it could record."""
+        name = getattr(observer, "name", type(observer).__name__)
         try:
-            counts, seconds = observer.counters()
-            self._bases.append((observer, dict(counts), dict(seconds)))
-            observer.recording_started(self)
+            attachment = observer.attach(self)
+            if attachment is None:
+                return False
+            counts, seconds = attachment.counters()
         except Exception as error:
-            self._blame(observer, error)
+            warn(f"{name} is not observed: {type(error).__name__}: {error}")
+            return False
+        self._attached.append(_Attached(name, attachment, dict(counts), dict(seconds)))
+        return True
 
     def _emit_counters(self) -> None:
         counts: dict[str, int] = {"GarbageCollection": self._gc_count}
         seconds: dict[str, float] = {"GarbageCollection": self._gc_ns / 1e9}
-        for entry in tuple(self._bases):
-            observer, counts_before, seconds_before = entry
+        for one in tuple(self._attached):
             try:
-                now_counts, now_seconds = observer.counters()
+                now_counts, now_seconds = one.attachment.counters()
                 for name, count in now_counts.items():
-                    counts[name] = counts.get(name, 0) + count - counts_before.get(name, 0)
+                    counts[name] = counts.get(name, 0) + count - one.counts.get(name, 0)
                 for name, total in now_seconds.items():
-                    seconds[name] = seconds.get(name, 0.0) + total - seconds_before.get(name, 0.0)
+                    seconds[name] = seconds.get(name, 0.0) + total - one.seconds.get(name, 0.0)
             except Exception as error:
-                self._bases.remove(entry)
-                self._blame(observer, error)
+                self._attached.remove(one)
+                self._leave_out(one, error)
         counts = {name: count for name, count in counts.items() if count}
         seconds = {name: total for name, total in seconds.items() if name in counts}
         self.emit(Counters(time.perf_counter_ns(), counts, seconds))
 
-    def _blame(self, observer: object, error: Exception) -> None:
-        """An observer's defect is told, and stays out of the program that is observed."""
-        warn(f"{type(observer).__name__} records nothing more: {type(error).__name__}: {error}")
+    def _leave_out(self, one: _Attached, error: Exception) -> None:
+        """An observer's defect is reported, and stays out of the program that is observed."""
+        warn(f"{one.name} records nothing more: {type(error).__name__}: {error}")
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -226,14 +243,14 @@ class Recorder:
         gc.callbacks.append(self._on_gc)
 
     def _wind_up(self) -> None:
-        """Collect the observers' last words and the final counters."""
+        """Detach the observers and emit the final counters."""
         if self._on_gc in gc.callbacks:
             gc.callbacks.remove(self._on_gc)
-        for observer, *_ in tuple(self._bases):
+        for one in tuple(self._attached):
             try:
-                observer.recording_stopping(self)
-            except Exception as defect:
-                self._blame(observer, defect)
+                one.attachment.detach()
+            except Exception as error:
+                self._leave_out(one, error)
         self._emit_counters()
 
     def _close(self, error: str) -> None:
@@ -351,7 +368,7 @@ class record:  # used like a function
             for call in tuple(_at_start):
                 call()
             for observer in tuple(_observers):
-                recorder._greet(observer)
+                recorder.adopt(observer)
         return self
 
     def stop(self, error: str = "") -> None:

@@ -10,18 +10,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from xlaprof.log import Follower, Reader
-from xlaprof.recording.recorder import Recorder
+from xlaprof.recording.recorder import Attachment, Recorder
 from xlaprof.vocabulary import Vocabulary
-
-
-class Attachment(Protocol):
-    """A live source while it observes one recording."""
-
-    def counters(self) -> tuple[dict[str, int], dict[str, float]]:
-        """Totals so far: numbers of events, and seconds of the timed ones. Only what is added to them counts."""
-
-    def detach(self) -> None:
-        """The recording ends. Last chance to emit; afterwards nothing of the source is left in the program."""
 
 
 class LiveSource(Protocol):
@@ -39,7 +29,7 @@ class LiveSource(Protocol):
     def vocabulary(self) -> Vocabulary:
         """The words of advice on what it observes."""
 
-    def attach(self, rec: Recorder) -> Attachment | None:
+    def attach(self, rec: Recorder, /) -> Attachment | None:
         """Observe the process for ``rec``, until the attachment is detached; None where there is nothing to observe.
 
         Runs in the thread that imports :attr:`module`, or starts the recording. What it raises is one line on stderr.

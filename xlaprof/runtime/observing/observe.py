@@ -61,9 +61,9 @@ def _look(now: float) -> None:
 
 
 class _Observer:
-    """Told by the recorder when recordings start and stop."""
+    """Has the runtime's instruments on during a recording."""
 
-    def recording_started(self, rec: recorder.Recorder) -> None:
+    def attach(self, rec: recorder.Recorder) -> _Observer:
         clock.reset()
         gauge.reset()
         idle_sampler.start(rec)
@@ -71,8 +71,9 @@ class _Observer:
         XLATensor.__torch_dispatch__ = staticmethod(timed_dispatch)
         for tape in tapes.existing():
             announce(rec, tape)
+        return self
 
-    def recording_stopping(self, rec: recorder.Recorder) -> None:
+    def detach(self) -> None:
         XLATensor.__torch_dispatch__ = staticmethod(_plain_dispatch)
         inflight.wait()
         idle_sampler.stop()
