@@ -34,7 +34,7 @@ from xlaprof.events import (
     Thread,
     TransferFromDevice,
 )
-from xlaprof.log import Lines, LogError, LogReader, merge, read, tail
+from xlaprof.log import Lines, LogError, LogReader, read, tail
 
 
 def header(**changes: object) -> Header:
@@ -326,52 +326,6 @@ def test_a_poll_takes_no_more_than_it_is_allowed(tmp_path: Path) -> None:
     assert sum(polls) == len(GOOD) + 10_000
     assert len(polls) > 5
     following.close()
-
-
-# -- ranks ----------------------------------------------------------------------------------------------------------
-
-
-def write(path: Path, *events: AnyEvent) -> Path:
-    path.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
-    return path
-
-
-def test_ranks_are_merged_by_unix_time_whatever_their_own_clocks_say(tmp_path: Path) -> None:
-    first = write(
-        tmp_path / "0",
-        header(rank=0, mono_ns=0, unix_ns=1_000),
-        Text(1, "zero"),
-        Scope(1, 100, 50),  # ends at unix 1150
-        Scope(1, 400, 50),  # 1450
-    )
-    second = write(
-        tmp_path / "1",
-        header(rank=1, mono_ns=1_000_000, unix_ns=1_000),
-        Text(1, "one"),
-        Scope(1, 1_000_050, 50),  # 1100
-        Scope(1, 1_000_300, 50),  # 1350
-        End(1_000_360),
-    )
-    merged = list(merge([second, first]))
-    assert [(rank, event.t) for rank, event in merged if isinstance(event, Scope)] == [
-        (1, 1_000_050),
-        (0, 100),
-        (1, 1_000_300),
-        (0, 400),
-    ]
-    for rank, path in ((0, first), (1, second)):
-        assert [event for of, event in merged if of == rank] == list(read(path))
-
-
-def test_logs_that_claim_the_same_rank_are_told_apart(tmp_path: Path) -> None:
-    paths = [write(tmp_path / str(i), header(pid=i), Scope(0, 2_000, 1)) for i in range(3)]
-    assert {(rank, event.pid) for rank, event in merge(paths) if isinstance(event, Header)} == {(0, 0), (1, 1), (2, 2)}
-
-
-def test_merging_says_which_log_cannot_be_read(tmp_path: Path) -> None:
-    good = write(tmp_path / "good", header(), End(2))
-    with pytest.raises(LogError, match="missing"):
-        list(merge([good, tmp_path / "missing"]))
 
 
 def test_a_reader_may_be_left_early(log: Path) -> None:

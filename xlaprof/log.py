@@ -1,39 +1,38 @@
-"""Read a ``run.log``: a whole one, one that still grows, or those of several ranks together.
+"""Read a ``run.log``: a whole one, or one that still grows.
 
-Nothing in a file can make a reader crash. What cannot be understood is skipped, counted and told in
-``notes``; only a file from which no event at all can be had is an error, :class:`LogError`.
+Nothing in a file makes a reader crash: lines that are no events are skipped, counted and reported in ``notes``. Only a
+file without any event is an error, :class:`LogError`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gzip
-import heapq
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from io import BufferedReader
 from itertools import chain
-from typing import BinaryIO, NamedTuple, Protocol, Union
+from typing import BinaryIO, Protocol, Union
 
 import msgspec
 
 from xlaprof.errors import UserError
 
-from .events import SCHEMA, AnyEvent, Execute, Header, kinds
+from .events import SCHEMA, AnyEvent, Header, kinds
 
-#: bytes read at a time: few enough for their events to be in the processor's cache still when they are analysed
+#: bytes read at a time: so few that their events still are in the processor's cache when they are analysed
 CHUNK = 1 << 18
 #: a longer line is skipped
 LONGEST_LINE = 16 << 20
-#: bytes compared to notice that a followed file is another one
+#: bytes compared to notice that another file has taken the place of the one followed
 _FINGERPRINT = 256
 
 Path = str | os.PathLike[str]
 
 
 class LogError(UserError):
-    """A log from which nothing can be read. One line: which file, what is wrong, what was still read."""
+    """A recording that cannot be read. One line: which file, and what is wrong with it."""
 
 
 class Reader(Protocol):
@@ -53,7 +52,7 @@ class Follower(Protocol):
 
     @property
     def header(self) -> Header | None:
-        """Another object than before means another recording: whoever folds its events starts over."""
+        """Another object than before means another recording: the analysis starts over."""
 
     @property
     def notes(self) -> tuple[str, ...]: ...
@@ -108,7 +107,7 @@ class Lines:
         return [event]
 
     def notes(self) -> list[str]:
-        """What a reader should know about what was read, one sentence each."""
+        """What was left out, and why, one sentence each."""
         notes = []
         if self.header is not None and self.header.schema > SCHEMA:
             notes.append(
@@ -177,7 +176,7 @@ class Lines:
 
 
 class _Kind(msgspec.Struct):
-    """As much of a line as is needed to say what it is."""
+    """The part of a line that names its kind."""
 
     k: str = ""
 
@@ -213,7 +212,7 @@ class LogReader:
         return (*self._lines.notes(), *broken)
 
     def close(self) -> None:
-        """For whoever does not read to the end."""
+        """For readers that do not read to the end."""
         self._file.close()
 
     def __enter__(self) -> LogReader:
@@ -268,7 +267,7 @@ class LogReader:
 
     def _read(self) -> bytes:
         try:
-            return self._file.read1(CHUNK)  # of a truncated gzip file read() would give nothing at all
+            return self._file.read1(CHUNK)  # read() returns nothing of a truncated gzip file
         except EOFError:
             self._broken = "the compressed file is truncated"
         except (OSError, zlib.error) as error:
@@ -297,8 +296,8 @@ def _open(path: str) -> BufferedReader | gzip.GzipFile:
 class Tail:
     """Follows a log that is being written: :meth:`poll` now and then, it never waits.
 
-    A file that does not exist yet, is truncated, or is replaced by another, is begun anew: its Header comes
-    again, and whoever folds the events starts over there.
+    A file that does not exist yet, is truncated, or is replaced by another, is read from its beginning: its Header
+    comes again, and the analysis starts over.
     """
 
     def __init__(self, path: Path) -> None:
@@ -313,7 +312,7 @@ class Tail:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the reader has to say, less the last line's not being finished, which is normal here."""
+        """As of :class:`LogReader`, but for an unfinished last line, which is normal here."""
         return tuple(note for note in self._lines.notes() if not note.startswith("the last line is torn"))
 
     def poll(self, limit: int = 8 << 20) -> list[AnyEvent]:
@@ -357,7 +356,7 @@ class Tail:
         return True
 
     def _is_another(self) -> bool:
-        """Whether the path names another file now, or the same one begun again."""
+        """Whether the path now names another file, or the same one written anew."""
         if self._file is None:
             return False
         ours = os.fstat(self._file.fileno())
@@ -377,40 +376,3 @@ class Tail:
 
 def tail(path: Path) -> Tail:
     return Tail(path)
-
-
-class Ranked(NamedTuple):
-    """An event of one of several logs. Ids in it are those of its own rank's log."""
-
-    rank: int
-    event: AnyEvent
-
-
-def merge(paths: Iterable[Path]) -> Iterator[Ranked]:
-    """The events of several ranks' logs in one stream, ordered by unix time, each tagged with its rank.
-
-    Within a rank the order of its log is kept. Where two logs claim the same rank the later of them gets the
-    next free number.
-    """
-    with contextlib.ExitStack() as stack:
-        readers = [stack.enter_context(LogReader(path)) for path in paths]
-        readers.sort(key=lambda reader: reader.header.rank)
-        ranks: list[int] = []
-        for reader in readers:
-            rank = reader.header.rank
-            ranks.append(rank if not ranks or rank > ranks[-1] else ranks[-1] + 1)
-        streams = [_timed(reader, rank) for reader, rank in zip(readers, ranks, strict=True)]
-        for _, rank, event in heapq.merge(*streams, key=lambda entry: entry[:2]):
-            yield Ranked(rank, event)
-
-
-def _timed(reader: LogReader, rank: int) -> Iterator[tuple[int, int, AnyEvent]]:
-    """Events with the unix time at which they were recorded; a definition goes with what came before it."""
-    offset = reader.header.unix_ns - reader.header.mono_ns
-    now = reader.header.unix_ns
-    for event in reader:
-        t = getattr(event, "t", None)
-        if t is not None:
-            end = event.end if isinstance(event, Execute) else t + getattr(event, "dur", 0)
-            now = max(now, end + offset)
-        yield now, rank, event
