@@ -1,8 +1,7 @@
-"""The schema of a recording: one frozen struct per kind of event, and their tagged union.
+"""The schema of a recording: one frozen struct per kind of event.
 
-Everything xlaprof observes becomes one of these, whatever observed it (the embedded runtime, Dynamo, a
-profile on disk), and everything it says is derived from them. A ``run.log`` is JSON Lines of them,
-first a :class:`Header`.
+Every source (the embedded runtime, Dynamo, a profile on disk) yields these, and every report is derived from them. A
+``run.log`` is JSON Lines of them, first a :class:`Header`.
 
 Conventions
 -----------
@@ -91,7 +90,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     line: int
     func: int
     code: int = 0  # the source line, stripped
-    loop: int = 0  # line of the innermost for or while around it in its function, where the source tells; 0: none
+    loop: int = 0  # line of the innermost for or while around it in its function; 0: none, or not known
     head: int = 0  # Text id: that line's source, stripped
 
 
@@ -124,7 +123,7 @@ class Scope(Event, frozen=True, tag="scope"):
     depth: int = 0  # scopes open around it on its thread
     meta: dict[str, str | int | float | bool | None] = {}
     error: str = ""  # type name of the exception that left it
-    stack: int = 0  # Stack id of the line that entered it, where known: the first scope of a name tells it
+    stack: int = 0  # Stack id of the line that entered it: in the first scope of a name only
 
 
 class Step(Event, frozen=True, tag="step"):
@@ -162,7 +161,7 @@ class StepDigest(Event, frozen=True, tag="digest"):
 
 
 class Compile(Event, frozen=True, tag="compile"):
-    """A graph was lowered and compiled. ``dur`` is all of it; the parts are ours, jax's and XLA's."""
+    """A graph was lowered and compiled. ``dur`` is the whole; ``lower`` and ``backend`` are parts of it."""
 
     t: int
     dur: int
@@ -189,7 +188,7 @@ class Compile(Event, frozen=True, tag="compile"):
 class Compiling(Event, frozen=True, tag="compiling"):
     """A compilation has begun; its :class:`Compile` follows when it has ended.
 
-    It says what the program is doing while nothing else is known: whoever analyses a whole log may skip it.
+    For live views: the analysis of a whole log may skip it.
     """
 
     t: int
@@ -246,10 +245,10 @@ class TransferToDevice(Event, frozen=True, tag="h2d"):
 
 
 class TransferFromDevice(Event, frozen=True, tag="d2h"):
-    """The host waited for a value: ``.item()``, ``.cpu()``, ``print``, ``bool(tensor)``, a fallback."""
+    """The host read a value from the device: ``.item()``, ``.cpu()``, ``print``, ``bool(tensor)``, a fallback."""
 
     t: int
-    dur: int  # all of it; of which
+    dur: int  # wait and copy
     wait: int  # ns waiting for the device to finish computing the value
     bytes: int
     op: int = 0  # Text id: "aten::_local_scalar_dense", "aten::_to_copy", "aten::nonzero"...
@@ -257,7 +256,7 @@ class TransferFromDevice(Event, frozen=True, tag="d2h"):
     tid: int = 1
     tensors: int = 1
     via: int = 0  # Text id: the library's function that the line called and that read: "clip_grad_norm_"; 0: none
-    late: bool = False  # what made the value is not what the device was given last: it did not run dry meanwhile
+    late: bool = False  # the value is of an earlier program than the last enqueued: the device was not idle meanwhile
 
 
 class DeviceWait(Event, frozen=True, tag="wait"):
@@ -280,9 +279,9 @@ class Fallback(Event, frozen=True, tag="fallback"):
 
 
 class Selected(Event, frozen=True, tag="selected"):
-    """An operation used a mask whose number of elements the host had read. It needed not read it again.
+    """An operation reused a mask's element count that the host had read before. Once for each graph.
 
-    PyTorch/XLA does, on the CPU: the line shares that mistake. Recorded once for each graph.
+    PyTorch/XLA reads it again, on the CPU: there the line costs a fallback too.
     """
 
     t: int
@@ -324,18 +323,17 @@ class Hole(Event, frozen=True, tag="hole"):
 
 
 class Sample(Event, frozen=True, tag="sample"):
-    """What the host was seen doing while the device was idle and nothing was recorded: its stack was looked at.
+    """What a look at the host's stack found while the device was idle and nothing was recorded.
 
-    Over ``[t, t + dur)`` every look found the same. Taken in long gaps only.
+    Over ``[t, t + dur)`` every look found the same. The host is sampled in long gaps only.
     """
 
     t: int
     dur: int
     stack: int = 0  # Stack id
-    #: "python": it ran | "torch": it ran PyTorch's Python, or waited for its autograd | "data": it drew the next item
-    #: of its data | "checkpoint": it saved or loaded one | "wait": it waited outside Python (sleep, file, lock...)
-    #: | "gil": for the interpreter's lock, which thread ``holder`` had | "cpu": for a processor that others had
-    #: | "": not known
+    #: "python": ran Python | "torch": ran PyTorch's Python, or waited for its autograd | "data": drew the next item of
+    #: its data | "checkpoint": saved or loaded a checkpoint | "wait": waited outside Python (sleep, file, lock...) |
+    #: "gil": waited for the interpreter's lock, which thread ``holder`` had | "cpu": waited for a processor | "": unknown
     state: str = ""
     tid: int = 1
     holder: str = ""  # name of the thread that held the interpreter's lock, and
@@ -343,12 +341,12 @@ class Sample(Event, frozen=True, tag="sample"):
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What keeps tensors that become more and more: a list, a dict... of the program's."""
+    """A container of the program (a list, a dict...) that keeps ever more tensors alive."""
 
     path: str  # as the program calls it: "history", "Metrics.history", "logs['loss']"
     kind: str = "list"
     length: int = 0
-    history: bool = False  # the tensors in it have one: what their gradient needs is kept, too
+    history: bool = False  # the tensors in it require grad: everything their backward needs is kept, too
     puts: list[int] = []  # Stack ids: the lines that put something into it
 
 
@@ -360,7 +358,7 @@ class Live(Event, frozen=True, tag="live"):
     bytes: int
     held: list[list[int]] = []  # of lines whose tensors outlived several readings ``[Stack id, tensors, bytes]``
     tid: int = 1
-    kept: Kept | None = None  # what keeps such tensors, where it was looked for and has grown since
+    kept: Kept | None = None  # the container that keeps such tensors, where one was found that grows
 
 
 class Evicted(Event, frozen=True, tag="evicted"):
