@@ -333,7 +333,7 @@ class Sample(Event, frozen=True, tag="sample"):
     stack: int = 0  # Stack id
     #: "python": ran Python | "torch": ran PyTorch's Python, or waited for its autograd | "data": drew the next item of
     #: its data | "checkpoint": saved or loaded a checkpoint | "wait": waited outside Python (sleep, file, lock...) |
-    #: "gil": waited for the interpreter's lock, which thread ``holder`` had | "cpu": waited for a processor | "": unknown
+    #: "gil": waited for the interpreter's lock, which thread ``holder`` had | "cpu": waited for a processor | "": ?
     state: str = ""
     tid: int = 1
     holder: str = ""  # name of the thread that held the interpreter's lock, and
