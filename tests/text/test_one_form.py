@@ -15,7 +15,7 @@ from tui.sample import report
 
 from xlaprof.analysis.model import IdleStat, Report, TimeSplit
 from xlaprof.analysis.timeline.host import CAUSES
-from xlaprof.report.json import dumps
+from xlaprof.report.json import text, to_json
 from xlaprof.report.terminal import show
 from xlaprof.text.parts import PARTS
 from xlaprof.tui.panels.findings import FindingDetail
@@ -46,7 +46,7 @@ def test_a_part_of_a_step_has_one_name_and_one_duration(seconds: float) -> None:
     one = report()
     one = replace(one, steps=(replace(one.steps[0], count=2, split=split),))
     printed, on_screen = words(page(one)), [words(str(row)) for row in TimePanel(id="time").lines(split, 80)]
-    in_json = {part["part"]: part["seconds"] for part in json.loads(dumps(one))["steps"]["parts"]}
+    in_json = {part["part"]: part["seconds"] for part in json.loads(text(to_json(one)))["steps"]["parts"]}
     for (name, _), row in zip(PARTS, on_screen, strict=False):
         assert row.startswith(name)
         written = row.removeprefix(name).strip(" █▏▎▍▌▋▊▉").rstrip("%0123456789").strip()
@@ -73,12 +73,12 @@ def test_a_finding_costs_the_same_everywhere() -> None:
     (finding,) = run.findings
     assert "costs 500 ms" in page(run)
     assert "500 ms in all" in str(FindingDetail(id="detail").lines(finding, 80))
-    assert "500 ms" in json.loads(dumps(run))["findings"][0]["cause"]
+    assert "500 ms" in json.loads(text(to_json(run)))["findings"][0]["cause"]
 
 
 def test_a_size_reads_the_same_in_a_finding_a_budget_and_the_state_line() -> None:
     (finding,) = trained(200, tensors=6, size=40_000).findings()
     assert "(8 MiB)" in finding.cause
-    assert "8 MiB allowed" in used(trained(200), max_memory="8MiB").told
+    assert "8 MiB allowed" in used(trained(200), max_memory="8MiB").text
     reading = Snapshot("run.log", "catching up", 0.0, read=2 << 20, total=8 << 20)
     assert status(reading).detail == "25% of 8 MiB"

@@ -4,8 +4,8 @@
     xlaprof check run.log --max-idle 10% --max-transfers-per-step 0 --no-fallback
     xlaprof check run.rank*.log --max-step-time 50ms --github
 
-Exit code 0 if every log keeps the budget, 1 with the lines to blame if one does not, 2 if that cannot be told. What is
-counted how is said in docs/ci.md.
+Exit code 0 if every log keeps the budget, 1 with the lines to blame if one does not, 2 if that cannot be decided.
+docs/ci.md says what each limit counts.
 
 Limits may also stand in pyproject.toml, in the nearest one at or above the current directory that has a table
 [tool.xlaprof]; those given here come first:
@@ -64,10 +64,11 @@ def run(args: argparse.Namespace) -> int:
         for warning in verdict.warnings:
             print(f"xlaprof: {verdict.path}: {warning}", file=sys.stderr)
     from xlaprof.report import verdict as verdict_page
+    from xlaprof.report.json import text
     from xlaprof.report.output import write
 
     if args.json:
-        write(verdict_page.dumps(verdicts, allowed, config))
+        write(text(verdict_page.to_json(verdicts, allowed, config)))
     else:
         write(verdict_page.page(verdicts))
     if args.github:

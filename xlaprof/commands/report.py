@@ -43,9 +43,9 @@ def run(args: argparse.Namespace) -> int:
     shown = report if most is None else replace(report, findings=report.findings[:most])
     hidden = len(report.findings) - len(shown.findings)
     if args.json:
-        from xlaprof.report.json import dumps
+        from xlaprof.report.json import text, to_json
 
-        sys.stdout.write(dumps(shown, hidden))
+        sys.stdout.write(text(to_json(shown, hidden)))
     else:
         from xlaprof.report.terminal import show
 

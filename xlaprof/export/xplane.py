@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
-from google.protobuf import descriptor_pb2
-
-from .messages import Schema, classes
+from .messages import classes
 
 #: What a stat may hold. Texts are stored once and referred to, as long as they are not too many different ones.
 Value = int | float | str
@@ -25,68 +23,42 @@ LONGEST_NS = 2**63 // 1000
 _INT64 = range(-(2**63), 2**63)
 Stats = Mapping[str, Value]
 
-_Field = descriptor_pb2.FieldDescriptorProto
-_INT, _UINT = _Field.TYPE_INT64, _Field.TYPE_UINT64
-_DOUBLE, _STRING, _BYTES = _Field.TYPE_DOUBLE, _Field.TYPE_STRING, _Field.TYPE_BYTES
-
-_SCHEMA: Schema = {
-    "XStat": {
-        "metadata_id": (1, _INT, False),
-        "double_value": (2, _DOUBLE, False),
-        "uint64_value": (3, _UINT, False),
-        "int64_value": (4, _INT, False),
-        "str_value": (5, _STRING, False),
-        "bytes_value": (6, _BYTES, False),
-        "ref_value": (7, _UINT, False),
-    },
-    "XEvent": {
-        "metadata_id": (1, _INT, False),
-        "offset_ps": (2, _INT, False),
-        "duration_ps": (3, _INT, False),
-        "stats": (4, "XStat", True),
-    },
-    "XLine": {
-        "id": (1, _INT, False),
-        "name": (2, _STRING, False),
-        "timestamp_ns": (3, _INT, False),
-        "events": (4, "XEvent", True),
-        "duration_ps": (9, _INT, False),
-        "display_id": (10, _INT, False),
-        "display_name": (11, _STRING, False),
-    },
-    "XEventMetadata": {
-        "id": (1, _INT, False),
-        "name": (2, _STRING, False),
-        "metadata": (3, _BYTES, False),
-        "display_name": (4, _STRING, False),
-        "stats": (5, "XStat", True),
-        "child_id": (6, _INT, True),
-    },
-    "XStatMetadata": {
-        "id": (1, _INT, False),
-        "name": (2, _STRING, False),
-        "description": (3, _STRING, False),
-    },
-    # A protobuf map is a repeated message of key and value on the wire.
-    "EventMetadataEntry": {"key": (1, _INT, False), "value": (2, "XEventMetadata", False)},
-    "StatMetadataEntry": {"key": (1, _INT, False), "value": (2, "XStatMetadata", False)},
-    "XPlane": {
-        "id": (1, _INT, False),
-        "name": (2, _STRING, False),
-        "lines": (3, "XLine", True),
-        "event_metadata": (4, "EventMetadataEntry", True),
-        "stat_metadata": (5, "StatMetadataEntry", True),
-        "stats": (6, "XStat", True),
-    },
-    "XSpace": {
-        "planes": (1, "XPlane", True),
-        "errors": (2, _STRING, True),
-        "warnings": (3, _STRING, True),
-        "hostnames": (4, _STRING, True),
-    },
+_PROTO = """
+message XStat {
+  int64 metadata_id = 1;
+  oneof value { double double_value = 2; uint64 uint64_value = 3; int64 int64_value = 4; string str_value = 5;
+    bytes bytes_value = 6; uint64 ref_value = 7; }
 }
-_VALUES = [name for name in _SCHEMA["XStat"] if name != "metadata_id"]
-_MESSAGES = classes("xlaprof.xplane", _SCHEMA, oneofs={"XStat": ("value", _VALUES)})
+message XEvent {
+  int64 metadata_id = 1; int64 offset_ps = 2; int64 duration_ps = 3; repeated XStat stats = 4;
+}
+message XLine {
+  int64 id = 1; string name = 2; int64 timestamp_ns = 3; repeated XEvent events = 4; int64 duration_ps = 9;
+  int64 display_id = 10; string display_name = 11;
+}
+message XEventMetadata {
+  int64 id = 1; string name = 2; bytes metadata = 3; string display_name = 4; repeated XStat stats = 5;
+  repeated int64 child_id = 6;
+}
+message XStatMetadata {
+  int64 id = 1; string name = 2; string description = 3;
+}
+// A protobuf map is a repeated message of key and value on the wire.
+message EventMetadataEntry {
+  int64 key = 1; XEventMetadata value = 2;
+}
+message StatMetadataEntry {
+  int64 key = 1; XStatMetadata value = 2;
+}
+message XPlane {
+  int64 id = 1; string name = 2; repeated XLine lines = 3; repeated EventMetadataEntry event_metadata = 4;
+  repeated StatMetadataEntry stat_metadata = 5; repeated XStat stats = 6;
+}
+message XSpace {
+  repeated XPlane planes = 1; repeated string errors = 2; repeated string warnings = 3; repeated string hostnames = 4;
+}
+"""
+_MESSAGES = classes("xlaprof.xplane", _PROTO)
 XSpace: Any = _MESSAGES["XSpace"]
 _XStat, _XEvent, _XLine, _XPlane = (_MESSAGES[name] for name in ("XStat", "XEvent", "XLine", "XPlane"))
 

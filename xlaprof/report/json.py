@@ -14,7 +14,7 @@ import msgspec
 
 from xlaprof.analysis.gates.compare import Comparison
 from xlaprof.analysis.gates.difference import CONFIDENCE
-from xlaprof.analysis.model import Finding, Report
+from xlaprof.analysis.model import Finding, Place, Report
 from xlaprof.analysis.occurrences import Occurrences
 from xlaprof.report.source import Source
 from xlaprof.text.parts import parts
@@ -61,11 +61,6 @@ def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
     }
 
 
-def dumps(report: Report, hidden: int = 0) -> str:
-    """The report as :func:`text`."""
-    return text(to_json(report, hidden))
-
-
 def comparison_to_json(comparison: Comparison) -> dict[str, Any]:
     """Two runs, as docs/compare.md describes it."""
     return {
@@ -105,41 +100,29 @@ def explanation_to_json(
     }
 
 
-def text(told: dict[str, Any]) -> str:
+def text(value: dict[str, Any]) -> str:
     """Indented JSON in ASCII, ending in a line feed: it fits any pipe and holds any string."""
-    return json.dumps(told, indent=2, allow_nan=False) + "\n"
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
 def finding_to_json(finding: Finding) -> dict[str, Any]:
-    """One finding, as in the list of a report."""
+    """One finding, as in the list of a report: its fields, and those of its place."""
     place = finding.place
+    names = (name for name in finding.__struct_fields__ if name not in ("place", "counted"))
     return {
         "id": finding.id,
         "kind": finding.kind,
         "severity": finding.severity,
-        "file": place.file,
-        "line": place.line,
-        "function": place.func,
-        "code": place.code,
+        **place_to_json(place),
         "module": place.module,
-        "operation": finding.operation,
-        "count": finding.count,
-        "cost_s": finding.cost_s,
-        "cost_per_step_s": finding.cost_per_step_s,
-        "cause": finding.cause,
-        "advice": finding.advice,
-        "change": _plain(finding.change) if finding.change is not None else None,
-        "evidence": list(finding.evidence),
-        "gain_s": finding.gain_s,
-        "gain_last_s": finding.gain_last_s,
-        "gain_per_step_s": finding.gain_per_step_s,
-        "confidence": finding.confidence,
-        "rhythm": finding.rhythm,
-        "also": [_plain(place) for place in finding.also],
+        **{name: _plain(getattr(finding, name)) for name in names},
         "values": [{"value": value, "count": count} for value, count in finding.values],
-        "remedy": finding.remedy,
-        "buckets": _plain(finding.buckets),
     }
+
+
+def place_to_json(place: Place) -> dict[str, Any]:
+    """A line of code under the names of the contract."""
+    return {"file": place.file, "line": place.line, "function": place.func, "code": place.code}
 
 
 def _plain(value: Any) -> Any:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from xlaprof.analysis.gates.budget import Offence, Verdict, lines
 from xlaprof.analysis.gates.limits import LIMITS, Budget
+from xlaprof.report.json import SCHEMA, place_to_json
 from xlaprof.text.strings import printable
-
-SCHEMA = 1
 
 
 def page(verdicts: Sequence[Verdict]) -> str:
     """For people. A run that kept its budget gets one line."""
-    told = [
+    kept = [
         f"{printable(verdict.path)} keeps its budget: {printable('; '.join(used.text for used in verdict.used))}"
         for verdict in verdicts
         if verdict.kept
     ]
-    told += lines(verdicts)
-    return "".join(f"{line}\n" for line in told)
+    return "".join(f"{line}\n" for line in [*kept, *lines(verdicts)])
 
 
 def to_json(verdicts: Sequence[Verdict], budget: Budget, config: str | None) -> dict[str, Any]:
@@ -56,12 +53,8 @@ def to_json(verdicts: Sequence[Verdict], budget: Budget, config: str | None) -> 
     }
 
 
-def dumps(verdicts: Sequence[Verdict], budget: Budget, config: str | None) -> str:
-    return json.dumps(to_json(verdicts, budget, config), indent=2, allow_nan=False) + "\n"
-
-
 def github(verdicts: Sequence[Verdict], root: str) -> Iterator[str]:
-    """GitHub's workflow commands, one for each line to blame; paths below ``root`` are told from there."""
+    """GitHub's workflow commands, one for each line to blame; paths below ``root`` are relative to it."""
     blamed: dict[tuple[str, str, str, int], tuple[Offence, list[str]]] = {}
     for verdict in verdicts:
         for used in verdict.breaches:
@@ -97,14 +90,10 @@ def _property(text: str) -> str:
 
 
 def _offence(offence: Offence) -> dict[str, Any]:
-    place = offence.place
     return {
         "id": offence.id or None,
         "kind": offence.kind,
-        "file": place.file,
-        "line": place.line,
-        "function": place.func,
-        "code": place.code,
+        **place_to_json(offence.place),
         "count": offence.count,
         "cause": offence.cause,
         "advice": offence.advice,
