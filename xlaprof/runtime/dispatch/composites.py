@@ -287,22 +287,10 @@ def batch_norm(args: Args, kwargs: Kwargs) -> Any:
     return y, saved_mean.to(dtype), saved_rstd.to(dtype)
 
 
-@special("aten._native_batch_norm_legit.out")
-def batch_norm_out(args: Args, kwargs: Kwargs) -> Any:
-    targets = [kwargs[name] for name in ("out", "save_mean", "save_invstd")]
-    return write_out(targets, batch_norm(args, {}))
-
-
 @special("aten._batch_norm_with_update.default")
 def batch_norm_with_update(args: Args, kwargs: Kwargs) -> Any:
     x, weight, bias, mean, var, momentum, eps = args
     return *batch_norm((x, weight, bias, mean, var, True, momentum, eps), {}), x.new_empty((0,), dtype=torch.uint8)
-
-
-@special("aten._batch_norm_with_update.out")
-def batch_norm_with_update_out(args: Args, kwargs: Kwargs) -> Any:
-    targets = [kwargs[name] for name in ("out", "save_mean", "save_invstd", "reserve")]
-    return write_out(targets, batch_norm_with_update(args, {}))
 
 
 @special("aten.rrelu_with_noise.default")
@@ -318,10 +306,19 @@ def rrelu_(args: Args, kwargs: Kwargs) -> Any:
     return args[0].copy_(rrelu(args, kwargs))
 
 
-@special("aten.rrelu_with_noise.out")
-def rrelu_out(args: Args, kwargs: Kwargs) -> Any:
-    out = kwargs.pop("out")
-    return write_out([out], (rrelu(args, kwargs),))
+def _out_variant(name: str, compute: Handler, *outputs: str) -> None:
+    """The overload ``name`` writes what ``compute`` returns to its arguments ``outputs``."""
+
+    @special(name)
+    def record(args: Args, kwargs: Kwargs) -> Any:
+        rest = {key: value for key, value in kwargs.items() if key not in outputs}
+        results = compute(args, rest)
+        return write_out([kwargs[key] for key in outputs], results if isinstance(results, tuple) else (results,))
+
+
+_out_variant("aten.rrelu_with_noise.out", rrelu, "out")
+_out_variant("aten._native_batch_norm_legit.out", batch_norm, "out", "save_mean", "save_invstd")
+_out_variant("aten._batch_norm_with_update.out", batch_norm_with_update, "out", "save_mean", "save_invstd", "reserve")
 
 
 @special("aten.polygamma_.default")

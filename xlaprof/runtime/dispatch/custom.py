@@ -22,7 +22,7 @@ _KEYS = ("XLA", "CompositeExplicitAutograd")
 
 
 def custom(op: Op, otherwise: Handler) -> Handler:
-    """Handler of an operator outside ``aten``: its own kernel if it has one by then, ``otherwise`` what it is given."""
+    """Handler of an operator outside ``aten``: its own kernel if it has one when called, else ``otherwise``."""
     name = op.func.name()
 
     def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

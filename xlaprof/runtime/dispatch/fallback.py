@@ -1,11 +1,12 @@
-"""Roads an operation takes when no lowering covers it: its functional twin, a decomposition, and last the CPU.
+"""How an operation is computed that no lowering covers: :data:`STEPS`, the CPU last.
 
-Whatever happens, the result is right; only an operation that reaches the CPU costs something, is counted as
-``aten::op`` and told with its line.
+The result is right in any case. Only an operation that reaches the CPU costs something: it is counted as ``aten::op``
+and reported with its line.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
@@ -52,13 +53,9 @@ def decomposition(op: Op) -> Callable[..., Any] | None:
     return found or decomposition_table.get(op.func)
 
 
-def road(op: Op) -> Handler:
+def handler(op: Op) -> Handler:
     """Handler of an operator without a lowering."""
-
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return other_road(op, args, kwargs)
-
-    return record
+    return lambda args, kwargs: compute(op, args, kwargs)
 
 
 def per_tensor(op: Op) -> Handler:
@@ -74,39 +71,40 @@ def per_tensor(op: Op) -> Handler:
     return record
 
 
-def other_road(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute ``op`` without its lowering."""
+def compute(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Compute ``op`` without its lowering, by the first of :data:`STEPS` that can."""
     args, kwargs = host.adopt(host.tape_of(args, kwargs), op, args, kwargs)
     if op.writes:
         refuse_overlap(op, args, kwargs)
-    if op.writes == (0,) and op.twin is not None and type(args[0]) is XLATensor and not _data_dependent(op):
-        return _through_twin(op, args, kwargs)
-    decomposed = decomposition(op)
-    if decomposed is not None:
-        try:
-            result = decomposed(*args, **kwargs)
-        except (NotImplementedError, torch._subclasses.fake_tensor.DataDependentOutputException):
-            result = NotImplemented
-        except Exception as error:
-            # In PyTorch's words; what only the decomposition refuses is computed.
-            if is_final(error) or not rehearse(op, args, kwargs):
-                raise
-            result = NotImplemented
+    for step in STEPS:
+        result = step(op, args, kwargs)
         if result is not NotImplemented:
             return result
-    return on_cpu(op, args, kwargs)
+    raise AssertionError("the last step computes anything")
 
 
-def _data_dependent(op: Op) -> bool:
-    return torch.Tag.dynamic_output_shape in op.func.tags
-
-
-def _through_twin(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _by_twin(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An in-place operation as its functional twin and a copy."""
-    assert op.twin is not None
-    result = op.twin(*args, **kwargs)
-    args[0].copy_(result)
-    return args[0]
+    data_dependent = torch.Tag.dynamic_output_shape in op.func.tags
+    if op.writes != (0,) or op.twin is None or type(args[0]) is not XLATensor or data_dependent:
+        return NotImplemented
+    return args[0].copy_(op.twin(*args, **kwargs))
+
+
+def _by_decomposition(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The operations that PyTorch's decomposition of ``op`` calls."""
+    decomposed = decomposition(op)
+    if decomposed is None:
+        return NotImplemented
+    try:
+        return decomposed(*args, **kwargs)
+    except (NotImplementedError, torch._subclasses.fake_tensor.DataDependentOutputException):
+        return NotImplemented
+    except Exception as error:
+        # In PyTorch's words; what only the decomposition refuses is computed.
+        if is_final(error) or not rehearse(op, args, kwargs):
+            raise
+        return NotImplemented
 
 
 _SEVERAL_VIEWS = ("aten.unbind.int", "aten.split.Tensor", "aten.split.sizes", "aten.split_with_sizes.default")
@@ -123,25 +121,22 @@ def views_by_slices(op: Op) -> Handler:
         sizes = given.get("split_sizes", given.get("split_size", 0))
         if not -tensor.ndim <= dim < tensor.ndim or min(sizes if isinstance(sizes, (list, tuple)) else [sizes]) < 0:
             rehearse(op, args, kwargs)
-        if op.name == "aten.unbind.int":
-            return _kept([torch.ops.aten.select.int(tensor, dim, i) for i in range(tensor.shape[dim])])
         length = tensor.shape[dim]
+        if op.name == "aten.unbind.int":
+            return _kept([torch.ops.aten.select.int(tensor, dim, i) for i in range(length)])
         if op.name == "aten.split.Tensor":
-            size = given["split_size"]
-            if size == 0 and length:
+            if sizes == 0 and length:
                 raise RuntimeError(
                     f"split_size can only be 0 if dimension size is 0, but got dimension size of {length}"
                 )
-            sizes = [min(size, length - i) for i in range(0, length, size)] if length else [0]
-        else:
-            sizes = list(given.get("split_sizes", given.get("split_size", ())))
-            if sum(sizes) != length or not sizes:
-                raise RuntimeError(
-                    f"split_with_sizes expects split_sizes to sum exactly to {length} "
-                    f"(input tensor's size at dimension {dim}), but got split_sizes={sizes}"
-                )
-        starts = [sum(sizes[:i]) for i in range(len(sizes))]
-        return _kept([torch.ops.aten.slice.Tensor(tensor, dim, s, s + n) for s, n in zip(starts, sizes, strict=True)])
+            sizes = [min(sizes, length - i) for i in range(0, length, sizes)] if length else [0]
+        elif sum(sizes) != length or not sizes:
+            raise RuntimeError(
+                f"split_with_sizes expects split_sizes to sum exactly to {length} "
+                f"(input tensor's size at dimension {dim}), but got split_sizes={list(sizes)}"
+            )
+        ends = list(itertools.accumulate(sizes))
+        return _kept([torch.ops.aten.slice.Tensor(tensor, dim, e - n, e) for e, n in zip(ends, sizes, strict=True)])
 
     return record
 
@@ -246,3 +241,7 @@ def counter(func: torch._ops.OpOverload) -> str:
     if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeExplicitAutogradNonFunctional"):
         overload = next((o for o in packet.overloads() if o in (f"{overload}_out", "out")), overload)
     return f"{func._schema.name}.{overload}" if overload else str(func._schema.name)
+
+
+#: tried in this order: each returns the result, or ``NotImplemented``
+STEPS = (_by_twin, _by_decomposition, on_cpu)

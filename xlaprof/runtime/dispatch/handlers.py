@@ -1,9 +1,8 @@
-"""One handler per operator: what ``__torch_dispatch__`` calls.
+"""Handlers that record an operation: functional, in place, or a view.
 
-``HANDLERS[id(overload)](args, kwargs)``. A handler is made at the operator's first call (:func:`prepare`), by kind:
-functional, in place, ``out=``, view, or something of its own (:mod:`.special`). :func:`unary`, :func:`binary` and the
-fast half of :func:`inplace` are the hot path, :func:`general` takes anything; all do the same: key the arguments,
-follow the edge, dress the result.
+A handler is called as ``handler(args, kwargs)``; :mod:`.routes` chooses the handler of each operator. :func:`unary`,
+:func:`binary` and the fast half of :func:`inplace` are the hot path, :func:`general` takes any arguments. All do the
+same: key the arguments, follow the edge of the trie, make the result.
 """
 
 from __future__ import annotations
@@ -13,28 +12,21 @@ from typing import Any
 from weakref import ref
 
 import torch
-from torch._ops import OpOverload
 
-from xlaprof.runtime import parity
-from xlaprof.runtime.lowering.registry import RANDOM
-from xlaprof.runtime.shapes.checks import CHECKS
-from xlaprof.runtime.shapes.rehearse import rehearse
 from xlaprof.runtime.tape import randomness, views
 from xlaprof.runtime.tape.grow import Unlowered, grow
 from xlaprof.runtime.tape.tape import Tape, const
-from xlaprof.runtime.trace import tensor
-from xlaprof.runtime.trace.ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op, is_view
+from xlaprof.runtime.trace.ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, View
-from xlaprof.runtime.trace.tensor import HANDLERS, XLATensor, dress, in_inference_mode, make, make_normal
+from xlaprof.runtime.trace.tensor import XLATensor, dress, in_inference_mode, make, make_normal
 from xlaprof.runtime.trace.trie import Node
 from xlaprof.runtime.transfer import host
 
-from . import fallback, out_variants, strict_handlers
-from .custom import custom
+from . import fallback
 
 Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
-#: overloads that have a handler of their own (:mod:`.special` and others register them)
+#: overload -> the handler written for it alone
 SPECIAL: dict[str, Handler] = {}
 
 _strided = torch.strided
@@ -51,55 +43,6 @@ def special(*names: str) -> Callable[[Handler], Handler]:
         return handler
 
     return register
-
-
-def prepare(func: OpOverload) -> Handler:
-    """Make, keep and return the handler of ``func``."""
-    handler = strict_handlers.handler(func, lambda: _handler(func)) if parity.strict else _handler(func)
-    if str(func) in RANDOM and str(func) in CHECKS:
-        handler = _checked(Op(func), handler)
-    HANDLERS[id(func)] = handler
-    return handler
-
-
-tensor.make_handler = prepare
-parity.on_change.append(HANDLERS.clear)  # each is made again when its operator is next called
-
-
-def _checked(op: Op, otherwise: Handler) -> Handler:
-    """Parameters of distributions are inputs of the graph: they may go wrong where the graph is a known one."""
-    suspect = CHECKS[op.name]
-
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if suspect(*args, **kwargs):
-            rehearse(op, args, kwargs)
-        return otherwise(args, kwargs)
-
-    return record
-
-
-def _handler(func: OpOverload) -> Handler:
-    own = SPECIAL.get(str(func))
-    if own is not None:
-        return own
-    op = Op(func)
-    if func.namespace not in ("aten", "prims") and op.lowering is None:
-        return custom(op, _by_kind(op))
-    return _by_kind(op)
-
-
-def _by_kind(op: Op) -> Handler:
-    func = op.func
-    if op.aten.startswith("aten::_foreach_"):
-        return fallback.per_tensor(op)
-    if is_view(func):
-        return fallback.views_by_slices(op) if "List" in str(func._schema.returns[0].type) else view(op)
-    if op.writes:
-        first = func._schema.arguments[0]
-        return inplace(op) if op.writes == (0,) and not first.kwarg_only else out_variants.out(op)
-    if op.lowering is None:
-        return fallback.road(op)
-    return functional(op)
 
 
 def functional(op: Op) -> Handler:
@@ -136,14 +79,14 @@ def unary(op: Op, otherwise: Handler) -> Handler:
             out = Storage(tape, node.sig, node.slot, epoch, epoch)
             tape.storages.append(out)
         except Unlowered:
-            pass  # not kept: it holds its traceback, so this frame and the user's tensors
+            pass  # not kept: its traceback holds this frame, and so the user's tensors
         else:
             result = make(XLATensor, node.size, None, None, None, node.dtype, _strided, tape.torch_device)
             result._storage = out
             return result
         finally:
             tape.release()
-        return fallback.other_road(op, args, kwargs)
+        return fallback.compute(op, args, kwargs)
 
     return record
 
@@ -178,14 +121,14 @@ def binary(op: Op, otherwise: Handler) -> Handler:
             out = Storage(tape, node.sig, node.slot, epoch, epoch)
             tape.storages.append(out)
         except Unlowered:
-            pass  # not kept: it holds its traceback, so this frame and the user's tensors
+            pass  # not kept: its traceback holds this frame, and so the user's tensors
         else:
             result = make(XLATensor, node.size, None, None, None, node.dtype, _strided, tape.torch_device)
             result._storage = out
             return result
         finally:
             tape.release()
-        return fallback.other_road(op, args, kwargs)
+        return fallback.compute(op, args, kwargs)
 
     return record
 
@@ -225,12 +168,12 @@ def inplace(op: Op) -> Handler:
                 tape.seeds.append(randomness.draw(tape.index, randomness.generator_of(args, kwargs)))
             tape.write(storage, node.slot)
         except Unlowered:
-            pass  # not kept: it holds its traceback, so this frame and the user's tensors
+            pass  # not kept: its traceback holds this frame, and so the user's tensors
         else:
             return target
         finally:
             tape.release()
-        return fallback.other_road(op, args, kwargs)
+        return fallback.compute(op, args, kwargs)
 
     return record
 
@@ -248,14 +191,14 @@ def general(op: Op) -> Handler:
                 tape.seeds.append(randomness.draw(tape.index, randomness.generator_of(args, kwargs)))
             results = [out and dress(out, tape.output(out.slot, out.sig)) for out in node.returns]
         except Unlowered:
-            pass  # not kept: it holds its traceback, so this frame and the user's tensors
+            pass  # not kept: its traceback holds this frame, and so the user's tensors
         else:
             if op.returns_list:
                 return results
             return results[0] if len(results) == 1 else tuple(results)
         finally:
             tape.release()
-        return fallback.other_road(op, args, kwargs)
+        return fallback.compute(op, args, kwargs)
 
     return record
 
@@ -288,7 +231,7 @@ def view(op: Op) -> Handler:
             return result
         finally:
             tape.release()
-        # Another road would end in a copy, and writes to it would be lost.
+        # A fallback would make a copy, and writes to it would be lost.
         raise NotImplementedError(
             f"{op.aten} cannot be a view of a tensor on {tape.torch_device} ({why}): take it of tensor.cpu()"
         )

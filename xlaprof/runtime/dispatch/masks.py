@@ -1,8 +1,8 @@
 """Masks among indices: ``x[mask]``, ``x[mask] = v``, and masks mixed with numbers.
 
-A mask stands for the positions of its true elements, whose number is read (:mod:`.dynamic_shape`); what it covers, one
-dimension or several, is made one for that. One mask alone that is written through needs no size: each element knows its
-rank among those selected (the lowering of ``index_put``). Nor does a mask on the host, which is counted there.
+A mask stands for the positions of its true elements: their number is read (:mod:`.dynamic_size_ops`), the dimensions
+that it covers become one. Writing through one mask alone needs no size: each element knows its rank among those
+selected (the lowering of ``index_put``). Nor does a mask on the host, which is counted there.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _check_count(op: Op, tensor: XLATensor, indices: Sequence[Any], values: torc
     if size is None:
         return
     if recorder.active is not None:
-        _tell(recorder.active, op, tensor)
+        _report(recorder.active, op, tensor)
     selected = [*tensor.shape[:at], size, *tensor.shape[at + mask.ndim :]]
     try:
         values.expand(selected)
@@ -109,20 +109,20 @@ def _check_count(op: Op, tensor: XLATensor, indices: Sequence[Any], values: torc
         ) from None
 
 
-#: ends of walks at which it was told, by id, in the recording to this file
-_told: dict[tuple[str, int], Node] = {}
-_TOLD = 256
+#: (file of the recording, id of a trace's end) -> that end: where it was reported
+_reported: dict[tuple[str, int], Node] = {}
+_REPORTED_LIMIT = 256
 
 
-def _tell(rec: recorder.Recorder, op: Op, tensor: XLATensor) -> None:
-    """Tell the recording, once for each graph, of a line that writes through a mask whose size was read."""
+def _report(rec: recorder.Recorder, op: Op, tensor: XLATensor) -> None:
+    """Record, once for each graph, a line that writes through a mask whose size was read."""
     node = tensor._storage.tape.node
     key = (rec.path, id(node))
-    if key in _told:
+    if key in _reported:
         return
-    if len(_told) >= _TOLD:
-        _told.clear()
-    _told[key] = node
+    if len(_reported) >= _REPORTED_LIMIT:
+        _reported.clear()
+    _reported[key] = node
     frames, module = source.here()
     rec.emit(events.Selected(perf_counter_ns(), rec.text(op.aten), rec.stack(frames, module), rec.thread()))
 

@@ -24,7 +24,7 @@ from . import fallback
 
 Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
-#: calls that were rehearsed and accepted, as :func:`_identity` tells them apart
+#: identities of the calls that were rehearsed and accepted
 _accepted: set[Any] = set()
 _ACCEPTED_LIMIT = 10_000
 
@@ -97,29 +97,17 @@ def _rehearse(op: Op, args: Any, kwargs: Any, targets: list[Any], results: list[
         for target, result in zip(targets, results, strict=True):
             if not torch.can_cast(result.dtype, target.dtype):
                 raise RuntimeError(
-                    f"result type {_TYPE_NAMES.get(result.dtype, result.dtype)} can't be cast to the desired output "
-                    f"type {_TYPE_NAMES.get(target.dtype, target.dtype)}"
+                    f"result type {_cpp_name(result.dtype)} can't be cast to the desired output "
+                    f"type {_cpp_name(target.dtype)}"
                 )
     if len(_accepted) >= _ACCEPTED_LIMIT:
         _accepted.clear()
     _accepted.add(identity)
 
 
-#: dtypes as PyTorch's C++ names them in its messages
-_TYPE_NAMES = {
-    torch.float32: "Float",
-    torch.float64: "Double",
-    torch.float16: "Half",
-    torch.bfloat16: "BFloat16",
-    torch.int8: "Char",
-    torch.int16: "Short",
-    torch.int32: "Int",
-    torch.int64: "Long",
-    torch.uint8: "Byte",
-    torch.bool: "Bool",
-    torch.complex64: "ComplexFloat",
-    torch.complex128: "ComplexDouble",
-}
+def _cpp_name(dtype: torch.dtype) -> str:
+    """``dtype`` as PyTorch's C++ names it in its messages: ``Float``, ``Long``."""
+    return torch.empty(0, dtype=dtype).type().removeprefix("torch.").removesuffix("Tensor")
 
 
 def _resize(target: torch.Tensor, shape: torch.Size) -> None:

@@ -18,6 +18,7 @@ from xlaprof.runtime.transfer import host
 
 from . import handlers
 from .handlers import special
+from .routes import prepare
 
 aten = torch.ops.aten
 
@@ -170,33 +171,14 @@ def empty_like(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return empty(size, kwargs.get("dtype") or tensor.dtype, None, device or tensor.device)
 
 
-#: creation operators recorded as one operation; others (windows...) are made of these by PyTorch
+#: creation operators recorded as one operation; PyTorch makes others (windows...) of these
 FACTORIES = (
-    "zeros.default",
+    "zeros.default", "ones.default", "full.default", "eye.default", "eye.m", "arange.default", "arange.start",
+    "arange.start_step", "linspace.default", "logspace.default", "scalar_tensor.default", "rand.default",
+    "rand.generator", "randn.default", "randn.generator", "randint.default", "randint.generator", "randint.low",
+    "randint.low_generator", "randperm.default", "randperm.generator", "tril_indices.default", "triu_indices.default",
     "_efficientzerotensor.default",  # the tangent of what has none
-    "ones.default",
-    "full.default",
-    "eye.default",
-    "eye.m",
-    "arange.default",
-    "arange.start",
-    "arange.start_step",
-    "linspace.default",
-    "logspace.default",
-    "scalar_tensor.default",
-    "rand.default",
-    "rand.generator",
-    "randn.default",
-    "randn.generator",
-    "randint.default",
-    "randint.generator",
-    "randint.low",
-    "randint.low_generator",
-    "randperm.default",
-    "randperm.generator",
-    "tril_indices.default",
-    "triu_indices.default",
-)
+)  # fmt: skip
 
 
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
@@ -254,7 +236,7 @@ def _factory(func: torch._ops.OpOverload) -> Callable[..., Any]:
     def create(*args: Any, **kwargs: Any) -> Any:
         if mode.done is not None and func in _FILLED:
             return _made_and_filled(func, *args, **kwargs)
-        handler = HANDLERS.get(id(func)) or handlers.prepare(func)
+        handler = HANDLERS.get(id(func)) or prepare(func)
         # PyTorch fills in a default dtype of None; the graph's identity is the dtype itself
         given = {k: v for k, v in kwargs.items() if v is not None or k in ("device", "generator")}
         try:

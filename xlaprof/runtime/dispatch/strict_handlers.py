@@ -19,16 +19,13 @@ Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 aten = torch.ops.aten
 
 
-def handler(func: torch._ops.OpOverload, ordinary: Callable[[], Handler]) -> Handler:
-    """The handler of ``func`` in strict mode; ``ordinary()`` makes the one it has otherwise."""
-    name = str(func)
-    if name in ("aten.index.Tensor", "aten._unsafe_index.Tensor"):
+def handler(op: Op, ordinary: Callable[[], Handler]) -> Handler:
+    """The handler of ``op`` in strict mode; ``ordinary()`` makes the one it has otherwise."""
+    if op.name in _INDEXING:
         return _with_numbers(ordinary())
-    if name in _PUTS:
-        return _with_numbers(ordinary())
-    if name == "aten.embedding_dense_backward.default":
+    if op.name == "aten.embedding_dense_backward.default":
         return _gradient_of_embedding(ordinary())
-    return ordinary() if lowered(func) else _on_cpu(func)
+    return ordinary() if lowered(op.func) else _on_cpu(op)
 
 
 def lowered(func: torch._ops.OpOverload) -> bool:
@@ -55,17 +52,16 @@ def _composite(func: torch._ops.OpOverload) -> bool:
     )
 
 
-_PUTS = frozenset(
-    {"aten.index_put.default", "aten._unsafe_index_put.default", "aten.index_put_.default",
-     "aten._index_put_impl_.default"}
+_INDEXING = frozenset(
+    {"aten.index.Tensor", "aten._unsafe_index.Tensor", "aten.index_put.default", "aten._unsafe_index_put.default",
+     "aten.index_put_.default", "aten._index_put_impl_.default"}
 )  # fmt: skip
 #: what makes, moves and shows tensors: no computation
 _STRUCTURE = frozenset({"aten.empty_like.default", "aten.new_empty.default", "aten.lift.default", "aten.equal.default"})
 
 
-def _on_cpu(func: torch._ops.OpOverload) -> Handler:
-    op = Op(func)
-    tried = f"xla::{op.aten.removeprefix('aten::')}" if str(func) in _TRIED else ""
+def _on_cpu(op: Op) -> Handler:
+    tried = f"xla::{op.aten.removeprefix('aten::')}" if op.name in _TRIED else ""
 
     def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, kwargs = host.adopt(host.tape_of(args, kwargs), op, args, kwargs)

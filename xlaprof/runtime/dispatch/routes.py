@@ -1,0 +1,92 @@
+"""Which handler an operator gets: what ``__torch_dispatch__`` calls, ``HANDLERS[id(overload)](args, kwargs)``.
+
+:data:`ROUTES` is read from the top when an operator is called for the first time. What has no lowering, or is refused
+by it, takes the steps of :data:`.fallback.STEPS` at each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch._ops import OpOverload
+
+from xlaprof.runtime import parity
+from xlaprof.runtime.lowering.registry import RANDOM
+from xlaprof.runtime.shapes.checks import CHECKS
+from xlaprof.runtime.shapes.rehearse import rehearse
+from xlaprof.runtime.trace import tensor
+from xlaprof.runtime.trace.ops import Op, is_view
+from xlaprof.runtime.trace.tensor import HANDLERS
+
+from . import custom, fallback, out_variants, strict_handlers
+from .handlers import SPECIAL, Handler, functional, inplace, view
+
+
+class Route(NamedTuple):
+    """The operators that ``takes`` accepts get the handler that ``make`` makes."""
+
+    name: str
+    takes: Callable[[Op], bool]
+    make: Callable[[Op], Handler]
+
+
+def _is_library(op: Op) -> bool:
+    """Does it belong to a library other than PyTorch's, without a lowering here?"""
+    return op.func.namespace not in ("aten", "prims") and op.lowering is None
+
+
+def _returns_views(op: Op) -> bool:
+    return is_view(op.func) and "List" in str(op.func._schema.returns[0].type)
+
+
+def _writes_self(op: Op) -> bool:
+    return op.writes == (0,) and not op.func._schema.arguments[0].kwarg_only
+
+
+#: how a call is recorded: the first route that takes the operator
+RECORDED = (
+    Route("lists of tensors (_foreach_*)", lambda op: op.aten.startswith("aten::_foreach_"), fallback.per_tensor),
+    Route("several views", _returns_views, fallback.views_by_slices),
+    Route("view", lambda op: is_view(op.func), view),
+    Route("in place", _writes_self, inplace),
+    Route("out=", lambda op: bool(op.writes), out_variants.out),
+    Route("lowering", lambda op: op.lowering is not None, functional),
+    Route("fallback", lambda op: True, fallback.handler),
+)
+#: the same, and before it what has a handler or a kernel of its own
+ROUTES = (
+    Route("a handler of its own", lambda op: op.name in SPECIAL, lambda op: SPECIAL[op.name]),
+    Route("a library's own kernel", _is_library, lambda op: custom.custom(op, _first(RECORDED, op))),
+    *RECORDED,
+)
+
+
+def _first(routes: tuple[Route, ...], op: Op) -> Handler:
+    return next(route.make(op) for route in routes if route.takes(op))
+
+
+def prepare(func: OpOverload) -> Handler:
+    """Make, keep and return the handler of ``func``."""
+    op = Op(func)
+    handler = strict_handlers.handler(op, lambda: _first(ROUTES, op)) if parity.strict else _first(ROUTES, op)
+    if op.name in RANDOM and op.name in CHECKS:
+        handler = _checked(op, handler)
+    HANDLERS[id(func)] = handler
+    return handler
+
+
+def _checked(op: Op, otherwise: Handler) -> Handler:
+    """Parameters of distributions are inputs of the graph: they may be invalid although the graph is a known one."""
+    suspect = CHECKS[op.name]
+
+    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if suspect(*args, **kwargs):
+            rehearse(op, args, kwargs)
+        return otherwise(args, kwargs)
+
+    return record
+
+
+tensor.make_handler = prepare
+parity.on_change.append(HANDLERS.clear)  # each is made again at the operator's next call
