@@ -1,4 +1,4 @@
-"""What an analysed run is made of: frozen structs, the same for report, JSON, terminal UI, export and gates.
+"""The analysed run as frozen structs, the same for report, JSON, terminal UI, export and gates.
 
 All lengths are seconds (floats), all moments seconds since the first event of the run. ``to_json`` in
 ``xlaprof.report.json`` writes these under the names of the ``--json`` contract.
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 SEVERITIES = ("high", "medium", "low")
-#: of a finding: "high": measured or read from the tape; "medium": the likeliest of several; "low": a hint
+#: of a finding: "high": measured or read from the tape; "medium": the most probable of several; "low": a hint
 CONFIDENCES = ("high", "medium", "low")
 
 
@@ -27,7 +27,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class FromTo(msgspec.Struct, frozen=True):
-    """What changed, from what, to what (JSON: ``{"what", "from", "to"}``)."""
+    """A change (JSON: ``{"what", "from", "to"}``)."""
 
     what: str
     old: str = msgspec.field(name="from")
@@ -106,7 +106,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     error: str  # type name of the exception that ended the program
     events: int
     dropped: dict[str, int]  # why -> count
-    notes: tuple[str, ...] = ()  # what the reader had to say: "torn last line skipped", ...
+    notes: tuple[str, ...] = ()  # of the reader: "torn last line skipped", ...
 
 
 class TimeSplit(msgspec.Struct, frozen=True):
@@ -182,7 +182,7 @@ class IdleStat(msgspec.Struct, frozen=True):
 
 
 class ProgramStat(msgspec.Struct, frozen=True):
-    """A compiled program: what it is, what compiling it took, what it was used for."""
+    """A compiled program: its graph, the cost of compiling it, its use."""
 
     program: int  # numbered from 1 in order of compilation
     ops: int
@@ -199,7 +199,7 @@ class ProgramStat(msgspec.Struct, frozen=True):
 
 
 class CompileStat(msgspec.Struct, frozen=True):
-    """What compiling took. ``programs``: those that took longest."""
+    """The cost of compiling. ``programs``: those that took longest."""
 
     count: int = 0
     total_s: float = 0.0

@@ -49,9 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from xlaprof.report.json import explanation_to_json, text
 
-        findings = [
-            explanation_to_json(finding, happened, mine, others) for finding, happened, mine, others in explained
-        ]
+        findings = [explanation_to_json(*one) for one in explained]
         sys.stdout.write(text({"schema": 1, "findings": findings}))
         return 0
     from xlaprof.report.explain import show

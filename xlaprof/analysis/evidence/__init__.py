@@ -1,1 +1,1 @@
-"""What findings are made from: facts of a settled run."""
+"""Evidence: what the totals of a settled run say about the program, shared by several kinds of findings."""

@@ -1,8 +1,8 @@
-"""What the host did of its own accord while the device idled, put together: one activity for each line of the loop.
+"""Activities of the host while the device idled: one for each line of the loop.
 
-A slow function is seen at many lines and its gaps lie between many pairs of operations. What tells one activity from
-another is the line of the loop it was called from: of the innermost function that also reaches a barrier. The line to
-show lies further in, where most of the time was spent.
+A slow function is sampled at many lines, and its gaps lie between many pairs of operations. An activity is all that was
+called from one line of the loop, which is in the innermost function that also reaches a barrier. The line to show lies
+further in, where most of the time was spent.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from xlaprof.analysis.timeline.rhythm import Rhythm
 if TYPE_CHECKING:
     from xlaprof.analysis.fold.fold import Fold
 
-_MAINLY = 0.5  # share of its time that makes a line further in the one to show
-_WORTH_SAYING = 0.2  # share of it that makes data or a checkpoint what it is about
+_MAIN = 0.5  # share of its time: a line further in is shown only if it takes that much
+_CHARACTERISTIC = 0.2  # share of its time: drawing data or a checkpoint names the activity from here on, whatever else
 
 _UNSURE = frozenset({host.GLIMPSE, host.CPU})
 
-#: the thread in which the runtime's loader draws batches from the program's, and the key of what it does
+#: the thread in which the runtime's loader draws batches from the program's loader, and the key of its activity
 READER = "xlaprof loader read"
 _READING = ("", READER, 0)
 
@@ -40,7 +40,7 @@ class Activity:
         self.line = line  # of the loop
         self.causes: dict[Cause, Tally] = {}
         self.total = 0
-        self.seen: dict[int, int] = {}  # cause of host time -> ns, of what was seen
+        self.seen: dict[int, int] = {}  # cause of host time -> ns sampled
         self.lines: dict[int, int] = {}  # stack -> ns
 
     def add(self, cause: Cause, tally: Tally) -> None:
@@ -53,41 +53,41 @@ class Activity:
 
     @property
     def main(self) -> Cause:
-        """The cause that most of it has."""
+        """The cause of most of its time."""
         return max(self.causes, key=lambda cause: self.causes[cause].total)
 
     @property
     def kind(self) -> int:
-        """The cause of host time that it counts as; ``host.SCOPE`` for a scope."""
+        """The cause of host time as which it counts; ``host.SCOPE`` for a scope."""
         main = self.main
         if isinstance(main, int):
             return min(main, host.SCOPE)
         for cause in (host.CHECKPOINT, host.DATA):
-            if self.seen.get(cause, 0) >= _WORTH_SAYING * self.total:
+            if self.seen.get(cause, 0) >= _CHARACTERISTIC * self.total:
                 return cause
         kind = max(self.seen, key=lambda cause: self.seen[cause], default=host.OTHER)
         return host.OTHER if kind in _UNSURE else kind
 
     @property
     def guessed(self) -> bool:
-        """It is known only from the lines around it."""
+        """Only the lines around it are known."""
         return not self.seen and isinstance(self.main, tuple)
 
     @property
     def own(self) -> list[Tally]:
-        """The tallies of what is the program's own: not the wait for a processor that other programs have."""
+        """The tallies of the program's own causes, without the wait for a processor that other programs have."""
         return [
             tally for cause, tally in self.causes.items() if not (isinstance(cause, Seen) and cause.cause == host.CPU)
         ]
 
     @property
     def rhythm(self) -> Rhythm:
-        """When it took long, step by step."""
+        """How often it took long, in steps."""
         return rhythm(tally.habit for tally in self.own if tally.habit is not None)
 
     @property
     def gaps(self) -> int:
-        """In how many gaps it was, at least."""
+        """In how many gaps it took part, at least."""
         return max(self.rhythm.steps, max(tally.gaps for tally in self.causes.values()))
 
     def holes(self) -> dict[tuple[int, int], int]:
@@ -102,7 +102,7 @@ class Activity:
 
 
 def activities(run: Fold) -> Iterator[Activity]:
-    """Every activity of a settled run that is the program's own: compiles, transfers, tracing... are not."""
+    """The program's own activities in a settled run: no compiles, transfers, tracing."""
     names = run.names
     spine = _spine(run)
     recorded = recording(run)
@@ -119,7 +119,7 @@ def activities(run: Fold) -> Iterator[Activity]:
             line = _outset(names, cause.stack, spine)
             key = (line.file, line.func, line.line)
             if cause.cause == host.GIL or (cause.cause == host.WAIT and cause.at):
-                # who is waited for counts, not where
+                # the thread that the host waits for decides, not the line
                 key = ("", run.holders.get(cause.at, ""), 0)
             if key not in by_line:
                 by_line[key] = Activity(line)
@@ -146,13 +146,13 @@ def activities(run: Fold) -> Iterator[Activity]:
     yield from by_line.values()
 
 
-def heaviest(names: Names, activity: Activity, share: float = _MAINLY) -> Place:
-    """The innermost line in which it spent so much of its time, most of it; nowhere where it was never seen."""
+def heaviest(names: Names, activity: Activity, share: float = _MAIN) -> Place:
+    """The innermost line that takes ``share`` of its time; nowhere where it was never sampled."""
     return innermost(names, activity.lines, activity.line, share)
 
 
-def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, share: float = _MAINLY) -> Place:
-    """The same of stacks and the ns spent there, seen from ``line`` inwards."""
+def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, share: float = _MAIN) -> Place:
+    """The innermost line, from ``line`` inwards, that takes ``share`` of the ns spent at ``stacks``."""
     lines = [(_inward(frames, line), ns) for stack, ns in stacks.items() if (frames := names.frames(stack))]
     whole = sum(ns for _, ns in lines)
     found = NOWHERE
@@ -171,7 +171,7 @@ def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, sh
 
 
 def _inward(frames: tuple[Place, ...], line: Place) -> tuple[Place, ...]:
-    """A stack from the line of the loop inwards; all of it where that is not on it."""
+    """The frames of a stack from the line of the loop inwards; all of them where that line is not among them."""
     outward = frames.index(line) if line in frames else len(frames) - 1
     return frames[outward::-1]
 
@@ -182,7 +182,7 @@ def _spine(run: Fold) -> frozenset[_Function]:
 
 
 def recording(run: Fold) -> frozenset[Place]:
-    """Lines at which operations are recorded: what was glimpsed there on a busy machine is most likely just that."""
+    """Lines at which operations are recorded: a single sample there, on a busy machine, most likely is recording."""
     return frozenset(run.names.place(stack) for stack in run.recording)
 
 
@@ -198,7 +198,7 @@ def _outset(names: Names, stack: int, spine: frozenset[_Function]) -> Place:
 def _join(
     names: Names, between: list[tuple[tuple[int, int], Tally]], by_line: dict[tuple[str, str, int], Activity]
 ) -> None:
-    """Gaps too short to be looked into lie between two lines: with what was seen there in longer ones, if anything."""
+    """Add gaps too short for the idle sampler to the activity that it saw between the same lines in longer gaps."""
     for hole, tally in between:
         before, after = names.bracket(*hole)
         seen = [one for one in by_line.values() if one.seen and _lies_between(one.line, before, after)]

@@ -1,4 +1,4 @@
-"""What compiling cost, by program, and what of it a second run could spare."""
+"""The cost of compiling, by program, and how much a second run could save."""
 
 from __future__ import annotations
 

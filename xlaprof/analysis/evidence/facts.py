@@ -1,4 +1,4 @@
-"""What a finding is made from: the settled run and the numbers every kind asks for."""
+"""The settled run as the finders see it, with the numbers that every kind needs; it makes the findings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from xlaprof.analysis.whatif.critical import Cut, WhatIf, together
 if TYPE_CHECKING:
     from xlaprof.analysis.fold.fold import Fold
 
-_HIGH = 0.10  # of the time of the steps
-_MEDIUM = 0.02
-#: findings whose gain is predicted by running the recording again; of a run with more the others gain what they cost
-_PREDICTED = 100
+_HIGH = 0.10  # of the time of the steps: a cost that is felt
+_MEDIUM = 0.02  # a cost that is measured; less is low
+_PREDICTED = 100  # findings whose gain is predicted by playing the recording again; further ones gain their cost
 
 
 class Facts:
-    """A settled run, seen by a finding. Lengths in seconds."""
+    """A settled run. Lengths in seconds."""
 
     def __init__(self, run: Fold, steps: tuple[StepStats, ...], idle: IdleStat) -> None:
         self.run = run
@@ -40,7 +39,7 @@ class Facts:
 
     @cached_property
     def what_if(self) -> WhatIf:
-        """The run without what findings tell of."""
+        """The run, to be played again without the defects."""
         return WhatIf(self.run)
 
     def finding(
@@ -64,9 +63,9 @@ class Facts:
         """A finding with its id and severity. ``discriminator`` tells apart several at one line and operation.
 
         ``counted``: the events that ``count`` counts.
-        ``cut``: what a fix takes out of the run (``critical``), from which the gain is predicted.
-        Without it ``gain_s`` is what it costs unless another is given. ``details``: the fields of :class:`Finding`
-        that have defaults (``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
+        ``cut``: the part of the run that a fix takes out (``critical``), from which the gain is predicted; without it
+        the gain is ``gain_s``, by default the cost. ``details``: the fields of :class:`Finding` that have defaults
+        (``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """
         id = stable_id(kind, place, operation, discriminator)
         if cut and len(self._cuts) < _PREDICTED:
@@ -97,7 +96,7 @@ class Facts:
         )
 
     def gain_last_s(self, finding: Finding) -> float | None:
-        """What a fix gives back when all others are made; None: what it gives back alone."""
+        """Seconds that a fix gives back once all others are made; None: as many as alone."""
         cut = self._cut_of.get(finding.id)
         if cut is None or len(self._cuts) < 2:
             return None
@@ -105,7 +104,7 @@ class Facts:
         return max(0.0, self.what_if.gain_of_all_s(self._cuts) - self.what_if.gain_of_all_s(others))
 
     def predicted(self) -> Prediction | None:
-        """The run with everything fixed that findings were made of."""
+        """The run with all findings fixed; None: nothing would be gained."""
         wall = max(0, self.run.last - (self.run.begin or 0)) / 1e9
         gain = min(wall, self._uncut_s + (self.what_if.gain_of_all_s(self._cuts) if self._cuts else 0.0))
         if gain <= 0:
@@ -123,7 +122,7 @@ class Facts:
 
 
 def stable_id(kind: str, place: Place, operation: str, discriminator: str = "") -> str:
-    """Names the same defect in two runs, also when lines were added above it: the code counts, not its number."""
+    """The same for the same defect in two runs, also when lines were added above it: code counts, not its number."""
     line = place.code or str(place.line)
     file = place.file.replace("\\", "/").rpartition("/")[2]
     parts = (kind, file, place.func, line, operation, discriminator)

@@ -1,4 +1,4 @@
-"""What every kind of finding declares: the one place in which the kind is known."""
+"""The declaration of a kind of finding: nothing outside its file names the kind."""
 
 from __future__ import annotations
 

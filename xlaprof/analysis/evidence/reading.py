@@ -1,7 +1,7 @@
-"""What a line that reads from the device does, in its own words, and what to write instead.
+"""The purpose of a line that reads from the device, in its own words, and what to write instead.
 
-Told by the library function that read, where there is one (``Tensor.__format__``, ``clip_grad_norm_``), by the code of
-the line, and by ATen's operator.
+The library function that read it decides, where there is one (``Tensor.__format__``, ``clip_grad_norm_``), then the
+code of the line, then ATen's operator.
 """
 
 from __future__ import annotations

@@ -28,10 +28,7 @@ from .reading import SCALAR
 _LEAST = 3  # reads: once or twice is an accident
 _OFTEN = 0.1  # reads per step: rarer ones are a habit only if they take
 _EXPENSIVE = 0.05  # of the time of the steps
-_STEPS, _OF = (
-    2,
-    8,
-)  # reads in fewer steps, of at least so many, are one event: a checkpoint halfway, with all its tensors
+_STEPS, _OF = 2, 8  # reads in fewer steps, of at least so many, are one event: a checkpoint halfway
 _NOTHING = 0.001  # of the time of the steps without compiles: a read that costs less costs nothing, where its wait was
 _MEASURED_NS = 20_000  # this long on average: shorter waits are too short to be measured
 _EPOCH = 3  # barriers for each read: it lies in the loop around theirs
@@ -65,7 +62,7 @@ class Reads:
         self.via = self.via or facts.names.text(facts.run.vias.get(key, 0))
         if stack not in self.stacks:
             self.stacks.append(stack)
-            if name == SCALAR or is_sized(name):  # what else is read need not be computed again
+            if name == SCALAR or is_sized(name):  # other values need not be computed again
                 self.alone += facts.run.read_runs.get(stack, 0)
                 self.alone_at.append(stack)
         if not _after_epoch(facts, stack, tally) and (those := _in_loop(facts, stack, tally)):
@@ -88,7 +85,7 @@ class Reads:
 
     @property
     def cut(self) -> Cut:
-        """What of the run goes with them."""
+        """The part of the run that would go with these reads."""
         return critical.reads(self.stacks, self.alone_at)
 
     @property

@@ -49,7 +49,7 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
         if steps < 2 or site.executed < 2 * steps:
             continue
         count = site.executed - steps
-        cost = site.dispatch.percentile(0.5) * count / 1e9  # what is compiled has findings of its own
+        cost = site.dispatch.percentile(0.5) * count / 1e9  # compiles have findings of their own
         yield facts.finding(
             "excess_barriers",
             facts.names.place(barrier),

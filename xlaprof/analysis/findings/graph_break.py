@@ -1,8 +1,8 @@
 """graph_break: something cut a graph that was meant to be one.
 
-Not a finding are breaks by design: ``backward()`` in a compiled step, what PyTorch and libraries keep out of graphs
-themselves. Where those, or breaks inside a library, leave nothing to compile at all, that is one: a call that captures
-no operation.
+Breaks by design are no findings: ``backward()`` in a compiled step, functions that PyTorch and libraries keep out of
+graphs themselves. Where those, or breaks inside a library, leave nothing to compile, the call is one: it captures no
+operation.
 
 Cost: the tracing that a break made useless; what it takes to compile the graphs behind it for being graphs of their
 own, for each as much as for the cheapest; and, where the value read at it is a guard, every version compiled for

@@ -98,7 +98,7 @@ def _alive(facts: Facts) -> Finding | None:
 
 
 def _why(kept: Kept | None, place: Place, made: Place, *, history: bool) -> str:
-    """What stays, and what keeps it."""
+    """The clause on the tensors that stay, and on the container that retains them."""
     what = ", with all that its gradient needs," if history else ""
     if kept is None:
         where = f"; what stays was made at line {made.line}" if made.line else ""

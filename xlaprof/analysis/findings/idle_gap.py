@@ -1,11 +1,11 @@
 """idle_gap: the device idles, again and again, while the host does something else.
 
-Only what the program's own Python does is a finding of this kind: a named scope, plain Python between two lines,
-waiting for data, a checkpoint, garbage collection, a thread in the way. Idle time of compiles, reads and fallbacks
-belongs to their findings; that of tracing and dispatch is what a step needs.
+This kind covers the program's own Python: a named scope, plain Python between two lines, waiting for data, a
+checkpoint, garbage collection, a thread in the way. Idle time of compiles, reads and fallbacks belongs to their
+findings; that of tracing and dispatch is part of every step.
 
-A finding is a habit: gaps of the first steps and those in which something was compiled do not count, nor does one long
-pause among short ones; it comes in most steps, or in every so many, or it is long. Cost: the idle time blamed on it.
+A finding is a habit: it comes in most steps, or in every so many, or is long. Gaps of the first steps and gaps in which
+something was compiled do not count, nor does one long pause among short ones. Cost: the idle time blamed on it.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _is_recorded(activity: Activity) -> bool:
 
 
 def _evidence(facts: Facts, activity: Activity) -> Iterator[str]:
-    """The lines that took most of it, where there are several; what other programs took."""
+    """The lines that took most of the time, where there are several, and the share of other programs."""
     whole = sum(activity.lines.values())
     at: dict[str, int] = {}
     for stack, ns in activity.lines.items():
@@ -170,7 +170,7 @@ def _evidence(facts: Facts, activity: Activity) -> Iterator[str]:
 
 
 def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
-    """What the host does, what to do about it, where, and its name."""
+    """The clause on what the host does, the advice, the place, and the operation."""
     kind = activity.kind
     place = heaviest(facts.names, activity)
     if kind == host.SCOPE:

@@ -132,7 +132,7 @@ def _keeping(events: Iterable[AnyEvent], kept: list[GraphBreak | Live | Recompil
 
 
 class _Case:
-    """A run, the part of it that counts, and what was made of both."""
+    """A run, the part of it that counts, and the reports of both."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ def _recompiles(case: _Case, budget: Budget) -> _Measured:
         # torch.compile says itself what it compiled again: the parts of a function are compiled at one line, too.
         again = [one for one in case.compiles() if (one.nth or one.visits) and one.trigger != "dynamo"]
         guards = [event for event in case.events(Recompile) if not event.fresh]
-        # records are kept up to a number that only repetition reaches
+        # the run keeps a bounded number of records; only repetition goes beyond it
         count = len(again) + len(guards) + max(0, case.run.compile_bill.count - len(case.run.compiles))
         offences = (*_compiled(case, "max_recompiles", again), *_guarded(case, guards))
     return _Measured(count, plural(count, "recompilation"), offences)
@@ -276,7 +276,7 @@ def _compiled(case: _Case, limit: str, records: list[CompileRecord]) -> Iterator
 
 
 def _guarded(case: _Case, events: list[Recompile]) -> Iterator[Offence]:
-    """What torch.compile compiled again, by the line that made the guard, else the one that called the function."""
+    """Recompilations of torch.compile, by the line that made the guard, else the one that called the function."""
     blamed = (((event.guards[0].stack if event.guards else 0) or event.stack, event) for event in events)
     for place, group in case.by_line(blamed):
         guard = group[0].guards[0] if group[0].guards else None

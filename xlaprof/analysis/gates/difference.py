@@ -2,8 +2,8 @@
 
 The interval of each median comes from the ranks of its values (the binomial distribution, close to the normal one); the
 interval of the difference is recovered from the two (MOVER: Zou and Donner, 2008), so it may lean to one side as the
-values do. Nothing is asked of how the values lie, a few steps of seconds among steps of milliseconds do not disturb
-it, and no dice are thrown: the same logs give the same answer.
+values do. It holds for any distribution, a few steps of seconds among steps of milliseconds do not disturb it, and it
+is not sampled: the same logs give the same answer.
 
 Steps that follow each other are alike (a slow minute makes many slow steps), which makes a series worth less than its
 length: it counts as ``n (1 - r) / (1 + r)`` independent values, r being the correlation of neighbours' ranks.

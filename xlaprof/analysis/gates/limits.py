@@ -1,4 +1,4 @@
-"""What a run can be held to: one table for the command line, pyproject.toml and pytest's marker.
+"""The limits to which a run can be held: one table for the command line, pyproject.toml and pytest's marker.
 
 What each counts is said in docs/ci.md, and done in :mod:`xlaprof.analysis.gates.budget`.
 """
