@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
+_T = TypeVar("_T")
 _Key = TypeVar("_Key", bound=Hashable)
 _Number = TypeVar("_Number", int, float)
 
@@ -45,3 +46,17 @@ def copied(held: Any) -> Any:
     if isinstance(held, dict):
         return {key: copied(one) for key, one in held.items()}
     return held.copy() if hasattr(held, "copy") else held
+
+
+def add_bounded(mine: dict[_Key, int], key: _Key, number: int, most: int) -> None:
+    """Add a number, unless its key is new and there are ``most`` keys already."""
+    if key in mine or len(mine) < most:
+        mine[key] = mine.get(key, 0) + number
+
+
+def tally_of(mine: dict[_Key, _T], key: _Key, most: int, rest: _Key, make: Callable[[], _T]) -> _T:
+    """The tally of a key; all further keys count as ``rest`` once there are ``most``."""
+    tally = mine.get(key)
+    if tally is None:
+        tally = mine.setdefault(key if len(mine) < most else rest, make())
+    return tally

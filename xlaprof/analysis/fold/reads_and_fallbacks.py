@@ -1,17 +1,17 @@
-"""What reads and fallbacks add up to: part of the totals of a recording."""
+"""Reads and fallbacks: part of the totals of a recording."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
+from xlaprof.analysis.sums import add_bounded, tally_of
 from xlaprof.analysis.timeline import host
-from xlaprof.analysis.timeline.window import Window
 from xlaprof.events import Execute, Fallback, Selected, StepDigest, TransferFromDevice, TransferToDevice
 
+from .recording import Recording
 from .tallies import FallbackTally, ReadTally, Timed
 
-PLACES = 16_384  # places told apart; further ones count as one, of which nothing is known
+PLACES = 16_384  # places kept apart; further ones count as one, of which nothing is known
 PENDING = 10_000  # reads and fallbacks held until a step claims them
 _AT_HAND = 16  # uploads that may still turn out to belong to a fallback
 STALL_NS = 20_000  # waiting for the device from which on a read stalls the host
@@ -30,29 +30,19 @@ class Read:
         self.stalled = 0
 
 
-class ReadsAndFallbacks:
-    """Reads and fallbacks so far, by place and operation. Ids are the recording's own; nanoseconds."""
-
-    window: Window
-    last: int
-    main_thread: int
-    _paint: Callable[..., None]
-    _add_wait: Callable[[tuple[int, int, int]], None]
-    cover: Callable[[int, int], None]
-    last_barrier: int
+class ReadsAndFallbacks(Recording):
+    """Reads and fallbacks so far, by place and operation."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.reads: dict[tuple[int, int], ReadTally] = {}
         self.fallbacks: dict[tuple[int, int], FallbackTally] = {}
         self.read = Timed()
         self.vias: dict[tuple[int, int], int] = {}  # (stack, op) of reads -> the library's function that read
         self.read_runs: dict[int, int] = {}  # stack of reads -> ns the device worked for nothing but them
-        self.selections: dict[
-            tuple[int, int], int
-        ] = {}  # (stack, op) of writes by a mask whose size was read -> graphs
+        #: (stack, op) of writes by a mask whose size was read -> graphs
+        self.selections: dict[tuple[int, int], int] = {}
         self.given: dict[int, int] = {}  # stack of everything else the device was given -> how often
-        self.steps_ended = 0  # steps ended: the ordinal of the present one
-        self.steps_ended_at = 0  # when the last of them ended
         self.compiled_for_read = 0  # ns compiled for a read since the read before
         self.busy_until = 0  # when what the device was given last would be done, were it given without waiting
         self.last_execution_end = 0  # end of the last execution
@@ -60,9 +50,7 @@ class ReadsAndFallbacks:
         self.reads_since_step: deque[Read] = deque(maxlen=PENDING)
         self.reads_since_barrier: deque[Read] = deque(maxlen=PENDING)
         self.reads_since_execution: deque[Read] = deque(maxlen=PENDING)
-        self.fallbacks_since_step: deque[tuple[FallbackTally, int]] = deque(
-            maxlen=PENDING
-        )  # fallbacks since the last step
+        self.fallbacks_since_step: deque[tuple[FallbackTally, int]] = deque(maxlen=PENDING)
         self.recent_uploads: deque[TransferToDevice] = deque(maxlen=_AT_HAND)
 
     def _on_read(self, event: TransferFromDevice) -> None:
@@ -74,7 +62,7 @@ class ReadsAndFallbacks:
         key = (stack, event.op)
         tally = self.reads.get(key)
         if tally is None:
-            tally = self.reads.setdefault(key if len(self.reads) < PLACES else (0, 0), ReadTally())
+            tally = self._reads_at(key)
         read = Read(tally, event, end)
         # the second: where the device works while the host hands it work, as small programs do on the CPU, the wait
         # was then
@@ -96,17 +84,13 @@ class ReadsAndFallbacks:
             self.last = end
 
     def _on_selected(self, event: Selected) -> None:
-        key = (event.stack, event.op)
-        if key in self.selections or len(self.selections) < PENDING:
-            self.selections[key] = self.selections.get(key, 0) + 1
+        add_bounded(self.selections, (event.stack, event.op), 1, PENDING)
 
     def _on_fallback(self, event: Fallback) -> None:
         start = event.t
         end = start + event.dur
         key = (event.stack, event.op)
-        tally = self.fallbacks.get(key)
-        if tally is None:
-            tally = self.fallbacks.setdefault(key if len(self.fallbacks) < PLACES else (0, 0), FallbackTally())
+        tally = self._fallbacks_at(key)
         tally.add(1, event.dur, event.dur, self.steps_ended)
         for sent in self.recent_uploads:  # as are the uploads
             if sent.t >= start and sent.tid == event.tid:
@@ -146,15 +130,11 @@ class ReadsAndFallbacks:
             self.steps_ended += 1
             self.steps_ended_at = end
 
-    def _read_of(self, key: str) -> ReadTally:
-        place = pair(key)
-        known = place in self.reads or len(self.reads) < PLACES
-        return self.reads.setdefault(place if known else (0, 0), ReadTally())
+    def _reads_at(self, place: tuple[int, int]) -> ReadTally:
+        return tally_of(self.reads, place, PLACES, (0, 0), ReadTally)
 
-    def _fallback_of(self, key: str) -> FallbackTally:
-        place = pair(key)
-        known = place in self.fallbacks or len(self.fallbacks) < PLACES
-        return self.fallbacks.setdefault(place if known else (0, 0), FallbackTally())
+    def _fallbacks_at(self, place: tuple[int, int]) -> FallbackTally:
+        return tally_of(self.fallbacks, place, PLACES, (0, 0), FallbackTally)
 
     def _add_execution(self, event: Execute) -> None:
         """The device has run something: reads before it are known to have left it idle, or not."""
@@ -164,8 +144,8 @@ class ReadsAndFallbacks:
             self.busy_until = given
         if event.trigger == "read" and (event.stack in self.read_runs or len(self.read_runs) < PLACES):
             self.read_runs[event.stack] = self.read_runs.get(event.stack, 0) + end - start
-        elif event.stack in self.given or len(self.given) < PLACES:
-            self.given[event.stack] = self.given.get(event.stack, 0) + 1
+        else:
+            add_bounded(self.given, event.stack, 1, PLACES)
         waiting = self.reads_since_execution
         while waiting and waiting[0].end < end:
             read = waiting.popleft()
@@ -198,15 +178,15 @@ class ReadsAndFallbacks:
             count, total, most = triple_of(triple)
             self.read.add(count, total)
             if key in event.fallbacks:  # the transfers it caused are its own, and so is their time
-                self._fallback_of(key).reads += count
+                self._fallbacks_at(pair(key)).reads += count
                 continue
-            read = self._read_of(key)
+            read = self._reads_at(pair(key))
             read.add_digests(count, total, most, 1)
             read.rhythm.at(self.steps_ended, count)
             reads += total
         for key, triple in event.fallbacks.items():
             count, total, most = triple_of(triple)
-            fallen = self._fallback_of(key)
+            fallen = self._fallbacks_at(pair(key))
             fallen.add(count, total, most, self.steps_ended)
             fallen.in_steps += count
             fallbacks += total

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from xlaprof.analysis.diagnosis import cause
 from xlaprof.analysis.sums import add_up
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import Barrier, Change, Compile
@@ -134,6 +135,30 @@ class CompileRecord(NamedTuple):
     cached: bool = False  # from the persistent compilation cache
     loops: int = 0  # most times one line recorded the same operation in the graph
     again: int = -1  # of a read: operations that the next barrier runs once more; -1: not known
+
+    @classmethod
+    def of(cls, event: Compile, site: Site, step: int) -> CompileRecord:
+        """``site``: the barrier as it was before; ``step``: the number of the step."""
+        return cls(
+            t=event.t,
+            dur=event.dur,
+            program=event.program,
+            ops=event.ops,
+            stack=event.stack,
+            trigger=event.trigger,
+            change=cause(event),
+            nth=site.compiles,
+            visits=site.visits,
+            step=step,
+            before=site.programs,
+            inputs=event.inputs,
+            outputs=event.outputs,
+            lower=event.lower,
+            backend=event.backend,
+            cached=event.cached,
+            loops=event.loops,
+            again=event.again,
+        )
 
 
 @dataclass(slots=True)

@@ -6,17 +6,13 @@ Nothing is concluded here; :mod:`xlaprof.analysis.summary` and the findings do t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from xlaprof.analysis.diagnosis import cause
-from xlaprof.analysis.model import Place
-from xlaprof.analysis.names import Names
+from xlaprof.analysis.sums import add_bounded, tally_of
 from xlaprof.analysis.timeline import host
-from xlaprof.analysis.timeline.device import DeviceTimeline
 from xlaprof.analysis.timeline.idle import Seen, Sighting
 from xlaprof.analysis.timeline.rhythm import Rhythm
-from xlaprof.analysis.timeline.window import Window
 from xlaprof.events import (
     Barrier,
     Compile,
@@ -34,7 +30,6 @@ from xlaprof.events import (
     Fallback,
     Gc,
     GraphBreak,
-    Header,
     Hole,
     Kept,
     Live,
@@ -51,7 +46,6 @@ from xlaprof.events import (
     TransferFromDevice,
     TransferToDevice,
 )
-from xlaprof.vocabulary import STANDARD, Vocabulary
 
 from .distribution import Distribution
 from .reads_and_fallbacks import ReadsAndFallbacks, pair, triple_of
@@ -63,11 +57,10 @@ RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by 
 PROGRAMS = 20_000  # programs whose last run is remembered
 PENDING = 10_000  # reads, fallbacks and barriers held until a step claims them
 AT_ONCE = 200_000  # ns between the end of a transfer and that of the operation it was part of
-_PLACES = 16_384  # barriers, reads, scopes... told apart; further ones count as one, of which no place is known
-_NAMES = 1_024  # names of steps told apart, and
+_PLACES = 16_384  # barriers, scopes... that are kept apart; further ones count as one, of which no place is known
+_NAMES = 1_024  # names of steps kept apart, and
 _THREADS = 1_024  # threads
-_THREAD_NAMES = 4_096  # threads whose names are kept
-_DEEPEST = 1000  # nesting of scopes told apart
+_DEEPEST = 1000  # nesting of scopes kept apart
 
 #: of samples: their state -> the cause it counts for
 _STATES = {
@@ -84,25 +77,6 @@ class Totals(ReadsAndFallbacks):
 
     def __init__(self) -> None:
         super().__init__()
-        self.header: Header | None = None
-        self.device: Device | None = None
-        self.words: Vocabulary = STANDARD  # of the framework that was observed
-        self.end: End | None = None
-        self.threads: dict[int, str] = {}
-        self.events = 0
-        self.dropped: dict[str, int] = {}
-        self.since_step: int | None = None  # the first step that counts
-        self.baseline: Counters | None = None  # counters before it
-        self.following: Totals | None = None  # the recording after a second header
-        self.merged_counts: dict[str, int] = {}  # of the recordings merged into this one
-        self.merged_seconds: dict[str, float] = {}
-        self.merged_devices: list[DeviceTimeline] = []
-        self.settled_at = 0  # after how many events a batch was settled last, and
-        self.settled_every = 0  # from one time to the next
-        self.names = Names()
-        self.begin: int | None = None  # first and
-        self.last = 0  # last moment of the recording
-        self.window = Window()
         self.steps: dict[int, StepTally] = {}
         self.scopes: dict[int, ScopeTally] = {}
         self.sites: dict[int, Site] = {}
@@ -123,21 +97,10 @@ class Totals(ReadsAndFallbacks):
         self.holders: dict[int, str] = {}  # stack -> name of the thread that was there, in the main thread's way
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.torch_compile = TorchCompile()
-        self.evicted = 0
         self.lives: Series[Reading] = Series()
         self.held: list[tuple[int, int]] = []  # stacks of lines whose tensors stay alive, and of how many it is known
         self.kept: Kept | None = None  # what keeps them
-        self.counters: Counters | None = None
-        self.now = ("starting", 0)  # what it is doing, and since which moment
-        self.compiling: tuple[int, Place] | None = None  # since when, for which line, while a compilation lasts
-        self.step_num = -1
-        self._paint = self.window.host.add
-        self._add_wait = self.window.schedule.add_wait
-        self._schedule_execution = self.window.schedule.add_execution
-        self.main_thread = 1  # the thread that runs the steps
-        self.main_known = False  # it is known: a step was named
         self.main_barrier: Site | None = None  # the barrier reached most often
-        self.last_barrier = 0
         self.graph_cut = False  # something cut the graph since the last step
         self.child_ns: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
         self.barriers_since_step: deque[tuple[Site, int]] = deque(maxlen=PENDING)  # barriers since the last step
@@ -175,15 +138,6 @@ class Totals(ReadsAndFallbacks):
             DynamoLimit: self._on_dynamo_limit,
         }
 
-    @property
-    def in_stride(self) -> bool:
-        """Events are counted here, and which thread runs the steps is known."""
-        return self.main_known and self.following is None
-
-    def devices(self) -> list[DeviceTimeline]:
-        """The devices of this recording and of those merged into it."""
-        return [*self.window.devices.values(), *self.merged_devices]
-
     def distributions(self) -> Iterator[Distribution]:
         """All of them."""
         for scope in self.scopes.values():
@@ -193,41 +147,12 @@ class Totals(ReadsAndFallbacks):
         for step in self.steps.values():
             yield step.rest
 
-    def cover(self, start: int, end: int) -> None:
-        if self.begin is None or start < self.begin:
-            self.begin = start
-        if end > self.last:
-            self.last = end
-
-    # -- about the recording
-
-    def _on_device(self, event: Device) -> None:
-        self.device = event
-
-    def _on_source(self, event: Source) -> None:
-        if event.words != STANDARD:
-            self.words = event.words
-
-    def _on_thread(self, event: Thread) -> None:
-        if len(self.threads) < _THREAD_NAMES:
-            self.threads[event.tid] = event.name
-
-    def _on_dropped(self, event: Dropped) -> None:
-        self.dropped[event.why] = self.dropped.get(event.why, 0) + event.count
-
-    def _on_end(self, event: End) -> None:
-        self.end = event
-        self.cover(event.t, event.t)
-        self.now = ("finished", event.t)
-
-    def _on_counters(self, event: Counters) -> None:
-        self.counters = event
-
     def _on_live(self, event: Live) -> None:
         self.add_live(event, self.steps_ended)
 
-    def add_live(self, event: Live, turn: int) -> None:
-        self.lives.add(Reading(turn, event.tensors, event.bytes))
+    def add_live(self, event: Live, step: int) -> None:
+        """What was alive after so many steps."""
+        self.lives.add(Reading(step, event.tensors, event.bytes))
         if event.held:
             self.held = [(one[0], one[1]) for one in event.held if len(one) > 1]
         self.kept = event.kept or self.kept
@@ -242,7 +167,7 @@ class Totals(ReadsAndFallbacks):
         end = start + dur
         tally = self.scopes.get(name)
         if tally is None:
-            tally = self._new_scope(name)
+            tally = tally_of(self.scopes, name, _PLACES, 0, ScopeTally)
         try:
             tally.add_word(dur)
         except OverflowError:
@@ -252,7 +177,7 @@ class Totals(ReadsAndFallbacks):
         tid = event.tid
         inner = self.child_ns.get(tid)
         if inner is None:
-            inner = self.child_ns.setdefault(tid if len(self.child_ns) < _THREADS else -1, [0, 0])
+            inner = tally_of(self.child_ns, tid, _THREADS, -1, lambda: [0, 0])
         deeper = depth + 1
         if deeper >= len(inner):
             inner.extend([0] * (deeper + 1 - len(inner)))
@@ -273,11 +198,6 @@ class Totals(ReadsAndFallbacks):
             self._paint((start if start > floor else floor, end, host.SCOPE + name, 0))
         if end > self.last:
             self.last = end
-
-    def _new_scope(self, name: int) -> ScopeTally:
-        if len(self.scopes) >= _PLACES:
-            name = 0
-        return self.scopes.setdefault(name, ScopeTally())
 
     def _on_gc(self, event: Gc) -> None:
         self._paint((event.t, event.t + event.dur, host.GC, event.stack))
@@ -301,7 +221,7 @@ class Totals(ReadsAndFallbacks):
                 self.recording.add(before)
                 self.recording.add(after)
             known, place = self.last_transfer
-            if place and start - AT_ONCE < known < end:  # a transfer told of a line nearer to the end of the hole
+            if place and start - AT_ONCE < known < end:  # a transfer knows a line nearer to the end
                 if known > start:
                     self.window.add_hole(start, known, before, place)
                     start = known
@@ -317,9 +237,8 @@ class Totals(ReadsAndFallbacks):
                 self.holders[event.at] = event.holder
 
     def add_pause(self, stack: int, cause: int, dur: int) -> None:
-        key = (stack, cause)
-        if key in self.pauses or len(self.pauses) < RECORDS:
-            self.pauses[key] = self.pauses.get(key, 0) + dur
+        """Data was waited for, or garbage collected: ``cause`` is DATA or GC."""
+        add_bounded(self.pauses, (stack, cause), dur, RECORDS)
 
     def _on_upload(self, event: TransferToDevice) -> None:
         start, dur = event.t, event.dur
@@ -340,7 +259,7 @@ class Totals(ReadsAndFallbacks):
         end = event.t + event.dur
         self._paint((event.t, end, host.COMPILE, event.stack))
         self.window.schedule.add_compile((event.t, end, event.ops))
-        site = self._site(event.stack)
+        site = tally_of(self.sites, event.stack, _PLACES, 0, Site)
         if event.trigger == "read":
             self.compiled_for_read += event.dur
             site.trigger = event.trigger
@@ -349,28 +268,7 @@ class Totals(ReadsAndFallbacks):
         elif event.trigger == "dynamo":
             self.torch_compile.on_lowered(event)
         if len(self.compiles) < RECORDS:
-            self.compiles.append(
-                CompileRecord(
-                    t=event.t,
-                    dur=event.dur,
-                    program=event.program,
-                    ops=event.ops,
-                    stack=event.stack,
-                    trigger=event.trigger,
-                    change=cause(event),
-                    nth=site.compiles,
-                    visits=site.visits,
-                    step=self.step_num + 1,
-                    before=site.programs,
-                    again=event.again,
-                    inputs=event.inputs,
-                    outputs=event.outputs,
-                    lower=event.lower,
-                    backend=event.backend,
-                    cached=event.cached,
-                    loops=event.loops,
-                )
-            )
+            self.compiles.append(CompileRecord.of(event, site, self.step_num + 1))
         site.compiles += 1
         site.programs = (*site.programs[-7:], event.program)
         self.compiling = None
@@ -386,7 +284,7 @@ class Totals(ReadsAndFallbacks):
         self.window.add_barrier(start, end, event.tracing, event.ops)
         site = self.sites.get(stack)
         if site is None:
-            site = self._site(stack)
+            site = tally_of(self.sites, stack, _PLACES, 0, Site)
         site.trigger = trigger
         site.visits += 1
         if event.loops > site.loops:
@@ -428,17 +326,8 @@ class Totals(ReadsAndFallbacks):
         self.executed.add(1, ran)
         if event.trigger != "read":
             self.graph_cut = True
-        if program in self.programs:
-            self.programs[program] = event.t
-            self.program_runs[program] += 1
-            self.program_busy[program] += ran
-            self.program_rhythms[program].at(self._next_execution_at(event.stack))
-        elif len(self.programs) < PROGRAMS:
-            self.programs[program] = event.t
-            self.program_runs[program] = 1
-            self.program_busy[program] = ran
-            rhythm = self.program_rhythms[program] = Rhythm()
-            rhythm.at(self._next_execution_at(event.stack))
+        if program in self.programs or len(self.programs) < PROGRAMS:
+            self.add_runs(program, event.t, ran, (self._next_execution_at(event.stack),))
         self._add_execution(event)
         self._schedule_execution((event.t, start, end, event.device, event.stack if event.trigger == "read" else 0))
         self.window.add_execution(event.device, start, end)  # after which all may be settled
@@ -446,17 +335,25 @@ class Totals(ReadsAndFallbacks):
             self.now = ("running", event.t)
         self.cover(event.t, end)
 
+    def add_runs(self, program: int, moment: int, ns: int, turns: Sequence[int]) -> None:
+        """A program ran for so long altogether, the last time at ``moment``, in these executions at its barrier."""
+        self.programs[program] = moment
+        self.program_runs[program] = self.program_runs.get(program, 0) + len(turns)
+        self.program_busy[program] = self.program_busy.get(program, 0) + ns
+        rhythm = self.program_rhythms.get(program)
+        if rhythm is None:
+            rhythm = self.program_rhythms[program] = Rhythm()
+        rhythm.at_all(turns)
+
     def _next_execution_at(self, stack: int) -> int:
-        """A turn at a barrier: how many it took by now."""
+        """The number of this execution at its barrier."""
         if stack not in self.executions_at and len(self.executions_at) >= _PLACES:
             stack = 0
         turn = self.executions_at[stack] = self.executions_at.get(stack, 0) + 1
         return turn
 
     def _on_break(self, event: GraphBreak) -> None:
-        key = (event.stack, event.reason, event.op)
-        if key in self.breaks or len(self.breaks) < RECORDS:
-            self.breaks[key] = self.breaks.get(key, 0) + 1
+        add_bounded(self.breaks, (event.stack, event.reason, event.op), 1, RECORDS)
         self.torch_compile.on_break(event, self.step_num + 1)
 
     def _on_dynamo_compile(self, event: DynamoCompile) -> None:
@@ -509,7 +406,7 @@ class Totals(ReadsAndFallbacks):
         scopes = 0
         for key, triple in event.scopes.items():
             count, total, most = triple_of(triple)
-            scope = self.scopes.get(pair(key)[0]) or self._new_scope(pair(key)[0])
+            scope = tally_of(self.scopes, pair(key)[0], _PLACES, 0, ScopeTally)
             scope.total.add_many(count, total, most)
             scope.digest_ns += total
             scopes += total
@@ -538,13 +435,4 @@ class Totals(ReadsAndFallbacks):
         """The steps of a name, and the name that they go by."""
         if name not in self.steps and len(self.steps) >= _NAMES:
             name = INFERRED
-        tally = self.steps.get(name)
-        if tally is None:
-            tally = self.steps[name] = StepTally()
-        return name, tally
-
-    def _site(self, stack: int) -> Site:
-        site = self.sites.get(stack)
-        if site is None:
-            site = self.sites.setdefault(stack if len(self.sites) < _PLACES else 0, Site())
-        return site
+        return name, tally_of(self.steps, name, _NAMES, INFERRED, StepTally)

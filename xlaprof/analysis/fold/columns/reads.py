@@ -169,10 +169,7 @@ def add_runs(run: Totals, part: Kinds) -> Column:
         turns[those] = run.executions_at[one] + np.arange(1, len(those) + 1)
         run.executions_at[one] += len(those)
     for program, those in grouped(runs["program"]):
-        run.programs[program] = int(moment[those[-1]])
-        run.program_runs[program] += len(those)
-        run.program_busy[program] += int(ran[those].sum())
-        run.program_rhythms[program].at_all(turns[those].tolist())
+        run.add_runs(program, int(moment[those[-1]]), int(ran[those].sum()), turns[those].tolist())
     for one, those in grouped(stack[for_reads]):
         run.read_runs[one] += int(ran[for_reads][those].sum())
     for one, those in grouped(stack[~for_reads]):

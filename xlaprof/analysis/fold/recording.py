@@ -1,0 +1,91 @@
+"""What is known of a recording itself, and how far it has come: the base of its totals."""
+
+from __future__ import annotations
+
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.names import Names
+from xlaprof.analysis.timeline.device import DeviceTimeline
+from xlaprof.analysis.timeline.window import Window
+from xlaprof.events import Counters, Device, Dropped, End, Header, Source, Thread
+from xlaprof.vocabulary import STANDARD, Vocabulary
+
+_THREADS = 4_096  # whose names are kept
+
+
+class Recording:
+    """A recording so far. Ids are the recording's own; lengths and moments are nanoseconds.
+
+    Fields without an underscore are what the next event is counted by, whether it comes alone or in a batch.
+    """
+
+    def __init__(self) -> None:
+        self.header: Header | None = None
+        self.device: Device | None = None
+        self.words: Vocabulary = STANDARD  # of the framework that was observed
+        self.end: End | None = None
+        self.threads: dict[int, str] = {}
+        self.events = 0
+        self.dropped: dict[str, int] = {}
+        self.evicted = 0
+        self.counters: Counters | None = None
+        self.since_step: int | None = None  # the first step that counts
+        self.baseline: Counters | None = None  # counters before it
+        self.following: Recording | None = None  # the recording after a second header
+        self.merged_counts: dict[str, int] = {}  # of the recordings merged into this one
+        self.merged_seconds: dict[str, float] = {}
+        self.merged_devices: list[DeviceTimeline] = []
+        self.settled_at = 0  # after how many events a batch was settled last, and
+        self.settled_every = 0  # from one time to the next
+        self.names = Names()
+        self.begin: int | None = None  # first and
+        self.last = 0  # last moment of the recording
+        self.window = Window()
+        self.now = ("starting", 0)  # what it is doing, and since which moment
+        self.compiling: tuple[int, Place] | None = None  # since when, for which line, while a compilation lasts
+        self.step_num = -1
+        self.steps_ended = 0  # the ordinal of the present step
+        self.steps_ended_at = 0  # when the last step ended
+        self.main_thread = 1  # the thread that runs the steps
+        self.main_known = False  # it is known: a step was named
+        self.last_barrier = 0  # when it ended
+        self._paint = self.window.host.add
+        self._add_wait = self.window.schedule.add_wait
+        self._schedule_execution = self.window.schedule.add_execution
+
+    @property
+    def in_stride(self) -> bool:
+        """Events are counted here, and which thread runs the steps is known."""
+        return self.main_known and self.following is None
+
+    def devices(self) -> list[DeviceTimeline]:
+        """The devices of this recording and of those merged into it."""
+        return [*self.window.devices.values(), *self.merged_devices]
+
+    def cover(self, start: int, end: int) -> None:
+        """The recording has these moments."""
+        if self.begin is None or start < self.begin:
+            self.begin = start
+        if end > self.last:
+            self.last = end
+
+    def _on_device(self, event: Device) -> None:
+        self.device = event
+
+    def _on_source(self, event: Source) -> None:
+        if event.words != STANDARD:
+            self.words = event.words
+
+    def _on_thread(self, event: Thread) -> None:
+        if len(self.threads) < _THREADS:
+            self.threads[event.tid] = event.name
+
+    def _on_dropped(self, event: Dropped) -> None:
+        self.dropped[event.why] = self.dropped.get(event.why, 0) + event.count
+
+    def _on_end(self, event: End) -> None:
+        self.end = event
+        self.cover(event.t, event.t)
+        self.now = ("finished", event.t)
+
+    def _on_counters(self, event: Counters) -> None:
+        self.counters = event
