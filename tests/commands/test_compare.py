@@ -48,8 +48,8 @@ def test_the_same_is_0_and_says_so(logs: tuple[str, str], capsys: pytest.Capture
     for log in logs:
         assert main(["compare", log, log]) == 0
         out = capsys.readouterr().out
-        assert "no difference that can be told (+0.0% to +0.0% with 95% confidence)" in out
-        assert out.endswith("No worse and no better, as far as can be told.\n")
+        assert "no significant difference (+0.0% to +0.0% with 95% confidence)" in out
+        assert out.endswith("No significant difference.\n")
 
 
 def test_slower_steps_are_1_beyond_the_tolerance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from xlaprof.analysis.gates.compare import Comparison, Pair, Quantity, StepChange
+from xlaprof.analysis.gates.compare import Comparison, Pair, StepChange
 from xlaprof.analysis.gates.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding
 from xlaprof.report.page import SEVERITY_STYLE, new_table, paragraph, show_page, title
@@ -27,20 +29,20 @@ def render(comparison: Comparison, width: int) -> RenderableType:
     """The page, to be printed ``width`` columns wide."""
     parts: list[RenderableType] = [_header(comparison, width)]
     parts += [title("Figures", width), _figures(comparison, width)]
-    parts += list(_difference(comparison))
-    for name, found, sign, style in (
-        ("New", comparison.new, "+", "bold red"),
-        ("Gone", comparison.gone, "-", "bold green"),
-    ):
+    parts.append(Text())
+    for change in comparison.steps:
+        parts.append(Text(f"{printable(change.name)} steps: {difference(change)}", _STYLE[change.verdict]))
+    kept = [pair.after for pair in comparison.kept]
+    sections: tuple[tuple[str, Sequence[Any], Callable[[Any, int], Iterator[Text]]], ...] = (
+        ("New", comparison.new, partial(_finding, "+", "bold red")),
+        ("Gone", comparison.gone, partial(_finding, "-", "bold green")),
+        ("Changed", comparison.changed, _changed),
+        ("As before", kept, partial(_finding, "=", "dim")),
+    )
+    for name, found, lines in sections:
         if found:
             parts.append(title(f"{name}: {plural(len(found), 'finding')}", width))
-            parts += [line for finding in found for line in _finding(sign, style, finding, width)]
-    if comparison.changed:
-        parts.append(title(f"Changed: {plural(len(comparison.changed), 'finding')}", width))
-        parts += [line for pair in comparison.changed for line in _changed(pair, width)]
-    if comparison.kept:
-        parts.append(title(f"As before: {plural(len(comparison.kept), 'finding')}", width))
-        parts += [line for pair in comparison.kept for line in _finding("=", "dim", pair.after, width, fix=False)]
+            parts += [line for one in found for line in lines(one, width)]
     parts.append(_verdict(comparison))
     return Group(*parts)
 
@@ -49,12 +51,10 @@ def _header(comparison: Comparison, width: int) -> Text:
     line = Text()
     for label, run in (("before", comparison.before), ("after", comparison.after)):
         line.append(f"{label:<8}", "bold")
-        facts = [f"{duration(run.wall_s)} recorded"]
-        command = " ".join(printable(word) for word in run.argv)
         line.append(shorten(run.path, max(10, width - 30), keep_end=True), "bold cyan")
-        line.append(f"  {facts[0]}\n", "dim")
-        if command:
-            line.append(f"{'':8}{shorten(command, width - 8)}\n", "dim")
+        line.append(f"  {duration(run.wall_s)} recorded\n", "dim")
+        if run.argv:
+            line.append(f"{'':8}{shorten(' '.join(run.argv), width - 8)}\n", "dim")
     for note in comparison.notes:
         line.append(f"! {shorten(note, width - 2)}\n", "yellow")
     line.rstrip()
@@ -62,10 +62,7 @@ def _header(comparison: Comparison, width: int) -> Text:
 
 
 def _figures(comparison: Comparison, width: int) -> RenderableType:
-    table = new_table()
-    table.add_column("", overflow="ellipsis", max_width=max(20, width - 36))
-    for heading in ("before", "after", ""):
-        table.add_column(heading, justify="right")
+    table = new_table("before", "after", "", widest=max(20, width - 36))
     for change in comparison.steps:
         ratio = _ratio(change.before_s, change.after_s)
         counts = f"{change.before_count:,} and {change.after_count:,}"
@@ -74,45 +71,32 @@ def _figures(comparison: Comparison, width: int) -> RenderableType:
     for quantity in comparison.quantities:
         if quantity.before or quantity.after:
             trend = Text(_ratio(quantity.before, quantity.after), "dim")
-            table.add_row(quantity.name, *_values(quantity), trend)
+            table.add_row(quantity.name, *(_value(v, quantity.unit) for v in (quantity.before, quantity.after)), trend)
     return table
 
 
-def _values(quantity: Quantity) -> tuple[str, str]:
-    def shown(value: float) -> str:
-        if quantity.unit == "s":
-            return duration(value)
-        return f"{value:.1%}" if quantity.unit == "share" else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
-
-    return shown(quantity.before), shown(quantity.after)
+def _value(value: float, unit: str) -> str:
+    if unit == "s":
+        return duration(value)
+    return f"{value:.1%}" if unit == "share" else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _ratio(before: float, after: float) -> str:
     return f"{after / before - 1:+.0%}" if before > 0 else ""
 
 
-def _difference(comparison: Comparison) -> Iterator[RenderableType]:
-    yield Text()
-    for change in comparison.steps:
-        yield Text(f"{printable(change.name)} steps: {difference(change)}", _STYLE[change.verdict])
-
-
 def difference(change: StepChange) -> str:
-    """The step time in words: how much faster or slower, between which bounds, or that it cannot be told."""
+    """The step time in words: how much faster or slower, between which bounds, or why that is not known."""
     if change.by is None or change.low is None or change.high is None:
         few = min(change.before_count, change.after_count)
         return f"too few to compare ({plural(few, 'step')} in one of them, the first left out)"
-    within = f"{_signed(change.low)} to {_signed(change.high)} with {CONFIDENCE:.0%} confidence"
+    within = f"{change.low:+.1%} to {change.high:+.1%} with {CONFIDENCE:.0%} confidence"
     if change.verdict == "same":
-        return f"no difference that can be told ({within})"
+        return f"no significant difference ({within})"
     return f"{abs(change.by):.1%} {change.verdict} ({within})"
 
 
-def _signed(share: float) -> str:
-    return f"{share:+.1%}"
-
-
-def _finding(sign: str, style: str, finding: Finding, width: int, fix: bool = True) -> Iterator[Text]:
+def _finding(sign: str, style: str, finding: Finding, width: int) -> Iterator[Text]:
     place = finding.place
     head = Text(f"{sign} ", style)
     head.append(f"{finding.kind}  ", SEVERITY_STYLE[finding.severity])
@@ -124,31 +108,23 @@ def _finding(sign: str, style: str, finding: Finding, width: int, fix: bool = Tr
     yield head
     if place.code:
         yield Text(f"  | {shorten(place.code, width - 4)}", "bold")
-    if fix and sign == "+":
+    if sign == "+":
         yield paragraph("", finding.cause, width, indent="  ")
         yield paragraph("Fix: ", finding.advice, width, indent="  ")
 
 
 def _changed(pair: Pair, width: int) -> Iterator[Text]:
-    yield from _finding("~", "yellow", pair.after, width, fix=False)
+    yield from _finding("~", "yellow", pair.after, width)
     a, b = pair
-    told = f"{a.count:,} -> {b.count:,} times, {duration(a.cost_per_step_s)} -> {duration(b.cost_per_step_s)} per step"
-    if a.severity != b.severity:
-        told += f", {a.severity} -> {b.severity}"
-    yield Text(f"  {told}", "yellow")
+    costs = f"{duration(a.cost_per_step_s)} -> {duration(b.cost_per_step_s)} per step"
+    severity = f", {a.severity} -> {b.severity}" if a.severity != b.severity else ""
+    yield Text(f"  {a.count:,} -> {b.count:,} times, {costs}{severity}", "yellow")
 
 
 def _verdict(comparison: Comparison) -> Text:
-    line = Text("\n")
-    if comparison.worse:
-        line.append("Worse: ", "bold red")
-        line.append("; ".join(map(printable, comparison.worse)))
-        if comparison.better:
-            line.append(f". Better: {'; '.join(map(printable, comparison.better))}")
-    elif comparison.better:
-        line.append("Better: ", "bold green")
-        line.append("; ".join(map(printable, comparison.better)))
-    else:
-        line.append("No worse and no better, as far as can be told", "bold")
-    line.append(".")
-    return line
+    worse, better = ("; ".join(map(printable, reasons)) for reasons in (comparison.worse, comparison.better))
+    if worse:
+        return Text.assemble("\n", ("Worse: ", "bold red"), worse, f". Better: {better}." if better else ".")
+    if better:
+        return Text.assemble("\n", ("Better: ", "bold green"), f"{better}.")
+    return Text.assemble("\n", ("No significant difference", "bold"), ".")

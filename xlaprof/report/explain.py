@@ -129,9 +129,8 @@ def _amount(total: float, per_step: float, steps: int) -> str:
 
 
 def _buckets(finding: Finding) -> RenderableType:
-    table = new_table()
-    for heading in ("   sizes", "pad to", "compiles", "saved", "padding", "cost"):
-        table.add_column(heading, justify="left" if heading == "pad to" else "right")
+    table = new_table("   sizes", "pad to", "compiles", "saved", "padding", "cost")
+    table.columns[1].justify = "left"
     best = min(finding.buckets, key=lambda one: one.cost_s)
     for one in finding.buckets:
         style = "bold green" if one == best else ""

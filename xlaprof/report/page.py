@@ -12,7 +12,7 @@ from rich.text import Text
 from xlaprof.analysis.model import Place
 from xlaprof.report.output import write
 from xlaprof.text.cells import shorten
-from xlaprof.text.strings import printable
+from xlaprof.text.strings import path_line, printable
 
 WIDEST = 100  # columns: beyond, lines are hard to read
 
@@ -30,14 +30,8 @@ def show_page(render: Callable[[int], RenderableType], console: Console | None =
 
 def title(text: str, width: int, note: str = "") -> Text:
     """A heading with a rule behind it."""
-    line = Text()
-    line.append("\n")
-    line.append(text, "bold")
-    if note:
-        line.append(f"  {note}", "dim")
-    line.append(" ")
-    line.append("─" * max(0, width - len(text) - len(note) - (3 if note else 1)), "dim")
-    return line
+    note = f"  {note}" if note else ""
+    return Text.assemble("\n", (text, "bold"), (note, "dim"), " ", ("─" * max(0, width - len(text + note) - 1), "dim"))
 
 
 def paragraph(label: str, text: str, width: int, style: str = "bold", indent: str = "   ") -> Text:
@@ -49,18 +43,19 @@ def paragraph(label: str, text: str, width: int, style: str = "bold", indent: st
 
 def where(place: Place, width: int) -> Text:
     """File, line and function in ``width`` columns."""
-    line = Text("   ")
-    if place.line:
-        func = f" in {shorten(place.func, 24)}" if place.func and place.func != "<module>" else ""
-        room = max(16, width - 3 - len(func) - len(f":{place.line}"))
-        line.append(f"{shorten(place.file, room, keep_end=True)}:{place.line}", "cyan")
-        line.append(func, "dim")
-    else:
-        line.append("no line is known", "dim")
+    func = f" in {shorten(place.func, 24)}" if place.line and place.func and place.func != "<module>" else ""
+    room = max(16, width - 3 - len(func))
+    file = (shorten(path_line(place.file, place.line), room, keep_end=True), "cyan" if place.line else "dim")
+    line = Text.assemble("   ", file, (func, "dim"))
     line.truncate(width, overflow="ellipsis")
     return line
 
 
-def new_table() -> Table:
-    """An empty table of columns without lines."""
-    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def new_table(*headings: str, widest: int = 0) -> Table:
+    """An empty table: names of at most ``widest`` columns, if that is given, and figures under ``headings``."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    if widest:
+        table.add_column("", overflow="ellipsis", max_width=widest)
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    return table

@@ -1,7 +1,7 @@
-"""A report for people, in a terminal or a pipe: one page, the dearest finding first among the findings.
+"""A report for people, in a terminal or a pipe: one page, the most expensive finding first.
 
 Everything that comes from the log (names, code, paths) is put into :class:`rich.text.Text`, never into markup, and
-loses its control characters on the way: a log can draw what it likes only in its own file.
+loses its control characters on the way: nothing in a log can draw on the terminal.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from rich.text import Text
 
 from xlaprof.analysis.model import Finding, IdleStat, Prediction, Report, RunInfo, ScopeStat, StepStats
 from xlaprof.report.page import SEVERITY_STYLE, new_table, paragraph, show_page, title, where
-from xlaprof.text.cells import bar, shorten, sparkline
+from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import parts
 from xlaprof.text.quantities import duration, percent, plural
 from xlaprof.text.strings import printable
 
 _SCOPES = 12  # rows
+_LABEL = 30  # columns beside a bar
 _WORTH_SAYING = 0.001  # of the run
-ALIKE = 0.1  # gains that differ by this part of the larger are told as one
+_COMPILED_S = 1.0  # seconds of compiling from which on the page has a section on it
+ALIKE = 0.1  # gains that differ by this part of the larger are shown as one
 
 _PART_STYLE = {
     "compile": "magenta",
@@ -35,9 +37,6 @@ _PART_STYLE = {
     "named scopes": "bright_blue",
     "other": "white",
 }
-
-#: seconds of compiling from which on the page tells of it
-_COMPILED_S = 1.0
 
 
 def show(report: Report, hidden: int = 0, console: Console | None = None) -> None:
@@ -62,14 +61,9 @@ def render(report: Report, width: int, hidden: int = 0) -> RenderableType:
 
 
 def _header(run: RunInfo, width: int) -> Text:
-    line = Text()
-    line.append("xlaprof", "bold green")
-    line.append("  ")
-    line.append(shorten(printable(run.path) or "a recording", width - 9), "bold")
-    command = " ".join(printable(word) for word in run.argv)
-    if command:
-        line.append("\n")
-        line.append(shorten(command, width))
+    line = Text.assemble(("xlaprof", "bold green"), "  ", (shorten(run.path or "a recording", width - 9), "bold"))
+    if run.argv:
+        line.append(f"\n{shorten(' '.join(run.argv), width)}")
     facts = []
     if run.platform:
         many = f" x {run.device_count}" if run.device_count > 1 else ""
@@ -119,10 +113,7 @@ def _moment(unix_s: float) -> str:
 
 
 def _steps(steps: tuple[StepStats, ...]) -> RenderableType:
-    table = new_table()
-    table.add_column("", overflow="ellipsis", max_width=26)
-    for heading in ("steps", "median", "p95", "longest", "first"):
-        table.add_column(heading, justify="right")
+    table = new_table("steps", "median", "p95", "longest", "first", widest=26)
     table.add_column("last ones", overflow="crop", max_width=24)
     for stat in steps:
         table.add_row(
@@ -183,61 +174,39 @@ def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
 
 
 def _bars(rows: list[tuple[str, float, str]], whole: float, width: int) -> RenderableType:
-    label_width = 30
-    bar_width = max(10, width - label_width - 20)
-    lines = Text()
-    for number, (label, value, style) in enumerate(rows):
+    bar_width = max(10, width - _LABEL - 20)
+    lines = []
+    for label, value, style in rows:
         share = value / whole if whole > 0 else 0.0
-        lines.append("\n" if number else "")
-        lines.append(f"{_label(label, label_width - 1):<{label_width}}")
-        lines.append(f"{bar(share, bar_width):<{bar_width}}", style)
-        lines.append(f"{duration(value):>10}")
-        lines.append(f"{percent(share):>6}", "dim")
-    return lines
-
-
-def _label(label: str, width: int) -> str:
-    """A cause in ``width`` columns; of plain Python the lines matter, which come last."""
-    if label.startswith("python "):
-        return "python " + shorten(label[7:], width - 7, keep_end=True)
-    return shorten(label, width)
+        if label.startswith("python "):  # of plain Python the lines matter, which come last
+            label = "python " + shorten(label[7:], _LABEL - 8, keep_end=True)
+        name, drawn = fit(shorten(label, _LABEL - 1), _LABEL), f"{bar(share, bar_width):<{bar_width}}"
+        lines.append(Text.assemble(name, (drawn, style), f"{duration(value):>10}", (f"{percent(share):>6}", "dim")))
+    return Text("\n").join(lines)
 
 
 def _scopes(scopes: tuple[ScopeStat, ...]) -> RenderableType:
-    table = new_table()
-    table.add_column("", overflow="ellipsis", max_width=24)
-    for heading in ("times", "total", "itself", "median", "longest", "device idle"):
-        table.add_column(heading, justify="right")
+    table = new_table("times", "total", "itself", "median", "longest", "device idle", widest=24)
     for scope in scopes[:_SCOPES]:
         name = Text(printable(scope.name), "bold")
         if scope.errors:
             name.append(f" ({scope.errors} raised)", "red")
-        idle = Text(
-            duration(scope.device_idle_s) if scope.device_idle_s > 0 else "-", "red" if scope.device_idle_s else "dim"
-        )
-        table.add_row(
-            name,
-            f"{scope.count:,}",
-            duration(scope.total_s),
-            duration(scope.self_s),
-            duration(scope.median_s),
-            duration(scope.max_s),
-            idle,
-        )
+        idle = Text(duration(scope.device_idle_s), "red") if scope.device_idle_s > 0 else Text("-", "dim")
+        lengths = map(duration, (scope.total_s, scope.self_s, scope.median_s, scope.max_s))
+        table.add_row(name, f"{scope.count:,}", *lengths, idle)
     if len(scopes) > _SCOPES:
         table.add_row(Text(f"and {len(scopes) - _SCOPES} more", "dim"))
     return table
 
 
 def _findings(report: Report, width: int, hidden: int) -> Iterator[RenderableType]:
-    findings = report.findings
-    if not findings and not hidden:
+    count = len(report.findings) + hidden
+    if not count:
         yield Text("\n")
         yield Text("No findings.", "bold green")
         return
-    count = len(findings) + hidden
     yield title(plural(count, "finding"), width, "the one whose fix gives back most first")
-    for number, finding in enumerate(findings, 1):
+    for number, finding in enumerate(report.findings, 1):
         if number > 1:
             yield Text()
         yield from _finding(number, finding, width)
@@ -261,16 +230,15 @@ def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableTy
     if finding.confidence != "high":
         head.append(f"  {finding.confidence} confidence", "yellow")
     cost = f"costs {duration(finding.cost_s)}" if finding.cost_s > 0 else ""
-    right = "   ".join(part for part in (f"{finding.count:,} x", cost, _per_step(finding.cost_per_step_s)) if part)
+    right = _spaced(f"{finding.count:,} x", cost, _per_step(finding.cost_per_step_s))
     if finding.operation:
         room = width - head.cell_len - len(right) - 4
         head.append(f"  {shorten(finding.operation, min(32, max(12, room)))}", "dim")
     yield from _beside(head, Text(right, "bold"), width)
-    right = "   ".join(part for part in (printable(finding.rhythm), _gain(finding)) if part)
+    right = _spaced(printable(finding.rhythm), _gain(finding))
     beside = width - len(right) - 2 >= 38
     yield from _beside(where(finding.place, width - len(right) - 2 if beside else width), Text(right, "green"), width)
-    code = Text("   | ", "dim")
-    code.append(shorten(finding.place.code, width - 5 - len(finding.id) - 2), "bold")
+    code = Text.assemble(("   | ", "dim"), (shorten(finding.place.code, width - 5 - len(finding.id) - 2), "bold"))
     yield from _beside(code if finding.place.code else Text("  "), Text(finding.id, "dim"), width)
     yield paragraph("", finding.cause, width)
     yield paragraph("Fix: ", finding.advice, width, "bold green")
@@ -283,8 +251,12 @@ def _gain(finding: Finding) -> str:
     if most <= 0:
         return ""
     if most - least <= ALIKE * most:
-        return "   ".join(part for part in (f"gain {duration(most)}", _per_step(finding.gain_per_step_s)) if part)
+        return _spaced(f"gain {duration(most)}", _per_step(finding.gain_per_step_s))
     return f"gain {duration(least)} to {duration(most)}" if least > 0 else f"gain up to {duration(most)}"
+
+
+def _spaced(*parts: str) -> str:
+    return "   ".join(filter(None, parts))
 
 
 def _per_step(value: float) -> str:
