@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from xlaprof.sources.dynamo import hints
 from xlaprof.sources.dynamo.breaks import Break, parse_break
 from xlaprof.sources.dynamo.guards import parse_reason
-from xlaprof.sources.dynamo.record import Broke, Compiled, Recompiles, understand, user_name
+from xlaprof.sources.dynamo.record import Broke, Compiled, Recompiles, parse, user_name
 
 USER_STACK = """
 User stack trace:
@@ -188,10 +188,10 @@ METADATA = {"frame_id": 0, "frame_compile_id": 1, "attempt": 0}
 
 def test_several_reasons_are_a_list_and_one_is_itself() -> None:
     metadata = {"artifact": {"name": "recompile_reasons", "encoding": "json"}, **METADATA}
-    one = understand(metadata, "0/0: k == 2")
+    one = parse(metadata, "0/0: k == 2")
     assert isinstance(one, Recompiles)
     assert (one.compile, [reason.against for reason in one.reasons]) == ("0/1", ["0/0"])
-    two = understand(metadata, "[\n" + ",\n".join(json.dumps(text) for text in ("0/1: k == 3", "0/0: k == 2")) + "\n]")
+    two = parse(metadata, "[\n" + ",\n".join(json.dumps(text) for text in ("0/1: k == 3", "0/0: k == 2")) + "\n]")
     assert isinstance(two, Recompiles)
     assert [reason.against for reason in two.reasons] == ["0/1", "0/0"]
 
@@ -210,13 +210,14 @@ def test_metrics_tell_what_was_compiled_and_which_limit_was_hit() -> None:
         "fail_reason": "Dynamo recompile limit exceeded\n  Explanation: Dynamo attempted to recompile the code object "
         "too many times, exceeding the recompile_limit cache size limit (currently set to 8). Excessive",
     }
-    done = understand({"compilation_metrics": metrics, **METADATA}, None)
+    done = parse({"compilation_metrics": metrics, **METADATA}, None)
     assert isinstance(done, Compiled)
-    assert (done.func, done.resumed, done.ops, done.dur, done.compiled) == ("toy", 4, 3, 2_500_000, False)
+    assert (done.func, done.resumed) == ("toy", 4)
+    assert (done.event.ops, done.event.dur, done.event.compiled) == (3, 2_500_000, False)
     assert (done.limit, done.limit_value) == ("recompile_limit", 8)
-    backward = understand({"bwd_compilation_metrics": {"compile_id": "0/0"}}, None)
+    backward = parse({"bwd_compilation_metrics": {"compile_id": "0/0"}}, None)
     assert isinstance(backward, Compiled)
-    assert backward.backward
+    assert backward.event.backward
 
 
 def test_what_is_left_of_a_function_bears_its_name() -> None:
@@ -246,5 +247,5 @@ _tables = st.dictionaries(_names, _values, max_size=5)
 )
 def test_nothing_in_a_record_is_trusted(metadata: dict[str, object], payload: object, name: str) -> None:
     for told in (metadata, {"artifact": {"name": name}, **metadata}):
-        found = understand(told, payload)
+        found = parse(told, payload)
         assert found is None or isinstance(found, Broke | Recompiles | Compiled)

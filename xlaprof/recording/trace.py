@@ -262,22 +262,21 @@ def _decorate(scope: Trace, function: F) -> F:
         @functools.wraps(function)
         async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
             body = function(*args, **kwargs)
-            sent: Any = None
-            error: BaseException | None = None
+            resume, given = body.asend, None
             try:
                 while True:
                     with scope:
                         try:
-                            item = await (body.asend(sent) if error is None else body.athrow(error))
+                            item = await resume(given)
                         except StopAsyncIteration:
                             return
-                    sent = error = None
+                    given = None  # it may be a tensor: do not keep it alive
                     try:
-                        sent = yield item
+                        resume, given = body.asend, (yield item)
                     except GeneratorExit:
                         raise
                     except BaseException as thrown:
-                        error = thrown
+                        resume, given = body.athrow, thrown
             finally:
                 await body.aclose()
 
@@ -286,22 +285,21 @@ def _decorate(scope: Trace, function: F) -> F:
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
             body = function(*args, **kwargs)
-            sent: Any = None
-            error: BaseException | None = None
+            resume, given = body.send, None
             try:
                 while True:
                     with scope:
                         try:
-                            item = body.send(sent) if error is None else body.throw(error)
+                            item = resume(given)
                         except StopIteration as end:
                             return end.value
-                    sent = error = None
+                    given = None
                     try:
-                        sent = yield item
+                        resume, given = body.send, (yield item)
                     except GeneratorExit:
                         raise
                     except BaseException as thrown:
-                        error = thrown
+                        resume, given = body.throw, thrown
             finally:
                 body.close()
 

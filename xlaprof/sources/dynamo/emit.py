@@ -9,13 +9,15 @@ import time
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from xlaprof import events
 from xlaprof.recording import recorder
 from xlaprof.recording.stacks import RawFrame, is_library
 
 from . import hints, process
 from .guards import Guard
-from .record import Broke, Compiled, Recompiles, understand, user_name
+from .record import Broke, Compiled, Recompiles, parse, user_name
 
 #: functions remembered, by their number; and versions whose objects are
 _KNOWN = 4_096
@@ -48,7 +50,7 @@ class Emitter:
         if "dynamo_start" in metadata:
             self._begin(metadata)
             return
-        found = understand(metadata, payload)
+        found = parse(metadata, payload)
         if isinstance(found, Broke):
             self._broke(found)
         elif isinstance(found, Recompiles):
@@ -167,54 +169,29 @@ class Emitter:
         )
 
     def _compiled(self, done: Compiled) -> None:
-        rec, frame = self._rec, _frame(done.compile)
+        rec, event, frame = self._rec, done.event, _frame(done.event.compile)
         now, unix = perf_counter_ns(), time.time_ns()
         known = process.compiling()
         if known is not None and frame not in self._functions:
             self._name(frame, known[0])
-        function = self._functions.get(frame)
-        if function is None:
-            function = _Function(done.func, done.file, done.line, done.resumed)
+        function = self._functions.get(frame) or _Function(done.func, done.file, done.line, done.resumed)
         backend = process.backend_name(known[2]) if known is not None and known[2] is not None else ""
-        start = now - (unix - done.start) if done.start else now - done.dur
-        place, code, resumed = rec.stack(process.caller()), self._code(function), self._resumed(function)
+        start = now - (unix - event.t) if event.t else now - event.dur
+        where = {
+            "func": rec.text(function.name),
+            "stack": rec.stack(process.caller()),
+            "code": self._code(function),
+            "resumed": self._resumed(function),
+            "tid": rec.thread(),
+        }
         self.compiles += 1
-        self.seconds += done.dur / 1e9
-        rec.emit(
-            events.DynamoCompile(
-                t=min(max(start, now - 10 * done.dur - 1_000_000_000), now),
-                dur=done.dur,
-                compile=done.compile,
-                func=rec.text(function.name),
-                stack=place,
-                code=code,
-                resumed=resumed,
-                backend=rec.text(backend),
-                ops=done.ops,
-                inputs=done.inputs,
-                guards=done.guards,
-                restarted=done.restarted,
-                lower=done.backend,
-                backward=done.backward,
-                compiled=done.compiled,
-                fail=done.fail,
-                tid=rec.thread(),
-            )
-        )
+        self.seconds += event.dur / 1e9
+        t = min(max(start, now - 10 * event.dur - 1_000_000_000), now)
+        rec.emit(replace(event, t=t, backend=rec.text(backend), **where))
         if done.limit:
+            guard = self._last.get(event.compile)
             rec.emit(
-                events.DynamoLimit(
-                    t=now,
-                    compile=done.compile,
-                    func=rec.text(function.name),
-                    stack=place,
-                    code=code,
-                    resumed=resumed,
-                    limit=done.limit,
-                    value=done.limit_value,
-                    guard=self._last.get(done.compile),
-                    tid=rec.thread(),
-                )
+                events.DynamoLimit(now, event.compile, limit=done.limit, value=done.limit_value, guard=guard, **where)
             )
 
     def _code(self, function: _Function) -> int:

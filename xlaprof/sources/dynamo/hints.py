@@ -2,7 +2,7 @@
 
 PyTorch's own texts are written for its developers: a hint like "Please report an issue to PyTorch" helps nobody whose
 training is slow. Where a better one is known it stands here, by the break's number in PyTorch's registry; elsewhere the
-first of PyTorch's hints that is any use.
+first useful one of PyTorch's hints.
 """
 
 from __future__ import annotations
@@ -103,17 +103,6 @@ def _dynamic_shape(found: Break) -> tuple[str, str]:
     return f"the shape of {_operator(found) or 'the result'} depends on the values of its input", _SHAPE
 
 
-def _data_dependent(found: Break) -> tuple[str, str]:
-    return f"{_operator(found) or 'the operation'} gives a Python value that depends on a tensor's values", _ITEM
-
-
-def _context_manager(found: Break) -> tuple[str, str]:
-    name = _between(found.explanation, "enter a `")
-    return f"Dynamo cannot enter the context manager {name}".rstrip(), (
-        "Enter it around the call of the compiled function, not inside."
-    )
-
-
 def _disabled(found: Break) -> tuple[str, str]:
     name = _between(found.explanation, "<function ").partition(" at 0x")[0]
     return f"{name or 'The function called here'} is marked torch.compiler.disable", (
@@ -127,68 +116,66 @@ def _method(found: Break) -> tuple[str, str]:
     return f"Dynamo cannot trace {what}", _OUTSIDE
 
 
-def _logger(found: Break) -> tuple[str, str]:
-    return "Dynamo cannot put a call of a logger into a graph", _LOG
+_LOGGER = ("Dynamo cannot put a call of a logger into a graph", _LOG)
+_DEEPCOPY = ("copy.deepcopy cannot be part of a graph", "Copy with tensor.clone(), or outside the compiled function.")
 
-
-def _fixed(reason: str, hint: str) -> Callable[[Break], tuple[str, str]]:
-    return lambda found: (reason, hint)
-
-
-_KNOWN: dict[str, Callable[[Break], tuple[str, str]]] = {
-    "GB0003": _fixed(
-        "a generator cannot be compiled by itself", "Return a list, or compile the function that loops over it."
+#: reason and hint by PyTorch's number of the break, or how to find them
+_KNOWN: dict[str, tuple[str, str] | Callable[[Break], tuple[str, str]]] = {
+    "GB0003": (
+        "a generator cannot be compiled by itself",
+        "Return a list, or compile the function that loops over it.",
     ),
     "GB0007": _skipped_call,
     "GB0008": _not_inlined,
     "GB0009": _not_inlined,
-    "GB0025": _fixed("torch._dynamo.graph_break() asks for it", "Remove the call of torch._dynamo.graph_break()."),
-    "GB0033": _data_dependent,
-    "GB0034": _fixed("an assert needs the value of a tensor", "Check the tensor outside, or use torch._assert_async."),
-    "GB0035": _fixed("the condition needs the value of a tensor", _BRANCH),
+    "GB0025": ("torch._dynamo.graph_break() asks for it", "Remove the call of torch._dynamo.graph_break()."),
+    "GB0033": lambda found: (
+        f"{_operator(found) or 'the operation'} gives a Python value that depends on a tensor's values",
+        _ITEM,
+    ),
+    "GB0034": ("an assert needs the value of a tensor", "Check the tensor outside, or use torch._assert_async."),
+    "GB0035": ("the condition needs the value of a tensor", _BRANCH),
     "GB0036": _dynamic_shape,
     "GB0037": _dynamic_shape,
-    "GB0038": _fixed("a slice by a tensor has a size that only its values tell", _SHAPE),
+    "GB0038": ("a slice by a tensor has a size that only its values tell", _SHAPE),
     "GB0059": _builtin,
-    "GB0097": _fixed(
-        "a deque of limited length that exists already is changed", "Change the deque outside the compiled function."
+    "GB0097": (
+        "a deque of limited length that exists already is changed",
+        "Change the deque outside the compiled function.",
     ),
     "GB0098": _disabled,
     "GB0099": _disabled,
-    "GB0109": _fixed("tolist() needs the values of the tensor", _ITEM),
-    "GB0123": _fixed("backward() starts a graph of its own", "Call backward() outside the compiled function."),
-    "GB0124": _fixed("item() needs the value of the tensor, which a graph does not have", _ITEM),
-    "GB0125": _fixed(
-        "requires_grad_() cannot be part of a graph", "Call requires_grad_() before the compiled function."
+    "GB0109": ("tolist() needs the values of the tensor", _ITEM),
+    "GB0123": ("backward() starts a graph of its own", "Call backward() outside the compiled function."),
+    "GB0124": ("item() needs the value of the tensor, which a graph does not have", _ITEM),
+    "GB0125": ("requires_grad_() cannot be part of a graph", "Call requires_grad_() before the compiled function."),
+    "GB0142": lambda found: (
+        f"Dynamo cannot enter the context manager {_between(found.explanation, 'enter a `')}".rstrip(),
+        "Enter it around the call of the compiled function, not inside.",
     ),
-    "GB0142": _context_manager,
     "GB0156": _method,
-    "GB0170": _fixed("the branch depends on the value of a tensor", _BRANCH),
-    "GB0179": _fixed(
-        "copy.deepcopy cannot be part of a graph", "Copy with tensor.clone(), or outside the compiled function."
-    ),
+    "GB0170": ("the branch depends on the value of a tensor", _BRANCH),
+    "GB0179": _DEEPCOPY,
     "GB0213": lambda found: (_builtin(found)[0], "Use the torch function for it instead of the built-in."),
-    "GB0291": _logger,
-    "GB4198": _fixed(
-        "copy.deepcopy cannot be part of a graph", "Copy with tensor.clone(), or outside the compiled function."
-    ),
-    "GB7000": _fixed("the graph breaks inside a loop", "Move what breaks the graph out of the loop."),
+    "GB0291": _LOGGER,
+    "GB4198": _DEEPCOPY,
+    "GB7000": ("the graph breaks inside a loop", "Move what breaks the graph out of the loop."),
 }
 
 
 def explain(found: Break) -> tuple[str, str]:
     """Why the graph broke and what to change: a clause without a full stop, and a sentence (empty: none is known)."""
     if _in_logging(found):
-        return _logger(found)
+        return _LOGGER
     known = _KNOWN.get(found.gb)
     if known is not None:
-        return known(found)
+        return known if isinstance(known, tuple) else known(found)
     first = found.explanation.partition(". ")[0] or found.title or "Dynamo could not trace this line"
     return first.strip().rstrip("."), hint(found)
 
 
 def hint(found: Break) -> str:
-    """The first of PyTorch's hints that is any use, as a sentence; empty where none is."""
+    """The first useful one of PyTorch's hints, as a sentence; empty where none is."""
     for one in found.hints:
         text = one.strip().rstrip(".")
         if text and not text.startswith(_USELESS):
@@ -197,11 +184,11 @@ def hint(found: Break) -> str:
 
 
 def by_design(found: Break) -> bool:
-    """A break that nobody could or would mend: PyTorch or a library cuts the graph there on purpose.
+    """PyTorch or a library cuts the graph there on purpose: nobody could or would mend it.
 
-    ``backward()`` in a compiled step (it gets a graph of its own), what optimizers keep out of graphs, a break or a
-    ``disable`` that a library's author wrote, an exception on its way out; and a call of a disabled function of the
-    program's own for nothing but what it does, logging say: no computation is cut out of the graph with it.
+    ``backward()`` in a compiled step (it gets a graph of its own), the parts that optimizers keep out of graphs, a
+    break or a ``disable`` that a library's author wrote, an exception on its way out; and a call of a disabled function
+    of the program whose result is not used, logging say: that cuts no computation out of the graph.
     """
     if found.gb in ("GB0123", "GB0088"):
         return True
@@ -213,7 +200,7 @@ def by_design(found: Break) -> bool:
 
 
 def _is_statement(frames: tuple[RawFrame, ...]) -> bool:
-    """The innermost line is a call and nothing else: whatever it gives back is not used."""
+    """The innermost line is a call and nothing else: its result is not used."""
     code = linecache.getline(frames[0].file, frames[0].line).strip() if frames else ""
     try:
         (statement,) = ast.parse(code).body

@@ -1,7 +1,6 @@
-"""One record of Dynamo's structured trace, understood: a pure function of its metadata and its payload.
+"""One record of Dynamo's structured trace, parsed: a pure function of its metadata and its payload.
 
-The records of a process at work and the lines of a TORCH_TRACE file are the same data. Nothing here asks torch
-anything, so that a trace can be read where torch is not.
+The records of a running process and the lines of a TORCH_TRACE file are the same data. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -9,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 from typing import Any, NamedTuple
+
+from xlaprof.events import DynamoCompile
 
 from .breaks import Break, parse_break
 from .guards import Reason, parse_reason
@@ -29,35 +30,25 @@ class Recompiles(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """One attempt at a frame (or at its backward graph) is over. Lengths in ns; the moment in ns of the unix clock."""
+    """One attempt at a frame (or at its backward graph) is over."""
 
-    compile: str
-    func: str  # the user's name for it: "forward" also where what is left of it after a break was compiled
+    event: DynamoCompile  # without texts and stacks; ``t`` in ns of the unix clock, 0: not known
+    func: str  # the user's name for it: "forward" also for the part behind a graph break
     file: str
-    line: int  # of its definition; of the break, for what is left of it
-    resumed: int  # line of the break that it goes on behind; 0: it is the function itself
-    start: int
-    dur: int
-    restarted: int  # of dur: tracing thrown away because a break was met
-    backend: int  # of dur: the compiler behind Dynamo
-    ops: int
-    inputs: int
-    guards: int
-    backward: bool
-    compiled: bool  # False: this frame runs as if it were not compiled
-    fail: str  # type name of what stopped it
+    line: int  # of its definition; of the break, for the part behind it
+    resumed: int  # line of the break it goes on behind; 0: it is the function itself
     limit: str  # "recompile_limit" | "accumulated_recompile_limit", where that stopped it
     limit_value: int
 
 
-Understood = Broke | Recompiles | Compiled
+Parsed = Broke | Recompiles | Compiled
 
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<func>.*)_at_(?P<line>\d+)(?:_\d+)?$")
 _LIMIT = re.compile(r"exceeding the (\w*recompile_limit) .*?set to (\d+)", re.DOTALL)
 
 
-def understand(metadata: Any, payload: Any) -> Understood | None:
-    """What a record says, if it says anything of the above."""
+def parse(metadata: Any, payload: Any) -> Parsed | None:
+    """One of the above; None of any other record."""
     if not isinstance(metadata, dict):
         return None
     artifact = metadata.get("artifact")
@@ -95,11 +86,11 @@ def _reasons(payload: str) -> list[str]:
     """Several come as a JSON list, one as it is."""
     if payload.startswith("["):
         try:
-            told = json.loads(payload)
+            several = json.loads(payload)
         except ValueError:
             return [payload]
-        if isinstance(told, list):
-            return [one for one in told if isinstance(one, str)]
+        if isinstance(several, list):
+            return [one for one in several if isinstance(one, str)]
     return [payload]
 
 
@@ -108,25 +99,22 @@ def _compiled(metrics: dict[str, Any], metadata: dict[str, Any], backward: bool)
     reason = _text(metrics, "fail_reason")
     limit = _LIMIT.search(reason) if "recompile limit" in reason else None
     dur = _number(metrics, "duration_us") * 1e3 or _number(metrics, "entire_frame_compile_time_s") * 1e9
-    return Compiled(
-        compile=_text(metrics, "compile_id") or compile_id(metadata),
-        func=func,
-        file=_text(metrics, "co_filename"),
-        line=int(_number(metrics, "co_firstlineno")),
-        resumed=resumed,
-        start=int(_number(metrics, "start_time_us")) * 1000,
+    event = DynamoCompile(
+        t=int(_number(metrics, "start_time_us")) * 1000,
         dur=int(dur),
-        restarted=int(_number(metrics, "dynamo_time_before_restart_s") * 1e9),
-        backend=int(_number(metrics, "backend_compile_time_s") * 1e9),
+        compile=_text(metrics, "compile_id") or compile_id(metadata),
+        func=0,
         ops=int(_number(metrics, "graph_op_count")),
         inputs=int(_number(metrics, "graph_input_count")),
         guards=int(_number(metrics, "guard_count")),
+        restarted=int(_number(metrics, "dynamo_time_before_restart_s") * 1e9),
+        lower=int(_number(metrics, "backend_compile_time_s") * 1e9),
         backward=backward or metrics.get("is_forward") is False,
         compiled=backward or metrics.get("has_guarded_code") is True,
         fail=_text(metrics, "fail_type"),
-        limit=limit[1] if limit else "",
-        limit_value=int(limit[2]) if limit else 0,
     )
+    file, line = _text(metrics, "co_filename"), int(_number(metrics, "co_firstlineno"))
+    return Compiled(event, func, file, line, resumed, limit[1] if limit else "", int(limit[2]) if limit else 0)
 
 
 def _text(metrics: dict[str, Any], key: str) -> str:
