@@ -51,7 +51,7 @@ class Log:
         return next(frames[0].func for frames, id in self.places.items() if id == stack)
 
 
-class Books(ThreadCpu):
+class CpuTimes(ThreadCpu):
     """The kernel's, of a thread that runs and sleeps as the test says."""
 
     def __init__(self, native_id: int | None = None) -> None:
@@ -195,7 +195,7 @@ def test_the_processors_time_tells_when_a_sleeper_woke_and_when_a_runner_fell_as
     assert turned(*look, was_asleep=True, asleep=False, on_cpu=4 * MS) == 116 * MS
     assert turned(*look, was_asleep=False, asleep=True, on_cpu=4 * MS) == 104 * MS
     assert turned(*look, was_asleep=True, asleep=True, on_cpu=4 * MS) == 110 * MS
-    assert turned(*look, was_asleep=True, asleep=False, on_cpu=None) == 110 * MS  # no books on this system
+    assert turned(*look, was_asleep=True, asleep=False, on_cpu=None) == 110 * MS  # no CPU times on this system
 
 
 def test_what_kept_a_look_from_the_lock_had_begun_when_the_look_was_due() -> None:
@@ -212,7 +212,7 @@ def test_what_kept_a_look_from_the_lock_had_begun_when_the_look_was_due() -> Non
     states=st.tuples(st.booleans(), st.booleans()),
     on_cpu=st.none() | st.integers(0, 10**10),
 )
-def test_a_turn_is_between_the_looks_whatever_the_books_say(
+def test_a_turn_is_between_the_looks_whatever_the_cpu_times_say(
     begin: int, span: int, due: int, edge: int, states: tuple[bool, bool], on_cpu: int | None
 ) -> None:
     assert begin <= turned(begin, begin + span, due, edge, *states, on_cpu) <= begin + span
@@ -223,13 +223,13 @@ Looked = tuple[int, int, bool]  # ms, ms of a processor by then, whether it slee
 
 def told_of(looked: list[Looked]) -> list[tuple[str, int, int]]:
     """Of a thread that has gone on before the third look: ``(state, begin, end)``, ms."""
-    log, clock, books, worker = Log(), Clock(), Books(), Worker()
+    log, clock, cpu_times, worker = Log(), Clock(), CpuTimes(), Worker()
     any_log: Any = log
-    looks = StackSampler(any_log, clock, lambda native: books)
+    looks = StackSampler(any_log, clock, lambda native: cpu_times)
     for nth, (moment, ran, asleep) in enumerate(looked):
         if nth == 2:
             worker.on()
-        clock.now, books.ran, books.asleep = moment * MS, ran * MS, asleep
+        clock.now, cpu_times.ran, cpu_times.asleep = moment * MS, ran * MS, asleep
         looks.look(target(worker), 0)
     looks.close()
     worker.end()
@@ -316,13 +316,13 @@ def test_where_the_host_records_in_short_gaps_they_are_looked_into_more_seldom_u
 
 def test_a_look_that_waited_for_a_lock_that_was_let_go_of_does_not_say_what_was_before() -> None:
     """Sampling what a thread does by the interpreter's lock finds the calls that let go of it, not what computes."""
-    log, clock, books, worker = Log(), Clock(), Books(), Worker()
+    log, clock, cpu_times, worker = Log(), Clock(), CpuTimes(), Worker()
     any_log: Any = log
-    looks = StackSampler(any_log, clock, lambda native: books)
+    looks = StackSampler(any_log, clock, lambda native: cpu_times)
     for moment, ran in ((8, 8), (11, 8), (14, 8)):  # the first one was due at 5
         if moment == 8:
             assert looks.idle_again() == FIRST_S
-        clock.now, books.ran = moment * MS, ran * MS
+        clock.now, cpu_times.ran = moment * MS, ran * MS
         looks.look(target(worker), 0)
     looks.close()
     worker.end()
@@ -369,11 +369,11 @@ def test_a_thread_that_was_told_to_wait_is_known_to_from_the_first_look(somebody
     assert [sample.state for sample in log.samples] == ["wait"]
 
 
-def test_the_kernels_books_of_a_thread() -> None:
+def test_the_kernels_cpu_times_of_a_thread() -> None:
     own = ThreadCpu(threading.get_native_id())
     before = own.read()
     if before is None:
-        pytest.skip("this kernel keeps no such books")
+        pytest.skip("this kernel keeps no such times")
     until = time.thread_time_ns() + 30 * MS
     while time.thread_time_ns() < until:
         pass

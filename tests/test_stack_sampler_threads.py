@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from test_stack_sampler import MS, Books, Clock, Log, Somebody, Worker, sampler, target
+from test_stack_sampler import MS, Clock, CpuTimes, Log, Somebody, Worker, sampler, target
 
 from xlaprof.events import Sample
 from xlaprof.recording.stack_sampler import READER, StackSampler
@@ -15,7 +15,7 @@ from xlaprof.recording.thread_cpu import Ran, ThreadCpu
 
 
 def test_another_thread_that_ran_meanwhile_held_the_lock() -> None:
-    """The books are read as the kernel would give them: the one did not run, the other did all the time."""
+    """CPU times as the kernel would give them: the one did not run, the other did all the time."""
     looks, _, _ = sampler()
     holder, waiting = Somebody("hog"), Somebody("main")
     ident, native = holder.thread.ident, holder.thread.native_id
@@ -35,14 +35,14 @@ def test_another_thread_that_ran_meanwhile_held_the_lock() -> None:
 def beside(runs: float, *, asleep: bool = False) -> list[tuple[str, str, int]]:
     """What two looks say of a thread that was told to wait, while another runs for this share of the time."""
     main, maker = Somebody("main"), Worker("maker")
-    books = {main.thread.native_id: Books(), maker.thread.native_id: Books()}
+    cpu_times = {main.thread.native_id: CpuTimes(), maker.thread.native_id: CpuTimes()}
     log, clock = Log(), Clock()
     any_log: Any = log
-    looks = StackSampler(any_log, clock, lambda native: books.get(native) or Books())
+    looks = StackSampler(any_log, clock, lambda native: cpu_times.get(native) or CpuTimes())
     for moment in (5, 8):
         clock.now = moment * MS
-        books[maker.thread.native_id].ran = round(runs * clock.now)
-        books[main.thread.native_id].asleep = asleep
+        cpu_times[maker.thread.native_id].ran = round(runs * clock.now)
+        cpu_times[main.thread.native_id].asleep = asleep
         looks.look(target(main), 0)
     looks.close()
     for one in (main, maker):
@@ -75,10 +75,10 @@ class Contention:
 
     def __init__(self, hog: str = "hog") -> None:
         self.main, self.hog = Worker("main"), Worker(hog)
-        self.books = {self.main.thread.native_id: Books(), self.hog.thread.native_id: Books()}
+        self.cpu_times = {self.main.thread.native_id: CpuTimes(), self.hog.thread.native_id: CpuTimes()}
         self.log, self.clock = Log(), Clock()
         any_log: Any = self.log
-        self.looks = StackSampler(any_log, self.clock, lambda native: self.books.get(native) or Books())
+        self.looks = StackSampler(any_log, self.clock, lambda native: self.cpu_times.get(native) or CpuTimes())
 
     def watch(self, late: int, main_runs: float = 0.1, hog_runs: float = 0.9, asleep: bool = False) -> list[Sample]:
         """Looks over 100 ms, each ``late`` ms later than it was to be."""
@@ -86,7 +86,7 @@ class Contention:
         while self.clock.now < 100 * MS:
             passed = round(pause * 1e9) + late * MS
             self.clock.now += passed
-            main, hog = self.books[self.main.thread.native_id], self.books[self.hog.thread.native_id]
+            main, hog = self.cpu_times[self.main.thread.native_id], self.cpu_times[self.hog.thread.native_id]
             main.ran += round(main_runs * passed)
             main.asleep = asleep
             hog.ran += round(hog_runs * passed)
@@ -102,7 +102,7 @@ class Contention:
 @pytest.mark.parametrize(("ran", "states"), [(1, {"python", "gil"}), (4, {""})])
 def test_what_ran_little_since_it_was_last_heard_of_was_kept_out(ran: int, states: set[str]) -> None:
     contended = Contention()
-    looks, clock, (main, hog) = contended.looks, contended.clock, contended.books.values()
+    looks, clock, (main, hog) = contended.looks, contended.clock, contended.cpu_times.values()
     here = target(contended.main)
     looks._ask(0, here.ident)
     looks._holder(here.ident, 0)

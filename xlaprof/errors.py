@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """Something the user can put right: told in one line, without a traceback.
+    """Something the user can put right: reported in one line, without a traceback.
 
     ``message`` says what happened, with which value, and the way out. ``code`` is the exit code of the
     command line (2, as for wrong usage, unless a verb gives another code a meaning).

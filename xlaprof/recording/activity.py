@@ -1,4 +1,4 @@
-"""What a thread is doing, read off its Python frames."""
+"""A thread's activity, from its Python frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from .stacks import OWN, RawFrame, is_library, shown_file, source_line
 
-#: kinds of :class:`Activity`, as :class:`xlaprof.events.Sample` tells them
+#: kinds of :class:`Activity`, as :class:`xlaprof.events.Sample` has them
 PYTHON, TORCH, DATA, CHECKPOINT = "python", "torch", "data", "checkpoint"
 
 _FRAMES = 8  # of the user's, kept
@@ -22,13 +22,13 @@ _MARKS = (
     (DATA, ("/torch/utils/data/", "/torchdata/", "/webdataset/")),
     (CHECKPOINT, ("/torch/serialization.py", "/torch/distributed/checkpoint/", "/safetensors/")),
 )
-#: modules of the standard library in which a thread waits because it was told to
+#: modules of the standard library in which a thread waits for a lock, a queue or a socket
 _WAITS = frozenset({"threading", "queue", "selectors", "subprocess", "socket", "ssl", "asyncio.base_events"})
 _WAIT_PACKAGES = ("concurrent.futures.", "multiprocessing.")
 
 
 class Activity(NamedTuple):
-    """What a thread is doing, where."""
+    """What a thread does, and where."""
 
     kind: str
     frames: tuple[RawFrame, ...]  # the user's, innermost first
@@ -36,10 +36,10 @@ class Activity(NamedTuple):
 
 
 def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
-    """What the thread whose innermost frame is ``start`` does; None where that is told by events: it is in xlaprof.
+    """What the thread whose innermost frame is ``start`` does; None in xlaprof itself, whose events record that.
 
-    ``spine`` is the stack of the barrier (or read) that it reached last: what the loop around that line iterates over
-    is its data.
+    ``spine`` is the stack of the barrier (or read) that it reached last: the loop around that line iterates over its
+    data.
     """
     kind = ""
     torch = False  # it is in PyTorch's own Python, called from the user's innermost line
@@ -68,8 +68,8 @@ def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
                 found.append(RawFrame(shown, frame.f_lineno, code.co_qualname))
         inner, frame = frame, frame.f_back
     module = start.f_globals.get("__name__")
-    told = isinstance(module, str) and (module in _WAITS or module.startswith(_WAIT_PACKAGES))
-    return Activity(kind or (TORCH if torch else PYTHON), tuple(found), told)
+    waits = isinstance(module, str) and (module in _WAITS or module.startswith(_WAIT_PACKAGES))
+    return Activity(kind or (TORCH if torch else PYTHON), tuple(found), waits)
 
 
 _files: dict[str, tuple[str, str]] = {}

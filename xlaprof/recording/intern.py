@@ -37,7 +37,7 @@ class NewStack(NamedTuple):
 
 
 class Opened(list[Any]):
-    """The scopes that are open on a thread, and its number: whoever has the one needs not ask for the other."""
+    """The scopes that are open on a thread, and the thread's number, so that one lookup finds both."""
 
     __slots__ = ("tid",)
 
@@ -45,7 +45,7 @@ class Opened(list[Any]):
 
 
 class Here(threading.local):
-    """What a recording knows of the calling thread: its number, and the stack of the scopes open on it."""
+    """The calling thread: its number, and the stack of the scopes open on it."""
 
     def __init__(self, new_thread: Callable[[], int]) -> None:
         # runs once in each thread, when that first asks

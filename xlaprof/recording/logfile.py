@@ -1,6 +1,6 @@
 """The file under a recording: its name, its lock, its header, and what happens when the disk is full.
 
-Bytes that cannot be written are kept and tried again; when too many wait, events are shed and counted, but
+Bytes that cannot be written are kept and tried again; when too many wait, events are dropped and counted, but
 never the lines that define ids, nor half a line: the file stays readable whatever happens.
 """
 
@@ -44,7 +44,7 @@ class LogFile:
         self._buffer = bytearray()
         self._torn = False  # the buffer begins inside a line
         self._retry_at = 0
-        # not O_TRUNC: whoever writes this file now must be noticed first
+        # not O_TRUNC: another writer of this file must be noticed first
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if overwrite else os.O_EXCL), 0o644)
         try:
             if fcntl is not None:
@@ -132,7 +132,7 @@ def _lock(fd: int) -> None:
 
 
 def rank_and_world() -> tuple[int, int]:
-    """This process's rank and the number of processes, as torchrun or mpirun tell it; (0, 1) otherwise."""
+    """This process's rank and the number of processes, as torchrun or mpirun set them; (0, 1) otherwise."""
     for rank, world in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")):
         try:
             return int(os.environ[rank]), int(os.environ[world])

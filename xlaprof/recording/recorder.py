@@ -99,8 +99,7 @@ def add_observer(observer: Observer) -> None:
 def at_start(call: Callable[[], None]) -> None:
     """Have ``call`` called whenever a recording starts, and at once if one is active.
 
-    For what needs no word at the end: an observer's module may be torn down at exit, so observers end the recording
-    before the exit handlers registered before them have run.
+    For code that needs no call at the end: unlike an observer it does not move the end of the recording at exit.
     """
     with _switch:
         _at_start.append(call)
@@ -158,7 +157,7 @@ class Recorder:
                 self._overflow += 1
 
     def first_scope(self, name: str, frames: tuple[RawFrame, ...]) -> tuple[int, int]:
-        """Ids of a scope's name and of its place; the place is told with the first scope of a name only."""
+        """Ids of a scope's name and of its place, which only the first scope of a name has."""
         ident = self.text(name)
         place = self.stack(frames)
         if len(self.scope_names) < TEXT_LIMIT:
@@ -171,7 +170,7 @@ class Recorder:
             self.queue.append(StepOpened(t, tid))
 
     def step(self, step: Step) -> None:
-        """Record a step that has ended by now, and now and then the counters with it."""
+        """Record a step that has ended, and now and then the counters with it."""
         self.turns += 1
         if len(self.queue) < self.limit:
             self.queue.append(step)
@@ -267,10 +266,10 @@ class Recorder:
         self._file.close()
 
     def _meet_torch(self) -> None:
-        """Once torch is there: in code that Dynamo traces, scopes must come to nothing instead of breaking the graph.
+        """Once torch is imported: in code that Dynamo traces, scopes must do nothing instead of breaking the graph.
 
-        Of this function Dynamo knows that it is true; whoever runs it gets False. torch may be imported at any time
-        after the recording began, so the writer looks again each time it wakes.
+        Dynamo traces ``is_dynamo_compiling()`` as True; where it is run it returns False. torch may be imported at any
+        time after the recording began, so the writer looks again each time it wakes.
         """
         if self.in_dynamo is _never:
             compiler = sys.modules.get("torch.compiler")
@@ -325,7 +324,7 @@ class record:  # used like a function
         rec.stop()
 
     ``detail="auto"`` keeps long recordings small: steps that were like those before them are summed instead of
-    told event by event (:mod:`xlaprof.recording.sampling`); ``"full"`` keeps every event.
+    written event by event (:mod:`xlaprof.recording.sampling`); ``"full"`` keeps every event.
     ``joinable=True`` (what ``xlaprof run`` starts) lets a later ``record`` of the program join this recording,
     with one line on stderr, instead of failing: its ``stop()`` then ends nothing.
     ``{rank}`` in the path is replaced by the process's rank; of several ranks each gets a file of its own.

@@ -1,14 +1,14 @@
-"""What a long recording leaves out: the detail of steps that were like the steps before them.
+"""Long recordings leave out the detail of steps that are like the steps before them.
 
-Told in full are the first 50 steps of each name, every step that is out of the ordinary (it compiled, broke a
-graph, raised, read or fell back at a place where no step had before, or took half as long again as the median),
-and a thinning sample of the ordinary ones: 9 of each decade of steps at 10, 20, ... 90, 100, 200, ... Of any
-other step one :class:`~xlaprof.events.StepDigest` remains, which sums what was left out: totals stay exact.
+Written in full are the first 50 steps of each name, every remarkable step (it compiled, broke a graph, raised, read or
+fell back at a place where no step had before, or took half as long again as the median), and a thinning sample of the
+ordinary ones: steps 10, 20, ... 90, 100, 200, ... Any other step becomes one :class:`~xlaprof.events.StepDigest`, which
+sums its events: totals stay exact.
 
-To be able to decide when a step ends, its events are held until then; but not for longer than makes the log
-late (60 ms, so that with the writer's period of 40 ms nothing is more than 100 ms old), nor more than 4,096 of
-them: a step that outgrows either is told in full. Steps inside one another are decided from the inside out: a
-step is told in full up to where an inner one begins. While steps of two threads overlap everything is told.
+That is decided when a step ends; until then its events are held, but no longer than 60 ms (with the writer's period of
+40 ms nothing in the log is more than 100 ms late) and no more than 4,096 of them: a step that outgrows either is
+written in full. Of nested steps the inner ones are decided first: the outer step is written in full up to where an
+inner one begins. While steps of two threads overlap everything is written.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class StepOpened(msgspec.Struct, frozen=True, gc=False):
     tid: int
 
 
-#: what gives others an id, and what begins and ends a step
+#: kinds that give others an id, and kinds that begin and end a step
 DEFINING = frozenset({NewStack, Text, Thread})
 _APART = DEFINING | {StepOpened, Step}
 
 
 class Sampler:
-    """Takes every event of a recording in order and passes on what is to be written."""
+    """Takes every event of a recording in order and passes on the events to write."""
 
     def __init__(self) -> None:
         self._open: list[StepOpened] = []
@@ -84,7 +84,7 @@ class Sampler:
         return self._step is not None
 
     def feed_all(self, events: list[Any], put: Put, define: Put) -> None:
-        """:meth:`feed` of each; what defines an id is for ``define``, at once: others that are held may name it."""
+        """:meth:`feed` each. Definitions of ids go to ``define`` at once: held events may name them."""
         hold = self._held.append
         room = HOLD_EVENTS - len(self._held)
         for event in events:
@@ -118,12 +118,12 @@ class Sampler:
                 self.release(put)
 
     def tick(self, now: int, put: Put) -> None:
-        """Let go of events that have been held for too long; ``now`` is ``time.perf_counter_ns()``."""
+        """Write events that have been held for too long; ``now`` is ``time.perf_counter_ns()``."""
         if self._step is not None and now - self._step.t > HOLD_NS:
             self.release(put)
 
     def release(self, put: Put) -> None:
-        """Tell everything held, and the rest of its step too."""
+        """Write everything held, and the rest of its step too."""
         held, self._held, self._step = self._held, [], None
         for event in held:
             self._is_news(event)
@@ -166,9 +166,9 @@ class Sampler:
             put(digest)
 
     def _sum(self, step: Step, held: list[Any]) -> tuple[bool, list[Any], StepDigest]:
-        """Whether anything ``held`` is news, what of it cannot be summed, and the sum of the rest and ``step``.
+        """Whether ``held`` has news, its events that cannot be summed, and the sum of the others and ``step``.
 
-        What is new is remembered. Spelled out: it is most of what a steady step costs the writer's thread.
+        Spelled out: this is most of the writer's work on a steady step.
         """
         news = False
         rest: list[Any] = []
@@ -230,7 +230,7 @@ class Sampler:
             self._sites.add(site)
             return True
         if kind is Scope:
-            return bool(event.error or event.stack)  # the first of its name tells where it is
+            return bool(event.error or event.stack)  # the first of its name has its place
         if kind is Execute:
             return bool(event.error)
         return kind in _REMARKABLE

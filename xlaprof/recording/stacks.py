@@ -1,7 +1,7 @@
 """Places in the user's program: cheap stacks that leave out libraries, and the source text of a line.
 
 A frame is *the user's* unless its file belongs to the interpreter, to an installed package, to a
-compiled-code cache or to xlaprof itself. The verdict is kept per file name, so that walking a stack costs
+compiled-code cache or to xlaprof itself. The verdict is cached by file name, so that walking a stack costs
 one dict lookup per frame; nothing here reads a file except :func:`source_line`.
 """
 
@@ -46,12 +46,12 @@ def frames_of_thread(ident: int, limit: int = 8) -> tuple[RawFrame, ...]:
 
 
 def is_users(frames: tuple[RawFrame, ...]) -> bool:
-    """Whether a stack that was walked has the user's frames, not a library's for want of them."""
+    """Whether the frames of a stack are the user's, not a library's in their place."""
     return bool(frames) and _shown.get(frames[0].file) != ""
 
 
-#: Held while one thread looks at the frames of others. A frame that is held keeps what its function had, tensors too,
-#: even when that has returned: whoever needs to know what lives waits for this first.
+#: Held while one thread looks at the frames of others. A frame that is referenced keeps its function's locals alive,
+#: tensors too, even after the function has returned: acquire this before counting live tensors.
 looking = threading.RLock()
 
 
@@ -62,7 +62,7 @@ def shown_file(frame: FrameType) -> str:
 
 
 def source_line(file: str, line: int) -> str:
-    """The text of a line, stripped; empty where the source cannot be had. Reads files: not for hot paths."""
+    """The text of a line, stripped; empty where there is no source. Reads files: not for hot paths."""
     text = linecache.getline(file, line)
     if not text and os.path.isfile(file):
         text = _lenient_line(file, line)
@@ -72,8 +72,8 @@ def source_line(file: str, line: int) -> str:
 def loop_line(file: str, line: int) -> int:
     """Line of the ``for`` or ``while`` that a line is repeated by, in its function; 0 where none is found.
 
-    Told by indentation, without parsing: right for code as people write it. The head of a loop is part of it: there the
-    next item is drawn. Reads files: not for hot paths.
+    Found by indentation, without parsing: right for code as people write it. The head of a loop is part of it: it draws
+    the next item. Reads files: not for hot paths.
     """
     lines = linecache.getlines(file)
     if not 0 < line <= len(lines):

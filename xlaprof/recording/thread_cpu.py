@@ -1,7 +1,6 @@
-"""How much of the processor a thread had, by the kernel's own books (Linux; elsewhere nothing is known).
+"""CPU times of a thread, from Linux's /proc: running, queued for a processor, asleep in a system call.
 
-Told of a thread: the time it ran, the time it was ready and waited for a processor, and whether it sleeps in a system
-call that cannot be the wait for the interpreter's lock.
+On other systems nothing is known.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import os
 import platform
 from typing import NamedTuple
 
-#: numbers of the futex system calls: how a thread waits for a lock, the interpreter's among them
+#: numbers of the futex system calls, by which a thread waits for a lock, the interpreter's among them
 _FUTEX = {"x86_64": (202, 449, 454, 455), "aarch64": (98, 422, 449, 454, 455)}.get(platform.machine(), ())
 
 
@@ -18,11 +17,11 @@ class Ran(NamedTuple):
     """Totals of a thread's life, ns."""
 
     running: int
-    queued: int  # ready to run, but every processor was somebody else's
+    queued: int  # ready to run, but no processor was free
 
 
 class ThreadCpu:
-    """The books of the thread with this native id (``Thread.native_id``)."""
+    """CPU times of the thread with this native id (``Thread.native_id``)."""
 
     __slots__ = ("_call", "_fd", "_path")
 
@@ -32,7 +31,7 @@ class ThreadCpu:
         self._call: int | None = None  # opened when it is first asked for
 
     def read(self) -> Ran | None:
-        """None where nothing is known."""
+        """None where the kernel has no answer."""
         if self._fd < 0:
             return None
         try:
@@ -42,7 +41,7 @@ class ThreadCpu:
             return None
 
     def sleeps_elsewhere(self) -> bool:
-        """Whether it is inside a system call other than a lock's: a sleep, a file, a socket."""
+        """Whether the thread is in a system call other than a lock's: a sleep, a file, a socket."""
         if self._call is None:
             self._call = _open(f"{self._path}/syscall")
         try:
@@ -59,7 +58,7 @@ class ThreadCpu:
 
 
 def _open(path: str) -> int:
-    """-1 where there are no such books, or no such thread."""
+    """-1 where there is no such file, or no such thread."""
     try:
         return os.open(path, os.O_RDONLY)
     except OSError:

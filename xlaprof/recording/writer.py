@@ -1,7 +1,7 @@
 """The background thread of a recording: takes events from the queue, encodes them, writes them.
 
 It wakes every 40 ms and whenever something worth seeing at once happened, so that a killed process loses less
-than 100 ms. Whatever goes wrong here is counted and said, and never reaches the program.
+than 100 ms. Errors in here are counted and reported, and never reach the program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from .logfile import LogFile
 from .sampling import DEFINING, Sampler, StepOpened
 
 PERIOD_S = 0.040
-#: a thread not seen for so long is let in (see :meth:`Writer.let_in`): waited for so long; if in vain, left for so long
+#: a writer not seen for so long is let in (:meth:`Writer.let_in`); the program waits so long for it; if in vain it
+#: is left alone for so long
 LATE_NS = 60_000_000
 LET_IN_S = 0.005
 IN_VAIN_NS = 1_000_000_000
@@ -59,8 +60,8 @@ class Writer:
         self._sampler = sampler  # None: everything is written
         self._each_period = each_period
         self._encoder = msgspec.json.Encoder()
-        self._told: list[Any] = []  # to be encoded, all together
-        self._put = self._told.append
+        self._ready: list[Any] = []  # to be encoded, all together
+        self._put = self._ready.append
         self._unencodable = 0
         self._unencodable_why = ""
         self._refused = 0
@@ -131,14 +132,14 @@ class Writer:
                 if not stopping and self._is_idle():
                     continue
                 self._drain()
-                self._let_go(stopping)
-                self._confess()
+                self._release(stopping)
+                self._report_losses()
                 self._flush(force=stopping)
                 if stopping and self._last is not None:
                     self._put(self._last)
                     self._commit()
                     self._flush()
-            except Exception as error:  # the program must not lose its log to a defect of ours without being told
+            except Exception as error:  # the log must not be damaged silently
                 self._complain(f"recording into {self._file.path} is damaged: {type(error).__name__}: {error}")
             if stopping:
                 return
@@ -156,12 +157,12 @@ class Writer:
             if self._sampler is not None:
                 self._sampler.feed_all(batch, self._put, self._define)
             else:
-                self._tell(batch)
+                self._put_all(batch)
             self._commit()
             if self._file.waiting >= FLUSH_BYTES:
                 self._flush()
 
-    def _tell(self, events: list[Any]) -> None:
+    def _put_all(self, events: list[Any]) -> None:
         for event in events:
             kind = type(event)
             if kind in DEFINING:
@@ -172,8 +173,8 @@ class Writer:
     def _define(self, event: Any) -> None:
         self._put(self._interner.resolve(event, self._put) if type(event) is NewStack else event)
 
-    def _let_go(self, stopping: bool) -> None:
-        """Write what the sampler has held for too long; at the end, all of it."""
+    def _release(self, stopping: bool) -> None:
+        """Write the events that the sampler has held for too long; at the end, all."""
         if self._sampler is not None:
             if stopping:
                 self._sampler.release(self._put)
@@ -182,12 +183,12 @@ class Writer:
             self._commit()
 
     def _commit(self) -> None:
-        if self._told:
+        if self._ready:
             try:
-                lines = self._encoder.encode_lines(self._told)
+                lines = self._encoder.encode_lines(self._ready)
             except Exception:  # whatever a caller put into an event
-                lines = b"".join([self._encode_cleaned(event) for event in self._told])
-            self._told.clear()
+                lines = b"".join([self._encode_cleaned(event) for event in self._ready])
+            self._ready.clear()
             self._file.append(lines)
 
     def _encode_cleaned(self, event: Any) -> bytes:
@@ -202,8 +203,8 @@ class Writer:
                 self._unencodable_why = f"{type(event).__name__}: {error}"
                 return b""
 
-    def _confess(self) -> None:
-        """Put into the log what is not in it."""
+    def _report_losses(self) -> None:
+        """Say in the log which events are not in it."""
         refused = self._interner.refused - self._refused
         self._refused += refused
         for count, why, detail in (
