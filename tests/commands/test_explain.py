@@ -45,7 +45,7 @@ def test_everything_that_is_known_of_one_finding(tmp_path: Path, capsys: pytest.
         f"Fix: {finding.advice}",
         "Costs: 500 ms",
         "Gain if fixed: ",
-        "Confidence: high (measured, or read from what the program recorded).",
+        "Confidence: high (measured, or read from the recording).",
         "Changed: shape, from i64[32,16] to i64[8,16].",
         "Evidence",
         "When once in",
@@ -159,7 +159,7 @@ def test_remedy_values_sizes_and_other_lines(tmp_path: Path, capsys: pytest.Capt
         assert "\x1b" not in text
         page = " ".join(text.split())
         for part in (
-            "Confidence: medium (the likeliest",
+            "Confidence: medium (the most probable",
             "Happened: once, every 7 steps.",
             "x = pad(x, 8)",
             "f32[8,4]",

@@ -17,14 +17,13 @@ from xlaprof.text.cells import bar, shorten, sparkline
 from xlaprof.text.quantities import duration, percent, times
 from xlaprof.text.strings import printable
 
-#: What a confidence means.
 MEANING = {
-    "high": "measured, or read from what the program recorded",
-    "medium": "the likeliest of several explanations of what was recorded",
-    "low": "a hint: what was recorded fits, and would fit something else",
+    "high": "measured, or read from the recording",
+    "medium": "the most probable of several explanations of the recording",
+    "low": "a hint: the recording fits it, and would fit something else",
 }
 _VALUES = 12  # rows of a histogram
-_TOLD = 6  # occurrences
+_SHOWN = 6  # occurrences
 
 
 def show(
@@ -163,10 +162,10 @@ def _timeline(finding: Finding, happened: Occurrences, width: int) -> Iterator[R
     marks = sparkline([max(count, 0) for count in blank], len(blank))
     line.append("".join("·" if count < 0 else mark for count, mark in zip(blank, marks, strict=True)), "cyan")
     yield line
-    for one in happened.first[:_TOLD]:
+    for one in happened.first[:_SHOWN]:
         yield _occurrence(one, width)
-    if happened.total > sum(one.count for one in happened.first[:_TOLD]):
-        yield Text(f"   and {happened.total - sum(one.count for one in happened.first[:_TOLD]):,} more", "dim")
+    if happened.total > sum(one.count for one in happened.first[:_SHOWN]):
+        yield Text(f"   and {happened.total - sum(one.count for one in happened.first[:_SHOWN]):,} more", "dim")
 
 
 def _occurrence(one: Occurrence, width: int) -> Text:
