@@ -48,13 +48,13 @@ def late(steps: int = 20, at: int = 15, unnamed: bool = False) -> Story:
 # -- recompilations
 
 
-def test_recompiles_are_those_that_the_report_tells_of() -> None:
+def test_recompiles_are_those_that_the_report_reports() -> None:
     assert (used(ragged(), max_recompiles=0).value, used(ragged(), max_recompiles=0).broken) == (1, True)
     assert not used(ragged(), max_recompiles=1).broken
     assert used(clean(), max_recompiles=0).value == 0
 
 
-def test_what_broke_the_limit_is_told_as_the_finding_tells_it() -> None:
+def test_what_broke_the_limit_is_reported_as_the_finding_says_it() -> None:
     (offence,) = used(ragged(), max_recompiles=0).offences
     (finding,) = ragged().findings("recompile")
     assert (offence.kind, offence.id, offence.place) == ("recompile", finding.id, finding.place)
@@ -80,7 +80,7 @@ def test_compiles_are_all_of_them_also_the_first_of_a_barrier(unnamed: bool) -> 
     assert used(story, max_compiles=0, after_step=10).value == 2
 
 
-def test_a_compile_that_no_finding_tells_of_counts_after_warm_up_all_the_same() -> None:
+def test_a_compile_that_no_finding_reports_counts_after_warm_up_all_the_same() -> None:
     """State made in an optimizer's second step is warm-up to the report; here step 0 was said to be all of it."""
     story = Story()
     barrier, opt = story.line(34, "xr.sync()"), story.line(32, "opt.step()")
@@ -256,11 +256,11 @@ def test_no_findings_from_a_severity_on_and_but_for_those_ignored() -> None:
     assert not used(clean(), no_findings=True).broken
 
 
-# -- what cannot be told
+# -- what cannot be shown
 
 
 @pytest.mark.parametrize("name", ["max_transfers_per_step", "max_step_time", "max_idle"])
-def test_what_an_empty_recording_cannot_tell_is_an_error_not_a_pass(name: str) -> None:
+def test_what_an_empty_recording_cannot_say_is_an_error_not_a_pass(name: str) -> None:
     with pytest.raises(BudgetError, match=f"run.log .*{name} cannot be checked"):
         held(Story(), **{name: 1})
 
@@ -291,21 +291,21 @@ def test_what_makes_the_figures_uncertain_is_said() -> None:
 
 def test_a_line_that_broke_two_limits_is_explained_once() -> None:
     verdict = held(ragged(), max_recompiles=0, no_findings=True)
-    told = lines([verdict])
-    assert sum("Fix:" in line for line in told) == 1
-    assert told[0] == "max_recompiles: 1 recompilation, 0 allowed"
-    assert any("see above" in line for line in told)
+    shown = lines([verdict])
+    assert sum("Fix:" in line for line in shown) == 1
+    assert shown[0] == "max_recompiles: 1 recompilation, 0 allowed"
+    assert any("see above" in line for line in shown)
 
 
-def test_ranks_that_break_the_same_limit_at_the_same_line_are_told_together() -> None:
+def test_ranks_that_break_the_same_limit_at_the_same_line_are_reported_together() -> None:
     one, two, three = (
         held(ragged(), max_recompiles=0),
         held(ragged(), max_recompiles=0),
         held(clean(), max_recompiles=0),
     )
-    told = lines([one, two, three])
-    assert told[0] == "max_recompiles, broken by 2 of 3"
-    assert sum("Fix:" in line for line in told) == 1
+    shown = lines([one, two, three])
+    assert shown[0] == "max_recompiles, broken by 2 of 3"
+    assert sum("Fix:" in line for line in shown) == 1
 
 
 def test_a_kept_budget_has_nothing_to_tell() -> None:

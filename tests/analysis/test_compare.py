@@ -1,4 +1,4 @@
-"""Two runs side by side: what is gone, new, changed, faster, slower; what cannot be told, or not be compared."""
+"""Two runs side by side: what is gone, new, changed, faster, slower; what is uncertain, or cannot be compared."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def between(before: Story, after: Story, tolerance: float = 0.03) -> Comparison:
 # -- step time
 
 
-def test_faster_and_slower_steps_are_told_with_their_bounds() -> None:
+def test_faster_and_slower_steps_are_reported_with_their_bounds() -> None:
     (change,) = between(steps(20), steps(15, seed=1)).steps
     assert change.verdict == "faster"
     assert change.low is not None
@@ -128,7 +128,7 @@ def test_more_of_it_in_each_step_has() -> None:
     assert (pair.before.count, pair.after.count) == (10, 30)
 
 
-def test_dearer_per_step_has() -> None:
+def test_a_higher_cost_per_step_has() -> None:
     (pair,) = between(falling(1, ms=3), falling(1, ms=9)).changed
     assert pair.after.cost_s > 2 * pair.before.cost_s
 
@@ -209,7 +209,7 @@ def on(platform: str, kind: str, count: int = 1) -> Story:
     ],
 )
 def test_obstacles(before: Callable[[], Story], after: Callable[[], Story], why: str) -> None:
-    assert any(why in told for told in obstacles(before().report(), after().report()))
+    assert any(why in obstacle for obstacle in obstacles(before().report(), after().report()))
 
 
 def test_versions_of_a_program_and_other_arguments_are_none_but_are_noted() -> None:

@@ -1,4 +1,4 @@
-"""What compiling cost: told by program; a finding only where a graph is so large that two would compile faster."""
+"""The cost of compiling, by program; a finding only where a graph is so large that two would compile faster."""
 
 import pytest
 from story import MS, Story
@@ -38,7 +38,7 @@ def findings(*events: Event) -> list[Finding]:
     return [finding for finding in report.findings if finding.kind == "compile_cost"]
 
 
-def test_every_program_is_told_with_what_it_took_and_what_for() -> None:
+def test_every_program_is_reported_with_what_it_took_and_what_for() -> None:
     events = [compiled(1, 10.0, 500), *ran(1, 4), compiled(2, 2.0, 80, stack=2, cached=True), *ran(2, 1)]
     stat = Run().feed_all(events).report().compilation
     assert (stat.count, stat.cached, stat.once) == (2, 1, 1)
@@ -60,7 +60,7 @@ def test_ranks_add_up() -> None:
     assert [program.runs for program in stat.programs] == [4, 4]
 
 
-def test_a_graph_much_dearer_for_its_size_than_the_others_is_a_finding() -> None:
+def test_a_graph_much_more_expensive_for_its_size_than_the_others_is_a_finding() -> None:
     (finding,) = findings(compiled(1, 2.0, 1_000), compiled(2, 90.0, 10_000, stack=2))
     assert "10,000 operations took 90.0 s" in finding.cause
     assert "4.5 times" in finding.cause
@@ -71,7 +71,7 @@ def test_a_graph_much_dearer_for_its_size_than_the_others_is_a_finding() -> None
 @pytest.mark.parametrize(
     "events",
     [
-        [compiled(1, 2.0, 1_000), compiled(2, 20.0, 10_000)],  # as dear as the others
+        [compiled(1, 2.0, 1_000), compiled(2, 20.0, 10_000)],  # as expensive as the others
         [compiled(1, 2.0, 1_000), compiled(2, 50.0, 10_000)],  # less than a minute
         [compiled(1, 2.0, 1_000), compiled(2, 90.0, 10_000, cached=True)],
         [compiled(1, 2.0, 1_000), compiled(2, 90.0, 10_000, loops=50)],  # an unrolled loop: missing_barrier

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 from story import MS, Story
 
@@ -49,11 +50,11 @@ def shape(old: int, new: int, **fields: object) -> Guard:
 
 
 def test_recompilations_of_one_cause_are_one_finding_with_every_value() -> None:
-    told = Compiling()
-    told.compile("0/0")
-    told.recompile("0/1", shape(4, 5), ms=300)
-    told.recompile("0/2", shape(5, 9), ms=200)
-    (finding,) = told.findings()
+    compiling = Compiling()
+    compiling.compile("0/0")
+    compiling.recompile("0/1", shape(4, 5), ms=300)
+    compiling.recompile("0/2", shape(5, 9), ms=200)
+    (finding,) = compiling.findings()
     assert (finding.kind, finding.place.line, finding.count) == ("recompile", 40, 2)
     assert finding.cost_s == pytest.approx(0.5)
     assert finding.change is not None
@@ -65,30 +66,30 @@ def test_recompilations_of_one_cause_are_one_finding_with_every_value() -> None:
 
 
 def test_xlas_part_of_a_recompilation_is_its_cost_too() -> None:
-    told = Compiling()
-    told.compile("0/0", backend=told.story.text("openxla"))
-    told.story.compile("first", 1000, told.call, trigger="dynamo")
-    told.recompile("0/1", shape(32, 8), ms=100)
-    told.story.compile("second", 700, told.call, trigger="dynamo")
-    (finding,) = told.findings()
+    compiling = Compiling()
+    compiling.compile("0/0", backend=compiling.story.text("openxla"))
+    compiling.story.compile("first", 1000, compiling.call, trigger="dynamo")
+    compiling.recompile("0/1", shape(32, 8), ms=100)
+    compiling.story.compile("second", 700, compiling.call, trigger="dynamo")
+    (finding,) = compiling.findings()
     assert finding.cost_s == pytest.approx(0.8)
 
 
 def test_a_backward_graph_belongs_to_its_forward() -> None:
-    told = Compiling()
-    told.compile("0/0")
-    told.recompile("0/1", shape(4, 5), ms=100)
-    told.compile("0/1", 50, backward=True)
-    (finding,) = told.findings()
+    compiling = Compiling()
+    compiling.compile("0/0")
+    compiling.recompile("0/1", shape(4, 5), ms=100)
+    compiling.compile("0/1", 50, backward=True)
+    (finding,) = compiling.findings()
     assert finding.cost_s == pytest.approx(0.15)
 
 
-def test_a_value_is_told_where_the_guard_was_made() -> None:
-    told = Compiling()
-    made = told.story.line(12, "y = x * self.k", func="forward")
-    told.compile("0/0")
-    told.recompile("0/1", Guard("value", "self.k", "2", "3", "self.k == 2", stack=made))
-    (finding,) = told.findings()
+def test_a_value_is_reported_where_the_guard_was_made() -> None:
+    compiling = Compiling()
+    made = compiling.story.line(12, "y = x * self.k", func="forward")
+    compiling.compile("0/0")
+    compiling.recompile("0/1", Guard("value", "self.k", "2", "3", "self.k == 2", stack=made))
+    (finding,) = compiling.findings()
     assert finding.place.line == 12
     assert {place.line for place in finding.also} == {40, 10}
     assert "from 2 to 3" in finding.cause
@@ -96,17 +97,22 @@ def test_a_value_is_told_where_the_guard_was_made() -> None:
 
 
 def test_the_limit_joins_its_cause_and_comes_first() -> None:
-    told = Compiling()
-    dear = told.story.line(90, "other = slow(y)")
-    told.compile("0/0")
+    compiling = Compiling()
+    expensive = compiling.story.line(90, "other = slow(y)")
+    compiling.compile("0/0")
     for i in range(1, 8):
-        with told.story.step():
-            told.recompile(f"0/{i}", shape(i, i + 1), ms=10)
-    told.recompile("5/1", Guard("dtype", "y", "float32", "float16", ""), ms=5000, stack=dear)
+        with compiling.story.step():
+            compiling.recompile(f"0/{i}", shape(i, i + 1), ms=10)
+    compiling.recompile("5/1", Guard("dtype", "y", "float32", "float16", ""), ms=5000, stack=expensive)
     last = shape(8, 9)
-    told.recompile("0/8", last, ms=1)
-    told.story.emit(DynamoLimit(t=told.story.now, compile="0/8", func=told.func, stack=told.call, value=8, guard=last))
-    first, second = told.findings()
+    compiling.recompile("0/8", last, ms=1)
+    compiling.story.emit(
+        DynamoLimit(
+    limit = DynamoLimit(t=compiling.story.now, compile="0/8", func=compiling.func, stack=compiling.call, value=8)
+    compiling.story.emit(msgspec.structs.replace(limit, guard=last))
+        )
+    )
+    first, second = compiling.findings()
     assert (first.severity, first.place.line, first.count) == ("high", 40, 8)
     assert "recompile_limit = 8" in first.cause
     assert "since step 7" in first.cause
@@ -114,76 +120,76 @@ def test_the_limit_joins_its_cause_and_comes_first() -> None:
     assert second.cost_s > first.cost_s
 
 
-def test_a_limit_without_its_recompilations_is_told_all_the_same() -> None:
-    told = Compiling()
-    told.story.emit(DynamoLimit(t=0, compile="0/8", func=told.func, stack=told.call, value=8))
-    (finding,) = told.findings()
+def test_a_limit_without_its_recompilations_is_reported_all_the_same() -> None:
+    compiling = Compiling()
+    compiling.story.emit(DynamoLimit(t=0, compile="0/8", func=compiling.func, stack=compiling.call, value=8))
+    (finding,) = compiling.findings()
     assert (finding.kind, finding.severity, finding.place.line) == ("recompile", "high", 40)
 
 
 @pytest.mark.parametrize("kind", ["mode", "training"])
 def test_another_phase_with_a_line_of_its_own_is_no_finding(kind: str) -> None:
-    told = Compiling()
-    told.compile("0/0")
-    evaluation = told.story.line(60, "logits = fast(x)", func="evaluate")
-    told.recompile("0/1", Guard(kind, "grad_mode", "True", "False"), shape(32, 64), stack=evaluation)
-    assert told.findings() == []
-    told.recompile("0/2", Guard(kind, "grad_mode", "False", "True"))
-    assert len(told.findings()) == 1, "back at the first line: it goes to and fro"
+    compiling = Compiling()
+    compiling.compile("0/0")
+    evaluation = compiling.story.line(60, "logits = fast(x)", func="evaluate")
+    compiling.recompile("0/1", Guard(kind, "grad_mode", "True", "False"), shape(32, 64), stack=evaluation)
+    assert compiling.findings() == []
+    compiling.recompile("0/2", Guard(kind, "grad_mode", "False", "True"))
+    assert len(compiling.findings()) == 1, "back at the first line: it goes to and fro"
 
 
 def test_the_first_version_for_another_object_is_no_finding() -> None:
-    told = Compiling()
-    told.compile("0/0")
-    told.recompile("0/1", shape(4, 5), fresh=True)
-    assert told.findings() == []
+    compiling = Compiling()
+    compiling.compile("0/0")
+    compiling.recompile("0/1", shape(4, 5), fresh=True)
+    assert compiling.findings() == []
 
 
 def test_a_new_object_in_each_step_is_a_finding() -> None:
-    told = Compiling()
-    told.compile("0/0")
+    compiling = Compiling()
+    compiling.compile("0/0")
     for i in range(1, 5):
-        with told.story.step():
-            told.recompile(f"0/{i}", shape(i, i + 1), fresh=True)
-    (finding,) = told.findings()
+        with compiling.story.step():
+            compiling.recompile(f"0/{i}", shape(i, i + 1), fresh=True)
+    (finding,) = compiling.findings()
     assert finding.count == 3
 
 
 def test_an_optimizers_second_step_is_warm_up() -> None:
-    told = Compiling()
-    told.compile("0/0")
-    code = told.story.line(100, "def step(self)", func="step", file="/v/site-packages/torch/optim/adam.py")
+    compiling = Compiling()
+    compiling.compile("0/0")
+    code = compiling.story.line(100, "def step(self)", func="step", file="/v/site-packages/torch/optim/adam.py")
     state = Guard("length", "self.state[p]", "not empty", "0", "len(self.state[p]) != 0")
-    told.recompile("0/1", state, code=code)
-    assert told.findings() == []
-    told.recompile("0/2", state, code=code)
-    assert len(told.findings()) == 1
+    compiling.recompile("0/1", state, code=code)
+    assert compiling.findings() == []
+    compiling.recompile("0/2", state, code=code)
+    assert len(compiling.findings()) == 1
 
 
 def test_a_break_costs_for_each_graph_behind_it_what_the_cheapest_took() -> None:
-    told = Compiling()
-    told.broke("0/0", 21, "the branch depends on the value of a tensor")
-    told.compile("0/0", 400)
-    place = told.story.line(21, "print(x)", func="forward")
-    told.compile("1/0", 90, resumed=place)  # the one side of the branch, which XLA compiles too
-    told.story.barrier(told.call, device=1, graph="one side", compile=30, dispatch=0, trigger="dynamo")
-    told.compile("2/0", 80, resumed=place)  # and the other
-    told.story.barrier(told.call, device=1, graph="the other", compile=20, dispatch=0, trigger="dynamo")
-    told.compile("3/0", 10, ops=0, resumed=place)  # nothing was left to capture
-    (finding,) = told.findings()
+    compiling = Compiling()
+    compiling.broke("0/0", 21, "the branch depends on the value of a tensor")
+    compiling.compile("0/0", 400)
+    place = compiling.story.line(21, "print(x)", func="forward")
+    compiling.compile("1/0", 90, resumed=place)  # the one side of the branch, which XLA compiles too
+    compiling.story.barrier(compiling.call, device=1, graph="one side", compile=30, dispatch=0, trigger="dynamo")
+    compiling.compile("2/0", 80, resumed=place)  # and the other
+    compiling.story.barrier(compiling.call, device=1, graph="the other", compile=20, dispatch=0, trigger="dynamo")
+    compiling.compile("3/0", 10, ops=0, resumed=place)  # nothing was left to capture
+    (finding,) = compiling.findings()
     assert (finding.kind, finding.place.line) == ("graph_break", 21)
     assert finding.cost_s == pytest.approx(2 * (0.08 + 0.02))
     assert any("2 graphs; the cheapest took 100 ms" in line for line in finding.evidence)
 
 
 def test_a_break_is_charged_with_what_its_value_recompiles() -> None:
-    told = Compiling()
-    told.broke("0/0", 21, "item() needs the value", gb="GB0124", hint="Keep it a tensor.")
-    told.compile("0/0", 100, restarted=40 * MS)
-    place = told.story.line(21, "print(x)", func="forward")
-    told.compile("1/0", resumed=place)
-    told.recompile("1/1", Guard("stack", "the value that was read", "1.5", "2.5"), ms=60, resumed=place)
-    (finding,) = told.findings()
+    compiling = Compiling()
+    compiling.broke("0/0", 21, "item() needs the value", gb="GB0124", hint="Keep it a tensor.")
+    compiling.compile("0/0", 100, restarted=40 * MS)
+    place = compiling.story.line(21, "print(x)", func="forward")
+    compiling.compile("1/0", resumed=place)
+    compiling.recompile("1/1", Guard("stack", "the value that was read", "1.5", "2.5"), ms=60, resumed=place)
+    (finding,) = compiling.findings()
     assert (finding.kind, finding.place.line, finding.count) == ("graph_break", 21, 1)
     # tracing thrown away, a graph of its own for what follows, and that once more for another value
     assert finding.cost_s == pytest.approx(0.04 + 0.1 + 0.06)
@@ -192,37 +198,37 @@ def test_a_break_is_charged_with_what_its_value_recompiles() -> None:
     assert "1.5, 2.5" in finding.cause
 
 
-def test_the_size_of_a_selection_is_told_with_the_break_that_made_it() -> None:
-    told = Compiling()
-    told.broke("0/0", 21, "the size of a selection")
-    told.compile("0/0", 100)
-    place = told.story.line(21, "print(x)", func="forward")
-    told.compile("1/0", resumed=place)
+def test_the_size_of_a_selection_is_reported_with_the_break_that_made_it() -> None:
+    compiling = Compiling()
+    compiling.broke("0/0", 21, "the size of a selection")
+    compiling.compile("0/0", 100)
+    place = compiling.story.line(21, "print(x)", func="forward")
+    compiling.compile("1/0", resumed=place)
     size = Guard("shape", "___stack0", "f32[38]", "f32[40]", "size mismatch", 0)
-    told.recompile("1/1", size, ms=60, resumed=place)
-    (finding,) = told.findings()
+    compiling.recompile("1/1", size, ms=60, resumed=place)
+    (finding,) = compiling.findings()
     assert (finding.kind, finding.place.line) == ("graph_break", 21)
     assert "the size made here is a guard" in finding.cause
     assert "38, 40" in finding.cause
 
 
 def test_a_batch_of_another_size_is_a_recompilation_behind_a_break_too() -> None:
-    told = Compiling()
-    told.broke("0/0", 21)
-    told.compile("0/0", 100)
-    place = told.story.line(21, "print(x)", func="forward")
-    told.compile("1/0", resumed=place)
-    told.recompile("0/1", shape(4, 5), ms=60)
-    told.recompile("1/1", Guard("shape", "___stack0", "f32[4,8]", "f32[5,8]", "size mismatch", 0), resumed=place)
-    kinds = [finding.kind for finding in told.findings()]
+    compiling = Compiling()
+    compiling.broke("0/0", 21)
+    compiling.compile("0/0", 100)
+    place = compiling.story.line(21, "print(x)", func="forward")
+    compiling.compile("1/0", resumed=place)
+    compiling.recompile("0/1", shape(4, 5), ms=60)
+    compiling.recompile("1/1", Guard("shape", "___stack0", "f32[4,8]", "f32[5,8]", "size mismatch", 0), resumed=place)
+    kinds = [finding.kind for finding in compiling.findings()]
     assert kinds.count("recompile") == 1
 
 
 def test_breaks_by_design_are_no_findings_unless_nothing_is_left() -> None:
-    told = Compiling()
-    told.broke("0/0", 21, "backward() starts a graph of its own", by_design=True)
-    told.compile("0/0")
-    assert told.findings() == []
+    compiling = Compiling()
+    compiling.broke("0/0", 21, "backward() starts a graph of its own", by_design=True)
+    compiling.compile("0/0")
+    assert compiling.findings() == []
     empty = Compiling()
     empty.broke("0/0", 21, "disabled by a library", by_design=True)
     empty.compile("0/0", ops=0)
@@ -233,31 +239,31 @@ def test_breaks_by_design_are_no_findings_unless_nothing_is_left() -> None:
 
 
 def test_a_function_that_is_skipped_says_so() -> None:
-    told = Compiling()
-    told.broke("0/0", 21, "print cannot be in a graph", skipped=True)
-    told.compile("0/0", ops=0, compiled=False, fail="Unsupported")
-    (finding,) = told.findings()
+    compiling = Compiling()
+    compiling.broke("0/0", 21, "print cannot be in a graph", skipped=True)
+    compiling.compile("0/0", ops=0, compiled=False, fail="Unsupported")
+    (finding,) = compiling.findings()
     assert "Nothing of forward is compiled" in finding.cause
 
 
 def test_compiling_is_what_the_live_view_shows() -> None:
     from xlaprof.events import Compiling as Begun
 
-    told = Compiling()
-    told.story.emit(Begun(t=told.story.now, ops=0, stack=told.call, trigger="dynamo"))
-    assert told.story.report().activity.state == "compiling"
-    told.compile("0/0")
-    assert told.story.report().activity.state == "running"
+    compiling = Compiling()
+    compiling.story.emit(Begun(t=compiling.story.now, ops=0, stack=compiling.call, trigger="dynamo"))
+    assert compiling.story.report().activity.state == "compiling"
+    compiling.compile("0/0")
+    assert compiling.story.report().activity.state == "running"
 
 
 def test_ranks_add_up() -> None:
     def rank(number: int) -> Run:
-        told = Compiling()
-        told.story.text("only here" * number)
-        told.broke("0/0", 21)
-        told.compile("0/0", restarted=10 * MS)
-        told.recompile("0/1", shape(4, 5 + number))
-        return told.story.run()
+        compiling = Compiling()
+        compiling.story.text("only here" * number)
+        compiling.broke("0/0", 21)
+        compiling.compile("0/0", restarted=10 * MS)
+        compiling.recompile("0/1", shape(4, 5 + number))
+        return compiling.story.run()
 
     report = (rank(0) + rank(1)).report()
     kinds = {finding.kind: finding for finding in report.findings}
@@ -268,18 +274,18 @@ def test_ranks_add_up() -> None:
 
 
 def test_nothing_in_the_events_is_trusted() -> None:
-    """Ids nobody has told, events in any order, twice or never: no crash, whatever is said."""
+    """Ids without a name, events in any order, twice or never: no crash, whatever the events say."""
     rng = random.Random(3)
-    told = Compiling()
-    told.compile("0/0")
-    told.broke("0/0", 21)
-    told.recompile("0/1", shape(4, 5))
-    told.story.emit(DynamoLimit(t=0, compile="0/1", func=999, stack=999, value=-1, guard=Guard("odd", dim=7)))
-    told.story.emit(Recompile(t=-5, compile="", func=998, guards=[Guard("shape", "x", "[", "f32[a,b]", dim=4)]))
-    told.story.emit(Recompile(t=5, compile="0/1", func=998, guards=[]))
-    told.story.emit(DynamoCompile(t=10**15, dur=-3, compile="!", func=-1, ops=-4, restarted=10**18))
-    told.story.emit(GraphBreak(t=0, reason="", compile="never"))
-    events: list[Event] = list(told.story.events)
+    compiling = Compiling()
+    compiling.compile("0/0")
+    compiling.broke("0/0", 21)
+    compiling.recompile("0/1", shape(4, 5))
+    compiling.story.emit(DynamoLimit(t=0, compile="0/1", func=999, stack=999, value=-1, guard=Guard("odd", dim=7)))
+    compiling.story.emit(Recompile(t=-5, compile="", func=998, guards=[Guard("shape", "x", "[", "f32[a,b]", dim=4)]))
+    compiling.story.emit(Recompile(t=5, compile="0/1", func=998, guards=[]))
+    compiling.story.emit(DynamoCompile(t=10**15, dur=-3, compile="!", func=-1, ops=-4, restarted=10**18))
+    compiling.story.emit(GraphBreak(t=0, reason="", compile="never"))
+    events: list[Event] = list(compiling.story.events)
     for _ in range(20):
         rng.shuffle(events)
         Run().feed_all(events + rng.sample(events, 3)).report()

@@ -86,7 +86,7 @@ def test_sizes_without_order_are_padded_to_a_few() -> None:
     assert "size = 90" in finding.remedy
 
 
-def test_a_selection_whose_size_values_decide_is_told_as_that() -> None:
+def test_a_selection_whose_size_values_decide_is_reported_as_that() -> None:
     story = Story()
     barrier, line = story.line(40, "xr.sync()"), story.line(31, "kept = logits[mask]")
     before = 65
@@ -217,7 +217,7 @@ def test_a_rare_cheap_read_is_no_finding() -> None:
     assert reading(every=20, steps=100, device=1).findings() == []
 
 
-def test_a_read_to_decide_is_told_to_decide_on_the_device() -> None:
+def test_a_read_to_decide_is_reported_to_decide_on_the_device() -> None:
     story = Story()
     barrier, test = story.line(40, "xr.sync()"), story.line(41, "if token.item() == EOS:")
     for _ in range(10):
@@ -392,7 +392,7 @@ def test_a_hole_that_goes_back_to_the_head_of_the_loop_is_shown_there() -> None:
     assert "train.py:20 -> 12" in finding.cause
 
 
-def test_a_transfer_in_a_hole_tells_a_line_nearer_to_what_ran() -> None:
+def test_a_transfer_in_a_hole_says_a_line_nearer_to_what_ran() -> None:
     story = Story()
     sync, copy, to = story.line(41, "xr.sync()"), story.line(26, "arr = images.cpu()"), story.line(30, "arr.to(device)")
     for _ in range(10):
@@ -409,7 +409,7 @@ def test_a_transfer_in_a_hole_tells_a_line_nearer_to_what_ran() -> None:
     assert "train.py:26-30" in gap.cause
 
 
-def test_garbage_is_told_at_the_line_that_collects_it() -> None:
+def test_garbage_is_reported_at_the_line_that_collects_it() -> None:
     story = Story()
     barrier, collect = story.line(20, "xr.sync()"), story.line(43, "gc.collect()")
     for _ in range(10):
@@ -444,12 +444,12 @@ def test_one_long_pause_is_no_habit() -> None:
     assert clean(story=story).findings() == []
 
 
-def test_idle_time_of_compiles_reads_and_fallbacks_is_not_told_twice() -> None:
+def test_idle_time_of_compiles_reads_and_fallbacks_is_not_reported_twice() -> None:
     kinds = {finding.kind for finding in [*ragged().findings(), *reading().findings()]}
     assert kinds == {"recompile", "transfer"}
 
 
-def test_graph_breaks_are_told_by_line() -> None:
+def test_graph_breaks_are_reported_by_line() -> None:
     story = clean()
     print_line, item = story.line(19, 'print("hidden")', func="forward"), story.line(21, "peak = h.max().item()")
     for _ in range(3):

@@ -181,7 +181,7 @@ def test_who_has_the_lock_in_a_librarys_code_is_named_and_who_waits_for_it() -> 
     assert finding.place.code == "loss.backward()"
 
 
-def test_the_loaders_thread_seen_in_libraries_only_is_told_where_its_batches_are_drawn() -> None:
+def test_the_loaders_thread_seen_in_libraries_only_is_reported_where_its_batches_are_drawn() -> None:
     """It lets go of the lock in libraries, so that is where a look that waits for the lock mostly finds it."""
     story = Watched()
     barrier, _, after = training(story)
@@ -196,8 +196,8 @@ def test_the_loaders_thread_seen_in_libraries_only_is_told_where_its_batches_are
     assert (finding.place.line, finding.also[0].code) == (8, "loss.backward()")
 
 
-def test_the_wait_for_the_lock_is_told_though_it_is_free_in_many_steps() -> None:
-    for state, told in (("gil", 1), ("python", 0)):
+def test_the_wait_for_the_lock_is_reported_though_it_is_free_in_many_steps() -> None:
+    for state, count in (("gil", 1), ("python", 0)):
         story = Watched()
         barrier, _, after = training(story)
         worker = story.line(90, "hashed.append(code)", func="transform")
@@ -207,7 +207,7 @@ def test_the_wait_for_the_lock_is_told_though_it_is_free_in_many_steps() -> None
                     story.seen(6, state, after, *(("reader", worker) if state == "gil" else ()))
                 story.barrier(barrier, device=5, dispatch=0, compile=0)
                 story.wait()
-        assert len(idle_gaps(story)) == told
+        assert len(idle_gaps(story)) == count
 
 
 @pytest.mark.parametrize("state", ["torch", "cpu", ""])
@@ -363,8 +363,8 @@ def test_a_gap_is_of_the_step_that_most_of_it_is_in(columns: bool) -> None:
     gaps = [(500 * n * MS + (-MS if n % 3 else MS), (500 * n + 60) * MS) for n in range(1, 8)]
     segments = [(start, end, host.DATA, 0) for start, end in gaps]
     if columns:
-        told = ((gaps, 2), (segments, 4), ([], 4), ([], 3), ([(*step, 0, 0, 0) for step in steps], 7))
-        idle_columns.blame(blame, *(table(each, width) for each, width in told))
+        stretches = ((gaps, 2), (segments, 4), ([], 4), ([], 3), ([(*step, 0, 0, 0) for step in steps], 7))
+        idle_columns.blame(blame, *(table(each, width) for each, width in stretches))
     else:
         blame.blame(gaps, segments, [], [], steps)
     habit = blame.causes[host.DATA].habit

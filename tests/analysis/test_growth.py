@@ -1,4 +1,4 @@
-"""What rises steadily over a long run is told with the line that keeps it; noise, jumps and warm-up are not."""
+"""What rises steadily over a long run is reported with the line that keeps it; noise, jumps and warm-up are not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xlaprof.events import Kept, Live
 MIB = 1 << 20
 
 
-def test_a_steady_rise_is_told_by_its_ends() -> None:
+def test_a_steady_rise_is_reported_by_its_ends() -> None:
     found = rise([100 + i for i in range(400)])
     assert found is not None
     assert found.first == pytest.approx(190, abs=3)
@@ -73,13 +73,13 @@ def trained(
             story.trace(2 + slower * n)
             story.barrier(barrier, device=5)
             held = [[loss, 30, 120], [hidden, 30, 9000], [out, 30, 500]][:lines] if tensors else []
-            told = Kept(f"Metrics.{keeper}", kind, n, lines > 1, [put]) if keeper and n == 40 else None
+            kept = Kept(f"Metrics.{keeper}", kind, n, lines > 1, [put]) if keeper and n == 40 else None
             alive, most = int(60 + tensors * n), int(8 * MIB + size * n)
-            story.emit(Live(t=story.now, tensors=alive, bytes=most, held=held, kept=told))
+            story.emit(Live(t=story.now, tensors=alive, bytes=most, held=held, kept=kept))
     return story
 
 
-def test_a_history_that_is_kept_is_told_at_the_line_that_made_it() -> None:
+def test_a_history_that_is_kept_is_reported_at_the_line_that_made_it() -> None:
     (finding,) = trained(200, tensors=6, size=40_000).findings()
     assert (finding.kind, finding.place.line) == ("growth", 12)
     assert [place.line for place in finding.also] == [8, 9]
@@ -89,7 +89,7 @@ def test_a_history_that_is_kept_is_told_at_the_line_that_made_it() -> None:
     assert finding.cost_s == 0
 
 
-def test_a_history_that_is_kept_is_told_at_the_line_that_keeps_it() -> None:
+def test_a_history_that_is_kept_is_reported_at_the_line_that_keeps_it() -> None:
     (finding,) = trained(200, tensors=6, size=40_000, keeper="history").findings()
     assert (finding.kind, finding.place.line) == ("growth", 31)
     assert [place.line for place in finding.also] == [12, 8, 9]
@@ -107,7 +107,7 @@ def test_what_is_kept_without_a_history_needs_a_limit() -> None:
     assert "a limit: a largest size" in finding.advice
 
 
-def test_of_two_ranks_the_keeper_of_the_longer_is_told() -> None:
+def test_of_two_ranks_the_keeper_of_the_longer_is_reported() -> None:
     short, long = trained(120, tensors=6, keeper="short"), trained(200, tensors=6, keeper="long")
     (finding,) = (short.run() + long.run()).report("").findings
     assert "Metrics.long" in finding.cause
@@ -123,14 +123,14 @@ def test_few_large_tensors_that_stay_are_one() -> None:
     assert (finding.kind, finding.place.line) == ("growth", 12)
 
 
-def test_a_short_run_tells_nothing_of_growth_but_of_a_history_that_is_kept() -> None:
+def test_a_short_run_says_nothing_of_growth_but_of_a_history_that_is_kept() -> None:
     assert trained(60, tensors=1, size=1e6, slower=0.1).findings() == []  # results, to be looked at when all are there
     (finding,) = trained(60, tensors=6, size=1e6).findings()
     assert (finding.kind, finding.place.line) == ("growth", 12)
     assert trained(35, tensors=50, size=1e6).findings() == []
 
 
-def test_steps_that_get_slower_are_told_with_what_that_costs() -> None:
+def test_steps_that_get_slower_are_reported_with_what_that_costs() -> None:
     story = trained(300, slower=0.02)
     (finding,) = story.findings()
     assert (finding.kind, finding.operation, finding.place.line) == ("growth", "train", 20)
@@ -140,7 +140,7 @@ def test_steps_that_get_slower_are_told_with_what_that_costs() -> None:
     assert "get slower all the time" in finding.cause
 
 
-def test_of_two_ranks_the_growth_is_told_once() -> None:
+def test_of_two_ranks_the_growth_is_reported_once() -> None:
     one, two = trained(200, tensors=6), trained(200, tensors=6)
     kinds = [finding.kind for finding in (one.run() + two.run()).report("").findings]
     assert kinds == ["growth"]

@@ -61,14 +61,14 @@ def test_values_of_each_kind(name: str, value: object, read: object) -> None:
         ("after_step", None),
     ],
 )
-def test_a_value_that_is_none_of_its_kind_is_told_with_what_it_should_be(name: str, value: object) -> None:
-    with pytest.raises(BudgetError) as told:
+def test_a_value_that_is_none_of_its_kind_is_reported_with_what_it_should_be(name: str, value: object) -> None:
+    with pytest.raises(BudgetError) as raised:
         budget({name: value}, "pyproject.toml")
-    assert str(told.value).startswith(f"pyproject.toml: {name} is {value!r}, but should be ")
-    assert "\n" not in str(told.value)
+    assert str(raised.value).startswith(f"pyproject.toml: {name} is {value!r}, but should be ")
+    assert "\n" not in str(raised.value)
 
 
-def test_an_unknown_name_is_told_with_the_nearest() -> None:
+def test_an_unknown_name_is_reported_with_the_nearest() -> None:
     with pytest.raises(BudgetError, match="unknown budget 'max-recompile': did you mean 'max_recompiles'"):
         budget({"max-recompile": 0})
     with pytest.raises(BudgetError, match="there are max_recompiles, "):

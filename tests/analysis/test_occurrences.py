@@ -17,7 +17,7 @@ def happened(story: Story, kind: str) -> tuple[Finding, Occurrences]:
     return finding, occurrences(iter(story.events), run, finding)  # type: ignore[arg-type]
 
 
-def test_a_recompile_is_told_with_its_step_and_what_changed() -> None:
+def test_a_recompile_is_reported_with_its_step_and_what_changed() -> None:
     _, found = happened(ragged(), "recompile")
     assert found.total == 1
     (one,) = found.first
@@ -97,7 +97,7 @@ def test_scopes_waits_and_plain_python() -> None:
         assert [one.step for one in found.first] == list(range(1, 20)), kind
 
 
-def test_many_are_counted_and_the_first_are_told() -> None:
+def test_many_are_counted_and_the_first_are_reported() -> None:
     story = Story()
     barrier, eig = story.line(20, "xr.sync()"), story.line(18, "torch.linalg.eigvals(w)")
     with story.step():

@@ -45,13 +45,13 @@ def test_more_buckets_never_waste_more(seen: dict[int, int]) -> None:
     assert waste[-1] >= 0
 
 
-def test_cheap_compiles_make_many_buckets_and_dear_ones_few() -> None:
+def test_cheap_compiles_make_many_buckets_and_expensive_ones_few() -> None:
     seen = dict.fromkeys(range(1, 9), 100)
-    cheap, dear = best(choices(seen, 1e-6, 1e-3)), best(choices(seen, 100.0, 1e-3))
+    cheap, expensive = best(choices(seen, 1e-6, 1e-3)), best(choices(seen, 100.0, 1e-3))
     assert cheap is not None
-    assert dear is not None
+    assert expensive is not None
     assert cheap.edges == tuple(range(1, 9))
-    assert dear.edges == (8,)
+    assert expensive.edges == (8,)
 
 
 def test_what_was_compiled_besides_the_sizes_counts_as_saved() -> None:

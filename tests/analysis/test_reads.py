@@ -1,4 +1,4 @@
-"""Which reads are told, as what, with which rhythm and cost; and the fallbacks beside them."""
+"""Which reads are findings, in which words, with which rhythm and cost; and the fallbacks beside them."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ def test_a_line_that_reads_a_tensor_is_called_what_it_is() -> None:
 
 
 def test_rhythms() -> None:
-    def told(*steps: int, each: int = 1) -> str:
+    def rhythm(*steps: int, each: int = 1) -> str:
         rhythm = Rhythm()
         for step in steps:
             for _ in range(each):
                 rhythm.at(step)
         return rhythm.text()
 
-    assert told() == ""
-    assert told(4) == "once"
-    assert told(*range(9)) == "every step"
-    assert told(*range(9), each=3) == "3 times a step"
-    assert told(*range(0, 90, 10)) == "every 10 steps"
-    assert told(*range(0, 90, 10), each=4) == "4 times every 10 steps"
-    assert told(1, 2, 3, 5, 8, 13, 21, 34) == "now and then, in 8 steps"
-    assert told(7, each=12) == "12 times in one step"
+    assert rhythm() == ""
+    assert rhythm(4) == "once"
+    assert rhythm(*range(9)) == "every step"
+    assert rhythm(*range(9), each=3) == "3 times a step"
+    assert rhythm(*range(0, 90, 10)) == "every 10 steps"
+    assert rhythm(*range(0, 90, 10), each=4) == "4 times every 10 steps"
+    assert rhythm(1, 2, 3, 5, 8, 13, 21, 34) == "now and then, in 8 steps"
+    assert rhythm(7, each=12) == "12 times in one step"
 
 
 def test_a_rhythm_counts_distances_in_bounded_memory_and_adds_up() -> None:
@@ -99,11 +99,11 @@ def test_the_rhythm_of_a_read_is_found_without_named_steps() -> None:
     assert "losses.append(loss.detach())" in finding.remedy
 
 
-def test_a_late_read_costs_nothing_and_is_not_told() -> None:
+def test_a_late_read_costs_nothing_and_is_not_reported() -> None:
     assert looped(late=True).findings() == []
 
 
-def test_a_read_of_what_the_device_had_finished_long_ago_is_not_told() -> None:
+def test_a_read_of_what_the_device_had_finished_long_ago_is_not_reported() -> None:
     story = Story()
     barrier, item = story.line(20, "torch_xla.sync()"), story.line(22, "log(loss.item())")
     for _ in range(40):
@@ -268,7 +268,7 @@ def selecting(with_selection: bool = True) -> Story:
     return story
 
 
-def test_the_backward_of_a_selection_is_told_beside_it() -> None:
+def test_the_backward_of_a_selection_is_reported_beside_it() -> None:
     found = {finding.place.line: finding for finding in selecting().findings("fallback")}
     assert set(found) == {41, 42}
     assert "ignore_index" in found[41].remedy

@@ -27,7 +27,7 @@ def found(story: Story) -> Finding:
     return story.report().findings[0]
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> str:
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
     out, err = capsys.readouterr()
     assert err == ""
     return " ".join(out.split())
@@ -36,7 +36,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> str:
 def test_everything_that_is_known_of_one_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, finding = write(ragged(), tmp_path / "run.log"), found(ragged())
     assert main(["explain", finding.id, log]) == 0
-    page = told(capsys)
+    page = printed(capsys)
     for part in (
         f"recompile high aten::embedding {finding.id}",
         "train.py:34 in train",
@@ -66,17 +66,17 @@ def test_the_code_is_shown_as_it_was_recorded_or_not_at_all(tmp_path: Path, caps
     log = write(story, tmp_path / "run.log")
     file.write_text("import torch\nw = 0\n  torch.linalg.eigvals(w)\nx = 1\nxr.sync()\n")
     assert main(["explain", "fallback", log]) == 0
-    page = told(capsys)
+    page = printed(capsys)
     assert "1 | import torch 2 | w = 0 > 3 | torch.linalg.eigvals(w) 4 | x = 1 5 | xr.sync()" in page
     file.write_text("secret = 1\n" * 9)
     assert main(["explain", "fallback", log]) == 0
-    page = told(capsys)
+    page = printed(capsys)
     assert "secret" not in page
     assert "has changed since the recording" in page
     assert "> 3 | torch.linalg.eigvals(w)" in page
     file.unlink()
     assert main(["explain", "fallback", log]) == 0
-    assert "cannot be read here" in told(capsys)
+    assert "cannot be read here" in printed(capsys)
 
 
 def test_the_beginning_of_an_id_is_enough_where_it_is_the_only_one(
@@ -84,7 +84,7 @@ def test_the_beginning_of_an_id_is_enough_where_it_is_the_only_one(
 ) -> None:
     finding = found(reading())
     assert main(["explain", finding.id[:3].upper(), log]) == 0
-    assert finding.id in told(capsys)
+    assert finding.id in printed(capsys)
 
 
 def test_an_id_that_is_none_names_those_there_are(log: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,7 +185,7 @@ def test_a_kind_alone_is_its_page(kind: str, capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out) == {"schema": 1, "kind": kind, "page": page}
 
 
-def test_a_kind_with_dashes_is_understood_and_one_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kind_with_dashes_is_understood_and_one_that_is_none_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "graph-break"]) == 0
     capsys.readouterr()
     assert main(["explain", "recompiles"]) == 2
@@ -206,7 +206,7 @@ def test_wrong_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_recordings_in_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
     for kind in ("recompile", "transfer", "fallback", "idle_gap"):
         assert main(["explain", kind, str(SAMPLES / "decoder.log")]) == 0
-        assert "When " in told(capsys)
+        assert "When " in printed(capsys)
 
 
 def test_it_imports_neither_torch_nor_jax(log: str) -> None:

@@ -145,8 +145,8 @@ def _slower(facts: Facts, alive: Finding | None) -> Iterator[Finding]:
                 f"to {duration(slower.last / 1e9)} over {series.seen:,} of them{because}."
             ),
             advice=(
-                "Look for what grows with the number of steps: a list that is walked in each, a history that is kept, "
-                "or a file that is read from its beginning."
+                "Look for something that grows with the number of steps: a list that each step goes through, a history "
+                "that is kept, or a file that is read from its beginning."
             ),
             confidence="medium",
             rhythm="every step",
