@@ -106,12 +106,8 @@ def test_the_limit_joins_its_cause_and_comes_first() -> None:
     compiling.recompile("5/1", Guard("dtype", "y", "float32", "float16", ""), ms=5000, stack=expensive)
     last = shape(8, 9)
     compiling.recompile("0/8", last, ms=1)
-    compiling.story.emit(
-        DynamoLimit(
     limit = DynamoLimit(t=compiling.story.now, compile="0/8", func=compiling.func, stack=compiling.call, value=8)
     compiling.story.emit(msgspec.structs.replace(limit, guard=last))
-        )
-    )
     first, second = compiling.findings()
     assert (first.severity, first.place.line, first.count) == ("high", 40, 8)
     assert "recompile_limit = 8" in first.cause

@@ -212,7 +212,7 @@ def test_a_finding_happened_as_often_as_it_counts(name: str) -> None:
     for finding in found:
         happened = occurrences(iter(events), run, finding)  # type: ignore[arg-type]
         assert happened.total == finding.count > 0
-        assert sum(one.count for one in happened.first) == min(happened.total, MOST)
+        assert sum(one.count for one in happened.first) == happened.total or len(happened.first) == MOST
         assert sum(happened.parts) == happened.total
         assert all(0 <= one.at_s <= happened.wall_s for one in happened.first)
 

@@ -7,7 +7,7 @@ from hashlib import blake2s
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from xlaprof.analysis.model import Counted, Finding, FromTo, IdleStat, Place, Prediction, StepStats
+from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
 from xlaprof.analysis.whatif.critical import Cut, WhatIf, together
 
 if TYPE_CHECKING:
@@ -53,8 +53,6 @@ class Facts:
         cost_s: float,
         cause: str,
         advice: str,
-        change: FromTo | None = None,
-        evidence: tuple[str, ...] = (),
         discriminator: str = "",
         cut: Cut | None = None,
         gain_s: float | None = None,
@@ -65,7 +63,7 @@ class Facts:
         ``counted``: the events that ``count`` counts.
         ``cut``: the part of the run that a fix takes out (``critical``), from which the gain is predicted; without it
         the gain is ``gain_s``, by default the cost. ``details``: the fields of :class:`Finding` that have defaults
-        (``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
+        (``change``, ``evidence``, ``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """
         id = stable_id(kind, place, operation, discriminator)
         if cut and len(self._cuts) < _PREDICTED:
@@ -87,8 +85,6 @@ class Facts:
             cost_per_step_s=cost_s / max(1, self.step_count),
             cause=cause,
             advice=advice,
-            change=change,
-            evidence=evidence,
             gain_s=gain,
             gain_per_step_s=gain / max(1, self.step_count),
             counted=counted,

@@ -74,7 +74,4 @@ def _finding(facts: Facts, record: CompileRecord, usual: float) -> Finding:
     )
 
 
-KIND = Kind(
-    find,
-    blamed_for=("max_recompiles", "max_compiles", "max_compile_time", "max_idle"),
-)
+KIND = Kind(find, blamed_for=("max_recompiles", "max_compiles", "max_compile_time", "max_idle"))

@@ -195,7 +195,4 @@ class Runs(msgspec.Struct, frozen=True):
                 yield Moment(event.t, event.end - event.start)
 
 
-KIND = Kind(
-    find,
-    blamed_for=("max_idle",),
-)
+KIND = Kind(find, blamed_for=("max_idle",))

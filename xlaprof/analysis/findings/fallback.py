@@ -195,8 +195,4 @@ class Fallbacks(msgspec.Struct, frozen=True):
                 yield from of_digest(event, event.fallbacks, self.keys)
 
 
-KIND = Kind(
-    find,
-    unit_of=("no_fallback",),
-    blamed_for=("max_idle",),
-)
+KIND = Kind(find, unit_of=("no_fallback",), blamed_for=("max_idle",))

@@ -169,9 +169,4 @@ def _advice(code: str) -> str:
     return "Move this line out of the compiled function, or write it with tensor operations only."
 
 
-KIND = Kind(
-    find,
-    unit_of=("max_graph_breaks",),
-    blamed_for=("max_recompiles",),
-    leads=hit_a_limit,
-)
+KIND = Kind(find, unit_of=("max_graph_breaks",), blamed_for=("max_recompiles",), leads=hit_a_limit)

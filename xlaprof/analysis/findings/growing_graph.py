@@ -107,7 +107,4 @@ class Growths(msgspec.Struct, frozen=True):
         return iter(longest)
 
 
-KIND = Kind(
-    find,
-    blamed_for=("max_recompiles", "max_compiles", "max_compile_time", "max_idle", "max_memory"),
-)
+KIND = Kind(find, blamed_for=("max_recompiles", "max_compiles", "max_compile_time", "max_idle", "max_memory"))

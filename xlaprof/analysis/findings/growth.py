@@ -17,12 +17,12 @@ import msgspec
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.fold import Fold
-from xlaprof.analysis.fold.series import Series, climb, rise
+from xlaprof.analysis.fold.series import climb, rise
 from xlaprof.analysis.fold.tallies import Reading
 from xlaprof.analysis.fold.totals import INFERRED
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.events import AnyEvent, Kept
+from xlaprof.events import AnyEvent, Kept, Live
 from xlaprof.text.quantities import duration, size_text
 
 _STEPS = 100  # in fewer no trend shows, and a list of results may be as long as it is meant to be
@@ -162,35 +162,17 @@ def _end_of_step(facts: Facts) -> Place:
 
 
 class Rises(msgspec.Struct, frozen=True):
-    """Steps in which more became alive on the device, from one reading to the next."""
+    """The steps from one reading of what is alive on the device to the next."""
 
     def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
         fold = Fold(since_step)
-        readings = fold.lives = _Readings()
-        found: list[tuple[Reading, Moment]] = []
+        latest: Reading | None = None
         for event in events:
             fold.feed(event)
-            if readings.latest is not None:
-                t: int = getattr(event, "t", 0)
-                latest, readings.latest = readings.latest, None
-                steps = latest.step - found[-1][0].step if found else 0
-                found.append((latest, Moment(t, 0, steps, f"{latest.tensors:,} tensors")))
-        last = readings.values[-1].step if readings.values else 0
-        return (moment for reading, moment in found if moment.count and reading.step <= last)
-
-
-class _Readings(Series[Reading]):
-    """Readings of what is alive, the latest at hand."""
-
-    __slots__ = ("latest",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.latest: Reading | None = None
-
-    def add(self, value: Reading) -> None:
-        super().add(value)
-        self.latest = value
+            if isinstance(event, Live) and fold.lives.values and fold.lives.values[-1] is not latest:
+                before, latest = latest, fold.lives.values[-1]
+                if before is not None:
+                    yield Moment(event.t, 0, latest.step - before.step, f"{latest.tensors:,} tensors")
 
 
 class Steps(msgspec.Struct, frozen=True):
@@ -210,7 +192,4 @@ class Steps(msgspec.Struct, frozen=True):
                 yield Moment(end - tally.recent[-1], tally.recent[-1])
 
 
-KIND = Kind(
-    find,
-    blamed_for=("max_memory",),
-)
+KIND = Kind(find, blamed_for=("max_memory",))

@@ -324,7 +324,4 @@ class _EveryGap(IdleBlame):
             self._gaps.append(Moment(begin, sum(ns for cause, ns in parts.items() if cause in self._wanted)))
 
 
-KIND = Kind(
-    find,
-    blamed_for=("max_idle",),
-)
+KIND = Kind(find, blamed_for=("max_idle",))

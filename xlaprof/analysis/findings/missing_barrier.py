@@ -137,7 +137,4 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
     )
 
 
-KIND = Kind(
-    find,
-    blamed_for=("max_recompiles", "max_compiles", "max_compile_time", "max_idle", "max_memory"),
-)
+KIND = Kind(find, blamed_for=("max_recompiles", "max_compiles", "max_compile_time", "max_idle", "max_memory"))

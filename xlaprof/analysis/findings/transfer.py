@@ -92,8 +92,4 @@ def _capital(text: str) -> str:
     return text if "(" in text else text[:1].upper() + text[1:]  # float() is written so
 
 
-KIND = Kind(
-    find,
-    unit_of=("max_transfers_per_step",),
-    blamed_for=("max_idle",),
-)
+KIND = Kind(find, unit_of=("max_transfers_per_step",), blamed_for=("max_idle",))

@@ -9,6 +9,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -102,10 +103,11 @@ def budget(values: Mapping[str, object], where: str = "") -> Budget:
             raise BudgetError(f"{prefix}unknown budget '{key}': {hint}")
         if name in read:
             raise BudgetError(f"{prefix}{name} is there twice: leave one out")
+        parse, should = SORTS[limit.sort]
         try:
-            read[name] = SORTS[limit.sort](value)
+            read[name] = parse(value)
         except (ValueError, TypeError):
-            raise BudgetError(f"{prefix}{name} is {value!r}, but should be {_SHOULD[limit.sort]}") from None
+            raise BudgetError(f"{prefix}{name} is {value!r}, but should be {should}") from None
     return Budget(**read)
 
 
@@ -134,14 +136,6 @@ def share(value: object) -> float:
     if number > 1:
         raise ValueError
     return number
-
-
-def _seconds(value: object) -> float:
-    return _with_unit(value, _TIMES)
-
-
-def _bytes(value: object) -> float:
-    return _with_unit(value, _SIZES)
 
 
 def _with_unit(value: object, units: Mapping[str, float]) -> float:
@@ -175,23 +169,17 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-SORTS: dict[str, Callable[[object], object]] = {
-    "count": _count,
-    "rate": _rate,
-    "share": share,
-    "seconds": _seconds,
-    "bytes": _bytes,
-    "flag": _flag,
-    "severity": _severity,
-    "names": _names,
-}
-_SHOULD = {
-    "count": "a number of 0 or more",
-    "rate": "a number of 0 or more",
-    "share": "a share like 10% or 0.1",
-    "seconds": "a length like 50ms, 2s or 1.5min (a number without a unit in a file or marker: seconds)",
-    "bytes": "a size like 512MiB, 16GB or a number of bytes",
-    "flag": "true or false",
-    "severity": "true, false, low, medium or high",
-    "names": "a list of kinds and ids of findings",
+#: what the value of a limit may be -> how it is read, and what it should be
+SORTS: dict[str, tuple[Callable[[object], object], str]] = {
+    "count": (_count, "a number of 0 or more"),
+    "rate": (_rate, "a number of 0 or more"),
+    "share": (share, "a share like 10% or 0.1"),
+    "seconds": (
+        partial(_with_unit, units=_TIMES),
+        "a length like 50ms, 2s or 1.5min (a number without a unit in a file or marker: seconds)",
+    ),
+    "bytes": (partial(_with_unit, units=_SIZES), "a size like 512MiB, 16GB or a number of bytes"),
+    "flag": (_flag, "true or false"),
+    "severity": (_severity, "true, false, low, medium or high"),
+    "names": (_names, "a list of kinds and ids of findings"),
 }
