@@ -23,7 +23,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM
 
 import xlaprof.runtime as xr
-from xlaprof.runtime.execution import execute
+from xlaprof.runtime.execution import compiling
 
 
 def make_step(layers: int, width: int) -> Callable[[], None]:
@@ -71,7 +71,7 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     spent = dict.fromkeys(("build", "lower", "XLA"), 0.0)
-    book(spent, "build", execute, "build")
+    book(spent, "build", compiling, "build")
     book(spent, "lower", jax.stages.Traced, "lower")
     book(spent, "XLA", jax.stages.Lowered, "compile")
     step = make_step(args.layers, args.width)

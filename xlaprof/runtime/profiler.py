@@ -31,7 +31,7 @@ import jax
 
 from xlaprof.recording import trace as scopes
 
-from .execution import execute
+from .execution import barrier
 from .modes import closures
 from .modes.barriers import get_tracer_marked_step as get_tracer_marked_step  # of this module, to PyTorch/XLA
 from .modes.barriers import set_tracer_marked_step
@@ -101,7 +101,7 @@ class StepTrace(Trace):
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self._leave()
         try:
-            execute.barriers(tapes.existing() or [tapes.tape()], "step_trace")
+            barrier.barriers(tapes.existing() or [tapes.tape()], "step_trace")
             closures.run()
         finally:
             self._annotations.pop().__exit__(kind, value, tb)

@@ -1,4 +1,4 @@
-"""Doors from the lower rooms to those that few programs need, which are imported when they are first asked for."""
+"""How the rooms are put together: what each installs, and the doors to those that few programs need."""
 
 from __future__ import annotations
 
@@ -7,13 +7,45 @@ from typing import Any
 
 import jax
 
-from .tape import tapes
+from . import dynamo
+from .dispatch import composites, formless, masks, special, untyped_storage
+from .instruments import debug, graph_dump, live_tensors
+from .observing import observe
+from .pytorch import (
+    autocast,
+    autograd,
+    chunked_loss,
+    default_dtype,
+    device_guard,
+    fork_guard,
+    fused,
+    grad_scaler,
+    higher_order,
+    modules,
+    serialization,
+    torch_module,
+)
+from .tape import randomness, tapes
+from .transfer import printing
+
+#: imported for what they register: handlers, methods of the tensor, functions called at barriers
+_REGISTERED = (masks, untyped_storage, grad_scaler, printing, debug, graph_dump, live_tensors)
+#: in this order
+_INSTALLED = (
+    device_guard, special, higher_order, composites, formless, fork_guard, autocast, autograd, fused, chunked_loss,
+    torch_module, serialization, modules, randomness, default_dtype, observe, dynamo,
+)  # fmt: skip
 
 
 def install() -> None:
-    """Set the hooks. Rooms that every program imports set their own where they are defined."""
+    """Make ``torch.device("xla")`` work."""
+    for room in _INSTALLED:
+        room.install()
     tapes.join_job = _join_job
     tapes.make_partition = _partition
+
+
+# -- rooms that are imported when they are first asked for -----------------------------------------------
 
 
 def _join_job() -> None:

@@ -16,7 +16,7 @@ import torch
 import xlaprof.runtime as _runtime
 from xlaprof import import_hook
 from xlaprof.runtime import metrics
-from xlaprof.runtime.execution import execute, program
+from xlaprof.runtime.execution import barrier, program
 from xlaprof.runtime.tape import computations, tapes
 from xlaprof.runtime.trace.storage import DTYPE_TEXT
 from xlaprof.runtime.trace.tensor import XLATensor
@@ -77,7 +77,7 @@ def _init_computation_client() -> None:
 
 def _prepare_to_exit() -> None:
     """Wait for the devices."""
-    execute.wait_for()
+    barrier.wait_for()
 
 
 def _ensure_xla_coordinator_initialized(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from jaxlib import _jax
 
-from xlaprof.runtime.execution.program import placement_of
+from xlaprof.runtime.execution.build import placement_of
 from xlaprof.runtime.lowering.registry import JAX_DTYPE, TORCH_DTYPE
 from xlaprof.runtime.spmd import sharding_of
 from xlaprof.runtime.tape import tapes

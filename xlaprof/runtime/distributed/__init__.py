@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from xlaprof.runtime.execution import build as _build
 from xlaprof.runtime.execution import failures as _failures
-from xlaprof.runtime.execution import program as _program
 from xlaprof.runtime.instruments import graph_dump as _graph_dump
 from xlaprof.runtime.modes import barriers as _barriers
 
@@ -119,4 +119,4 @@ __all__ = [
 _barriers.reduce_gradients = reduce_gradients
 _failures.failed_rank = _of_collective
 _graph_dump.ordinal = lambda tape: global_ordinal() if world_size() > 1 else tape.index
-_program.place_collectives = _placement_of
+_build.place_collectives = _placement_of

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
 
-from xlaprof.runtime.execution import execute
+from xlaprof.runtime.execution import reads
 
 from . import collectives, functional
 from . import groups as _groups
@@ -278,8 +278,8 @@ def _write(target: torch.Tensor, value: torch.Tensor) -> None:
 def _run(tensors: list[torch.Tensor]) -> None:
     """Compute ``tensors`` now. What only some ranks record before or after a collective is then no part of it."""
     storages = [tensor._storage for tensor in tensors]  # type: ignore[attr-defined]
-    for storage, array in zip(storages, execute.values(storages[0].tape, storages, ()), strict=True):
-        execute.materialize(storage.tape, storage, array)
+    for storage, array in zip(storages, reads.values(storages[0].tape, storages, ()), strict=True):
+        reads.materialize(storage.tape, storage, array)
 
 
 def _alike(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from xlaprof.recording import stacks
 from xlaprof.runtime import metrics, parity
-from xlaprof.runtime.execution import execute, value_checks
+from xlaprof.runtime.execution import barrier, value_checks
 from xlaprof.runtime.execution.program import Program
 from xlaprof.runtime.modes.eager import eager_mode_context
 from xlaprof.runtime.tape import tapes
@@ -60,7 +60,7 @@ def extract_compiled_graph(xla_model: fx.GraphModule, xla_args: Any) -> Callable
     for arg in args:
         if type(arg) is XLATensor:
             constant(tape, arg._storage)
-    execute.barrier(tape, "dynamo_inputs")
+    barrier.barrier(tape, "dynamo_inputs")
     compiled = Compiled(xla_model, tape)
     return compiled.prepared(args)
 
@@ -161,7 +161,7 @@ def _run_to_see_what_falls_back(module: fx.GraphModule, args: list[Any], tape: T
         for tensor, copy in zip(tensors, before, strict=True):
             tensor.copy_(copy)
         del before
-        execute.barrier(tape, "dynamo_inputs")
+        barrier.barrier(tape, "dynamo_inputs")
 
 
 class _Piece(torch.nn.Module):

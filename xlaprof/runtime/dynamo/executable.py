@@ -16,7 +16,7 @@ from xlaprof.recording import recorder, stacks
 from xlaprof.recording.stacks import RawFrame
 from xlaprof.runtime import metrics, parity
 from xlaprof.runtime.clock import clock
-from xlaprof.runtime.execution import execute, failures, inflight, value_checks
+from xlaprof.runtime.execution import compiling, failures, inflight, reads, value_checks
 from xlaprof.runtime.execution.program import Plan, cache
 from xlaprof.runtime.execution.upload import numbers, upload
 from xlaprof.runtime.instruments import host_time
@@ -77,7 +77,7 @@ class Executable:
             return program
         frames, _ = source.here()
         try:
-            return execute.compile_plan(self.layout.tape, plan, "dynamo", frames, self._diff(args, frames))
+            return compiling.compile_plan(self.layout.tape, plan, "dynamo", frames, lambda: self._diff(args, frames))
         except Exception as error:
             raise failures.explain(error, self.tape, plan.graph, frames) from error
 
@@ -204,10 +204,10 @@ def ready(tape: Tape, storages: list[Storage], frames: Any) -> list[Any]:
                 "`torch_xla._dynamo.config.skip_input_data_check` to False"
             )
         metrics.count("DynamoSyncInputExecuteTime")
-        for storage, array in zip(pending, execute.values(tape, pending, frames, "dynamo"), strict=True):
+        for storage, array in zip(pending, reads.values(tape, pending, frames, "dynamo"), strict=True):
             arrays[id(storage)] = array
-            execute.materialize(tape, storage, array)
-        execute.settle(tape)
+            reads.materialize(tape, storage, array)
+        reads.settle(tape)
     return [arrays[id(storage)] for storage in storages]
 
 
@@ -239,7 +239,7 @@ def constant(tape: Tape, storage: Storage) -> Any:
     if array is None:
         value = np.full(storage.sig.shape, _FILLED[node.op.name]).astype(JAX_DTYPE[storage.sig.dtype])
         array = _constants[key] = upload(tape, value)
-    execute.materialize(tape, storage, array)
+    reads.materialize(tape, storage, array)
     return array
 
 

@@ -28,7 +28,7 @@ from xlaprof.runtime.trace.trie import Node, Ref
 from xlaprof.text.quantities import size_text
 
 from . import inflight
-from .program import Broken
+from .build import Broken
 
 if TYPE_CHECKING:
     import jax
@@ -124,9 +124,9 @@ def memory_limit(device: jax.Device) -> int:
 # -- on the device ------------------------------------------------------------------------------------
 
 
-def raise_untold(tape: Tape | None = None) -> None:
+def raise_unreported(tape: Tape | None = None) -> None:
     """Raise the error of an execution (on ``tape``'s device) that failed on the device, if nobody was told yet."""
-    run = inflight.untold(tape)
+    run = inflight.unreported(tape)
     if run is not None:
         assert run.error is not None
         if is_final(run.error):  # a debug check's

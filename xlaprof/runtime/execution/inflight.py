@@ -21,7 +21,7 @@ from xlaprof import events
 from xlaprof.recording import recorder
 from xlaprof.runtime import metrics
 from xlaprof.runtime.clock import NEVER, clock
-from xlaprof.runtime.instruments import debug, graph_dump, idle_sampler
+from xlaprof.runtime.instruments import hooks, idle_sampler
 from xlaprof.runtime.tape import mode
 
 from . import value_checks
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from xlaprof.recording.stacks import RawFrame
     from xlaprof.runtime.tape.graph import Graph
     from xlaprof.runtime.tape.tape import Tape
-    from xlaprof.runtime.trace.trie import Node
 
     from .program import Program
 
@@ -79,16 +78,10 @@ _last_end: dict[int, int] = {}
 #: index of a tape -> ids of the arrays that the execution handed over last makes
 _latest: dict[int, tuple[int, ...]] = {}
 #: those that failed on the device: not yet raised to anybody, and the latest of all
-_untold: deque[InFlight] = deque(maxlen=64)
+_unreported: deque[InFlight] = deque(maxlen=64)
 _failed: deque[InFlight] = deque(maxlen=64)
 _numbers = itertools.count(1)
-ticks = itertools.count(1)
 _watcher: threading.Thread | None = None
-
-
-def tick(node: Node) -> None:
-    """A plan that ends at ``node`` is used now."""
-    node.last_used = next(ticks)
 
 
 def add(
@@ -103,10 +96,8 @@ def add(
     results: list[Any],
 ) -> InFlight:
     """An execution was handed to the device."""
-    if debug.level:
-        debug.executing(trigger, graph, tape.node.depth)
-    if graph_dump.path:
-        graph_dump.save(tape, graph, trigger, results)
+    for see in hooks.executing:
+        see(tape, graph, trigger, results)
     ids = tuple(map(id, results))
     run = InFlight(next(_numbers), tape, program, enqueued, enqueue, token, trigger, frames, graph, ids)
     _latest[tape.index] = ids
@@ -201,7 +192,7 @@ def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
             return
         run.ended = True
         if run.error is not None:
-            _untold.append(run)
+            _unreported.append(run)
             _failed.append(run)
         run.token = None
         start = max(run.enqueued, _last_end.get(run.tape.index, 0))
@@ -267,11 +258,11 @@ def _tell_ended() -> None:
 metrics.count_late(_tell_ended)
 
 
-def untold(tape: Tape | None = None) -> InFlight | None:
+def unreported(tape: Tape | None = None) -> InFlight | None:
     """An execution (of ``tape``'s) that failed on the device and was not raised to anybody; from now on it was."""
-    for run in list(_untold):
+    for run in list(_unreported):
         if tape is None or run.tape is tape:
-            _untold.remove(run)
+            _unreported.remove(run)
             return run
     return None
 
@@ -281,8 +272,8 @@ def origin(array: Any) -> tuple[InFlight, int] | None:
     for run in (*_running, *_failed):
         if id(array) in run.results:
             _end(run)
-            if run in _untold:
-                _untold.remove(run)
+            if run in _unreported:
+                _unreported.remove(run)
             return run, run.graph.outs[run.results.index(id(array))]
     return None
 
@@ -298,11 +289,11 @@ def is_older(tape: Tape, arrays: list[Any]) -> bool:
 def settle(arrays: list[Any]) -> InFlight | None:
     """Wait for the executions that make ``arrays``; one of them whose debug checks failed, now counted as told."""
     ids = {id(array) for array in arrays}
-    for run in (*_running, *_untold):
+    for run in (*_running, *_unreported):
         if run.tests and not ids.isdisjoint(run.results):
             _end(run)
-            if run in _untold:
-                _untold.remove(run)
+            if run in _unreported:
+                _unreported.remove(run)
                 return run
     return None
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import jax
 
+from xlaprof.runtime import metrics
+
 from .program import cache
 
 _hits = 0
@@ -48,9 +50,14 @@ def folder() -> str | None:
     return found
 
 
-def hits() -> int:
-    """Programs that came from there so far."""
-    return _hits
+def compiled(lowered: Any, options: dict[str, Any]) -> tuple[Any, bool]:
+    """XLA's program for ``lowered``, of jax, and whether it was found in the folder."""
+    before = _hits
+    program = lowered.compile(options)
+    found = _hits > before
+    if folder() is not None:
+        metrics.count("PersistentCacheHit" if found else "PersistentCacheMiss")
+    return program, found
 
 
 def _on_jax_event(event: str, **_: Any) -> None:

@@ -1,41 +1,20 @@
-"""Compiled programs: a graph lowered through jax and compiled by XLA, and the bounded cache of them."""
+"""Compiled programs, and the bounded cache of them."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import jax
-import jax.numpy as jnp
-from jax.profiler import TraceAnnotation
+from typing import Any, NamedTuple
 
 from xlaprof.runtime import parity
-from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.tape.graph import Graph
-from xlaprof.runtime.trace.evaluate import Evaluator
-from xlaprof.text.strings import file_line
 
 from . import value_checks
-
-if TYPE_CHECKING:
-    from xlaprof.runtime.trace.storage import Sig
-    from xlaprof.runtime.trace.trie import Node
 
 #: programs kept at most; the least recently used is forgotten, and that is reported. XLA maps memory for each, and
 #: the system bounds the number of maps of a process.
 CACHE_SIZE = int(os.environ.get("XLAPROF_COMPILE_CACHE_SIZE", "1024"))
-
-
-class Broken(Exception):
-    """An operation could not be lowered while its graph was compiled: ``raise Broken(node) from error``."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-        self.node = node
 
 
 class Program:
@@ -53,7 +32,7 @@ class Program:
         self.compiled = compiled
         self.donated = donated
         self.needs = _memory(compiled)  # bytes it allocates when it runs
-        self.tests: list[value_checks.Told] = tests  # debug checks, whose rows are its last output
+        self.tests: list[value_checks.Test] = tests  # debug checks, whose rows are its last output
         # The packed scalars last handed over, and their arrays on the device: what has not changed is not sent again.
         self.scalars: Any = None
         self.uploaded: tuple[Any, Any, Any] | None = None
@@ -61,140 +40,25 @@ class Program:
 
 def _memory(compiled: Any) -> int:
     memory = compiled.memory_analysis()
-    if memory is None:  # not told on this platform
+    if memory is None:  # not known on this platform
         return 0
     own = memory.output_size_in_bytes - memory.alias_size_in_bytes + memory.temp_size_in_bytes
     return int(max(own, 0))
 
 
 class Plan(NamedTuple):
-    """How to run a program from a walk that ends at one node with one set of live outputs."""
+    """How to run a program from a trace that ends at one node with one set of live outputs."""
 
     key: Any  # of the program in the cache
     graph: Graph
 
 
 class Timing(NamedTuple):
-    """ns of a compilation: our lowering to StableHLO, and XLA's."""
+    """ns of a compilation: our lowering to StableHLO, and XLA's; was its program found on disk?"""
 
     lower: int
     backend: int
-
-
-_options: dict[str, Any] = {}
-
-
-def set_custom_compile_options(options: dict[str, Any]) -> None:
-    """Options for XLA, by flag name without dashes, of every program compiled from now on; ``{}`` takes them back.
-
-    As ``torch_xla.set_custom_compile_options``. An option XLA does not know is an error of the next compilation.
-    """
-    global _options
-    _options = dict(options)
-
-
-def compile_options() -> dict[str, Any]:
-    """What :func:`set_custom_compile_options` was given last."""
-    return dict(_options)
-
-
-def build(
-    number: int,
-    key: Any,
-    graph: Graph,
-    device: jax.Device,
-    donated: tuple[int, ...],
-    *,
-    partition: Any = None,  # the tape's
-) -> tuple[Program, Timing]:
-    """Compile ``graph`` for ``device``; the inputs numbered in ``donated`` are given up to it.
-
-    Raises :class:`Broken` where an operation cannot be lowered, or whatever XLA raises.
-    """
-    start = perf_counter_ns()
-    outs_at = graph.outs
-    checked = value_checks.enabled
-    told: list[value_checks.Told] = []
-
-    def trace(floats: Any, ints: Any, seeds: Any, *inputs: Any) -> Any:
-        values = dict(zip(graph.inputs, inputs, strict=True))
-        make = partition.evaluator(graph) if partition else Evaluator
-        evaluator = make(values, floats, ints, seeds, graph.numbering)
-        rows: list[jax.Array] = []
-
-        def call(node: Node, seed: int) -> tuple[jax.Array, ...]:
-            with jax.named_scope(_scope(node)):
-                try:
-                    results: tuple[jax.Array, ...] = evaluator.call(node, seed)
-                except Exception as error:
-                    raise Broken(node) from error
-            if checked:
-                more, lines = value_checks.tests(node, *evaluator.read(node.args, node.kwargs))
-                told.extend(more)
-                rows.extend(lines)
-            return results
-
-        evaluator.evaluate(graph.nodes, call)
-        # The last output is for whoever waits for the end: holding it keeps no buffer of the program's alive.
-        token = jnp.stack(rows) if rows else jnp.zeros((), jnp.bool_)
-        return [*[values[slot] for slot in outs_at], token]
-
-    # Not by number: jax keeps programs between runs under their names too, and another run may count otherwise.
-    trace.__name__ = trace.__qualname__ = f"graph_{graph.hash[:12]}"
-    sharding: Any = jax.sharding.SingleDeviceSharding(device)
-    together = placement_of(graph, device)
-    if together is not None:
-        trace, sharding = together.spread(trace), together.sharding
-    outs = None
-    if partition is not None:
-        trace, sharding = partition.spread(trace, graph, key[4]), partition.everywhere
-        outs = partition.outs(key[4])
-    avals = [
-        _numbers(len(graph.floats), jnp.float64, sharding),
-        _numbers(len(graph.ints), jnp.int64, sharding),
-        jax.ShapeDtypeStruct((len(graph.seeds), 2), jnp.uint32, sharding=sharding),
-        *(partition.avals(graph) if partition else [_input(s, sharding) for s in graph.sigs]),
-    ]
-    with jax.enable_x64(True):
-        jitted = jax.jit(trace, donate_argnums=tuple(3 + i for i in donated), keep_unused=True, out_shardings=outs)
-        lowered = jitted.lower(*avals)
-        lowered_at = perf_counter_ns()
-        with TraceAnnotation("PjRtComputationClient::Compile"):  # so it is called in PyTorch/XLA's profiles
-            compiled = lowered.compile(_options)
-    if together is not None:
-        compiled = together.bind(compiled)
-    end = perf_counter_ns()
-    program = Program(number, key, graph, compiled, donated, told)
-    return program, Timing(lowered_at - start, end - lowered_at)
-
-
-def _input(sig: Sig, sharding: Any) -> Any:
-    return jax.ShapeDtypeStruct(sig.shape, JAX_DTYPE[sig.dtype], sharding=sharding)
-
-
-def _numbers(n: int, dtype: Any, sharding: Any) -> Any:
-    """What a program is given of ``n`` numbers: one array, or as many (:mod:`.parity`)."""
-    if parity.strict:
-        return (jax.ShapeDtypeStruct((), dtype, sharding=sharding),) * n
-    return jax.ShapeDtypeStruct((n,), dtype, sharding=sharding)
-
-
-#: How several ranks run a graph with collectives; set by :mod:`xlaprof.runtime.distributed`, which records them.
-place_collectives: Callable[..., Any] | None = None
-
-
-def placement_of(graph: Graph, device: jax.Device, *, agreed: bool = True) -> Any:
-    """How several ranks run ``graph`` together, where it has collectives; ``None`` for all others."""
-    if not any(getattr(node.op, "collective", False) for node in graph.nodes):
-        return None
-    assert place_collectives is not None, "collectives are recorded by xlaprof.runtime.distributed alone"
-    return place_collectives(graph, device, agreed=agreed)
-
-
-def _scope(node: Any) -> str:
-    """``Decoder/Block/model.py:31``: what device profiles show for the operation."""
-    place = file_line(node.frames[0].file, node.frames[0].line) if node.frames else "unknown"
-    return f"{node.module}/{place}" if node.module else place
+    from_disk: bool
 
 
 class Cache:

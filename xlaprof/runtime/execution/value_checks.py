@@ -30,7 +30,7 @@ enabled = os.environ.get("XLAPROF_DEBUG_CHECKS", "0") not in ("", "0", "false")
 
 
 class Check(NamedTuple):
-    """A test in a program: it fails where ``bad`` holds, and tells the first such of ``values``."""
+    """A test in a program: it fails where ``bad`` holds, and reports the first such of ``values``."""
 
     values: Any
     bad: Any
@@ -38,7 +38,7 @@ class Check(NamedTuple):
     text: str  # {value}: the offending one
 
 
-class Told(NamedTuple):
+class Test(NamedTuple):
     """What a test of a compiled program would raise."""
 
     kind: type[Exception]
@@ -63,7 +63,7 @@ def debug_checks(enable: bool = True) -> Iterator[None]:
         enabled = before
 
 
-def tests(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Told], list[jax.Array]]:
+def tests(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Test], list[jax.Array]]:
     """The tests of one operation over traced values, and for each a row ``[failed, offending value]`` (s64[2])."""
     op = node.op
     rule = _RULES.get(str(getattr(op, "twin", None) or op.name)) if op is not None and op.func is not None else None
@@ -75,12 +75,12 @@ def tests(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[li
         bad = check.bad.reshape(-1)
         first = check.values.reshape(-1)[jnp.argmax(bad)] if bad.size else 0
         rows.append(jnp.stack([jnp.any(bad).astype(jnp.int64), jnp.asarray(first).astype(jnp.int64)]))
-    return [Told(check.kind, check.text, node) for check in checks], rows
+    return [Test(check.kind, check.text, node) for check in checks], rows
 
 
-def verdict(told: list[Told], rows: np.ndarray[Any, Any]) -> Exception | None:
+def verdict(tests: list[Test], rows: np.ndarray[Any, Any]) -> Exception | None:
     """The error of the first test that failed when the program ran."""
-    for test, (failed, value) in zip(told, rows.tolist(), strict=True):
+    for test, (failed, value) in zip(tests, rows.tolist(), strict=True):
         if failed:
             return final(test.kind(f"{test.text.format(value=value)} ({place(test.node)})"))
     return None

@@ -19,9 +19,12 @@ from xlaprof.recording import stacks
 from xlaprof.runtime import metrics
 from xlaprof.runtime.tape import mode
 
+from . import hooks
+
 if TYPE_CHECKING:
     from xlaprof.recording.stacks import RawFrame
     from xlaprof.runtime.tape.graph import Graph
+    from xlaprof.runtime.tape.tape import Tape
 
 #: what is printed: 0 nothing, 1 compilations, 2 executions too; negative until the environment was read
 level = -1
@@ -56,19 +59,18 @@ def _silent(trigger: str) -> bool:
     return not level or trigger == "eager"
 
 
-def compiling(trigger: str, graph: Graph, why: list[str]) -> None:
-    """A graph is about to be compiled; ``why`` says in what it differs from those before."""
+def _compiling(trigger: str, graph: Graph, differs: hooks.Differs) -> None:
     if _silent(trigger):
         return
     cause = "dynamo is compiling a FX graph to HLO" if trigger == "dynamo" else _CAUSES.get(trigger, _READ)
-    why = why or ["nothing like this graph was recorded before"]
+    why = differs() or ["nothing like this graph was recorded before"]
     _block("Compilation", cause, graph, trigger, [f"xlaprof: {line}" for line in why])
 
 
-def compiled(trigger: str, graph: Graph, memory: Any) -> None:
-    """It was compiled; ``memory``: jax's memory analysis of the program, or None."""
+def _compiled(trigger: str, graph: Graph, program: Any) -> None:
     if _silent(trigger):
         return
+    memory = program.memory_analysis()
 
     def size(what: str) -> str:
         return f"{getattr(memory, f'{what}_size_in_bytes') / 2**30:.6f}" if memory is not None else "Unknown "
@@ -87,15 +89,16 @@ def compiled(trigger: str, graph: Graph, memory: Any) -> None:
     _print(f"\nComputation hash: {graph.hash}\n\n" + "".join(f"{prefix}{line}\n" for line in lines))
 
 
-def executing(trigger: str, graph: Graph, pending: int) -> None:
-    """A program was handed to the device, with ``pending`` operations recorded."""
+def _executing(tape: Tape, graph: Graph, trigger: str, results: list[Any]) -> None:
     if _silent(trigger) or level < 2:
         return
     cause = "dynamo is executing a compiled program" if trigger == "dynamo" else _CAUSES.get(trigger, _READ)
     ours = []
     if trigger == "read":
         place = _place(stacks.user_frames(1))
-        ours = [f"xlaprof: {len(graph.nodes)} of {pending} pending operations run for a value that is read{place}"]
+        ours = [
+            f"xlaprof: {len(graph.nodes)} of {tape.node.depth} pending operations run for a value that is read{place}"
+        ]
     _block("Execution", cause, graph, trigger, ours)
 
 
@@ -160,8 +163,8 @@ def _place(frames: tuple[RawFrame, ...]) -> str:
 # -- the metrics, judged at each barrier --------------------------------------------------------------
 
 
-def stepped() -> None:
-    """A barrier has passed: tell what is too frequent, too slow, or not lowered."""
+def _barrier_ended(*_: object) -> None:
+    """Report what is too frequent, too slow, or not lowered."""
     if _silent(""):
         return
     steps = metrics.counter_value("MarkStep") or 0
@@ -226,3 +229,9 @@ def _print(text: str, otherwise: Any = None) -> None:
             stream = otherwise or sys.stderr
             stream.write(text)
             stream.flush()
+
+
+hooks.compiling.append(_compiling)
+hooks.compiled.append(_compiled)
+hooks.executing.append(_executing)
+hooks.barrier_ended.append(_barrier_ended)

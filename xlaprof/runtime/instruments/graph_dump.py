@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from xlaprof.runtime.tape import mode
 
-from . import debug
+from . import debug, hooks
 
 if TYPE_CHECKING:
     from xlaprof.runtime.tape.graph import Graph
@@ -36,7 +36,7 @@ _rendered: dict[tuple[str, str], str] = {}
 _lock = threading.Lock()
 
 
-def look() -> None:
+def _look(*_: object) -> None:
     """Read the environment. Where it names a format that there is not, warn, and write nothing."""
     global path, _format
     path = os.environ.get("XLA_SAVE_TENSORS_FILE", "") if render is not None else ""
@@ -49,8 +49,10 @@ def look() -> None:
         warnings.warn(f"no graphs are saved: XLA_SAVE_TENSORS_FMT={_format} is none of {known}", stacklevel=2)
 
 
-def save(tape: Tape, graph: Graph, trigger: str, results: Sequence[Any]) -> None:
+def _save(tape: Tape, graph: Graph, trigger: str, results: Sequence[Any]) -> None:
     """Append ``graph``, which runs now and makes the arrays ``results``, to the file."""
+    if not path:
+        return
     assert render is not None
     key = (_format, graph.hash)
     text = _rendered.get(key)
@@ -65,3 +67,7 @@ def save(tape: Tape, graph: Graph, trigger: str, results: Sequence[Any]) -> None
         told += f"\n#OUTPUT_SHARDING_BEGIN\n\n{lines}\n#OUTPUT_SHARDING_END\n\n"
     with _lock, open(f"{path}.{ordinal(tape)}", "a") as file:
         file.write(told)
+
+
+hooks.compiling.append(_look)
+hooks.executing.append(_save)

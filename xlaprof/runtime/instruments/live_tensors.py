@@ -20,6 +20,7 @@ import jax
 
 from xlaprof import events
 
+from . import hooks
 from .retainers import retainers
 from .retaining_lines import retaining_lines
 
@@ -141,3 +142,11 @@ class Gauge:
 
 
 gauge = Gauge()
+
+
+def _barrier_ended(tape: Tape, start: int, rec: Recorder | None, fresh: list[Storage]) -> None:
+    if rec is not None and gauge.is_due(start):
+        gauge.read(rec, tape, fresh)
+
+
+hooks.barrier_ended.append(_barrier_ended)

@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from xlaprof.runtime.execution import program as programs
-from xlaprof.runtime.execution.program import Broken, Plan, Program, Timing
+from xlaprof.runtime.execution import persistent
+from xlaprof.runtime.execution.build import Broken, compile_options
+from xlaprof.runtime.execution.program import Plan, Program, Timing
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.trace.evaluate import Evaluator
 from xlaprof.runtime.trace.trie import Node
@@ -21,7 +22,7 @@ from xlaprof.runtime.trace.trie import Node
 def build(number: int, plan: Plan, device: jax.Device) -> tuple[Program, Timing]:
     """Compile the graph of ``plan`` for ``device``: a program of ``([f64[n]], [s64[n]], [u32[n, 2]], *inputs)``.
 
-    Raises ``program.Broken`` where an operation cannot be lowered, or whatever XLA raises.
+    Raises ``build.Broken`` where an operation cannot be lowered, or whatever XLA raises.
     """
     start = perf_counter_ns()
     graph = plan.graph
@@ -53,6 +54,6 @@ def build(number: int, plan: Plan, device: jax.Device) -> tuple[Program, Timing]
     with jax.enable_x64(True):
         lowered = jax.jit(trace, keep_unused=True).lower(*avals)
         lowered_at = perf_counter_ns()
-        compiled = lowered.compile(programs.compile_options())
+        compiled, from_disk = persistent.compiled(lowered, compile_options())
     end = perf_counter_ns()
-    return Program(number, plan.key, graph, compiled, (), []), Timing(lowered_at - start, end - lowered_at)
+    return Program(number, plan.key, graph, compiled, (), []), Timing(lowered_at - start, end - lowered_at, from_disk)

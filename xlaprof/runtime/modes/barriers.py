@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from xlaprof.recording import recorder, stacks
-from xlaprof.runtime.execution import execute
+from xlaprof.runtime.execution import barrier
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.trace import source
 
@@ -44,7 +44,7 @@ def _barrier(trigger: str, wait: bool, reset_scope: bool) -> None:
     # asked for here, two frames from who calls: from further inside, each of our own frames would cost as much
     frames = stacks.user_frames(skip=2) if recorder.active is not None else None
     wait = wait or os.environ.get("XLA_SYNC_WAIT", "0").lower() in ("1", "true", "on", "yes")
-    execute.barriers(tapes.existing() or [tapes.tape()], trigger, wait=wait, frames=frames)
+    barrier.barriers(tapes.existing() or [tapes.tape()], trigger, wait=wait, frames=frames)
     closures.run()
 
 
@@ -66,9 +66,9 @@ def wait_device_ops(devices: Sequence[torch.device | str] | None = ()) -> None:
     """Return when ``devices``, by default all, have finished what was handed to them. Nothing new is run."""
     frames = stacks.user_frames(skip=1) if recorder.active is not None else None
     for device in devices or ():
-        execute.wait_for(tapes.of_device(device), frames)
+        barrier.wait_for(tapes.of_device(device), frames)
     if not devices:
-        execute.wait_for(None, frames)
+        barrier.wait_for(None, frames)
 
 
 #: Averages the gradients of an optimizer over groups of ranks; set by :mod:`xlaprof.runtime.distributed`, which a job

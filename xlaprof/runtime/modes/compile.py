@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, overload
 
-from xlaprof.runtime.execution import execute, guard
+from xlaprof.runtime.execution import barrier, guard
 from xlaprof.runtime.tape import mode, tapes
 
 from . import closures, eager, sessions
@@ -133,5 +133,5 @@ def _region(name: str | None, full_graph: bool, limit: int | None, session: sess
 
 
 def _cut(trigger: str = "compile") -> None:
-    execute.barriers(tapes.existing() or [tapes.tape()], trigger)
+    barrier.barriers(tapes.existing() or [tapes.tape()], trigger)
     closures.run()

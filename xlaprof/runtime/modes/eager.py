@@ -12,6 +12,7 @@ microseconds.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +23,8 @@ import jax
 
 from xlaprof.recording import recorder, stacks
 from xlaprof.runtime import metrics, parity
-from xlaprof.runtime.execution import execute, failures, inflight, value_checks
+from xlaprof.runtime.execution import barrier, compiling, failures, inflight, plans, run, value_checks
+from xlaprof.runtime.execution.compiling import Differs, nothing_differs
 from xlaprof.runtime.execution.program import Plan, Program, cache
 from xlaprof.runtime.recompile import graph_diff
 from xlaprof.runtime.tape import mode, op_counters, tapes
@@ -71,7 +73,7 @@ def eager_mode(enable: bool) -> None:
     for tape in tapes.existing():
         if tape.node is not tape.root:
             if enable:
-                execute.barrier(tape, "read")
+                barrier.barrier(tape, "read")
             else:
                 flush(tape)
         tape.acquire()
@@ -232,7 +234,7 @@ def _run(tape: Tape, slots: tuple[int, ...], storages: list[Storage]) -> list[An
     if not ready.uses:
         _used.append(ready)
     ready.uses += 1
-    node.last_used = next(inflight.ticks)
+    plans.use(node)
     graph = ready.graph
     if graph is None:
         return [tape.arrays[place] for place in ready.passed]
@@ -286,12 +288,12 @@ def _call(tape: Tape, ready: Ready, graph: Graph, program: Program) -> list[Any]
 def _compile(tape: Tape, ready: Ready, graph: Graph) -> Program:
     rec = recorder.active
     frames = stacks.user_frames() if rec is not None else ()
-    diff = None
+    differs: Differs = nothing_differs
     if rec is not None and _comes_again(rec, ready.node):
-        diff = graph_diff.record_departure(tape, ready.node, graph.outs)
+        differs = functools.partial(graph_diff.record_departure, tape, ready.node, graph.outs)
     plan = Plan(ready.key, graph)
-    return execute.compile_plan(
-        tape, plan, "eager", frames, diff, lambda number, plan: bare.build(number, plan, tape.device)
+    return compiling.compile_plan(
+        tape, plan, "eager", frames, differs, lambda number, plan: bare.build(number, plan, tape.device)
     )
 
 
@@ -325,11 +327,11 @@ def _wait(tape: Tape | None) -> None:
 def _run_as_barriers_do(tape: Tape, slots: tuple[int, ...], storages: list[Storage]) -> list[Any]:
     """For what is more than one device's, and with the debug checks on: what they find is raised by the operation."""
     start = perf_counter_ns()
-    arrays, _ = execute.run_walk(tape, storages, slots, "eager", stacks.user_frames(1), donate=False)
+    arrays, _ = run.run_trace(tape, storages, slots, "eager", stacks.user_frames(1), donate=False)
     metrics.sample("EagerOpExecuteTime", perf_counter_ns() - start)
     if value_checks.enabled:
         inflight.wait(tape)
-        failures.raise_untold(tape)
+        failures.raise_unreported(tape)
     return [arrays[slot] for slot in slots]
 
 

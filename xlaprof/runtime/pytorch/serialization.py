@@ -20,7 +20,7 @@ import torch
 from torch.utils.hooks import warn_if_has_hooks
 
 from xlaprof.runtime.dispatch.untyped_storage import XLAStorage, storage_of
-from xlaprof.runtime.execution import execute
+from xlaprof.runtime.execution import reads
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, View, sig
 from xlaprof.runtime.trace.tensor import XLATensor, method
@@ -93,8 +93,8 @@ class SavedStorage(XLAStorage):
             }.values()
         )
         if pending:
-            for storage, array in zip(pending, execute.values(tape, pending, (), "save"), strict=True):
-                execute.materialize(tape, storage, array)
+            for storage, array in zip(pending, reads.values(tape, pending, (), "save"), strict=True):
+                reads.materialize(tape, storage, array)
         _given.discard(self)
         return super().cpu()
 

@@ -6,7 +6,7 @@ from types import ModuleType, TracebackType
 
 import torch
 
-from xlaprof.runtime.execution import execute, memory
+from xlaprof.runtime.execution import barrier, memory
 from xlaprof.runtime.tape import randomness, tapes
 
 from . import fork_guard
@@ -32,7 +32,7 @@ class device:  # named as torch.cuda.device is
 
 def synchronize(device: int | torch.device | None = None) -> None:
     """Return when the devices have finished what was handed to them."""
-    execute.wait_for()
+    barrier.wait_for()
 
 
 def get_device_name(device: _Device = None) -> str:

@@ -9,8 +9,9 @@ import numpy as np
 from xlaprof.runtime import metrics
 from xlaprof.runtime.dynamo import executable
 from xlaprof.runtime.dynamo.sketch import COMPUTED
-from xlaprof.runtime.execution import execute, failures, value_checks
-from xlaprof.runtime.execution.program import Plan, Program, build, cache
+from xlaprof.runtime.execution import compiling, failures, value_checks
+from xlaprof.runtime.execution.build import build
+from xlaprof.runtime.execution.program import Plan, Program, cache
 from xlaprof.runtime.trace import source
 
 from .placement import Form, Partition
@@ -22,7 +23,8 @@ class SpreadExecutable(executable.Executable):
 
     def _compiled(self, plan: Plan, args: list[Any]) -> Any:
         self._plan = plan  # compiled when it is known how the arguments lie
-        self._recorded = self._diff(args, source.here()[0])
+        diff = self._diff(args, source.here()[0])
+        self._differs = lambda: diff
         return plan
 
     def _run(self, pool: list[Any], inputs: list[Any], frames: Any) -> list[Any]:
@@ -59,7 +61,7 @@ class SpreadExecutable(executable.Executable):
             return build(number, key, plan.graph, self.tape.device, donated, partition=partition)
 
         try:
-            return execute.compile_plan(self.layout.tape, Plan(key, graph), "dynamo", frames, self._recorded, make)
+            return compiling.compile_plan(self.layout.tape, Plan(key, graph), "dynamo", frames, self._differs, make)
         except Exception as error:
             raise failures.explain(error, self.tape, graph, frames) from error
 

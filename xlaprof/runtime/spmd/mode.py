@@ -7,7 +7,7 @@ import warnings
 
 import jax
 
-from xlaprof.runtime.execution import execute, memory, upload
+from xlaprof.runtime.execution import barrier, memory, upload
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import NOWHERE
@@ -31,7 +31,7 @@ def use_spmd(auto: bool | None = False, force_tensors_on_spmd_device: bool = Tru
         )
     before = tapes.existing()
     for tape in before if not tapes.together() else []:
-        execute.barrier(tape, "use_spmd")
+        barrier.barrier(tape, "use_spmd")
     old = tapes.switch(True)
     upload.forget()  # numbers that lie on one device
     if old and force_tensors_on_spmd_device:
@@ -53,7 +53,7 @@ def disable_spmd() -> None:
     """A device for each again. Tensors of the virtual device stay there, and are not to be mixed with others."""
     global _set_here
     for tape in tapes.existing() if tapes.together() else []:
-        execute.barrier(tape, "disable_spmd")
+        barrier.barrier(tape, "disable_spmd")
     tapes.switch(False)
     upload.forget()
     os.environ.pop("XLA_USE_SPMD", None)

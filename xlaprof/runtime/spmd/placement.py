@@ -20,6 +20,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xlaprof.runtime import metrics
+from xlaprof.runtime.execution.upload import upload
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.trace.storage import Sig, Storage
 
@@ -162,9 +163,7 @@ class Partition:
         """The value at rest of ``storage`` on the devices, whence it is now if it was on the host or elsewhere."""
         array = storage.array
         if type(array) is np.ndarray:
-            from xlaprof.runtime.execution import execute
-
-            storage.array = execute.upload(storage.tape, array, sharding=storage.sharding)
+            storage.array = upload(storage.tape, array, sharding=storage.sharding)
         elif isinstance(array, jax.Array) and self.sharding_of(array) is None:
             storage.array = self.put(np.asarray(array), storage.sharding)
         return storage.array

@@ -74,9 +74,8 @@ class Tape:
         self.index = index
         self.device = device
         self.torch_device = torch.device("xla", index)
-        lock = threading.Lock()  # not reentrant: nothing recorded may record
-        self.acquire = lock.acquire
-        self.release = lock.release
+        self.lock = threading.Lock()  # not reentrant: nothing recorded may record
+        self.acquire, self.release = self.lock.acquire, self.lock.release  # for the hot path
         self.root, self.nodes = Node(None, None, None), 1
         self.known: deque[KnownTrace] = deque(maxlen=KNOWN)  # traces that made plans, to compare with
         self.eager = False
@@ -86,6 +85,12 @@ class Tape:
         self.counted = 0
         self.seeded = 0  # the last epoch in which a program read seeds
         self.reset()
+
+    def begin(self, held: int = 0) -> None:
+        """Begin a new trace, at a barrier, and forget what has died. ``held`` of the tensors recorded live on."""
+        self.trim_views()
+        self.reset(held)
+        self.trim_trie()
 
     def reset(self, held: int = 0) -> None:
         """Begin a new walk at the root. Values not materialised by now are gone; what is ``held`` lives on."""

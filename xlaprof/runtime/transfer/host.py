@@ -14,7 +14,8 @@ from xlaprof import events
 from xlaprof.recording import recorder, stacks
 from xlaprof.runtime import metrics
 from xlaprof.runtime.clock import aside, clock
-from xlaprof.runtime.execution import execute, failures, inflight, value_checks
+from xlaprof.runtime.execution import failures, inflight, reads, value_checks
+from xlaprof.runtime.execution.upload import upload
 from xlaprof.runtime.instruments import read_attribution
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.tape import tapes
@@ -194,7 +195,7 @@ def fill(tape: Tape, storage: Storage, value: torch.Tensor) -> None:
         metrics.sample("TensorToData", perf_counter_ns() - start)
         return
     # for several devices it waits on the host: it may yet be said how it lies over them
-    array = execute.upload(tape, to_numpy(value)) if tape.partition is None else to_numpy(value).copy()
+    array = upload(tape, to_numpy(value)) if tape.partition is None else to_numpy(value).copy()
     metrics.count("CreateXlaTensor")
     metrics.count("xla::_copy_from")
     tape.acquire()
@@ -254,10 +255,10 @@ def compute(storages: list[Storage], *, wait: bool) -> None:
         by_tape.setdefault(storage.tape.index, []).append(storage)
     for group in by_tape.values():
         tape = group[0].tape
-        arrays = execute.values(tape, group, stacks.user_frames() if recorder.active is not None else (), "sync")
+        arrays = reads.values(tape, group, stacks.user_frames() if recorder.active is not None else (), "sync")
         for storage, array in zip(group, arrays, strict=True):
-            execute.materialize(tape, storage, array)
-        execute.settle(tape)
+            reads.materialize(tape, storage, array)
+        reads.settle(tape)
         if wait:
             with aside():
                 jax.block_until_ready(arrays)
@@ -294,8 +295,8 @@ def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> lis
     with aside():
         tape = storages[0].tape
         if tape.node.depth > tape.shed_at:
-            execute.shed(tape)
-        arrays = execute.values(tape, storages, frames, op=op)
+            reads.shed(tape)
+        arrays = reads.values(tape, storages, frames, op=op)
         if rec is not None:
             late = inflight.is_older(tape, arrays)
         asked = perf_counter_ns()
@@ -308,8 +309,8 @@ def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> lis
         waited = perf_counter_ns() - asked
         if not keep_pending:
             for storage, array in zip(storages, arrays, strict=True):
-                execute.materialize(tape, storage, array)
-            execute.settle(tape)
+                reads.materialize(tape, storage, array)
+            reads.settle(tape)
         if tape.partition is not None:
             arrays = tape.partition.gathered(storages, arrays)
         with TraceAnnotation("PjRtComputationClient::TransferFromDevice"):

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import torch
 
-from xlaprof.runtime.execution import execute
+from xlaprof.runtime.execution import reads
 from xlaprof.runtime.lowering.registry import TORCH_DTYPE
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
@@ -29,8 +29,8 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
     if not isinstance(tensor, XLATensor):
         raise TypeError(f'to_jax wants a tensor on xla, not one on {tensor.device}: move it there first, .to("xla")')
     storage = tensor._storage
-    (array,) = execute.values(storage.tape, [storage], ())
-    execute.materialize(storage.tape, storage, array)
+    (array,) = reads.values(storage.tape, [storage], ())
+    reads.materialize(storage.tape, storage, array)
     if storage.tape.partition is not None:
         array = storage.tape.partition.whole(storage, array)
     return array  # type: ignore[no-any-return]

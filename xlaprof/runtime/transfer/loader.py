@@ -26,7 +26,7 @@ from xlaprof import events
 from xlaprof.recording import recorder, stacks
 from xlaprof.recording.trace import Trace
 from xlaprof.runtime.clock import aside, clock
-from xlaprof.runtime.execution import execute
+from xlaprof.runtime.execution import barrier
 from xlaprof.runtime.modes import barriers, closures
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
@@ -328,7 +328,7 @@ def _indexed(device: torch.device | str) -> torch.device:
 
 
 def _barrier() -> None:
-    execute.barriers(tapes.existing() or [tapes.tape()], "loader")
+    barrier.barriers(tapes.existing() or [tapes.tape()], "loader")
     closures.run()
 
 

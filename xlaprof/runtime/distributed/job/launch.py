@@ -21,7 +21,7 @@ from torch.distributed import is_torchelastic_launched
 from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, ProcessRaisedException, _wrap
 
 from xlaprof.recording import recorder
-from xlaprof.runtime.execution import execute
+from xlaprof.runtime.execution import barrier
 from xlaprof.runtime.tape import tapes
 
 from . import faults, world
@@ -352,7 +352,7 @@ def _program(index: int, fn: Callable[..., Any], args: tuple[Any, ...], recordin
         world.join()
         fn(index, *args)
         if tapes.existing():
-            execute.wait_for()
+            barrier.wait_for()
     except BaseException as caught:
         error = caught
         world.failed(caught)

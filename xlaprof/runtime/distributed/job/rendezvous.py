@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import torch
 
-from xlaprof.runtime.execution import execute
+from xlaprof.runtime.execution import barrier
 from xlaprof.runtime.tape import tapes
 
 from . import faults, world
@@ -60,7 +60,7 @@ def xla_rendezvous(payload: bytes = b"", ordinals: Sequence[int] | None = None, 
         raise TypeError(f"`payload` must be bytes, not {type(payload)}")
     there = tapes.existing()
     if there:
-        execute.barriers(there, "rendezvous", wait=True)
+        barrier.barriers(there, "rendezvous", wait=True)
     return exchange(tag or "rendezvous", payload, ordinals)
 
 

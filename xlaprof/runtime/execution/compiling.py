@@ -1,0 +1,104 @@
+"""A graph that no program is known for is compiled: timed, counted, shown to instruments and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache as once
+from time import perf_counter_ns
+
+from xlaprof import events
+from xlaprof.recording import recorder
+from xlaprof.recording.stacks import RawFrame
+from xlaprof.runtime import metrics
+from xlaprof.runtime.clock import aside
+from xlaprof.runtime.instruments import hooks
+from xlaprof.runtime.recompile import graph_diff
+from xlaprof.runtime.tape import unrolled_loops
+from xlaprof.runtime.tape.graph import Graph, shared
+from xlaprof.runtime.tape.tape import Tape
+
+from .build import build
+from .plans import slots_of
+from .program import Plan, Program, Timing, cache
+
+#: says how a graph differs from those known, if it does
+Differs = Callable[[], graph_diff.Recorded | None]
+
+
+def nothing_differs() -> None:
+    """The graph was known, or nothing like it."""
+
+
+def compile_plan(
+    tape: Tape,
+    plan: Plan,
+    trigger: str,
+    frames: tuple[RawFrame, ...],
+    differs: Differs = nothing_differs,
+    make: Callable[[int, Plan], tuple[Program, Timing]] | None = None,
+) -> Program:
+    """Compile ``plan``'s graph, by ``make`` where it is another program than usual, and keep it.
+
+    ``differs`` says how the graph differs from those known. It is called only where somebody wants to know.
+    """
+    graph = plan.graph
+    start = perf_counter_ns()
+    if graph.hash in cache.forgotten:
+        differs = lambda: graph_diff.record_eviction(cache.limit, frames)  # noqa: E731
+    diff = once(differs)
+    rec = recorder.active
+    if rec is not None:  # it may take minutes: whoever watches learns of it now
+        rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
+        diff()
+    for see in hooks.compiling:
+        see(trigger, graph, lambda: found.text() if (found := diff()) is not None else [])
+    number = cache.number()
+    with aside():  # or else it would count as tracing too
+        if make is not None:
+            program, timing = make(number, plan)
+        else:
+            program, timing = build(number, plan.key, graph, tape.device, plan.key[2], partition=tape.partition)
+    took = perf_counter_ns() - start
+    metrics.count("UncachedCompile")
+    metrics.count("CreateCompileHandles")
+    kind = "EagerOpCompileTime" if trigger == "eager" else "CompileTime"
+    metrics.samples((kind, took), ("InputOutputAliasCount", len(program.donated)))
+    for see_program in hooks.compiled:
+        see_program(trigger, graph, program.compiled)
+    gone = cache.put(program)
+    rec = recorder.active
+    if rec is not None:
+        found = diff()
+        loop = unrolled_loops.of(tape.node)
+        rec.emit(
+            events.Compile(
+                start,
+                took,
+                program.number,
+                graph.hash,
+                len(graph.nodes),
+                len(graph.inputs),
+                len(graph.outs),
+                rec.stack(frames),
+                trigger,
+                None,
+                timing.lower,
+                timing.backend,
+                timing.from_disk,
+                rec.thread(),
+                loop.times,
+                rec.stack(loop.frames) if loop.frames else 0,
+                loop.ops,
+                loop.shared,
+                _run_again(tape, graph) if trigger == "read" else -1,
+                found.of(rec) if found is not None else None,
+            )
+        )
+        for old in gone:
+            rec.emit(events.Evicted(perf_counter_ns(), old.number, old.hash, cache.limit))
+    return program
+
+
+def _run_again(tape: Tape, graph: Graph) -> int:
+    """Operations of a read's graph that what else is alive depends on, too: the next barrier runs them once more."""
+    return shared(tape.node, graph, tuple(slot for slot in slots_of(tape.live()) if slot not in graph.outs))

@@ -1,0 +1,84 @@
+"""Which graph a barrier or a read needs, and the key of its program: kept at the node where the trace has come to."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+from xlaprof.recording.stacks import RawFrame
+from xlaprof.runtime.recompile import graph_diff
+from xlaprof.runtime.tape.graph import Graph, extract
+from xlaprof.runtime.tape.known_traces import KnownTrace
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.storage import Storage
+from xlaprof.runtime.trace.trie import Node
+
+from . import value_checks
+from .program import Plan, cache
+
+_uses = itertools.count(1)
+
+
+def use(node: Node) -> None:
+    """A plan that ends at ``node`` is used now: the trie keeps what was used last."""
+    node.last_used = next(_uses)
+
+
+def slots_of(storages: Iterable[Storage]) -> tuple[int, ...]:
+    """The slots of ``storages``, each once, in order."""
+    return tuple(sorted({storage.slot for storage in storages}))
+
+
+def computed(tape: Tape, slots: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of ``slots`` that a program has to compute: the others are inputs."""
+    return tuple(slot for slot in slots if slot not in tape.input_at)
+
+
+def is_known(tape: Tape, storages: list[Storage]) -> bool:
+    """Is there a plan for a barrier that computes ``storages``?"""
+    return _key(tape, storages, computed(tape, slots_of(storages)), donate=True) in tape.node.plans
+
+
+def find(
+    tape: Tape,
+    storages: list[Storage],
+    wanted: tuple[int, ...],
+    trigger: str,
+    frames: tuple[RawFrame, ...],
+    *,
+    donate: bool,
+) -> tuple[Plan, KnownTrace | None]:
+    """The plan that computes ``wanted``, the slots of ``storages``; the trace too where the plan is new.
+
+    With ``donate``, inputs that an output overwrites are given up to the program.
+    """
+    end = tape.node
+    use(end)
+    at_end = _key(tape, storages, wanted, donate=donate)
+    plan: Plan | None = end.plans.get(at_end)
+    if plan is not None:
+        return plan, None
+    graph = extract(end, wanted)
+    key: tuple[Any, ...] = (tape.index, graph.hash, _donatable(tape, graph) if donate else (), value_checks.enabled)
+    if tape.partition is not None:
+        key = (repr(tape.partition), *key[1:], tape.partition.asked(tape, storages, wanted))
+    plan = end.plans[at_end] = Plan(key, graph)
+    return plan, graph_diff.remember(tape, trigger, frames, end, graph, at_end, lambda: cache.peek(key))
+
+
+def _key(tape: Tape, storages: list[Storage], wanted: tuple[int, ...], *, donate: bool) -> tuple[Any, ...]:
+    """What names the plan for ``wanted``, of ``storages``, at the trace's end."""
+    asked = () if tape.partition is None else tape.partition.asked(tape, storages, wanted)
+    key: tuple[Any, ...] = (*asked, *(wanted if donate else (-1, *wanted)))
+    return (-2, *key) if value_checks.enabled else key  # programs that check values are others
+
+
+def _donatable(tape: Tape, graph: Graph) -> tuple[int, ...]:
+    """Numbers of the graph's inputs whose storage is overwritten by one of its outputs."""
+    epoch, outs = tape.epoch, set(graph.outs)
+    return tuple(
+        i
+        for i, (slot, position) in enumerate(zip(graph.inputs, graph.positions, strict=True))
+        if (owner := tape.owners[position]).epoch == epoch and owner.slot != slot and owner.slot in outs
+    )

@@ -1,0 +1,93 @@
+"""Running what was recorded: plan, program, hand over. The tape is locked all the while."""
+
+from __future__ import annotations
+
+from sys import getrefcount
+from time import perf_counter_ns
+from typing import Any
+
+import jax
+from jax.profiler import TraceAnnotation
+
+from xlaprof.recording import stacks
+from xlaprof.recording.stacks import RawFrame
+from xlaprof.runtime import metrics
+from xlaprof.runtime.recompile import graph_diff
+from xlaprof.runtime.tape.graph import Graph
+from xlaprof.runtime.tape.tape import Tape
+from xlaprof.runtime.trace.storage import Storage
+
+from . import failures, inflight, plans
+from .compiling import compile_plan, nothing_differs
+from .inflight import InFlight
+from .program import Program, cache
+from .upload import scalars
+
+
+def run_trace(
+    tape: Tape,
+    storages: list[Storage],
+    slots: tuple[int, ...],
+    trigger: str,
+    frames: tuple[RawFrame, ...],
+    *,
+    donate: bool,
+) -> tuple[dict[int, Any], InFlight | None]:
+    """Arrays of the values at ``slots``, those of ``storages``; what makes them, ``None`` where all were inputs."""
+    arrays = {slot: tape.arrays[tape.input_at[slot]] for slot in slots if slot in tape.input_at}
+    wanted = plans.computed(tape, slots)
+    if not wanted:
+        return arrays, None
+    plan, new = plans.find(tape, storages, wanted, trigger, frames, donate=donate)
+    program = cache.get(plan.key)
+    try:
+        if program is None:
+            differs = (lambda: graph_diff.record(tape, new, storages)) if new is not None else nothing_differs
+            program = compile_plan(tape, plan, trigger, frames, differs)
+        else:
+            metrics.count("CachedCompile")
+        if program.needs > failures.memory_limit(tape.device) > 0:  # raised before any input is given up
+            raise failures.OutOfMemory(program.needs)
+        results, run = _hand_over(tape, plan.graph, program, trigger, frames)
+    except Exception as error:
+        raise failures.explain(error, tape, plan.graph, frames or stacks.user_frames(1)) from error
+    arrays.update(zip(wanted, results, strict=True))
+    return arrays, run
+
+
+def _hand_over(
+    tape: Tape, graph: Graph, program: Program, trigger: str, frames: tuple[RawFrame, ...]
+) -> tuple[list[Any], InFlight]:
+    began = perf_counter_ns()
+    inputs = [tape.arrays[position] for position in graph.positions]
+    for i in program.donated:
+        owner = tape.owners[graph.positions[i]]
+        still_shown = owner.epoch != tape.epoch or owner.slot == graph.inputs[i]
+        # 4: the storage's, the tape's, this list's and getrefcount's. More: somebody else shows this buffer.
+        if still_shown or getrefcount(inputs[i]) > 4:
+            with jax.enable_x64(True):
+                inputs[i] = jax.numpy.array(inputs[i], copy=True)
+    numbers = scalars(tape, graph, program, frames)
+    start = perf_counter_ns()
+    with jax.enable_x64(True), TraceAnnotation("PjRtComputationClient::ExecuteComputation"):
+        *results, token = program.compiled(*numbers, *inputs)
+    if tape.partition is not None:
+        results = tape.partition.settled(results)
+    end = perf_counter_ns()
+    run = inflight.add(tape, program, start, end - start, token, trigger, frames, graph, results)
+    metrics.count("ExecuteComputation")
+    metrics.count("CreateDataHandles", len(results))
+    metrics.samples(
+        ("TensorsGraphSize", len(graph.nodes)),
+        ("UnwrapXlaData", start - began),
+        ("WrapXlaData", perf_counter_ns() - end),
+    )
+    return results, run
+
+
+def made_at(tape: Tape, run: InFlight | None, slot: int) -> tuple[RawFrame, ...]:
+    """The user's line that made the value at ``slot``: an output of ``run``, or an input."""
+    position = tape.input_at.get(slot)
+    if position is not None:
+        return tape.owners[position].frames
+    return run.graph.places.get(slot, ()) if run is not None else ()

@@ -1,0 +1,28 @@
+"""Where instruments attach to what is run. A list holds the functions that are called at one moment, mostly none.
+
+They are called in order on the thread that runs the graph, all but :data:`barrier_ended` with the tape's lock held:
+they may look, and record nothing. An instrument appends to these lists when it is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xlaprof.recording.recorder import Recorder
+    from xlaprof.runtime.tape.graph import Graph
+    from xlaprof.runtime.tape.tape import Tape
+    from xlaprof.runtime.trace.storage import Storage
+
+#: what differs from the graphs known, as lines of text; empty where there are none. Found out when it is called.
+Differs = Callable[[], list[str]]
+
+#: a graph is about to be compiled: (trigger, graph, how it differs from those known)
+compiling: list[Callable[[str, Graph, Differs], object]] = []
+#: it was compiled: (trigger, graph, jax's compiled program)
+compiled: list[Callable[[str, Graph, Any], object]] = []
+#: a program was handed to the device: (tape, graph, trigger, the arrays it makes)
+executing: list[Callable[[Tape, Graph, str, list[Any]], object]] = []
+#: a barrier has passed: (tape, when it began, the recording if one is on, storages that it gave their first value)
+barrier_ended: list[Callable[[Tape, int, Recorder | None, list[Storage]], object]] = []
