@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlaprof.sources.dynamo import hints
-from xlaprof.sources.dynamo.breaks import Break, parse_break
+from xlaprof.sources.dynamo.breaks import Break, parse_break, user_name
 from xlaprof.sources.dynamo.guards import parse_reason
-from xlaprof.sources.dynamo.record import Broke, Compiled, Recompiles, parse, user_name
+from xlaprof.sources.dynamo.record import Broke, Compiled, Recompiles, parse
 
 USER_STACK = """
 User stack trace:

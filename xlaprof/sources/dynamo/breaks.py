@@ -1,4 +1,4 @@
-"""The text that Dynamo leaves of a graph break, taken apart: what, why, what it proposes, and the user's stack."""
+"""The text of a graph break, parsed: title, explanation, hints, and the user's stack."""
 
 from __future__ import annotations
 
@@ -32,34 +32,39 @@ class Break(NamedTuple):
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<func>.+)$', re.MULTILINE)
 _NUMBER = re.compile(r"/gb/gb(\d+)")
 _FIELD = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTILINE)
-#: what stands before the break itself: how Dynamo came to it
-_PREFIXES = (
-    "Failed to handle graph break gracefully",
-    "Encountered graph break when attempting to",
-)
+#: paragraphs before the title
+_PREFIXES = ("Failed to handle graph break gracefully", "Encountered graph break when attempting to")
 _SKIPPED = ("Skipping the function and falling back to eager", "torch.compile will skip tracing the frame")
-_RESUMING = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<func>.*)_at_(?P<line>\d+)(?:_\d+)?$")
+
+
+def user_name(co_name: str) -> tuple[str, int]:
+    """The name that a function has in the source, and the line it goes on behind; 0 where it begins at its top."""
+    found = _RESUMED.match(co_name)
+    return (user_name(found["func"])[0], int(found["line"])) if found else (co_name, 0)
+
+
+def frames_in(stack: str) -> tuple[RawFrame, ...]:
+    """The frames of a formatted traceback, innermost first."""
+    found = reversed(list(_FRAME.finditer(stack)))
+    return tuple(RawFrame(frame["file"], int(frame["line"]), user_name(frame["func"])[0]) for frame in found)
 
 
 def parse_break(text: str) -> Break:
-    """Take one apart; whatever is missing is empty."""
-    told, _, stack = text.partition("\nUser code traceback:\n")
+    """Parse the text of a break; missing parts are empty."""
+    message, _, stack = text.partition("\nUser code traceback:\n")
     if not stack and "occurred in the following user code:" in text:
-        told, _, stack = text.partition("occurred in the following user code:")
+        message, _, stack = text.partition("occurred in the following user code:")
     stack = stack.partition("\nTraceback (most recent call last)")[0]
-    skipped = any(sign in told for sign in _SKIPPED)
-    told = told.partition("*** While handling this graph break")[0]
-    told = told.partition("\nStack variable source attribution:")[0]
-    body = told.partition("Graph Break Reason: ")[2] or told
+    skipped = any(sign in message for sign in _SKIPPED)
+    message = message.partition("*** While handling this graph break")[0]
+    message = message.partition("\nStack variable source attribution:")[0]
+    body = message.partition("Graph Break Reason: ")[2] or message
     head = _FIELD.split(body, maxsplit=1)[0]
     paragraphs = [part.strip() for part in re.split(r"\n\s*\n", head) if part.strip()]
     titles = [part for part in paragraphs if not part.startswith(_PREFIXES)]
     fields = _fields(body)
     number = _NUMBER.search(body)
-    frames = tuple(
-        RawFrame(found["file"], int(found["line"]), _RESUMING.sub(r"\1", found["func"]))
-        for found in reversed(list(_FRAME.finditer(stack)))
-    )
     return Break(
         gb=f"GB{number[1]}" if number else "",
         title=(titles[0] if titles else "").partition("\n")[0].strip(),
@@ -67,7 +72,7 @@ def parse_break(text: str) -> Break:
         hints=tuple(fields.get("Hint", ())),
         context=" ".join(fields.get("Developer debug context", ())),
         skipped=skipped,
-        frames=frames,
+        frames=frames_in(stack),
     )
 
 

@@ -16,8 +16,9 @@ from xlaprof.recording import recorder
 from xlaprof.recording.stacks import RawFrame, is_library
 
 from . import hints, process
+from .breaks import user_name
 from .guards import Guard
-from .record import Broke, Compiled, Recompiles, parse, user_name
+from .record import Broke, Compiled, Recompiles, parse
 
 #: functions remembered, by their number; and versions whose objects are
 _KNOWN = 4_096

@@ -1,7 +1,7 @@
-"""The guard that failed, as Dynamo writes it: what it is about, what it expected, what came, and the line it is from.
+"""The text of a guard that failed, parsed: its subject, the old and the new value, the line that made it.
 
-Of tensors both values are in the text. Of Python values only the old one is: ``source`` is the expression whose value
-is the new one, for whoever has the frame at hand (:mod:`.live`).
+The text has both values of tensors, but only the old one of Python values: the new one is the value of the expression
+``source`` in the frame (:mod:`.process`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from typing import NamedTuple
 
 from xlaprof.recording.stacks import RawFrame
+
+from .breaks import frames_in, user_name
 
 
 class Guard(NamedTuple):
@@ -21,7 +23,7 @@ class Guard(NamedTuple):
     kind: str
     subject: str  # as the user knows it: "x", "self.k", "lst", "grad_mode"
     old: str
-    new: str  # "" where the text does not tell
+    new: str  # "" where the text does not have it
     text: str  # the guard itself
     source: str = ""  # expression for the new value
     dim: int = -1  # of sizes and strides
@@ -38,7 +40,6 @@ class Reason(NamedTuple):
 
 
 _AGAINST = re.compile(r"^(!?\d+(?:/\d+)*): ")
-_STACK = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<func>.+)$', re.MULTILINE)
 _COMMENT = re.compile(r"\s*  #\s")  # code  # source line  # file:line in function
 _LOCAL = re.compile(r"\bL\['(\w+)'\]")
 _AT = re.compile(r"# (?P<file>[^#\n]*?):(?P<line>\d+) in (?P<func>[\w.<>]+)")
@@ -90,15 +91,12 @@ _FREED = re.compile(r"invalidated because (?P<source>\S+) got deallocated")
 
 
 def parse_reason(text: str) -> Reason:
-    """One reason; where nothing of it is known it is a guard of kind "guard" with its text."""
+    """One reason; an unknown one is a guard of kind "guard" with its text."""
     found = _AGAINST.match(text)
     against = found[1] if found else ""
     body = text[found.end() :] if found else text
     body, _, stack = body.partition("\nUser stack trace:\n")
-    frames = tuple(
-        RawFrame(f["file"], int(f["line"]), _plain(f["func"])) for f in reversed(list(_STACK.finditer(stack)))
-    )
-    return Reason(against, parse_guard(body, frames))
+    return Reason(against, parse_guard(body, frames_in(stack)))
 
 
 def parse_guard(text: str, frames: tuple[RawFrame, ...] = ()) -> Guard:
@@ -108,7 +106,7 @@ def parse_guard(text: str, frames: tuple[RawFrame, ...] = ()) -> Guard:
     code = _LOCAL.sub(r"\1", _COMMENT.split(text, maxsplit=1)[0].strip())
     at = None if frames else _AT.search(text)
     if at is not None:
-        frames = (RawFrame(at["file"].strip(), int(at["line"]), _plain(at["func"])),)
+        frames = (RawFrame(at["file"].strip(), int(at["line"]), user_name(at["func"])[0]),)
     guard = _of_tensor(code) or _of_state(code) or _of_value(code) or Guard("guard", "", "", "", code)
     return guard._replace(text=code, frames=frames, hint=" ".join(hint[1].split()) if hint else guard.hint)
 
@@ -212,8 +210,3 @@ def subject(source: str) -> str:
 def _class(name: str) -> str:
     """``torch.nn.parameter.Parameter`` is ``Parameter``."""
     return name.rpartition(".")[2]
-
-
-def _plain(func: str) -> str:
-    found = re.match(r"^torch_dynamo_resume_in_(.*)_at_\d+$", func)
-    return found[1] if found else func

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from xlaprof.events import DynamoCompile
 
-from .breaks import Break, parse_break
+from .breaks import Break, parse_break, user_name
 from .guards import Reason, parse_reason
 
 
@@ -43,7 +43,6 @@ class Compiled(NamedTuple):
 
 Parsed = Broke | Recompiles | Compiled
 
-_RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<func>.*)_at_(?P<line>\d+)(?:_\d+)?$")
 _LIMIT = re.compile(r"exceeding the (\w*recompile_limit) .*?set to (\d+)", re.DOTALL)
 
 
@@ -71,15 +70,6 @@ def compile_id(metadata: dict[str, Any]) -> str:
     parts = [str(metadata[key]) for key in ("frame_id", "frame_compile_id") if metadata.get(key) is not None]
     autograd = metadata.get("compiled_autograd_id")
     return "/".join([*([f"!{autograd}"] if autograd is not None else []), *parts])
-
-
-def user_name(co_name: str) -> tuple[str, int]:
-    """The name that a function has in the source, and the line it goes on behind; 0 where it begins at its top."""
-    found = _RESUMED.match(co_name)
-    if found is None:
-        return co_name, 0
-    inner, _ = user_name(found["func"])
-    return inner, int(found["line"])
 
 
 def _reasons(payload: str) -> list[str]:
