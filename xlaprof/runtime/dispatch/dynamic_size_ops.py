@@ -82,11 +82,8 @@ def known(kind: str, tensor: XLATensor) -> int | None:
 
 
 def _slot(tape: Tape, tensor: XLATensor) -> int:
-    tape.acquire()
-    try:
+    with tape.lock:
         return tape.slot_of(tensor._storage)
-    finally:
-        tape.release()
 
 
 class Sized(Pseudo):
@@ -105,13 +102,10 @@ class Sized(Pseudo):
         """Record it over ``args`` (tensors, ``None``, the size); the result is of ``dtype`` and ``shape``."""
         tape = args[0]._storage.tape
         spec = Spec(sig(shape, dtype))
-        tape.acquire()
-        try:
+        with tape.lock:
             template = tuple(Ref(tape.slot_of(a._storage)) if type(a) is XLATensor else a for a in args)
             key = (self, *(a.slot if type(a) is Ref else a for a in template))
             storage = tape.output(tape.pseudo(self, key, template, {}, spec), spec.sig)
-        finally:
-            tape.release()
         return handle(storage)
 
 

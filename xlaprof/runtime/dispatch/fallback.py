@@ -149,13 +149,10 @@ def _kept(pieces: list[Any]) -> list[Any]:
     """
     for piece in pieces:
         tape, storage = piece._storage.tape, piece._storage
-        tape.acquire()
-        try:
+        with tape.lock:
             if storage.epoch == tape.epoch:
                 storage.listed = tape.epoch
                 tape.storages.append(storage)
-        finally:
-            tape.release()
     return pieces
 
 

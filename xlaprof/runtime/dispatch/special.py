@@ -116,11 +116,8 @@ def copy_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return target
     if other.sig is storage.sig and not isinstance(storage, View) and not isinstance(other, View):
         # The same value in another storage: no operation, as in PyTorch/XLA.
-        tape.acquire()
-        try:
+        with tape.lock:
             tape.write(storage, tape.slot_of(other))
-        finally:
-            tape.release()
         return target
     return _copy_same_device((target, source), {})
 
@@ -221,11 +218,8 @@ _FILLED = {
 def _made_and_filled(func: torch._ops.OpOverload, size: Any, generator: Any = None, **kwargs: Any) -> XLATensor:
     memory = empty(size, kwargs.get("dtype"), None, kwargs.get("device"))
     storage = memory._storage
-    storage.tape.acquire()
-    try:
+    with storage.tape.lock:
         storage.tape.slot_of(storage)
-    finally:
-        storage.tape.release()
     assert mode.done is not None
     mode.done()
     _FILLED[func](memory, generator=generator)

@@ -278,8 +278,7 @@ def _grown(base: Storage, shape: tuple[int, ...]) -> Storage:
     views = [view for weak in base.views or () if (view := weak()) is not None]
     start = over(grown, dtype, base.sig.shape, torch.empty(base.sig.shape, device="meta").stride(), 0)._storage
     assert isinstance(start, View)
-    tape.acquire()
-    try:
+    with tape.lock:
         for holder in holders:
             if type(holder) is XLATensor and holder._storage is base:
                 holder._storage = start
@@ -289,8 +288,6 @@ def _grown(base: Storage, shape: tuple[int, ...]) -> Storage:
         for view in views:
             view.base, view.steps, view.epoch = grown, start.steps + view.steps, NOWHERE
             _show(grown, view)
-    finally:
-        tape.release()
     return grown
 
 
@@ -423,11 +420,8 @@ def _copy_with_storage(tensor: XLATensor, memo: dict[int, Any]) -> XLATensor:
     if not isinstance(storage, View):
         return handle(copied)
     shown = View(storage.tape, storage.sig, 0, NOWHERE, 0, base=copied, steps=storage.steps)
-    storage.tape.acquire()
-    try:
+    with storage.tape.lock:
         _show(copied, shown)
-    finally:
-        storage.tape.release()
     return handle(shown, tensor)
 
 

@@ -9,16 +9,11 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import erf
 
-from .registry import Array, Ctx, float_opmath, is_complex, lower, opmath, pointwise, scalar
+from .registry import Array, Ctx, direct_table, float_opmath, is_complex, lower, opmath, pointwise, scalar
 
 
 def _conj(x: Array) -> Array:
     return jnp.conj(x) if is_complex(x) else x
-
-
-@lower("aten.relu.default")
-def relu(ctx: Ctx, self: Array) -> Array:
-    return jnp.maximum(self, jnp.zeros((), self.dtype))
 
 
 @pointwise("aten.threshold.default")
@@ -200,15 +195,18 @@ def softshrink(x: Array, lambd: Any = 0.5) -> Array:
     return jnp.where(x > lambd, x - lambd, jnp.where(x < -lambd, x + lambd, x * 0))
 
 
-@lower("aten.hardshrink.default")
-def hardshrink(ctx: Ctx, self: Array, lambd: Any = 0.5) -> Array:
-    return shrink_backward(ctx, self, self, lambd)
+def _shrunk(grad: Array, x: Array, lambd: Any) -> Array:
+    lambd = scalar(lambd, x.dtype)
+    return jnp.where((x >= -lambd) & (x <= lambd), 0, grad)
 
 
-@lower("aten.softshrink_backward.default", "aten.hardshrink_backward.default")
-def shrink_backward(ctx: Ctx, grad_output: Array, self: Array, lambd: Any) -> Array:
-    lambd = scalar(lambd, self.dtype)
-    return jnp.where((self >= -lambd) & (self <= lambd), 0, grad_output)
+direct_table(
+    {
+        "relu": lambda x: jnp.maximum(x, jnp.zeros((), x.dtype)),
+        "hardshrink": lambda x, lambd=0.5: _shrunk(x, x, lambd),
+        "softshrink_backward hardshrink_backward": _shrunk,
+    }
+)
 
 
 @lower("aten.glu.default")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from .conversion import cast
-from .registry import Ctx, Unsupported, lower, scalar
+from .registry import Ctx, Unsupported, direct_table, lower, scalar
 
 
 @lower(
@@ -37,11 +37,6 @@ def ones(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
 def full(ctx: Ctx, like: Any, *args: Any, **kwargs: Any) -> Any:
     value = kwargs["fill_value"] if "fill_value" in kwargs else args[-1]
     return jnp.broadcast_to(scalar(value, ctx.out[0].jax), ctx.out[0].shape)
-
-
-@lower("aten.scalar_tensor.default")
-def scalar_tensor(ctx: Ctx, s: Any, **kwargs: Any) -> Any:
-    return scalar(s, ctx.out[0].jax)
 
 
 def _range(names: tuple[str, ...], static: tuple[str, ...]) -> None:
@@ -123,14 +118,13 @@ def logspace(ctx: Ctx, start: Any, end: Any, steps: int, base: float = 10.0, **k
     return jnp.power(jnp.asarray(base, wide), _linspace(start, end, steps, wide))
 
 
+lower("aten.scalar_tensor.default")(lambda ctx, s, **kwargs: scalar(s, ctx.out[0].jax))
+
+
 @lower("aten.eye.default", "aten.eye.m")
 def eye(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
     rows, columns = ctx.out[0].shape
     return jnp.eye(rows, columns, dtype=ctx.out[0].jax)
-
-
-lower("aten.tril.default")(lambda ctx, self, diagonal=0: jnp.tril(self, diagonal))
-lower("aten.triu.default")(lambda ctx, self, diagonal=0: jnp.triu(self, diagonal))
 
 
 def _triangle_indices(name: str, fn: Any) -> None:
@@ -143,6 +137,10 @@ _triangle_indices("aten.tril_indices.default", jnp.tril_indices)
 _triangle_indices("aten.triu_indices.default", jnp.triu_indices)
 
 
-@lower("aten.vander.default")
-def vander(ctx: Ctx, x: Any, N: int | None = None, increasing: bool = False) -> Any:
-    return jnp.vander(x, N, increasing)
+direct_table(
+    {
+        "tril": lambda x, diagonal=0: jnp.tril(x, diagonal),
+        "triu": lambda x, diagonal=0: jnp.triu(x, diagonal),
+        "vander": lambda x, N=None, increasing=False: jnp.vander(x, N, increasing),
+    }
+)

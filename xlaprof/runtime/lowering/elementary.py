@@ -9,6 +9,7 @@ from jax import lax
 
 from .registry import (
     Ctx,
+    direct_table,
     finfo,
     float_opmath,
     is_complex,
@@ -70,17 +71,6 @@ def round_decimals(ctx: Ctx, self: Any, decimals: int = 0) -> Any:
     return jnp.round(x * power) / power if decimals >= 0 else jnp.round(x / power) * power
 
 
-@lower("aten.frac.default")
-def frac(ctx: Ctx, self: Any) -> Any:
-    return self - jnp.trunc(self)
-
-
-lower("aten.abs.default")(lambda ctx, self: jnp.abs(self))
-lower("aten.neg.default")(lambda ctx, self: -self)
-lower("aten.positive.default")(lambda ctx, self: self)
-lower("aten.conj_physical.default", "aten._conj_physical.default")(lambda ctx, self: jnp.conj(self))
-
-
 @lower("aten.sign.default")
 def sign(ctx: Ctx, self: Any) -> Any:
     if self.dtype == jnp.bool_:
@@ -111,16 +101,6 @@ def angle(ctx: Ctx, self: Any) -> Any:
     return jnp.where(jnp.isnan(x), x, jnp.where(x < 0, jnp.pi, 0))
 
 
-@lower("aten.complex.default")
-def make_complex(ctx: Ctx, real: Any, imag: Any) -> Any:
-    return lax.complex(*jnp.broadcast_arrays(real, imag))
-
-
-@lower("aten.polar.default")
-def polar(ctx: Ctx, abs: Any, angle: Any) -> Any:
-    return lax.complex(*jnp.broadcast_arrays(abs * jnp.cos(angle), abs * jnp.sin(angle)))
-
-
 @lower("aten.nan_to_num.default")
 def nan_to_num(ctx: Ctx, self: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
     if is_integral(self):
@@ -131,3 +111,16 @@ def nan_to_num(ctx: Ctx, self: Any, nan: Any = None, posinf: Any = None, neginf:
     x = jnp.where(jnp.isnan(self), scalar(0 if nan is None else nan, self.dtype), self)
     x = jnp.where(self == jnp.inf, scalar(limits.max if posinf is None else posinf, self.dtype), x)
     return jnp.where(self == -jnp.inf, scalar(limits.min if neginf is None else neginf, self.dtype), x)
+
+
+direct_table(
+    {
+        "abs": lambda x: jnp.abs(x),
+        "neg": lambda x: -x,
+        "positive": lambda x: x,
+        "conj_physical _conj_physical": lambda x: jnp.conj(x),
+        "frac": lambda x: x - jnp.trunc(x),
+        "complex": lambda real, imag: lax.complex(*jnp.broadcast_arrays(real, imag)),
+        "polar": lambda size, angle: lax.complex(*jnp.broadcast_arrays(size * jnp.cos(angle), size * jnp.sin(angle))),
+    }
+)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 from jax import lax
 
-from .registry import Ctx, is_complex, lower, wide
+from .registry import Ctx, direct_table, is_complex, lower, wide
 
 
 def adjoint(x: Any) -> Any:
@@ -29,11 +29,6 @@ def _info(factor: Any) -> Any:
 def cholesky_ex(ctx: Ctx, self: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
     factor = _cholesky(self, upper)
     return factor, _info(factor)
-
-
-@lower("aten.cholesky.default")
-def cholesky(ctx: Ctx, self: Any, upper: bool = False) -> Any:
-    return _cholesky(self, upper)
 
 
 def _cholesky(x: Any, upper: bool) -> Any:
@@ -140,17 +135,12 @@ def ormqr(ctx: Ctx, self: Any, input2: Any, input3: Any, left: bool = True, tran
     return lax.linalg.ormqr(self, input2, input3, left=left, transpose=transpose)
 
 
-lower("aten.linalg_householder_product.default")(lambda ctx, input, tau: lax.linalg.householder_product(input, tau))
-
-
-@lower("aten.linalg_matrix_exp.default")
-def matrix_exp(ctx: Ctx, self: Any) -> Any:
-    return jsl.expm(wide(self))
-
-
-lower("aten.trace.default")(lambda ctx, self: jnp.trace(self))
-
-
-@lower("aten.linalg_cross.default")
-def cross(ctx: Ctx, self: Any, other: Any, *, dim: int = -1) -> Any:
-    return jnp.cross(self, other, axis=dim)
+direct_table(
+    {
+        "cholesky": lambda x, upper=False: _cholesky(x, upper),
+        "linalg_householder_product": lambda x, tau: lax.linalg.householder_product(x, tau),
+        "linalg_matrix_exp": lambda x: jsl.expm(wide(x)),
+        "trace": lambda x: jnp.trace(x),
+        "linalg_cross": lambda x, other, *, dim=-1: jnp.cross(x, other, axis=dim),
+    }
+)

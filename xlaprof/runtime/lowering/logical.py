@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from .registry import Ctx, iinfo, is_complex, is_integral, lower, pointwise_table, promote
+from .registry import Ctx, direct_table, iinfo, is_complex, is_integral, lower, pointwise_table, promote
 
 
 def _shift_left(x: Any, by: Any) -> Any:
@@ -60,38 +60,22 @@ pointwise_table(
 )
 
 
-@lower("aten.logical_not.default")
-def logical_not(ctx: Ctx, self: Any) -> Any:
-    return ~self.astype(bool)
+def _is_infinity(x: Any, infinity: float) -> Any:
+    return jnp.zeros(x.shape, bool) if is_integral(x) else x == infinity
 
 
-@lower("aten.bitwise_not.default")
-def bitwise_not(ctx: Ctx, self: Any) -> Any:
-    return ~self
-
-
-@lower("aten.isnan.default")
-def isnan(ctx: Ctx, self: Any) -> Any:
-    return self != self
-
-
-lower("aten.isinf.default")(lambda ctx, self: jnp.isinf(self))
-lower("aten.isfinite.default")(lambda ctx, self: jnp.isfinite(self))
-
-
-def _is_infinity(name: str, infinity: float) -> None:
-    @lower(f"aten.{name}.default")
-    def test(ctx: Ctx, self: Any) -> Any:
-        return jnp.zeros(self.shape, bool) if is_integral(self) else self == infinity
-
-
-_is_infinity("isposinf", jnp.inf)
-_is_infinity("isneginf", -jnp.inf)
-
-
-@lower("aten.isreal.default")
-def isreal(ctx: Ctx, self: Any) -> Any:
-    return self.imag == 0 if is_complex(self) else jnp.ones(self.shape, bool)
+direct_table(
+    {
+        "logical_not": lambda x: ~x.astype(bool),
+        "bitwise_not": lambda x: ~x,
+        "isnan": lambda x: x != x,
+        "isinf": lambda x: jnp.isinf(x),
+        "isfinite": lambda x: jnp.isfinite(x),
+        "isposinf": lambda x: _is_infinity(x, jnp.inf),
+        "isneginf": lambda x: _is_infinity(x, -jnp.inf),
+        "isreal": lambda x: x.imag == 0 if is_complex(x) else jnp.ones(x.shape, bool),
+    }
+)
 
 
 @lower("aten.where.self", "aten.where.Scalar", "aten.where.ScalarSelf", "aten.where.ScalarOther")

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from jax import lax
 
-from .registry import Ctx, Unsupported, lower, opmath_dtype, scalar
+from .registry import Ctx, Unsupported, direct_table, lower, opmath_dtype, scalar
 
 
 def product(a: Any, b: Any) -> Any:
@@ -22,16 +22,6 @@ def product(a: Any, b: Any) -> Any:
     if a.dtype == jnp.bool_:
         return jnp.matmul(a.astype(jnp.int32), b.astype(jnp.int32)) != 0
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST, preferred_element_type=opmath_dtype(a.dtype))
-
-
-@lower("aten.mm.default", "aten.bmm.default", "aten.mv.default", "aten.dot.default", "aten.mm.dtype", "aten.bmm.dtype")
-def mm(ctx: Ctx, self: Any, other: Any, out_dtype: Any = None) -> Any:
-    return product(self, other)
-
-
-@lower("aten.vdot.default")
-def vdot(ctx: Ctx, self: Any, other: Any) -> Any:
-    return product(jnp.conj(self), other)
 
 
 @lower("aten.linear.default")
@@ -76,11 +66,6 @@ def _weighted_sum(self: Any, out: Any, beta: Any, alpha: Any) -> Any:
             return self + out
     weight = scalar(beta, out.dtype)
     return jnp.where(weight == 0, jnp.zeros_like(out), weight * self) + out
-
-
-@lower("aten._int_mm.default")
-def int_mm(ctx: Ctx, self: Any, mat2: Any) -> Any:
-    return jnp.matmul(self, mat2, preferred_element_type=jnp.int32)
 
 
 @lower("aten._trilinear.default")
@@ -162,11 +147,6 @@ def _differences(x1: Any, x2: Any) -> Any:
     return x1[..., :, None, :] - x2[..., None, :, :]
 
 
-@lower("aten._cdist_forward.default")
-def cdist(ctx: Ctx, x1: Any, x2: Any, p: float, compute_mode: int | None = None) -> Any:
-    return _distance(_differences(x1, x2), p)
-
-
 @lower("aten._cdist_backward.default")
 def cdist_backward(ctx: Ctx, grad: Any, x1: Any, x2: Any, p: float, cdist: Any) -> Any:
     if not grad.size:  # no batch: its shape says nothing of the gradient's
@@ -185,3 +165,13 @@ def pdist_backward(ctx: Ctx, grad: Any, self: Any, p: float, pdist: Any) -> Any:
     first, second = np.triu_indices(self.shape[0], 1)
     towards = grad[:, None] * _slope(self[first] - self[second], pdist[:, None], p)
     return jnp.zeros_like(self).at[first].add(towards).at[second].add(-towards)
+
+
+direct_table(
+    {
+        "mm bmm mv dot mm.dtype bmm.dtype": lambda a, b, out_dtype=None: product(a, b),
+        "vdot": lambda a, b: product(jnp.conj(a), b),
+        "_int_mm": lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.int32),
+        "_cdist_forward": lambda x1, x2, p, compute_mode=None: _distance(_differences(x1, x2), p),
+    }
+)

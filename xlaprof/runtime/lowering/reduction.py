@@ -14,6 +14,7 @@ from .conversion import cast
 from .registry import (
     Ctx,
     Unsupported,
+    direct_table,
     float_opmath,
     is_complex,
     is_floating,
@@ -79,41 +80,18 @@ def _moments(x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any
     return variance, average if keepdim else jnp.squeeze(average, dims)
 
 
-@lower("aten.var.correction")
-def var(ctx: Ctx, self: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
-    return _moments(self, dim, correction, keepdim)[0]
+def _statistics(name: str, of: Any) -> None:
+    """``name`` is ``of(variance, mean)``."""
+
+    @lower(f"aten.{name}.correction")
+    def statistics(ctx: Ctx, self: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+        return of(*_moments(self, dim, correction, keepdim))
 
 
-@lower("aten.std.correction")
-def std(ctx: Ctx, self: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
-    return jnp.sqrt(_moments(self, dim, correction, keepdim)[0])
-
-
-@lower("aten.var_mean.correction")
-def var_mean(ctx: Ctx, self: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
-    return _moments(self, dim, correction, keepdim)
-
-
-@lower("aten.std_mean.correction")
-def std_mean(ctx: Ctx, self: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
-    variance, average = _moments(self, dim, correction, keepdim)
-    return jnp.sqrt(variance), average
-
-
-@lower("aten.aminmax.default")
-def aminmax(ctx: Ctx, self: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
-    dims = _axes(dim, self.ndim)
-    return jnp.min(self, dims, keepdims=keepdim), jnp.max(self, dims, keepdims=keepdim)
-
-
-@lower("aten.max.dim")
-def max_dim(ctx: Ctx, self: Any, dim: int, keepdim: bool = False) -> Any:
-    return _extremum(self, dim, keepdim, jnp.argmax)
-
-
-@lower("aten.min.dim")
-def min_dim(ctx: Ctx, self: Any, dim: int, keepdim: bool = False) -> Any:
-    return _extremum(self, dim, keepdim, jnp.argmin)
+_statistics("var", lambda variance, mean: variance)
+_statistics("std", lambda variance, mean: jnp.sqrt(variance))
+_statistics("var_mean", lambda variance, mean: (variance, mean))
+_statistics("std_mean", lambda variance, mean: (jnp.sqrt(variance), mean))
 
 
 def _extremum(x: Any, dim: int, keepdim: bool, find: Any) -> tuple[Any, Any]:
@@ -125,14 +103,24 @@ def _extremum(x: Any, dim: int, keepdim: bool, find: Any) -> tuple[Any, Any]:
     return (values, where) if keepdim else (jnp.squeeze(values, dim), jnp.squeeze(where, dim))
 
 
-def _argument(name: str, find: Any) -> None:
-    @lower(name)
-    def argument(ctx: Ctx, self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-        return find(self, dim, keepdims=keepdim) if self.ndim else jnp.zeros((), jnp.int64)
+def _argument(x: Any, dim: int | None, keepdim: bool, find: Any) -> Any:
+    return find(x, dim, keepdims=keepdim) if x.ndim else jnp.zeros((), jnp.int64)
 
 
-_argument("aten.argmax.default", jnp.argmax)
-_argument("aten.argmin.default", jnp.argmin)
+def _min_and_max(x: Any, *, dim: Any = None, keepdim: bool = False) -> tuple[Any, Any]:
+    dims = _axes(dim, x.ndim)
+    return jnp.min(x, dims, keepdims=keepdim), jnp.max(x, dims, keepdims=keepdim)
+
+
+direct_table(
+    {
+        "aminmax": _min_and_max,
+        "max.dim": lambda x, dim, keepdim=False: _extremum(x, dim, keepdim, jnp.argmax),
+        "min.dim": lambda x, dim, keepdim=False: _extremum(x, dim, keepdim, jnp.argmin),
+        "argmax": lambda x, dim=None, keepdim=False: _argument(x, dim, keepdim, jnp.argmax),
+        "argmin": lambda x, dim=None, keepdim=False: _argument(x, dim, keepdim, jnp.argmin),
+    }
+)
 
 
 @lower("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")

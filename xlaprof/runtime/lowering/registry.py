@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -295,8 +295,21 @@ def pointwise(*names: str, tensors: int = 1, to: Callable[..., Any] = opmath) ->
 def pointwise_table(functions: dict[str, Lowering], tensors: int = 1, to: Callable[..., Any] = opmath) -> None:
     """:func:`pointwise` for ``{"name other.Overload": function}``: overloads of ``aten``, ``default`` unless named."""
     for names, fn in functions.items():
-        overloads = (name if "." in name else f"{name}.default" for name in names.split())
-        pointwise(*(f"aten.{overload}" for overload in overloads), tensors=tensors, to=to)(fn)
+        pointwise(*_overloads(names), tensors=tensors, to=to)(fn)
+
+
+def direct_table(functions: dict[str, Lowering]) -> None:
+    """Register functions of the operators' arguments alone, which take no :class:`Ctx`: names as above."""
+
+    def without_ctx(fn: Lowering) -> Lowering:
+        return lambda ctx, *args, **kwargs: fn(*args, **kwargs)
+
+    for names, fn in functions.items():
+        lower(*_overloads(names))(without_ctx(fn))
+
+
+def _overloads(names: str) -> Iterator[str]:
+    return (f"aten.{name}" if "." in name else f"aten.{name}.default" for name in names.split())
 
 
 def normalize_dims(dims: int | Sequence[int] | None, ndim: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from .reduction import accumulable
-from .registry import Ctx, float_opmath, lower
+from .registry import Ctx, direct_table, float_opmath, lower
 
 
 def _running_total(name: str, fn: Any) -> None:
@@ -28,10 +28,6 @@ def logcumsumexp(ctx: Ctx, self: Any, dim: int) -> Any:
     return lax.cumlogsumexp(x, dim % x.ndim) if x.ndim else x
 
 
-lower("aten.cummax.default")(lambda ctx, self, dim: _running(self, dim, jnp.greater_equal))
-lower("aten.cummin.default")(lambda ctx, self, dim: _running(self, dim, jnp.less_equal))
-
-
 def _running(x: Any, dim: int, better: Any) -> tuple[Any, Any]:
     """Running extremum and its place: the last of equal ones, and NaN once met stays, as in PyTorch."""
     if x.ndim == 0:
@@ -45,3 +41,11 @@ def _running(x: Any, dim: int, better: Any) -> tuple[Any, Any]:
     axis = dim % x.ndim
     values, where = lax.associative_scan(combine, (x, lax.broadcasted_iota(jnp.int64, x.shape, axis)), axis=axis)
     return values, where
+
+
+direct_table(
+    {
+        "cummax": lambda x, dim: _running(x, dim, jnp.greater_equal),
+        "cummin": lambda x, dim: _running(x, dim, jnp.less_equal),
+    }
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import lax
 
-from .registry import Array, Ctx, is_floating, lower
+from .registry import Array, Ctx, direct_table, is_floating, lower
 
 
 def _sorted(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
@@ -19,33 +19,19 @@ def _sorted(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
     return jnp.flip(values, dim), x.shape[dim] - 1 - jnp.flip(indices, dim)
 
 
-@lower("aten.sort.default")
-def sort(ctx: Ctx, self: Array, dim: int = -1, descending: bool = False) -> tuple[Array, Array]:
-    if self.ndim == 0:
-        return self, jnp.zeros((), jnp.int64)
-    return _sorted(self, dim % self.ndim, descending)
+def sort(x: Array, dim: int = -1, descending: bool = False, stable: bool | None = None) -> tuple[Array, Array]:
+    if x.ndim == 0:
+        return x, jnp.zeros((), jnp.int64)
+    return _sorted(x, dim % x.ndim, descending)
 
 
-@lower("aten.sort.stable")
-def sort_stable(
-    ctx: Ctx, self: Array, *, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> tuple[Array, Array]:
-    return sort(ctx, self, dim, descending)
-
-
-@lower("aten.argsort.default")
-def argsort(ctx: Ctx, self: Array, dim: int = -1, descending: bool = False) -> Array:
-    return sort(ctx, self, dim, descending)[1]
-
-
-@lower("aten.argsort.stable")
-def argsort_stable(ctx: Ctx, self: Array, *, stable: bool, dim: int = -1, descending: bool = False) -> Array:
-    return sort(ctx, self, dim, descending)[1]
-
-
-@lower("aten.msort.default")
-def msort(ctx: Ctx, self: Array) -> Array:
-    return sort(ctx, self, 0)[0]
+direct_table(
+    {
+        "sort sort.stable": sort,
+        "argsort argsort.stable": lambda *args, **kwargs: sort(*args, **kwargs)[1],
+        "msort": lambda x: sort(x, 0)[0],
+    }
+)
 
 
 @lower("aten.topk.default")
@@ -68,7 +54,7 @@ def _reversed(x: Array) -> Array:
 
 @lower("aten.kthvalue.default")
 def kthvalue(ctx: Ctx, self: Array, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Array, Array]:
-    values, indices = sort(ctx, jnp.atleast_1d(self), dim)
+    values, indices = sort(jnp.atleast_1d(self), dim)
     shape = ctx.out[0].shape
     return tuple(lax.index_in_dim(a, k - 1, dim).reshape(shape) for a in (values, indices))  # type: ignore[return-value]
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from .registry import Ctx, lower, scalar
+from .registry import Ctx, direct_table, lower, scalar
 
 
 @lower("aten.cat.default")
@@ -22,11 +22,6 @@ def stack(ctx: Ctx, tensors: Any, dim: int = 0) -> Any:
     return jnp.stack([t.astype(ctx.out[0].jax) for t in tensors], dim)
 
 
-@lower("aten.flip.default")
-def flip(ctx: Ctx, self: Any, dims: Any) -> Any:
-    return jnp.flip(self, tuple(dims)) if self.ndim else self
-
-
 @lower("aten.roll.default")
 def roll(ctx: Ctx, self: Any, shifts: Any, dims: Any = ()) -> Any:
     if self.size == 0:
@@ -34,10 +29,6 @@ def roll(ctx: Ctx, self: Any, shifts: Any, dims: Any = ()) -> Any:
     if not dims:
         return jnp.roll(self, shifts[0])
     return jnp.roll(self, tuple(shifts), tuple(dims))
-
-
-lower("aten.rot90.default")(lambda ctx, self, k=1, dims=(0, 1): jnp.rot90(self, k, tuple(dims)))
-lower("aten.repeat.default", "aten.tile.default")(lambda ctx, self, repeats: jnp.tile(self, tuple(repeats)))
 
 
 @lower("aten.constant_pad_nd.default", static=("value",))
@@ -73,3 +64,12 @@ def block_diag(ctx: Ctx, tensors: Any) -> Any:
         out = lax.dynamic_update_slice(out, block, (row, column))
         row, column = row + block.shape[0], column + block.shape[1]
     return out
+
+
+direct_table(
+    {
+        "flip": lambda x, dims: jnp.flip(x, tuple(dims)) if x.ndim else x,
+        "rot90": lambda x, k=1, dims=(0, 1): jnp.rot90(x, k, tuple(dims)),
+        "repeat tile": lambda x, repeats: jnp.tile(x, tuple(repeats)),
+    }
+)

@@ -27,10 +27,7 @@ def _telling(function: Callable[[Any], None]) -> Callable[[Any], None]:
     def setter(value: Any, /) -> None:
         function(value)
         for tape in tapes.existing():
-            tape.acquire()
-            try:
+            with tape.lock:
                 tape.mark_default(torch.get_default_dtype())
-            finally:
-                tape.release()
 
     return setter

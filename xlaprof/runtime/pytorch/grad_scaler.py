@@ -41,13 +41,10 @@ def check_and_unscale(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         return
     storage = found_inf._storage
     tape = storage.tape
-    tape.acquire()
-    try:
+    with tape.lock:
         slots = [tape.slot_of(tensor._storage) for tensor in (found_inf, *gradients)]
         refs = tuple(Ref(slot) for slot in slots)
         tape.write(storage, tape.pseudo(NON_FINITE, (NON_FINITE, *slots), refs, {}, Spec(storage.sig)))
-    finally:
-        tape.release()
     factor = aten.view.default(inv_scale, ()) if inv_scale.ndim else inv_scale
     for gradient in gradients:
         if gradient.dtype in (torch.float16, torch.bfloat16):

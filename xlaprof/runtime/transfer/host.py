@@ -187,25 +187,19 @@ def fill(tape: Tape, storage: Storage, value: torch.Tensor) -> None:
     if value.ndim == 0 and value.dtype not in (torch.complex64, torch.complex128, torch.uint64):
         start = perf_counter_ns()
         full = torch.ops.aten.full.default([], value.item(), dtype=value.dtype, device=tape.torch_device)
-        tape.acquire()
-        try:
+        with tape.lock:
             tape.write(storage, tape.slot_of(full._storage))
-        finally:
-            tape.release()
         metrics.sample("TensorToData", perf_counter_ns() - start)
         return
     # for several devices it waits on the host: it may yet be said how it lies over them
     array = upload(tape, to_numpy(value)) if tape.partition is None else to_numpy(value).copy()
     metrics.count("CreateXlaTensor")
     metrics.count("xla::_copy_from")
-    tape.acquire()
-    try:
+    with tape.lock:
         storage.array = array
         storage.epoch = NOWHERE
         storage.frames = storage.frames or stacks.user_frames(1)
         tape.invalidate(storage)
-    finally:
-        tape.release()
 
 
 def send(tape: Tape, values: list[torch.Tensor], sharding: BatchSharding | None = None) -> list[XLATensor]:
