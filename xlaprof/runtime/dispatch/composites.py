@@ -34,10 +34,10 @@ _matmul_out = write_to(Op(aten.matmul.out))
 
 
 def install() -> None:
-    """Bring to the device's dispatch what PyTorch would compose above it in a way that takes storage for granted."""
+    """Register kernels for operators that PyTorch's own composition could only compute with real storage."""
     # ``matmul(out=)`` writes to a reshaped ``out`` if both have one storage implementation: never, of wrapped tensors.
     _library.impl("matmul.out", lambda a, b, *, out: _matmul_out((a, b), {"out": out}), "XLA")
-    # ``ctc_loss`` takes lengths on the host for data wherever a tensor class takes part.
+    # ``ctc_loss`` reads lengths on the host as data wherever a tensor subclass takes part.
     _library.impl("ctc_loss.Tensor", lambda *args, **kwargs: ctc_loss_of_tensors(args, kwargs), "AutogradXLA")
 
 
@@ -114,7 +114,7 @@ def check_errors(args: Args, kwargs: Kwargs) -> None:
 
 @special("aten.linalg_lstsq.default")
 def lstsq(args: Args, kwargs: Kwargs) -> Any:
-    """What LAPACK's driver returns: ``gels`` takes full rank for granted, the others find it by singular values."""
+    """What LAPACK's driver returns: ``gels`` assumes full rank, the others find the rank by singular values."""
     a, b, *rest = args
     rcond = rest[0] if rest else kwargs.get("rcond")
     driver = kwargs.get("driver") or "gelsy"
@@ -188,7 +188,7 @@ _CTC = Op(aten._ctc_loss.default)
 
 
 def _lengths_from_anywhere(numbers: Any, tensors: Any, at: int) -> None:
-    """Lengths may be on the host whatever the device (as loaders give them): then they are known, and are checked."""
+    """Lengths may be on the host, as loaders give them: then they are known, and are checked."""
     plain = handlers.general(Op(tensors))
 
     def record(args: Args, kwargs: Kwargs) -> Any:

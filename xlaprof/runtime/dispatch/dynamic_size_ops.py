@@ -1,9 +1,9 @@
 """Results whose shape depends on values: the number that decides it is computed on the device and read.
 
 ``nonzero``, selection by a mask, ``unique``, ``repeat_interleave``, ``bincount``: first the size (how many are true,
-how many differ, how often in all) is computed and read: one execution and one transfer of one number, and what was
-recorded stays pending. Then the operation is recorded like any other, with the size among its arguments. So it is part
-of the graph's identity: another size is another graph, and the reason given for it is that size.
+how many differ, the sum of the repeats) is computed and read: one execution and one transfer of one number; recorded
+operations stay pending. Then the operation is recorded like any other, with the size among its arguments. The size is
+part of the graph's identity: another size is another graph, and is reported as the reason for its compilation.
 
 The size of an unchanged tensor is read once between two barriers, however often it selects. Nothing is read where the
 size follows from shapes.
@@ -36,7 +36,7 @@ aten = torch.ops.aten
 
 # -- the two steps: a size is read, a result of that size is recorded ---------------------------------
 
-#: index of a tape -> its epoch, and what was read in it: (kind of size, slot of the tensor) -> the size
+#: index of a tape -> its epoch, and the sizes read in it: (kind of size, slot of the tensor) -> the size
 _read: dict[int, tuple[int, dict[tuple[str, int], int]]] = {}
 
 
@@ -134,8 +134,8 @@ def reshaped(tensor: Any, *shape: int) -> Any:
 
 
 def _operator(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register ``handle(op, *args, **kwargs)`` for functional overloads; what it does not take, it returns as
-    ``NotImplemented``: then the CPU says what is wrong with it, or computes it.
+    """Register ``handle(op, *args, **kwargs)`` for functional overloads; for arguments it does not
+    cover it returns ``NotImplemented``: then the CPU raises its error, or computes the result.
     """
 
     def register(compute: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,7 +170,7 @@ def _of_nothing(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def on_cpu(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """For arguments that are out of the ordinary: what the CPU says of them, or computes."""
+    """For arguments not covered here: the CPU raises its error, or computes the result."""
     rehearse(op, args, kwargs)  # raises, where the arguments are to blame
     return fallback.on_cpu(op, args, kwargs)
 
@@ -312,6 +312,6 @@ def _runs(op: Op, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch
 
 
 def _asked(self: XLATensor, values: Any, inverse: Any, counts: Any) -> tuple[Any, ...]:
-    """What was not asked for is left empty, as on the CPU."""
+    """Results that were not requested are empty, as on the CPU."""
     empty = [torch.empty(0, dtype=torch.int64, device=self.device) if t is None else t for t in (inverse, counts)]
     return values, *empty

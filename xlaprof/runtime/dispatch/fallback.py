@@ -33,7 +33,7 @@ Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 _core = core_aten_decompositions()
 
-#: decompositions that would never end, or that are written for other tensors than ours
+#: operators whose decomposition would never end, or does not suit tensors on ``xla``
 _NO_DECOMPOSITION = {
     "aten.uniform.default",
     "aten.copy_.default",
@@ -142,10 +142,10 @@ def views_by_slices(op: Op) -> Handler:
 
 
 def _kept(pieces: list[Any]) -> list[Any]:
-    """``pieces`` of a tensor, new views of it: those alive at the next barrier are computed there, each by itself.
+    """``pieces`` of a tensor, new views of it: the next barrier computes each one that is alive.
 
-    Views are otherwise derived again where they are used. Where a piece begins is part of a graph: a loop over the
-    pieces, with a barrier each, would have another graph each time. (In PyTorch/XLA all that is alive is computed.)
+    Other views are derived again where they are used. Where a piece begins is part of a graph: a loop over the pieces
+    with a barrier each would have another graph each time. (PyTorch/XLA computes all that is alive.)
     """
     for piece in pieces:
         tape, storage = piece._storage.tape, piece._storage

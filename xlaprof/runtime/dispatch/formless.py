@@ -1,8 +1,8 @@
-"""What has no form on the device (sparse, quantized, nested) is refused where PyTorch would look for a kernel.
+"""Refuse tensors that the device cannot hold (sparse, quantized, nested) in one line, with the way out.
 
-A value on the device is dense, of a dtype that XLA computes with. Asked for another (``torch.ones(dtype=torch.qint8,
-device="xla")``, ``empty_like`` of a sparse tensor), PyTorch finds no kernel and says so at great length. The kernels
-here are those it finds last: they raise in one line, with the way out.
+A value on the device is dense, of a dtype that XLA computes with. For any other (``torch.ones(dtype=torch.qint8,
+device="xla")``, ``empty_like`` of a sparse tensor), PyTorch finds no kernel and raises a very long error. The kernels
+here are found in place of that error.
 
 Two calls never look for a kernel that could be registered: ``.to("xla")`` of a nested tensor of layout strided raises
 PyTorch's long error, and ``.to("xla")`` of a quantized one returns it unmoved (its ``.device`` says so), as it does for
@@ -25,7 +25,7 @@ _library: torch.library.Library | None = None
 
 
 def no_kernel(op: str) -> Any:
-    """What stands in for ``op`` on backends that have no kernel of their own for it."""
+    """The kernel of ``op`` for backends without one of their own: it raises."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         device = torch.device(kwargs.get("device") or "cpu")

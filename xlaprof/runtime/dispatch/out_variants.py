@@ -1,7 +1,7 @@
 """``out=`` overloads: computed by the functional twin, then written into the tensors given.
 
-PyTorch's rules for those tensors hold: of a dtype the result can be cast to, on the device of the inputs, sharing no
-memory with them; one of another shape is resized, with a warning unless it was empty.
+PyTorch's rules for those tensors hold: the result can be cast to their dtype, they are on the device of the inputs and
+share no memory with them; a tensor of another shape is resized, with a warning unless it was empty.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ACCEPTED_LIMIT = 10_000
 def out(op: Op) -> Handler:
     """Handler of an ``out=`` overload."""
     names = [op.func._schema.arguments[i].name for i in op.writes]
-    # torch.arange(..., out=x) makes what x is
+    # torch.arange(..., out=x): the dtype and device are those of x
     creates = op.twin is not None and {"dtype", "device"} <= {a.name for a in op.twin._schema.arguments}
 
     def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

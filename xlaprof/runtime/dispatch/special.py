@@ -206,7 +206,7 @@ def install() -> None:
         _library.impl(func, _factory(func), "XLA")
 
 
-#: what PyTorch makes memory for first, and then fills: two operations where each is run at once
+#: factories that PyTorch computes as two operations, empty memory and a fill: so does eager mode
 _FILLED = {
     aten.rand.default: aten.uniform_.default,
     aten.rand.generator: aten.uniform_.default,
@@ -248,7 +248,7 @@ def _factory(func: torch._ops.OpOverload) -> Callable[..., Any]:
 
 
 def _with_labels(name: str, at: int) -> None:
-    """Have ``name`` take labels (its argument ``at``) that are whole numbers in a floating dtype, as XLA devices do."""
+    """Let ``name`` accept labels (its argument ``at``) of a floating dtype, as XLA devices do."""
     record = handlers.general(Op(getattr(aten, name).default))
 
     @special(f"aten.{name}.default")

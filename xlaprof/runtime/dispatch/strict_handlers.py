@@ -72,7 +72,7 @@ def _on_cpu(op: Op) -> Handler:
     return record
 
 
-#: what PyTorch/XLA counts as its own too: it could compute them, and does not unless asked to
+#: also counted as ``xla::op`` by PyTorch/XLA, which computes them only if asked to
 _TRIED = frozenset({"aten.nonzero.default", "aten.masked_select.default"})
 
 

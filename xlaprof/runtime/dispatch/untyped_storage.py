@@ -1,8 +1,8 @@
 """Storage as PyTorch's users see it: strides over it, handles that move to another, its size and its identity.
 
-A base ``storage.Storage`` is a storage: as many bytes as its value has, in order. Whatever PyTorch
-says in terms of storage (``as_strided``, ``resize_``, ``set_``, in-place ``t_``) is said here in terms of views of that
-storage: an offset and strides are slices, reshapes and permutations where they can be, and a gather where not.
+A base ``storage.Storage`` has as many bytes as its value, in order. PyTorch's operations on storage (``as_strided``,
+``resize_``, ``set_``, in-place ``t_``) become views of it: an offset and strides are slices, reshapes and permutations
+where possible, else a gather.
 
 There is no memory to point to: a value that was recorded has none yet, and one that was computed moves at every
 barrier. What ``data_ptr()`` returns is an *identity*: two tensors have overlapping ranges exactly when their storages
@@ -231,7 +231,7 @@ def is_set_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 @special("aten.resize_.default")
 def resize_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``resize_``: the storage stays, and grows if it has to; everything else that shows it goes on doing so."""
+    """``resize_``: the storage stays, and grows if it has to; other tensors on it keep it."""
     tensor, size = args[0], tuple(args[1])
     memory_format = kwargs.get("memory_format")
     if any(n < 0 for n in size):
@@ -273,7 +273,7 @@ def _grown(base: Storage, shape: tuple[int, ...]) -> Storage:
         values = aten.zeros.default(shape, dtype=dtype, device=tape.torch_device)
         _slice((_view((values, (-1,)), {}), 0, 0, size), {}).copy_(_elements(base, dtype))
         grown = values._storage
-    # PyTorch's tensors share a storage that grows; ours are handles on the old storage, and move.
+    # PyTorch's tensors share a storage that grows; ours hold the old storage, and must move.
     holders = gc.get_referrers(base)
     views = [view for weak in base.views or () if (view := weak()) is not None]
     start = over(grown, dtype, base.sig.shape, torch.empty(base.sig.shape, device="meta").stride(), 0)._storage
@@ -366,7 +366,7 @@ class XLAStorage(torch.UntypedStorage):
     def resize_(self, size: int) -> Any:
         raise NotImplementedError(
             f"the storage of a tensor on {self.device} has no memory of its own to resize to {size} bytes: "
-            "resize the tensor, tensor.resize_(...), or let go of it to free its memory"
+            "resize the tensor, tensor.resize_(...), or delete it to free its memory"
         )
 
 

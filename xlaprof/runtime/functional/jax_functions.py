@@ -26,19 +26,19 @@ from xlaprof.runtime.trace.tensor import XLATensor
 
 class _Call(NamedTuple):
     computation: Computation
-    number: int  # by which the operator knows it
-    results: list[Any]  # the structure of what the function returns, once it was traced
+    number: int  # the operator's argument that names it
+    results: list[Any]  # the structure of the function's results, once it was traced
 
 
 class Cache:
-    """What was traced: settings of jax's, then functions, then arguments. ``clear`` forgets it, ``len`` counts it."""
+    """Traced functions: by jax's settings, then by function, then by arguments."""
 
     def __init__(self) -> None:
         self._calls: dict[Any, weakref.WeakKeyDictionary[Any, dict[Any, _Call]]] = {}
         self._lock = threading.Lock()
 
     def get(self, function: Callable[..., Any], key: Any, make: Callable[[], _Call]) -> _Call:
-        """What was made of ``function`` for ``key``, or what is made now."""
+        """The trace of ``function`` for ``key``; ``make`` makes it the first time."""
         with self._lock:
             functions = self._calls.setdefault(_settings(), weakref.WeakKeyDictionary())
             calls = functions.setdefault(function, {})
@@ -58,7 +58,7 @@ class Cache:
 
 cache = Cache()
 _numbers = itertools.count(1)
-#: those that PyTorch met while it traced, by number
+#: functions called while PyTorch traced, by number
 _traced: OrderedDict[int, Computation] = OrderedDict()
 _LIMIT = 1024
 
@@ -66,10 +66,10 @@ _LIMIT = 1024
 def call_jax(
     jax_func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None, name: str | None = None
 ) -> Any:
-    """What ``jax_func(*args, **kwargs)`` computes: its tensors are jax arrays there, its arrays tensors here.
+    """``jax_func(*args, **kwargs)`` with tensors: they reach it as jax arrays, and its arrays come back as tensors.
 
-    Arguments and results are pytrees as jax knows them. What is no tensor is part of the operation: another value of it
-    is traced anew. The function has to be one that ``jax.jit`` takes. No gradient passes; see ``j2t_autograd``.
+    Arguments and results are jax's pytrees. A value that is no tensor is part of the operation: another value is
+    traced anew. The function has to be one that ``jax.jit`` takes. No gradient passes; see ``j2t_autograd``.
     It runs with the user's settings of jax, in 64-bit mode too where a tensor has 64-bit values.
 
     Raises ``RuntimeError`` for tensors that are not on ``xla``.
@@ -81,9 +81,11 @@ def call_jax(
     for tensor in tensors:
         if tensor.device.type != "xla":
             raise RuntimeError(f"{label} wants tensors on xla, not on {tensor.device}: move it there first")
-    fixed = tuple((tuple(leaf.shape), leaf.dtype) if isinstance(leaf, torch.Tensor) else _told(leaf) for leaf in leaves)
+    fixed = tuple(
+        (tuple(leaf.shape), leaf.dtype) if isinstance(leaf, torch.Tensor) else _identity(leaf) for leaf in leaves
+    )
     call = cache.get(jax_func, (label, spec, fixed), lambda: _trace(jax_func, label, leaves, spec, at))
-    # Nothing to run on otherwise: a function without tensors is given one that it does not see.
+    # An operation needs a device: a function without tensors gets one that it does not see.
     given = tensors or [torch.empty(0, device="xla")]
     if all(type(tensor) is XLATensor for tensor in given):
         outs = call.computation(*given)
@@ -122,8 +124,8 @@ def _trace(function: Callable[..., Any], label: str, leaves: list[Any], spec: An
 _WIDE = (torch.int64, torch.uint64, torch.float64, torch.complex128)
 
 
-def _told(leaf: Any) -> Any:
-    """What tells ``leaf`` from other values."""
+def _identity(leaf: Any) -> Any:
+    """A hashable value, equal for equal leaves."""
     try:
         hash(leaf)
     except TypeError:
@@ -213,8 +215,8 @@ def j2t_autograd(fn: Callable[..., Any]) -> Callable[..., Any]:
                     )
                 tensors = list(ctx.saved_tensors)
                 fixed = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-                told = [gradient for gradient, wanted in zip(gradients, ctx.inexact, strict=True) if wanted]
-                made = iter(call_jax(_static(backward, spec, fixed, at), (tensors, told)))
+                used = [gradient for gradient, wanted in zip(gradients, ctx.inexact, strict=True) if wanted]
+                made = iter(call_jax(_static(backward, spec, fixed, at), (tensors, used)))
                 return tuple(next(made) if _differentiable(tensor) else None for tensor in tensors)
 
         outs = Called.apply(*(leaves[i] for i in at))  # type: ignore[no-untyped-call]
@@ -223,7 +225,7 @@ def j2t_autograd(fn: Callable[..., Any]) -> Callable[..., Any]:
     statics: dict[Any, Callable[..., Any]] = {}
 
     def _static(inner: Callable[..., Any], spec: Any, fixed: list[Any], at: tuple[int, ...]) -> Callable[..., Any]:
-        key = (spec, tuple(_told(value) for value in fixed), at)
+        key = (spec, tuple(_identity(value) for value in fixed), at)
         if key not in statics:
             statics[key] = lambda primals, gradients: inner(primals, spec, fixed, at, gradients)
         return statics[key]

@@ -1,8 +1,8 @@
-"""A function of tensors traced once, to be computed inside one recorded operation: both its passes, as jax functions.
+"""Trace a function of tensors once, so that one recorded operation computes it: both passes, as jax functions.
 
 AOTAutograd makes FX graphs of the forward and the backward pass, over fake tensors; each is laid out on a tape without
-values, as a graph of ``torch.compile`` is, and evaluated where jax traces. What the function reads besides its
-arguments is found on the way and becomes arguments, so that gradients reach it.
+values, as a graph of ``torch.compile`` is, and evaluated where jax traces. Tensors that the function reads besides its
+arguments become arguments, so that gradients reach them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Flat = Callable[[list[Any]], list[Any]]
 
 
 class Untraceable(Exception):
-    """The function does what depends on values, or has effects: it has to be called each time."""
+    """The function depends on values, or has effects: it has to be called each time."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Traced:
 
 @dataclass(frozen=True)
 class Like:
-    """What is known of an argument while a function is traced."""
+    """An argument, as far as the trace depends on it."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -174,8 +174,8 @@ def _through_autograd(
 
     def keep(graph: Any, _: Any) -> Any:
         graphs.append(graph)
-        (told,) = graph.graph.find_nodes(op="output")[0].args
-        results = [node.meta["val"] if isinstance(node, torch.fx.Node) else node for node in told]
+        (returned,) = graph.graph.find_nodes(op="output")[0].args
+        results = [node.meta["val"] if isinstance(node, torch.fx.Node) else node for node in returned]
 
         def run(arguments: list[Any]) -> list[Any]:
             arguments.clear()
@@ -200,13 +200,13 @@ def tracing() -> bool:
 
 
 def refuse_second_gradients(name: str) -> None:
-    """Raise ``RuntimeError`` in a backward pass that is to have a gradient itself: it would be one that lacks terms."""
+    """Raise ``RuntimeError`` in a backward pass that is to have a gradient itself: that gradient would lack terms."""
     if torch.is_grad_enabled():
         raise RuntimeError(f"{name} has no second gradients: leave out create_graph=True, or call the function itself")
 
 
 def modes() -> tuple[Any, ...]:
-    """What a trace depends on besides its arguments."""
+    """The settings that a trace depends on besides its arguments."""
     lowered = torch.is_autocast_enabled("xla"), torch.get_autocast_dtype("xla")
     return torch.is_grad_enabled(), torch.get_default_dtype(), *lowered
 
@@ -242,7 +242,7 @@ class _Replacing(TorchFunctionMode):
         return func(*tree_map(self.instead, args), **tree_map(self.instead, kwargs or {}))
 
     def instead(self, leaf: Any) -> Any:
-        """What is given for ``leaf``."""
+        """The argument to pass in place of ``leaf``."""
         if isinstance(leaf, torch.device) and leaf.type == "xla" and leaf.index is None:
             return torch.device("xla", tapes.tape().index)  # fake tensors know no current device
         if type(leaf) is str and leaf == "xla":

@@ -30,19 +30,19 @@ class Loop:
     length: int
 
     def __call__(self, carry: Sequence[torch.Tensor], xs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """The last carry, and what was stacked. ``xs`` have ``length`` as their first size."""
+        """The last carry, then the stacked results. ``xs`` have ``length`` as their first size."""
         return _apply(self, *carry, *xs, *self.traced.captured)
 
     @functools.cached_property
     def kept(self) -> tuple[Any, ...]:
-        """What backward reads of each pass: ``None`` where it is stacked, else the argument it is a part of."""
+        """Where the backward pass finds each value it reads: ``None`` if stacked, else the number of an argument."""
         return tuple(
             None if out.kind == COMPUTED or out.at < self.carried else out.at
             for out in self.traced.forward.outputs[self.traced.results :]
         )
 
     def run(self, tensors: tuple[torch.Tensor, ...]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Results, and what the backward pass reads, with the constants of its own left out."""
+        """Results, and the values that the backward pass reads, without its own constants."""
         first, results = self.traced.forward, self.traced.results
         stacked = [i for i in range(results, len(first.outputs)) if self.kept[i - results] is None]
         pool = [*tensors, *first.constants]

@@ -1,4 +1,4 @@
-"""jax functions that are given random bits, recorded: one operation for each key that they are known by."""
+"""Record jax functions that take random bits: functions with the same key are one operation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def record(
 ) -> list[torch.Tensor]:
     """``function(arrays, bits)`` over ``tensors`` on ``xla``, of which there is at least one, as an operation ``name``.
 
-    Functions of one key do the same. The bits (u32 of ``size``) are other ones at each call: of the device's generator.
+    Functions with the same key compute the same. The bits (u32 of ``size``) come from the device's generator, new at
+    each call.
     """
 
     def given(bits: Any, *arrays: Any) -> list[Any]:

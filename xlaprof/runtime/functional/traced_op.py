@@ -1,4 +1,4 @@
-"""A traced function as one recorded operation in either pass, and as the body of a loop of so many passes."""
+"""Record a traced function as one operation in each pass, or as the body of a loop."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def call(traced: Traced, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor,
 
 
 def repeat(traced: Traced, times: torch.Tensor, carry: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """``carry = function(*carry)``, ``times`` times: a loop on the device, where the number ``times`` is, too.
+    """``carry = function(*carry)``, ``times`` times: a loop on the device.
 
-    It is not read. No gradient passes.
+    ``times`` is on the device too, and is not read. No gradient passes.
     """
     first, many = traced.forward, len(carry)
 
@@ -44,7 +44,7 @@ def repeat(traced: Traced, times: torch.Tensor, carry: Sequence[torch.Tensor]) -
 
 
 def evaluated(name: str, graph: Pass, pool: Sequence[torch.Tensor]) -> list[Any]:
-    """Results of ``graph`` over ``pool``: its arguments. What is one of them is that tensor, not another."""
+    """Results of ``graph`` over its arguments ``pool``. A result that is an argument is that very tensor."""
     made = [i for i, out in enumerate(graph.outputs) if out.kind == COMPUTED]
     tensors = [*pool, *graph.constants]
 

@@ -180,7 +180,7 @@ _medians("nanmedian", skip_nan=True)
 
 
 def _median(x: Any, dim: int, keepdim: bool, skip_nan: bool) -> tuple[Any, Any]:
-    """The lower median along ``dim`` and an index of it; NaN wins unless skipped."""
+    """The lower median along ``dim`` and its index; NaN wins unless skipped."""
     if x.ndim == 0:
         return x, jnp.zeros((), jnp.int64)
     order = jnp.argsort(x, dim, stable=True)  # NaN sorts last

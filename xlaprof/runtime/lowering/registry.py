@@ -15,9 +15,9 @@ What arrives for each argument of the schema:
   branch on its value; :func:`scalar` brings it to a dtype. :attr:`Ctx.weak` tells such values from tensors;
 * ``int[]``: a tuple; ``ScalarType``: a ``torch.dtype``; ``layout``, ``device``, ``pin_memory``: left out.
 
-``ctx.out`` says what the operator must return, as PyTorch's own meta kernels (or the tape) worked it out: one
-:class:`Aval` per output. Outputs are cast to those dtypes and checked against those shapes by the caller,
-so a lowering may return a wider dtype. Lowerings run under 64-bit jax and use its public API only.
+``ctx.out`` holds one :class:`Aval` per output, as PyTorch's meta kernels (or the tape) computed them. Outputs are cast
+to those dtypes and checked against those shapes by the caller, so a lowering may return a wider dtype. Lowerings run
+under 64-bit jax and use its public API only.
 
 Arguments whose value shapes the computation itself (the ``p`` of a norm, the ends of an ``arange``) are named in
 ``lower(..., static=("p",))``: the tape keeps those Python numbers, and they become part of the graph's identity.
@@ -25,8 +25,8 @@ Arguments whose value shapes the computation itself (the ``p`` of a norm, the en
 An output that PyTorch leaves undefined (a gradient masked out) is ``None`` in what the lowering returns, and in
 ``ctx.out``. ``Tensor[]`` results are returned as a tuple; their ``Aval`` s lie flat in ``ctx.out``.
 
-In-place and ``out=`` variants need no entry: the tape calls the functional overload and writes the result.
-View operators are not here (``runtime/tape/views.py``).
+In-place and ``out=`` variants need no entry: dispatch calls the functional overload and writes the result.
+View operators have their lowerings in ``runtime/tape/views.py``.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Aval(NamedTuple):
 
 
 class Ctx(NamedTuple):
-    """What a lowering may ask besides its arguments."""
+    """The expected outputs, and the key of random numbers, of the operation being lowered."""
 
     out: tuple[Aval, ...]
     #: threefry key (``jax.random.key``) of this operation, for those registered with ``random=True``
@@ -155,7 +155,7 @@ def _common(dtypes: list[Any]) -> Any:
 
 
 def _outrank(higher: Any, lower: Any) -> Any:
-    """dtype of values of rank ``higher`` met by values of a lower rank: the category may change, nothing else."""
+    """The dtype of ``higher`` promoted by a dtype of lower rank, which can change its category only."""
     if higher is None or lower is None:
         return lower if higher is None else higher
     if _category(lower) <= _category(higher):

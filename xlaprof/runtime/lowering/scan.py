@@ -29,7 +29,7 @@ def logcumsumexp(ctx: Ctx, self: Any, dim: int) -> Any:
 
 
 def _running(x: Any, dim: int, better: Any) -> tuple[Any, Any]:
-    """Running extremum and its place: the last of equal ones, and NaN once met stays, as in PyTorch."""
+    """Running extremum and its index: the last of equal ones; NaN stays to the end, as in PyTorch."""
     if x.ndim == 0:
         return x, jnp.zeros((), jnp.int64)
 

@@ -1,7 +1,6 @@
-"""Selections whose size is known by now: what ``dynamic_size_ops`` records once it has read the size.
+"""Selections of a given size: ``dynamic_size_ops`` records them once it has read the size.
 
-Most are no ATen overloads, so they are not in the table: the size is an argument here, and there it follows from the
-values.
+Most are not in the table, because the ATen overloads have no argument for the size.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def nonzero_static(ctx: Ctx, self: Array, *, size: int, fill_value: int = -1) ->
 
 
 def repeated(ctx: Ctx, repeats: Array, size: int) -> Array:
-    """Each position of ``repeats`` (not negative) as often as it says: [size], of its own dtype."""
+    """Each position of ``repeats`` (not negative) as often as its value says: [size], of the same dtype."""
     return jnp.repeat(lax.iota(repeats.dtype, repeats.size), repeats, total_repeat_length=size)
 
 

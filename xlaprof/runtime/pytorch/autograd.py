@@ -1,13 +1,13 @@
-"""Two corners of PyTorch's autograd engine that a device in Python meets, and a device in C++ does not.
+"""Two problems of PyTorch's autograd engine with a device in Python.
 
-The engine counts devices when the first backward pass of the process begins, and never again: one that ran before
-:mod:`xlaprof.runtime` was imported leaves ``xla`` without a thread. So before the first pass that we see, an empty one
-tries whether there is a thread; if not, :mod:`.engine` starts them.
+The engine counts devices when the first backward pass of the process begins, and never again: a pass that ran before
+:mod:`xlaprof.runtime` was imported leaves ``xla`` without a thread. So an empty pass runs before the first one after
+the import; if it finds no thread, :mod:`.engine` starts them.
 
-The thread that works for a device lets go of a backward pass a moment after ``backward()`` has returned. Its tensors
-are Python objects: if the interpreter is being finalized by then, the attempt to take its lock ends the thread in the
-middle of C++, and the process with it. So at exit each thread is given another, empty task; when that is done, so is
-all before it. And a barrier that would find more alive than there will be gives it one too (``Tape.let_go``).
+A device's thread releases the tensors of a backward pass a moment after ``backward()`` has returned. They are Python
+objects: if the interpreter is already being finalized, taking its lock ends the thread in the middle of C++, and the
+process with it. So each thread gets an empty task at exit; when that is done, so are all before it. A barrier that
+would count tensors which are about to be released waits in the same way (``Tape.let_go``).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from xlaprof.runtime.tape import tapes
 
 from . import engine, transforms
 
-#: s at exit in which the threads may let go of the last, empty task
+#: s at exit for the threads to release the last, empty task
 _LET_GO_S = 0.02
-#: s that a look at our frames may take
+#: s that sampling our frames may take
 _LOOK_S = 0.1
 #: what the engine's assertion names when a device has no thread
 _NO_THREAD = "device_ready_queues_"
@@ -37,7 +37,7 @@ _NO_THREAD = "device_ready_queues_"
 
 class _State:
     lock = threading.RLock()
-    ready = False  # there are threads, or what can be done to have them was done
+    ready = False  # the threads exist, or cannot be started
     trying = False
     ran = False  # a backward pass, in this process
 
@@ -70,7 +70,7 @@ class _Hand(torch.autograd.Function):
 
 def _empty_pass(index: int) -> None:
     """A backward pass on ``xla:index`` that computes nothing."""
-    # outside of whatever torch.func is in the middle of
+    # outside any transform of torch.func that is running
     with temporarily_clear_interpreter_stack(), torch.inference_mode(False), torch.enable_grad():
         x = _empty(index).requires_grad_()
         torch.autograd.grad(_Hand.apply(x), x, _empty(index))  # type: ignore[no-untyped-call]
@@ -94,7 +94,7 @@ def _get_ready() -> None:
 
 
 def _settle(index: int) -> None:
-    """Return when the thread of ``xla:index`` has let go of each backward pass so far, and who looks of our frames."""
+    """Return when the thread of ``xla:index`` holds no backward pass any more, and no sampler our frames."""
     if stacks.looking.acquire(timeout=_LOOK_S):
         stacks.looking.release()
     try:
@@ -146,7 +146,7 @@ def _prepared(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    """Have threads, and let them end in time."""
+    """Have the engine start its threads, and let them finish before the interpreter does."""
     transforms.install()
     engine.count_devices()
     prepared = _prepared(torch.autograd.graph._engine_run_backward)

@@ -1,8 +1,8 @@
-"""``torch.set_default_dtype``: what is recorded after it is other operations, though they look the same.
+"""``torch.set_default_dtype`` changes the operations recorded after it, although their calls look the same.
 
-What a Python float becomes, and the dtype of what is created without one, is no part of an edge's key. Each default has
-a trie of its own where a walk begins with it; where it changes on the way, a mark on the walk tells. PyTorch tells
-nobody, so its two functions are wrapped: they are called a few times in a program, operations are not.
+The default decides the dtype of Python floats and of tensors created without one, and is not part of an edge's key. So
+each default has its own trie, and a trace during which it changes has a mark. PyTorch has no hook for the change: its
+two functions are wrapped, which programs call a few times only.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from xlaprof.runtime.tape import tapes
 
 
 def install() -> None:
-    """Have the tapes told."""
+    """Wrap PyTorch's setters: each then informs the tapes."""
     for name in ("set_default_dtype", "set_default_tensor_type"):
-        setattr(torch, name, _telling(getattr(torch, name)))
+        setattr(torch, name, _informing(getattr(torch, name)))
 
 
-def _telling(function: Callable[[Any], None]) -> Callable[[Any], None]:
+def _informing(function: Callable[[Any], None]) -> Callable[[Any], None]:
     @functools.wraps(function)
     def setter(value: Any, /) -> None:
         function(value)

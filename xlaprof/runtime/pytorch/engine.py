@@ -3,8 +3,8 @@
 The engine works off a backward pass with one thread per device, and counts devices once: when the first backward pass
 of the process begins. Two things go wrong with a device guard in Python. It always counts one device, because torch
 does not ask Python how many there are: so its ``deviceCount`` is replaced, in a copy of its table of virtual functions
-(:func:`count_devices`). And a pass that ran before :mod:`xlaprof.runtime` was imported has counted none: so the engine
-is told to start its device threads (:func:`start_threads`), as it would have.
+(:func:`count_devices`). And a pass that ran before :mod:`xlaprof.runtime` was imported has counted none: so
+:func:`start_threads` calls the engine's own function that starts its device threads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _kept: list[Any] = []  # C++ holds bare pointers to these
 def _count(guard: int) -> int:
     try:
         return min(tapes.count(), 127)
-    except RuntimeError:  # no device is to be had: told where a tensor is made
+    except RuntimeError:  # no device is available: making a tensor raises this
         return 1
 
 
@@ -75,7 +75,7 @@ def count_devices() -> bool:
 
 
 def start_threads() -> bool:
-    """Start the engine's device threads where it has none (only then!). ``False`` if this torch does not let us."""
+    """Start the engine's device threads where it has none (only then!). ``False`` if this torch has no such symbol."""
     for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
         path = os.path.join(_TORCH, "lib", name)
         if os.path.exists(path):

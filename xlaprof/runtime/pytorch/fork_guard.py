@@ -1,8 +1,8 @@
-"""A process that forks after it used the device: in the child the device is not there.
+"""Refuse the device in a process that was forked after its parent had used it.
 
-XLA's threads stay in the parent, so a computation in the child could wait for ever. The child is told so, as PyTorch
-tells it for CUDA; a child of a parent that never used the device, and a data loader's workers, which hold host tensors,
-go on as they are.
+XLA's threads stay in the parent, so a computation in the child could wait for ever. Using the device there raises an
+error, as PyTorch's CUDA does. Children of a parent that never used the device are not affected, nor are a data loader's
+workers, which hold host tensors.
 """
 
 from __future__ import annotations
@@ -45,5 +45,5 @@ def install() -> None:
     """Watch for forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_after_in_child)
-        # jax's, at every fork of the process: what it warns of is what the child is refused
+        # jax warns at every fork of a danger that the child is protected from here
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)

@@ -1,8 +1,8 @@
 """``fused=True`` of ``torch.optim``'s Adam, AdamW, SGD and Adagrad.
 
-PyTorch writes each as one operator that updates all parameters, and asks by a list of devices whether there is one.
-Here it is recorded as what it does, and compiled into the step's graph like everything else; PyTorch/XLA is not on the
-list. (Hugging Face's ``Trainer`` asks for it unless told otherwise.)
+PyTorch has one operator each that updates all parameters, and a list of devices that have it. Here its arithmetic is
+recorded and compiled into the step's graph like everything else; PyTorch/XLA is not on the list. (Hugging Face's
+``Trainer`` asks for it by default.)
 """
 
 from __future__ import annotations

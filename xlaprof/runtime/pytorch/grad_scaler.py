@@ -1,6 +1,6 @@
-"""What ``torch.amp.GradScaler("xla")`` asks of a device: gradients unscaled, infinities found, the scale kept.
+"""The operators of ``torch.amp.GradScaler("xla")``: unscale gradients and find infinities, update the scale.
 
-Both are recorded; what the scaler itself reads of the device, one number per step, is its own doing.
+Both are recorded. The scaler itself reads one number per step from the device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _any_non_finite(ctx: Any, found: Any, *gradients: Any) -> Any:
     return found
 
 
-#: ``(found, *gradients) -> found``: 1 if a gradient has an infinity or NaN in it, otherwise what it was
+#: ``(found, *gradients) -> found``: 1 if a gradient contains an infinity or NaN, otherwise unchanged
 NON_FINITE: Any = Pseudo("xlaprof.non_finite", _any_non_finite)
 
 

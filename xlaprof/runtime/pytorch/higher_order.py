@@ -1,7 +1,7 @@
-"""Operators that take functions (``torch.cond``, ``while_loop``, ``scan``...) on tensors of ours: as PyTorch runs them.
+"""Operators that take functions (``torch.cond``, ``while_loop``, ``scan``...), run on ``xla`` as PyTorch runs them.
 
-PyTorch wants a rule for each type of tensor it meets there, and has one that calls the functions, which do with our
-tensors what they would do anywhere: a condition is read, the passes of a loop are recorded one after another.
+PyTorch wants a rule for each type of tensor, and has one that calls the functions: a condition is read, and the passes
+of a loop are recorded one after another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lazy modules (``LazyLinear``, ``LazyConv2d``...): on the host until their first call has told their shapes.
+"""Lazy modules (``LazyLinear``, ``LazyConv2d``...): on the host until their first call shows their shapes.
 
 PyTorch turns an uninitialized parameter into a real one in place, which it cannot across implementations. So those
 meant for ``xla`` are made and initialised on the host, and move at the end of that first call's preparations.

@@ -3,8 +3,7 @@
 Between other devices, ``Module.to`` gives each parameter new data and keeps the object. Between the host and ``xla`` it
 cannot (their implementations differ), so PyTorch makes a new ``Parameter`` for each place that holds one: a weight
 that an embedding and a head share would become two, and an optimizer made before would go on training the old ones.
-Neither is an error anywhere: the losses are just wrong. There is no hook for this in PyTorch, so ``Module._apply`` is
-wrapped.
+Neither is an error anywhere: the losses are just wrong. PyTorch has no hook for this, so ``Module._apply`` is wrapped.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ PyTorch writes a storage once, however many tensors show it, tagged with the dev
 views are still tied when they are loaded, ``map_location`` works in all its forms, and a file loads with
 ``map_location="cpu"`` where there is no ``xla``. Files of PyTorch/XLA, which saves each tensor by itself, load too.
 
-A storage from a file is bytes: what they mean is said by the first tensor that is made of it, whose dtype and shape
-the storage on the device then has.
+A storage from a file is bytes. The first tensor made from it decides the dtype and shape of the storage on the device.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _PRIORITY = 30
 #: views that no offset and strides describe
 _NUMBERS = {"aten._conj.default", "aten._neg_view.default"}
 
-#: storages that a pickler has been given and that are not read yet
+#: storages handed to a pickler and not read yet
 _given: WeakSet[SavedStorage] = WeakSet()
 
 
@@ -64,7 +63,7 @@ def reduce(tensor: XLATensor, protocol: Any = None) -> tuple[Any, ...]:
 
 
 def _changes_values(tensor: XLATensor) -> bool:
-    """Does it show its storage's elements as other numbers than they are?"""
+    """Does it show its storage's elements conjugated or negated?"""
     storage = tensor._storage
     return isinstance(storage, View) and any(step.op is not None and step.op.name in _NUMBERS for step in storage.steps)
 
@@ -74,7 +73,7 @@ def _typed(storage: XLAStorage, dtype: torch.dtype) -> torch.TypedStorage:
 
 
 class SavedStorage(XLAStorage):
-    """A storage that a pickler was given. The first that is read runs what is pending of all, as one graph."""
+    """A storage handed to a pickler. Reading the first computes all pending ones, as one graph."""
 
     @classmethod
     def of(cls, tensor: XLATensor) -> SavedStorage:
@@ -123,7 +122,7 @@ class LoadedStorage(XLAStorage):
         return self.bytes.data_ptr()  # asked only whether it is 0
 
     def base(self, dtype: torch.dtype, size: tuple[int, ...] | None) -> Storage:
-        """The storage on the device: made when first asked for, of ``dtype`` and, if that is all of it, ``size``."""
+        """The storage on the device: made when first asked for, of ``dtype``, and of ``size`` if that covers it."""
         if "storage" not in self.__dict__:
             count = self.bytes.nbytes() // dtype.itemsize
             shape = size if size is not None and math.prod(size) == count else (count,)
@@ -163,5 +162,5 @@ def _restore(storage: Any, location: str) -> LoadedStorage | None:
 
 
 def install() -> None:
-    """Tell ``torch.save`` and ``torch.load`` of the device."""
+    """Register the device with ``torch.save`` and ``torch.load``."""
     torch.serialization.register_package(_PRIORITY, _tag, _restore)

@@ -1,4 +1,4 @@
-"""What ``torch.func`` and forward-mode AD ask of a tensor, beside operators that compute.
+"""Operators of ``torch.func`` and forward-mode AD that concern a tensor's storage.
 
 A tangent has the memory layout of its primal: PyTorch compares storages, and where they differ copies the tangent into
 zeros laid out as the primal is. Here storage is contiguous, so only the element counts can tell two layouts apart.

@@ -27,7 +27,7 @@ from xlaprof.runtime.trace.tensor import XLATensor, handle
 
 
 class BatchSharding(Protocol):
-    """How the batches of a loader lie over the devices: ``ShardingSpec`` of :mod:`xlaprof.runtime.spmd`."""
+    """How the batches of a loader are laid out over devices: ``ShardingSpec`` of :mod:`xlaprof.runtime.spmd`."""
 
     minibatch: bool | None  # does each process load its own part of the batch?
 
@@ -180,7 +180,7 @@ def to_device(tape: Tape, value: torch.Tensor) -> XLATensor:
 def fill(tape: Tape, storage: Storage, value: torch.Tensor) -> None:
     """Give a base ``storage`` the host tensor's value, which has its shape and dtype.
 
-    A 0-dim value becomes a scalar of the graph, as PyTorch/XLA does: 0, 1 and -1 part of it, others inputs.
+    A 0-dim value becomes a scalar of the graph, as in PyTorch/XLA: 0, 1 and -1 are constants of it, others are inputs.
     Raises ``RuntimeError`` for a dtype or layout that the device does not have.
     """
     require_form(value.dtype, value.layout)
@@ -191,7 +191,7 @@ def fill(tape: Tape, storage: Storage, value: torch.Tensor) -> None:
             tape.write(storage, tape.slot_of(full._storage))
         metrics.sample("TensorToData", perf_counter_ns() - start)
         return
-    # for several devices it waits on the host: it may yet be said how it lies over them
+    # for several devices it stays on the host until its sharding is known
     array = upload(tape, to_numpy(value)) if tape.partition is None else to_numpy(value).copy()
     metrics.count("CreateXlaTensor")
     metrics.count("xla::_copy_from")
@@ -211,7 +211,7 @@ def send(tape: Tape, values: list[torch.Tensor], sharding: BatchSharding | None 
     start = perf_counter_ns()
     for value in values:
         require_form(value.dtype, value.layout)
-    # memory nobody else writes to: a worker of the user's loader may use its own again
+    # a copy: a worker of the user's loader may write to its own memory again
     own = [to_numpy(value).copy() for value in values]
     shardings = [sharding.op_sharding if sharding and sharding.can_apply(value) else None for value in values]
     if tape.partition is not None:
@@ -243,7 +243,7 @@ def send(tape: Tape, values: list[torch.Tensor], sharding: BatchSharding | None 
 
 
 def compute(storages: list[Storage], *, wait: bool) -> None:
-    """Compute the values of ``storages``: one execution for each device. What else is pending stays pending."""
+    """Compute the values of ``storages``: one execution for each device. Other pending operations stay pending."""
     by_tape: dict[int, list[Storage]] = {}
     for storage in storages:
         by_tape.setdefault(storage.tape.index, []).append(storage)

@@ -1,8 +1,8 @@
 """Values shared with jax, and handed to whatever reads DLPack.
 
-A tensor on ``xla`` is a ``jax.Array`` once its value is computed, and either can be had of the other without a copy:
-arrays never change, a tensor that is written to gets another one, and a buffer that somebody still shows is not given
-up to a program. A consumer of DLPack cannot be seen to hold on, so it gets a copy.
+A tensor on ``xla`` is a ``jax.Array`` once its value is computed, so either is made from the other without a copy:
+arrays never change, a write gives the tensor another array, and a buffer with other holders is not donated to a
+program. The holder of a DLPack capsule is unknown, so it gets a copy.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from xlaprof.runtime.trace.tensor import XLATensor, handle, method
 def to_jax(tensor: torch.Tensor) -> jax.Array:
     """The value of ``tensor``, which is on ``xla``, as a jax array of its shape and dtype, without a copy.
 
-    What is pending of it is run, as when it is read; later writes to the tensor do not show in the array. Raises
-    ``TypeError`` for a tensor elsewhere.
+    Its pending operations run, as when it is read; later writes to the tensor do not show in the array. Raises
+    ``TypeError`` for a tensor on another device.
     """
     if not isinstance(tensor, XLATensor):
         raise TypeError(f'to_jax wants a tensor on xla, not one on {tensor.device}: move it there first, .to("xla")')

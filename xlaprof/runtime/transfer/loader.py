@@ -6,9 +6,9 @@
         train_step(x, y)                                       # the barrier comes with the next batch
 
 One thread reads the user's loader, others upload: ``device_prefetch_size`` batches at a time, as PyTorch/XLA does, and
-as many wait on each device. The threads end with the loader's last batch, with an error, with :meth:`ParallelLoader.
-close`, or when nobody holds the iterator any more. What is raised in them is raised to whoever asks for the next batch,
-once the batches before it were given out, with its traceback.
+as many wait on each device. The threads end after the last batch, after an error, on :meth:`ParallelLoader.close`, or
+when nobody holds the iterator any more. An exception in them is raised, with its traceback, where the next batch is
+asked for, once the batches before it were given out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _END: Any = object()
 
 
 class _Channel:
-    """A bounded queue with an end. Whoever waits in it is let go when it is closed."""
+    """A bounded queue that can be closed, which wakes all who wait in it."""
 
     def __init__(self, size: int) -> None:
         self.size = max(size, 1)
@@ -87,7 +87,7 @@ class _Channel:
 
 
 class _Lane:
-    """What goes to one device: batches on the host, and those there already, in the loader's order."""
+    """The batches of one device, in the loader's order: those still on the host, and those uploaded."""
 
     def __init__(self, device: torch.device, host_size: int, device_size: int, threads: int) -> None:
         self.tape = tapes.of_device(device)
@@ -171,8 +171,8 @@ class ParallelLoader:
     """Gives the batches of ``cpu_loader`` out to ``devices`` in turn, each on its device.
 
     Args:
-        cpu_loader: iterable over batches: tensors in any nested containers; what is no tensor is passed on.
-        devices: where they go, the i-th to ``devices[i % len(devices)]``. What does not go round once more is dropped.
+        cpu_loader: iterable over batches: tensors in any nested containers; other values are passed on.
+        devices: where they go, the i-th to ``devices[i % len(devices)]``. An incomplete last round is dropped.
         batchdim: taken for compatibility.
         batches_per_execution: how many batches there are to one barrier.
         loader_prefetch_size: batches that wait on the host, per device.
@@ -243,7 +243,7 @@ class ParallelLoader:
         return None
 
     def close(self) -> None:
-        """Give up: whoever waits for a batch gets none, and the threads have ended when this returns."""
+        """Stop: who waits for a batch gets none, and the threads have ended when this returns."""
         self._abandon()
         for thread in self._threads:
             if thread is not threading.current_thread():

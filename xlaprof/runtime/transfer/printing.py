@@ -30,7 +30,7 @@ def __repr__(tensor: torch.Tensor, *, tensor_contents: str | None = None) -> str
             values = "[]"
             if tensor.dim() != 1:
                 suffixes.append(f"size={tuple(tensor.shape)}")
-            if tensor.dtype is not default:  # no element to tell it by
+            if tensor.dtype is not default:  # no element shows it
                 suffixes.append(f"dtype={tensor.dtype}")
         else:
             if not printer.PRINT_OPTS.edgeitems:
@@ -48,7 +48,7 @@ def __repr__(tensor: torch.Tensor, *, tensor_contents: str | None = None) -> str
 def _history(tensor: torch.Tensor) -> list[str]:
     try:
         function: Any = tensor.grad_fn
-    except RuntimeError:  # a view made and written without gradients has none to tell of
+    except RuntimeError:  # a view made and written without gradients
         return ["grad_fn=<Invalid>"]
     if function is not None:
         name = type(function).__name__
