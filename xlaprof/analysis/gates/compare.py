@@ -6,7 +6,7 @@ an answer and are none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -56,7 +56,7 @@ class Pair(NamedTuple):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What there is to say of two runs. Lengths in seconds."""
+    """Two runs, compared. Lengths in seconds."""
 
     before: RunInfo
     after: RunInfo
@@ -118,7 +118,7 @@ def compare(
 
 
 def obstacles(one: Report, two: Report) -> list[str]:
-    """Why these runs cannot be compared; empty if they can."""
+    """The reasons why these runs cannot be compared; none if they can."""
     a, b = one.run, two.run
     found = []
     if a.world != b.world:
@@ -146,7 +146,7 @@ def obstacles(one: Report, two: Report) -> list[str]:
 
 
 def program(run: RunInfo) -> str:
-    """What ran: the script's or package's name; "" where it is not known."""
+    """The script's or package's name; "" where it is not known."""
     if not run.argv:
         return ""
     parts = run.argv[0].replace("\\", "/").split("/")
@@ -156,7 +156,7 @@ def program(run: RunInfo) -> str:
 
 
 def _versions_of_one(mine: str, theirs: str) -> bool:
-    """train.py and train_fixed.py are; train.py and serve.py are not."""
+    """Whether both are versions of one program: train.py and train_fixed.py are, train.py and serve.py are not."""
     a, b = mine.removesuffix(".py"), theirs.removesuffix(".py")
     return a.startswith(b) or b.startswith(a)
 
@@ -187,36 +187,21 @@ def _notes(one: Report, two: Report) -> list[str]:
 # -- steps
 
 
-def _steps(before: Run, after: Run, one: Report, two: Report, tolerance: float) -> list[StepChange]:
-    theirs = {_key(stat): stat for stat in two.steps}
-    changes = []
-    for mine in one.steps:
-        other = theirs.get(_key(mine))
-        if other is not None:
-            changes.append(_step(mine, other, before, after, tolerance))
-    return changes
-
-
-def _step(mine: StepStats, theirs: StepStats, before: Run, after: Run, tolerance: float) -> StepChange:
-    first, worth_first = _durations(before, mine)
-    second, worth_second = _durations(after, theirs)
-    change = shift(first, second, (worth_first, worth_second)) if mine.median_s > 0 else None
-    verdict = "unknown"
-    if change is not None:
-        share = change.by / mine.median_s
-        clear = change.certain and abs(share) > tolerance
-        verdict = "same" if not clear else "slower" if share > 0 else "faster"
-    return StepChange(
-        name=mine.name,
-        before_s=mine.median_s,
-        after_s=theirs.median_s,
-        before_count=mine.count,
-        after_count=theirs.count,
-        by=change.by / mine.median_s if change else None,
-        low=change.low / mine.median_s if change else None,
-        high=change.high / mine.median_s if change else None,
-        verdict=verdict,
-    )
+def _steps(before: Run, after: Run, one: Report, two: Report, tolerance: float) -> Iterator[StepChange]:
+    """The changes of the steps that both runs have."""
+    of_second = {_key(stat): stat for stat in two.steps}
+    for first in one.steps:
+        second = of_second.get(_key(first))
+        if second is None:
+            continue
+        (lengths, worth), (lengths_after, worth_after) = _durations(before, first), _durations(after, second)
+        change = shift(lengths, lengths_after, (worth, worth_after)) if first.median_s > 0 else None
+        by = low = high = None
+        verdict = "unknown"
+        if change is not None:
+            by, low, high = (value / first.median_s for value in (change.by, change.low, change.high))
+            verdict = "same" if not change.certain or abs(by) <= tolerance else "slower" if by > 0 else "faster"
+        yield StepChange(first.name, first.median_s, second.median_s, first.count, second.count, by, low, high, verdict)
 
 
 def _durations(run: Run, stat: StepStats) -> tuple[list[float], float]:
@@ -236,28 +221,26 @@ def _named(steps: Sequence[StepStats]) -> str:
     return ", ".join("those between barriers" if stat.inferred else repr(stat.name) for stat in steps)
 
 
-# -- what else can be counted
+# -- other quantities
 
 
-def _quantities(before: Run, after: Run, one: Report, two: Report) -> list[Quantity]:
-    def per_step(run: Run, report: Report) -> float:
-        count = sum(stat.count for stat in report.steps)
-        reads = sum(reads for _, reads in reads_in_steps(run, any(not stat.inferred for stat in report.steps)))
-        return reads / count if count else 0.0
+def _quantities(before: Run, after: Run, one: Report, two: Report) -> Iterator[Quantity]:
+    for (name, unit, first), (_, _, second) in zip(_figures(before, one), _figures(after, two), strict=True):
+        yield Quantity(name, unit, first, second)
 
-    def first(report: Report) -> float:
-        return report.steps[0].first_s if report.steps else 0.0
 
-    def fallen(report: Report) -> float:
-        return sum(count for name, count in report.counters.items() if name.startswith("aten::"))
-
+def _figures(run: Run, report: Report) -> list[tuple[str, str, float]]:
+    """Name, unit and value of each quantity."""
+    named = any(not stat.inferred for stat in report.steps)
+    reads = sum(reads for _, reads in reads_in_steps(run, named)) if report.steps else 0
+    on_the_cpu = sum(count for name, count in report.counters.items() if name.startswith("aten::"))
     return [
-        Quantity("first step", "s", first(one), first(two)),
-        Quantity("compile time", "s", before.compile_bill.total / 1e9, after.compile_bill.total / 1e9),
-        Quantity("compiles", "", before.compile_bill.count, after.compile_bill.count),
-        Quantity("transfers per step", "", per_step(before, one), per_step(after, two)),
-        Quantity("operations on the CPU", "", fallen(one), fallen(two)),
-        Quantity("device idle", "share", one.idle.idle_ratio, two.idle.idle_ratio),
+        ("first step", "s", report.steps[0].first_s if report.steps else 0.0),
+        ("compile time", "s", run.compile_bill.total / 1e9),
+        ("compiles", "", run.compile_bill.count),
+        ("transfers per step", "", reads / _step_count(report)),
+        ("operations on the CPU", "", on_the_cpu),
+        ("device idle", "share", report.idle.idle_ratio),
     ]
 
 
