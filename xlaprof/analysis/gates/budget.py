@@ -192,8 +192,12 @@ class _Case:
         for finding in self.report.findings:
             if finding.kind in blamed and (finding.place.file, finding.place.line) == (place.file, place.line):
                 return _offence(finding)
-        kind = next(name for name, kind in kinds().items() if limit in kind.unit_of)
-        return Offence(kind, "", place, count, cause, advice)
+        return Offence(_unit(limit), "", place, count, cause, advice)
+
+
+def _unit(limit: str) -> str:
+    """The kind of findings that counts the same events as the limit."""
+    return next(name for name, kind in kinds().items() if limit in kind.unit_of)
 
 
 def _blamed(limit: str) -> frozenset[str]:
@@ -232,7 +236,7 @@ def _hold(case: _Case, budget: Budget, name: str) -> Used:
 def _recompiles(case: _Case, budget: Budget) -> _Measured:
     offences: Iterable[Offence]
     if case.counted is case.run:
-        recompiles = [finding for finding in case.report.findings if finding.kind == "recompile"]
+        recompiles = [finding for finding in case.report.findings if finding.kind == _unit("max_recompiles")]
         count = sum(finding.count for finding in recompiles)
         offences = map(_offence, recompiles)
     else:
