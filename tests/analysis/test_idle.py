@@ -80,7 +80,7 @@ def test_an_execution_of_no_length_leaves_the_gap_around_it_whole() -> None:
     device = DeviceTimeline()
     for start, end in [(0, 10), (15, 15), (20, 30)]:
         device.add(start, end)
-    quiet, busy, _ = device.settle(100)
+    quiet, busy = device.settle(100)
     assert quiet == [(10, 20)]
     assert busy == [(0, 10), (20, 30)]
     assert (device.busy, device.idle) == (20, 10)

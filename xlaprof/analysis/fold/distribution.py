@@ -154,10 +154,6 @@ class Distribution:
                 drawn.append(min(max(self._middle(bucket), self.least), self.most))
         return drawn
 
-    @property
-    def mean(self) -> float:
-        return self.total / self.count if self.count else 0.0
-
     def shrink(self, size: int) -> None:
         """Take no more than ``size``, in values, if that can be: what is no length at all keeps a bucket of its own."""
         if self.size > size and self._values:

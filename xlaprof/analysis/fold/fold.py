@@ -23,7 +23,6 @@ from xlaprof.events import (
     Step,
     StepDigest,
     Text,
-    Thread,
 )
 
 from .distribution import economise
@@ -31,7 +30,7 @@ from .merge import merge_into
 from .totals import Totals
 
 #: They are about the recording, not about a moment of it: ``since_step`` does not leave them out.
-_TIMELESS = frozenset({Text, Stack, Source, Device, Thread, Dropped, End})
+_TIMELESS = frozenset({Text, Stack, Source, Device, Dropped, End})
 
 _RELIEVED_EVERY = 65_536  # events
 _FEW, _MANY = 512, 16_384  # events at a time, and in

@@ -91,7 +91,6 @@ def _add_header(mine: Totals, theirs: Totals) -> None:
     mine.last = max(mine.last, theirs.last)
     mine.events += theirs.events
     add_counts(mine.dropped, theirs.dropped)
-    mine.evicted += theirs.evicted
     mine.step_num = max(mine.step_num, theirs.step_num)
 
 

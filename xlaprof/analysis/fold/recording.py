@@ -6,10 +6,8 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.timeline.device import DeviceTimeline
 from xlaprof.analysis.timeline.window import Window
-from xlaprof.events import Counters, Device, Dropped, End, Header, Source, Thread
+from xlaprof.events import Counters, Device, Dropped, End, Header, Source
 from xlaprof.vocabulary import STANDARD, Vocabulary
-
-_THREADS = 4_096  # whose names are kept
 
 
 class Recording:
@@ -23,10 +21,8 @@ class Recording:
         self.device: Device | None = None
         self.words: Vocabulary = STANDARD  # of the framework that was observed
         self.end: End | None = None
-        self.threads: dict[int, str] = {}
         self.events = 0
         self.dropped: dict[str, int] = {}
-        self.evicted = 0
         self.counters: Counters | None = None
         self.since_step: int | None = None  # the first step that counts
         self.baseline: Counters | None = None  # counters before it
@@ -74,10 +70,6 @@ class Recording:
     def _on_source(self, event: Source) -> None:
         if event.words != STANDARD:
             self.words = event.words
-
-    def _on_thread(self, event: Thread) -> None:
-        if len(self.threads) < _THREADS:
-            self.threads[event.tid] = event.name
 
     def _on_dropped(self, event: Dropped) -> None:
         self.dropped[event.why] = self.dropped.get(event.why, 0) + event.count

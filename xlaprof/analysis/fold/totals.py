@@ -9,43 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from xlaprof import events as ev
 from xlaprof.analysis.sums import add_bounded, tally_of
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Seen, Sighting
 from xlaprof.analysis.timeline.rhythm import Rhythm
-from xlaprof.events import (
-    Barrier,
-    Compile,
-    Compiling,
-    Counters,
-    DataWait,
-    Device,
-    DeviceWait,
-    Dropped,
-    DynamoCompile,
-    DynamoLimit,
-    End,
-    Evicted,
-    Execute,
-    Fallback,
-    Gc,
-    GraphBreak,
-    Hole,
-    Kept,
-    Live,
-    Recompile,
-    Sample,
-    Scope,
-    Selected,
-    Source,
-    Stack,
-    Step,
-    StepDigest,
-    Text,
-    Thread,
-    TransferFromDevice,
-    TransferToDevice,
-)
 
 from .distribution import Distribution
 from .reads_and_fallbacks import ReadsAndFallbacks, pair, triple_of
@@ -99,43 +67,41 @@ class Totals(ReadsAndFallbacks):
         self.torch_compile = TorchCompile()
         self.lives: Series[Reading] = Series()
         self.held: list[tuple[int, int]] = []  # stacks of lines whose tensors stay alive, and of how many it is known
-        self.kept: Kept | None = None  # what keeps them
+        self.kept: ev.Kept | None = None  # what keeps them
         self.main_barrier: Site | None = None  # the barrier reached most often
         self.graph_cut = False  # something cut the graph since the last step
         self.child_ns: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
         self.barriers_since_step: deque[tuple[Site, int]] = deque(maxlen=PENDING)  # barriers since the last step
         #: what counts an event, by its kind
         self.handlers: dict[type, Callable[[Any], None]] = {
-            Text: self.names.on_text,
-            Stack: self.names.on_stack,
-            Device: self._on_device,
-            Thread: self._on_thread,
-            Source: self._on_source,
-            Dropped: self._on_dropped,
-            End: self._on_end,
-            Scope: self._on_scope,
-            Step: self._on_step,
-            StepDigest: self._on_digest,
-            Compiling: self._on_compiling,
-            Compile: self._on_compile,
-            Barrier: self._on_barrier,
-            Execute: self._on_execute,
-            TransferToDevice: self._on_upload,
-            TransferFromDevice: self._on_read,
-            DeviceWait: self._on_wait,
-            Fallback: self._on_fallback,
-            Gc: self._on_gc,
-            DataWait: self._on_data,
-            Hole: self._on_hole,
-            Live: self._on_live,
-            Selected: self._on_selected,
-            Sample: self._on_sample,
-            GraphBreak: self._on_break,
-            Evicted: self._on_evicted,
-            Counters: self._on_counters,
-            DynamoCompile: self._on_dynamo_compile,
-            Recompile: self._on_dynamo_recompile,
-            DynamoLimit: self._on_dynamo_limit,
+            ev.Text: self.names.on_text,
+            ev.Stack: self.names.on_stack,
+            ev.Device: self._on_device,
+            ev.Source: self._on_source,
+            ev.Dropped: self._on_dropped,
+            ev.End: self._on_end,
+            ev.Scope: self._on_scope,
+            ev.Step: self._on_step,
+            ev.StepDigest: self._on_digest,
+            ev.Compiling: self._on_compiling,
+            ev.Compile: self._on_compile,
+            ev.Barrier: self._on_barrier,
+            ev.Execute: self._on_execute,
+            ev.TransferToDevice: self._on_upload,
+            ev.TransferFromDevice: self._on_read,
+            ev.DeviceWait: self._on_wait,
+            ev.Fallback: self._on_fallback,
+            ev.Gc: self._on_gc,
+            ev.DataWait: self._on_data,
+            ev.Hole: self._on_hole,
+            ev.Live: self._on_live,
+            ev.Selected: self._on_selected,
+            ev.Sample: self._on_sample,
+            ev.GraphBreak: self._on_break,
+            ev.Counters: self._on_counters,
+            ev.DynamoCompile: self._on_dynamo_compile,
+            ev.Recompile: self._on_dynamo_recompile,
+            ev.DynamoLimit: self._on_dynamo_limit,
         }
 
     def distributions(self) -> Iterator[Distribution]:
@@ -147,22 +113,19 @@ class Totals(ReadsAndFallbacks):
         for step in self.steps.values():
             yield step.rest
 
-    def _on_live(self, event: Live) -> None:
+    def _on_live(self, event: ev.Live) -> None:
         self.add_live(event, self.steps_ended)
 
-    def add_live(self, event: Live, step: int) -> None:
+    def add_live(self, event: ev.Live, step: int) -> None:
         """What was alive after so many steps."""
         self.lives.add(Reading(step, event.tensors, event.bytes))
         if event.held:
             self.held = [(one[0], one[1]) for one in event.held if len(one) > 1]
         self.kept = event.kept or self.kept
 
-    def _on_evicted(self, event: Evicted) -> None:
-        self.evicted += 1
-
     # -- host intervals
 
-    def _on_scope(self, event: Scope) -> None:
+    def _on_scope(self, event: ev.Scope) -> None:
         start, dur, name, depth = event.t, event.dur, event.name, event.depth
         end = start + dur
         tally = self.scopes.get(name)
@@ -199,21 +162,21 @@ class Totals(ReadsAndFallbacks):
         if end > self.last:
             self.last = end
 
-    def _on_gc(self, event: Gc) -> None:
+    def _on_gc(self, event: ev.Gc) -> None:
         self._paint((event.t, event.t + event.dur, host.GC, event.stack))
         self.add_pause(event.stack, host.GC, event.dur)
 
-    def _on_data(self, event: DataWait) -> None:
+    def _on_data(self, event: ev.DataWait) -> None:
         if event.tid == self.main_thread:
             self._paint((event.t, event.t + event.dur, host.DATA, event.stack))
             self.add_pause(event.stack, host.DATA, event.dur)
 
-    def _on_wait(self, event: DeviceWait) -> None:
+    def _on_wait(self, event: ev.DeviceWait) -> None:
         if event.tid == self.main_thread:
             self._paint((event.t, event.t + event.dur, host.TRANSFER, event.stack))
             self.window.schedule.add_wait((event.t, event.t + event.dur, event.dur))
 
-    def _on_hole(self, event: Hole) -> None:
+    def _on_hole(self, event: ev.Hole) -> None:
         if event.tid == self.main_thread:
             start, before, after = event.t, event.before, event.after
             end = start + event.dur
@@ -228,7 +191,7 @@ class Totals(ReadsAndFallbacks):
                 before = place
             self.window.add_hole(start, end, before, after)
 
-    def _on_sample(self, event: Sample) -> None:
+    def _on_sample(self, event: ev.Sample) -> None:
         if event.tid == self.main_thread:
             self.looks += 1
             seen = Seen(_STATES.get(event.state, host.OTHER), event.stack, event.at)
@@ -240,7 +203,7 @@ class Totals(ReadsAndFallbacks):
         """Data was waited for, or garbage collected: ``cause`` is DATA or GC."""
         add_bounded(self.pauses, (stack, cause), dur, RECORDS)
 
-    def _on_upload(self, event: TransferToDevice) -> None:
+    def _on_upload(self, event: ev.TransferToDevice) -> None:
         start, dur = event.t, event.dur
         self.recent_uploads.append(event)
         self.uploads.add(1, dur)
@@ -249,11 +212,11 @@ class Totals(ReadsAndFallbacks):
 
     # -- what the runtime did; on whatever thread, the program was waiting for it
 
-    def _on_compiling(self, event: Compiling) -> None:
+    def _on_compiling(self, event: ev.Compiling) -> None:
         self.compiling = (event.t, self.names.place(event.stack))
         self.cover(event.t, event.t)
 
-    def _on_compile(self, event: Compile) -> None:
+    def _on_compile(self, event: ev.Compile) -> None:
         self.compiled.add(1, event.dur)
         self.compile_bill.add(event)
         end = event.t + event.dur
@@ -275,7 +238,7 @@ class Totals(ReadsAndFallbacks):
         self.now = ("running", end)
         self.cover(event.t, end)
 
-    def _on_barrier(self, event: Barrier) -> None:
+    def _on_barrier(self, event: ev.Barrier) -> None:
         start, dur, stack, trigger = event.t, event.dur, event.stack, event.trigger
         end = start + dur
         self.barriers += 1
@@ -320,7 +283,7 @@ class Totals(ReadsAndFallbacks):
             self.now = ("running", end)
         site.end = end
 
-    def _on_execute(self, event: Execute) -> None:
+    def _on_execute(self, event: ev.Execute) -> None:
         start, end, program = event.start, event.end, event.program
         ran = end - start
         self.executed.add(1, ran)
@@ -352,11 +315,11 @@ class Totals(ReadsAndFallbacks):
         turn = self.executions_at[stack] = self.executions_at.get(stack, 0) + 1
         return turn
 
-    def _on_break(self, event: GraphBreak) -> None:
+    def _on_break(self, event: ev.GraphBreak) -> None:
         add_bounded(self.breaks, (event.stack, event.reason, event.op), 1, RECORDS)
         self.torch_compile.on_break(event, self.step_num + 1)
 
-    def _on_dynamo_compile(self, event: DynamoCompile) -> None:
+    def _on_dynamo_compile(self, event: ev.DynamoCompile) -> None:
         end = event.t + event.dur
         self._paint((event.t, end, host.COMPILE, event.stack))
         self.compiling = None
@@ -364,15 +327,15 @@ class Totals(ReadsAndFallbacks):
         self.cover(event.t, end)
         self.torch_compile.on_compile(event, self.step_num + 1)
 
-    def _on_dynamo_recompile(self, event: Recompile) -> None:
+    def _on_dynamo_recompile(self, event: ev.Recompile) -> None:
         self.torch_compile.on_recompile(event, self.step_num + 1)
 
-    def _on_dynamo_limit(self, event: DynamoLimit) -> None:
+    def _on_dynamo_limit(self, event: ev.DynamoLimit) -> None:
         self.torch_compile.on_limit(event, self.step_num + 1)
 
     # -- steps
 
-    def _on_step(self, event: Step) -> None:
+    def _on_step(self, event: ev.Step) -> None:
         start, dur, name = event.t, event.dur, event.name
         end = start + dur
         if not self.main_known:
@@ -396,7 +359,7 @@ class Totals(ReadsAndFallbacks):
             self.now = ("running", start)
         self.cover(start, end)
 
-    def _on_digest(self, event: StepDigest) -> None:
+    def _on_digest(self, event: ev.StepDigest) -> None:
         start = event.t
         end = start + event.dur
         self._name_main(event.tid)

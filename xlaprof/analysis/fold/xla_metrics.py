@@ -1,8 +1,15 @@
-"""Counters of a run under PyTorch/XLA's names."""
+"""Counters and times of a recording under PyTorch/XLA's names (``torch_xla.debug.metrics``)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
+from xlaprof.analysis.sums import add_counts
+
 from .totals import Totals
+
+_Number = TypeVar("_Number", int, float)
 
 
 def counts(totals: Totals) -> dict[str, int]:
@@ -17,15 +24,9 @@ def counts(totals: Totals) -> dict[str, int]:
         "MarkStep": totals.barriers,
     }
     for (_, op), tally in totals.fallbacks.items():
-        name = totals.names.text(op)
-        counted[name] = counted.get(name, 0) + tally.count
-    if totals.counters is not None:
-        counted |= totals.counters.counts
-        if totals.baseline is not None:
-            for name, before in totals.baseline.counts.items():
-                counted[name] = counted.get(name, before) - before
-    for name, number in totals.merged_counts.items():
-        counted[name] = counted.get(name, 0) + number
+        add_counts(counted, {totals.names.text(op): tally.count})
+    counters, before = totals.counters, totals.baseline
+    _count_from(counted, counters.counts if counters else {}, before.counts if before else {}, totals.merged_counts)
     return counted
 
 
@@ -37,11 +38,16 @@ def seconds(totals: Totals) -> dict[str, float]:
         "TransferFromDeviceTime": totals.read.ns / 1e9,
         "TransferToDeviceTime": totals.uploads.ns / 1e9,
     }
-    if totals.counters is not None:
-        timed |= totals.counters.seconds
-        if totals.baseline is not None:
-            for name, before in totals.baseline.seconds.items():
-                timed[name] = timed.get(name, before) - before
-    for name, number in totals.merged_seconds.items():
-        timed[name] = timed.get(name, 0.0) + number
+    counters, before = totals.counters, totals.baseline
+    _count_from(timed, counters.seconds if counters else {}, before.seconds if before else {}, totals.merged_seconds)
     return timed
+
+
+def _count_from(
+    mine: dict[str, _Number], recorded: Mapping[str, _Number], before: Mapping[str, _Number], merged: dict[str, _Number]
+) -> None:
+    """The recording's own counters win, less what they were ``before``; merged recordings are added."""
+    mine |= recorded
+    for name, number in before.items() if recorded else ():
+        mine[name] = mine.get(name, number) - number
+    add_counts(mine, merged)

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 #: (start, end): a stretch in which a device ran nothing, between two executions. Nanoseconds.
 IdleStretch = tuple[int, int]
 
 
+@dataclass(slots=True)
 class DeviceTimeline:
     """Executions of one device in, busy and idle stretches out.
 
     The window runs from the first execution's start to the last one's end. Within it busy is the union of the
-    executions and idle the rest, so ``busy + idle + told == last - first`` always holds (``told``: the steps known
-    only as digests, whose busy and idle time are sums without a when). What arrives after its time was settled
-    counts only from there on.
+    executions and idle the rest, so ``busy + idle + digest_idle == last - first`` always holds (of steps known only as
+    digests busy and idle time are sums without a when). What arrives after its time was settled counts only from
+    there on.
     """
 
-    __slots__ = ("busy", "digest_idle", "first", "idle", "last", "pending")
-
-    def __init__(self) -> None:
-        self.pending: list[tuple[int, int, int]] = []  # start, end, busy ns (-1: all of it) not settled yet
-        self.first: int | None = None
-        self.last = 0  # end of what is settled
-        self.busy = 0
-        self.idle = 0  # in stretches with a when
-        self.digest_idle = 0  # inside digests
+    pending: list[tuple[int, int, int]] = field(default_factory=list)  # start, end, busy ns (-1: all), not settled yet
+    first: int | None = None
+    last: int = 0  # end of what is settled
+    busy: int = 0
+    idle: int = 0  # in stretches with a when
+    digest_idle: int = 0  # inside digests
 
     def add(self, start: int, end: int, busy: int = -1) -> None:
         self.pending.append((start, end, busy))
@@ -43,47 +43,41 @@ class DeviceTimeline:
         self.last = horizon
         return quiet
 
-    def settle(self, horizon: int) -> tuple[list[IdleStretch], list[tuple[int, int]], list[int]]:
-        """Take what ended by ``horizon``: the idle stretches, the busy stretches, and the idle time of each digest."""
+    def settle(self, horizon: int) -> tuple[list[IdleStretch], list[tuple[int, int]]]:
+        """Take what ended by ``horizon``: the idle stretches and the busy ones, digests apart."""
         pending = self.pending
         pending.sort()
         quiet: list[IdleStretch] = []
-        busy: list[tuple[int, int]] = []
-        digests: list[int] = []
+        ran: list[tuple[int, int]] = []
         if self.first is None and pending and pending[0][1] <= horizon:
             self.first = self.last = pending[0][0]
         last = self.last
         taken = 0
-        for start, end, told in pending:
+        for start, end, busy in pending:
             if end > horizon:
                 break
             taken += 1
             if start < last:
                 start = last
-            if end <= start:  # of no length, or told already
+            if end <= start:  # of no length, or covered by what was before
                 continue
             if start > last:
                 quiet.append((last, start))
             last = end
-            if told < 0:
-                busy.append((start, end))
+            if busy < 0:
+                ran.append((start, end))
             else:
-                told = min(told, end - start)
-                self.busy += told
-                digests.append(end - start - told)
+                busy = min(busy, end - start)
+                self.busy += busy
+                self.digest_idle += end - start - busy
         del pending[:taken]
         self.last = last
         self.idle += _length(quiet)
-        self.busy += _length(busy)
-        self.digest_idle += sum(digests)
-        return quiet, busy, digests
+        self.busy += _length(ran)
+        return quiet, ran
 
     def copy(self) -> DeviceTimeline:
-        twin = DeviceTimeline()
-        twin.pending = self.pending.copy()
-        twin.first, twin.last = self.first, self.last
-        twin.busy, twin.idle, twin.digest_idle = self.busy, self.idle, self.digest_idle
-        return twin
+        return replace(self, pending=self.pending.copy())
 
 
 def _length(stretches: list[tuple[int, int]]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from .rhythm import Rhythm
 
 _RUNS = 64  # runs kept; what is so irregular has no rhythm
-_EXPANDED = 50_000  # steps looked at to tell the rhythm of several together
+_EXPANDED = 50_000  # steps expanded for the rhythm of several together
 
 
 class Occasions:
@@ -54,12 +54,6 @@ class Occasions:
         if self.expected >= 0:
             run = self.runs[-1]
             distance = run[1]
-            beyond = self.expected + distance * len(steps)
-            if steps == list(range(self.expected, beyond, distance)):
-                self.count += len(steps)
-                run[2] += len(steps)
-                self.expected = beyond
-                return
             ahead = list(dict.fromkeys(steps))  # several in one step lengthen no run
             if ahead and ahead[0] == self.expected - distance:  # the last step of the run
                 del ahead[0]

@@ -33,28 +33,6 @@ _Step = tuple[int, int, int, int, int, bool, int]
 
 
 @dataclass(slots=True)
-class Carried:
-    """What is settled already of a step that is still open."""
-
-    parts: dict[int, int] = field(default_factory=dict)  # cause -> ns
-    busy: int = 0
-
-    def add(self, segments: list[Segment], busy: int) -> None:
-        parts = self.parts
-        for begin, stop, cause, _ in segments:
-            cause = min(cause, SCOPE)
-            parts[cause] = parts.get(cause, 0) + stop - begin
-        self.busy += busy
-
-    @property
-    def ns(self) -> int:
-        return sum(self.parts.values())
-
-    def copy(self) -> Carried:
-        return Carried(self.parts.copy(), self.busy)
-
-
-@dataclass(slots=True)
 class Split:
     """Where the time of steps went, summed: nanoseconds by cause. The causes sum to ``total``."""
 
@@ -68,6 +46,15 @@ class Split:
         self.total += total
         self.busy += busy
         self.parts = [a + b for a, b in zip(self.parts, parts, strict=True)]
+
+    def add_segments(self, segments: Sequence[Segment]) -> int:
+        """What the host did in the steps; returns ns."""
+        parts, total = self.parts, 0
+        for begin, stop, cause, _ in segments:
+            ns = stop - begin
+            parts[cause if cause < SCOPE else SCOPE] += ns
+            total += ns
+        return total
 
     def merge(self, other: Split) -> None:
         self.add(other.steps, other.total, other.busy, other.parts)
@@ -94,7 +81,7 @@ class Window:
         self.tracing_since_step: list[tuple[int, int]] = []  # (moment, ns) of the barriers since the last step
         self.last_barrier = 0
         self.open_steps: list[_Step] = []
-        self.carried: dict[int, Carried] = {}  # by the ordinal of the step
+        self.carried: dict[int, Split] = {}  # ordinal of an open step -> what is settled of it
         self.settle_when = _SETTLE_AT
 
     def add_hole(self, start: int, end: int, before: int, after: int) -> None:
@@ -107,7 +94,7 @@ class Window:
             self.schedule.add_hole(hole)
 
     def add_sighting(self, sighting: Sighting) -> None:
-        """The host was seen. Looks come in order; what was seen before is not seen anew."""
+        """The host was sampled. Samples come in order; one that overlaps the sample before is cut."""
         if self.sightings and sighting.start < self.sightings[-1].end:
             sighting = sighting._replace(start=self.sightings[-1].end)
         if sighting.end > sighting.start and len(self.sightings) < GIVE_UP_AT:
@@ -159,7 +146,7 @@ class Window:
         self.split(name, first).add(1, total, busy, taken)
 
     def has_room_for(self, holes: int) -> bool:
-        """So many can still be told."""
+        """Whether so many more are kept."""
         return len(self.holes) + holes < GIVE_UP_AT
 
     def relieve(self) -> None:
@@ -182,7 +169,7 @@ class Window:
         host_horizon = horizon
         crowded = len(self.host.segments) >= GIVE_UP_AT
         for timeline in self.devices.values():
-            quiet, ran, _ = timeline.settle(horizon)
+            quiet, ran = timeline.settle(horizon)
             if crowded and not final:
                 quiet += timeline.give_up(horizon)
             gaps.append(quiet)
@@ -247,20 +234,21 @@ class Window:
         return horizon
 
     def _divide(self, horizon: int, segments: list[Segment], busy: list[tuple[int, int]]) -> None:
-        """Tell the open steps what lies in them; those that are over by ``horizon`` are counted."""
+        """Give the open steps what lies in them; those that are over by ``horizon`` are counted."""
         over = [step for step in self.open_steps if step[1] <= horizon]
         self.open_steps = [step for step in self.open_steps if step[1] > horizon]
         self._count(over, segments, busy)
-        told = max([stretch[1] for stretch in (*segments[-1:], *busy)], default=0)
-        self.carry_on([step for step in self.open_steps if step[0] < told], segments, busy)
+        until = max([stretch[1] for stretch in (*segments[-1:], *busy)], default=0)
+        self.carry_on([step for step in self.open_steps if step[0] < until], segments, busy)
 
     def carry_on(self, begun: list[_Step], segments: list[Segment], busy: list[tuple[int, int]]) -> None:
-        """Tell steps that are not over what lies in them so far."""
+        """Give steps that are not over what lies in them so far."""
         starts = [segment[0] for segment in segments] if begun else []
         begins = [stretch[0] for stretch in busy] if begun else []
         for start, end, _, ordinal, _, _, _ in begun:
-            carried = self.carried.setdefault(ordinal, Carried())
-            carried.add(within(segments, starts, start, end), _overlap(busy, begins, start, end))
+            carried = self.carried.setdefault(ordinal, Split())
+            carried.add_segments(within(segments, starts, start, end))
+            carried.busy += _overlap(busy, begins, start, end)
 
     def _count(self, steps: list[_Step], segments: list[Segment], busy: list[tuple[int, int]]) -> None:
         starts = [segment[0] for segment in segments]
@@ -270,33 +258,22 @@ class Window:
             split.steps += 1
             split.total += end - start
             split.busy += _overlap(busy, begins, start, end)
-            parts = split.parts
             blank = end - start - self.take_carried(ordinal, split)
-            for begin, stop, cause, _ in within(segments, starts, start, end):
-                ns = stop - begin
-                parts[cause if cause < SCOPE else SCOPE] += ns
-                blank -= ns
-            if traced > blank:
-                traced = blank
-            parts[TRACING] += traced
-            parts[OTHER] += blank - traced
+            blank -= split.add_segments(within(segments, starts, start, end))
+            traced = min(traced, blank)
+            split.parts[TRACING] += traced
+            split.parts[OTHER] += blank - traced
 
     def take_carried(self, ordinal: int, split: Split) -> int:
-        """Count what a step was told before it was over; its ns."""
+        """Count what is settled already of a step that is over now; returns its ns."""
         carried = self.carried.pop(ordinal, None)
         if carried is None:
             return 0
-        split.busy += carried.busy
-        for cause, ns in carried.parts.items():
-            split.parts[cause] += ns
-        return carried.ns
+        split.merge(carried)
+        return sum(carried.parts)
 
     def split(self, name: int, first: bool) -> Split:
-        splits = self.first if first else self.splits
-        split = splits.get(name)
-        if split is None:
-            split = splits[name] = Split()
-        return split
+        return (self.first if first else self.splits).setdefault(name, Split())
 
 
 def stretched(sightings: list[Sighting], holes: list[HoleRow]) -> list[Sighting]:

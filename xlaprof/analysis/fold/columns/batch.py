@@ -12,46 +12,26 @@ from typing import Any
 
 import numpy as np
 
+from xlaprof import events as ev
 from xlaprof.analysis.timeline.columns.intervals import FAR, Column, Flags, NotVectorizable, unique
-from xlaprof.events import (
-    AnyEvent,
-    Barrier,
-    Counters,
-    DataWait,
-    DeviceWait,
-    Event,
-    Execute,
-    Gc,
-    Hole,
-    Live,
-    Sample,
-    Scope,
-    Stack,
-    Step,
-    StepDigest,
-    Text,
-    Thread,
-    TransferFromDevice,
-    TransferToDevice,
-)
 
 #: Of each kind that is counted in columns, the numbers it is counted by. Lengths come after ``t``.
 FIELDS: dict[type, tuple[str, ...]] = {
-    Scope: ("t", "dur", "name", "depth", "tid"),
-    Step: ("t", "dur", "name", "num"),
-    Hole: ("t", "dur", "before", "after", "tid"),
-    Barrier: ("t", "dur", "stack", "ops", "tracing", "execution", "loops"),
-    Execute: ("t", "start", "end", "enqueue", "program", "stack", "device"),
-    TransferToDevice: ("t", "dur", "stack", "tid"),
-    TransferFromDevice: ("t", "dur", "wait", "bytes", "op", "stack", "tid", "late"),
-    DeviceWait: ("t", "dur", "stack", "tid"),
-    DataWait: ("t", "dur", "stack", "tid"),
-    Gc: ("t", "dur", "stack"),
-    Live: (),
-    StepDigest: ("t", "dur", "name", "num", "executions", "busy", "tracing", "barriers"),
+    ev.Scope: ("t", "dur", "name", "depth", "tid"),
+    ev.Step: ("t", "dur", "name", "num"),
+    ev.Hole: ("t", "dur", "before", "after", "tid"),
+    ev.Barrier: ("t", "dur", "stack", "ops", "tracing", "execution", "loops"),
+    ev.Execute: ("t", "start", "end", "enqueue", "program", "stack", "device"),
+    ev.TransferToDevice: ("t", "dur", "stack", "tid"),
+    ev.TransferFromDevice: ("t", "dur", "wait", "bytes", "op", "stack", "tid", "late"),
+    ev.DeviceWait: ("t", "dur", "stack", "tid"),
+    ev.DataWait: ("t", "dur", "stack", "tid"),
+    ev.Gc: ("t", "dur", "stack"),
+    ev.Live: (),
+    ev.StepDigest: ("t", "dur", "name", "num", "executions", "busy", "tracing", "barriers"),
 }
 #: Kinds that may be counted before or after the events around them.
-ANYTIME = (Text, Stack, Thread, Sample, Counters)
+ANYTIME = (ev.Text, ev.Stack, ev.Thread, ev.Evicted, ev.Sample, ev.Counters)
 #: Fields that are summed up: so small that no batch's sum is more than a machine word.
 _SUMMED = frozenset({"dur", "wait", "bytes", "ops", "tracing", "enqueue", "executions", "busy", "barriers"})
 MOST = 1 << 46
@@ -114,7 +94,7 @@ def require_known(known: Container[int], some: Kind, field: str) -> None:
 
 def ends_of_steps(part: Kinds) -> Kind:
     """All steps of a part, recorded in full or as digests."""
-    steps, digests = part[Step], part[StepDigest]
+    steps, digests = part[ev.Step], part[ev.StepDigest]
     if not len(digests):
         return steps
     at = np.concatenate((steps.at, digests.at))
@@ -123,7 +103,7 @@ def ends_of_steps(part: Kinds) -> Kind:
     return Kind(at[order], (), columns)
 
 
-def codes_of(batch: Sequence[AnyEvent | Event]) -> Column:
+def codes_of(batch: Sequence[ev.AnyEvent | ev.Event]) -> Column:
     """A number for the kind of each event; 0 for kinds that have no columns."""
     return np.fromiter(map(_CODES.get, map(type, batch), repeat(0)), np.int64, len(batch))
 
@@ -142,7 +122,7 @@ def stretches(codes: Column, least: int) -> Iterator[tuple[int, int, bool]]:
         yield done, len(codes), False
 
 
-def kinds(batch: Sequence[AnyEvent | Event], codes: Column) -> Kinds:
+def kinds(batch: Sequence[ev.AnyEvent | ev.Event], codes: Column) -> Kinds:
     """The columns of a batch without any event of code 0. :class:`NotVectorizable`: a number is no time."""
     found = {}
     for kind, code in _CODES.items():
@@ -150,7 +130,7 @@ def kinds(batch: Sequence[AnyEvent | Event], codes: Column) -> Kinds:
         events = _chosen(batch, at.tolist())
         fields = FIELDS.get(kind, ())
         found[kind] = Kind(at, events, {field: _column(events, field) for field in fields})
-    for kind in (Barrier, Execute):
+    for kind in (ev.Barrier, ev.Execute):
         events = found[kind].events
         for_reads = np.fromiter([event.trigger == "read" for event in events], np.int64, len(events))
         found[kind].columns["trigger"] = for_reads

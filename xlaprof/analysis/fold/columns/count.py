@@ -11,6 +11,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from xlaprof import events as ev
 from xlaprof.analysis.fold.totals import AT_ONCE, PENDING, PROGRAMS, RECORDS, Totals
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.columns.intervals import (
@@ -24,42 +25,28 @@ from xlaprof.analysis.timeline.columns.intervals import (
     up_to,
 )
 from xlaprof.analysis.timeline.columns.settle import Fresh, settle
-from xlaprof.events import (
-    AnyEvent,
-    Barrier,
-    DataWait,
-    DeviceWait,
-    Event,
-    Execute,
-    Gc,
-    Hole,
-    Live,
-    Scope,
-    Step,
-    StepDigest,
-    TransferFromDevice,
-    TransferToDevice,
-)
 
 from .batch import ANYTIME, Kind, Kinds, codes_of, ends_of_steps, kinds, require_known, stretches
 from .digests import DigestSums, add_digests, check_digests, digest_sums
 from .reads import add_reads, add_rhythms, add_runs, check_reads, check_runs
+
+Batch = Sequence[ev.AnyEvent | ev.Event]
 
 _LEAST = 256  # events at once
 _DEEPEST = 64  # nesting of scopes
 
 #: What else than scopes is painted, of the main thread where it has one. Reads and pauses for memory stop all of them.
 _PAINTED = {
-    DataWait: host.DATA,
-    DeviceWait: host.TRANSFER,
-    Gc: host.GC,
-    TransferToDevice: host.UPLOAD,
-    TransferFromDevice: host.TRANSFER,
-    Barrier: host.DISPATCH,
+    ev.DataWait: host.DATA,
+    ev.DeviceWait: host.TRANSFER,
+    ev.Gc: host.GC,
+    ev.TransferToDevice: host.UPLOAD,
+    ev.TransferFromDevice: host.TRANSFER,
+    ev.Barrier: host.DISPATCH,
 }
 
 
-def take(run: Totals, batch: Sequence[AnyEvent | Event], singly: Callable[[Sequence[AnyEvent | Event]], None]) -> None:
+def take(run: Totals, batch: Batch, singly: Callable[[Batch], None]) -> None:
     """Count a batch; ``singly`` counts those events that are new or out of order."""
     codes = codes_of(batch)
     for first, past, at_once in stretches(codes, _LEAST):
@@ -72,7 +59,7 @@ def take(run: Totals, batch: Sequence[AnyEvent | Event], singly: Callable[[Seque
             few *= 4
 
 
-def _count(run: Totals, batch: Sequence[AnyEvent | Event], codes: Column) -> int:
+def _count(run: Totals, batch: Batch, codes: Column) -> int:
     """Count as many events as possible, settling the window when it is time to; returns how many."""
     if not run.in_stride:
         return 0
@@ -84,7 +71,7 @@ def _count(run: Totals, batch: Sequence[AnyEvent | Event], codes: Column) -> int
             until = past if settled is None else settled + 1
             part = {kind: some.between(done, until) for kind, some in whole.items()}
             try:
-                sums, ends = digest_sums(part[StepDigest]), ends_of_steps(part)
+                sums, ends = digest_sums(part[ev.StepDigest]), ends_of_steps(part)
                 _check(run, part, ends, sums)
             except OverflowError:
                 raise NotVectorizable from None
@@ -112,16 +99,16 @@ def _until_settled(run: Totals, whole: Kinds, done: int, past: int) -> int | Non
     window = run.window
     painted = np.zeros(past, np.int64)
     for kind, some in whole.items():
-        if kind in _PAINTED or kind is Scope:
+        if kind in _PAINTED or kind is ev.Scope:
             these = some.between(done, past)
             painted[these.at[_is_painted(run, kind, these)]] = 1
     held = len(window.host) + np.cumsum(painted)  # after each event
     moments = []
-    steps, runs = (whole[kind].between(done, past) for kind in (Step, Execute))
+    steps, runs = (whole[kind].between(done, past) for kind in (ev.Step, ev.Execute))
     full = held[steps.at] + len(window.open_steps) + np.arange(1, len(steps) + 1) >= window.settle_when
     moments += steps.at[full][:1].tolist()
     require_known(window.devices, runs, "device")
-    digests = whole[StepDigest].between(done, past).at
+    digests = whole[ev.StepDigest].between(done, past).at
     for device, timeline in window.devices.items():
         at = runs.at[runs["device"] == device]
         if device == 0 and len(digests):
@@ -133,9 +120,9 @@ def _until_settled(run: Totals, whole: Kinds, done: int, past: int) -> int | Non
 
 def _is_painted(run: Totals, kind: type, some: Kind) -> Flags:
     """Which events of a kind are painted on the host's timeline."""
-    if kind is Barrier:
+    if kind is ev.Barrier:
         return some["dur"] > 0
-    if kind in (Gc, TransferFromDevice):
+    if kind in (ev.Gc, ev.TransferFromDevice):
         return np.ones(len(some), np.bool_)
     mine: Flags = some["tid"] == run.main_thread
     return mine
@@ -147,7 +134,7 @@ def _painted(run: Totals, kind: type, part: Kinds) -> Kind:
 
 def _check(run: Totals, part: Kinds, steps: Kind, sums: DigestSums) -> None:
     """Raise :class:`NotVectorizable` where anything is new, or in an order that columns do not keep."""
-    scopes, holes, barriers, window = part[Scope], part[Hole], part[Barrier], run.window
+    scopes, holes, barriers, window = part[ev.Scope], part[ev.Hole], part[ev.Barrier], run.window
     moments = [run.steps_ended_at, run.busy_until, run.last_execution_end, *run.last_transfer]
     moments += [window.last_barrier, window.steps_end]
     moments += [ns for inner in run.child_ns.values() for ns in inner] + [hole[1] for hole in window.holes[-1:]]
@@ -168,47 +155,47 @@ def _check(run: Totals, part: Kinds, steps: Kind, sums: DigestSums) -> None:
         require(int(barriers["loops"][those].max()) <= run.sites[stack].loops)
     require(not len(barriers) or bool(run.last_barrier and window.last_barrier))
     require(len(run.barriers_since_step) + len(barriers) < PENDING)
-    require(len(run.pauses) + len(part[Gc]) + len(part[DataWait]) < RECORDS)
-    check_runs(run, part[Execute])
-    check_reads(run, part[TransferFromDevice])
+    require(len(run.pauses) + len(part[ev.Gc]) + len(part[ev.DataWait]) < RECORDS)
+    check_runs(run, part[ev.Execute])
+    check_reads(run, part[ev.TransferFromDevice])
 
 
 def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
     """Count a part that was checked; returns what the window has to settle."""
     for kind in ANYTIME:
-        handle = run.handlers[kind]
-        for event in part[kind].events:
-            handle(event)
-    steps, barriers, sent = part[Step], part[Barrier], part[TransferToDevice]
+        if handle := run.handlers.get(kind):
+            for event in part[kind].events:
+                handle(event)
+    steps, barriers, sent = part[ev.Step], part[ev.Barrier], part[ev.TransferToDevice]
     cuts = barriers.at[~barriers.for_reads]
     numbers = np.empty(len(ends), np.int64)
     for name, those in grouped(ends["name"]):
         numbers[those] = run.steps[name].count + np.arange(1, len(those) + 1)
     numbers = numbers[np.searchsorted(ends.at, steps.at)]
-    for live, turn in zip(part[Live].events, np.searchsorted(ends.at, part[Live].at).tolist(), strict=True):
+    for live, turn in zip(part[ev.Live].events, np.searchsorted(ends.at, part[ev.Live].at).tolist(), strict=True):
         run.add_live(live, run.steps_ended + turn)
     run.recent_uploads.extend(sent.events)
     run.uploads.add(len(sent), int(sent["dur"].sum()))
-    if run.now[0] != "running" and len(steps) + len(part[Execute]):
-        first = min((some.at[0], int(some["t"][0])) for some in (steps, part[Execute]) if len(some))
+    if run.now[0] != "running" and len(steps) + len(part[ev.Execute]):
+        first = min((some.at[0], int(some["t"][0])) for some in (steps, part[ev.Execute]) if len(some))
         run.now = ("running", first[1])
     painted = _paint(run, part, ends)
     holes = _add_holes(run, part)
-    _add_scopes(run, part[Scope])
+    _add_scopes(run, part[ev.Scope])
     _add_pauses(run, part)
     add_rhythms(run, part, ends, sums)
     waits = add_reads(run, part, cuts, numbers)
     digests = add_digests(run, sums)
     runs = add_runs(run, part)
     recorded, traced = _add_barriers(run, part, cuts)
-    unread = part[Execute].at[~part[Execute].for_reads]
+    unread = part[ev.Execute].at[~part[ev.Execute].for_reads]
     closed = _add_steps(run, part, ends, np.sort(np.concatenate((cuts, unread))))
     return Fresh(painted, runs, holes, waits, recorded, traced, closed, digests)
 
 
 def _paint(run: Totals, part: Kinds, ends: Kind) -> Column:
     """What the host did, in the order of the events."""
-    scopes = _painted(run, Scope, part)
+    scopes = _painted(run, ev.Scope, part)
     floor = up_to(run.window.steps_end, ends.end)[np.searchsorted(ends.at, scopes.at)]
     nowhere = np.zeros(len(scopes), np.int64)
     painted = [[scopes.at, np.maximum(scopes["t"], floor), scopes.end, host.SCOPE + scopes["name"], nowhere]]
@@ -221,7 +208,7 @@ def _paint(run: Totals, part: Kinds, ends: Kind) -> Column:
 
 
 def _add_holes(run: Totals, part: Kinds) -> Column:
-    holes, reads = part[Hole], part[TransferFromDevice]
+    holes, reads = part[ev.Hole], part[ev.TransferFromDevice]
     holes, reads = holes.where(holes["tid"] == run.main_thread), reads.where(reads["tid"] == run.main_thread)
     run.recording.update(holes["before"].tolist(), holes["after"].tolist())
     start, end, before = holes["t"], holes.end, holes["before"]
@@ -272,7 +259,7 @@ def _own(inner: list[int], depth: Column, dur: Column) -> Column:
 
 def _add_pauses(run: Totals, part: Kinds) -> None:
     found = []
-    for kind, cause in ((Gc, host.GC), (DataWait, host.DATA)):
+    for kind, cause in ((ev.Gc, host.GC), (ev.DataWait, host.DATA)):
         pauses = _painted(run, kind, part)
         for stack, those in grouped(pauses["stack"]):
             found.append((int(pauses.at[those[0]]), stack, cause, int(pauses["dur"][those].sum())))
@@ -282,7 +269,7 @@ def _add_pauses(run: Totals, part: Kinds) -> None:
 
 def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Column]:
     """Returns what recording their graphs took, and in which stretch before each barrier."""
-    barriers, steps, window = part[Barrier], part[Step], run.window
+    barriers, steps, window = part[ev.Barrier], part[ev.Step], run.window
     if len(steps):
         for site, moment in run.barriers_since_step:
             site.in_steps += moment >= int(steps["t"][0])
@@ -317,7 +304,7 @@ def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Colum
 
 def _add_steps(run: Totals, part: Kinds, ends: Kind, cuts: Column) -> Column:
     """Returns the steps that were recorded in full. ``cuts``: where anything cut the graph."""
-    barriers, steps, digests, window = part[Barrier], part[Step], part[StepDigest], run.window
+    barriers, steps, digests, window = part[ev.Barrier], part[ev.Step], part[ev.StepDigest], run.window
     in_step = np.searchsorted(steps.at, barriers.at)
     traced = barriers["tracing"] > 0
     unclaimed = rows(*(one[traced & (in_step == len(steps))] for one in (barriers["t"], barriers["tracing"])))

@@ -35,7 +35,7 @@ class Fresh(NamedTuple):
     digests: Column  # start, end, ns the device was busy meanwhile
 
     def pour(self, into: Window) -> None:
-        """Have it in lists."""
+        """Move it into the window's lists."""
         into.host.unpainted += rows(*self.unpainted)
         for device, those in grouped(self.runs[3]):
             start, end = self.runs[1:3, those]
@@ -48,7 +48,7 @@ class Fresh(NamedTuple):
         self.pour_schedule(into)
 
     def pour_schedule(self, into: Window) -> None:
-        """Have what may be run again in lists."""
+        """Move what a prediction runs again into the schedule's lists."""
         into.schedule.executions += rows(*self.runs)
         into.schedule.holes += rows(*self.holes)
         into.schedule.waits += rows(*self.waits)
@@ -68,7 +68,7 @@ class _Pending(NamedTuple):
     worked: Column
 
     def settle(self, horizon: int) -> tuple[Column, Column]:
-        """Like that of the timeline: quiet and busy stretches (rows: start, end)."""
+        """Like that of the timeline: idle and busy stretches (rows: start, end)."""
         device, start, end, worked = self
         if device.first is None and len(start) and end[0] <= horizon:
             device.first = device.last = int(start[0])
@@ -140,8 +140,8 @@ def settle(of: Window, fresh: Fresh) -> bool:
 
 def _is_sane(of: Window) -> bool:
     """Whether all that is held are times, whatever a damaged log held."""
-    moments = [of.host.horizon, of.steps_end, of.schedule.end or 0, *(carried.ns for carried in of.carried.values())]
-    moments += [device.last for device in of.devices.values()]
+    moments = [of.host.horizon, of.steps_end, of.schedule.end or 0, *(device.last for device in of.devices.values())]
+    moments += [sum(carried.parts) for carried in of.carried.values()]
     return all(-window.FOREVER <= moment <= window.FOREVER for moment in moments)
 
 
@@ -215,10 +215,10 @@ def _blame(
 
 
 def _divide(of: Window, horizon: int, segments: Column, steps: Column, busy: Column) -> None:
-    """Tell the steps what lies in them; those that are over by ``horizon`` are counted."""
+    """Give the steps what lies in them; those that are over by ``horizon`` are counted."""
     over = steps[1] <= horizon
     counted, of.open_steps = steps[:, over], rows(*steps[:, ~over])
-    known = {ordinal: carried.ns for ordinal, carried in of.carried.items()}
+    known = {ordinal: sum(carried.parts) for ordinal, carried in of.carried.items()}
     if counted.shape[1]:
         for one in divide(counted, known, segments, busy):
             of.split(one.name, one.first).add(one.steps, one.total, one.busy, one.parts)
