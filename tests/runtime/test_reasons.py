@@ -1,4 +1,4 @@
-"""Why a graph is new, told of small trainings: the number's name, the branch's condition, the list that holds."""
+"""Why graphs of small trainings are new: the number's name, the branch's condition, the list that holds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xlaprof.analysis.diagnosis import cause
 from xlaprof.runtime.instruments import retainers
 from xlaprof.runtime.recompile import graph_diff
 
-from .telling import Told, record
+from .recorded_programs import RecordedProgram, record
 
 history: list[torch.Tensor] = []
 
@@ -28,7 +28,7 @@ def with_time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Callable[[Callable[[], object]], Told]:
+def recorded(tmp_path: Path) -> Callable[[Callable[[], object]], RecordedProgram]:
     return lambda story: record(tmp_path / "run.log", story)
 
 
@@ -36,7 +36,7 @@ def batch(rows: int, width: int = 5) -> torch.Tensor:
     return torch.ones(rows, width)
 
 
-def test_gradients_that_are_added_to_and_an_optimizer_that_runs_now_and_then(told: Callable) -> None:
+def test_gradients_that_are_added_to_and_an_optimizer_that_runs_now_and_then(recorded: Callable) -> None:
     model = nn.Linear(5, 3).to("xla")
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -49,17 +49,17 @@ def test_gradients_that_are_added_to_and_an_optimizer_that_runs_now_and_then(tol
                 opt.zero_grad()
             xr.sync()
 
-    run = told(story)
+    run = recorded(story)
     grad, update = run.changes[-2:]
     assert (grad.what, grad.role, run.code(grad.stack)) == ("operation", "grad", "loss.backward()")
     assert (update.what, update.role, run.code(update.stack)) == ("operation", "optimizer", "opt.step()")
     assert run.code(update.condition) == "if step % 3 == 2:"
     assert (update.added, update.removed) == (2, 0)
-    compiled = {cause(c): c for c in run.all(events.Compile)}
-    assert update.against == compiled[grad].program  # what it is likest to
+    compiled = {cause(c): c for c in run.of(events.Compile)}
+    assert update.against == compiled[grad].program  # the closest
 
 
-def test_a_learning_rate_has_its_name_and_its_sign(told: Callable) -> None:
+def test_a_learning_rate_has_its_name_and_its_sign(recorded: Callable) -> None:
     model = nn.Linear(7, 3).to("xla")
     opt = torch.optim.SGD(model.parameters(), lr=0.0)
 
@@ -71,12 +71,12 @@ def test_a_learning_rate_has_its_name_and_its_sign(told: Callable) -> None:
             opt.zero_grad()
             xr.sync()
 
-    first, second = told(story).changes[-2:]
+    first, second = recorded(story).changes[-2:]
     assert (first.what, first.name, first.old, first.new) == ("scalar", "lr", "0.0", "0.25")
     assert (second.what, second.name, second.old, second.new) == ("scalar", "lr", "0.5", "1.0")
 
 
-def test_a_learning_rate_is_told_where_only_the_weight_decay_shows_it(told: Callable) -> None:
+def test_a_learning_rate_is_reported_where_only_the_weight_decay_shows_it(recorded: Callable) -> None:
     model = nn.Linear(5, 3).to("xla")
     opt = torch.optim.AdamW(model.parameters(), lr=0.5, weight_decay=0.01)
 
@@ -88,11 +88,11 @@ def test_a_learning_rate_is_told_where_only_the_weight_decay_shows_it(told: Call
             opt.step()
             xr.sync()
 
-    change = told(story).changes[-1]
+    change = recorded(story).changes[-1]
     assert (change.what, change.name, change.old, change.new) == ("scalar", "lr", "0.001", "0.0")
 
 
-def test_the_list_that_holds_a_tensor_is_named_with_the_line_that_fills_it(told: Callable) -> None:
+def test_the_list_that_holds_a_tensor_is_named_with_the_line_that_fills_it(recorded: Callable) -> None:
     x = torch.ones(4, 27).to("xla")
 
     def story() -> None:
@@ -105,7 +105,7 @@ def test_the_list_that_holds_a_tensor_is_named_with_the_line_that_fills_it(told:
             xr.sync()
             del y
 
-    run = told(story)
+    run = recorded(story)
     change = run.changes[-1]
     assert (change.what, change.name, change.role) == ("outputs", "history", "list")
     assert run.code(change.stack) == "history.append(hidden)"
@@ -113,7 +113,7 @@ def test_the_list_that_holds_a_tensor_is_named_with_the_line_that_fills_it(told:
     history.clear()
 
 
-def test_looking_for_a_holder_keeps_nothing_alive(told: Callable) -> None:
+def test_looking_for_a_holder_keeps_nothing_alive(recorded: Callable) -> None:
     x = torch.ones(4, 29).to("xla")
     counts = []
 
@@ -130,13 +130,13 @@ def test_looking_for_a_holder_keeps_nothing_alive(told: Callable) -> None:
             del y
             counts.append(len([c for c in xr.metrics.counter_names() if c == "UncachedCompile"]))
 
-    run = told(story)
+    run = recorded(story)
     assert [change.what for change in run.changes[-1:]] == ["outputs"]
-    outputs = [c.outputs for c in run.all(events.Compile)]
+    outputs = [c.outputs for c in run.of(events.Compile)]
     assert outputs == [1, 2]  # and the fourth step runs the first graph again
 
 
-def test_dropout_that_is_switched_off_is_the_mode(told: Callable) -> None:
+def test_dropout_that_is_switched_off_is_the_mode(recorded: Callable) -> None:
     model = nn.Sequential(nn.Linear(9, 4), nn.Dropout(0.5), nn.Tanh()).to("xla")
 
     def story() -> None:
@@ -146,12 +146,12 @@ def test_dropout_that_is_switched_off_is_the_mode(told: Callable) -> None:
             xr.sync()
             del out
 
-    change = told(story).changes[-1]
+    change = recorded(story).changes[-1]
     assert (change.what, change.role) == ("operation", "mode")
     assert (change.old, change.new) == ("dropout (training)", "no dropout (eval, or p = 0)")
 
 
-def test_autocast_that_is_switched_on_is_told_as_that(told: Callable) -> None:
+def test_autocast_that_is_switched_on_is_reported_as_that(recorded: Callable) -> None:
     model = nn.Sequential(nn.Linear(10, 4), nn.Tanh(), nn.Linear(4, 2)).to("xla")
 
     def story() -> None:
@@ -161,12 +161,12 @@ def test_autocast_that_is_switched_on_is_told_as_that(told: Callable) -> None:
             xr.sync()
             del out
 
-    change = told(story).changes[-1]
+    change = recorded(story).changes[-1]
     assert (change.what, change.role) == ("operation", "autocast")
     assert change.added > change.removed
 
 
-def test_autocast_that_is_switched_off_is_told_as_that(told: Callable) -> None:
+def test_autocast_that_is_switched_off_is_reported_as_that(recorded: Callable) -> None:
     model = nn.Sequential(nn.Linear(12, 4), nn.Tanh(), nn.Linear(4, 2)).to("xla")
 
     def story() -> None:
@@ -176,12 +176,12 @@ def test_autocast_that_is_switched_off_is_told_as_that(told: Callable) -> None:
             xr.sync()
             del out
 
-    change = told(story).changes[-1]
+    change = recorded(story).changes[-1]
     assert (change.what, change.role) == ("operation", "autocast")
     assert change.added < change.removed
 
 
-def test_another_rank_is_told_by_the_line_that_brought_the_tensor(told: Callable) -> None:
+def test_another_rank_is_reported_by_the_line_that_brought_the_tensor(recorded: Callable) -> None:
     layer = nn.Conv2d(1, 2, 3).to("xla")
 
     def story() -> None:
@@ -191,13 +191,13 @@ def test_another_rank_is_told_by_the_line_that_brought_the_tensor(told: Callable
             xr.sync()
             del out
 
-    run = told(story)
+    run = recorded(story)
     change = run.changes[-1]
     assert (change.what, change.old, change.new) == ("shape", "f32[1,1,6,6]", "f32[1,6,6]")
     assert (run.code(change.made), change.moved) == ('image = image.to("xla")', True)
 
 
-def test_a_barrier_in_the_middle_of_the_step_is_what_is_told(told: Callable) -> None:
+def test_a_barrier_in_the_middle_of_the_step_is_what_is_reported(recorded: Callable) -> None:
     weight = torch.ones(31, 31).to("xla")
 
     def story() -> None:
@@ -210,14 +210,14 @@ def test_a_barrier_in_the_middle_of_the_step_is_what_is_told(told: Callable) -> 
             xr.sync()
             del h, y
 
-    run = told(story)
+    run = recorded(story)
     change = run.changes[-1]
     assert (change.what, change.role) == ("operation", "barrier")
     assert run.code(change.stack) == "xr.sync()"
     assert run.code(change.condition) == "if step == 3:"
 
 
-def test_an_optimizer_that_makes_state_in_the_middle(told: Callable) -> None:
+def test_an_optimizer_that_makes_state_in_the_middle(recorded: Callable) -> None:
     one, two = nn.Linear(11, 11).to("xla"), nn.Linear(11, 11).to("xla")
     opt = torch.optim.Adam(one.parameters(), lr=0.01)
 
@@ -233,24 +233,26 @@ def test_an_optimizer_that_makes_state_in_the_middle(told: Callable) -> None:
             xr.sync()
             del kept
 
-    run = told(story)
+    run = recorded(story)
     assert [change.role for change in run.changes[-2:]] == ["state", "state"]
     assert {run.code(change.stack) for change in run.changes[-2:]} == {"opt.step()"}
 
 
-def test_an_explanation_that_fails_leaves_the_program_alone(told: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_explanation_that_fails_leaves_the_program_alone(
+    recorded: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(graph_diff, "_graph_diff", broken)
     x = torch.ones(3, 37).to("xla")
     with pytest.warns(RuntimeWarning, match="cannot say why a graph is new: ZeroDivisionError"):
-        run = told(lambda: (x.sinh().sum().item(), xr.sync()))
+        run = recorded(lambda: (x.sinh().sum().item(), xr.sync()))
     assert run.changes == []
-    assert len(run.all(events.Compile)) == 1
+    assert len(run.of(events.Compile)) == 1
 
 
-def test_a_read_says_how_much_of_its_graph_the_barrier_runs_once_more(told: Callable) -> None:
+def test_a_read_says_how_much_of_its_graph_the_barrier_runs_again(recorded: Callable) -> None:
     x = torch.ones(4, 39).to("xla")
 
     def story() -> None:
@@ -260,12 +262,12 @@ def test_a_read_says_how_much_of_its_graph_the_barrier_runs_once_more(told: Call
         xr.sync()
         (y > 1).any().item()  # nothing else is pending
 
-    first, _, last = told(story).all(events.Compile)
+    first, _, last = recorded(story).of(events.Compile)
     assert (first.trigger, first.again, first.ops) == ("read", 1, 3)
     assert (last.trigger, last.again) == ("read", 0)
 
 
-def test_a_line_that_reads_now_this_tensor_now_that_one_is_compared_with_its_own(told: Callable) -> None:
+def test_a_line_that_reads_tensors_in_turns_is_compared_with_its_own(recorded: Callable) -> None:
     x, y = torch.ones(9, 13).to("xla"), torch.ones(9, 2).to("xla")
 
     def story() -> None:
@@ -273,13 +275,13 @@ def test_a_line_that_reads_now_this_tensor_now_that_one_is_compared_with_its_own
             xr.sync()
             [t[i].cpu() for t in (x, y)]
 
-    later = told(story).changes[-4:]
+    later = recorded(story).changes[-4:]
     assert [(change.what, change.old, change.new) for change in later] == [
         ("argument", "1", "5"), ("argument", "1", "5"), ("argument", "5", "7"), ("argument", "5", "7"),
     ]  # fmt: skip
 
 
-def test_a_condition_in_a_loop_is_what_decides_about_its_passes(told: Callable) -> None:
+def test_a_condition_in_a_loop_is_what_decides_about_its_passes(recorded: Callable) -> None:
     layers = [nn.Linear(17, 17).to("xla") for _ in range(4)]
 
     def story() -> None:
@@ -292,7 +294,7 @@ def test_a_condition_in_a_loop_is_what_decides_about_its_passes(told: Callable) 
             xr.sync()
             del x
 
-    run = told(story)
+    run = recorded(story)
     fewer, still_fewer = run.changes[-2:]
     assert (fewer.role, fewer.old, fewer.new) == ("loop", "4 passes", "3 passes")
     assert (still_fewer.old, still_fewer.new) == ("3 passes", "2 passes")
@@ -300,7 +302,7 @@ def test_a_condition_in_a_loop_is_what_decides_about_its_passes(told: Callable) 
     assert run.code(fewer.made) == "for n, layer in enumerate(layers):"
 
 
-def test_other_passes_of_a_loop_are_not_told_as_another_index(told: Callable) -> None:
+def test_other_passes_of_a_loop_are_not_reported_as_another_index(recorded: Callable) -> None:
     def story() -> None:
         for hard in ((0, 2), (1, 2), (1, 3)):
             losses = batch(5, 19).to("xla").sum(1)
@@ -312,13 +314,13 @@ def test_other_passes_of_a_loop_are_not_told_as_another_index(told: Callable) ->
             xr.sync()
             del losses, chosen, total
 
-    run = told(story)
+    run = recorded(story)
     change = run.changes[-1]
     assert (change.what, change.role, change.old, change.new) == ("operation", "loop", "2 passes", "other passes")
     assert run.code(change.stack) == "if i in hard:"
 
 
-def test_an_argument_that_all_passes_have_in_common_is_one(told: Callable) -> None:
+def test_an_argument_that_all_passes_have_in_common_is_one(recorded: Callable) -> None:
     def story() -> None:
         for k in (4, 3):
             x = batch(5, 23).to("xla")
@@ -330,11 +332,11 @@ def test_an_argument_that_all_passes_have_in_common_is_one(told: Callable) -> No
             xr.sync()
             del x, parts, total
 
-    change = told(story).changes[-1]
+    change = recorded(story).changes[-1]
     assert (change.what, change.old, change.new) == ("argument", "4", "3")
 
 
-def test_tensors_that_have_become_the_same_are_told_as_that(told: Callable) -> None:
+def test_tensors_that_have_become_the_same_are_reported_as_that(recorded: Callable) -> None:
     one, two = nn.Linear(29, 29, bias=False).to("xla"), nn.Linear(29, 29, bias=False).to("xla")
 
     def story() -> None:
@@ -346,11 +348,11 @@ def test_tensors_that_have_become_the_same_are_told_as_that(told: Callable) -> N
             xr.sync()
             del out
 
-    change = told(story).changes[-1]
+    change = recorded(story).changes[-1]
     assert (change.what, change.role) == ("aliasing", "")
 
 
-def test_another_models_whole_step_is_a_path_and_no_state_of_an_optimizer(told: Callable) -> None:
+def test_another_models_whole_step_is_a_path_and_no_state_of_an_optimizer(recorded: Callable) -> None:
     critic, actor = nn.Linear(7, 7).to("xla"), nn.Linear(7, 7).to("xla")
     ours = torch.optim.SGD(critic.parameters(), lr=0.1)
     theirs = torch.optim.RMSprop(actor.parameters(), lr=0.1)
@@ -367,12 +369,12 @@ def test_another_models_whole_step_is_a_path_and_no_state_of_an_optimizer(told: 
                 step(actor, theirs)
             xr.sync()
 
-    run = told(story)
+    run = recorded(story)
     change = next(change for change in run.changes if change.added > 5)
     assert (change.what, change.role, run.code(change.condition)) == ("operation", "", "if n == 3:")
 
 
-def test_a_view_that_is_kept_over_a_barrier_is_told_where_it_was_made(told: Callable) -> None:
+def test_a_view_that_is_kept_over_a_barrier_is_reported_where_it_was_made(recorded: Callable) -> None:
     """Its slice is recorded again by whoever uses it in the next graph: that line has nothing to do with it."""
     weight = torch.ones(9, 9).to("xla")
     xr.sync()
@@ -384,12 +386,12 @@ def test_a_view_that_is_kept_over_a_barrier_is_told_where_it_was_made(told: Call
             last = rows[accepted : accepted + 1]
             xr.sync()
 
-    run = told(story)
+    run = recorded(story)
     change = next(change for change in run.changes if (change.what, change.old, change.new) == ("argument", "0", "1"))
     assert run.code(change.stack) == "last = rows[accepted : accepted + 1]"
 
 
-def test_an_argument_that_is_left_out_is_its_default(told: Callable) -> None:
+def test_an_argument_that_is_left_out_is_its_default(recorded: Callable) -> None:
     def story() -> None:
         x, y = torch.ones(3, 31).to("xla"), torch.ones(3, 31).to("xla")
         xr.sync()
@@ -398,11 +400,11 @@ def test_an_argument_that_is_left_out_is_its_default(told: Callable) -> None:
             xr.sync()
             del out
 
-    (change,) = [change for change in told(story).changes if change.what in ("scalar", "argument")]
+    (change,) = [change for change in recorded(story).changes if change.what in ("scalar", "argument")]
     assert (change.what, float(change.old), float(change.new)) == ("scalar", 1.0, 0.75)
 
 
-def test_a_number_that_is_the_default_once_is_a_number_all_the_same(told: Callable) -> None:
+def test_a_number_that_is_the_default_once_is_a_number_all_the_same(recorded: Callable) -> None:
     """PyTorch leaves out ``p`` where it is 0.5; a dropout that is annealed from there needs no other graph."""
 
     def story() -> None:
@@ -413,12 +415,12 @@ def test_a_number_that_is_the_default_once_is_a_number_all_the_same(told: Callab
             xr.sync()
             del out
 
-    run = told(story)
-    compiled = [c for c in run.all(events.Compile) if c.ops > 2]
+    run = recorded(story)
+    compiled = [c for c in run.of(events.Compile) if c.ops > 2]
     assert len(compiled) == 1
 
 
-def test_the_value_that_a_comparison_picked_is_told_at_the_comparison(told: Callable) -> None:
+def test_the_value_that_a_comparison_picked_is_reported_at_the_comparison(recorded: Callable) -> None:
     """All groups are recorded in every step, and Python's max() decides whose loss is used: it reads to do so."""
     weight = torch.ones(37, 3).to("xla").requires_grad_()
     xr.sync()
@@ -434,13 +436,13 @@ def test_the_value_that_a_comparison_picked_is_told_at_the_comparison(told: Call
             xr.sync()
             del loss, rows
 
-    run = told(story)
-    last = [cause(c) for c in run.all(events.Compile) if c.trigger != "read"][-1]
+    run = recorded(story)
+    last = [cause(c) for c in run.of(events.Compile) if c.trigger != "read"][-1]
     assert (last.what, last.new) == ("operation", "aten::slice (start 2)")
     assert run.code(last.stack).startswith("loss = max(")
 
 
-def test_what_a_read_runs_and_the_barrier_ran_before_is_no_barrier_too_many(told: Callable) -> None:
+def test_what_a_read_runs_and_the_barrier_ran_before_is_no_barrier_too_many(recorded: Callable) -> None:
     """An optimizer with a line search reads now this and now that; in the step before, the barrier ran all of it."""
     weight = torch.ones(41, 3).to("xla")
     xr.sync()
@@ -453,10 +455,10 @@ def test_what_a_read_runs_and_the_barrier_ran_before_is_no_barrier_too_many(told
             z.sum()
             xr.sync()
 
-    assert all(change.role != "barrier" for change in told(story).changes)
+    assert all(change.role != "barrier" for change in recorded(story).changes)
 
 
-def test_elements_that_a_loop_goes_over_have_their_turns_and_are_not_picked_by_what_is_read(told: Callable) -> None:
+def test_elements_that_a_loop_goes_over_have_their_turns_and_are_not_picked_by_what_is_read(recorded: Callable) -> None:
     """A sampler looks up the position of each time step, and reads it; the steps are the elements of a tensor."""
     steps = torch.arange(4.0).to("xla")
     xr.sync()
@@ -465,5 +467,5 @@ def test_elements_that_a_loop_goes_over_have_their_turns_and_are_not_picked_by_w
         for t in steps:
             ((steps - t) * 53).sum().item()
 
-    changes = [change for change in told(story).changes if change.what in ("argument", "operation")]
+    changes = [change for change in recorded(story).changes if change.what in ("argument", "operation")]
     assert {change.what for change in changes if "select" in f"{change.old} {change.subject}"} == {"argument"}

@@ -72,9 +72,9 @@ def recorded(steps: list[str], change: Planted | None) -> tuple[Change, tuple[Ra
     tape.reset()
     if diff is None:
         return None
-    told = cause(Compile(0, 0, 1, "", 0, 0, 0, diff.places(PLACE), diff=diff.diff))
-    assert told is not None
-    return told, diff.places.frames[told.made]
+    found = cause(Compile(0, 0, 1, "", 0, 0, 0, diff.places(PLACE), diff=diff.diff))
+    assert found is not None
+    return found, diff.places.frames[found.made]
 
 
 @given(
@@ -96,10 +96,10 @@ def test_what_was_planted_is_what_is_told(steps: list[str], what: str, where: in
     if what == "held":  # not the last: that is alive in any case
         at = where % (len(steps) - 1)
     planted = Planted(what, at, rows if what == "shape" else 4, scale)
-    before, told = [recorded(steps, change) for change in (None, planted)]
+    before, found = [recorded(steps, change) for change in (None, planted)]
     assert before is None
-    assert told is not None
-    change, made = told
+    assert found is not None
+    change, made = found
     if what == "shape":
         assert (change.what, change.old, change.new) == ("shape", "f32[4,6]", f"f32[{rows},6]")
         assert made[0].file == __file__

@@ -11,11 +11,11 @@ from torch import nn
 
 import xlaprof.runtime as xr
 
-from .telling import Told, record
+from .recorded_programs import RecordedProgram, record
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Callable[[Callable[[], object]], Told]:
+def recorded(tmp_path: Path) -> Callable[[Callable[[], object]], RecordedProgram]:
     return lambda story: record(tmp_path / "run.log", story)
 
 
@@ -23,8 +23,8 @@ def batch(rows: int, width: int) -> torch.Tensor:
     return torch.ones(rows, width)
 
 
-def test_a_parameter_of_another_shape_is_told_where_it_is_used_and_not_where_the_model_was_moved(
-    told: Callable,
+def test_a_parameter_of_another_shape_is_reported_where_it_is_used_and_not_where_the_model_was_moved(
+    recorded: Callable,
 ) -> None:
     heads = nn.ModuleList([nn.Linear(23, 2), nn.Linear(23, 5)]).to("xla")
     xr.sync()
@@ -35,13 +35,13 @@ def test_a_parameter_of_another_shape_is_told_where_it_is_used_and_not_where_the
             xr.sync()
             del out
 
-    run = told(story)
+    run = recorded(story)
     change = run.changes[-1]
     assert (change.what, change.made) == ("shape", 0)
     assert run.code(change.stack) == 'out = head(batch(4, 23).to("xla")).sum()'
 
 
-def test_a_step_that_updates_other_parameters_is_another_models_turn(told: Callable) -> None:
+def test_a_step_that_updates_other_parameters_is_another_models_turn(recorded: Callable) -> None:
     models = nn.Linear(43, 3).to("xla"), nn.Linear(43, 3).to("xla")
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
 
@@ -54,10 +54,10 @@ def test_a_step_that_updates_other_parameters_is_another_models_turn(told: Calla
             xr.sync()
             del loss
 
-    assert told(story).changes[-1].role == "turn"
+    assert recorded(story).changes[-1].role == "turn"
 
 
-def test_a_step_that_updates_some_of_the_same_parameters_is_no_other_models_turn(told: Callable) -> None:
+def test_a_step_that_updates_some_of_the_same_parameters_is_no_other_models_turn(recorded: Callable) -> None:
     one, two = nn.Linear(47, 3).to("xla"), nn.Linear(47, 3).to("xla")
     optimizers = [torch.optim.SGD(some, lr=0.1) for some in ([*one.parameters(), *two.parameters()], two.parameters())]
 
@@ -69,4 +69,4 @@ def test_a_step_that_updates_some_of_the_same_parameters_is_no_other_models_turn
             optimizers[0].zero_grad()
             xr.sync()
 
-    assert all(change.role != "turn" for change in told(story).changes)
+    assert all(change.role != "turn" for change in recorded(story).changes)

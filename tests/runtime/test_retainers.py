@@ -1,4 +1,4 @@
-"""What keeps tensors that become more and more is told by the name it has in the program, with the line that adds."""
+"""What retains tensors that accumulate is reported by the name it has in the program, with the line that adds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xlaprof.events import Kept, Live
 from xlaprof.runtime.instruments.retainers import retainers
 from xlaprof.runtime.instruments.retaining_lines import retaining_lines
 
-from .telling import record
+from .recorded_programs import record
 
 
 class Metrics:
@@ -58,7 +58,7 @@ class Haunted(list):  # type: ignore[type-arg]
 SEEN: list[Any] = []
 
 
-#: of each test its own: else it would walk where another test's operations have left their places
+#: of each test its own: else it would follow another test's operations, with their lines
 SIZES = itertools.count(301)
 size = 300
 
@@ -156,7 +156,7 @@ def test_a_program_that_was_given_its_locals_is_not_looked_at() -> None:
     assert given_its_locals() == ([], True)
 
 
-def test_the_walk_ends_in_time() -> None:
+def test_the_search_ends_in_time() -> None:
     def look() -> Any:
         losses = [ones() for _ in range(5)]
         xr.sync()
@@ -245,9 +245,9 @@ def kept(path: Path, keep: Callable[[int, Any], object]) -> tuple[list[Kept], li
             keep(step, (weight * step).sum())
             xr.sync()
 
-    told = record(path, story)
-    all_kept = [event.kept for event in told.all(Live) if event.kept is not None]
-    return all_kept, [told.code(stack) for one in all_kept for stack in one.puts]
+    run = record(path, story)
+    all_kept = [event.kept for event in run.of(Live) if event.kept is not None]
+    return all_kept, [run.code(stack) for one in all_kept for stack in one.puts]
 
 
 @pytest.mark.usefixtures("every_barrier")
@@ -256,7 +256,7 @@ class TestRecording:
     def recorded(self) -> None:
         """The story has a recording of its own."""
 
-    def test_a_list_that_grows_is_told_once_with_its_line(self, tmp_path: Path) -> None:
+    def test_a_list_that_grows_is_reported_once_with_its_line(self, tmp_path: Path) -> None:
         def story() -> Any:
             metrics = Metrics()
             return kept(tmp_path / "run.log", lambda step, loss: metrics.update(loss))
@@ -267,7 +267,7 @@ class TestRecording:
         assert 5 <= found[0].length < 30
         assert lines == ["self.history.append(loss)"]
 
-    def test_what_is_full_some_time_is_not_told(self, tmp_path: Path) -> None:
+    def test_what_is_full_some_time_is_not_reported(self, tmp_path: Path) -> None:
         def story() -> Any:
             window: deque[Any] = deque(maxlen=4)
             return kept(tmp_path / "run.log", lambda step, loss: window.append(loss))

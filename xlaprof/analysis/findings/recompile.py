@@ -24,7 +24,7 @@ from xlaprof.text.quantities import duration
 _SHOWN = 8  # changes listed as evidence
 #: roles of operations that not every micro-batch has
 _ACCUMULATED = frozenset({"grad", "optimizer"})
-_SOME = 3  # runs from which on a rhythm can be told
+_SOME = 3  # runs from which on there is a rhythm
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -45,7 +45,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         evidence.append(f"and {count - _SHOWN} more")
     rhythm = _rhythm(facts, group)
     advice = advise(facts, group)
-    spared = _spared(facts, group)
+    avoided = _avoidable(facts, group)
     return facts.finding(
         "recompile",
         group.place,
@@ -53,8 +53,8 @@ def _finding(facts: Facts, group: Group) -> Finding:
         count=count,
         counted=Known(tuple(map(_moment, group.extras))),
         cost_s=group.cost_s,
-        cut=critical.compiles(spared),
-        gain_s=0.0 if not spared else None,
+        cut=critical.compiles(avoided),
+        gain_s=0.0 if not avoided else None,
         cause=cause(facts, group, rhythm),
         advice=advice.text,
         change=FromTo(what=change.what, old=change.old, new=change.new),
@@ -73,7 +73,7 @@ def _moment(extra: Extra) -> Moment:
     return Moment(extra.record.t, extra.record.dur, detail=f"{extra.change.old} -> {extra.change.new}")
 
 
-def _spared(facts: Facts, group: Group) -> list[CompileRecord]:
+def _avoidable(facts: Facts, group: Group) -> list[CompileRecord]:
     """The compiles that a fix makes unnecessary."""
     records = [extra.record for extra in group.extras]
     if group.first.role == "barrier":  # without it, what it ran needs no graph either

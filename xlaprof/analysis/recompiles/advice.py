@@ -160,10 +160,10 @@ def _shape(facts: Facts, group: Group) -> Advice:
 
 def _several(group: Group, changed: list[int]) -> Advice:
     most = {axis: max(_along(group, axis)) for axis in changed}
-    told = " and ".join(f"dimension {axis} to {size}" for axis, size in most.items())
+    padded = " and ".join(f"dimension {axis} to {size}" for axis, size in most.items())
     return Advice(
         f"Dimensions {', '.join(map(str, changed))} change together: choose a few pairs of sizes and pad each batch to "
-        f"the smallest that holds it, or pad {told}."
+        f"the smallest that holds it, or pad {padded}."
     )
 
 
@@ -186,15 +186,14 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
             "and write into it at a position held in a tensor.",
             _static(words, name, axis, old, max(along), dtype(group.first.old)),
         )
-    seen = _seen(facts, group, axis)
-    busy = _busy(facts, group, axis)
+    seen, busy = _ran(facts, group, axis)
     mean = group.cost_s / len(group.extras)
     found = padding.choices(seen, mean, padding.unit_seconds(busy), compiled=1 + len(group.extras))
     best = padding.best(found)
     assert best is not None  # at least one size came
     distinct = len(set(along))
-    oftener = group.first.against > 0 and seen.get(new[0], 0) > seen.get(old[0], 0)
-    if distinct <= 2 and axis == 0 and new[0] < old[0] and not oftener:
+    more_often = group.first.against > 0 and seen.get(new[0], 0) > seen.get(old[0], 0)
+    if distinct <= 2 and axis == 0 and new[0] < old[0] and not more_often:
         text = f"Pad the last batch to {old[0]} or {words.drop_last}."
         return Advice(text, f"# {words.drop_last_code}, or\n{_pad(words, name, axis, len(old), (old[0],))}", found)
     if distinct <= 2:
@@ -216,33 +215,22 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     )
 
 
-def _seen(facts: Facts, group: Group, axis: int) -> Mapping[int, int]:
-    """Size -> how often a graph with it ran."""
-    runs = facts.run.program_runs
-    seen: dict[int, int] = {}
-    for program, size in _programs(group, axis):
-        seen[size] = seen.get(size, 0) + max(1, runs.get(program, 0))
-    return seen
-
-
-def _busy(facts: Facts, group: Group, axis: int) -> Mapping[int, tuple[int, float]]:
-    """Size -> how often a graph with it ran, and the device's seconds for that."""
-    found: dict[int, tuple[int, float]] = {}
-    for program, size in _programs(group, axis):
-        runs, busy = facts.run.program_runs.get(program, 0), facts.run.program_busy.get(program, 0)
-        count, total = found.get(size, (0, 0.0))
-        found[size] = count + runs, total + busy / 1e9
-    return found
-
-
-def _programs(group: Group, axis: int) -> list[tuple[int, int]]:
-    found: dict[int, int] = {}
+def _ran(facts: Facts, group: Group, axis: int) -> tuple[Mapping[int, int], Mapping[int, tuple[int, float]]]:
+    """By size: how often graphs with it ran, each at least once; and the runs with the seconds they took the device."""
+    programs: dict[int, int] = {}
     for extra in group.extras:
         for program, text in ((extra.change.against, extra.change.old), (extra.record.program, extra.change.new)):
             sizes = dims(text)
             if sizes is not None and axis < len(sizes):
-                found.setdefault(program, sizes[axis])
-    return list(found.items())
+                programs.setdefault(program, sizes[axis])
+    seen: dict[int, int] = {}
+    busy: dict[int, tuple[int, float]] = {}
+    for program, size in programs.items():
+        runs, took = facts.run.program_runs.get(program, 0), facts.run.program_busy.get(program, 0)
+        count, total = busy.get(size, (0, 0.0))
+        seen[size] = seen.get(size, 0) + max(1, runs)
+        busy[size] = count + runs, total + took / 1e9
+    return seen, busy
 
 
 def _name(facts: Facts, group: Group) -> str:

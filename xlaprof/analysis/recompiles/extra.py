@@ -1,11 +1,11 @@
-"""Which compiles are too many, and which of them have one cause.
+"""Which compiles are unnecessary, and which of them have one cause.
 
-Not too many is warm-up: the first compile at a barrier (a new phase of the program, such as evaluation, has a barrier
+Warm-up is necessary: the first compile at a barrier (a new phase of the program, such as evaluation, has a barrier
 of its own), and a first graph that is replaced within the first steps and never comes back, or only with another
-optimizer that makes its state. Nor are graphs that a barrier of their own makes in advance, and one for each of the few
+optimizer that makes its state. So are graphs that a barrier of their own makes in advance, and one for each of the few
 stages of a training whose input grows: what runs long was worth it.
-Where graphs go on being replaced for the same reason that was no warm-up. A read that needs a graph of its own in a
-loop that has barriers is one too many, from the first.
+Where graphs go on being replaced for the same reason, that was no warm-up. A read in a loop that has barriers needs a
+graph of its own, which is unnecessary from the first.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Group(NamedTuple):
     """Compiles of one cause."""
 
     sort: str  # shape | dtype | size | scalar | argument | operation | outputs | inputs | aliasing | sharding | evicted
-    name: str  # tells it apart from others at its line
+    name: str  # distinguishes it from others at its line
     place: Place
     extras: tuple[Extra, ...]
 
@@ -85,19 +85,19 @@ def groups(facts: Facts) -> list[Group]:
     for key, extra in reversed(early):
         if key in found:
             found[key].insert(0, extra)
-    told = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
-    told = _with_what_follows(told)
+    all_groups = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
+    causes = _with_consequences(all_groups)
     return [
         group
-        for group in told
-        if not _follows(facts, group, told) and not already_bucketed(facts, group) and not _has_stages(facts, group)
+        for group in causes
+        if not _follows(facts, group, causes) and not already_bucketed(facts, group) and not _has_stages(facts, group)
     ]
 
 
-def _with_what_follows(told: list[Group]) -> list[Group]:
+def _with_consequences(all_groups: list[Group]) -> list[Group]:
     """Which gradients there are, and which of them are cleared, follows from the path: one cause, not several."""
-    found = list(told)
-    for group in told:
+    found = list(all_groups)
+    for group in all_groups:
         leader = next((i for i, other in enumerate(found) if _leads(other, group)), -1)
         if leader >= 0 and group in found:
             found[leader] = found[leader]._replace(extras=(*found[leader].extras, *group.extras))
@@ -127,7 +127,7 @@ def _place(facts: Facts, record: CompileRecord, change: Change) -> Place:
 
 
 def _cause(facts: Facts, change: Change) -> tuple[str, str]:
-    """Sort, and what tells it apart from other causes at one line."""
+    """Sort, and what distinguishes it from other causes at one line."""
     if change.what == "shape":
         rank = "rank" if len(dims(change.old) or ()) != len(dims(change.new) or ()) else ""
         return "shape", rank or ("" if change.made else change.subject)
@@ -148,11 +148,12 @@ def special_number(text: str) -> bool:
         return False
 
 
-def _follows(facts: Facts, group: Group, told: list[Group]) -> bool:
-    """A graph of its own for a read that asks for a size: the line has its finding.
+def _follows(facts: Facts, group: Group, causes: list[Group]) -> bool:
+    """Is it the consequence of something that is no recompilation, or has a finding of its own?
 
-    And the one graph that a copy between tensors costs: they are the same until one of them is written to. And what a
-    graph has more each time that grows all the time: that is told as a growing graph.
+    A graph of its own for a read that asks for a size: the line has its finding. One graph that a copy between tensors
+    costs: they are the same until one of them is written to. What a graph that grows all the time has more each time:
+    that is a growing graph.
     """
     if group.sort == "aliasing" and len(group.extras) == 1:
         return True
@@ -162,7 +163,7 @@ def _follows(facts: Facts, group: Group, told: list[Group]) -> bool:
             return True
     return group.name == READ and any(
         other.sort == "size" and (other.place.file, other.place.line) == (group.place.file, group.place.line)
-        for other in told
+        for other in causes
     )
 
 
@@ -173,7 +174,7 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
         sized, repeated = _reads(facts, record.stack)
         own = not record.nth or _takes_turns(facts, record, repeated)
         if sized and (own or (change is not None and is_sized(change.new))):
-            return None  # told with the selection, whose size is read before its elements are
+            return None  # reported with the selection, whose size is read before its elements are
         if record.again and own and repeated >= _HABIT and _has_loop(facts):
             return Change(
                 "operation", "the graph up to the barrier", "the graph up to this read", READ, stack=record.stack
@@ -186,7 +187,7 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
     if change is None or change.what == "evicted":
         return change
     if record.trigger == "dynamo" and change.role != "dynamic":
-        return None  # of a graph that Dynamo captured: why it captured another one is Dynamo's to tell
+        return None  # of a graph that Dynamo captured: why it captured another one, Dynamo reports
     if record.nth < turns(facts.run, record.stack) or _warms_up(facts, record):
         return None  # the first graph of this barrier, or of each of its turns in a step
     if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):

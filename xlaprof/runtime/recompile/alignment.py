@@ -8,7 +8,7 @@ compared with values of one graph translated into those of the other, so that wh
 from __future__ import annotations
 
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.runtime.trace.ops import SCALAR
 from xlaprof.runtime.trace.trie import Const, Packed, Ref
@@ -112,10 +112,11 @@ def align(old: Graph, new: Graph) -> Alignment:
     return Alignment(tuple(found), tuple(blocks), len(new.nodes) if common < 0 else common, side.slots)
 
 
-_Tag = Literal["replace", "delete", "insert", "equal"]
+#: what to do with a range of the old graph, and with which of the new
+_Opcode = tuple[str, int, int, int, int]
 
 
-def _opcodes(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[tuple[str, int, int, int, int]]:
+def _opcodes(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[_Opcode]:
     """What of ``old`` is what of ``new``: ``(tag, from, to, from, to)``, as :mod:`difflib` has it."""
     if len(old) == len(new) and all(a.op is b.op or _name(a) == _name(b) for a, b in zip(old, new, strict=True)):
         return [("equal", 0, len(old), 0, len(new))] if old else []
@@ -124,14 +125,10 @@ def _opcodes(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[tuple[str, in
     head = next((n for n in range(most) if a[n] != b[n]), most)
     tail = next((n for n in range(most - head) if a[-1 - n] != b[-1 - n]), most - head)
     left, right = a[head : len(a) - tail], b[head : len(b) - tail]
-    if left and right and len(left) * len(right) <= _EFFORT:
-        inner = SequenceMatcher(None, left, right, autojunk=False).get_opcodes()
-    elif left or right:
-        whole: _Tag = "replace" if left and right else "delete" if left else "insert"
-        inner = [(whole, 0, len(left), 0, len(right))]
-    else:
-        inner = []
-    found = [("equal", 0, head, 0, head)] if head else []
+    inner: list[_Opcode] = [("replace", 0, len(left), 0, len(right))]
+    if len(left) * len(right) <= _EFFORT:
+        inner = list(SequenceMatcher(None, left, right, autojunk=False).get_opcodes())
+    found: list[_Opcode] = [("equal", 0, head, 0, head)] if head else []
     found += [(tag, head + i, head + i_end, head + j, head + j_end) for tag, i, i_end, j, j_end in inner]
     if tail:
         found.append(("equal", len(a) - tail, len(a), len(b) - tail, len(b)))

@@ -20,24 +20,17 @@ if TYPE_CHECKING:
 _OPERATIONS = 200  # of a block that are looked at
 
 
-class Decision(NamedTuple):
-    """Where a path parted, as frames: the line that runs or does not, and the line that decides (may be empty)."""
+def decision(block: Unmatched, barrier: Frames) -> tuple[Frames, Frames]:
+    """The line that stands for all operations of ``block``, and the line that decides whether it runs (may be empty).
 
-    frames: Frames
-    condition: Frames
-
-
-def decision(block: Unmatched, barrier: Frames) -> Decision:
-    """The line of the program that stands for all operations of ``block``, and the line that decides whether it runs.
-
-    That is the outermost call which their neighbours do not share, or the innermost one that they all share if that is
-    further out; of the calls from there inward the first that stands under a condition of its own.
+    The first is the outermost call which their neighbours do not share, or the innermost one that they all share if
+    that is further out; of the calls from there inward the first that stands under a condition of its own.
     """
     nodes = (block.new or block.old)[:_OPERATIONS]
     stacks = [node.frames[::-1] for node in nodes]  # outermost first
     first = stacks[0]
     if not first:
-        return Decision((), ())
+        return (), ()
     around = [node for node in (block.before, block.after) if node is not None]
     # A condition that the barrier stands under as well held whenever the barrier was reached: it decides nothing.
     others = [barrier, *(node.frames for node in around)]
@@ -47,13 +40,13 @@ def decision(block: Unmatched, barrier: Frames) -> Decision:
         frame = first[at - 1]
         line = _condition(frame, *others)
         if line:
-            return Decision(_from(first, at), (RawFrame(frame.file, line, frame.func),))
+            return _from(first, at), (RawFrame(frame.file, line, frame.func),)
     frame = first[level - 1]
     loop = loop_line(frame.file, frame.line)
     ours = any(f.file == frame.file and loop_line(f.file, f.line) == loop for f in barrier)
     if loop and not ours and any(stack[:level] == first[:level] for stack in [n.frames[::-1] for n in around]):
-        return Decision(_from(first, level), (RawFrame(frame.file, loop, frame.func),))
-    return Decision(_from(first, level), ())
+        return _from(first, level), (RawFrame(frame.file, loop, frame.func),)
+    return _from(first, level), ()
 
 
 def condition(stack: Frames, other: Frames) -> Frames:

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xlaprof.events import Block, Difference, GraphDiff, Loop, Operation
+from xlaprof.events import Block, Difference, GraphDiff, Operation
 from xlaprof.recording import recorder
 from xlaprof.recording.stacks import is_library, source_line
 from xlaprof.runtime.instruments.retainers import retainer_of
@@ -23,7 +23,7 @@ from xlaprof.runtime.trace.trie import Packed, Ref
 
 from .alignment import Alignment, Found, Unmatched, align, token
 from .conditions import condition, decision, names
-from .loop_iterations import Iterations, iterations, numbers, selected
+from .loop_iterations import iterations, numbers, selected
 from .places import Places, line_of, operation, show
 from .trie_divergence import left
 
@@ -176,7 +176,7 @@ class _Recording:
         else:
             return None
         program = old.program()
-        loop = iterations(old.graph, new.graph, new.place) if found.blocks else None
+        loop = iterations(old.graph, new.graph, new.place, self.places) if found.blocks else None
         divergence = self.tape.divergence
         return GraphDiff(
             against=program.number if program is not None else 0,
@@ -187,7 +187,7 @@ class _Recording:
             total=len(found.differences) or 1,
             inputs=[self._difference(one) for one in self._inputs_of_one_line()] if found.blocks else [],
             roles=sorted({role for block in found.blocks for role in block.roles}),
-            loop=self._loop(loop),
+            loop=loop,
             hyperparameters=list(divergence.hyperparameters) if divergence is not None else [],
             updates=[len(old.updates), len(new.updates), len(old.updates & new.updates)],
         )
@@ -276,7 +276,7 @@ class _Recording:
             seen=line_of(came) == line_of(expected),
             name=name,
             passed=type(one.old) is Packed and type(one.new) is Packed,
-            loop=self._loop(selected(self.old.graph, self.new.graph, came, self.new.place)) if is_argument else None,
+            loop=selected(self.old.graph, self.new.graph, came, self.new.place, self.places) if is_argument else None,
             read=self.places(self._read_between(expected, came)) if is_argument else 0,
         )  # fmt: skip
 
@@ -304,8 +304,8 @@ class _Recording:
         places, new = self.places, self.new
         nodes = (*block.old, *block.new)
         came, expected = _called(block.new) or one.came, _called(block.old) or one.expected
-        where = decision(block, new.place)
-        line = where.frames[0] if where.frames else None
+        stack, deciding = decision(block, new.place)
+        line = stack[0] if stack else None
         inside = set(map(id, block.new))
         other = self._ran_at(block) if new.trigger != "read" else ()
         return Difference(
@@ -322,8 +322,8 @@ class _Recording:
                 added=len(block.new),
                 roles=dict(Counter(node.role for node in nodes)),
                 random=(_is_random(block.old), _is_random(block.new)),
-                stack=places(where.frames),
-                condition=places(where.condition),
+                stack=places(stack),
+                condition=places(deciding),
                 barrier=places(other),
                 barrier_condition=places(condition(other, new.place)),
             ),
@@ -355,12 +355,6 @@ class _Recording:
             return False
         these, those = (Counter(node.op and node.op.aten for node in some) for some in (moved, graph.nodes))
         return these <= those
-
-    def _loop(self, loop: Iterations | None) -> Loop | None:
-        if loop is None:
-            return None
-        head, choice = self.places(loop.head), self.places(loop.choice)
-        return Loop(head, loop.old, loop.new, choice, loop.agreeing, loop.differing, loop.distinct)
 
     # -- outputs
 

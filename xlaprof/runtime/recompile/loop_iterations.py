@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from xlaprof.events import Loop
 from xlaprof.recording.stacks import RawFrame, loop_line
 
 from .alignment import token
@@ -20,22 +21,12 @@ if TYPE_CHECKING:
     from xlaprof.runtime.tape.graph import Graph
     from xlaprof.runtime.trace.trie import Node
 
+    from .places import Places
+
     Frames = tuple[RawFrame, ...]
 
 
-class Iterations(NamedTuple):
-    """How often a loop was recorded in both graphs; see :class:`xlaprof.events.Loop`."""
-
-    head: Frames
-    old: int
-    new: int
-    choice: Frames
-    agreeing: int = 0
-    differing: int = 0
-    distinct: int = 0
-
-
-def iterations(old: Graph, new: Graph, barrier: Frames) -> Iterations | None:
+def iterations(old: Graph, new: Graph, barrier: Frames, places: Places) -> Loop | None:
     """The loop of which ``new`` has more or fewer iterations than ``old``; ``None`` where one graph took another path.
 
     The loop that ``barrier`` is in is none: each of its iterations ends a graph.
@@ -52,10 +43,11 @@ def iterations(old: Graph, new: Graph, barrier: Frames) -> Iterations | None:
     head = _head(frames, barrier)
     if not head:
         return None
-    return Iterations(head, before[key], now[key], choosing(frames, head[0]), agreeing, len(differing))
+    choice = places(choosing(frames, head[0]))
+    return Loop(places(head), before[key], now[key], choice, agreeing, len(differing))
 
 
-def selected(old: Graph, new: Graph, node: Node, barrier: Frames) -> Iterations | None:
+def selected(old: Graph, new: Graph, node: Node, barrier: Frames, places: Places) -> Loop | None:
     """The loop around ``node`` in which a condition selects the iterations that do their work.
 
     Where other iterations are selected, their numbers differ: how many there are in one graph is ``distinct``.
@@ -66,7 +58,7 @@ def selected(old: Graph, new: Graph, node: Node, barrier: Frames) -> Iterations 
         return None
     same = [[numbers(one) for one in graph.nodes if token(one) == token(node)] for graph in (old, new)]
     distinct = max(len(set(found)) for found in same)
-    return Iterations(head, len(same[0]), len(same[1]), choice, distinct=distinct)
+    return Loop(places(head), len(same[0]), len(same[1]), places(choice), distinct=distinct)
 
 
 def numbers(node: Node) -> tuple[object, ...]:

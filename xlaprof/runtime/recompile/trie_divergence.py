@@ -38,10 +38,7 @@ def left(places: Places, divergence: Divergence | None, end: Node, outs: tuple[i
         return None  # the first trace of all, or one that grew here after an early read that cut nothing off
     came = _consumer(node)
     barrier = Operation("barrier", places(parent.frames))
-    found = Difference(
-        "operation", "barrier", operation(came), expected=barrier, came=places.operation(came),
-        seen=_seen_on_path(came),
-    )  # fmt: skip
+    found = Difference("operation", "barrier", operation(came), "", barrier, places.operation(came))
     return GraphDiff(common=parent.depth, left=found)
 
 
@@ -139,34 +136,7 @@ def _between(places: Places, match: Match) -> Difference:
     kind, argument, before, after = "operation", "", operation(expected), operation(came)
     if differences and came.op is expected.op:
         kind, argument, before, after = differences[0]
-    return Difference(
-        kind, before, after, argument, places.operation(expected), places.operation(came), seen=_seen(new, came)
-    )
-
-
-def _seen(new: Node, came: Node) -> bool:
-    """Had this line recorded this operation before, here or anywhere the siblings lead?"""
-    assert new.parent is not None
-    line = line_of(came)
-    stack = [edge for edge in new.parent.edges.values() if edge is not new]
-    budget = 20_000  # nodes looked at: enough for any step, bounded for any program
-    while stack and budget:
-        node = stack.pop()
-        budget -= 1
-        if node.op is came.op and line_of(node) == line:
-            return True
-        stack.extend(node.edges.values())
-    return False
-
-
-def _seen_on_path(came: Node) -> bool:
-    node: Node | None = came.parent
-    line = line_of(came)
-    while node is not None and node.parent is not None:
-        if node.op is came.op and line_of(node) == line:
-            return True
-        node = node.parent
-    return False
+    return Difference(kind, before, after, argument, places.operation(expected), places.operation(came))
 
 
 def _known_path(places: Places, end: Node, outs: tuple[int, ...]) -> Difference | None:
