@@ -238,9 +238,7 @@ def test_an_optimizer_that_makes_state_in_the_middle(recorded: Callable) -> None
     assert {run.code(change.stack) for change in run.changes[-2:]} == {"opt.step()"}
 
 
-def test_an_explanation_that_fails_leaves_the_program_alone(
-    recorded: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_comparison_that_fails_leaves_the_program_alone(recorded: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 

@@ -85,7 +85,7 @@ def recorded(steps: list[str], change: Planted | None) -> tuple[Change, tuple[Ra
     scale=st.sampled_from([0.0, 1.0, -1.0]),
 )
 @settings(max_examples=40, deadline=None)
-def test_what_was_planted_is_what_is_told(steps: list[str], what: str, where: int, rows: int, scale: float) -> None:
+def test_what_was_planted_is_reported(steps: list[str], what: str, where: int, rows: int, scale: float) -> None:
     tape = tapes.tape()
     tape.forget()
     if what == "scalar":
