@@ -36,20 +36,6 @@ else:
     _hook.serve_children()
     _sys.modules[_hook.NAME] = _sys.modules[__name__]
 
-    from xlaprof.torch_xla.torch_xla import (
-        compile,
-        device,
-        device_count,
-        devices,
-        launch,
-        manual_seed,
-        real_devices,
-        set_custom_compile_options,
-        step,
-        sync,
-    )
-    from xlaprof.torch_xla.version import __version__, __xla_gitrev__
-
     _environment.finish()
 
     from xlaprof.runtime.instruments import graph_dump as _saving
@@ -62,17 +48,3 @@ else:
     _saving.render = _rendered
 
 __getattr__, __dir__ = _served(__name__)
-__all__ = [
-    "__version__",
-    "__xla_gitrev__",
-    "compile",
-    "device",
-    "device_count",
-    "devices",
-    "launch",
-    "manual_seed",
-    "real_devices",
-    "set_custom_compile_options",
-    "step",
-    "sync",
-]

@@ -9,8 +9,6 @@ import torch
 
 from xlaprof.torch_xla import _graphs, _hlo_text
 
-__all__ = ["LoweringContext"]
-
 
 class LoweringContext:
     """What :meth:`build` makes of tensors: an ``HloModuleProto``, and which tensor each parameter of it is."""

@@ -21,6 +21,9 @@ _SPMD_NOW = {"xlaprof.torch_xla.distributed.spmd": "*"}
 
 TABLE: dict[str, dict[str, str]] = {
     "": {
+        "xlaprof.torch_xla.torch_xla": "compile device device_count devices launch manual_seed real_devices "
+        "set_custom_compile_options step sync",
+        "xlaprof.torch_xla.version": "__version__ __xla_gitrev__",
         "xlaprof.torch_xla.stablehlo": "save_as_stablehlo save_torch_model_as_stablehlo",
     },
     "_XLAC": {

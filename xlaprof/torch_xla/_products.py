@@ -13,8 +13,6 @@ import torch
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.tape.computations import Computation
 
-__all__ = ["cast_int4", "dot_general"]
-
 #: dimensions of both operands: ``(lhs, rhs)``, or ``()`` for none
 Dimensions = Sequence[Sequence[int]]
 

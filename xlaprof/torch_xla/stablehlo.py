@@ -24,13 +24,6 @@ from xlaprof.runtime.trace.evaluate import Evaluator
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 
-__all__ = [
-    "StableHLOGraphModule",
-    "exported_program_to_stablehlo",
-    "save_as_stablehlo",
-    "save_torch_model_as_stablehlo",
-]
-
 
 @dataclass(frozen=True)
 class _Signature:

@@ -36,12 +36,6 @@ def normalized(groups: Iterable[Iterable[int]] | None) -> Groups:
     return given
 
 
-def own(groups: Groups) -> tuple[int, ...]:
-    """The group this rank belongs to."""
-    rank = world.global_ordinal()
-    return next((group for group in groups if rank in group), tuple(range(world.world_size())))
-
-
 def shards(groups: Groups) -> int:
     """How many ranks take part in a collective. Raises ``AssertionError`` where groups differ in size."""
     if not groups:

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 from xlaprof.runtime.tape import tapes
 
-__all__ = ["jax_env_context", "jax_import_guard", "requires_jax"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

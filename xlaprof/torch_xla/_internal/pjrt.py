@@ -9,8 +9,6 @@ from torch.multiprocessing.spawn import ProcessRaisedException
 
 from xlaprof.runtime import distributed
 
-__all__ = ["run_multiprocess", "spawn", "spawn_threads"]
-
 
 def run_multiprocess(fn: Callable[..., Any], *args: Any, start_method: str = "spawn", **kwargs: Any) -> dict[int, Any]:
     """``fn(*args, **kwargs)`` in one process per device: what it returned, by global ordinal.

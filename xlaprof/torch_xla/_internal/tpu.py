@@ -7,8 +7,6 @@ import re
 
 from xlaprof.runtime.tape import tapes
 
-__all__ = ["num_available_chips", "version"]
-
 
 def num_available_chips() -> int:
     """How many TPU chips are plugged into this host."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["parse_xla_device"]
-
 
 def parse_xla_device(device: str) -> tuple[str, int] | None:
     """``("CPU", 0)`` for ``"CPU:0"``; ``None`` for anything else."""

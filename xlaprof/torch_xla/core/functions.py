@@ -9,8 +9,6 @@ import torch
 from xlaprof.runtime import distributed
 from xlaprof.torch_xla.core import xla_model as xm
 
-__all__ = ["SyncBatchNorm", "all_gather", "all_reduce", "distributed_mm", "nms"]
-
 
 class AllReduce(torch.autograd.Function):
     """``xm.all_reduce`` with a gradient."""

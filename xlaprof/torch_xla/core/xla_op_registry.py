@@ -11,8 +11,6 @@ import torch
 from xlaprof.runtime.tape.computations import Computation
 from xlaprof.torch_xla.core import xla_builder as xb
 
-__all__ = ["Op", "register"]
-
 
 class Op:
     """``op(*tensors, **numbers)``: what ``opfn(*ops, **numbers)`` computes of :class:`xla_builder.Op`, as tensors."""

@@ -8,8 +8,6 @@ import torch
 
 from xlaprof.torch_xla import _graphs
 
-__all__ = ["save_tensors_graph"]
-
 
 def save_tensors_graph(save_dir: str, name: str, tensors: list[torch.Tensor]) -> None:
     """Write what ``tensors`` need as ``{name}-hlo.txt``, ``{name}-ir.txt`` and ``{name}-dot.txt`` into ``save_dir``."""

@@ -7,8 +7,6 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-__all__ = ["compare_metrics", "get_data_points_from_metrics_reports", "parse_metrics_report"]
-
 _METRIC = re.compile(r"Metric: (\S+)\s+TotalSamples: (\d+)\s+Accumulator: (\S+)")
 _COUNTER = re.compile(r"Counter: (\S+)\s+Value: (\d+)")
 #: parts of a duration, in seconds, and of a size, in decimal megabytes

@@ -6,8 +6,6 @@ import os
 
 from xlaprof.runtime import metrics
 
-__all__ = ["save_metrics"]
-
 
 def save_metrics(metrics_file: str | None = None) -> None:
     """Append the report to ``metrics_file``; of several processes each to one of its own, ``FILE.RANK``."""

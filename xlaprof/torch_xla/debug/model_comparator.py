@@ -11,8 +11,6 @@ import torch
 
 from xlaprof.runtime import distributed
 
-__all__ = ["compare", "compare_tensors", "configure", "save"]
-
 
 class _Saving:
     """Where :func:`save` writes, and how often it wrote each name."""

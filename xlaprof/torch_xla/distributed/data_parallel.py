@@ -13,8 +13,6 @@ from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.transfer.loader import ParallelLoader
 from xlaprof.torch_xla import torch_xla as _top
 
-__all__ = ["Context", "DataParallel"]
-
 
 class Context:
     """What the function of one device keeps from call to call."""

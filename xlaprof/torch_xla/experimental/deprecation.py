@@ -8,8 +8,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["deprecated", "mark_deprecated", "register_deprecated"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

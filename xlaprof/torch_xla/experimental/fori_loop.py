@@ -14,8 +14,6 @@ from xlaprof.runtime.functional.pure import Like, Untraceable, trace, tracing
 from xlaprof.runtime.functional.traced_op import repeat
 from xlaprof.runtime.trace.tensor import XLATensor
 
-__all__ = ["fori_loop"]
-
 Number = int | torch.Tensor
 
 

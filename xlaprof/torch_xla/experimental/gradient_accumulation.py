@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["gradient_accumulation"]
-
 
 def gradient_accumulation(
     train_step: Callable[..., Any],

@@ -15,8 +15,6 @@ from xlaprof.runtime.functional.scan import Loop
 from xlaprof.runtime.functional.traced_op import evaluated
 from xlaprof.runtime.trace.tensor import XLATensor
 
-__all__ = ["scan", "tree_flatten_none", "value_and_grad_partitioned"]
-
 Step = Callable[[Any, Any], tuple[Any, Any]]
 
 #: loops of functions that are said to be pure; ``None`` for those that are not traced

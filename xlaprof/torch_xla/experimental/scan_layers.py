@@ -11,8 +11,6 @@ from torch.utils._pytree import tree_map
 
 from .scan import Changed, rolled
 
-__all__ = ["scan_layers"]
-
 
 def scan_layers(
     layers: Iterable[torch.nn.Module], input_data: Any, partition_fn: Any = None, is_layer_pure: bool = False

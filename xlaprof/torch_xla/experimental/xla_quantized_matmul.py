@@ -7,8 +7,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-__all__ = ["XlaQuantizedLinear"]
-
 _library = torch.library.Library("xla", "FRAGMENT")
 _library.define(
     "quantized_matmul(Tensor x, Tensor w, Tensor scale, Tensor? zero_point=None, int? block_size=-1, "

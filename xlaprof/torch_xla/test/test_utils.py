@@ -13,16 +13,6 @@ from typing import Any
 from xlaprof.runtime import distributed, metrics
 from xlaprof.torch_xla.debug import metrics_compare_utils
 
-__all__ = [
-    "close_summary_writer",
-    "get_summary_writer",
-    "mp_test",
-    "now",
-    "print_test_update",
-    "print_training_update",
-    "write_to_summary",
-]
-
 
 def mp_test(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator of a test function: it runs in a process of its own, whose exit code is asserted to be 0."""

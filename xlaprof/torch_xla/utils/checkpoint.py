@@ -14,8 +14,6 @@ import torch.utils.checkpoint
 
 from xlaprof.runtime.tape.computations import optimization_barrier
 
-__all__ = ["checkpoint"]
-
 
 def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: bool = True, **kwargs: Any) -> Any:
     """``torch.utils.checkpoint.checkpoint`` of ``function(*args)``."""

@@ -10,8 +10,6 @@ import torch
 from xlaprof.runtime import from_jax, to_jax
 from xlaprof.runtime.tape import tapes
 
-__all__ = ["from_dlpack", "to_dlpack"]
-
 
 def to_dlpack(xla_tensor: torch.Tensor) -> Any:
     """A DLPack capsule of the tensor's value, computed first where it is pending."""

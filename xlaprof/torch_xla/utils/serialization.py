@@ -14,8 +14,6 @@ import torch
 from xlaprof.runtime.trace import nested
 from xlaprof.torch_xla.core import xla_model as xm
 
-__all__ = ["TensorReference", "load", "save"]
-
 
 class TensorReference:
     """Stands for the tensor number ``tid`` in what :func:`save` wrote."""

@@ -198,11 +198,6 @@ def store() -> Any:
     return next(kept for kept in _kept if isinstance(kept, TCPStore))
 
 
-def client() -> Any:
-    """jax's client of the coordination service (a key-value store, barriers); ``None`` in a world of one."""
-    return jax_distributed.global_state.client
-
-
 def device_kind() -> str:
     """``"CPU"``, ``"CUDA"`` or ``"TPU"``: what the ranks' devices are, found out without using one."""
     named = os.environ.get("PJRT_DEVICE", "").upper().partition("_")[0]
@@ -294,13 +289,6 @@ def _own_address(wanted: World) -> str:
             return str(probe.getsockname()[0])
     except OSError as error:
         raise WorldError(f"MASTER_ADDR={wanted.address} has no address here ({error}): correct it") from None
-
-
-def _host(wanted: World) -> str:
-    """This host, for people."""
-    address = _own_address(wanted)
-    name = socket.gethostname()
-    return name if address.startswith("127.") else f"{name}, {address}"
 
 
 def _join_jax(wanted: World, address: str) -> None:

@@ -78,17 +78,9 @@ def _define(schema: str, *, writes: bool = False) -> Callable[[Shape], Shape]:
 
 
 @_define("all_reduce(Tensor[] inputs, str reduce_type, float scale, str groups) -> Tensor[]", writes=True)
-def _reduced(inputs: Sequence[Sig], *_: Any) -> Sequence[Sig]:
-    return inputs
-
-
 @_define("broadcast(Tensor[] inputs, int root, str groups) -> Tensor[]", writes=True)
-def _broadcast(inputs: Sequence[Sig], *_: Any) -> Sequence[Sig]:
-    return inputs
-
-
 @_define("collective_permute(Tensor[] inputs, str pairs, str groups) -> Tensor[]")
-def _permuted(inputs: Sequence[Sig], *_: Any) -> Sequence[Sig]:
+def _unchanged(inputs: Sequence[Sig], *_: Any) -> Sequence[Sig]:
     return inputs
 
 
