@@ -75,10 +75,10 @@ def test_older_names_are_the_same_things() -> None:
 
 
 def test_threads_are_for_one_device_this_process() -> None:
-    told: list[tuple[int, int, str]] = []
-    pjrt.spawn_threads(lambda index, x: told.append((index, os.getpid(), x)), args=("x",))
-    pjrt.spawn(lambda index, x: told.append((index, os.getpid(), x)), args=("y",), nprocs=1)
-    assert told == [(0, os.getpid(), "x"), (0, os.getpid(), "y")]
+    reported: list[tuple[int, int, str]] = []
+    pjrt.spawn_threads(lambda index, x: reported.append((index, os.getpid(), x)), args=("x",))
+    pjrt.spawn(lambda index, x: reported.append((index, os.getpid(), x)), args=("y",), nprocs=1)
+    assert reported == [(0, os.getpid(), "x"), (0, os.getpid(), "y")]
 
 
 def _fails(number: int) -> None:

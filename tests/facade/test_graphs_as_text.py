@@ -75,18 +75,18 @@ def test_every_graph_that_runs_is_saved(
 ) -> None:
     monkeypatch.setenv("XLA_SAVE_TENSORS_FMT", kind)
 
-    told = [""]
+    reported = [""]
     for _ in range(2):  # the second is compiled no more
         y = torch.ones(size, size).to("xla") * 2.5
         torch_xla.sync()
         del y
-        told.append(saved.read_text())
-    once = told[1]
+        reported.append(saved.read_text())
+    once = reported[1]
     assert once.count("## BEGIN_GRAPH") == once.count("## END_GRAPH") == 1
     assert holds in once
     assert f"test_every_graph_that_runs_is_saved ({__file__}:" in once
     assert once.splitlines()[-3] == "## END_GRAPH"
-    assert told[2] == 2 * once
+    assert reported[2] == 2 * once
 
 
 def test_so_is_one_of_torch_compile(saved: Path) -> None:

@@ -42,7 +42,7 @@ def values(batches) -> list[float]:
 
 
 class Gate:
-    """A loader that gives out a batch each time it is told to."""
+    """A loader that gives out a batch each time it is asked to."""
 
     def __init__(self, batches) -> None:
         self.batches = batches

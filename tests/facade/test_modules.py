@@ -145,9 +145,9 @@ def test_reports_are_compared_by_number() -> None:
     assert points["CompileTime__Accumulator_sec"] == [62.003, 62.003]
     assert mcu.compare_metrics(points, before[0]) == ""
     worse = before[0].replace("Value: 7", "Value: 9") + "Counter: aten::nonzero\n  Value: 1\n"
-    told = mcu.compare_metrics(points, worse).splitlines()
-    assert told[0].startswith("MarkStep__Value is outside the expected range using tolerance: 2.0. Lower limit: 7.0")
-    assert told[1] == "Found new aten counter: aten::nonzero__Value: 1"
+    lines = mcu.compare_metrics(points, worse).splitlines()
+    assert lines[0].startswith("MarkStep__Value is outside the expected range using tolerance: 2.0. Lower limit: 7.0")
+    assert lines[1] == "Found new aten counter: aten::nonzero__Value: 1"
 
 
 def test_tensors_of_two_runs_are_compared(tmp_path: Path) -> None:

@@ -76,11 +76,11 @@ def test_programs_are_forgotten_in_memory_and_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_callback_gets_the_tensor_when_its_value_is_there() -> None:
-    told: list[torch.Tensor] = []
+    reported: list[torch.Tensor] = []
     there = threading.Event()
 
     def tell(tensor: torch.Tensor) -> None:
-        told.append(tensor)
+        reported.append(tensor)
         there.set()
 
     x = torch.rand(4, 4, device="xla") @ torch.rand(4, 4, device="xla")
@@ -89,7 +89,7 @@ def test_a_callback_gets_the_tensor_when_its_value_is_there() -> None:
     torch_xla.sync()
     callback.on_ready_callback(x, tell)
     assert there.wait(60)
-    assert told[0] is x
+    assert reported[0] is x
     assert "Data Handle: None" not in XLAC._get_xla_tensor_debug_info(x)
     with pytest.raises(RuntimeError, match="takes a tensor on xla, got one on cpu"):
         callback.on_ready_callback(torch.ones(2), tell)

@@ -140,7 +140,7 @@ def test_a_pure_function_is_traced_once() -> None:
     assert (counts.runs, counts.compiles) == (1, 0)
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_reported() -> None:
     init, xs = torch.zeros(2, device="xla"), torch.zeros(3, 2, device="xla")
 
     def same(carry: Any, x: Any) -> Any:

@@ -55,11 +55,11 @@ def _module_class() -> Any:
 
 def text(module: bytes) -> str:
     """A serialized ``HloModuleProto`` as text: ``opcode: "add"``..."""
-    told: str = text_format.MessageToString(_module_class().FromString(module), print_unknown_fields=True)
-    return told
+    result: str = text_format.MessageToString(_module_class().FromString(module), print_unknown_fields=True)
+    return result
 
 
 def json(module: bytes) -> str:
     """A serialized ``HloModuleProto`` as JSON, of the fields that are named."""
-    told: str = json_format.MessageToJson(_module_class().FromString(module))
-    return told
+    result: str = json_format.MessageToJson(_module_class().FromString(module))
+    return result

@@ -11,7 +11,7 @@ from xlaprof.torch_xla import _graphs, _hlo_text
 
 
 class LoweringContext:
-    """What :meth:`build` makes of tensors: an ``HloModuleProto``, and which tensor each parameter of it is."""
+    """A pending graph as an ``HloModuleProto``, and the tensor behind each of its parameters."""
 
     def __init__(self, name: str = "FallBackName") -> None:
         self._name = name

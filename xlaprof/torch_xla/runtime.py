@@ -67,8 +67,8 @@ def is_bf16_supported() -> bool:
 
 
 def runtime_device_attributes(device: str) -> dict[str, Any]:
-    """What is known of ``device`` (``"CPU:0"``, ``"TPU:3"``): jax's attributes of it, coordinates and cores say."""
-    return {told["name"]: told for told in global_runtime_device_attributes()}[device]
+    """jax's attributes of ``device`` (``"CPU:0"``, ``"TPU:3"``): its coordinates and cores."""
+    return {known["name"]: known for known in global_runtime_device_attributes()}[device]
 
 
 def global_runtime_device_attributes() -> list[dict[str, Any]]:

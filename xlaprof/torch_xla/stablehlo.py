@@ -47,8 +47,8 @@ class _Signature:
                 raise ValueError(f"{value!r} is part of the exported program, which was called with {leaves[i]!r}")
         return [leaf for i, leaf in enumerate(leaves) if i not in self.fixed]
 
-    def told(self) -> dict[str, Any] | None:
-        """This as JSON takes it; ``None`` where what is fixed is not to be told so."""
+    def to_json(self) -> dict[str, Any] | None:
+        """This in JSON's types; ``None`` where a fixed leaf has no such type."""
         fixed, out_fixed = list(self.fixed.items()), list(self.out_fixed.items())
         if not all(_is_plain(value) for _, value in (*fixed, *out_fixed)):
             return None
@@ -61,14 +61,14 @@ class _Signature:
         }
 
     @staticmethod
-    def read(told: dict[str, Any]) -> _Signature:
-        """What :meth:`told` told."""
+    def from_json(written: dict[str, Any]) -> _Signature:
+        """The inverse of :meth:`to_json`."""
         return _Signature(
-            tuple(told["names"]),
-            pytree.treespec_loads(told["arguments"]),
-            dict(told["fixed"]),
-            pytree.treespec_loads(told["results"]),
-            dict(told["fixed_results"]),
+            tuple(written["names"]),
+            pytree.treespec_loads(written["arguments"]),
+            dict(written["fixed"]),
+            pytree.treespec_loads(written["results"]),
+            dict(written["fixed_results"]),
         )
 
     def results(self, tensors: Sequence[torch.Tensor]) -> Any:
@@ -116,16 +116,16 @@ class StableHLOGraphModule:
             binary.write(self.get_stablehlo_bytecode())
         for name, value in self._weights.items():
             np.save(os.path.join(data, f"{name}.npy"), value)
-        told = {
+        meta = {
             "name": "forward",
             "weights": list(self._weights),
             "inputs": _shapes(self._exported.in_avals),
             "outputs": _shapes(self._exported.out_avals),
             "version": self._exported.calling_convention_version,
-            "signature": self._signature.told(),
+            "signature": self._signature.to_json(),
         }
         with open(os.path.join(functions, "forward.meta"), "w") as file:
-            json.dump(told, file)
+            json.dump(meta, file)
 
     @classmethod
     def load(cls, stablehlo_dir: str) -> StableHLOGraphModule:
@@ -135,27 +135,27 @@ class StableHLOGraphModule:
         """
         functions, data = (os.path.join(stablehlo_dir, name) for name in ("functions", "data"))
         with open(os.path.join(functions, "forward.meta")) as file:
-            told = json.load(file)
-        if told.get("signature") is None:
+            meta = json.load(file)
+        if meta.get("signature") is None:
             raise RuntimeError(
                 f"the program in {stablehlo_dir} has no signature that could be written down: it was saved by another "
                 "version, or what is fixed in it is no number, text, list or None"
             )
         with open(os.path.join(functions, "forward.bytecode"), "rb") as binary:
             bytecode = binary.read()
-        inputs, outputs = ([jax.ShapeDtypeStruct(tuple(s), d) for s, d in told[key]] for key in ("inputs", "outputs"))
+        inputs, outputs = ([jax.ShapeDtypeStruct(tuple(s), d) for s, d in meta[key]] for key in ("inputs", "outputs"))
         with jax.enable_x64(True):  # a program that is called likewise, with this one in its place
             like = jax.jit(lambda *_: [jax.numpy.zeros(out.shape, out.dtype) for out in outputs], keep_unused=True)
             exported = replace(
                 jax.export.export(like)(*inputs),
                 mlir_module_serialized=bytecode,
-                calling_convention_version=told["version"],
+                calling_convention_version=meta["version"],
             )
         weights = {}
-        for name, given in zip(told["weights"], inputs, strict=False):
+        for name, given in zip(meta["weights"], inputs, strict=False):
             read = np.load(os.path.join(data, f"{name}.npy"))
             weights[name] = read.view(given.dtype) if read.dtype.kind == "V" else read  # numpy has no name for bfloat16
-        return cls(exported, weights, _Signature.read(told["signature"]))
+        return cls(exported, weights, _Signature.from_json(meta["signature"]))
 
 
 def _shapes(avals: Sequence[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Checks that every rank runs, collected by decorating them; each is told as a test of its own."""
+"""Checks that every rank runs, collected by decorating them; each is reported as a test of its own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Check = Callable[[int], None]
 
 def run_all(rank: int, checks: dict[str, Check]) -> dict[str, str]:
     """What went wrong in each check, on this rank; nothing is ``""``."""
-    told = {}
+    reported = {}
     for name, check in checks.items():
         try:
             check(rank)
         except Exception:
-            told[name] = f"on rank {rank}:\n{traceback.format_exc()}"
+            reported[name] = f"on rank {rank}:\n{traceback.format_exc()}"
             break  # the other may be elsewhere by now
-        told[name] = ""
+        reported[name] = ""
         gc.collect()  # an error that was expected holds its frames' tensors
         xr.sync()
-    return told
+    return reported

@@ -334,7 +334,7 @@ def norms_over_all_ranks_and_of_nothing(rank: int) -> None:
 
 
 @check
-def mistakes_are_told(rank: int) -> None:
+def mistakes_are_reported(rank: int) -> None:
     with pytest.raises(RuntimeError, match="already wrapped with FSDP"):
         Wrapped(Wrapped(nn.Linear(2, 2)))
     with pytest.raises(RuntimeError, match="must define a `forward` method"):

@@ -161,10 +161,10 @@ def a_checkpoint_goes_on_where_it_was(rank: int) -> None:
 
 
 @check
-def what_a_checkpoint_would_lose_is_told(rank: int) -> None:
-    told: list[str] = []
+def what_a_checkpoint_would_lose_is_reported(rank: int) -> None:
+    reported: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: reported.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("xlaprof.runtime.distributed.zero")
     logger.addHandler(handler)
     try:
@@ -172,5 +172,5 @@ def what_a_checkpoint_would_lose_is_told(rank: int) -> None:
             ZeroRedundancyOptimizer(Scaled().to("xla", dtype).parameters(), torch.optim.SGD, lr=0.1)
     finally:
         logger.removeHandler(handler)
-    assert len(told) == 1
-    assert "parameters are torch.bfloat16, and stepped as torch.float32" in told[0]
+    assert len(reported) == 1
+    assert "parameters are torch.bfloat16, and stepped as torch.float32" in reported[0]

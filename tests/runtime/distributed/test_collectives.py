@@ -401,13 +401,13 @@ def everything(rank: int) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[dict[str, str]]:
+def reported() -> list[dict[str, str]]:
     return ranks.run(everything, nprocs=WORLD)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_on_two_ranks(check: str, told: list[dict[str, str]]) -> None:
-    for rank in told:
+def test_on_two_ranks(check: str, reported: list[dict[str, str]]) -> None:
+    for rank in reported:
         assert rank.get(check, "not come to") == ""
 
 

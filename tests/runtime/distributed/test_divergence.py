@@ -1,4 +1,4 @@
-"""Ranks that record different graphs before a collective: all are told the first line in which they differ."""
+"""Ranks that record different graphs before a collective: all learn the first line in which they differ."""
 
 from __future__ import annotations
 
@@ -87,26 +87,26 @@ def ledger() -> Ledger:
 def test_ranks_that_run_the_same_are_in_order(ledger: Ledger) -> None:
     for rank in (0, 1):
         for at, program in ((1, "A"), (9, "B"), (10, "A")):
-            assert ledger.told(rank, (0, 1), at, program) == ""
-    assert ledger.told(0, (0, 1), 50, "A") == ""  # it is ahead
-    assert ledger.told(0, (0, 2), 1, "B") == ""  # among others
+            assert ledger.report(rank, (0, 1), at, program) == ""
+    assert ledger.report(0, (0, 1), 50, "A") == ""  # it is ahead
+    assert ledger.report(0, (0, 2), 1, "B") == ""  # among others
 
 
 def test_a_turn_that_comes_too_late_is_found(ledger: Ledger) -> None:
-    assert ledger.told(0, (0, 1), 1, "A") == ""
-    assert ledger.told(1, (0, 1), 1, "A") == ""
-    assert ledger.told(1, (0, 1), 7, "B") == ""  # rank 0 may be slow
-    said = ledger.told(0, (0, 1), 8, "B")  # which ran A until now
+    assert ledger.report(0, (0, 1), 1, "A") == ""
+    assert ledger.report(1, (0, 1), 1, "A") == ""
+    assert ledger.report(1, (0, 1), 7, "B") == ""  # rank 0 may be slow
+    said = ledger.report(0, (0, 1), 8, "B")  # which ran A until now
     assert "rank 0 has A at train.py:65; rank 1 has B at train.py:66" in said
     assert "(execution 7 of those with collectives)" in said
 
 
 def test_a_rank_that_never_turns_is_found_by_how_far_it_is(ledger: Ledger) -> None:
     for rank in (0, 1):
-        ledger.told(rank, (0, 1), 1, "A")
-    assert ledger.told(1, (0, 1), 7, "B") == ""
-    assert ledger.told(0, (0, 1), 6, "A") == ""
-    assert "rank 0 has A" in ledger.told(0, (0, 1), 7, "A")
+        ledger.report(rank, (0, 1), 1, "A")
+    assert ledger.report(1, (0, 1), 7, "B") == ""
+    assert ledger.report(0, (0, 1), 6, "A") == ""
+    assert "rank 0 has A" in ledger.report(0, (0, 1), 7, "A")
 
 
 # -- with ranks ---------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 WITHIN_S = 30
 
-#: steps of training on each rank; in the fifth, rank 1 does what it was told to
+#: steps of training on each rank; in the fifth, rank 1 does what it was asked to
 SCRIPT = """
     import os, signal, sys, threading, time
     import torch

@@ -28,8 +28,8 @@ from . import ranks
 
 def everything(index: int, greeting: str) -> dict[str, Any]:
     """What a rank sees of its world."""
-    told = io.StringIO()
-    xd.master_print(greeting, index, fd=told)
+    reported = io.StringIO()
+    xd.master_print(greeting, index, fd=reported)
     tensor = torch.full((2,), float(index), device=xr.device())
     with xlaprof.Trace(f"rank {index}"):
         seen = {
@@ -39,7 +39,7 @@ def everything(index: int, greeting: str) -> dict[str, Any]:
             "ordinals": [xd.global_ordinal(), xd.local_ordinal(), xd.process_index(), xd.host_index()],
             "device": str(tensor.device),
             "masters": [xd.is_master_ordinal(), xd.is_master_ordinal(local=False)],
-            "told": told.getvalue(),
+            "reported": reported.getvalue(),
             "address": xd.get_master_ip(),
             "payloads": xd.rendezvous("payloads", b"of %d" % index),
             "empty": xd.rendezvous("empty"),
@@ -87,7 +87,7 @@ def test_the_device_of_each_rank_is_its_first(launched: SimpleNamespace) -> None
 
 def test_one_rank_speaks_for_all(launched: SimpleNamespace) -> None:
     assert [seen["masters"] for seen in launched.ranks] == [[True, True], [False, False]]
-    assert [seen["told"] for seen in launched.ranks] == ["rank 0\n", ""]
+    assert [seen["reported"] for seen in launched.ranks] == ["rank 0\n", ""]
 
 
 def test_ranks_meet_and_exchange(launched: SimpleNamespace) -> None:
@@ -223,7 +223,7 @@ def test_the_program_of_the_documentation(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_guard_the_script_is_told_to_have_one(tmp_path: Path) -> None:
+def test_without_a_guard_the_script_is_asked_to_have_one(tmp_path: Path) -> None:
     script = "from xlaprof.runtime import distributed as xd\nxd.launch(print, nprocs=2)\n"
     (tmp_path / "train.py").write_text(script)
     done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -29,10 +29,10 @@ def losses(nprocs: int) -> dict[int, list[float]]:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    told: dict[int, list[float]] = {}
+    reported: dict[int, list[float]] = {}
     for rank, loss in re.findall(r"rank (\d) step \d: (.*)", done.stdout):
-        told.setdefault(int(rank), []).append(float(loss))
-    return told
+        reported.setdefault(int(rank), []).append(float(loss))
+    return reported
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ FEW = {
     for name in (
         "zero: it_trains_as_one_process_does",
         "fsdp: inner_wrappers_gather_again_and_compute_again",
-        "fsdp: mistakes_are_told",
+        "fsdp: mistakes_are_reported",
         "fsdp: a_look_at_where_a_rank_is_holds_nothing",
     )
 }
@@ -44,23 +44,23 @@ def everything(rank: int) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[dict[str, str]]:
+def reported() -> list[dict[str, str]]:
     return ranks.run(few)
 
 
 @pytest.mark.parametrize("check", FEW)
-def test_on_two_ranks(check: str, told: list[dict[str, str]]) -> None:
-    for rank in told:
+def test_on_two_ranks(check: str, reported: list[dict[str, str]]) -> None:
+    for rank in reported:
         assert rank.get(check, "not come to") == ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nprocs", [2, 4])
 def test_on_more_ranks(nprocs: int) -> None:
-    told = ranks.run(everything, nprocs=nprocs)
-    wrong = [text for rank in told for text in rank.values() if text]
+    reported = ranks.run(everything, nprocs=nprocs)
+    wrong = [text for rank in reported for text in rank.values() if text]
     assert not wrong, "\n".join(wrong)
-    assert all(set(rank) == set(CHECKS) for rank in told)
+    assert all(set(rank) == set(CHECKS) for rank in reported)
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ def test_the_runtimes_own_functions_break_a_graph_and_work() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "xla"])
 def test_an_optimizers_step_is_cut_where_pytorch_cuts_it_and_nowhere_by_us(device: str) -> None:
-    torch._dynamo.reset()  # what Dynamo was told of us is told for good
+    torch._dynamo.reset()  # what Dynamo knows of us stays
     gc.collect()  # an optimizer whose parameters moved is followed, which cuts: none of an earlier test is left
     model = nn.Linear(4, 4).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)

@@ -19,9 +19,9 @@ def test_the_pages_blocks_run_one_after_the_other(capsys: pytest.CaptureFixture[
     for block in blocks:
         start = page[: page.index(block)].count("\n")
         exec(compile("\n" * start + block, str(ROOT / "docs" / "torch-compile.md"), "exec"), names)
-    told = capsys.readouterr().out
-    assert told.startswith("torch.Size([5, 4])\n3\n")
-    assert "its buffer was donated" in told
+    reported = capsys.readouterr().out
+    assert reported.startswith("torch.Size([5, 4])\n3\n")
+    assert "its buffer was donated" in reported
 
 
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:

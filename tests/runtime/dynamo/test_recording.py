@@ -27,7 +27,7 @@ def line(text: str) -> int:
     return next(i for i, row in enumerate(Path(HERE).read_text().splitlines(), 1) if text in row and "line(" not in row)
 
 
-def test_compiles_and_executions_are_told_with_the_users_lines(tmp_path: Path) -> None:
+def test_compiles_and_executions_are_reported_with_the_users_lines(tmp_path: Path) -> None:
     fast = torch.compile(Scaled().to("xla"), backend="openxla")
     x = torch.ones(7, device="xla", requires_grad=True)
     xr.sync()
@@ -36,10 +36,10 @@ def test_compiles_and_executions_are_told_with_the_users_lines(tmp_path: Path) -
             loss = fast(x)  # forward
             loss.backward()  # backward
         xr.sync(wait=True)
-    told = list(xlaprof.read(tmp_path / "run.log"))
-    stacks = {event.id: event for event in told if isinstance(event, events.Stack)}
-    compiles = [event for event in told if isinstance(event, events.Compile) and event.trigger == "dynamo"]
-    runs = [event for event in told if isinstance(event, events.Execute) and event.trigger == "dynamo"]
+    reported = list(xlaprof.read(tmp_path / "run.log"))
+    stacks = {event.id: event for event in reported if isinstance(event, events.Stack)}
+    compiles = [event for event in reported if isinstance(event, events.Compile) and event.trigger == "dynamo"]
+    runs = [event for event in reported if isinstance(event, events.Execute) and event.trigger == "dynamo"]
     assert len(compiles) == 2
     assert len(runs) == 4
     assert {run.program for run in runs} == {compile.program for compile in compiles}
@@ -75,7 +75,7 @@ def recompiles(path: Path) -> list[Finding]:
 
 
 @pytest.mark.parametrize("dynamic", [True, None])
-def test_sizes_that_dynamo_has_one_graph_for_are_told_as_the_recompilations_they_are(
+def test_sizes_that_dynamo_has_one_graph_for_are_reported_as_recompilations(
     dynamic: bool | None, tmp_path: Path
 ) -> None:
     width = 6 if dynamic else 7  # what was compiled once is known
@@ -85,9 +85,9 @@ def test_sizes_that_dynamo_has_one_graph_for_are_told_as_the_recompilations_they
         for rows in (9, 11, 13, 11, 14, 9):
             x = torch.rand(rows, width).to("xla")  # the batch
             fast(x)
-    told = {finding.operation: finding for finding in recompiles(tmp_path / "run.log")}
-    assert len(told) == (1 if dynamic else 2)
-    found = told["aten::addmm"]
+    reported = {finding.operation: finding for finding in recompiles(tmp_path / "run.log")}
+    assert len(reported) == (1 if dynamic else 2)
+    found = reported["aten::addmm"]
     assert (found.place.file, found.place.line) == (HERE, line("# the batch"))
     # without dynamic=True the second size is Dynamo's to tell: it captures the graph again, with a symbol
     sizes = [9, 11, 13, 14] if dynamic else [11, 13, 14]
@@ -99,7 +99,7 @@ def test_sizes_that_dynamo_has_one_graph_for_are_told_as_the_recompilations_they
     assert "pad it to 14" in found.advice
 
 
-def test_a_number_that_dynamo_passes_on_is_told_by_its_values(tmp_path: Path) -> None:
+def test_a_number_that_dynamo_passes_on_is_reported_by_its_values(tmp_path: Path) -> None:
     def first(x: torch.Tensor, count: int) -> torch.Tensor:
         return x.cumsum(0) + torch.arange(count, count + 5, device=x.device)  # here it is used
 

@@ -1,4 +1,4 @@
-"""Four devices in one process: jax must be told before it starts, so these tests run in a process of their own.
+"""Four devices in one process: jax must know before it starts, so these tests run in a process of their own.
 
 ``test_four_devices.py`` starts it. ``CPU_NUM_DEVICES=4 pytest tests/runtime/spmd`` runs them directly.
 """

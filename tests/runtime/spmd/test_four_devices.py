@@ -1,4 +1,4 @@
-"""The stories of this folder, told on four devices; and what is said where there are not four, or the mode is off."""
+"""The tests of this folder, run on four devices; and what is said where there are not four, or the mode is off."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_one_mesh_over_two_processes():
 
     done = python(str(Path(__file__).parent / "two_processes.py"))
     assert done.returncode == 0, done.stderr[-4000:]
-    told = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
-    assert told == [
+    reported = sorted(line for line in done.stdout.splitlines() if line.startswith("rank"))
+    assert reported == [
         f"rank 0 of 2: 2 devices, a batch of [8, 6], CPU:0 holds rows 0 to 4, {end}",
         f"rank 1 of 2: 2 devices, a batch of [8, 6], CPU:1 holds rows 4 to 8, {end}",
     ]

@@ -119,7 +119,7 @@ def test_a_tensor_changes_when_all_its_parts_are_there(tmp_path: Path) -> None:
     assert_close(one[0].weight.detach().cpu(), torch.ones_like(before))
 
 
-def test_what_is_missing_or_of_another_shape_is_told(tmp_path: Path) -> None:
+def test_what_is_missing_or_of_another_shape_is_reported(tmp_path: Path) -> None:
     save({"0.bias": torch.ones(8), "0.weight": torch.ones(8, 9)}, tmp_path)
     state = model().state_dict()
     with pytest.raises(dist_cp.CheckpointException, match=r"Size mismatch between saved .*\[8, 9\].* for 0.weight"):
@@ -210,7 +210,7 @@ def test_what_goes_wrong_while_writing_is_raised(tmp_path: Path) -> None:
     manager.save_async(1, model().state_dict())
     with pytest.raises(RuntimeError, match=r"step 1 could not be saved to .*: rank 0: .*(exists|Not a directory)"):
         manager.join()
-    manager.join()  # told once
+    manager.join()  # reported once
 
 
 @pytest.mark.usefixtures("group")

@@ -83,9 +83,9 @@ def test_under_pytorch_xla_s_names():
     assert "Tensor on host: with size [8, 8]" in _graphs.debug_info(x)
     names.mark_sharding(x, ROW, (0, 1))
     assert _XLAC._get_xla_sharding_spec(x) == "{devices=[1,4]0,1,2,3}"
-    told = _graphs.debug_info(x)
+    reported = _graphs.debug_info(x)
     for words in ("XLAShardedData", "Data Device: SPMD:0", "OpSharding: {devices=[1,4]", "NumShards: 4"):
-        assert words in told
+        assert words in reported
     y = names.mark_sharding(x + 1, ROW, (0, 1)).global_tensor
     assert 'custom_call_target="Sharding", sharding={devices=[1,4]' in _XLAC._get_xla_tensors_hlo([y])
     assert _XLAC._get_graph_hash([x + 0]) != _XLAC._get_graph_hash([torch.randn(8, 8).to("xla") + 0])

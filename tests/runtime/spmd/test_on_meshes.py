@@ -1,4 +1,4 @@
-"""Meshes and partition specs: what XLA is told."""
+"""Meshes and partition specs: what XLA is reported."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def test_slices_of_a_torus():
     """PyTorch/XLA's own example of two slices of four chips, numbered in no order."""
     places = [("TPU:2", (0, 0)), ("TPU:1", (1, 0)), ("TPU:0", (0, 1)), ("TPU:3", (1, 1))]
     places += [("TPU:4", (0, 0)), ("TPU:7", (1, 0)), ("TPU:6", (0, 1)), ("TPU:5", (1, 1))]
-    told = [{"name": n, "coords": [x, y, 0], "slice_index": i // 4} for i, (n, (x, y)) in enumerate(places)]
+    reported = [{"name": n, "coords": [x, y, 0], "slice_index": i // 4} for i, (n, (x, y)) in enumerate(places)]
     with (
-        mock.patch("xlaprof.torch_xla.runtime.global_runtime_device_attributes", return_value=told),
+        mock.patch("xlaprof.torch_xla.runtime.global_runtime_device_attributes", return_value=reported),
         mock.patch("xlaprof.runtime.spmd.mesh.global_runtime_device_count", return_value=8),
     ):
         mesh = served.HybridMesh(ici_mesh_shape=(2, 2), dcn_mesh_shape=(2, 1), axis_names=("data", "model"))

@@ -222,7 +222,7 @@ class ProcessGroupXla(_c10d.ProcessGroup):  # type: ignore[misc]
     # -- from one to one --------------------------------------------------------------------------
 
     def send(self, tensors: Any, dst_rank: int, tag: int = 0) -> Any:
-        """Hand over what is in ``tensors``. What was recorded of it runs first."""
+        """Send ``tensors``; their pending computations run first."""
         for tensor in tensors:
             self._pass(tensor.detach(), self.rank(), dst_rank)
         return _done(tensors)
@@ -276,7 +276,7 @@ def _write(target: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def _run(tensors: list[torch.Tensor]) -> None:
-    """Compute ``tensors`` now. What only some ranks record before or after a collective is then no part of it."""
+    """Compute ``tensors`` now, so that what only some ranks record is no part of a collective's program."""
     storages = [tensor._storage for tensor in tensors]  # type: ignore[attr-defined]
     for storage, array in zip(storages, reads.values(storages[0].tape, storages, ()), strict=True):
         reads.materialize(storage.tape, storage, array)

@@ -135,7 +135,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         return (param for group in self.param_groups for param in group["params"])
 
     def _pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Each parameter, and this rank's shard of it."""
+        """Each parameter with this rank's shard."""
         for group, sharded in zip(self.param_groups, self.base_optimizer.param_groups, strict=True):
             yield from zip(group["params"], sharded["params"], strict=True)
 

@@ -1,7 +1,7 @@
 """``torch.compile`` over ``xla`` tensors, and its backend ``openxla``.
 
-Dynamo (any backend) is told of the device in :mod:`.tracing`; ``openxla`` lowers what it captures by the runtime's own
-table. Nothing here imports ``torch._dynamo``: it is told when the program does.
+:mod:`.tracing` makes Dynamo know the device, for any backend. ``openxla`` lowers captured graphs by the runtime's
+table. Nothing here imports ``torch._dynamo``: hooks run when the program does.
 """
 
 from __future__ import annotations
@@ -44,6 +44,6 @@ def __getattr__(name: str) -> Any:
 
 
 def install() -> None:
-    """Tell Dynamo of the device and the backends, as soon as it is imported."""
+    """Make Dynamo know the device and the backends, as soon as it is imported."""
     when_imported("torch._dynamo", tracing.install)
     when_imported("torch._dynamo.backends.torchxla", backend.install)

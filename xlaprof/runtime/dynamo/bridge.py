@@ -151,7 +151,7 @@ def _in_pieces(module: fx.GraphModule, apart: frozenset[fx.Node], tape: Tape) ->
 def _run_to_see_what_falls_back(module: fx.GraphModule, args: list[Any], tape: Tape) -> None:
     """What PyTorch/XLA does before it cuts a graph: it runs it, and again for what its pieces are to be given.
 
-    What that did to the arguments is undone afterwards. All of it is compiled, run and counted.
+    Its effects on the arguments are undone afterwards. The compilations and runs are counted.
     """
     tensors = [arg for arg in args if type(arg) is XLATensor]
     with torch.no_grad(), eager_mode_context(False):

@@ -1,7 +1,7 @@
-"""What Dynamo is told of our functions, which it does not trace: it would cut the graph at each.
+"""Rules for Dynamo on our functions, which it does not trace: without rules each call would break the graph.
 
-Of those whose result does not change while a program runs (which device there is, say) it takes the result as a
-constant. Those that only record operators it calls from within the graph.
+A function whose result does not change while a program runs (the device, say) becomes a constant. A function that only
+records operators is called from within the graph.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ _installed = False
 
 
 def constant(function: Callable[..., Any]) -> None:
-    """Tell Dynamo, now or when it is imported, that ``function``, of a module's top level, returns a constant."""
+    """Rule, now or when Dynamo is imported: ``function``, of a module's top level, returns a constant."""
     function.__dict__["_dynamo_marked_constant"] = True  # as torch.compiler.assume_constant_result does
     _constants.append(function)
     if _installed:
-        _tell([function], [])
+        _add_rules([function], [])
 
 
 def in_graph(function: Callable[..., Any]) -> None:
-    """Tell Dynamo, now or when it is imported, to have graphs call ``function``, of a module's top level."""
+    """Rule, now or when Dynamo is imported: graphs call ``function``, of a module's top level."""
     _in_graph.append(function)
     if _installed:
-        _tell([], [function])
+        _add_rules([], [function])
 
 
 def install() -> None:
-    """``torch._dynamo`` is imported by now."""
+    """Add the rules: ``torch._dynamo`` has been imported."""
     global _installed
     _installed = True
-    _tell(_constants, _in_graph)
+    _add_rules(_constants, _in_graph)
 
 
-def _tell(constants: list[Callable[..., Any]], in_graph: list[Callable[..., Any]]) -> None:
+def _add_rules(constants: list[Callable[..., Any]], in_graph: list[Callable[..., Any]]) -> None:
     # Packages of ours are skipped, which no mark on a function overrides: an entry of its own in Dynamo's rules does.
     # By name: what Dynamo derives from names it forgets in torch._dynamo.reset(), and derives again.
     from torch._dynamo import trace_rules

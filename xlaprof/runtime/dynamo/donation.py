@@ -73,7 +73,7 @@ def give_up(storage: Storage) -> None:
 
 @contextmanager
 def alias_with_buffer_donor_config(should_alias: bool = True) -> Iterator[bool]:
-    """Let the hash of a graph tell which of its inputs are marked; gives what was set before."""
+    """Context in which a graph's hash includes which inputs are marked; yields the previous setting."""
     global _aliasing
     before, _aliasing = _aliasing, should_alias
     try:
@@ -116,7 +116,7 @@ def define_operators() -> None:
 def _set_donor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     tensor, should_donate = args
     tape = tensor._storage.tape
-    if tape.abstract:  # compiled: told to the program
+    if tape.abstract:  # in a compiled graph: the program donates it
         metrics.count("XlaSetBufferDonation")
         (tape.donors.add if should_donate else tape.donors.discard)(id(tensor._storage))
     else:

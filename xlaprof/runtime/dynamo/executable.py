@@ -159,7 +159,7 @@ class Executable:
         return results  # type: ignore[no-any-return]
 
     def _own(self, pool: list[Any], inputs: list[Any]) -> None:
-        """What is given up to the program is shown by nobody else: else a copy of it is."""
+        """Donate only buffers that nobody else holds; copies of the others."""
         for i in self.program.donated:
             if i in self.given_up:
                 storage = pool[self.layout.sources[i]]._storage

@@ -207,23 +207,23 @@ class _Survey(fx.Interpreter):
 
     def _like(self, n: fx.Node, args: Any, kwargs: Any) -> Any:
         """Something of the kind that ``n`` returns, which is not computed here."""
-        told = n.meta.get("val", n.meta.get("example_value"))
+        example = n.meta.get("val", n.meta.get("example_value"))
         try:
-            if told is None or any(_symbolic(t) for t in tree_leaves(told)):
+            if example is None or any(_symbolic(t) for t in tree_leaves(example)):
                 zeros = tree_map_only(XLATensor, lambda t: torch.zeros(t.shape, dtype=t.dtype), (args, kwargs))
                 zeros = tree_map_only(torch.device, lambda _: torch.device("cpu"), zeros)
-                told = getattr(self, n.op)(n.target, *zeros)
-                told = tree_map_only(torch.Tensor, lambda t: t.to("meta"), told)
-            result = tree_map_only(torch.Tensor, self._blank, told)
+                example = getattr(self, n.op)(n.target, *zeros)
+                example = tree_map_only(torch.Tensor, lambda t: t.to("meta"), example)
+            result = tree_map_only(torch.Tensor, self._blank, example)
             self._mark_live(result)
             return result
         except Exception:  # whatever the operator says of zeros: what depends on it is computed apart, too
             return _UNKNOWN
 
-    def _blank(self, told: torch.Tensor) -> torch.Tensor:
-        if told.device.type == "cpu":
-            return torch.zeros(tuple(told.shape), dtype=told.dtype)
-        return handle(Storage(self.sketch, sig(tuple(told.shape), told.dtype), 0, NOWHERE, 0, object()))
+    def _blank(self, example: torch.Tensor) -> torch.Tensor:
+        if example.device.type == "cpu":
+            return torch.zeros(tuple(example.shape), dtype=example.dtype)
+        return handle(Storage(self.sketch, sig(tuple(example.shape), example.dtype), 0, NOWHERE, 0, object()))
 
     # -- the layout -----------------------------------------------------------------------------------
 

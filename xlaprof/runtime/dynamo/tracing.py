@@ -46,7 +46,7 @@ _SKIPPED = (*_skipped("xlaprof", xlaprof.__path__), "jax", "jaxlib")
 
 
 def install() -> None:
-    """Teach the Dynamo of this process; ``torch._dynamo`` is imported by now."""
+    """Teach the Dynamo of this process; ``torch._dynamo`` has been imported."""
     _register_type()
     _skip_frames()
     constants.install()
@@ -68,7 +68,7 @@ def _register_type() -> None:
         builder.infer_subclass_type = _plain(builder.infer_subclass_type)  # type: ignore[assignment]
     except (ImportError, AttributeError, TypeError, KeyError) as error:
         raise RuntimeError(
-            f"torch.compile of torch {torch.__version__} cannot be told of tensors on xla "
+            f"torch.compile of torch {torch.__version__} cannot trace tensors on xla "
             f"({type(error).__name__}: {error}): use a torch that xlaprof supports (pip show xlaprof)"
         ) from error
 

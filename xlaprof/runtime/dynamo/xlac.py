@@ -1,7 +1,7 @@
 """Compiled graphs under the names of PyTorch/XLA's C++ module, ``torch_xla._XLAC``, and the parts of its Dynamo bridge.
 
 PyTorch/XLA's bridge is Python over these functions: hash a pending graph, find its inputs, run it again on others. Ours
-needs none of it; scripts and tests that are built on them do.
+needs none of these functions; scripts and tests that are built on them do.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class GraphInputMatcher:
 
 
 class NoneRemover:
-    """Takes ``None`` out of a list or tuple, and puts it back where it was."""
+    """Removes each ``None`` from a list or tuple, and puts it back where it was."""
 
     def __init__(self) -> None:
         self.none_poslist: list[int] = []

@@ -87,8 +87,8 @@ def enable_manual_sharding(
 ) -> XLAShardedTensor:
     """``t``'s tiles by ``partition_spec``: from here on each device computes with its own, and nothing is partitioned.
 
-    What is made of it must pass :func:`disable_manual_sharding` before the next barrier. ``mesh`` is the global one by
-    default.
+    Results computed from it must pass :func:`disable_manual_sharding` before the next barrier. ``mesh`` is by default
+    the global one.
     """
     marked = mark_sharding(t, _mesh(mesh), partition_spec)
     return wrap_as_sharded_tensor(full_to_shard_shape(marked))

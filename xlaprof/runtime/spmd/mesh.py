@@ -147,7 +147,7 @@ class HybridMesh(Mesh):
         dcn_mesh_shape = dcn_mesh_shape or (1,) * len(ici_mesh_shape)
         assert len(ici_mesh_shape) == len(dcn_mesh_shape)
         self.ici_mesh_shape, self.dcn_mesh_shape = ici_mesh_shape, dcn_mesh_shape
-        self.device_attributes = sorted(self._attributes(), key=lambda told: int(told["name"].split(":")[1]))
+        self.device_attributes = sorted(self._attributes(), key=lambda device: int(device["name"].split(":")[1]))
         slices = "slice_index" in self.device_attributes[0]
         if slices and math.prod(dcn_mesh_shape) == 1:
             raise ValueError("Provide dcn_mesh_shape to create a mesh for multislice")
@@ -163,10 +163,10 @@ class HybridMesh(Mesh):
 
 def device_attributes() -> list[dict[str, Any]]:
     """Of each device its ``name`` ("TPU:0") and what jax knows of its place: coordinates, core, slice, cores."""
-    told = ("coords", "core_on_chip", "slice_index", "num_cores")
+    fields = ("coords", "core_on_chip", "slice_index", "num_cores")
     return [
         {"name": f"{tapes.device_type()}:{i}"}
-        | {name: value for name in told if (value := getattr(device, name, None)) is not None}
+        | {name: value for name in fields if (value := getattr(device, name, None)) is not None}
         for i, device in enumerate(tapes.devices())
     ]
 
@@ -181,8 +181,8 @@ def _by_torus(attributes: list[dict[str, Any]], ici: tuple[int, ...], dcn: tuple
 
     devices: Any = [
         SimpleNamespace(id=i, platform="tpu", device_kind="TPU v4", process_index=0, core_on_chip=0, **rest)
-        for i, told in enumerate(attributes)
-        for rest in [{key: told[key] for key in ("coords", "slice_index") if key in told}]
+        for i, device in enumerate(attributes)
+        for rest in [{key: device[key] for key in ("coords", "slice_index") if key in device}]
     ]
     if slices:
         grid = mesh_utils.create_hybrid_device_mesh(ici, dcn, devices, allow_split_physical_axes=True)

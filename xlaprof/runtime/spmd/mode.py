@@ -19,9 +19,9 @@ _set_here = False
 def use_spmd(auto: bool | None = False, force_tensors_on_spmd_device: bool = True) -> None:
     """One virtual device ``xla:0`` from now on, whose values lie over all devices of the process.
 
-    Tensors that exist move there, replicated, which is told by a warning; with
+    Existing tensors move there, replicated, with a warning; with
     ``force_tensors_on_spmd_device=False`` they stay what they are. ``auto`` asks for automatic sharding: XLA
-    propagates what is annotated in either case, and what nothing tells is replicated.
+    propagates annotations in either case, and replicates what they do not reach.
     """
     global _set_here
     if os.environ.get("XLA_USE_SPMD") is not None and not _set_here:

@@ -301,7 +301,7 @@ class Partition:
 
 
 def on_host(array: Any) -> np.ndarray[Any, Any]:
-    """The whole of ``array``. Where other processes hold parts of it, all of them have to ask for it."""
+    """The whole of ``array``. Where other processes hold parts, all of them have to call this."""
     if isinstance(array, jax.Array) and not (array.is_fully_addressable or array.is_fully_replicated):
         from jax.experimental import multihost_utils
 

@@ -1,4 +1,4 @@
-"""How one value lies over the devices: XLA's ``OpSharding``, which tile of it each device holds.
+"""The sharding of one value over the devices: XLA's ``OpSharding``, which tile each device holds.
 
 An :class:`OpSharding` is frozen and interned, so that two that mean the same are one object: it is compared and hashed
 by identity where it is part of a graph's identity. XLA's text of it (:attr:`OpSharding.text`) is what PyTorch/XLA
@@ -82,7 +82,7 @@ class OpSharding:
         return tuple(n * tiles for n, tiles in zip(self.shard_shape(shape), self.grid, strict=True))
 
     def places(self, devices: int) -> list[tuple[tuple[int, ...] | None, int]]:
-        """For each of ``devices`` the index of its tile (``None``: it holds all), and which replica of it that is."""
+        """For each of ``devices`` the index of its tile (``None``: it holds all), and its replica of that tile."""
         if not self.grid:
             return [(None, device) for device in range(devices)]
         found: dict[int, tuple[tuple[int, ...] | None, int]] = {}

@@ -13,9 +13,9 @@ from xlaprof.torch_xla import torch_xla as _top
 class GradScaler(torch.amp.GradScaler):
     """``torch.amp.GradScaler("xla")``, and two ways to step that read nothing of the device.
 
-    An optimizer whose ``step`` takes ``found_inf`` (:mod:`.syncfree`) is told by it whether to do anything. With
-    ``use_zero_grad`` any other steps with gradients of zero where one was not finite. Otherwise there is a barrier and
-    one read per step, as everywhere.
+    An optimizer whose ``step`` takes ``found_inf`` (:mod:`.syncfree`) gets it, and skips the step where it is not 0.
+    With ``use_zero_grad`` any other steps with gradients of zero where one was not finite. Otherwise there is a barrier
+    and one read per step, as everywhere.
     """
 
     def __init__(

@@ -76,46 +76,46 @@ class Op:
     def reshape(
         self, sizes: Sequence[int], dimensions: Sequence[int] | None = None, inferred_dimension: int | None = None
     ) -> Op:
-        """Of other sizes, its dimensions taken in the order of ``dimensions``."""
+        """Reshaped to ``sizes``, its dimensions taken in the order of ``dimensions``."""
         value = self.op if dimensions is None else lax.transpose(self.op, tuple(dimensions))
         return Op(jnp.reshape(value, tuple(sizes)))
 
     def broadcast(self, sizes: Sequence[int]) -> Op:
-        """With more dimensions in front."""
+        """Broadcast: ``sizes`` become its leading dimensions."""
         return Op(lax.broadcast(self.op, tuple(sizes)))
 
     def broadcast_in_dim(self, sizes: Sequence[int], dimensions: Sequence[int]) -> Op:
-        """Of ``sizes``, its own dimensions at ``dimensions``."""
+        """Broadcast to ``sizes``, its own dimensions at ``dimensions``."""
         return Op(lax.broadcast_in_dim(self.op, tuple(sizes), tuple(dimensions)))
 
     def transpose(self, permutation: Sequence[int]) -> Op:
-        """With its dimensions in another order."""
+        """Its dimensions permuted."""
         return Op(lax.transpose(self.op, tuple(permutation)))
 
     def rev(self, dimensions: Sequence[int]) -> Op:
-        """Turned around along ``dimensions``."""
+        """Reversed along ``dimensions``."""
         return Op(lax.rev(self.op, tuple(dimensions)))
 
     def slice(
         self, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
     ) -> Op:
-        """A part of it."""
+        """The elements from ``start_indices`` to ``limit_indices``, every ``strides``-th."""
         return Op(lax.slice(self.op, tuple(start_indices), tuple(limit_indices), tuple(strides) if strides else None))
 
     def slice_in_dim(self, start_index: int, limit_index: int, dimno: int, stride: int = 1) -> Op:
-        """A part of it, along one dimension."""
+        """:meth:`slice` along one dimension."""
         return Op(lax.slice_in_dim(self.op, start_index, limit_index, stride, dimno))
 
     def dynamic_slice(self, start_indices: Sequence[Op], slice_sizes: Sequence[int]) -> Op:
-        """A part of it that begins where values say."""
+        """A slice of fixed sizes whose start is computed."""
         return Op(lax.dynamic_slice(self.op, _unwrap(list(start_indices)), tuple(slice_sizes)))
 
     def dynamic_update_slice(self, update: Op, start_indices: Sequence[Op]) -> Op:
-        """Itself with ``update`` put where values say."""
+        """This with ``update`` written at a computed start."""
         return Op(lax.dynamic_update_slice(self.op, update.op, _unwrap(list(start_indices))))
 
     def pad(self, value: Op, config: Sequence[Sequence[int]]) -> Op:
-        """With ``value`` around it: of each dimension ``(low, high, interior)``."""
+        """Padded with ``value``: ``(low, high, interior)`` for each dimension."""
         return Op(
             lax.pad(
                 self.op, value.op, [(int(low), int(high), int(more[0]) if more else 0) for low, high, *more in config]
@@ -145,11 +145,11 @@ class Op:
     # -- of other types ----------------------------------------------------------------------------------
 
     def cast(self, to_type: str) -> Op:
-        """Its values as another dtype."""
+        """Its values converted to another dtype."""
         return Op(lax.convert_element_type(self.op, dtype_of(to_type)))
 
     def bitcast(self, to_type: str) -> Op:
-        """Its bits as another dtype."""
+        """Its bits reinterpreted as another dtype."""
         return Op(lax.bitcast_convert_type(self.op, dtype_of(to_type)))
 
     # -- reductions --------------------------------------------------------------------------------------
@@ -183,11 +183,11 @@ class Op:
         )
 
     def select(self, true_value: Op, false_value: Op) -> Op:
-        """Element by element one or the other, where this is true or false."""
+        """``true_value`` where this is true, else ``false_value``, element by element."""
         return Op(lax.select(jnp.broadcast_to(self.op, true_value.op.shape), true_value.op, false_value.op))
 
     def clamp(self, min_value: Op, max_value: Op) -> Op:
-        """Held between two bounds."""
+        """Clamped between two bounds."""
         return Op(lax.clamp(min_value.op, self.op, max_value.op))
 
     def triangualr_solve(  # so it is spelled there
@@ -239,7 +239,7 @@ class Op:
     def conditional(
         self, true_operand: Op, false_operand: Op, true_computation: Callable[..., Any], false_computation: Any
     ) -> Op:
-        """What one of two computations makes of its operand."""
+        """The result of one of two computations, each with its operand."""
         chosen = lax.cond(
             jnp.reshape(self.op, ()),
             lambda pair: _on_tuple(true_computation)(pair[0]),
@@ -249,12 +249,12 @@ class Op:
         return Op(chosen)
 
     def mkconditional(self, ops: Sequence[Op], true_fn: Any, false_fn: Any, **kwargs: Any) -> Op:
-        """What one of two functions makes of ``ops``."""
+        """The result of one of two functions of ``ops``."""
         operand = Op.tuple(ops)
         return self.conditional(operand, operand, true_fn, false_fn)
 
     def while_loop(self, condition_computation: Callable[..., Any], body_computation: Callable[..., Any]) -> Op:
-        """What the body makes of this again and again, as long as the condition holds."""
+        """``body_computation`` applied again and again while the condition holds."""
         condition, body = _on_tuple(condition_computation), _on_tuple(body_computation)
         return Op(lax.while_loop(lambda s: jnp.reshape(condition(s), ()), lambda s: _like(body(s), s), self.op))
 
@@ -267,21 +267,21 @@ class Op:
 
     @classmethod
     def tuple(cls, ops: Sequence[Op], builder: Any = None) -> Op:
-        """Several values as one."""
+        """A tuple of values."""
         return Op([item.op for item in ops])
 
     def get_tuple_element(self, index: int) -> Op:
-        """One of them."""
+        """One element of a tuple."""
         return Op(self.op[index])
 
     @classmethod
     def concat_in_dim(cls, ops: Sequence[Op], dimension: int, builder: Any = None) -> Op:
-        """One after the other."""
+        """Concatenated along ``dimension``."""
         return Op(lax.concatenate([item.op for item in ops], dimension))
 
     @classmethod
     def call(cls, computation: Callable[..., Any], ops: Sequence[Op], builder: Any = None) -> Op:
-        """What ``computation`` makes of ``ops``."""
+        """``computation(*ops)``."""
         return Op(as_function(computation)(*(item.op for item in ops)))
 
     @classmethod
@@ -293,7 +293,7 @@ class Op:
         static_operands: Any = (),
         builder: Any = None,
     ) -> Op:
-        """What ``computation`` makes of each element."""
+        """``computation`` of each element."""
         function = as_function(computation)
         for _ in range(ops[0].op.ndim):
             function = jax.vmap(function)

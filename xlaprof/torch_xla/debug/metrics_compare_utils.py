@@ -56,18 +56,18 @@ def compare_metrics(data_points: Points, metrics_report: str, config: Mapping[st
     ``config`` says how many standard deviations are too many: ``base_tolerance``, or ``{name}_tolerance`` for one.
     """
     config = config or {"base_tolerance": 2.0}
-    told = []
+    lines = []
     for name, value in parse_metrics_report(metrics_report).items():
         before = [v for v in data_points.get(name, ()) if v is not None]
         if not before:
             if name.startswith("aten::"):
-                told.append(f"Found new aten counter: {name}: {value}\n")
+                lines.append(f"Found new aten counter: {name}: {value}\n")
             continue
         tolerance = config.get(f"{name}_tolerance", config["base_tolerance"])
         mean, spread = sum(before) / len(before), statistics.pstdev(before) * tolerance
         if not mean - spread <= value <= mean + spread:
-            told.append(
+            lines.append(
                 f"{name} is outside the expected range using tolerance: {tolerance}. Lower limit: {mean - spread}  "
                 f"Upper limit: {mean + spread}  Actual Value: {value}\n"
             )
-    return "".join(told)
+    return "".join(lines)

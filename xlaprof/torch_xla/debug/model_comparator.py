@@ -70,20 +70,20 @@ def compare_tensors(
 def compare(save_dir1: str, save_dir2: str, rtol: float = 1e-05, atol: float = 1e-08, max_diffs: int = 25) -> str:
     """What differs between the tensors saved in two folders; empty if nothing does."""
     files1, files2 = _saved(save_dir1), _saved(save_dir2)
-    told = []
+    report = []
     for path in files1:
         if path not in files2:
-            told.append(f"Mismatch: {path} not in {save_dir2}\n")
+            report.append(f"Mismatch: {path} not in {save_dir2}\n")
             continue
         first, second = (torch.load(os.path.join(folder, path)) for folder in (save_dir1, save_dir2))
         lines = compare_tensors(first, second, rtol, atol, max_diffs).splitlines()
         if lines:
             step = re.match(r"step-(\d+)/", path)
             name, _, number = os.path.basename(path).rpartition(".")
-            told.append(f'Changes in saved tensor "{name}" with id={number}{f" at step={step[1]}" if step else ""}\n')
-            told.extend(f"  {line}\n" for line in lines)
-    told.extend(f"Mismatch: {path} not in {save_dir1}\n" for path in files2 if path not in files1)
-    return "".join(told)
+            report.append(f'Changes in saved tensor "{name}" with id={number}{f" at step={step[1]}" if step else ""}\n')
+            report.extend(f"  {line}\n" for line in lines)
+    report.extend(f"Mismatch: {path} not in {save_dir1}\n" for path in files2 if path not in files1)
+    return "".join(report)
 
 
 def _saved(folder: str) -> list[str]:

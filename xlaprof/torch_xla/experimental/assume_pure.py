@@ -32,7 +32,7 @@ def assume_pure(fn: Callable[P, R]) -> Callable[P, R]:
     the same ones, and the same numbers, as when it was traced.
 
     A function that cannot be traced (it reads values, writes to tensors, runs collectives) is called each time, as are
-    all where an argument is no tensor on ``xla`` and no number that can be told from another, and under SPMD.
+    all where an argument is no tensor on ``xla`` and no hashable number, and under SPMD.
     """
     known: OrderedDict[Any, _Pure | None] = OrderedDict()
 
@@ -44,13 +44,13 @@ def assume_pure(fn: Callable[P, R]) -> Callable[P, R]:
         if tracing() or not tensors or not all(isinstance(tensor, XLATensor) for tensor in tensors):
             return fn(*args, **kwargs)
         tape = tensors[0]._storage.tape
-        told = tuple((tuple(t.shape), t.dtype, t.requires_grad) for t in tensors)
+        kinds = tuple((tuple(t.shape), t.dtype, t.requires_grad) for t in tensors)
         numbers = tuple((type(leaf), leaf) for leaf in leaves if not isinstance(leaf, torch.Tensor))
-        key = (told, numbers, spec, tape, *modes())
+        key = (kinds, numbers, spec, tape, *modes())
         try:
             made = known[key]
             known.move_to_end(key)
-        except TypeError:  # a number that cannot be told from another
+        except TypeError:  # an argument that is not hashable
             return fn(*args, **kwargs)
         except KeyError:
             try:

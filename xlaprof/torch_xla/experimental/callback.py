@@ -16,7 +16,7 @@ def on_ready_callback(tensor: torch.Tensor, callback: Callable[[torch.Tensor], N
     """Call ``callback(tensor)`` on another thread, once the device has computed the tensor's value.
 
     Raises ``RuntimeError`` for a tensor that is not on ``xla``, or whose value no execution was begun for. Where that
-    execution fails, its error is told by ``threading.excepthook`` and ``callback`` is not called.
+    execution fails, its error goes to ``threading.excepthook`` and ``callback`` is not called.
     """
     if not isinstance(tensor, XLATensor):
         raise RuntimeError(f"on_ready_callback takes a tensor on xla, got one on {tensor.device}")

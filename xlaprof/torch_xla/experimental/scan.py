@@ -134,8 +134,8 @@ def rolled(fn: Step, init: Any, xs: Any, length: int, partition_fn: Any, pure: b
     tapes: set[Any] = {leaf._storage.tape if isinstance(leaf, XLATensor) else None for leaf in leaves}
     if tracing() or len(tapes) > 1 or None in tapes or any(tape.partition is not None for tape in tapes):
         return None
-    told = tuple((tuple(leaf.shape), leaf.dtype, leaf.requires_grad) for leaf in leaves)
-    key = (fn, partition_fn, spec, told, *tapes, *modes()) if pure else None
+    kinds = tuple((tuple(leaf.shape), leaf.dtype, leaf.requires_grad) for leaf in leaves)
+    key = (fn, partition_fn, spec, kinds, *tapes, *modes()) if pure else None
     with _lock:
         if pure and key in _pure:
             _pure.move_to_end(key)
@@ -206,7 +206,7 @@ def tree_flatten_none(pytree: Any) -> tuple[list[Any], Callable[[Any], Any]]:
 
 def _unrolled(fn: Step, init: Any, xs: Any, length: int) -> tuple[Any, Any]:
     if length == 0:
-        raise ValueError("scan cannot tell what fn returns without calling it, and xs is empty in its first dimension")
+        raise ValueError("scan cannot know what fn returns without calling it, and xs is empty in its first dimension")
     expected = _described(init, "init")
     carry, ys = init, []
     spec: Any = None

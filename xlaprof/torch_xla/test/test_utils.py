@@ -102,8 +102,8 @@ def print_test_update(device: Any, accuracy: float | None, epoch: int | None = N
 
 
 def _print_line(kind: str, **values: Any) -> None:
-    told = [f"{name}={value}" for name, value in values.items() if value is not None]
-    print("|", kind, *told, f"Time={now()}", flush=True)
+    fields = [f"{name}={value}" for name, value in values.items() if value is not None]
+    print("|", kind, *fields, f"Time={now()}", flush=True)
 
 
 def _where(device: Any) -> str:

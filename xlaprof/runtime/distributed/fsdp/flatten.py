@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-#: where a parameter is: a module, and the attribute of it
+#: where a parameter is: a module and the name of its attribute
 Place = tuple[nn.Module, str]
 
 

@@ -1,7 +1,7 @@
 """A parameter that is there as a whole only while it is used; between uses each rank has its shard.
 
-The whole is one tensor as long as its module lives. What autograd saves of it, views too, shows the storage, and so
-what is in it when the backward pass comes: values that were gathered again.
+The whole is one tensor as long as its module lives. Autograd saves it, or views of it, by its storage. So the backward
+pass reads the values that are in the storage by then: those that were gathered again.
 """
 
 from __future__ import annotations

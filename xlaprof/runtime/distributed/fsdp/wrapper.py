@@ -54,7 +54,7 @@ class XlaFullyShardedDataParallel(nn.Module):
         buffer_dtype: of the buffers; ``compute_dtype`` by default.
         fp32_reduce_scatter: gradients are exchanged as float32.
         sharding_groups: groups of ranks that divide the parameters among themselves; with this rank's place in its
-            group, ``sharding_rank``, and the size of it, ``sharding_world_size``.
+            group, ``sharding_rank``, and the size of that group, ``sharding_world_size``.
         shard_param_on_dim_0: shards are parts of the first dimension, not of the flattened parameter.
         pin_layout_in_collective_ops: has no meaning here: arrays have one layout.
         reduce_scatter_bucket_size_mb: exchange gradients together, up to that size.

@@ -1,10 +1,11 @@
-"""The process in the middle of a world: started by rank 0, beside it, and independent of what becomes of it.
+"""The coordinator of a job: a process that rank 0 starts beside itself, and that outlives any rank.
 
-It does two things. It is home to jax's coordination service, of which a client that loses it ends its process from
-within C++, without a word about why; so the service must not live in a rank, which may die. And it is the *hub*: each
-rank keeps one connection to it, by which it tells once a second what it is doing. From that the hub knows who died
-(the connection ended), who was cut off (the kernel's keepalive got no answer, whatever Python is busy with), who is
-stuck (nothing moves there while others wait), and tells everybody.
+It hosts jax's coordination service. A jax client that loses this service ends its process from within C++ and gives no
+reason, so the service must not live in a rank, which may die.
+
+It also watches the ranks. Each keeps one connection to it and reports once a second what it is doing. So it knows which
+rank died (the connection ended), was cut off (the kernel's keepalive got no answer, whatever Python is busy
+with) or is stuck (nothing moves there while others wait), and sends its verdict to all.
 
 Run as a script, ``python coordinator.py ADDRESS WORLD TOKEN PATIENCE JOIN_TIMEOUT``: it imports the standard library
 and jaxlib alone, a third of a second. It prints its two ports, and ends when the ranks have.
@@ -62,7 +63,7 @@ def keep_alive(sock: socket.socket) -> None:
 
 
 class Member:
-    """A rank as the hub sees it."""
+    """A rank as the coordinator sees it."""
 
     def __init__(self, hello: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         self.rank: int = hello["rank"]
@@ -94,8 +95,8 @@ class Meeting:
         self.asked: dict[int, int] = {}  # by rank: the number of its request
 
 
-class Hub:
-    """What the coordinator knows of its world, and what it makes of it."""
+class Coordinator:
+    """The coordinator's state: the ranks, their rendezvous, and its verdict once one has failed."""
 
     def __init__(self, world: int, token: str, patience: float, join_timeout: float) -> None:
         self.world = world
@@ -160,7 +161,7 @@ class Hub:
             self._send(member, self.verdict)
         elif len(self.members) == self.world:
             self.complete = True
-            self._tell({"kind": "welcome"})
+            self._broadcast({"kind": "welcome"})
         return member
 
     def _handle(self, member: Member, message: dict[str, Any], payload: bytes) -> None:
@@ -174,7 +175,7 @@ class Hub:
             self.ledger.outline(message["digest"], payload)
         elif kind == "turns":
             for ranks, at, program in message["turns"]:
-                if why := self.ledger.told(member.rank, tuple(ranks), at, program):
+                if why := self.ledger.report(member.rank, tuple(ranks), at, program):
                     self._blame(member.rank, why, wrong=True)
         elif kind == "suspect":
             self._suspect(member)
@@ -186,7 +187,7 @@ class Hub:
             for meeting in list(self.meetings.values()):
                 self._left(meeting)
             if all(other.gone for other in self.members.values()):
-                self._tell({"kind": "bye"})
+                self._broadcast({"kind": "bye"})
 
     def _meet(self, member: Member, message: dict[str, Any], payload: bytes) -> None:
         key = (message["tag"], tuple(message["ranks"]))
@@ -230,10 +231,10 @@ class Hub:
 
     async def judge(self) -> None:
         """Once a second: a pulse to everybody, and a look at who keeps others waiting."""
-        told = 0.0
+        printed = 0.0
         while True:
             await asyncio.sleep(PULSE_S)
-            self._tell({"kind": "pulse"})
+            self._broadcast({"kind": "pulse"})
             if self.verdict is not None:
                 continue
             if not self.complete:
@@ -243,8 +244,8 @@ class Hub:
                     self._blame(missing[0], f"{_ranks(missing)} of {self.world} did not join within "
                                 f"{self.join_timeout:.0f} s: start all {self.world} ranks (WORLD_SIZE) with the same "
                                 "MASTER_ADDR and MASTER_PORT, or give them longer: XLAPROF_JOIN_TIMEOUT")  # fmt: skip
-                elif waited - told > 30:
-                    told = waited
+                elif waited - printed > 30:
+                    printed = waited
                     print(f"xlaprof: waiting for {_ranks(missing)} of {self.world}", file=sys.stderr, flush=True)
             elif self.patience:
                 self._look()
@@ -275,9 +276,9 @@ class Hub:
         """``wrong``: the results of those that have ended are not to be trusted either."""
         if self.verdict is None:
             self.verdict = {"kind": "verdict", "rank": rank, "why": why, "wrong": wrong}
-            self._tell(self.verdict)
+            self._broadcast(self.verdict)
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _broadcast(self, message: dict[str, Any]) -> None:
         for member in self.members.values():
             self._send(member, message)
 
@@ -297,7 +298,7 @@ async def _receive(reader: asyncio.StreamReader) -> tuple[dict[str, Any], bytes]
 
 
 def _jax_service(address: str, world: int) -> tuple[Any, int]:
-    """jax's coordination service, and its port. It judges nobody: heartbeats are the hub's business."""
+    """jax's coordination service, and its port. It judges nobody: heartbeats are the coordinator's business."""
     from jaxlib import _jax
 
     for attempt in range(8):
@@ -323,11 +324,11 @@ async def _parent_ended() -> None:
 
 
 async def _run(address: str, world: int, token: str, patience: float, join_timeout: float) -> None:
-    hub = Hub(world, token, patience, join_timeout)
-    server = await asyncio.start_server(hub.serve, address, 0)
+    coordinator = Coordinator(world, token, patience, join_timeout)
+    server = await asyncio.start_server(coordinator.serve, address, 0)
     service, jax_port = _jax_service(address, world)
     print(server.sockets[0].getsockname()[1], jax_port, flush=True)
-    tasks = [asyncio.ensure_future(hub.judge()), asyncio.ensure_future(_parent_ended())]
+    tasks = [asyncio.ensure_future(coordinator.judge()), asyncio.ensure_future(_parent_ended())]
     orphaned = 0.0
     quiet = 0.0
     while True:
@@ -335,9 +336,9 @@ async def _run(address: str, world: int, token: str, patience: float, join_timeo
         now = time.monotonic()
         if tasks[1].done():
             orphaned = orphaned or now
-        if hub.connections:
+        if coordinator.connections:
             quiet = 0.0
-        elif orphaned or hub.members:
+        elif orphaned or coordinator.members:
             quiet = quiet or now
         if (quiet and now - quiet > LINGER_S) or (orphaned and now - orphaned > ORPHAN_S):
             break

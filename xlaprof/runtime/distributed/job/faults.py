@@ -17,12 +17,12 @@ from collections.abc import Callable
 
 #: exit code of a rank that had to be ended because another failed
 EXIT_CODE = 75
-#: s that the hub has to notice who went, once a collective failed
+#: s that the coordinator has to notice who went, once a collective failed
 BLAME_S = 12.0
 #: s for the error to be noticed where the rank waits, and then for the main thread to be where it can be raised
 NOTICE_S, RAISE_S, WIND_UP_S = 2.0, 2.0, 3.0
 
-#: asks the hub, for so many s, who caused a failure; set while this rank is connected to it
+#: asks the coordinator, for so many s, who caused a failure; set while this rank is connected to it
 blame: Callable[[float], tuple[int, str] | None] | None = None
 
 #: where a rank that was launched leaves what ended it, pickled

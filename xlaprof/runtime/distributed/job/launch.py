@@ -27,7 +27,7 @@ from xlaprof.runtime.tape import tapes
 from . import faults, world
 from .world import World
 
-#: s that ranks have to end by themselves once one has failed, and again once they were told to
+#: s that ranks have to end by themselves once one has failed, and again after SIGTERM
 GRACE_S = 2.0
 _LAUNCHED = "XLAPROF_LAUNCHED"
 _FAILURE = f"{faults.RankFailure.__name__}: "
@@ -122,7 +122,7 @@ def _returning(index: int, fn: Callable[..., Any], args: Any, kwargs: Any, folde
     try:
         result = fn(*args, **kwargs)
     except Exception as error:
-        with contextlib.suppress(Exception):  # some cannot be pickled: their traceback is told all the same
+        with contextlib.suppress(Exception):  # some cannot be pickled: their traceback is reported all the same
             sent = pickle.dumps(error)
             pickle.loads(sent)
             with open(os.path.join(folder, f"{os.environ['LOCAL_RANK']}.raised"), "wb") as file:

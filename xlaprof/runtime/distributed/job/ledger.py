@@ -1,8 +1,8 @@
 """Which programs the ranks run, in which order: kept by the coordinator, which says when they are not the same.
 
 Ranks that meet in collectives have to run the same programs in the same order, and nothing in the exchange itself
-tells when they do not: it hangs, or ends the process, or gives wrong numbers. So a rank tells the coordinator when it
-turns to another program (a step that is repeated costs nothing), and once a second how far it is.
+shows when they do not: it hangs, or ends the process, or gives wrong numbers. So a rank reports to the coordinator when
+it switches to another program (a step that is repeated costs nothing), and once a second how far it is.
 
 This module is read by the coordinator too: it imports the standard library alone.
 """
@@ -67,7 +67,7 @@ def difference(one: Outline, other: Outline, a: int, b: int) -> str:
 
 
 class History:
-    """What one rank has told."""
+    """The programs that one rank has reported."""
 
     def __init__(self) -> None:
         self.turns: deque[tuple[int, str]] = deque(maxlen=TURNS)  # (execution, program from there on)
@@ -82,7 +82,7 @@ class History:
 
 
 class Ledger:
-    """What all ranks have told, and the first thing in which two of them differ."""
+    """The programs that all ranks have reported, and the first difference between two of them."""
 
     def __init__(self) -> None:
         self._outlines: OrderedDict[str, bytes] = OrderedDict()
@@ -94,14 +94,14 @@ class Ledger:
         if len(self._outlines) > OUTLINES:
             self._outlines.popitem(last=False)
 
-    def told(self, rank: int, ranks: tuple[int, ...], at: int, digest: str) -> str:
+    def report(self, rank: int, ranks: tuple[int, ...], at: int, digest: str) -> str:
         """``rank`` is at the execution ``at`` of those with collectives among ``ranks``, which runs ``digest``.
 
         Returns what is wrong with that, if anything is.
         """
         members = self._histories.setdefault(ranks, {})
         history = members.setdefault(rank, History())
-        if at < history.until or not digest:  # told before it was planned to go on
+        if at < history.until or not digest:  # an older report
             return ""
         turns = history.turns
         if turns and turns[-1][0] == at:  # it was planned, and another one came

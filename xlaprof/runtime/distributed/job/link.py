@@ -1,6 +1,6 @@
-"""A rank's end of its connection to the hub (:mod:`.coordinator`): a thread that tells and listens, and meetings.
+"""A rank's end of its connection to the :mod:`.coordinator`: a thread that reports and listens, and meetings.
 
-What the thread tells once a second: the user's line the rank is at, how long nothing has moved here, and what it waits
+The thread reports once a second: the user's line the rank is at, how long nothing has moved here, and what it waits
 at for others. *Moving* is using the processor or getting on from line to line; a rank that compiles, computes or loads
 moves. It *waits* in a meeting, or where the runtime waits for the device, which then waits in a collective.
 """
@@ -34,7 +34,7 @@ _STARTS_PROGRAMS = os.path.join(_HERE, "launch.py")
 
 
 class Refused(RuntimeError):
-    """The hub does not let this rank in; the message says why."""
+    """The coordinator does not let this rank in; the message says why."""
 
 
 class Link:
@@ -43,7 +43,7 @@ class Link:
     def __init__(
         self, address: tuple[str, int], hello: dict[str, Any], on_verdict: Callable[[int, str], None], where: str
     ) -> None:
-        self.where = where  # of the hub, for people
+        self.where = where  # of the coordinator, for people
         self.rank: int = hello["rank"]
         self._on_verdict = on_verdict
         self._sock = socket.create_connection(address, timeout=10)
@@ -70,7 +70,7 @@ class Link:
     # -- used by the rank's other threads ---------------------------------------------------------
 
     def send(self, message: dict[str, Any], payload: bytes = b"") -> None:
-        """One frame to the hub; a connection that is lost is the link thread's business."""
+        """One frame to the coordinator; a connection that is lost is the link thread's business."""
         with self._sending, contextlib.suppress(OSError):
             self._sock.sendall(pack(message, payload))
 
@@ -93,12 +93,12 @@ class Link:
                 self._news.wait_for(lambda: number in self._answers or self.verdict)
                 return self._answers.pop(number, None)
 
-    def tell_turn(self, ranks: tuple[int, ...], at: int, program: str) -> None:
-        """Tell that the launch ``at`` of those among ``ranks`` is of another program than the one before."""
+    def report_switch(self, ranks: tuple[int, ...], at: int, program: str) -> None:
+        """Report that the launch ``at`` of those among ``ranks`` is of another program than the one before."""
         self.send({"kind": "turns", "turns": [(ranks, at, program)]})
 
-    def tell_turns(self) -> None:
-        """Tell how far this rank is with its programs with collectives."""
+    def report_progress(self) -> None:
+        """Report how far this rank is with its programs with collectives."""
         if self.turns:
             self.send({"kind": "turns", "turns": [(ranks, *turn) for ranks, turn in list(self.turns.items())]})
 
@@ -114,7 +114,7 @@ class Link:
             self._moved = time.monotonic()
 
     def blame(self, timeout: float) -> tuple[int, str] | None:
-        """A collective failed: who is to blame, as far as the hub knows within ``timeout`` seconds."""
+        """A collective failed: who is to blame, as far as the coordinator knows within ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while self.verdict is None and time.monotonic() < deadline:
             self.send({"kind": "suspect"})
@@ -123,12 +123,12 @@ class Link:
         return self.verdict
 
     def failed(self, why: str) -> None:
-        """Tell the others that this rank has failed."""
+        """Report to the others that this rank has failed."""
         self.send({"kind": "failed", "why": why})
 
     def leave(self) -> None:
         """This rank's program has ended: return when all others' have, or have failed."""
-        self.tell_turns()
+        self.report_progress()
         self.send({"kind": "leave"})
         with self._news:
             self._news.wait_for(lambda: self._bye or self.verdict or self._closed)
@@ -214,7 +214,7 @@ class Link:
     def _beat(self, now: float, since: float) -> None:
         place, waits, waited, idle = self._look(now, since)
         self.send({"kind": "beat", "doing": place, "idle": idle, "waits": waits, "waited": waited})
-        self.tell_turns()
+        self.report_progress()
 
     def _look(self, now: float, since: float) -> tuple[str, str, float, float]:
         """Where this rank is, what it waits at and for how many s, and for how many nothing has moved.

@@ -1,8 +1,8 @@
-"""What C++ ends a process for, told before it ends.
+"""Say why, where C++ is about to abort the process.
 
 Where ranks exchange values of different sizes, gloo throws in a thread of its own, where nobody can catch it, and C++
-calls its handler for that, which aborts the process without naming anything of the program. Ours comes before: it tells
-the coordinator which program this rank runs, waits for the verdict, and ends the process with that.
+calls its handler for that, which aborts the process without naming anything of the program. Ours comes before: it
+reports to the coordinator which program this rank runs, waits for the verdict, and ends the process with that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def install(link: Link) -> None:
     before: Any = None
 
     def ended() -> None:
-        link.tell_turns()
+        link.report_progress()
         found = link.blame(VERDICT_S) if link.turns else None
         if found is not None:
             faults.end(f"xlaprof: {found[1]}")

@@ -2,7 +2,7 @@
 
 Who belongs to it is said by the environment, as torchrun, ``launch`` or a person sets it: MASTER_ADDR, MASTER_PORT,
 RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE. Joining takes a store at MASTER_PORT (torchrun's own, if it has one) by
-which rank 0 tells where its coordinator is; then a link to that (:mod:`.link`), which sees that all ranks are there;
+which rank 0 says where its coordinator is; then a link to that (:mod:`.link`), which sees that all ranks are there;
 then ``jax.distributed``, whose collectives on the CPU are gloo's.
 """
 
@@ -62,7 +62,7 @@ def current() -> World:
 
 
 def link() -> Link | None:
-    """The connection to the hub; ``None`` in a world of one."""
+    """The connection to the coordinator; ``None`` in a world of one."""
     return _link
 
 
@@ -136,7 +136,7 @@ def join(wanted: World | None = None) -> World:
     store = _store(wanted, timeout)
     if wanted.rank == 0:
         store.set("coordinator", _start_coordinator(wanted, timeout))
-    host, hub_port, jax_port, token = _ask(store, wanted, timeout)
+    host, port, jax_port, token = _ask(store, wanted, timeout)
     hello = {
         "token": token,
         "rank": wanted.rank,
@@ -145,15 +145,13 @@ def join(wanted: World | None = None) -> World:
         "pid": os.getpid(),
     }
     try:
-        _link = Link((host, hub_port), hello, faults.on_verdict, host)
+        _link = Link((host, port), hello, faults.on_verdict, host)
         faults.blame = _link.blame
         _link.wait_for_welcome(timeout + 10)
     except Refused as error:
         raise WorldError(str(error)) from None
     except OSError as error:
-        raise WorldError(
-            f"rank {wanted.rank} cannot reach rank 0's coordinator at {host}:{hub_port}: {error}"
-        ) from None
+        raise WorldError(f"rank {wanted.rank} cannot reach rank 0's coordinator at {host}:{port}: {error}") from None
     failure = faults.verdict()
     if failure is not None:
         raise WorldError(str(failure))
@@ -182,12 +180,13 @@ def leave() -> None:
     leaving, _link, faults.blame = _link, None, None
     if leaving.verdict is None:
         leaving.leave()
-    if leaving.wrong and error is None and leaving.verdict is not None:  # nobody was told: there is no good end
+    # a program that ended well does not know that its results are wrong
+    if leaving.wrong and error is None and leaving.verdict is not None:
         faults.end(f"xlaprof: {leaving.verdict[1]}")
 
 
 def failed(error: BaseException) -> None:
-    """Tell the others that ``error`` ends this rank."""
+    """Report to the others that ``error`` ends this rank."""
     if _link is not None and _link.verdict is None:
         text = str(error).strip().splitlines()
         _link.failed(f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": "))
@@ -253,13 +252,13 @@ def _port_taken(wanted: World) -> str:
 def _ask(store: Any, wanted: World, timeout: float) -> tuple[str, int, int, str]:
     try:
         store.wait(["coordinator"], timedelta(seconds=timeout))
-        host, hub_port, jax_port, token = store.get("coordinator").decode().split()
+        host, port, jax_port, token = store.get("coordinator").decode().split()
     except Exception as error:
         raise WorldError(
             f"rank {wanted.rank} waited {timeout:.0f} s for rank 0 at {wanted.address}:{wanted.port}: start all "
             f"{wanted.size} ranks ({str(error).splitlines()[0]})"
         ) from None
-    return host, int(hub_port), int(jax_port), token
+    return host, int(port), int(jax_port), token
 
 
 def _start_coordinator(wanted: World, timeout: float) -> str:

@@ -1,8 +1,8 @@
-"""Ranks agree on a program before it is compiled, and tell when they turn to another one.
+"""Ranks agree on a program before they compile it, and report when they switch to another one.
 
-Before a graph with collectives is compiled its ranks meet, and the coordinator looks whether they have recorded the
-same (:mod:`.alike`, :mod:`.ledger`). From then on what a launch costs is a comparison; only a turn to another program
-is told, in a few microseconds. So ranks that run known programs in different orders are found out as well.
+Before a graph with collectives is compiled its ranks meet, and the coordinator checks that they recorded the same
+operations (:mod:`.alike`, :mod:`.ledger`). Later launches cost one comparison. A rank reports only a switch to another
+program, in a few microseconds, so that the coordinator also finds ranks that run known programs in different orders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Program:
         at, before = self._link.turns.get(self._ranks, _NONE)
         self._link.turns[self._ranks] = (at + 1, self._digest)
         if before != self._digest:
-            self._link.tell_turn(self._ranks, at + 1, self._digest)
+            self._link.report_switch(self._ranks, at + 1, self._digest)
 
 
 def agree(graph: Graph, ranks: tuple[int, ...]) -> Program | None:
@@ -45,14 +45,14 @@ def agree(graph: Graph, ranks: tuple[int, ...]) -> Program | None:
     if link is None or len(ranks) == 1:
         return None
     common = outline(graph, len(ranks))
-    # Several exchanges are told apart by their order alone, and a rank may compile this again any time, with other
-    # numbers or other results to keep: then XLA must not have chosen an order of its own here.
+    # Only their order distinguishes several exchanges, and a rank may compile this graph again with other numbers or
+    # other results to keep: XLA must not choose an order of its own.
     several = sum(len(_refs(node)) for node in graph.nodes if getattr(node.op, "collective", False)) > 1
     if (ranks, common.digest) in _agreed:
         return Program(link, ranks, common.digest, True)
     at = link.turns.get(ranks, _NONE)[0] + 1
     link.send({"kind": "outline", "digest": common.digest}, common.pack())
-    link.tell_turn(ranks, at, common.digest)
+    link.report_switch(ranks, at, common.digest)
     tag = f"compilation for execution {at} of those with collectives"
     hashes = link.meet(tag, graph.hash.encode(), ranks)
     if hashes is None:

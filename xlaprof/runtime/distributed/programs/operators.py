@@ -26,7 +26,7 @@ library = torch.library.Library("xla", "FRAGMENT")
 
 
 class Collective:
-    """An operation in which several ranks take part: what the tape knows of it."""
+    """A collective as the tape records it."""
 
     collective = True  # its program is one of all ranks together
     random = False

@@ -158,7 +158,7 @@ class Tracing:
     """A program that is being traced.
 
     On each rank XLA has to keep every collective, in the same order, whatever it finds out about the numbers: a sum of
-    what is constant here may not be on another rank. So it is not told what goes in, and of what comes out something
+    what is constant here may not be on another rank. So barriers hide the inputs from it, and a part of each output
     goes into the ``witness``, a result of the program. Where the ranks' programs ``vary`` in their numbers, each
     collective moreover needs a zero that the witness hides, so that none is moved before another.
     """

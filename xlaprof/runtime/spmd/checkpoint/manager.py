@@ -32,7 +32,7 @@ _METADATA = ".manager_metadata"
 
 @dataclass
 class CheckpointMetadata:
-    """What a checkpoint's folder says of it."""
+    """The metadata in a checkpoint's folder."""
 
     step: int
     ts: datetime
@@ -142,7 +142,7 @@ class CheckpointManager:
                 self._delete(self._tracked.popleft().step)
 
     def should_save(self, step: int) -> bool:
-        """Is ``step`` one of those to be saved, or has the machine been asked for?"""
+        """Is ``step`` one of those to be saved, or is the machine about to be preempted?"""
         preempted = self.chkpt_on_preemption and self.reached_preemption(step)
         if preempted:
             _log.warning("Preemption sync point reached at step %d. Triggering a checkpoint.", step)
@@ -200,7 +200,7 @@ class CheckpointManager:
             future.result()
 
     def reached_preemption(self, step: int) -> bool:
-        """Has the machine been asked for? All processes ask at every step, and learn of it at the same."""
+        """Is the machine about to be preempted? All processes ask at every step, and get the same answer."""
         assert self.chkpt_on_preemption, (
             "Preemption detection not enabled. Please set `chkpt_on_preemption`  when creating the CheckpointManager"
         )

@@ -179,7 +179,7 @@ class SPMDLoadPlanner(LoadPlanner):
         put(self.original_state_dict, self.mappings[read_item.dest_index.fqn], loaded)
 
     def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
-        """Where the values that are read go: a part of the tensor, or of one device's part of it, on the host."""
+        """The host tensor that the values are read into: a part of the tensor, or of one device's shard."""
         index = read_item.dest_index
         if index.fqn in self.unsharded_state_dict:
             tensor = find_state_dict_object(self.unsharded_state_dict, index)

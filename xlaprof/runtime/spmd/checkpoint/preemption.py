@@ -1,4 +1,4 @@
-"""A machine that is to be taken away sends SIGTERM first: all ranks learn of it at the same step, and save.
+"""Preemption: a machine that is about to be taken away sends SIGTERM; all ranks learn it at the same step, and save.
 
 While this is active the signal ends no process by itself.
 """

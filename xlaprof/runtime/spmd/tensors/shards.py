@@ -27,7 +27,7 @@ class XLAShard:
 
     #: on the host; filled up with zeros to the size that all shards have
     data: torch.Tensor
-    #: where it belongs in the global tensor, a slice per dimension; ``...`` if it is all of it
+    #: where it belongs in the global tensor, a slice per dimension; ``...`` for the whole tensor
     indices: Indices
     #: the device it comes from, ``"CPU:2"``
     shard_device: str

@@ -1,4 +1,4 @@
-"""``xs.HybridMesh`` over the devices that ``torch_xla.runtime`` tells of, which PyTorch/XLA's own tests replace."""
+"""``xs.HybridMesh`` over the devices of ``torch_xla.runtime``, which PyTorch/XLA's own tests patch."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ TOKEN = "secret"
 
 
 class Rank:
-    """A connection that says what it is told to, and listens."""
+    """A connection that says what it is asked to, and listens."""
 
     def __init__(self, port: int, **hello: Any) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -53,12 +53,12 @@ class Rank:
         data = b""
         while len(data) < size:
             chunk = self.socket.recv(size - len(data))
-            assert chunk, "the hub closed the connection"
+            assert chunk, "the coordinator closed the connection"
             data += chunk
         return data
 
 
-class Hub:
+class Coordinator:
     """A coordinator's process, and who is connected to it."""
 
     def __init__(self, world: int = 2, patience: float = 0, join_timeout: float = 60) -> None:
@@ -86,66 +86,66 @@ class Hub:
         self.process.communicate()
 
 
-Start = Callable[..., Hub]
+Start = Callable[..., Coordinator]
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Starts a coordinator."""
-    started: list[Hub] = []
+    started: list[Coordinator] = []
 
-    def start(**options: Any) -> Hub:
-        started.append(hub := Hub(**options))
-        return hub
+    def start(**options: Any) -> Coordinator:
+        started.append(job := Coordinator(**options))
+        return job
 
     yield start
-    for hub in started:
-        hub.end()
+    for job in started:
+        job.end()
 
 
 def test_the_world_is_complete_when_all_are_there(start: Start) -> None:
-    hub = start()
-    first = hub.rank(0)
+    job = start()
+    first = job.rank(0)
     assert not select.select([first.socket], [], [], 0)[0]
-    second = hub.rank(1)
+    second = job.rank(1)
     first.hears("welcome")
     second.hears("welcome")
 
 
 def test_a_rank_that_is_taken_is_refused_and_nobody_else_is_harmed(start: Start) -> None:
-    hub = start()
-    first, other = hub.rank(0, pid=17), hub.rank(0, pid=18)
+    job = start()
+    first, other = job.rank(0, pid=17), job.rank(0, pid=18)
     why = other.hears("refused")["why"]
     assert why == "rank 0 of 2 is there already (here, pid 17): give each process a RANK of its own"
-    hub.rank(1).hears("welcome")
+    job.rank(1).hears("welcome")
     first.hears("welcome")
 
 
 def test_a_rank_of_a_world_of_another_size_stops_all(start: Start) -> None:
-    hub = start()
-    first, other = hub.rank(0), hub.rank(1, world=4)
+    job = start()
+    first, other = job.rank(0), job.rank(1, world=4)
     assert "rank 1 (here, pid 1) was started for 4 ranks, rank 0 for 2" in other.hears("refused")["why"]
     assert first.hears("verdict")["rank"] == 1
 
 
 def test_ranks_that_do_not_come_are_named(start: Start) -> None:
-    hub = start(world=4, join_timeout=0.5)
-    verdict = hub.rank(0, world=4).hears("verdict")
+    job = start(world=4, join_timeout=0.5)
+    verdict = job.rank(0, world=4).hears("verdict")
     assert "ranks 1, 2, 3 of 4 did not join within" in verdict["why"]
     assert "WORLD_SIZE" in verdict["why"]
 
 
 def test_a_stranger_is_not_listened_to(start: Start) -> None:
-    hub = start()
-    stranger = hub.rank(0, token="guessed")
+    job = start()
+    stranger = job.rank(0, token="guessed")
     assert stranger.socket.recv(1) == b""
-    hub.rank(0)
-    hub.rank(1).hears("welcome")
+    job.rank(0)
+    job.rank(1).hears("welcome")
 
 
 def test_a_rank_that_dies_is_named_with_what_it_last_did(start: Start) -> None:
-    hub = start()
-    first, second = hub.rank(0), hub.rank(1)
+    job = start()
+    first, second = job.rank(0), job.rank(1)
     second.hears("welcome")
     second.beat("train.py:31")
     second.say("meet", tag="epoch 3", ranks=[1], id=1)
@@ -159,16 +159,16 @@ def test_a_rank_that_dies_is_named_with_what_it_last_did(start: Start) -> None:
 
 
 def test_a_rank_that_fails_says_why(start: Start) -> None:
-    hub = start()
-    first, second = hub.rank(0), hub.rank(1)
+    job = start()
+    first, second = job.rank(0), job.rank(1)
     second.hears("welcome")
     second.say("failed", why="ValueError: bad batch")
     assert first.hears("verdict")["why"] == "rank 1 (here, pid 1) failed: ValueError: bad batch"
 
 
 def test_a_rank_where_nothing_moves_is_stuck_once_others_wait_for_it(start: Start) -> None:
-    hub = start(patience=1)
-    first, second = hub.rank(0), hub.rank(1)
+    job = start(patience=1)
+    first, second = job.rank(0), job.rank(1)
     second.hears("welcome")
     second.beat("load.py:7", idle=100)
     first.beat("train.py:12", waits="'epoch' (train.py:12)", waited=100)
@@ -178,8 +178,8 @@ def test_a_rank_where_nothing_moves_is_stuck_once_others_wait_for_it(start: Star
 
 
 def test_a_rank_that_is_busy_may_be_as_slow_as_it_likes(start: Start) -> None:
-    hub = start(patience=1)
-    first, second = hub.rank(0), hub.rank(1)
+    job = start(patience=1)
+    first, second = job.rank(0), job.rank(1)
     second.hears("welcome")
     for _ in range(4):  # each pulse is a second
         second.beat("compile.py:7", idle=0)
@@ -187,9 +187,9 @@ def test_a_rank_that_is_busy_may_be_as_slow_as_it_likes(start: Start) -> None:
         assert first.hears("pulse", "verdict")["kind"] == "pulse"
 
 
-def test_a_rank_that_does_not_answer_is_told_from_one_that_is_slow(start: Start) -> None:
-    hub = start(patience=1)
-    first, second = hub.rank(0), hub.rank(1)
+def test_a_rank_that_does_not_answer_is_distinguished_from_one_that_is_slow(start: Start) -> None:
+    job = start(patience=1)
+    first, second = job.rank(0), job.rank(1)
     second.hears("welcome")
     second.beat("load.py:7")
     verdict = {"kind": "pulse"}
@@ -201,8 +201,8 @@ def test_a_rank_that_does_not_answer_is_told_from_one_that_is_slow(start: Start)
 
 
 def test_ranks_that_wait_for_each_other_are_all_named(start: Start) -> None:
-    hub = start(patience=1)
-    first, second = hub.rank(0), hub.rank(1)
+    job = start(patience=1)
+    first, second = job.rank(0), job.rank(1)
     second.hears("welcome")
     first.beat("a.py:1", waits="'evaluation' (a.py:1)", waited=9)
     second.beat("b.py:2", waits="the device (b.py:2)", waited=8)
@@ -213,8 +213,8 @@ def test_ranks_that_wait_for_each_other_are_all_named(start: Start) -> None:
 
 
 def test_nobody_waits_for_a_rank_that_has_ended(start: Start) -> None:
-    hub = start()
-    first, second = hub.rank(0), hub.rank(1)
+    job = start()
+    first, second = job.rank(0), job.rank(1)
     second.hears("welcome")
     second.say("leave")
     first.say("meet", tag="last", ranks=[0, 1], id=1)
@@ -222,8 +222,8 @@ def test_nobody_waits_for_a_rank_that_has_ended(start: Start) -> None:
 
 
 def test_links_meet_and_part(start: Start) -> None:
-    hub = start()
-    links = [hub.link(0), hub.link(1)]
+    job = start()
+    links = [job.link(0), job.link(1)]
     for each in links:
         each.wait_for_welcome(30)
     large = os.urandom(3 << 20)
@@ -239,11 +239,11 @@ def test_links_meet_and_part(start: Start) -> None:
     for thread in threads:
         thread.join(60)
     assert results == {0: [large, b""], 1: [large, b""]}
-    assert hub.verdicts == []
+    assert job.verdicts == []
 
 
 def test_a_link_that_is_refused_says_why(start: Start) -> None:
-    hub = start()
-    hub.link(0)
+    job = start()
+    job.link(0)
     with pytest.raises(Refused, match="rank 0 of 2 is there already"):
-        hub.link(0).wait_for_welcome(30)
+        job.link(0).wait_for_welcome(30)
