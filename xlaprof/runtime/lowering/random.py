@@ -215,7 +215,13 @@ def dirichlet(ctx: Ctx, self: Any, generator: Any = None) -> Any:
 
 @lower("aten.rrelu_with_noise_functional.default", random=True)
 def rrelu(
-    ctx: Ctx, self: Any, noise: Any, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False, **kwargs: Any
+    ctx: Ctx,
+    self: Any,
+    noise: Any,
+    lower: Any = 0.125,
+    upper: Any = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
 ) -> Any:
     x = wide(self)
     low, high = scalar(lower, x.dtype), scalar(upper, x.dtype)

@@ -279,6 +279,7 @@ def pointwise(*names: str, tensors: int = 1, to: Callable[..., Any] = opmath) ->
     def register(fn: F) -> F:
         signature = inspect.signature(fn)
 
+        @functools.wraps(fn)
         def lowering(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
             call = signature.bind(*args, **kwargs)
             call.apply_defaults()
@@ -302,7 +303,7 @@ def direct_table(functions: dict[str, Lowering]) -> None:
     """Register functions of the operators' arguments alone, which take no :class:`Ctx`: names as above."""
 
     def without_ctx(fn: Lowering) -> Lowering:
-        return lambda ctx, *args, **kwargs: fn(*args, **kwargs)
+        return functools.wraps(fn)(lambda ctx, *args, **kwargs: fn(*args, **kwargs))
 
     for names, fn in functions.items():
         lower(*_overloads(names))(without_ctx(fn))
