@@ -1,17 +1,16 @@
 """The device in a profile: when each execution ran, the steps it is measured by, and the gaps between.
 
-XProf computes its numbers from three lines of a plane named like a TPU core, and takes no other shape of plane for
-a device whose idle time is worth stating:
+XProf computes the numbers of a device from three lines of a plane that is named like a TPU core:
 
 ``Steps``        one event per step. Their mean is XProf's average step time.
 ``XLA Modules``  the executions.
-``XLA Ops``      the time the device was busy. Idle is what they leave of the stretch from the first to the last
-                 event of ``Steps`` and ``XLA Ops``.
+``XLA Ops``      the time the device was busy. The rest, from the first to the last event of ``Steps`` and ``XLA Ops``,
+                 is idle.
 
-So ``Steps`` holds the steps that the report's median is taken over, as far as the device's first and last execution
-enclose them: XProf's window is then the report's, from the first execution to the last. An execution is one event of
-``XLA Ops``, for what happened inside a program is not known to a run.log; where it crosses the border of a step it is
-cut there, because XProf counts an operation wholly to the step it begins in.
+``Steps`` holds the steps of the report's median that lie between the device's first and last execution: the window of
+XProf is then that of the report. Each execution is one event of ``XLA Ops``, since a run.log does not know the inside
+of a program. It is cut at the borders of steps, because XProf counts an operation wholly to the step in which it
+begins.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from xlaprof.export.steps import AveragedSteps
 from xlaprof.export.timeline import Execution
 from xlaprof.export.xplane import Plane, Stats, Value
 
-#: A program id for what is not one program: XProf takes 0 for none.
+#: The program id of what is not one program: 0 means none to XProf.
 _UNKNOWN = 2**31 - 1
 
-#: What is to blame for the idle gap that begins at a moment: the cause, and its line of code where known.
+#: start of an idle gap -> its cause, and the line of code where known
 Causes = Mapping[int, tuple[str, str]]
 
 
@@ -53,7 +52,7 @@ class DeviceLanes:
         if line.where:
             stats |= {"line": line.where, "code": line.code}
         if e.summed:
-            stats["summed"] = f"{e.summed} executions of a step recorded as sums: when in the step is not known"
+            stats["summed"] = f"{e.summed} executions of a step recorded as sums: their moments are not known"
         else:
             stats |= {"run_id": e.seq, "trigger": e.trigger, "flow": flow_in(e.seq)}
         if e.error:
@@ -65,10 +64,10 @@ class DeviceLanes:
             self._ops.add(op, start, end - start)
 
     def _op(self, e: Execution) -> int:
-        """One name per program and the line whose barrier ran it: XProf's tables have a row for each."""
+        """One name for each program and the line of its barrier: XProf's tables have a row for each."""
         where = self._names.line(e.stack).where
         name = f"program {e.program}" if e.program else "summed executions"
-        # Without program_id and symbol_id XProf drops an operation from its sums and calls the device all idle.
+        # XProf drops an operation without program_id and symbol_id, and calls the device idle.
         stats: dict[str, Value] = {"program_id": e.program or _UNKNOWN, "symbol_id": 1, "hlo_category": "execution"}
         if where:
             name += f" at {where}"
@@ -77,10 +76,7 @@ class DeviceLanes:
 
 
 def gaps_plane(id: int, device: int, executions: Sequence[Execution], causes: Causes) -> Plane:
-    """The idle gaps of a device, on a plane that XProf draws and does not count: idle is not an operation.
-
-    Those that ``causes`` knows carry the name of their cause.
-    """
+    """The idle gaps of a device, named after their causes, on a plane that XProf draws and does not count."""
     plane = Plane(id, f"/device:CUSTOM:idle gaps of device {device}")
     line = plane.line(1, "idle")
     for e, following in pairwise(executions):

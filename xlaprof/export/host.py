@@ -1,7 +1,7 @@
-"""The host in a profile: one lane per thread with steps, scopes and what the host did, each with its line of code.
+"""The host in a profile: one lane per thread with steps, scopes and activities, each with its line of code.
 
-Holes (the host recorded nothing between two known lines) may cross the borders of scopes, which a lane cannot draw:
-they have a lane of their own beside their thread's.
+Holes (no operation was recorded between two known lines) may cross the borders of scopes, which one lane cannot draw:
+they have a lane of their own beside that of their thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLACED = ("t", "dur", "tid")  # fields that say where an event is drawn
 
 
 class HostLanes:
-    """Feed it events; what it knows of names by then is what it shows."""
+    """Draws the events of the host, under the names that the log has defined so far."""
 
     def __init__(self, plane: Plane, names: Names) -> None:
         self._plane = plane
@@ -43,7 +43,7 @@ class HostLanes:
         }
 
     def feed(self, event: ev.Event) -> None:
-        """Draw ``event``, if it is something that the host did."""
+        """Draw ``event``, if it is an activity of the host."""
         draw = self._draw_kind.get(type(event))
         if draw is not None:
             draw(event)
@@ -92,10 +92,8 @@ class HostLanes:
         self._draw(e, "graph break", e.stack, stats)
 
     def steps(self, steps: Iterable[StepSpan], main: Iterable[StepSpan]) -> None:
-        """Draw ``steps`` on their threads, inferred ones on a lane of their own; XProf counts those that are ``main``.
-
-        The first of them is one too, though no average has it: so the program's numbers are XProf's, which begin
-        at 0, wherever the program's do.
+        """Draw ``steps`` on their threads, inferred ones on a lane of their own. XProf counts those that are ``main``,
+        from 0, and appends their numbers: the first is among them so that the numbers agree with the program's.
         """
         roots = {id(step) for step in main}
         for step in steps:
@@ -103,7 +101,7 @@ class HostLanes:
             name = f"{step.name} {step.num}"
             if id(step) in roots:
                 stats |= {"_r": 1, "_pt": STEP, "_p": step.start}
-                name = step.name  # XProf appends the number
+                name = step.name
             self._lane(step.tid).add(self._plane.name(name), step.start, step.end - step.start, stats)
 
     def finish(self) -> None:

@@ -1,16 +1,15 @@
 """How XProf ties events of a profile together: steps across host and device, and arrows in the trace viewer.
 
-XProf numbers the steps itself, in the order of the host events that are roots (``_r``), and gives the number of a root
-to what it reaches: what is nested in it, and the consumer (``_ct``, ``_c``) of whatever it produces (``_pt``, ``_p``).
-Here a step on the host is a root that produces the same step on the device, and nothing else is tied that way: an
-execution may run during a later step than the one that asked for it, and would give that one its number. Arrows are
-``flow`` stats, which only the trace viewer reads. Do not write ``group_id``: XProf writes its own beside it, and then
-reads the wrong one.
+XProf numbers the root events of the host (``_r``) in their order. Events nested in a root get its number, and so does
+the consumer (``_ct``, ``_c``) of what these produce (``_pt``, ``_p``). Here a step on the host is a root that produces
+the same step on the device. Executions are not linked that way: one may run during a later step than the one that
+started it, and would give that step its number. Arrows are ``flow`` stats, which only the trace viewer reads. Do not
+write ``group_id``: XProf writes its own beside it, and then reads the wrong one.
 """
 
 from __future__ import annotations
 
-#: The kind of tie between the two sides of a step. Any number that XProf has no meaning for would do.
+#: The kind of link between the two sides of a step: any number that means nothing to XProf.
 STEP = 12
 
 _IN, _OUT = 1, 2

@@ -1,4 +1,4 @@
-"""The names a log sends once and then refers to by number, as an export shows them."""
+"""The names of a recording, which its events refer to by number, as an export shows them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Names:
-    """Texts, lines and threads of a recording. What the log never explained is shown as such, not refused."""
+    """Texts, lines and threads of a recording. Numbers that the log never defined have names that say so."""
 
     def __init__(self) -> None:
         self._interned = Interned()
@@ -52,7 +52,7 @@ class Names:
         return self.show(self._interned.place(stack))
 
     def between(self, before: int, after: int) -> tuple[Line, Line]:
-        """The lines of one function between which the program went from stack ``before`` to ``after``."""
+        """The two lines of one function between stacks ``before`` and ``after``."""
         one, two = self._interned.bracket(before, after)
         return self.show(one), self.show(two)
 

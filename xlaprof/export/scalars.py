@@ -1,4 +1,4 @@
-"""What is worth a curve: per step, how long it took, how busy the device was, and what the host spent it on."""
+"""The curves of a run: for each step its length, how idle the device was, and what the host spent its time on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from xlaprof.export.timeline import Execution, Series, StepSpan, Timeline
 
-#: kind of activity in a timeline -> the curve of its seconds, and the curve of its count
+#: kind of activity -> the curve of its seconds, the curve of its count
 _CURVES: dict[str, tuple[str, str]] = {
     "compile": ("compile_s", "compiles"),
     "tracing": ("tracing_s", "barriers"),
@@ -26,7 +26,7 @@ _FLOAT32 = 3.4e38
 
 
 class Point(msgspec.Struct, frozen=True):
-    """A value of one curve: ``tag`` names it, ``step`` is where it lies, ``t`` when it was taken (ns)."""
+    """A value of the curve ``tag`` at ``step``, taken at ``t`` (ns)."""
 
     tag: str
     step: int
@@ -37,15 +37,15 @@ class Point(msgspec.Struct, frozen=True):
 def points(timeline: Timeline, steps: Sequence[StepSpan], devices: Sequence[Sequence[Execution]]) -> Iterator[Point]:
     """Every curve of a run, step by step. Tags are ``<step name>/<curve>``; times in seconds, idle as a ratio.
 
-    ``devices`` is what ran on each device, sorted; idle is their mean. What happened in a step is what began in it;
-    what never happened in the run has no curve.
+    ``devices``: the executions of each device, sorted; idle is the mean of the devices. A step counts what began in it.
+    What never happened in the run has no curve.
     """
     busy = [_Busy(executions) for executions in devices]
     sums = {kind: _Sums(series) for kind, series in timeline.series.items()}
     last: dict[str, int] = {}
     passed: list[tuple[int, int]] = []  # (end, number) of the steps
     for step in steps:
-        # A number used again (a second epoch) counts on: a curve must not run back over itself.
+        # Numbers that begin again (a second epoch) count on: a curve must not run back.
         following = last.get(step.name, -1) + 1
         number = step.num if following <= step.num < 2**62 else following
         last[step.name] = number
@@ -82,14 +82,14 @@ def _float(value: float) -> float:
 
 
 class _Busy:
-    """What ran on one device, for the time of it within any stretch."""
+    """The busy time of one device within any stretch."""
 
     def __init__(self, executions: Sequence[Execution]) -> None:
         self._executions = executions
         self._starts = [e.start for e in executions]
 
     def within(self, start: int, end: int) -> int:
-        """ns busy in ``[start, end)``."""
+        """Nanoseconds in ``[start, end)``."""
         total = 0
         for i in range(max(bisect_right(self._starts, start) - 1, 0), bisect_left(self._starts, end)):
             e = self._executions[i]
@@ -98,7 +98,7 @@ class _Busy:
 
 
 class _Sums:
-    """A series summed up, so that a stretch of it costs two look-ups."""
+    """Prefix sums of a series: a stretch costs two look-ups."""
 
     def __init__(self, series: Series) -> None:
         rows = sorted(series)

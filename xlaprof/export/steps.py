@@ -1,4 +1,4 @@
-"""Which steps of a run a profile is measured by."""
+"""The steps that the figures of a profile are taken over."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from xlaprof.export.timeline import Execution, StepSpan
 
 
 def main_steps(steps: Iterable[StepSpan]) -> list[StepSpan]:
-    """The steps of the name that takes the most time, first steps (they compile) apart, as the report ranks them.
+    """The steps of the name with most time, first steps (they compile) apart, as the report ranks them.
 
-    Sorted, none empty, none overlapping the one before it.
+    Sorted; none is empty or overlaps the one before it.
     """
     named: dict[str, list[StepSpan]] = defaultdict(list)
     for step in sorted(steps, key=lambda s: (s.start, -s.end)):
@@ -23,8 +23,8 @@ def main_steps(steps: Iterable[StepSpan]) -> list[StepSpan]:
 
 
 class AveragedSteps:
-    """Those of the main steps that figures are averaged over on one device: not the first, which compiles, and not
-    what reaches out of the stretch from the first to the last execution. Where that leaves none, the main steps.
+    """The main steps between the first and the last execution of one device, without the first step, which compiles;
+    all main steps where that leaves none.
     """
 
     def __init__(self, main: Sequence[StepSpan], executions: Sequence[Execution]) -> None:

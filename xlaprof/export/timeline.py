@@ -1,7 +1,7 @@
-"""What an export draws and counts of a run: its steps, its executions, and the window in which both are compared.
+"""The steps, executions and host activities of a run, with the moments at which they happened.
 
-A fold over events, like the analysis, but one that keeps *when* things happened. Everything is in nanoseconds of the
-recording's monotonic clock, and kept in flat arrays: a log of a million events stays far below a gigabyte.
+All moments and lengths are nanoseconds of the recording's monotonic clock. They are kept in flat arrays: a log of a
+million events stays far below a gigabyte.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import msgspec
 
 from xlaprof import events as ev
 from xlaprof.export.names import Names
+from xlaprof.text.quantities import duration
 
-#: What steps are called when the program has no ``StepTrace`` and they are the stretches between barriers.
+#: The name of steps of a program without ``StepTrace``: the stretches between barriers.
 INFERRED = "step"
-
-
-#: Moments outside of this, in ns, are damage: 2**60 ns are 36 years.
+#: Moments outside of these bounds, in ns, come from a damaged log: 2**60 ns are 36 years.
 _EARLIEST, _LATEST = -(2**60), 2**60
 
 Notes = dict[str, str | int | float]
@@ -41,8 +40,9 @@ class StepSpan(msgspec.Struct, frozen=True):
 class Execution(msgspec.Struct, frozen=True):
     """A program on a device over ``[start, end)``, in ns.
 
-    A step that the log sums up (``summed``: how many executions) is one of these too, as long as the device was
-    busy in it. That length is true; the place is not known, and taken to be the step's beginning.
+    The executions of a step that the log holds as sums are one of these, ``summed`` says how many. Its length is the
+    time that the device was busy in the step; it is drawn at the beginning of the step, since the moments are not
+    known.
     """
 
     start: int
@@ -53,7 +53,7 @@ class Execution(msgspec.Struct, frozen=True):
     stack: int
     error: str = ""
     summed: int = 0
-    until: int = 0  # end of what it stands for: of the summed step, else of itself
+    until: int = 0  # the end of the summed step, else ``end``
 
 
 class Series:
@@ -75,7 +75,7 @@ class Series:
 
 
 class Timeline:
-    """Feed it events, then ask."""
+    """A fold over the events of one recording."""
 
     def __init__(self) -> None:
         self.names = Names()
@@ -83,9 +83,9 @@ class Timeline:
         self.device: ev.Device | None = None
         self.count = 0
         self.first: int | None = None  # ns: the earliest and
-        self.last = 0  # ns: the latest moment that any event speaks of
+        self.last = 0  # ns: the latest moment of any event
         self.counters: list[ev.Counters] = []
-        #: kind of activity -> (moment, ns it took); "transfer wait" is the part of "transfer from device" that waits
+        #: by kind of activity; "transfer wait" is the part of "transfer from device" in which the host waits
         self.series: dict[str, Series] = defaultdict(Series)
         self.dropped = 0
         self.others = 0  # further recordings in the same log
@@ -95,7 +95,7 @@ class Timeline:
         self._first_starts: dict[int, int] = {}  # stack -> end of the barrier before its first
         self._last_barrier = 0
         self._executions: dict[int, list[Execution]] = defaultdict(list)
-        self._told: list[tuple[int, int, int, int]] = []  # start and end of a summed step, its busy ns, its executions
+        self._summed: list[tuple[int, int, int, int]] = []  # start and end of a summed step, busy ns, executions
 
         add = self.series
         self._untimed: dict[type, Callable[[Any], None]] = {
@@ -105,7 +105,7 @@ class Timeline:
             ev.Thread: self.names.feed,
             ev.Dropped: self._dropped,
         }
-        #: Kinds that only the host's lanes show are in neither table.
+        #: Kinds that only the lanes of the host show are in neither table.
         self._timed: dict[type, Callable[[Any], None]] = {
             ev.Step: self._step,
             ev.StepDigest: self._digest,
@@ -122,8 +122,8 @@ class Timeline:
         }
 
     def feed(self, event: ev.Event) -> bool:
-        """Take in one event. False if it is not part of the timeline: a moment that cannot be, or another recording
-        in the same log, whose clock is another one too."""
+        """Take in one event. False for one that is left out: its time is impossible, or it belongs to another recording
+        in the same log, which has another clock."""
         if self.others:
             return False
         self.count += 1
@@ -198,13 +198,12 @@ class Timeline:
         self._last_barrier = end
 
     def _digest(self, event: ev.StepDigest) -> None:
-        """A step that the log sums up: its sums become series at its start, so that scalars count them."""
-        notes: Notes = {"summed": "steady step, told by its sums"}
+        """A step recorded as sums: they become series at its start, so that scalars count them."""
+        notes: Notes = {"summed": "steady step, recorded as sums"}
         for id, (count, total, longest) in _triples(event.scopes):
             name = self.names.text(int(id) if id.isdecimal() else 0, f"scope {id}")
-            notes[f"scope {name}"] = (
-                f"{count} x, {sane(total) / 1e6:.3f} ms in all, longest {sane(longest) / 1e6:.3f} ms"
-            )
+            lengths = f"{duration(sane(total) / 1e9)} in all, longest {duration(sane(longest) / 1e9)}"
+            notes[f"scope {name}"] = f"{count} x, {lengths}"
         for kind, table in (("transfer from device", event.reads), ("fallback", event.fallbacks)):
             for _, (count, total, _) in _triples(table):
                 self.series[kind].add(event.t, total, count)
@@ -213,11 +212,11 @@ class Timeline:
         span = (event.t, event.t + event.dur)
         name = self.names.text(event.name, "step")
         self._steps.append(StepSpan(name, event.num, *span, event.tid, notes))
-        self._told.append((*span, event.busy, event.executions))
+        self._summed.append((*span, event.busy, event.executions))
 
     @property
     def base(self) -> int:
-        """The moment that exports call zero."""
+        """The moment that an export counts from."""
         return self.first or 0
 
     def unix_ns(self, t: int) -> int:
@@ -227,25 +226,24 @@ class Timeline:
         return max(t - header.mono_ns + header.unix_ns, 0) if header is not None and paired else t - self.base
 
     def steps(self) -> list[StepSpan]:
-        """All steps by start; without any ``StepTrace`` in the program, the stretches between visits
-        of the barrier that is reached most often."""
+        """All steps by start. Without ``StepTrace`` in the program: the stretches between visits of the barrier that is
+        reached most often, which is the one of the loop."""
         if self._steps:
             return sorted(self._steps, key=lambda s: (s.start, -s.end))
         if not self._barriers:
             return []
-        # The barrier of a loop is the one that is reached most often.
         stack, ends = max(self._barriers.items(), key=lambda item: len(item[1]))
         borders = [self._first_starts[stack] or self.base, *ends]
         return [StepSpan(INFERRED, i, a, b, tid=0) for i, (a, b) in enumerate(pairwise(borders))]
 
     def devices(self) -> list[int]:
         """Numbers of the devices that ran anything."""
-        return sorted(self._executions) or ([0] if self._told else [])
+        return sorted(self._executions) or ([0] if self._summed else [])
 
     def executions(self, device: int) -> list[Execution]:
         """What ran on ``device``, by start; never two at once (a queue runs one program after the other)."""
         rows = [(e.start, e.end, e.end - e.start, e) for e in self._executions[device]]
-        rows += [(a, b, busy, Execution(a, b, 0, 0, "", 0, "", n)) for a, b, busy, n in self._told]
+        rows += [(a, b, busy, Execution(a, b, 0, 0, "", 0, "", n)) for a, b, busy, n in self._summed]
         rows.sort(key=lambda row: row[:2])
         found, free = [], self.base
         for start, until, busy, e in rows:
@@ -258,19 +256,19 @@ class Timeline:
 
 
 def _triples(table: Mapping[str, list[int]]) -> Iterator[tuple[str, tuple[int, int, int]]]:
-    """The rows of a digest's table that are what they should be."""
+    """The valid rows of a digest's table."""
     for key, row in table.items():
         if len(row) == 3:
             yield key, (row[0], row[1], row[2])
 
 
 def sane(value: int) -> int:
-    """A length or a count as it can be: a damaged log may hold any number."""
+    """A length or a count within bounds: a damaged log may hold any number."""
     return max(0, min(value, _LATEST))
 
 
 def plain(meta: Mapping[str, str | int | float | bool | None]) -> Notes:
-    """A scope's metadata as texts and numbers, under names that cannot be taken for a profile's own."""
+    """The metadata of a scope as texts and numbers, under names that XProf does not use."""
     return {
         f"meta.{key}": str(value) if value is None or isinstance(value, bool) else value for key, value in meta.items()
     }

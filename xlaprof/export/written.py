@@ -1,4 +1,4 @@
-"""What a format is asked for, and what it answers."""
+"""The input and the result of an export."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What was written. ``hint`` says how to look at it."""
+    """The files that were written. ``hint``: the command that shows them."""
 
     format: str
     path: str

@@ -15,10 +15,9 @@ from typing import Any, BinaryIO
 
 from .messages import classes
 
-#: What a stat may hold. Texts are stored once and referred to, as long as they are not too many different ones.
 Value = int | float | str
-_INTERNED = 65_536  # different texts per plane; beyond that they are written out
-#: What a profile may span: XPlane counts picoseconds in 64 bits. About 106 days.
+_INTERNED = 65_536  # different texts that a plane stores once and refers to; further ones are written out
+#: The longest profile: XPlane counts picoseconds in 64 bits. About 106 days.
 LONGEST_NS = 2**63 // 1000
 _INT64 = range(-(2**63), 2**63)
 Stats = Mapping[str, Value]
@@ -69,7 +68,7 @@ def _utf8(text: str) -> str:
 
 
 def _key(number: int, size: int) -> bytes:
-    """What precedes ``size`` bytes of length-delimited field ``number`` on the wire."""
+    """The bytes that precede ``size`` bytes of length-delimited field ``number`` on the wire."""
     key = bytearray((number << 3 | 2,))
     while size > 0x7F:
         key.append(size & 0x7F | 0x80)
@@ -79,7 +78,7 @@ def _key(number: int, size: int) -> bytes:
 
 
 class Line:
-    """One lane of a plane. Events may come in any order: they are written sorted, enclosing ones first."""
+    """One lane of a plane. Events are added in any order and written sorted, enclosing ones first."""
 
     def __init__(self, plane: Plane, id: int, name: str) -> None:
         self.id = id
@@ -88,7 +87,8 @@ class Line:
         self._events: list[tuple[int, int, bytes]] = []
 
     def add(self, name: int, t: int, dur: int, stats: Stats | None = None) -> None:
-        """Add an event called ``name`` (an id of :meth:`Plane.name`) at ``t``; ns of any clock, one for a space."""
+        """Add an event with the name ``name`` (an id of :meth:`Plane.name`). ``t``: ns of any clock, the same in a
+        space."""
         dur = max(dur, 1)  # the trace viewer cannot show the stats of an event without length
         event = _XEvent(metadata_id=name)
         if stats:
@@ -96,14 +96,14 @@ class Line:
         self._events.append((t, -dur, event.SerializeToString()))
 
     def encode(self, base: int) -> bytes:
-        """The line as a serialized ``XLine``, its events relative to ``base``, which none is before."""
+        """The line as a serialized ``XLine``, its events relative to ``base``, which is before all of them."""
         self._events.sort(key=lambda e: e[:2])
         head: bytes = _XLine(id=self.id, name=self.name, display_id=self.id).SerializeToString()
         encoded = [head]
         for t, minus_dur, rest in self._events:
-            # Here a span ends before its end, in XProf it ends with it: a picosecond keeps neighbours apart.
+            # The end of a span is exclusive here and inclusive in XProf: one picosecond less keeps neighbours apart.
             duration = -minus_dur * 1000 - 1
-            # Two pieces of a message in sequence are the message merged.
+            # Two serialized pieces of a message, one after the other, are the merged message.
             span: bytes = _XEvent(offset_ps=(t - base) * 1000, duration_ps=duration).SerializeToString()
             encoded.append(_key(4, len(span) + len(rest)) + span + rest)
         return b"".join(encoded)

@@ -34,7 +34,7 @@ def export(job: Job) -> Written:
     """Write ``job`` as a new run of the log directory ``job.out``."""
     events = iter(job.events)
     first = next(events, None)
-    # Before the long work: what can be refused.
+    # Refuse what can be refused before the long work.
     events_file.require()
     started_s = _started_s(first)
     run = _run_name(job.source, started_s)
@@ -97,7 +97,7 @@ def _devices(
 
 
 def _causes(analysis: Run, timeline: Timeline) -> Causes:
-    """What the report blames the longest gaps on, by the moment each begins: the cause and its line."""
+    """The cause and its line of each of the longest gaps, by the moment at which it begins."""
     begin = analysis.begin or 0
     return {
         begin + round(gap.start_s * 1e9): (gap.blame[0][0] if gap.blame else "", timeline.names.show(gap.place).where)
@@ -117,7 +117,7 @@ def _notes(timeline: Timeline, steps: int, devices: int, points: int) -> tuple[s
     if timeline.others:
         notes.append("the log holds more than one recording: only the first was exported")
     if timeline.implausible:
-        notes.append(f"{timeline.implausible} events were left out: their times cannot be")
+        notes.append(f"{timeline.implausible} events were left out: their times are impossible")
     if timeline.dropped:
         notes.append(f"{timeline.dropped} events are missing: the recording dropped them")
     if not devices:
@@ -125,19 +125,19 @@ def _notes(timeline: Timeline, steps: int, devices: int, points: int) -> tuple[s
     if not steps:
         notes.append("the log has no steps: use xlaprof.StepTrace, or a barrier per step")
     if not points:
-        notes.append("there was nothing to draw curves of")
+        notes.append("the log has nothing to draw curves of")
     return tuple(notes)
 
 
 def _started_s(first: Event | None) -> int | None:
-    """When the recording began, in unix seconds, if the log says so."""
+    """The unix time (s) at which the recording began, if the log has it."""
     if isinstance(first, Header) and 0 <= first.unix_ns < 2**62:
         return first.unix_ns // 10**9
     return None
 
 
 def _run_name(source: Path, started_s: int | None) -> str:
-    """The log's name and the time it began: exporting a log again gives the same name."""
+    """The name of the log and the time at which it began: the same for each export of a log."""
     stem = re.sub(r"[^\w.-]", "_", source.name.removesuffix(".gz").removesuffix(".log")) or "run"
     if started_s is None:
         return stem
@@ -148,8 +148,7 @@ def _run_name(source: Path, started_s: int | None) -> str:
 def _new_folders(out: Path, finals: tuple[Path, Path], force: bool) -> Iterator[tuple[Path, Path]]:
     """Two folders to fill, for the profile and the curves, moved to ``finals`` when all is written.
 
-    XProf keeps what it computed of a profile in the profile's folder, so a profile is never changed in place: the
-    folder of an earlier export is replaced as a whole.
+    The folder of an earlier export is replaced as a whole: XProf keeps what it computed from a profile beside it.
     """
     partial = out / f".{finals[1].name}.partial-{os.getpid()}"
     try:
