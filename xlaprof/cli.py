@@ -1,7 +1,7 @@
-"""The ``xlaprof`` command: finds the verb, runs it, and turns what goes wrong into one line and an exit code.
+"""The ``xlaprof`` command: finds the verb, runs it, and reports errors in one line and an exit code.
 
 Exit codes: 0 done; 2 the user's mistake (:class:`~xlaprof.errors.UserError`, wrong usage); 70 a defect of xlaprof
-itself; 130 interrupted; 141 the reader of our output went away. A verb may return others with a meaning of its own.
+itself; 130 interrupted; 141 the reader of the output has gone. A verb may return others with a meaning of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _dispatch(list(sys.argv[1:] if argv is None else argv))
         if _STDOUT and not _STDOUT.closed:
-            _STDOUT.flush()  # so that a reader that went away is met here, not at interpreter exit
+            _STDOUT.flush()  # so that a broken pipe is reported here, not at interpreter exit
         return code
     except UserError as e:
         print(f"xlaprof: {e.message}", file=sys.stderr)
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        if _STDOUT:  # the interpreter flushes it once more at exit: give that somewhere to go
+        if _STDOUT:  # the interpreter flushes it once more at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT.fileno())
         return BROKEN_PIPE
     except Exception as e:

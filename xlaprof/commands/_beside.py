@@ -1,9 +1,9 @@
 """The terminal UI beside a program: ``xlaprof run --live``.
 
-In tmux it gets a pane of its own. Elsewhere it takes the terminal; what the program writes there meanwhile, through a
-terminal of its own, follows when the UI is closed. That is kept by a third process (``python -m`` this module), which
-outlives a program that is killed: then it closes the UI, or that and the user's shell would share a keyboard. What the
-program writes elsewhere, into a pipe or a file, is left alone.
+In tmux the UI gets a pane of its own. Elsewhere it takes the terminal: the program writes to a pseudo-terminal
+meanwhile, and its output follows when the UI is closed. A third process (``python -m`` this module) keeps that output.
+It outlives a program that is killed, and then closes the UI, so that UI and shell do not share a keyboard. Output of
+the program into pipes and files is left alone.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from xlaprof.errors import UserError
 
 _LIVE = (sys.executable, "-m", "xlaprof", "live")
 _CHUNK = 1 << 16
-_ENDED = b"."  # the program's last word
-#: what a terminal is told for the UI, where that cannot: mouse, focus and paste as they were, cursor, first screen
+_ENDED = b"."  # sent by a program that ends in order
+#: resets the terminal for a UI that was killed: mouse, focus and paste, cursor, main screen
 _LEAVE = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?25h\x1b[?1049l"
 
 
@@ -28,7 +28,7 @@ class Beside:
     """The UI over ``log``, open from now on. Raises :class:`UserError` where there is no terminal."""
 
     def __init__(self, log: str) -> None:
-        self._kept: dict[int, int] = {}  # descriptor of ours that is the terminal -> a copy of it
+        self._kept: dict[int, int] = {}  # descriptor that was the terminal -> a copy of the terminal
         self._keeper: subprocess.Popen[bytes] | None = None
         if os.environ.get("TMUX") and os.environ.get("TMUX_PANE"):
             here = os.environ["TMUX_PANE"]
@@ -36,7 +36,7 @@ class Beside:
             if subprocess.run(pane, capture_output=True).returncode == 0:
                 return
         try:
-            terminal: IO[bytes] = open("/dev/tty", "r+b", buffering=0)  # noqa: SIM115  # the children's
+            terminal: IO[bytes] = open("/dev/tty", "r+b", buffering=0)  # noqa: SIM115  # for the children
         except OSError:
             raise UserError(f"--live needs a terminal to draw in; without one: xlaprof live {log}, elsewhere") from None
         with terminal:
@@ -48,19 +48,19 @@ class Beside:
 
         master, slave = pty.openpty()
         settings = termios.tcgetattr(slave)
-        settings[1] &= ~termios.OPOST  # the real terminal does that
+        settings[1] &= ~termios.OPOST  # the real terminal processes the output
         termios.tcsetattr(slave, termios.TCSANOW, settings)
         with contextlib.suppress(OSError):
             termios.tcsetwinsize(slave, termios.tcgetwinsize(terminal.fileno()))
-        told, self._end = os.pipe()
+        ended, self._end = os.pipe()
         self._keeper = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(master), str(told), log],
+            [sys.executable, "-m", __name__, str(master), str(ended), log],
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
-            pass_fds=[master, told],
+            pass_fds=[master, ended],
         )
-        os.close(told)
+        os.close(ended)
         os.close(master)
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
@@ -72,7 +72,7 @@ class Beside:
         os.close(slave)
 
     def wait(self) -> None:
-        """Return when the UI has been closed, and what was kept from the terminal is there."""
+        """Return when the UI has been closed and the terminal shows the output that was held back."""
         if self._keeper is None:
             return
         for stream in (sys.stdout, sys.stderr):
@@ -86,26 +86,29 @@ class Beside:
         self._keeper.wait()
 
 
-def _keep(master: int, told: int, log: str) -> int:
-    """Run the UI, and hold back what comes from ``master`` while it does. Return when both are at their end."""
+def _keep(master: int, ended: int, log: str) -> int:
+    """Run the UI, and hold back the output that comes from ``master`` until it is closed. Return when both have ended.
+
+    ``ended``: readable when the program has ended.
+    """
     import termios
 
     settings = termios.tcgetattr(0)
     ui = subprocess.Popen([*_LIVE, log])
     held = bytearray()
-    sources = [told, master]
+    sources = [ended, master]
     while sources or ui.poll() is None:
         ready, _, _ = select.select(sources, [], [], 0.1)
         if master in ready:
             try:
                 chunk = os.read(master, _CHUNK)
-            except OSError:  # nobody has the other end open
+            except OSError:  # the other end is closed
                 chunk = b""
             held += chunk
             if not chunk:
                 sources.remove(master)
-        elif told in ready:  # the program is at its end, and what it wrote has been read
-            if not os.read(told, 1):  # by force
+        elif ended in ready:  # and all output has been read
+            if not os.read(ended, 1):  # the program was killed
                 ui.kill()
                 ui.wait()
                 os.write(1, _LEAVE)

@@ -7,8 +7,8 @@
 Exit code 0 if every log keeps the budget, 1 with the lines to blame if one does not, 2 if that cannot be decided.
 docs/ci.md says what each limit counts.
 
-Limits may also stand in pyproject.toml, in the nearest one at or above the current directory that has a table
-[tool.xlaprof]; those given here come first:
+Limits may also stand in the table [tool.xlaprof] of pyproject.toml, the nearest one at or above the current directory
+that has it. Limits on the command line override them:
 
     [tool.xlaprof]
     max-recompiles = 0
@@ -38,7 +38,7 @@ BROKEN = 1  # exit code
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("logs", metavar="LOG", nargs="+", help="a recording; of several each is held to the budget")
+    parser.add_argument("logs", metavar="LOG", nargs="+", help="a recording; each of several is held to the budget")
     group = parser.add_argument_group("limits")
     for limit in LIMITS:
         flag = f"--{limit.name.replace('_', '-')}"
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fail-on", choices=["low", "medium", "high"], metavar="SEVERITY", help="--no-findings from this severity on"
     )
     parser.add_argument("--config", metavar="FILE", help="take limits from [tool.xlaprof] of this file")
-    parser.add_argument("--no-config", action="store_true", help="take limits from nowhere but here")
+    parser.add_argument("--no-config", action="store_true", help="take limits from the command line only")
     parser.add_argument("--json", action="store_true", help="print JSON (docs/ci.md)")
     parser.add_argument("--github", action="store_true", help="print annotations for GitHub's pull requests")
 
@@ -92,7 +92,7 @@ def _judge(path: str, allowed: Budget) -> Verdict:
 
 
 def _budget(args: argparse.Namespace) -> tuple[Budget, str | None]:
-    """What is asked for here, and in the file; the path of that, where it was used."""
+    """The limits of the command line over those of the file, and the path of that file if there is one."""
     given = {limit.name: getattr(args, limit.name) for limit in LIMITS}
     given = {name: value for name, value in given.items() if value is not None and value is not False}
     if args.fail_on:

@@ -5,8 +5,8 @@
     xlaprof compare baseline.log candidate.log --json | jq .new
 
 Exit code 0 if the candidate is as good or better, 1 if it is worse (a new finding, a finding of higher severity, or
-slower steps, told with 95 % confidence and by more than the tolerance), 2 if the two cannot be compared: other devices,
-another number of processes, other programs, no steps in common. --anyway compares those too. See docs/compare.md.
+steps that are slower by more than the tolerance, with 95 % confidence), 2 if the two cannot be compared: different
+devices, number of processes or programs, no steps in common. --anyway compares those too. See docs/compare.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORSE = 1  # exit code
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("baseline", help="a recording: run.log")
-    parser.add_argument("candidate", help="another, to be judged by it")
+    parser.add_argument("candidate", help="the recording that is compared with it")
     parser.add_argument("--json", action="store_true", help="print JSON (docs/compare.md)")
     parser.add_argument("--since-step", type=natural, metavar="N", help="leave out everything before step N of both")
     parser.add_argument(
@@ -32,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_tolerance,
         metavar="SHARE",
         default=TOLERANCE,
-        help=f"a smaller difference of the step time is none (default: {TOLERANCE:.0%})".replace("%", "%%"),
+        help=f"a smaller difference of the step time does not count (default: {TOLERANCE:.0%})".replace("%", "%%"),
     )
-    parser.add_argument("--anyway", action="store_true", help="compare what should not be compared")
+    parser.add_argument("--anyway", action="store_true", help="compare recordings that should not be compared")
 
 
 def run(args: argparse.Namespace) -> int:

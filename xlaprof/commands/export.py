@@ -1,11 +1,11 @@
-"""Write a log in another tool's format, for TensorBoard and XProf
+"""Write a recording in the format of another tool, for TensorBoard and XProf.
 
   xlaprof export run.log --to tensorboard -o logdir
   tensorboard --logdir logdir --host 127.0.0.1
 
 tensorboard  a profile for XProf's Profile tab (executions, steps, host scopes and activities with their lines, idle
-             gaps) and a curve per figure of a step. A new run of the log directory, named after the log and the
-             time it began.
+             gaps) and a curve for each figure of a step. It is a new run in the log directory, named after the log and
+             the time at which the recording began.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xlaprof.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from xlaprof.export import formats
 
-    parser.add_argument("log", type=Path, help="a run.log")
+    parser.add_argument("log", type=Path, help="a recording: run.log")
     parser.add_argument("--to", required=True, metavar="FORMAT", help=f"the format: {', '.join(formats.available())}")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="PATH", help="where to write")
     parser.add_argument("--force", action="store_true", help="replace the run of an earlier export of this log")
@@ -28,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    # Imported here: `xlaprof --help` needs none of it.
     import msgspec
 
     from xlaprof.commands._loading import with_progress

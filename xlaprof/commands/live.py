@@ -2,9 +2,9 @@
 
     xlaprof live run.log
 
-Shows what the program is doing now, its step times, where the time goes, and the findings of 'xlaprof report'
-as they are made, with their code. Start it before or after the program, from another terminal; the program
-does not notice. Keys: q quits, ? explains the others.
+Shows the state of the program, its step times, where the time goes, and the findings of 'xlaprof report' as they
+appear, with their code. Start it before or after the program, from another terminal; it does not affect the program.
+Keys: q quits, ? explains the others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(log: str, wait: bool) -> None:
-    """A log that does not exist is waited for, but not one that cannot come to be."""
+    """Raise :class:`UserError` for a log that does not exist and never will, or that ``wait`` is not given for."""
     if os.path.lexists(log) and not os.path.exists(log):
         raise UserError(f"{log} is a link to nothing: {os.readlink(log)} does not exist")
     if os.path.exists(log):

@@ -4,8 +4,8 @@
     xlaprof report run.log --since-step 10 --top 5
     xlaprof report run.log --json | jq .findings
 
-Without steps to leave out, everything recorded counts; --since-step leaves out what came before that step, such
-as warm-up. --fail-on makes the exit code 1 when there is a finding of at least that severity, for CI.
+Everything recorded counts, unless --since-step leaves out what came before that step, such as warm-up. --fail-on makes
+the exit code 1 when there is a finding of at least that severity, for CI.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xlaprof.analysis.model import SEVERITIES
 from xlaprof.commands._loading import fold, natural, no_collection
 
 FOUND = 1  # exit code under --fail-on
-_PAGE = 10  # findings shown to people who did not say how many
+_PAGE = 10  # findings on the page without --top
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

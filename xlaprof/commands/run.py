@@ -10,10 +10,10 @@ Scripts written for PyTorch/XLA run as they are: where torch_xla is not installe
 processes each records into a log of its own, run.rank0.log, run.rank1.log...; the report is that of rank 0.
 
 Everything after the script (or after -m MODULE) belongs to the script. It runs as ``__main__`` in this process,
-as under ``python train.py``: its output, its traceback and its exit code are its own. When it has ended, its
-threads and exit handlers included, the report follows on standard error, so that what the script prints can
-still be piped. A script that calls xlaprof.record itself joins this recording; one that leaves by os._exit or
-a signal leaves its recording, and no report.
+as under ``python train.py``, with the same output, traceback and exit code. When it has ended, its threads and exit
+handlers included, the report follows on standard error, so that the output of the script can still be piped. A script
+that calls xlaprof.record itself joins this recording. A script that ends by os._exit or a signal leaves its recording,
+and no report.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Program(NamedTuple):
-    """What ``python`` makes of its command line."""
+    """The program of a command line, as ``python`` would run it."""
 
     argv: list[str]
     path0: str  # sys.path[0]
@@ -87,7 +87,7 @@ class _Program(NamedTuple):
 
 
 class _Outcome:
-    """How the program ended, told to the exit handler: type name of the exception, or ""."""
+    """How the program ended, for the exit handler: type name of the exception, or ""."""
 
     error = ""
 
@@ -168,7 +168,8 @@ def _set_path0(path0: str) -> None:
 
 
 def _execute(program: _Program, outcome: _Outcome) -> int:
-    """Run the program as ``__main__``; its exit code. What it raises is told as Python itself tells it."""
+    """Run the program as ``__main__`` and return its exit code. Python's own hook prints the exceptions that it
+    raises."""
     sys.argv = program.argv
     _set_path0(program.path0)
     sys.modules["__main__"] = program.main
@@ -192,7 +193,7 @@ def _execute(program: _Program, outcome: _Outcome) -> int:
 
 
 def _open_live(path: str) -> Beside | None:
-    if rank_and_world()[0] > 0:  # one of them is enough for a terminal
+    if rank_and_world()[0] > 0:  # the terminal shows rank 0
         return None
     from xlaprof.commands._beside import Beside
 
@@ -200,7 +201,7 @@ def _open_live(path: str) -> Beside | None:
 
 
 class _Report(NamedTuple):
-    """What is to be printed at the end."""
+    """The report that is printed at the end."""
 
     output: str  # as given to -o
     began: float  # s, unix
@@ -217,7 +218,7 @@ def _finish(
         beside.wait()
     if report is None or rank_and_world()[0] > 0:
         return
-    # Imported late: what prints the report is no business of the program that is observed.
+    # Imported late: the observed program runs without the modules that print the report.
     from xlaprof.commands import report as verb
 
     path, others = _ranks(report.output, recording.path, report.began)
@@ -233,7 +234,7 @@ def _finish(
 
 
 def _ranks(output: str, path: str, began: float) -> tuple[str, list[str]]:
-    """The log to report on, and those of other ranks: of torchrun's, or of those the program itself has launched."""
+    """The log to report on, and the logs of other ranks, which torchrun or the program itself has launched."""
     _, world = rank_and_world()
     if world > 1:
         return path, [rank_path(output, rank, world) for rank in range(1, world)]

@@ -1,7 +1,7 @@
 """A budget for a test: ``@pytest.mark.xlaprof(max_recompiles=0)``, and the fixture ``xlaprof_run``.
 
-Tests that ask for neither are run as if this were not here: nothing is recorded, and importing this module brings in
-nothing that pytest has not imported already. What the limits count is said in docs/ci.md.
+Other tests are not affected: nothing is recorded, and this module imports nothing that pytest has not imported
+already. docs/ci.md says what the limits count.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONGEST_NAME = 120
 class XlaprofRun:
     """The recording of a test: what the fixture ``xlaprof_run`` gives.
 
-    ``path`` is its log; :meth:`report`, :attr:`findings` and :meth:`check` tell of the test so far.
+    ``path`` is its log. :meth:`report`, :attr:`findings` and :meth:`check` cover the test so far.
     """
 
     def __init__(self, path: Path, folder: tempfile.TemporaryDirectory[str] | None) -> None:
@@ -53,7 +53,7 @@ class XlaprofRun:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong so far, the dearest first."""
+        """The findings so far, the most expensive first."""
         return self.report().findings
 
     def check(self, **limits: Any) -> None:
@@ -213,5 +213,4 @@ def _hold(run: XlaprofRun, budget: Budget) -> None:
     if verdict.kept:
         return
     where = f"xlaprof report {run.path}" if run.kept else "--xlaprof-log-dir DIR keeps the recording"
-    told = ["xlaprof: the test broke its budget", *lines([verdict]), f"({where})"]
-    pytest.fail("\n".join(told), pytrace=False)
+    pytest.fail("\n".join(["xlaprof: the test broke its budget", *lines([verdict]), f"({where})"]), pytrace=False)

@@ -1,7 +1,7 @@
 """The code around a recorded line, from disk, if it still is what was recorded.
 
-A recording holds the line itself; what stands around it is read where the file lies now. That file may be another by
-now, on this machine or of that name: unless the line reads as it did then, nothing of it is shown.
+A recording holds the line itself. The lines around it are read from the file, which may have changed since, or be
+another file on this machine: they are shown only if the line still is as it was recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SourceLine(msgspec.Struct, frozen=True):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """What there is to show of a place."""
+    """A place and the code around it."""
 
     place: Place
     #: "recorded": the file has the line as it was; "changed": another line is there; "gone": there is no such file;
@@ -36,7 +36,7 @@ class Source(msgspec.Struct, frozen=True):
 
     @property
     def remark(self) -> str:
-        """What to say of it; "" where it is as recorded."""
+        """Why the code around the line is not shown; "" where it is."""
         name = self.place.file
         if self.state == "changed":
             where = f": the line is line {self.now} now" if self.now else ""
@@ -50,11 +50,9 @@ class Source(msgspec.Struct, frozen=True):
 
 def source(place: Place, cwd: str = "", around: int = AROUND) -> Source:
     """The lines around ``place``. ``cwd``: the directory the program ran in, for file names relative to it."""
-    if not place.line:
+    if not place.line or not place.code:
         return Source(place, "unknown", ())
-    recorded = (SourceLine(place.line, place.code, True),) if place.code else ()
-    if not place.code:
-        return Source(place, "unknown", ())
+    recorded = (SourceLine(place.line, place.code, True),)
     text = _read(place.file, cwd)
     if text is None:
         return Source(place, "gone", recorded)

@@ -245,7 +245,7 @@ def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableTy
 
 
 def _gain(finding: Finding) -> str:
-    """Alone, or between what it is alone and with all else fixed: two defects may hide each other."""
+    """The gain alone, or from that to the gain with all else fixed: two defects may hide each other."""
     last = finding.gain_s if finding.gain_last_s is None else finding.gain_last_s
     least, most = sorted((finding.gain_s, last))
     if most <= 0:

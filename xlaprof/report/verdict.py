@@ -1,4 +1,4 @@
-"""What ``xlaprof check`` says: one line where the budget was kept, else what broke it; JSON; GitHub's annotations."""
+"""The output of ``xlaprof check``: a page, JSON, and annotations for GitHub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xlaprof.text.strings import printable
 
 
 def page(verdicts: Sequence[Verdict]) -> str:
-    """For people. A run that kept its budget gets one line."""
+    """For people: one line for a run that keeps its budget, else the limits that it breaks and the lines to blame."""
     kept = [
         f"{printable(verdict.path)} keeps its budget: {printable('; '.join(used.text for used in verdict.used))}"
         for verdict in verdicts
@@ -54,7 +54,7 @@ def to_json(verdicts: Sequence[Verdict], budget: Budget, config: str | None) -> 
 
 
 def github(verdicts: Sequence[Verdict], root: str) -> Iterator[str]:
-    """GitHub's workflow commands, one for each line to blame; paths below ``root`` are relative to it."""
+    """Workflow commands of GitHub, one for each line to blame; paths below ``root`` are relative to it."""
     blamed: dict[tuple[str, str, str, int], tuple[Offence, list[str]]] = {}
     for verdict in verdicts:
         for used in verdict.breaches:

@@ -24,9 +24,8 @@ from xlaprof.tui.widgets.tabs import Tab, TabBar
 class LiveApp(App[None]):
     """Shows what ``advance`` returns, again and again.
 
-    ``advance`` runs in a worker thread, never in two at once, and returns in well under a second: it reads
-    what the log has to offer for a short while. ``every_s`` is the pause between two calls once the end of the
-    log has been reached; None makes no call unless :meth:`refresh_now` is awaited.
+    ``advance`` runs in a worker thread, never in two at once, and returns in well under a second. ``every_s`` is the
+    pause between two calls at the end of the log; with None only :meth:`refresh_now` calls it.
     """
 
     CSS_PATH = "live.tcss"
@@ -104,7 +103,7 @@ class LiveApp(App[None]):
                 panel.show(snapshot.report)
 
     def action_pause(self) -> None:
-        """Hold the screen still, or go on; reading goes on either way."""
+        """Hold the screen still, or go on; the log is read either way."""
         self.paused = not self.paused
         if self._latest is not None:
             self._show(self._latest)
@@ -143,7 +142,7 @@ class LiveApp(App[None]):
 
 
 def waiting(snapshot: Snapshot) -> str:
-    """What to say, and to do, while there is nothing to show."""
+    """The message while there is no report to show."""
     if snapshot.link == "unreadable":
         return snapshot.trouble
     if snapshot.link != "absent":

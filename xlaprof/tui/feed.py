@@ -1,6 +1,6 @@
-"""From the log to snapshots: follows the file, folds its events into a Run, and asks the Run for a report.
+"""From the log to snapshots: follows the file, folds its events into a Run, and makes reports from the Run.
 
-No widgets here, and no threads: :meth:`Feed.advance` does a bounded piece of work and returns what is known then.
+There are no widgets and no threads here: :meth:`Feed.advance` does a bounded piece of work and returns a snapshot.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ class Feed:
                 first = file.read(2)
             if first == b"\x1f\x8b":
                 raise LogError(f"{self.path} is compressed and grows no more: xlaprof report {self.path}")
-            if first[:1] != b"{":  # and has no end of line by which the tail could tell
+            if first[:1] != b"{":  # the tail waits for the end of the first line
                 raise LogError(f"{self.path} is not an xlaprof log: its first line is no header")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._tail.close()
 
     def advance(self) -> Snapshot:
-        """Read what has been written since the last call, as far as the budget goes."""
-        # Looked at before the log: what a process wrote in its last moments is read before it is called lost.
+        """Read what has been written since the last call, within the time budget."""
+        # Before the log is read: the last events of a process are shown before it is called lost.
         fate = self._process()
         until = time.monotonic() + self._budget_s
         try:
@@ -77,8 +77,8 @@ class Feed:
             self._trouble = ""
         except LogError as error:
             fresh, self._trouble = False, str(error)
-            self._tail.close()  # so that the next poll looks at it afresh
-        # what open() has read of a log that is at its end is told too
+            self._tail.close()  # the next poll opens the file again
+        # open() may have read all of the log
         if (fresh or self._report is None) and self._run is not None:
             self._report = self._run.report(self.path, self._tail.notes)
         now = self._clock()
@@ -101,7 +101,7 @@ class Feed:
         try:
             self._total = os.stat(self.path).st_size
         except OSError:
-            self._total = self._read  # not there (yet, or any more); the tail knows whether that is an error
+            self._total = self._read  # there is no file; the tail knows whether that is an error
         events = self._tail.poll(self._slice_bytes)
         if self._tail.header is not self._header:
             self._begin()
@@ -114,7 +114,7 @@ class Feed:
         return bool(events)
 
     def _begin(self) -> None:
-        """The tail has another header: the first, or that of another run in the place of ours."""
+        """Start over: the tail has its first header, or that of another run in the same file."""
         if self._header is not None:
             self._restarts += 1
             self._read = 0

@@ -1,4 +1,4 @@
-"""Whether the process that writes a log is still there."""
+"""Whether the process that writes a log still runs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 from xlaprof.tui.snapshot import Process
 
-#: The kernel counts a process's start in hundredths of a second since boot: allow for its rounding.
+#: The kernel rounds the start of a process to hundredths of a second since boot.
 _SLACK_S = 2.0
 
 
 def look(pid: int, host: str, started_unix_s: float) -> Process:
     """The fate of process ``pid`` on ``host`` that was running at unix time ``started_unix_s``.
 
-    "unknown" for another machine (or container: its host name differs) and where the system has no
-    signal 0. A zombie, and another process that has been given the same pid since, count as "gone".
+    "unknown" on another machine or container (another host name) and where the system has no signal 0. "gone" also for
+    a zombie, and where another process has the same pid now.
     """
     if os.name != "posix" or host != platform.node() or pid <= 0:
         return "unknown"
@@ -25,7 +25,7 @@ def look(pid: int, host: str, started_unix_s: float) -> Process:
     except ProcessLookupError:
         return "gone"
     except PermissionError:
-        return "alive"  # somebody else's, but there
+        return "alive"  # a process of another user
     try:
         # "pid (name) state ppid ...": the name may hold anything, so read from its closing parenthesis.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -33,6 +33,6 @@ def look(pid: int, host: str, started_unix_s: float) -> Process:
             int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if line[:6] == "btime "
         )
     except (OSError, StopIteration):
-        return "alive"  # no /proc: the signal's word is all there is
+        return "alive"  # there is no /proc
     born = boot + int(fields[19]) / os.sysconf("SC_CLK_TCK")
     return "gone" if fields[0] in "ZX" or born > started_unix_s + _SLACK_S else "alive"

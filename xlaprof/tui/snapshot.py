@@ -1,4 +1,4 @@
-"""What the screen shows at one moment: a frozen value, made by the feed, shown by the widgets."""
+"""The state of a run at one moment, as a frozen value: made by the feed, shown by the widgets."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import msgspec
 from xlaprof.analysis.model import Report
 from xlaprof.text.quantities import duration, elapsed, percent, plural, size_text
 
-#: The log: not there yet, being caught up with, followed to its end, gone again, or no log any more.
+#: The log: not there yet, being read, read to its end, deleted, or no log any more.
 Link = Literal["absent", "catching up", "following", "removed", "unreadable"]
-#: The process that writes it: running, ended, or not for us to know (another machine, no header yet).
+#: The process that writes it; unknown on another machine and before the header.
 Process = Literal["alive", "gone", "unknown"]
 Tone = Literal["quiet", "good", "busy", "warn", "bad"]
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The run as far as it has been read, and how the reading stands."""
+    """The run as far as it has been read, and the state of the file."""
 
     path: str
     link: Link
@@ -27,13 +27,13 @@ class Snapshot(msgspec.Struct, frozen=True):
     total: int = 0  # bytes that it holds
     process: Process = "unknown"
     quiet_s: float = 0.0  # since the log last grew
-    restarts: int = 0  # times the log was begun anew
+    restarts: int = 0  # times that another recording has replaced the log
     trouble: str = ""  # why it is unreadable
-    ranks: tuple[str, ...] = ()  # while it is absent: logs of single ranks that lie in its place
+    ranks: tuple[str, ...] = ()  # while the log is absent: logs of ranks beside it
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The state line: one word, what it is about, and how alarming that is."""
+    """The state line: one word, details, and a colour."""
 
     word: str
     detail: str
@@ -41,7 +41,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def status(snapshot: Snapshot) -> Status:
-    """What the program behind the log is doing now, in words."""
+    """The state of the program that writes the log, in words."""
     report = snapshot.report
     if snapshot.link == "unreadable":
         return Status("unreadable", snapshot.trouble, "bad")
@@ -64,7 +64,7 @@ def status(snapshot: Snapshot) -> Status:
     if snapshot.link == "removed":
         return Status("removed", f"{snapshot.path} is gone; showing what was read", "warn")
 
-    # As long as the log knows of, and on from its last event.
+    # From the log's clock, and on from its last event.
     lasting = elapsed(now.since_s + max(0.0, snapshot.now_s - run.started_unix_s - run.wall_s))
     if now.state in ("compiling", "waiting"):
         after = f"after step {now.step}" if now.step >= 0 else ""
@@ -75,7 +75,7 @@ def status(snapshot: Snapshot) -> Status:
     return Status(now.state, _joined(step, now.detail, silent), "good" if now.state == "running" else "quiet")
 
 
-#: A log that has not grown for this long is worth a word; few steps take longer.
+#: The state line mentions a log that has not grown for this long; few steps take longer.
 SILENT_S = 10.0
 _LASTING: dict[str, tuple[str, Tone]] = {"compiling": ("compiling", "busy"), "waiting": ("waiting for a read", "warn")}
 

@@ -1,4 +1,4 @@
-"""Findings: the ranked list, and everything that is known of the selected one."""
+"""Findings: the ranked list, and the details of the selected one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLOURS = {"high": "$text-error", "medium": "$text-warning", "low": "$text-muted
 
 
 def label(kind: str) -> str:
-    """A kind of finding as people write it: "missing barrier"."""
+    """A kind of finding in words: "missing barrier"."""
     return kind.replace("_", " ")
 
 
@@ -58,7 +58,7 @@ def row(finding: Finding, width: int, kind_width: int, place_width: int) -> Line
 
 
 def keys(findings: tuple[Finding, ...]) -> list[str]:
-    """A key for each finding: its id, and which one it is of those that share it (the same code on two lines)."""
+    """A key for each finding: its id, and a number, since the same code on two lines has one id."""
     seen: Counter[str] = Counter()
     out = []
     for finding in findings:
@@ -119,7 +119,7 @@ class FindingsList(OptionList):
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """There is no finding: as yet, or for good."""
+    """There is no finding; ``final``: and the run has ended."""
 
     final: bool
 

@@ -1,4 +1,4 @@
-"""The program's named scopes, those with most time first; one that an exception has left is red."""
+"""The named scopes of the program, those with most time first; scopes left by an exception are red."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xlaprof.tui.widgets.panel import Line, Panel, line, quiet
 
 _NAME = 14  # cells of a scope's name, at least
 _WIDEST = 80  # beyond this, name and figures are too far apart to be read as one line
-#: Columns of the scopes table: heading, width, field, and how long it is kept as the panel gets narrow.
+#: Columns: heading, width, field, and a rank: a narrow panel drops the lowest first.
 _COLUMNS = (
     ("count", 8, "count", 3),
     ("total", 9, "total_s", 5),

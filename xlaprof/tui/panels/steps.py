@@ -50,7 +50,7 @@ class StepsPanel(Panel[StepStats | None]):
 
     @staticmethod
     def _scale(shown: tuple[float, ...], data: StepStats) -> list[tuple[str, str]]:
-        """The axis at the right of the chart: what full height means, and the longest where it is cut off."""
+        """The axis at the right of the chart: the value of full height, and the longest step where it is cut off."""
         if not shown:
             return [("", "")] * _ROWS
         top, longest = ceiling(shown), max(shown)

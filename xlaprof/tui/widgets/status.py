@@ -1,4 +1,4 @@
-"""The two lines at the top: which run this is, and what it is doing now."""
+"""The two lines at the top: the run, and its state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StatusBar(Static):
         self._paused = False
 
     def show(self, snapshot: Snapshot, paused: bool) -> None:
-        """Show the run's header and state as of ``snapshot``; ``paused``: the rest of the screen stands still."""
+        """Show the header and the state of the run; ``paused``: the panels are not updated."""
         self._snapshot, self._paused = snapshot, paused
         self._draw()
 
@@ -80,14 +80,14 @@ class StatusBar(Static):
 
 
 def command(run: RunInfo) -> str:
-    """The program as it was started: "decoder.py --steps 50"."""
+    """The command line: "decoder.py --steps 50"."""
     if not run.argv:
         return f"process {run.pid}"
     return " ".join([PurePath(run.argv[0]).name, *map(shlex.quote, run.argv[1:])])
 
 
 def device(run: RunInfo) -> str:
-    """Where it runs: "cpu · node7 · pid 4242 · rank 1/8"."""
+    """The device and process: "cpu · node7 · pid 4242 · rank 1/8"."""
     kind = run.device_kind if run.device_kind.lower() != run.platform else ""
     parts = [f"{run.device_count} × {kind or run.platform}" if run.device_count > 1 else kind or run.platform]
     parts += [run.host, f"pid {run.pid}"]

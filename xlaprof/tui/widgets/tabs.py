@@ -1,4 +1,4 @@
-"""One line of names that says which panel is shown where there is room for one only."""
+"""One line with the names of the panels, on terminals that show one panel at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Tab(Static):
     """A name to click on."""
 
     class Chosen(Message):
-        """The panel ``panel`` is to be shown."""
+        """The user wants to see ``panel``."""
 
         def __init__(self, panel: str) -> None:
             super().__init__()
@@ -27,7 +27,7 @@ class Tab(Static):
 
 
 class TabBar(Horizontal):
-    """The names of all panels, that of the shown one marked."""
+    """The names of all panels; the shown one is marked."""
 
     def __init__(self, panels: list[str], *, id: str) -> None:
         super().__init__(id=id)
@@ -38,6 +38,6 @@ class TabBar(Horizontal):
             yield Tab(number, panel)
 
     def mark(self, panel: str) -> None:
-        """Mark ``panel`` as the one that is shown."""
+        """Mark the shown panel."""
         for tab in self.query(Tab):
             tab.set_class(tab.panel == panel, "-active")
