@@ -77,10 +77,10 @@ def test_several_logs_are_each_held_to_it(bad: str, good: str, capsys: pytest.Ca
 
 def test_json(bad: str, good: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", good, bad, "--max-recompiles", "0", "--no-fallback", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["schema"], told["ok"], told["config"]) == (1, False, None)
-    assert told["budget"] == {"max_recompiles": 0, "no_fallback": True}
-    fine, broken = told["logs"]
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["ok"], document["config"]) == (1, False, None)
+    assert document["budget"] == {"max_recompiles": 0, "no_fallback": True}
+    fine, broken = document["logs"]
     assert (fine["path"], fine["ok"], fine["steps"], fine["warnings"]) == (good, True, 20, [])
     assert [limit["ok"] for limit in broken["limits"]] == [False, True]
     limit = broken["limits"][0]
@@ -104,9 +104,9 @@ def test_limits_come_from_the_nearest_pyproject_with_a_table(
     (tmp_path / "pyproject.toml").write_text("[tool.xlaprof]\nmax-recompiles = 0\nmax-idle = '99%'\n")
     (elsewhere / "pyproject.toml").write_text("[project]\nname = 'x'\n")
     assert main(["check", bad, "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["config"] == str(tmp_path / "pyproject.toml")
-    assert told["budget"] == {"max_recompiles": 0, "max_idle": 0.99}
+    document = json.loads(capsys.readouterr().out)
+    assert document["config"] == str(tmp_path / "pyproject.toml")
+    assert document["budget"] == {"max_recompiles": 0, "max_idle": 0.99}
     assert main(["check", bad, "--max-recompiles", "1"]) == 0  # what is given here comes first
     assert main(["check", bad, "--no-config"]) == 2
 

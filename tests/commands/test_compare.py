@@ -25,7 +25,7 @@ def logs(tmp_path: Path) -> tuple[str, str]:
     return write(fine, tmp_path / "fine.log"), write(bad, tmp_path / "bad.log")
 
 
-def test_a_new_finding_is_1_and_told_with_its_fix(logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_finding_is_1_and_shown_with_its_fix(logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     fine, bad = logs
     assert main(["compare", fine, bad]) == 1
     out, err = capsys.readouterr()
@@ -55,8 +55,8 @@ def test_the_same_is_0_and_says_so(logs: tuple[str, str], capsys: pytest.Capture
 def test_slower_steps_are_1_beyond_the_tolerance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = write(steps(20), tmp_path / "a.log"), write(steps(24, seed=1), tmp_path / "b.log")
     assert main(["compare", before, after]) == 1
-    told = r"train steps: \d+\.\d% slower \(\+\d+\.\d% to \+\d+\.\d% with 95% confidence\)"
-    assert re.search(told, capsys.readouterr().out)
+    sentence = r"train steps: \d+\.\d% slower \(\+\d+\.\d% to \+\d+\.\d% with 95% confidence\)"
+    assert re.search(sentence, capsys.readouterr().out)
     assert main(["compare", before, after, "--tolerance", "50%"]) == 0
     assert main(["compare", after, before]) == 0
 
@@ -64,17 +64,17 @@ def test_slower_steps_are_1_beyond_the_tolerance(tmp_path: Path, capsys: pytest.
 def test_json(logs: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     fine, bad = logs
     assert main(["compare", fine, bad, "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["schema"], told["confidence"], told["notes"]) == (1, 0.95, [])
-    assert (told["before"]["path"], told["after"]["path"]) == (fine, bad)
-    assert told["worse"][0] == "1 new finding"
-    (new,) = told["new"]
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["confidence"], document["notes"]) == (1, 0.95, [])
+    assert (document["before"]["path"], document["after"]["path"]) == (fine, bad)
+    assert document["worse"][0] == "1 new finding"
+    (new,) = document["new"]
     assert (new["kind"], new["file"], new["line"]) == ("recompile", "train.py", 34)
-    (train,) = told["steps"]
+    (train,) = document["steps"]
     assert set(train) == {
         "name", "before_s", "after_s", "before_count", "after_count", "by", "low", "high", "verdict"
     }  # fmt: skip
-    assert {figure["name"] for figure in told["figures"]} >= {"compile time", "transfers per step", "device idle"}
+    assert {figure["name"] for figure in document["figures"]} >= {"compile time", "transfers per step", "device idle"}
 
 
 def test_what_cannot_be_compared_is_one_line_and_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

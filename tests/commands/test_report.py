@@ -35,30 +35,30 @@ def test_the_page(log: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_json_is_that_of_the_same_report(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", log, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["run"]["path"] == log
-    assert {finding["kind"] for finding in told["findings"]} == {
+    document = json.loads(capsys.readouterr().out)
+    assert document["run"]["path"] == log
+    assert {finding["kind"] for finding in document["findings"]} == {
         finding.kind for finding in training(20).report().findings
     }
 
 
-def test_top_shows_the_dearest_and_says_what_it_hides(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_top_shows_the_most_expensive_and_says_what_it_hides(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", log, "--top", "1"]) == 0
     text = capsys.readouterr().out
     assert "more not shown" in text
     assert main(["report", log, "--top", "1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert len(told["findings"]) == 1
-    assert told["clean"] is False
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["findings"]) == 1
+    assert document["clean"] is False
     assert main(["report", log, "--top", "0", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["clean"] is False
 
 
 def test_since_step(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", log, "--since-step", "10", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["steps"]["count"] == 10
-    assert told["counters"]["CompileTime"] == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["steps"]["count"] == 10
+    assert document["counters"]["CompileTime"] == 0
 
 
 def test_since_a_step_that_is_not_there(log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,7 +86,7 @@ def test_another_log_is_another_run_of_the_same_directory(log: Path, tmp_path: P
         (["--to", "tensorboard"], "-o/--out"),
     ],
 )
-def test_wrong_usage_is_told_in_one_line(
+def test_wrong_usage_is_reported_in_one_line(
     args: list[str], hint: str, log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(log, *args) == 2

@@ -222,14 +222,14 @@ def test_names(text, xlaprof_run):
         ("max_step_time='1s'", "the recording of the test has no steps, so max_step_time cannot be checked"),
     ],
 )
-def test_a_budget_that_cannot_be_told_fails_in_one_line(run, limits: str, complaint: str) -> None:
+def test_a_budget_that_cannot_be_read_fails_in_one_line(run, limits: str, complaint: str) -> None:
     result = run(f"import pytest\n@pytest.mark.xlaprof({limits})\ndef test_it():\n    pass\n")
     assert result.counts() == {"failed": 1}, result.text
     assert f"xlaprof: {complaint}" in result.text
     assert "Traceback" not in result.text
 
 
-def test_a_test_inside_a_recording_is_told(run) -> None:
+def test_a_test_inside_a_recording_is_reported(run) -> None:
     result = run(
         """
 import pytest, xlaprof

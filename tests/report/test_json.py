@@ -128,16 +128,16 @@ def test_reports_keep_the_contract(story: Story) -> None:
 
 
 def test_the_contract_is_one_that_can_be_broken() -> None:
-    told = json.loads(text(to_json(ragged().report())))
-    del told["findings"][0]["change"]
+    document = json.loads(text(to_json(ragged().report())))
+    del document["findings"][0]["change"]
     with pytest.raises(AssertionError, match="change is missing"):
-        check(told, CONTRACT)
-    told["findings"][0]["change"] = {"what": "shape", "old": "a", "new": "b"}
+        check(document, CONTRACT)
+    document["findings"][0]["change"] = {"what": "shape", "old": "a", "new": "b"}
     with pytest.raises(AssertionError, match="none of the alternatives"):
-        check(told, CONTRACT)
+        check(document, CONTRACT)
 
 
-def test_a_change_is_told_as_from_and_to() -> None:
+def test_a_change_is_reported_as_from_and_to() -> None:
     (finding,) = to_json(ragged().report())["findings"]
     assert finding["change"] == {"what": "shape", "from": "i64[32,16]", "to": "i64[8,16]"}
     assert (finding["file"], finding["line"], finding["code"]) == ("train.py", 34, "x = x.to(device)")
@@ -149,9 +149,9 @@ def test_what_is_not_known_is_null() -> None:
 
 
 def test_strings_of_any_kind_come_through_as_json() -> None:
-    told = json.loads(text(to_json(wild().report())))
-    check(told, CONTRACT)
-    assert told["scopes"][0]["name"] == "\x00\x07"
+    document = json.loads(text(to_json(wild().report())))
+    check(document, CONTRACT)
+    assert document["scopes"][0]["name"] == "\x00\x07"
 
 
 def test_clean_is_said() -> None:

@@ -110,17 +110,17 @@ def test_a_finding_shows_gain_beside_cost_rhythm_id_and_how_sure_it_is() -> None
     sure = page(report)
     assert finding.id in sure
     assert "recompile  high  aten::embedding" in sure
-    told = replace(finding, confidence="medium", rhythm="every 7 steps", gain_s=0.4, gain_per_step_s=0.019)
-    unsure = page(replace(report, findings=(told,)))
+    changed = replace(finding, confidence="medium", rhythm="every 7 steps", gain_s=0.4, gain_per_step_s=0.019)
+    unsure = page(replace(report, findings=(changed,)))
     assert "recompile  high  medium confidence" in unsure
     assert re.search(r"1 x   costs 500 ms   24 ms/step$", unsure, re.MULTILINE)
     assert re.search(r"every 7 steps   gain 400 ms   19 ms/step$", unsure, re.MULTILINE)
 
 
-def test_a_gain_that_others_hide_is_told_as_what_it_is_first_and_last() -> None:
+def test_a_gain_that_others_hide_is_reported_as_what_it_is_first_and_last() -> None:
     report = ragged().report()
     (finding,) = report.findings
-    for alone, last, told in (
+    for alone, last, written in (
         (0.4, 2.0, "gain 400 ms to 2.00 s"),
         (2.0, 0.4, "gain 400 ms to 2.00 s"),
         (0.0, 2.0, "gain up to 2.00 s"),
@@ -128,7 +128,7 @@ def test_a_gain_that_others_hide_is_told_as_what_it_is_first_and_last() -> None:
         (2.0, None, "gain 2.00 s   19 ms/step"),
     ):
         one = replace(finding, gain_s=alone, gain_last_s=last, gain_per_step_s=0.019)
-        assert re.search(rf"{told}$", page(replace(report, findings=(one,))), re.MULTILINE)
+        assert re.search(rf"{written}$", page(replace(report, findings=(one,))), re.MULTILINE)
 
 
 def test_a_finding_without_a_cost_or_a_line_has_room_for_what_is_known() -> None:

@@ -27,14 +27,14 @@ def screen(app: LiveApp) -> str:
 def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
     """A run that has just begun, recorded into run.log of the current directory."""
     monkeypatch.chdir(tmp_path)
-    told = Training(tmp_path / "run.log")
-    yield told
-    told.leave()
+    training = Training(tmp_path / "run.log")
+    yield training
+    training.leave()
 
 
 @pytest.fixture
 def follow() -> Iterator[Callable[..., LiveApp]]:
-    """Makes apps on run.log that read when told, at the time of the story they are given."""
+    """Makes apps on run.log that read when asked to, at the time of the story they are given."""
     feeds = []
 
     def make(story: Training | None = None) -> LiveApp:

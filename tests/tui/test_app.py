@@ -77,7 +77,7 @@ async def test_a_recompilation_is_on_the_screen_while_the_program_still_runs(sto
         assert "● running" in after
 
 
-async def test_a_compilation_that_lasts_is_told_with_its_line_before_it_ends(story: Training, follow: Follow) -> None:
+async def test_a_compilation_that_lasts_is_shown_with_its_line_before_it_ends(story: Training, follow: Follow) -> None:
     story.train(3)
     app = follow(story)
     async with app.run_test(size=(120, 40)) as pilot:
@@ -119,7 +119,7 @@ async def test_the_selection_stays_on_its_finding_when_ranks_change(story: Train
     async with app.run_test(size=(80, 40)) as pilot:
         shown = await news(app, pilot)
         assert order(shown) == ["recompile", "transfer"]
-        assert "─ Recompile " in shown, "the dearest is explained"
+        assert "─ Recompile " in shown, "the most expensive is explained"
         await pilot.press("down")
         await pilot.pause()
         assert "─ Transfer " in screen(app)

@@ -10,6 +10,8 @@ import os
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
 from xlaprof.events import Header
@@ -80,7 +82,7 @@ class Feed:
             self._tail.close()  # the next poll opens the file again
         # open() may have read all of the log
         if (fresh or self._report is None) and self._run is not None:
-            self._report = self._run.report(self.path, self._tail.notes)
+            self._report = plain(self._run.report(self.path, self._tail.notes))
         now = self._clock()
         return Snapshot(
             path=self.path,
@@ -132,6 +134,11 @@ class Feed:
     def _process(self) -> Process:
         header = self._tail.header
         return process.look(header.pid, header.host, header.unix_ns / 1e9) if header else "unknown"
+
+
+def plain(report: Report) -> Report:
+    """``report`` as a plain value: nobody asks the screen for the events behind a finding."""
+    return replace(report, findings=tuple(replace(finding, counted=None) for finding in report.findings))
 
 
 def _ranks(path: str) -> tuple[str, ...]:
