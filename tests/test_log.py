@@ -34,7 +34,7 @@ from xlaprof.events import (
     Thread,
     TransferFromDevice,
 )
-from xlaprof.log import Lines, LogError, LogReader, read, tail
+from xlaprof.log import Lines, LogError, LogReader, Tail, read
 
 
 def header(**changes: object) -> Header:
@@ -249,7 +249,7 @@ def test_damaged_gzip_never_crashes_a_reader(where: int, junk: bytes) -> None:
 
 def test_a_growing_log_is_followed_line_by_line(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
-    following = tail(path)
+    following = Tail(path)
     assert following.poll() == []  # it does not exist yet
     seen: list[AnyEvent] = []
     with path.open("wb", buffering=0) as file:
@@ -267,7 +267,7 @@ def test_a_growing_log_is_followed_line_by_line(tmp_path: Path) -> None:
 
 def test_following_a_recording_of_this_process(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
-    following = tail(path)
+    following = Tail(path)
     seen: list[AnyEvent] = []
     with xlaprof.record(path):
         with xlaprof.Trace("work"):
@@ -284,7 +284,7 @@ def test_following_a_recording_of_this_process(tmp_path: Path) -> None:
 def test_a_log_begun_anew_comes_anew(tmp_path: Path, how: str) -> None:
     path = tmp_path / "run.log"
     path.write_bytes(WHOLE)
-    following = tail(path)
+    following = Tail(path)
     assert following.poll() == GOOD
     assert following.poll() == []
     second: list[AnyEvent] = [header(pid=8), Text(1, "second run")]
@@ -308,18 +308,18 @@ def test_a_log_begun_anew_comes_anew(tmp_path: Path, how: str) -> None:
 def test_following_what_is_no_log_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     path.write_bytes(b"hello\n")
-    following = tail(path)
+    following = Tail(path)
     with pytest.raises(LogError, match="is not an xlaprof log"):
         following.poll()
     following.close()
     with pytest.raises(LogError, match="is a directory"):
-        tail(tmp_path).poll()
+        Tail(tmp_path).poll()
 
 
 def test_a_poll_takes_no_more_than_it_is_allowed(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     path.write_bytes(WHOLE + b"".join(ENCODED[5:6]) * 10_000)
-    following = tail(path)
+    following = Tail(path)
     polls = []
     while events := following.poll(limit=100_000):
         polls.append(len(events))

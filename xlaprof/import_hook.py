@@ -1,12 +1,10 @@
 """``import torch_xla`` where PyTorch/XLA is not installed: served by :mod:`xlaprof.torch_xla`.
 
-:func:`serve` puts a finder in front of ``sys.meta_path``. From then on ``torch_xla`` and everything below it are other
-names of ``xlaprof.torch_xla`` and what is below that: the same module objects, imported when they are asked for.
-Whether ``torch_xla`` is there (``importlib.util.find_spec``) and its version (``importlib.metadata``) can be asked
-without importing torch, as Hugging Face's libraries do.
+:func:`serve` puts a finder in front of ``sys.meta_path``. From then on ``torch_xla`` and its submodules are other names
+of ``xlaprof.torch_xla`` and its submodules: the same module objects, imported on first use. ``importlib.metadata`` and
+``importlib.util.find_spec`` answer for it without importing torch, as Hugging Face's libraries expect.
 
-A ``torch_xla`` that is installed is left alone: it is looked for first, each time, and then ``xlaprof.torch_xla`` is
-another name of that.
+An installed ``torch_xla`` wins: it is looked for first, each time, and ``xlaprof.torch_xla`` is another name of it.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from .when_imported import Waiting, waited_for
 
 NAME, HOME = "torch_xla", "xlaprof.torch_xla"
 
-#: the PyTorch/XLA whose interface is served, and who serves it
+#: version of the PyTorch/XLA whose interface is served
 PEER = "2.9.0"
 
 
@@ -139,16 +137,16 @@ class _Serve:
 def serve_children() -> None:
     """Have processes that ``multiprocessing`` spawns serve ``torch_xla`` too, before they import the main module.
 
-    What they are told first is a pickled dictionary; of its keys they read those they know.
+    They are sent a pickled dictionary first; of its keys they read those they know.
     """
     from multiprocessing import spawn
 
-    told = spawn.get_preparation_data
-    if getattr(told, "serves_torch_xla", False):
+    original = spawn.get_preparation_data
+    if getattr(original, "serves_torch_xla", False):
         return
 
     def get_preparation_data(name: str) -> dict[str, Any]:
-        return {NAME: _Serve(), **told(name)}
+        return {NAME: _Serve(), **original(name)}
 
     get_preparation_data.serves_torch_xla = True  # type: ignore[attr-defined]
     spawn.get_preparation_data = get_preparation_data

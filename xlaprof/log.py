@@ -372,7 +372,3 @@ class Tail:
             return True
         self._beginning = beginning
         return False
-
-
-def tail(path: Path) -> Tail:
-    return Tail(path)

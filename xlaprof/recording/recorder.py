@@ -117,7 +117,6 @@ class Recorder:
 
         self.path = path
         self.detail: Detail = detail
-        self.pid = os.getpid()
         self.queue: list[Any] = []
         self.limit = QUEUE_LIMIT  # 0 once the recording is over
         self.turns = 0  # steps and barriers so far
@@ -389,7 +388,7 @@ def start_recording(path: str | os.PathLike[str], *, overwrite: bool = True, det
 
 
 def stop_recording() -> None:
-    """Stop the recording of this process, whoever started it."""
+    """Stop the recording of this process, by whatever it was started."""
     with _switch:
         if active is None:
             raise RecordingError("nothing is being recorded: start with xlaprof.record(path)")

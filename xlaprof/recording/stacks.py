@@ -27,7 +27,7 @@ class RawFrame(NamedTuple):
 def user_frames(limit: int = 8, skip: int = 0) -> tuple[RawFrame, ...]:
     """The user's frames that called this, innermost first, at most ``limit``.
 
-    ``skip`` leaves out that many frames next to the caller, whoever owns them. Where no frame is the user's
+    ``skip`` leaves out that many frames next to the caller, the user's or not. Where no frame is the user's
     (a library running itself), the outermost frames outside xlaprof are returned rather than nothing.
     """
     try:

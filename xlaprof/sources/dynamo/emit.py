@@ -136,15 +136,11 @@ class Emitter:
             events.Recompile(
                 t=perf_counter_ns(),
                 compile=found.compile,
-                func=rec.text(function.name),
-                stack=rec.stack(process.caller()),
-                code=self._code(function),
-                resumed=self._resumed(function),
                 against=against,
                 guards=failed,
                 versions=len(found.reasons),
                 fresh=fresh,
-                tid=rec.thread(),
+                **self._where(function),
             )
         )
 
@@ -178,13 +174,7 @@ class Emitter:
         function = self._functions.get(frame) or _Function(done.func, done.file, done.line, done.resumed)
         backend = process.backend_name(known[2]) if known is not None and known[2] is not None else ""
         start = now - (unix - event.t) if event.t else now - event.dur
-        where = {
-            "func": rec.text(function.name),
-            "stack": rec.stack(process.caller()),
-            "code": self._code(function),
-            "resumed": self._resumed(function),
-            "tid": rec.thread(),
-        }
+        where = self._where(function)
         self.compiles += 1
         self.seconds += event.dur / 1e9
         t = min(max(start, now - 10 * event.dur - 1_000_000_000), now)
@@ -195,13 +185,19 @@ class Emitter:
                 events.DynamoLimit(now, event.compile, limit=done.limit, value=done.limit_value, guard=guard, **where)
             )
 
-    def _code(self, function: _Function) -> int:
-        return self._rec.stack((RawFrame(function.file, function.line, function.name),)) if function.line else 0
+    def _where(self, function: _Function) -> dict[str, int]:
+        """The fields that compilations have in common."""
+        rec = self._rec
+        return {
+            "func": rec.text(function.name),
+            "stack": rec.stack(process.caller()),
+            "code": self._place(function, function.line),
+            "resumed": self._place(function, function.resumed),
+            "tid": rec.thread(),
+        }
 
-    def _resumed(self, function: _Function) -> int:
-        if not function.resumed:
-            return 0
-        return self._rec.stack((RawFrame(function.file, function.resumed, function.name),))
+    def _place(self, function: _Function, line: int) -> int:
+        return self._rec.stack((RawFrame(function.file, line, function.name),)) if line else 0
 
 
 def _frame(compile: str) -> str:

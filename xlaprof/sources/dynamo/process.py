@@ -1,8 +1,8 @@
-"""What Dynamo's own frames know while it compiles: new values of guards, everything that differs, who calls.
+"""What Dynamo's own frames know while it compiles: new values of guards, all guards that fail, the caller.
 
-Records of the trace are written while Dynamo's functions are on the stack, so what they hold can be looked at: the
-frame of the user's function, and the versions that were compiled before. All of it is read, nothing is called that
-guards do not call themselves, and every surprise (another PyTorch) means only that less is known.
+Dynamo writes its records while its functions are on the stack, with the frame of the user's function and the versions
+compiled before among their locals. These are only read; nothing is called that guards do not call themselves. Where
+another PyTorch has other frames, less is known.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xlaprof.text.strings import clip
 
 from .guards import Guard, Reason, parse_guard, subject
 
-#: a look at everything that differs takes at most so long
+#: comparing with the versions compiled before takes at most so long
 BUDGET_NS = 50_000_000
 _DEEPEST = 1_000
 _SHOWN = 60  # characters of a Python value
@@ -66,7 +66,7 @@ def compiling() -> tuple[CodeType, dict[str, Any], Any] | None:
 
 
 def backend_name(backend: Any) -> str:
-    """``inductor`` of what Dynamo wraps around it."""
+    """Name of a backend, say ``inductor``, under what Dynamo wraps around it."""
     for _ in range(8):
         name = getattr(backend, "compiler_name", None) or getattr(backend, "_compiler_name", None)
         if isinstance(name, str) and name:
@@ -80,7 +80,7 @@ def backend_name(backend: Any) -> str:
 
 
 def caller() -> tuple[RawFrame, ...]:
-    """The user's lines that called the compiled function: outside everything that Dynamo runs."""
+    """The user's lines that called the compiled function, outside of all that Dynamo runs."""
     frame: FrameType | None = sys._getframe(1)
     depth, outside = 0, 0
     while frame is not None and depth < _DEEPEST:
@@ -190,7 +190,7 @@ def _failed_tensor(found: re.Match[str], now: Missed) -> list[Guard]:
 
 
 def _with_values(guard: Guard, entry: Any, now: Missed) -> Guard:
-    """``guard`` with its new value, and of tensors the whole shape before and now."""
+    """``guard`` with its new value; for tensors with the whole shape before and now."""
     if guard.kind in ("shape", "rank", "stride", "size bound"):
         source = re.sub(r"\.(size|stride|storage_offset)\(\).*$", "", guard.source)
         tensor = evaluate(source, now)
@@ -214,7 +214,7 @@ def _with_values(guard: Guard, entry: Any, now: Missed) -> Guard:
 
 
 def _with_objects(guard: Guard, value: Any, now: Missed) -> Guard:
-    """The object that was compiled for has a name where the guard's number finds it; a member of an Enum is a value."""
+    """``guard`` with the name of the old object, where its id is found; a member of an Enum is a value."""
     known = [value for value in _namesakes(value, now.scope.get("G")) if id(value) == guard.ident]
     if known and isinstance(value, enum.Enum):
         return guard._replace(kind="value", old=show(known[0]), new=show(value))
@@ -223,7 +223,7 @@ def _with_objects(guard: Guard, value: Any, now: Missed) -> Guard:
 
 
 def _namesakes(value: Any, scope: Any) -> list[Any]:
-    """What may have been in the place of ``value``: the other members of its Enum, its module's functions, classes."""
+    """Candidates for the old object: the other members of the value's Enum, functions and classes of its module."""
     if isinstance(value, enum.Enum):
         return list(type(value).__members__.values())
     found = list(scope.values()) if isinstance(scope, dict) else []
@@ -258,7 +258,7 @@ def _short(dtype: str) -> str:
 
 
 def _mode(name: str) -> tuple[str, str]:
-    """Old and new of a global state that has two values and can be asked."""
+    """Old and new value of a global state, where it can be asked."""
     torch: Any = sys.modules.get("torch")
     if name.startswith("grad_mode"):
         now = torch.is_grad_enabled()
@@ -275,7 +275,7 @@ def _mode(name: str) -> tuple[str, str]:
 
 
 def evaluate(source: str, now: Missed) -> Any:
-    """The value of a guard's expression in the frame, as Dynamo itself asks for it; ``_UNKNOWN`` where it cannot be."""
+    """The value of a guard's expression in the frame, evaluated as Dynamo does; ``_UNKNOWN`` where that fails."""
     try:
         return eval(source, now.scope, now.locals)
     except Exception:  # an index that is not there, an attribute that is gone: that is what differs
