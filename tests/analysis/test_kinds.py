@@ -188,6 +188,20 @@ def _partly_seen() -> Story:
     return _idle(do)
 
 
+@planted("idle_gap: several things for one thread, in turns")
+def _in_turns() -> Story:
+    turn = iter(range(12))
+
+    def do(story: Watched, line: int, barrier: int) -> None:
+        kind = next(turn) % 3
+        story.seen(20, "gil" if kind else "wait", barrier, "reader", line)
+        if kind == 1:  # two gaps in this step
+            story.barrier(barrier, device=5, dispatch=0, compile=0)
+            story.seen(9, "wait", line, "reader", line)
+
+    return _idle(do)
+
+
 planted("idle_gap: a scope")(lambda: _idle(_scope))
 planted("idle_gap: plain Python")(lambda: _idle(lambda story, line, end: story.python(20, line, end)))
 planted("idle_gap: plain Python that was looked into")(

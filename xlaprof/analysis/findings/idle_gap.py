@@ -11,6 +11,8 @@ something was compiled do not count, nor does one long pause among short ones. C
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import nlargest
+from operator import attrgetter
 from typing import TypeGuard
 
 import msgspec
@@ -134,7 +136,7 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         place,
         operation=operation,
         count=gaps,
-        counted=IdleGaps(frozenset(activity.causes)),
+        counted=IdleGaps(frozenset(activity.causes), gaps),
         cost_s=cost,
         cut=critical.doing(activity.causes),
         cause=(
@@ -293,18 +295,21 @@ def _longest_pause(facts: Facts, cause: int) -> Place:
 
 
 class IdleGaps(msgspec.Struct, frozen=True):
-    """Gaps of the device in which the host did one of these things. The recording is analysed again to find them."""
+    """The longest ``count`` gaps of the device in which the host did one of some things: in others it did so briefly.
+
+    The recording is analysed again to find them.
+    """
 
     causes: frozenset[Cause]
+    count: int
 
     def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
         fold = Fold(since_step)
-        gaps = fold.window.idle = _EveryGap(self.causes)
+        every = fold.window.idle = _EveryGap(self.causes)
         for event in events:
             fold.feed(event)
-            yield from gaps.taken()
         fold.window.settle(final=True)
-        yield from gaps.taken()
+        return iter(sorted(nlargest(self.count, every.gaps, key=attrgetter("dur"))))
 
 
 class _EveryGap(IdleBlame):
@@ -312,16 +317,12 @@ class _EveryGap(IdleBlame):
 
     def __init__(self, wanted: frozenset[Cause]) -> None:
         super().__init__()
+        self.gaps: list[Moment] = []
         self._wanted = wanted
-        self._gaps: list[Moment] = []
-
-    def taken(self) -> list[Moment]:
-        taken, self._gaps = self._gaps, []
-        return taken
 
     def remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
         if not self._wanted.isdisjoint(parts):
-            self._gaps.append(Moment(begin, sum(ns for cause, ns in parts.items() if cause in self._wanted)))
+            self.gaps.append(Moment(begin, sum(ns for cause, ns in parts.items() if cause in self._wanted)))
 
 
 KIND = Kind(find, blamed_for=("max_idle",))
