@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
 from xlaprof.analysis.model import Place
 from xlaprof.events import Frame, Stack, Text
 
@@ -9,6 +15,29 @@ NOWHERE = Place()
 #: how functions are called that a comprehension is compiled to, before Python 3.12
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 _TEXTS, _STACKS = 200_000, 70_000  # kept: more than a recording hands out
+
+
+class Ids(NamedTuple):
+    """What the ids of one recording's texts and stacks are in another recording; 0 where the log never named them."""
+
+    texts: dict[int, int]
+    stacks: dict[int, int]
+
+    def text(self, id: int) -> int:
+        return self.texts.get(id, 0)
+
+    def stack(self, id: int) -> int:
+        return self.stacks.get(id, 0)
+
+    def pair(self, key: tuple[int, int]) -> tuple[int, int]:
+        """Of a stack and a text."""
+        return self.stack(key[0]), self.text(key[1])
+
+    def moved(self, one: Any, stacks: Iterable[str] = (), texts: Iterable[str] = ()) -> Any:
+        """A struct or named tuple with these fields mapped."""
+        changes = {name: self.stack(getattr(one, name)) for name in stacks}
+        changes |= {name: self.text(getattr(one, name)) for name in texts}
+        return replace(one, **changes) if isinstance(one, Struct) else one._replace(**changes)
 
 
 class Names:
@@ -87,8 +116,8 @@ class Names:
             if f.loop and not (func := self.text(f.func)).endswith(_COMPREHENSIONS)
         )
 
-    def adopt(self, other: Names) -> tuple[dict[int, int], dict[int, int]]:
-        """Take over the names of another recording: maps from its text and stack ids to the ids they have here."""
+    def adopt(self, other: Names) -> Ids:
+        """Take over the names of another recording; returns what its ids are here."""
         known = {text: id for id, text in self._texts.items()}
         texts = {0: 0}
         free = max(self._texts, default=0) + 1
@@ -98,29 +127,19 @@ class Names:
                 self._texts[free] = text
                 free += 1
             texts[id] = known[text]
-        stacks = {0: 0}
+        ids = Ids(texts, {0: 0})
         places = {_key(stack): id for id, stack in self._stacks.items()}
         free = max(self._stacks, default=0) + 1
         for id, stack in other._stacks.items():
-            frames = [
-                Frame(
-                    texts.get(f.file, 0),
-                    f.line,
-                    texts.get(f.func, 0),
-                    texts.get(f.code, 0),
-                    f.loop,
-                    texts.get(f.head, 0),
-                )
-                for f in stack.frames
-            ]
-            mine = Stack(id=free, frames=frames, module=texts.get(stack.module, 0))
+            frames = [ids.moved(frame, texts=("file", "func", "code", "head")) for frame in stack.frames]
+            mine = Stack(id=free, frames=frames, module=ids.text(stack.module))
             key = _key(mine)
             if key not in places:
                 places[key] = free
                 self._stacks[free] = mine
                 free += 1
-            stacks[id] = places[key]
-        return texts, stacks
+            ids.stacks[id] = places[key]
+        return ids
 
     def _place_of(self, frame: Frame, module: int = 0) -> Place:
         return Place(

@@ -7,6 +7,7 @@ from typing import Protocol, Self, TypeVar
 
 from msgspec.structs import replace
 
+from xlaprof.analysis.names import Ids
 from xlaprof.analysis.sums import add_counts
 from xlaprof.vocabulary import STANDARD
 
@@ -24,17 +25,8 @@ _T = TypeVar("_T", bound=_Tally)
 
 def merge_into(mine: Totals, theirs: Totals) -> None:
     """Add the settled totals ``theirs``, which stay as they are; their ids become those of ``mine``."""
-    texts, stacks = mine.names.adopt(theirs.names)
-
-    def text(name: int) -> int:
-        return texts.get(name, 0)
-
-    def stack(place: int) -> int:
-        return stacks.get(place, 0)
-
-    def pair(key: tuple[int, int]) -> tuple[int, int]:
-        return stack(key[0]), text(key[1])
-
+    ids = mine.names.adopt(theirs.names)
+    text, stack, pair = ids.text, ids.stack, ids.pair
     # These ask both runs, so they come before anything that the answers depend on is added.
     add_counts(mine.merged_counts, counts(theirs))
     add_counts(mine.merged_seconds, seconds(theirs))
@@ -68,9 +60,9 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
         if mine.sites[place].loops > before.get(place, 0):
             mine.sites[place].loop = loop
     add_counts(mine.breaks, theirs.breaks, lambda key: (stack(key[0]), key[1], text(key[2])))
-    mine.torch_compile.merge(theirs.torch_compile, texts, stacks)
-    _add_compiles(mine, theirs, stacks)
-    mine.window.merge(theirs.window, texts, stacks)
+    mine.torch_compile.merge(theirs.torch_compile, ids)
+    _add_compiles(mine, theirs, ids)
+    mine.window.merge(theirs.window, ids)
     mine.merged_devices = mine.merged_devices + theirs.devices()
 
 
@@ -94,28 +86,17 @@ def _add_header(mine: Totals, theirs: Totals) -> None:
     mine.step_num = max(mine.step_num, theirs.step_num)
 
 
-def _add_compiles(mine: Totals, theirs: Totals, stacks: dict[int, int]) -> None:
+def _add_compiles(mine: Totals, theirs: Totals, ids: Ids) -> None:
     shift = max(mine.programs, default=0)  # programs are numbered in each process from 1
     shift = max([shift, *(record.program for record in mine.compiles)])
     for record in theirs.compiles:
         change = record.change
         if change is not None:
-            change = replace(
-                change,
-                stack=stacks.get(change.stack, 0),
-                expected=stacks.get(change.expected, 0),
-                made=stacks.get(change.made, 0),
-                condition=stacks.get(change.condition, 0),
-                against=change.against and change.against + shift,
-            )
-        mine.compiles.append(
-            record._replace(
-                program=record.program + shift,
-                stack=stacks.get(record.stack, 0),
-                change=change,
-                before=tuple(program + shift for program in record.before),
-            )
-        )
+            change = ids.moved(change, stacks=("stack", "expected", "made", "condition"))
+            change = replace(change, against=change.against and change.against + shift)
+        before = tuple(program + shift for program in record.before)
+        moved = ids.moved(record, stacks=("stack",))
+        mine.compiles.append(moved._replace(program=record.program + shift, change=change, before=before))
     for program, moment in theirs.programs.items():
         mine.programs[program + shift] = moment
         mine.program_runs[program + shift] = theirs.program_runs[program]

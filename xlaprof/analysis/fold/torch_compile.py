@@ -10,8 +10,9 @@ from typing import Any
 
 from msgspec.structs import replace as struct_replace
 
+from xlaprof.analysis.names import Ids
 from xlaprof.analysis.sums import add_up
-from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Guard, Recompile
+from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Recompile
 
 #: kinds of guards that fail in another phase of a program
 _MODES = frozenset({"mode", "training", "dispatch"})
@@ -194,47 +195,41 @@ class TorchCompile:
         if self._resumed is not None:
             self._resumed.latest += event.dur
 
-    def merge(self, other: TorchCompile, texts: dict[int, int], stacks: dict[int, int]) -> None:
-        """Add another recording's, whose ids become those of ``texts`` and ``stacks``; it is left as it is."""
+    def merge(self, other: TorchCompile, ids: Ids) -> None:
+        """Add another recording's, which stays as it is, its ids mapped to ours."""
         for (place, reason), broken in other.breaks.items():
-            line = stacks.get(place, 0), reason
-            mine = self.breaks.setdefault(line, BreakTally(_translated(broken.event, texts, stacks), broken.step))
-            mine.merge(replace(broken, callers={stacks.get(one, 0) for one in broken.callers}))
+            line = ids.stack(place), reason
+            mine = self.breaks.setdefault(line, BreakTally(_moved(broken.event, ids), broken.step))
+            mine.merge(replace(broken, callers={ids.stack(one) for one in broken.callers}))
         for (code, name), function in other.functions.items():
-            name = texts.get(name, 0)
-            key = stacks.get(code, 0), name
+            name = ids.text(name)
+            key = ids.stack(code), name
             ours = self.functions.setdefault(key, FunctionTally(name, function.step, 0))
-            ours.backend = ours.backend or texts.get(function.backend, 0)
-            add_up(ours, replace(function, callers={stacks.get(one, 0) for one in function.callers}))
+            ours.backend = ours.backend or ids.text(function.backend)
+            add_up(ours, replace(function, callers={ids.stack(one) for one in function.callers}))
         for place, call in other.calls.items():
-            here = self.calls.setdefault(stacks.get(place, 0), CallTally(_translated(call.first, texts, stacks)))
+            here = self.calls.setdefault(ids.stack(place), CallTally(_moved(call.first, ids)))
             here.broken = here.broken or call.broken
             add_up(here, call)
         for place, behind in other.behind.items():
-            self.behind.setdefault(stacks.get(place, 0), BehindTally()).merge(behind)
+            self.behind.setdefault(ids.stack(place), BehindTally()).merge(behind)
         for record in other.recompiles:
-            limit = record.limit and _translated(record.limit, texts, stacks)
+            limit = record.limit and _moved(record.limit, ids)
             self.recompiles.append(
-                RecompileRecord(_translated(record.event, texts, stacks), record.step, record.due, record.dur, limit)
+                RecompileRecord(_moved(record.event, ids), record.step, record.due, record.dur, limit)
             )
-        self.limits += [(_translated(event, texts, stacks), step) for event, step in other.limits]
+        self.limits += [(_moved(event, ids), step) for event, step in other.limits]
 
 
-def _translated(event: Any, texts: dict[int, int], stacks: dict[int, int]) -> Any:
+def _moved(event: Any, ids: Ids) -> Any:
     """An event whose ids are those of the run it was merged into."""
-    changes: dict[str, Any] = {}
-    for name in ("stack", "code", "resumed", "at"):
-        if hasattr(event, name):
-            changes[name] = stacks.get(getattr(event, name), 0)
-    for name in ("func", "backend", "op"):
-        if hasattr(event, name):
-            changes[name] = texts.get(getattr(event, name), 0)
 
-    def guard(one: Guard) -> Guard:
-        return struct_replace(one, stack=stacks.get(one.stack, 0))
+    def named(fields: tuple[str, ...]) -> list[str]:
+        return [name for name in fields if hasattr(event, name)]
 
+    moved = ids.moved(event, named(("stack", "code", "resumed", "at")), named(("func", "backend", "op")))
     if isinstance(event, Recompile):
-        changes["guards"] = [guard(one) for one in event.guards]
+        return struct_replace(moved, guards=[ids.moved(guard, ("stack",)) for guard in event.guards])
     if isinstance(event, DynamoLimit) and event.guard is not None:
-        changes["guard"] = guard(event.guard)
-    return struct_replace(event, **changes)
+        return struct_replace(moved, guard=ids.moved(event.guard, ("stack",)))
+    return moved

@@ -13,9 +13,10 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from xlaprof.analysis.names import Ids
 from xlaprof.analysis.sums import add_up
 
 from .device import IdleStretch
@@ -340,31 +341,26 @@ class IdleBlame:
             return cause
         return cause.cause if isinstance(cause, Seen) else OTHER
 
-    def merge(self, other: IdleBlame, texts: dict[int, int], stacks: dict[int, int]) -> None:
+    def merge(self, other: IdleBlame, ids: Ids) -> None:
         """Add another's totals, its ids mapped to ours."""
 
         def ours(cause: Cause) -> Cause:
             if isinstance(cause, Seen):
-                return Seen(cause.cause, stacks.get(cause.stack, 0), stacks.get(cause.at, 0))
+                return Seen(cause.cause, ids.stack(cause.stack), ids.stack(cause.at))
             if isinstance(cause, tuple):
-                return stacks.get(cause[0], 0), stacks.get(cause[1], 0)
-            return SCOPE + texts.get(cause - SCOPE, 0) if cause >= SCOPE else cause
+                return ids.stack(cause[0]), ids.stack(cause[1])
+            return SCOPE + ids.text(cause - SCOPE) if cause >= SCOPE else cause
+
+        def hole(key: tuple[int, int]) -> tuple[int, int]:
+            return ids.stack(key[0]), ids.stack(key[1])
 
         for cause, tally in other.causes.items():
-            mapped = Tally()
-            mapped.merge(tally)
-            mapped.holes = {(stacks.get(a, 0), stacks.get(b, 0)): ns for (a, b), ns in tally.holes.items()}
-            mapped.lines = {stacks.get(stack, 0): ns for stack, ns in tally.lines.items()}
-            self.tally(ours(cause)).merge(mapped)
+            holes = {hole(key): ns for key, ns in tally.holes.items()}
+            lines = {ids.stack(stack): ns for stack, ns in tally.lines.items()}
+            self.tally(ours(cause)).merge(replace(tally, holes=holes, lines=lines))
         for _, _, gap in other.longest:
-            a, b = gap.hole
-            self._keep(
-                gap._replace(
-                    parts=tuple((ours(cause), ns) for cause, ns in gap.parts),
-                    stack=stacks.get(gap.stack, 0),
-                    hole=(stacks.get(a, 0), stacks.get(b, 0)),
-                )
-            )
+            parts = tuple((ours(cause), ns) for cause, ns in gap.parts)
+            self._keep(gap._replace(parts=parts, stack=ids.stack(gap.stack), hole=hole(gap.hole)))
 
     def copy(self) -> IdleBlame:
         twin = IdleBlame()

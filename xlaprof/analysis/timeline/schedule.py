@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
+from xlaprof.analysis.names import Ids
+
 from .host import SCOPE, Segment
 from .idle import HoleSpan, Sighting
 
@@ -83,25 +85,18 @@ class Batch:
         lists = (self.segments, self.executions, self.waits, self.holes, self.sightings)
         return sum(map(len, lists))
 
-    def renamed(self, texts: dict[int, int], stacks: dict[int, int]) -> Batch:
+    def moved(self, ids: Ids) -> Batch:
         """The same with the ids of another recording."""
-
-        def stack(of: int) -> int:
-            return stacks.get(of, 0)
-
         return replace(
             self,
             segments=[
-                (start, end, SCOPE + texts.get(cause - SCOPE, 0) if cause >= SCOPE else cause, stack(place))
+                (start, end, SCOPE + ids.text(cause - SCOPE) if cause >= SCOPE else cause, ids.stack(place))
                 for start, end, cause, place in self.segments
             ],
-            holes=[hole._replace(before=stack(hole.before), after=stack(hole.after)) for hole in self.holes],
-            sightings=[
-                one._replace(seen=one.seen._replace(stack=stack(one.seen.stack), at=stack(one.seen.at)))
-                for one in self.sightings
-            ],
-            steps=[step._replace(name=texts.get(step.name, 0)) for step in self.steps],
-            executions=[one._replace(read=stack(one.read)) for one in self.executions],
+            holes=[ids.moved(hole, stacks=("before", "after")) for hole in self.holes],
+            sightings=[one._replace(seen=ids.moved(one.seen, stacks=("stack", "at"))) for one in self.sightings],
+            steps=[ids.moved(step, texts=("name",)) for step in self.steps],
+            executions=[ids.moved(one, stacks=("read",)) for one in self.executions],
         )
 
 
@@ -239,10 +234,10 @@ class Schedule:
             mine += theirs
         return twin
 
-    def merge(self, other: Schedule, texts: dict[int, int], stacks: dict[int, int]) -> None:
+    def merge(self, other: Schedule, ids: Ids) -> None:
         """Keep another recording's batches beside our own, their ids mapped to ours."""
         for part in other.parts():
-            self.others.append(part.with_batches([(n, batch.renamed(texts, stacks)) for n, batch in part.batches]))
+            self.others.append(part.with_batches([(n, batch.moved(ids)) for n, batch in part.batches]))
 
     def parts(self) -> Iterable[Schedule]:
         """The schedule of each recording: this one's and those merged into it."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from xlaprof.analysis.names import Ids
 from xlaprof.analysis.sums import copied
 
 from .device import DeviceTimeline, IdleStretch
@@ -212,13 +213,13 @@ class Window:
             setattr(twin, name, copied(held))
         return twin
 
-    def merge(self, other: Window, texts: dict[int, int], stacks: dict[int, int]) -> None:
+    def merge(self, other: Window, ids: Ids) -> None:
         """Add the settled totals of another recording, its ids mapped to ours."""
-        self.idle.merge(other.idle, texts, stacks)
-        self.schedule.merge(other.schedule, texts, stacks)
+        self.idle.merge(other.idle, ids)
+        self.schedule.merge(other.schedule, ids)
         for mine, theirs in ((self.first, other.first), (self.splits, other.splits)):
             for name, split in theirs.items():
-                mine.setdefault(texts.get(name, 0), Split()).merge(split)
+                mine.setdefault(ids.text(name), Split()).merge(split)
 
     def _horizon(self) -> int:
         """The moment before which the host's intervals are complete."""
