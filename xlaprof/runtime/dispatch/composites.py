@@ -18,14 +18,13 @@ from xlaprof.runtime.trace.tensor import XLATensor, handle
 from xlaprof.runtime.transfer import host
 
 from . import handlers
-from .handlers import SPECIAL, Handler, special
+from .handlers import SPECIAL, special
 from .out_variants import out as write_to
 from .out_variants import write_out
 from .special import local_scalar
+from .types import Args, Handler, Kwargs
 
 aten = torch.ops.aten
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
 
 special("prims.item.default")(local_scalar)
 

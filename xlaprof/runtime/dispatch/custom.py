@@ -7,7 +7,6 @@ those. Where there is neither, the CPU's stands in, which is counted as ``librar
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ import torch
 from xlaprof.runtime.trace.errors import final
 from xlaprof.runtime.trace.ops import Op
 
-Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+from .types import Args, Handler, Kwargs
 
 #: dispatch keys under which a kernel for the device may be registered
 _KEYS = ("XLA", "CompositeExplicitAutograd")
@@ -25,7 +24,7 @@ def custom(op: Op, otherwise: Handler) -> Handler:
     """Handler of an operator outside ``aten``: its own kernel if it has one when called, else ``otherwise``."""
     name = op.func.name()
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         for key in _KEYS:
             if torch._C._dispatch_has_kernel_for_dispatch_key(name, key):
                 return op.func._op_dk(getattr(torch._C.DispatchKey, key), *args, **kwargs)

@@ -31,6 +31,7 @@ from xlaprof.runtime.transfer import host
 
 from . import fallback, handlers
 from .handlers import special
+from .types import Args, Kwargs
 
 aten = torch.ops.aten
 
@@ -148,7 +149,7 @@ def _operator(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _handler(op: Op, compute: Callable[..., Any]) -> Callable[..., Any]:
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         args, kwargs = host.adopt(host.tape_of(args, kwargs), op, args, kwargs)
         if not args[0].numel():
             return _of_nothing(op, args, kwargs)
@@ -158,7 +159,7 @@ def _handler(op: Op, compute: Callable[..., Any]) -> Callable[..., Any]:
     return record
 
 
-def _of_nothing(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _of_nothing(op: Op, args: Args, kwargs: Kwargs) -> Any:
     """The result for a tensor without elements: it follows from shapes, which the CPU knows."""
 
     def here(value: Any) -> Any:
@@ -169,7 +170,7 @@ def _of_nothing(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return tree_map(lambda t: torch.zeros_like(t, device=device), op.func(*cpu_args, **cpu_kwargs))
 
 
-def on_cpu(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def on_cpu(op: Op, args: Args, kwargs: Kwargs) -> Any:
     """For arguments not covered here: the CPU raises its error, or computes the result."""
     rehearse(op, args, kwargs)  # raises, where the arguments are to blame
     return fallback.on_cpu(op, args, kwargs)

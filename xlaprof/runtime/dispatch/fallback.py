@@ -28,8 +28,7 @@ from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 
 from .custom import has_cpu_kernel, no_kernel
-
-Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+from .types import Args, Handler, Kwargs
 
 _core = core_aten_decompositions()
 
@@ -65,13 +64,13 @@ def per_tensor(op: Op) -> Handler:
     """
     kernel = torch._C.DispatchKey.CompositeExplicitAutograd
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         return op.func._op_dk(kernel, *args, **kwargs)
 
     return record
 
 
-def compute(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def compute(op: Op, args: Args, kwargs: Kwargs) -> Any:
     """Compute ``op`` without its lowering, by the first of :data:`STEPS` that can."""
     args, kwargs = host.adopt(host.tape_of(args, kwargs), op, args, kwargs)
     if op.writes:
@@ -83,7 +82,7 @@ def compute(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise AssertionError("the last step computes anything")
 
 
-def _by_twin(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _by_twin(op: Op, args: Args, kwargs: Kwargs) -> Any:
     """An in-place operation as its functional twin and a copy."""
     data_dependent = torch.Tag.dynamic_output_shape in op.func.tags
     if op.writes != (0,) or op.twin is None or type(args[0]) is not XLATensor or data_dependent:
@@ -91,7 +90,7 @@ def _by_twin(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[0].copy_(op.twin(*args, **kwargs))
 
 
-def _by_decomposition(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _by_decomposition(op: Op, args: Args, kwargs: Kwargs) -> Any:
     """The operations that PyTorch's decomposition of ``op`` calls."""
     decomposed = decomposition(op)
     if decomposed is None:
@@ -115,7 +114,7 @@ def views_by_slices(op: Op) -> Handler:
     if op.name not in _SEVERAL_VIEWS and op.func._can_decompose():  # chunk, tensor_split... in inference mode
         return lambda args, kwargs: op.func.decompose(*args, **kwargs)
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         given = dict(zip(op.names, args, strict=False)) | kwargs
         tensor, dim = given["self"], given.get("dim", 0)
         sizes = given.get("split_sizes", given.get("split_size", 0))
@@ -156,7 +155,7 @@ def _kept(pieces: list[Any]) -> list[Any]:
     return pieces
 
 
-def write_to_host(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def write_to_host(op: Op, args: Args, kwargs: Kwargs) -> Any:
     """An in-place operation on a host tensor with arguments on ``xla``: PyTorch's error."""
     host.yield_to(args[0])
     for name, value in (*zip(op.names, args, strict=False), *kwargs.items()):
@@ -166,7 +165,7 @@ def write_to_host(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise AssertionError(f"{op.name} was dispatched to xla without a tensor on it")
 
 
-def on_cpu(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def on_cpu(op: Op, args: Args, kwargs: Kwargs) -> Any:
     """Run ``op`` on the CPU: its inputs are read (what was recorded stays pending), its results uploaded."""
     start = perf_counter_ns()
     rec = recorder.active
@@ -211,9 +210,7 @@ def on_cpu(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return result
 
 
-def _write_back(
-    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], cpu_args: tuple[Any, ...], cpu_kwargs: dict[str, Any]
-) -> None:
+def _write_back(op: Op, args: Args, kwargs: Kwargs, cpu_args: Args, cpu_kwargs: Kwargs) -> None:
     """Bring what the CPU wrote in place back to the device."""
     for i in op.writes:
         name = op.func._schema.arguments[i].name

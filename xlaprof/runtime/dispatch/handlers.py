@@ -23,8 +23,7 @@ from xlaprof.runtime.trace.trie import Node
 from xlaprof.runtime.transfer import host
 
 from . import fallback
-
-Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+from .types import Args, Handler, Kwargs
 
 #: overload -> the handler written for it alone
 SPECIAL: dict[str, Handler] = {}
@@ -63,7 +62,7 @@ def functional(op: Op) -> Handler:
 def unary(op: Op, otherwise: Handler) -> Handler:
     """Hot path of ``op(tensor)``."""
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         if kwargs or len(args) != 1:
             return otherwise(args, kwargs)
         storage = args[0]._storage
@@ -94,7 +93,7 @@ def unary(op: Op, otherwise: Handler) -> Handler:
 def binary(op: Op, otherwise: Handler) -> Handler:
     """Hot path of ``op(tensor, tensor)`` and ``op(tensor, number)``."""
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         if kwargs or len(args) != 2:
             return otherwise(args, kwargs)
         a, b = args
@@ -137,7 +136,7 @@ def inplace(op: Op) -> Handler:
     """``op_(tensor, ...)``: the value is computed as by the functional twin, then the storage holds it."""
     simple = len(op.kinds) > 1 and op.kinds[1] in (TENSOR, SCALAR) and not op.random
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         target = args[0]
         fast = not kwargs and len(args) == 2 and type(args[1]) in _HOT and simple
         if type(target) is not XLATensor:
@@ -181,7 +180,7 @@ def inplace(op: Op) -> Handler:
 def general(op: Op) -> Handler:
     """Any functional operator, any arguments."""
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         tape = host.tape_of(args, kwargs)
         args, kwargs = host.adopt(tape, op, args, kwargs)
         tape.acquire()
@@ -208,7 +207,7 @@ def view(op: Op) -> Handler:
     if op.lowering is None and op.func._can_decompose():  # into other views
         return lambda args, kwargs: op.func.decompose(*args, **kwargs)
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         storage = args[0]._storage
         tape = storage.tape
         tape.acquire()
@@ -261,7 +260,7 @@ def derive(tape: Tape, storage: Storage, node: Node) -> Storage:
     return shown
 
 
-def step(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
+def step(tape: Tape, op: Op, args: Args, kwargs: Kwargs) -> Node:
     """Follow, or grow, the edge of a call; the tape then stands on the node returned."""
     args = filled(op, args, kwargs) if op.filled else args
     key = key_of(tape, op, args, kwargs)
@@ -272,12 +271,12 @@ def step(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
     return node
 
 
-def filled(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def filled(op: Op, args: Args, kwargs: Kwargs) -> tuple[Any, ...]:
     """The positional arguments, with those that PyTorch left out because they are the default."""
     return args if kwargs.keys() & set(op.names[: len(op.filled)]) else (*args, *op.filled[len(args) :])
 
 
-def key_of(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def key_of(tape: Tape, op: Op, args: Args, kwargs: Kwargs) -> tuple[Any, ...]:
     """The edge's key: operator, a key per positional argument, and a pair per keyword argument."""
     keys: list[Any] = [op]
     keys += [_key(tape, kind, value) for kind, value in zip(op.kinds, args, strict=False)]

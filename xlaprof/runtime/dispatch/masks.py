@@ -26,6 +26,7 @@ from xlaprof.runtime.trace.trie import Node
 
 from . import dynamic_size_ops, handlers
 from .handlers import special
+from .types import Args, Kwargs
 
 aten = torch.ops.aten
 
@@ -42,7 +43,7 @@ def _is_mask(index: Any) -> bool:
 
 
 @special("aten.index.Tensor", "aten._unsafe_index.Tensor")
-def index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def index(args: Args, kwargs: Kwargs) -> Any:
     """``x[indices]``."""
     tensor, indices = args
     if not any(map(_is_mask, indices)) or type(tensor) is not XLATensor:
@@ -56,7 +57,7 @@ def _put(func: torch._ops.OpOverload) -> None:
     op = Op(func)
     plain = handlers.inplace(op) if op.writes else handlers.functional(op)
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         tensor, indices, values, *rest = args
         if not any(map(_is_mask, indices)) or type(tensor) is not XLATensor:
             return plain(args, kwargs)

@@ -7,7 +7,7 @@ share no memory with them; a tensor of another shape is resized, with a warning 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,8 +21,7 @@ from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 
 from . import fallback
-
-Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+from .types import Args, Handler, Kwargs
 
 #: identities of the calls that were rehearsed and accepted
 _accepted: set[Any] = set()
@@ -35,7 +34,7 @@ def out(op: Op) -> Handler:
     # torch.arange(..., out=x): the dtype and device are those of x
     creates = op.twin is not None and {"dtype", "device"} <= {a.name for a in op.twin._schema.arguments}
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         tape = host.tape_of(args, kwargs)
         given = [name for name in names if name in kwargs]
         targets = tree_leaves([kwargs[name] for name in given])

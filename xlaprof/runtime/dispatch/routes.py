@@ -20,7 +20,8 @@ from xlaprof.runtime.trace.ops import Op, is_view
 from xlaprof.runtime.trace.tensor import HANDLERS
 
 from . import custom, fallback, out_variants, strict_handlers
-from .handlers import SPECIAL, Handler, functional, inplace, view
+from .handlers import SPECIAL, functional, inplace, view
+from .types import Args, Handler, Kwargs
 
 
 class Route(NamedTuple):
@@ -80,7 +81,7 @@ def _checked(op: Op, otherwise: Handler) -> Handler:
     """Parameters of distributions are inputs of the graph: they may be invalid although the graph is a known one."""
     suspect = CHECKS[op.name]
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         if suspect(*args, **kwargs):
             rehearse(op, args, kwargs)
         return otherwise(args, kwargs)

@@ -19,6 +19,7 @@ from xlaprof.runtime.transfer import host
 from . import handlers
 from .handlers import special
 from .routes import prepare
+from .types import Args, Kwargs
 
 aten = torch.ops.aten
 
@@ -27,7 +28,7 @@ aten = torch.ops.aten
 
 
 @special("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default", "aten.lift.default")
-def alias(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def alias(args: Args, kwargs: Kwargs) -> Any:
     """Another handle on the same storage."""
     return handle(args[0]._storage, args[0])
 
@@ -36,7 +37,7 @@ def alias(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 @special("aten._local_scalar_dense.default")
-def local_scalar(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def local_scalar(args: Args, kwargs: Kwargs) -> Any:
     """``.item()``, ``bool()``, ``float()``: one value is computed and read; the tensor stays pending."""
     metrics.count("aten::_local_scalar_dense")
     if debug.level:
@@ -46,7 +47,7 @@ def local_scalar(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 @special("aten.equal.default")
-def equal(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def equal(args: Args, kwargs: Kwargs) -> bool:
     """``torch.equal``: computed on the device, one scalar read."""
     a, b = args
     if a.shape != b.shape:
@@ -55,7 +56,7 @@ def equal(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 @special("aten.allclose.default")
-def allclose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def allclose(args: Args, kwargs: Kwargs) -> bool:
     """``torch.allclose``: computed on the device, one scalar read."""
     return bool(aten.isclose.default(*args, **kwargs).all().item())
 
@@ -66,7 +67,7 @@ _cast = handlers.general(Op(aten._to_copy.default))
 
 
 @special("aten._to_copy.default")
-def to_copy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def to_copy(args: Args, kwargs: Kwargs) -> Any:
     """``.to(device, dtype)``, ``.cpu()``: a read, a cast on the device, or a move between devices."""
     (tensor,) = args
     dtype = kwargs.get("dtype") or tensor.dtype
@@ -88,7 +89,7 @@ _copy_same_device = handlers.inplace(Op(aten.copy_.default))
 
 
 @special("aten.copy_.default")
-def copy_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def copy_(args: Args, kwargs: Kwargs) -> Any:
     """``dst.copy_(src)`` over any two devices."""
     target, source = args[0], args[1]
     if type(target) is not XLATensor:
@@ -154,12 +155,12 @@ def empty_strided(
 
 
 @special("aten.empty.memory_format")
-def empty_handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def empty_handler(args: Args, kwargs: Kwargs) -> Any:
     return empty(*args, **{k: v for k, v in kwargs.items() if k in ("dtype", "device")})
 
 
 @special("aten.empty_like.default", "aten.new_empty.default", "aten.new_empty_strided.default")
-def empty_like(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def empty_like(args: Args, kwargs: Kwargs) -> Any:
     tensor = args[0]
     size = args[1] if len(args) > 1 else tensor.shape
     device = kwargs.get("device")
@@ -252,7 +253,7 @@ def _with_labels(name: str, at: int) -> None:
     record = handlers.general(Op(getattr(aten, name).default))
 
     @special(f"aten.{name}.default")
-    def labelled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def labelled(args: Args, kwargs: Kwargs) -> Any:
         if args[at].is_floating_point() and type(args[at]) is XLATensor:
             args = (*args[:at], args[at].long(), *args[at + 1 :])
         return record(args, kwargs)

@@ -13,8 +13,7 @@ from xlaprof.runtime.transfer import host
 
 from . import fallback
 from .parity_ops import IN_PIECES, LOWERED
-
-Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+from .types import Args, Handler, Kwargs
 
 aten = torch.ops.aten
 
@@ -63,7 +62,7 @@ _STRUCTURE = frozenset({"aten.empty_like.default", "aten.new_empty.default", "at
 def _on_cpu(op: Op) -> Handler:
     tried = f"xla::{op.aten.removeprefix('aten::')}" if op.name in _TRIED else ""
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         args, kwargs = host.adopt(host.tape_of(args, kwargs), op, args, kwargs)
         if tried:
             metrics.count(tried)
@@ -79,7 +78,7 @@ _TRIED = frozenset({"aten.nonzero.default", "aten.masked_select.default"})
 def _with_numbers(ordinary: Handler) -> Handler:
     """Indexing with masks replaced by positions, and with indices wrapped, by operations of the graph."""
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         tensor, indices, *rest = args
         positions: list[Any] = []
         for index in indices:
@@ -100,7 +99,7 @@ def _with_numbers(ordinary: Handler) -> Handler:
 
 
 def _gradient_of_embedding(ordinary: Handler) -> Handler:
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         grad, indices, length, *rest = args
         return ordinary((grad, _wrap(indices, length), length, *rest), kwargs)
 

@@ -25,7 +25,8 @@ from xlaprof.runtime.trace.storage import NOWHERE, Storage, View, sig
 from xlaprof.runtime.trace.tensor import Allowed, XLATensor, handle, make, method, question
 
 from . import handlers
-from .handlers import Handler, special
+from .handlers import special
+from .types import Args, Handler, Kwargs
 
 aten = torch.ops.aten
 
@@ -128,7 +129,7 @@ def _require_within(base: Storage, dtype: torch.dtype, size: Sequence[int], stri
 
 
 @special("aten.as_strided.default")
-def as_strided(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def as_strided(args: Args, kwargs: Kwargs) -> Any:
     """Strides are over the storage, whatever view the tensor is of it."""
     tensor, size, stride, *rest = args
     offset = rest[0] if rest else kwargs.get("storage_offset")
@@ -149,7 +150,7 @@ def become(tensor: XLATensor, other: XLATensor) -> XLATensor:
 def _in_place(view: torch._ops.OpOverload) -> Handler:
     """The handler of ``t_`` for ``t``: the storage stays as it is, the tensor shows it differently."""
 
-    def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record(args: Args, kwargs: Kwargs) -> Any:
         if question.open:
             raise Allowed
         return become(args[0], view(*args, **kwargs))
@@ -170,14 +171,14 @@ for _name, _overload in {
 
 
 @special("aten.set_.default")
-def set_nothing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def set_nothing(args: Args, kwargs: Kwargs) -> Any:
     """``a.set_()``: a handle on a new, empty storage."""
     (tensor,) = args
     return become(tensor, handle(Storage(tensor._storage.tape, sig((0,), tensor.dtype), 0, NOWHERE, 0)))
 
 
 @special("aten.set_.source_Tensor")
-def set_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def set_tensor(args: Args, kwargs: Kwargs) -> Any:
     """``a.set_(b)``: from now on a handle on the other's storage, and of its shape."""
     tensor, source = args
     _require_ours(source)
@@ -187,7 +188,7 @@ def set_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 @special("aten.set_.source_Storage", "aten.set_.source_Storage_storage_offset")
-def set_storage(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def set_storage(args: Args, kwargs: Kwargs) -> Any:
     """``a.set_(b.untyped_storage(), offset, size, stride)``: a handle on the other's storage, of any shape."""
     tensor, storage, *rest = args
     _require_ours(storage)
@@ -214,7 +215,7 @@ def _require_ours(source: Any) -> None:
 
 
 @special("aten.is_set_to.default")
-def is_set_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def is_set_to(args: Args, kwargs: Kwargs) -> bool:
     """Do both show the same elements of one storage, in the same shape?"""
     a, b = args
     return (
@@ -230,7 +231,7 @@ def is_set_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 @special("aten.resize_.default")
-def resize_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def resize_(args: Args, kwargs: Kwargs) -> Any:
     """``resize_``: the storage stays, and grows if it has to; other tensors on it keep it."""
     tensor, size = args[0], tuple(args[1])
     memory_format = kwargs.get("memory_format")
@@ -249,7 +250,7 @@ def resize_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 @special("aten.resize_as_.default")
-def resize_as_(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def resize_as_(args: Args, kwargs: Kwargs) -> Any:
     """``resize_`` to the shape, and if asked the memory format, of another tensor."""
     tensor, template = args
     memory_format = kwargs.get("memory_format")

@@ -19,6 +19,7 @@ from xlaprof.runtime.trace.errors import Foreign
 from xlaprof.runtime.transfer import host
 
 from .handlers import special
+from .types import Args, Kwargs
 
 aten = torch.ops.aten
 _library: torch.library.Library | None = None
@@ -51,7 +52,7 @@ def nested_from_list(
 
 
 @special("aten._nested_view_from_jagged.default")
-def view_from_jagged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def view_from_jagged(args: Args, kwargs: Kwargs) -> Any:
     """Nested tensors of layout jagged are Python's, over dense values; their class makes them."""
     raise Foreign
 
