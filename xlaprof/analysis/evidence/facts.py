@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
-from xlaprof.analysis.whatif.critical import Cut, WhatIf, together
+from xlaprof.analysis.whatif.replay import Cut, WhatIf, together
 
 if TYPE_CHECKING:
     from xlaprof.analysis.fold.fold import Fold
@@ -61,7 +61,7 @@ class Facts:
         """A finding with its id and severity. ``discriminator`` tells apart several at one line and operation.
 
         ``counted``: the events that ``count`` counts.
-        ``cut``: the part of the run that a fix takes out (``critical``), from which the gain is predicted; without it
+        ``cut``: the part of the run that a fix takes out (``replay``), from which the gain is predicted; without it
         the gain is ``gain_s``, by default the cost. ``details``: the fields of :class:`Finding` that have defaults
         (``change``, ``evidence``, ``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """

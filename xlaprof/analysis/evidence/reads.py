@@ -15,8 +15,8 @@ from typing import Literal
 
 from xlaprof.analysis.fold.tallies import ReadTally
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.whatif import critical
-from xlaprof.analysis.whatif.critical import Cut
+from xlaprof.analysis.whatif import replay
+from xlaprof.analysis.whatif.replay import Cut
 from xlaprof.text.quantities import duration, size_text
 
 from .counted import Key, ReadEvents
@@ -86,7 +86,7 @@ class Reads:
     @property
     def cut(self) -> Cut:
         """The part of the run that would go with these reads."""
-        return critical.reads(self.stacks, self.alone_at)
+        return replay.reads(self.stacks, self.alone_at)
 
     @property
     def copy_ns(self) -> int:

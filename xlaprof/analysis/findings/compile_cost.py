@@ -15,7 +15,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding
-from xlaprof.analysis.whatif import critical
+from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration
 
 _DEAR_NS = 60_000_000_000  # a compile below is no finding
@@ -58,7 +58,7 @@ def _finding(facts: Facts, record: CompileRecord, usual: float) -> Finding:
         count=1,
         counted=compiles([record]),
         cost_s=cost,
-        cut=critical.compiles([record], 1 - cost * 1e9 / record.dur),
+        cut=replay.compiles([record], 1 - cost * 1e9 / record.dur),
         cause=f"One graph of {record.ops:,} operations took {duration(record.dur / 1e9)} to compile: {each}{compared}.",
         advice=(
             "Put a barrier (sync()) between its parts, such as after the backward pass: two graphs of half the size "

@@ -16,7 +16,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import turns
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, Moment, Place
-from xlaprof.analysis.whatif import critical
+from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, Barrier, Execute
 from xlaprof.text.quantities import duration, times
 
@@ -120,7 +120,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             count=site.executed,
             counted=_ran([stack]),
             cost_s=cost,
-            cut=critical.barriers([stack]),
+            cut=replay.barriers([stack]),
             cause=(
                 f"A barrier {_where(facts, stack, place)} cuts the graph {per_step}, into pieces of "
                 f"{round(site.ops / site.executed)} operations: XLA cannot fuse across them and each costs the host "
@@ -167,7 +167,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
         count=count,
         counted=_ran(excess),
         cost_s=cost,
-        cut=critical.barriers(excess),
+        cut=replay.barriers(excess),
         cause=(
             f"Each step is cut into {per_step} graphs of {round(ops / visits)} operations on average, by barriers at "
             f"lines {', '.join(map(str, numbers))}: XLA cannot fuse across them and each costs the host "

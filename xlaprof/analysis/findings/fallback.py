@@ -23,7 +23,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.fold.tallies import FallbackTally
 from xlaprof.analysis.model import Finding, Moment, Place
-from xlaprof.analysis.whatif import critical
+from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, Fallback, StepDigest
 from xlaprof.text.quantities import duration, plural, size_text, times
 
@@ -105,7 +105,7 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: 
         count=tally.count,
         counted=Fallbacks(frozenset(keys)),
         cost_s=cost,
-        cut=critical.fallbacks(stack for stack, _ in keys),
+        cut=replay.fallbacks(stack for stack, _ in keys),
         cause=(
             f"{described(name)} has no lowering, so it ran on the CPU {times(tally.count)}{often}{reads}: "
             f"{duration(cost)} in which the device waited for the host."
@@ -133,7 +133,7 @@ def _dynamic_size(facts: Facts, reads: Reads) -> Finding:
         count=reads.count,
         counted=reads.counted,
         cost_s=reads.cost_s,
-        cut=critical.together([reads.cut, critical.compiles(apart)]),
+        cut=replay.together([reads.cut, replay.compiles(apart)]),
         cause=(
             f"Values decide the size of the result of {described(name)}, so it cannot stay on the device: "
             f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {times(reads.count)}, "

@@ -13,7 +13,7 @@ from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.whatif import critical
+from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, Barrier, Compile
 from xlaprof.text.quantities import duration
 
@@ -65,7 +65,7 @@ def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -
         count=visits,
         counted=Growths(stack),
         cost_s=cost,
-        cut=critical.compiles(again),
+        cut=replay.compiles(again),
         cause=cause,
         advice=advice,
         rhythm="every step",

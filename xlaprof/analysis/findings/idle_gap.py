@@ -26,7 +26,7 @@ from xlaprof.analysis.places import culprit, short, span
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.host import Segment
 from xlaprof.analysis.timeline.idle import Cause, IdleBlame, Seen
-from xlaprof.analysis.whatif import critical
+from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent
 from xlaprof.text.quantities import duration, percent
 
@@ -138,7 +138,7 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         count=gaps,
         counted=IdleGaps(frozenset(activity.causes), gaps),
         cost_s=cost,
-        cut=critical.doing(activity.causes),
+        cut=replay.doing(activity.causes),
         cause=(
             f"The device idles while the host {what}: {duration(cost)} in {gaps:,} gaps, "
             f"{percent(activity.total / window)} of the time that was not compiling."

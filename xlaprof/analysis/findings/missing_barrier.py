@@ -18,7 +18,7 @@ from xlaprof.analysis.evidence.looping import REPEATS, head
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
-from xlaprof.analysis.whatif import critical
+from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration
 
 _STEPS = 8  # in one graph: fewer may be gradient accumulation
@@ -121,7 +121,7 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
         count=count,
         counted=Known((Moment(largest.t, largest.dur, count, f"one graph of {largest.ops:,} operations"),)),
         cost_s=cost * (1 - remains),
-        cut=critical.compiles((r for r in own if r.ops * 2 > largest.ops), remains),
+        cut=replay.compiles((r for r in own if r.ops * 2 > largest.ops), remains),
         cause=(
             f"No barrier ends the graph inside the loop: {count} {noun} became one graph of {largest.ops:,} "
             f"operations{each}, compiled and run only by {by} ({duration(largest.dur / 1e9)} to compile)."

@@ -18,7 +18,7 @@ from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.causes import cause
 from xlaprof.analysis.recompiles.extra import Extra, Group, groups, values
 from xlaprof.analysis.recompiles.wording import operator
-from xlaprof.analysis.whatif import critical
+from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration
 
 _SHOWN = 8  # changes listed as evidence
@@ -53,7 +53,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         count=count,
         counted=Known(tuple(map(_moment, group.extras))),
         cost_s=group.cost_s,
-        cut=critical.compiles(avoided),
+        cut=replay.compiles(avoided),
         gain_s=0.0 if not avoided else None,
         cause=cause(facts, group, rhythm),
         advice=advice.text,

@@ -1,4 +1,4 @@
-"""What ran when, host and device: kept to be run again without a defect (:mod:`~xlaprof.analysis.whatif.critical`).
+"""What ran when, host and device: kept to be run again without a defect (:mod:`~xlaprof.analysis.whatif.replay`).
 
 A recording is settled in batches (``window.Window``); each is a stretch of time with all that
 host and device did in it. Short recordings keep all of theirs. Of a long one every second batch is kept, then every

@@ -12,8 +12,8 @@ from story import MS, Story, clean
 
 from xlaprof.analysis.run import Run
 from xlaprof.analysis.timeline import host, schedule
-from xlaprof.analysis.whatif import critical
-from xlaprof.analysis.whatif.critical import Cut, WhatIf, play
+from xlaprof.analysis.whatif import replay
+from xlaprof.analysis.whatif.replay import Cut, WhatIf, play
 from xlaprof.events import Change, Device, StepDigest
 from xlaprof.report import terminal
 from xlaprof.report.json import to_json
@@ -61,8 +61,8 @@ def test_without_the_read_host_and_device_work_at_the_same_time(host_ms: int, de
     item = story.line(21, ITEM)
     assert spans(run) == [10 * (host_ms + device_ms) * MS]
     (without,) = spans(fixed)
-    assert gain_s(run, critical.reads([item])) == pytest.approx((spans(run)[0] - without) / 1e9, abs=1e-12)
-    (step, *_) = WhatIf(run).steps(critical.reads([item]), story.text("train"))
+    assert gain_s(run, replay.reads([item])) == pytest.approx((spans(run)[0] - without) / 1e9, abs=1e-12)
+    (step, *_) = WhatIf(run).steps(replay.reads([item]), story.text("train"))
     assert step.recorded == (host_ms + device_ms) * MS
     assert step.now == max(host_ms, device_ms) * MS
 
@@ -76,7 +76,7 @@ def test_a_read_of_what_is_there_long_since_gains_its_copy_and_no_more() -> None
         story.trace(5)
         story.read(item, copy=0.5)
     run = settled(story)
-    assert gain_s(run, critical.reads([item])) == pytest.approx(10 * 0.0005, abs=1e-9)
+    assert gain_s(run, replay.reads([item])) == pytest.approx(10 * 0.0005, abs=1e-9)
 
 
 def test_a_compile_that_the_device_did_not_wait_for_gains_nothing() -> None:
@@ -89,9 +89,9 @@ def test_a_compile_that_the_device_did_not_wait_for_gains_nothing() -> None:
     again = [record for record in run.compiles if record.nth]
     assert len(again) == 3
     # all but the first 150 ms the device has work: it is the one that is waited for
-    assert gain_s(run, critical.compiles(again)) == 0
+    assert gain_s(run, replay.compiles(again)) == 0
     first = [record for record in run.compiles if record.stack == barrier]
-    assert gain_s(run, critical.compiles(first)) == pytest.approx(0.100)
+    assert gain_s(run, replay.compiles(first)) == pytest.approx(0.100)
 
 
 def test_a_compile_takes_the_recording_of_what_is_new_with_it() -> None:
@@ -105,9 +105,9 @@ def test_a_compile_takes_the_recording_of_what_is_new_with_it() -> None:
         story.read(story.line(21, ITEM), copy=0)
     run = settled(story)
     again = [record for record in run.compiles if record.nth]
-    assert gain_s(run, critical.compiles(again)) == pytest.approx(0.500 + 0.298)
+    assert gain_s(run, replay.compiles(again)) == pytest.approx(0.500 + 0.298)
     # Half the graph has the same first operations of their kind, and 50 of the others: they take 100 us each.
-    assert gain_s(run, critical.compiles(again, kept=0.5)) == pytest.approx(0.250 + 0.005 - 0.001)
+    assert gain_s(run, replay.compiles(again, kept=0.5)) == pytest.approx(0.250 + 0.005 - 0.001)
 
 
 def test_recording_in_a_named_scope_is_recording_too() -> None:
@@ -121,7 +121,7 @@ def test_recording_in_a_named_scope_is_recording_too() -> None:
         story.barrier(barrier, device=1, graph="step", compile=100, dispatch=0)
         story.read(story.line(21, ITEM), copy=0)
     run = settled(story)
-    gain = gain_s(run, critical.compiles(run.compiles))
+    gain = gain_s(run, replay.compiles(run.compiles))
     assert gain == pytest.approx(0.100 + 0.047)
 
 
@@ -133,7 +133,7 @@ def test_an_unrolled_loop_keeps_the_share_of_one_repetition() -> None:
     story.execute("unrolled", 100, picture, "read")
     story.read(picture, copy=0)
     run = settled(story)
-    assert gain_s(run, critical.compiles(run.compiles, kept=1 / 50)) == pytest.approx(4 * 49 / 50)
+    assert gain_s(run, replay.compiles(run.compiles, kept=1 / 50)) == pytest.approx(4 * 49 / 50)
 
 
 def test_a_fallback_goes_with_its_wait_and_what_it_did_on_the_host() -> None:
@@ -149,7 +149,7 @@ def test_a_fallback_goes_with_its_wait_and_what_it_did_on_the_host() -> None:
     # 2 + 0.5 + 3 + 0.01 + 5 + 2 each, 0.5 more where the device is still at work, and 3 at the end;
     # without it the device is what is waited for: 2 + 20 * 3
     assert spans(run) == [round((10 * 12.51 + 9 * 0.5 + 3) * MS)]
-    assert gain_s(run, critical.fallbacks([fall])) == pytest.approx(0.1326 - 0.062)
+    assert gain_s(run, replay.fallbacks([fall])) == pytest.approx(0.1326 - 0.062)
 
 
 def test_a_pause_of_the_host_costs_what_the_device_noticed_of_it() -> None:
@@ -164,7 +164,7 @@ def test_a_pause_of_the_host_costs_what_the_device_noticed_of_it() -> None:
         story.wait(barrier)
         return settled(story)
 
-    pause = critical.doing([(2, 3)])
+    pause = replay.doing([(2, 3)])
     assert gain_s(told(5), pause) == 0
     assert gain_s(told(20), pause) == pytest.approx((10 * 22 - (2 + 10 * 10)) / 1e3)
 
@@ -177,7 +177,7 @@ def test_barriers_too_many_give_back_their_dispatch() -> None:
             story.trace(1)
             story.barrier(line, device=0.5, compile=0, dispatch=2)
     run = settled(story)
-    assert gain_s(run, critical.barriers(lines[:2])) == pytest.approx(0.040)
+    assert gain_s(run, replay.barriers(lines[:2])) == pytest.approx(0.040)
 
 
 def test_what_the_device_computed_for_a_read_alone_goes_with_it() -> None:
@@ -192,8 +192,8 @@ def test_what_the_device_computed_for_a_read_alone_goes_with_it() -> None:
         story.barrier(barrier, device=10, compile=0, dispatch=0)
     run = settled(story)
     # 1, wait for the 10 and the 4, 1; without the read 1 and 10 for each
-    assert gain_s(run, critical.reads([item])) == pytest.approx((6 + 9 * 15 + 10 - (1 + 140)) / 1e3)
-    assert gain_s(run, critical.reads([item], alone=[item])) == pytest.approx((6 + 9 * 15 + 10 - (2 + 100)) / 1e3)
+    assert gain_s(run, replay.reads([item])) == pytest.approx((6 + 9 * 15 + 10 - (1 + 140)) / 1e3)
+    assert gain_s(run, replay.reads([item], alone=[item])) == pytest.approx((6 + 9 * 15 + 10 - (2 + 100)) / 1e3)
 
 
 def test_two_defects_that_hide_each_other_gain_more_together() -> None:
@@ -206,7 +206,7 @@ def test_two_defects_that_hide_each_other_gain_more_together() -> None:
         for item in items:
             story.read(item, copy=0.01)
     run = settled(story)
-    alone = [critical.reads([item]) for item in items]
+    alone = [replay.reads([item]) for item in items]
     assert [gain_s(run, cut) for cut in alone] == pytest.approx([0.0001, 0.0001], abs=1e-7)
     assert gain_of_all_s(run, alone) == pytest.approx(0.0902)
 
@@ -215,7 +215,7 @@ def test_of_a_compile_that_two_findings_shorten_the_least_remains() -> None:
     story = Story()
     story.barrier(story.line(20, BARRIER), device=1, compile=100, dispatch=0)
     run = settled(story)
-    cuts = [critical.compiles(run.compiles, kept) for kept in (0.5, 0.1)]
+    cuts = [replay.compiles(run.compiles, kept) for kept in (0.5, 0.1)]
     assert gain_of_all_s(run, cuts) == pytest.approx(0.090)
 
 
@@ -231,7 +231,7 @@ def test_a_device_on_the_hosts_processors_is_slower_while_the_host_is_busy(cores
             story.read(item, copy=0)
     run = settled(story)
     # the first 4 ms and the last 10 the other has nothing to do
-    assert gain_s(run, critical.reads([item])) == pytest.approx(0.140 - (0.004 + 9 * step_ms / 1e3 + 0.010))
+    assert gain_s(run, replay.reads([item])) == pytest.approx(0.140 - (0.004 + 9 * step_ms / 1e3 + 0.010))
 
 
 def test_a_report_predicts_the_run_with_everything_fixed() -> None:
@@ -282,7 +282,7 @@ def test_a_long_recording_keeps_a_sample_and_predicts_from_it(monkeypatch: pytes
     part = run.window.schedule
     assert part.seen > len(part.batches)
     assert sum(batch.size for _, batch in part.batches) < 30_000
-    gain = gain_s(run, critical.reads([story.line(21, ITEM)]))
+    gain = gain_s(run, replay.reads([story.line(21, ITEM)]))
     assert gain == pytest.approx(steps * 0.004, rel=0.01)
 
 
@@ -306,7 +306,7 @@ def test_what_digests_told_counts_as_what_was_told_in_full() -> None:
                 )
             )
     run = settled(story)
-    assert gain_s(run, critical.reads([item])) == pytest.approx(100 * 0.004, rel=0.06)
+    assert gain_s(run, replay.reads([item])) == pytest.approx(100 * 0.004, rel=0.06)
 
 
 def test_ranks_at_the_same_time_are_as_fast_as_the_slowest_and_recordings_after_each_other_add_up() -> None:
@@ -329,7 +329,7 @@ def test_ranks_at_the_same_time_are_as_fast_as_the_slowest_and_recordings_after_
         for one in runs:
             run.merge(one)
         (item,) = {stack for stack, _ in run.reads}
-        return gain_s(run.settled(), critical.reads([item]))
+        return gain_s(run.settled(), replay.reads([item]))
 
     one = gain(rank(0, 0, True))
     assert one == pytest.approx(0.045)
@@ -385,15 +385,15 @@ def told(acts: list[list[tuple[str, int]]]) -> tuple[Run, dict[str, Cut]]:
     run = settled(story)
     again = [record for record in run.compiles if record.nth]
     return run, {
-        "item": critical.reads([lines["item"]]),
-        "acc": critical.reads([lines["acc"]]),
-        "fall": critical.fallbacks([lines["fall"]]),
-        "other": critical.barriers([lines["other"]]),
-        "python": critical.doing([(lines["item"], lines["sync"])]),
-        "scope": critical.doing([host.SCOPE + story.text("work")]),
-        "gc": critical.doing([host.GC]),
-        "again": critical.compiles(again),
-        "half": critical.compiles(run.compiles, 0.5),
+        "item": replay.reads([lines["item"]]),
+        "acc": replay.reads([lines["acc"]]),
+        "fall": replay.fallbacks([lines["fall"]]),
+        "other": replay.barriers([lines["other"]]),
+        "python": replay.doing([(lines["item"], lines["sync"])]),
+        "scope": replay.doing([host.SCOPE + story.text("work")]),
+        "gc": replay.doing([host.GC]),
+        "again": replay.compiles(again),
+        "half": replay.compiles(run.compiles, 0.5),
     }
 
 
@@ -423,9 +423,9 @@ def test_a_gain_is_never_negative_nor_more_than_what_was_cut_out(made: tuple[Run
             kept = {moment: share for moment, _, share in cut.compiles}
             spent = 0.0
             for _, batch in part.batches:
-                lanes = critical.lanes_of(batch)
+                lanes = replay.lanes_of(batch)
                 spent += sum(
-                    ns * (1 - critical._remains(key, cut, kept, lanes.known)) for key, ns in lanes.spent().items()
+                    ns * (1 - replay._remains(key, cut, kept, lanes.known)) for key, ns in lanes.spent().items()
                 )
             assert gain <= spent / 1e9 + 1e-6
 
@@ -447,18 +447,18 @@ def test_the_device_must_do_its_work_whatever_is_fixed(made: tuple[Run, dict[str
     run, _ = made
     for part in run.window.schedule.parts():
         busy = sum(one.end - one.start for _, batch in part.batches for one in batch.executions)
-        keys = {key for _, batch in part.batches for key in critical.lanes_of(batch).keys}
+        keys = {key for _, batch in part.batches for key in replay.lanes_of(batch).keys}
         everything = Cut(
             causes=frozenset(key.cause for key in keys),
             places=frozenset((key.cause, key.stack) for key in keys if isinstance(key.cause, int)),
-            compiles=critical.compiles(run.compiles).compiles,
+            compiles=replay.compiles(run.compiles).compiles,
         )
         kept = {moment: share for moment, _, share in everything.compiles}
         left = 0.0
         for _, batch in part.batches:
-            lanes = critical.lanes_of(batch)
+            lanes = replay.lanes_of(batch)
             spent = lanes.spent()
-            left += sum(ns * critical._remains(key, everything, kept, lanes.known) for key, ns in spent.items())
+            left += sum(ns * replay._remains(key, everything, kept, lanes.known) for key, ns in spent.items())
         assert busy <= play(part, everything).span <= busy + left + 1
 
 
@@ -471,7 +471,7 @@ def test_what_the_host_did_before_the_first_execution_is_not_told_by_gaps() -> N
         story.gc(5)
         story.barrier(barrier, device=1, compile=0, dispatch=0)
         story.wait(barrier)
-    assert gain_s(settled(story), critical.doing([host.GC])) == pytest.approx(9 * 0.005)
+    assert gain_s(settled(story), replay.doing([host.GC])) == pytest.approx(9 * 0.005)
 
 
 TIME = st.integers(-(10**9), 10**9)
@@ -491,4 +491,4 @@ def test_hostile_times_are_survived(told: list[tuple[str, int, int, int]]) -> No
         else:
             part.add_recording((a, b, c, abs(a), 1))
         run.window.host.add((a, b, 1 + abs(c) % 8, 1))
-    assert gain_s(run.settled(), critical.reads([1])) >= 0
+    assert gain_s(run.settled(), replay.reads([1])) >= 0
