@@ -1,9 +1,9 @@
 """compile_cost: one graph is so large that compiling it in two would pay.
 
-XLA's compile time grows faster than the graph, so a graph of many thousand operations is cheaper in parts. What the
-time for an operation is in smaller graphs the run itself tells; where it has none, only a compile of minutes is a
-finding. A loop that was unrolled belongs to missing_barrier, a graph that was compiled again to recompile. Cost: the
-compile time beyond what the parts would have taken.
+XLA's compile time grows faster than the graph, so a graph of many thousand operations is cheaper in parts. The run's
+smaller graphs show the usual time for an operation; without any, only a compile of minutes is a finding. An unrolled
+loop belongs to missing_barrier, a graph that was compiled again to recompile. Cost: the compile time beyond the usual
+time for all of its operations.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from xlaprof.analysis.model import Finding
 from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration
 
-_DEAR_NS = 60_000_000_000  # a compile below is no finding
-_VERY_DEAR_NS = 300_000_000_000  # one above is, whatever is known of others
-_LARGE = 5_000  # operations
-_UNROLLED = 4  # times a line is repeated from which on the graph is a loop's
-_DEARER = 2.0  # times as long for an operation as in smaller graphs
-_SMALLER = 0.5  # of its operations
+_LONG_NS = 60_000_000_000  # nobody restructures a program for a shorter compile
+_VERY_LONG_NS = 300_000_000_000  # a finding without smaller graphs to compare with
+_LARGE = 5_000  # operations: a smaller graph compiles no faster in parts
+_UNROLLED = 4  # repetitions of a line: with so many the graph holds a loop
+_SLOWER = 2.0  # times the usual time for an operation: below it the fixed costs of a compile explain the difference
+_SMALLER, _FEWEST = 0.5, 100  # share of its operations, and operations, of the graphs to compare with
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each place at which so large a graph was compiled."""
     seen: set[int] = set()
     for record in sorted(facts.run.compiles, key=lambda record: -record.dur):
-        if record.dur < _DEAR_NS or record.ops < _LARGE or record.loops >= _UNROLLED or record.nth:
+        if record.dur < _LONG_NS or record.ops < _LARGE or record.loops >= _UNROLLED or record.nth:
             continue
         if record.cached or record.stack in seen:
             continue
         usual = _usual(facts.run.compiles, record)
-        if record.dur < _VERY_DEAR_NS and not (usual and record.dur >= _DEARER * usual * record.ops):
+        if record.dur < _VERY_LONG_NS and not (usual and record.dur >= _SLOWER * usual * record.ops):
             continue
         seen.add(record.stack)
         yield _finding(facts, record, usual)
@@ -43,7 +43,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _usual(records: list[CompileRecord], large: CompileRecord) -> float:
     """ns for an operation in the smaller graphs of the run; 0 where there is none to compare with."""
-    smaller = [one for one in records if 100 <= one.ops <= _SMALLER * large.ops and not one.cached]
+    smaller = [one for one in records if _FEWEST <= one.ops <= _SMALLER * large.ops and not one.cached]
     ops = sum(one.ops for one in smaller)
     return sum(one.dur for one in smaller) / ops if ops else 0.0
 

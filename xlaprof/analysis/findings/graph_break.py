@@ -91,7 +91,7 @@ def _what(facts: Facts, function: str, tally: BreakTally, why: str) -> str:
 
 
 def _graphs(facts: Facts, tally: BreakTally) -> int:
-    """Of how many graphs the function now is made."""
+    """The number of graphs of which the function is made now."""
     found = (one for one in facts.run.torch_compile.functions.values() if one.name == tally.event.func)
     return max((len(one.graphs) for one in found if one.callers & tally.callers), default=0)
 

@@ -1,9 +1,9 @@
 """missing_barrier: a loop without a barrier, unrolled into one graph.
 
-Told from steps that pass without anything cutting the graph; in programs that name no steps, from graphs cut only by a
-read in which one line recorded the same operation again and again; and inside the graph of a step from a loop of many
-turns over the same tensors (layers repeat lines too, but each has its own weights). Cost: the compile time of these
-graphs, all but what the graph of one turn of the loop needs.
+It shows in three ways: named steps pass and nothing cuts the graph; in programs without named steps, only a read cuts
+a graph in which one line recorded the same operation again and again; or the graph of a step holds a loop of many turns
+over the same tensors (layers repeat lines too, but each has its own weights). Cost: the compile time of these graphs
+beyond that of one turn of the loop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or o
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """At most one finding for each way it shows itself."""
+    """At most one finding."""
     run = facts.run
     if not run.compiles:
         return
@@ -105,8 +105,8 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
     cost = sum(record.dur for record in own if record.ops * 2 > largest.ops) / 1e9
     cut = facts.names.place(largest.stack)
     stack = run.sites[site].loop if site else 0
-    # The repeated line may lie deep in the model. Where no loop is known it is in the function that both it and the cut
-    # are called from.
+    # The repeated line may lie deep in the model. Where no loop is known, the place is the line of the function from
+    # which both it and the cut are called.
     loop = _loop(facts, stack, largest.stack, strict=False)
     place = loop if loop.line else facts.names.bracket(stack or largest.stack, largest.stack)[0]
     line = facts.names.place(stack)
