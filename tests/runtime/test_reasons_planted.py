@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import xlaprof.runtime as xr
 from xlaprof.analysis.diagnosis import cause
-from xlaprof.events import Change, Compile
+from xlaprof.events import Compile
 from xlaprof.recording.stacks import RawFrame
-from xlaprof.runtime.execution import inflight
+from xlaprof.runtime.execution import plans
 from xlaprof.runtime.recompile import graph_diff
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.graph import extract
@@ -47,8 +47,8 @@ def clean() -> Iterator[None]:
     xr.sync()
 
 
-def recorded(steps: list[str], change: Planted | None) -> tuple[Change, tuple[RawFrame, ...]] | None:
-    """Record one step up to its barrier: why its graph is new, and the line that made what differs."""
+def recorded(steps: list[str], change: Planted | None) -> graph_diff.Recorded | None:
+    """Record one step up to its barrier: how its graph differs from those before."""
     tape = tapes.tape()
     rows, what = (change.rows, change.what) if change else (4, "")
     dtype = torch.float64 if what == "dtype" else torch.float32
@@ -66,15 +66,11 @@ def recorded(steps: list[str], change: Planted | None) -> tuple[Change, tuple[Ra
     slots = tuple(sorted({storage.slot for storage in live}))
     end = tape.node
     trace = graph_diff.remember(tape, "sync", PLACE, end, extract(end, slots), slots, lambda: None)
-    inflight.tick(end)
+    plans.use(end)
     diff = graph_diff.record(tape, trace, live)
     del x, held, live
     tape.reset()
-    if diff is None:
-        return None
-    found = cause(Compile(0, 0, 1, "", 0, 0, 0, diff.places(PLACE), diff=diff.diff))
-    assert found is not None
-    return found, diff.places.frames[found.made]
+    return diff
 
 
 @given(
@@ -99,7 +95,9 @@ def test_what_was_planted_is_reported(steps: list[str], what: str, where: int, r
     before, found = [recorded(steps, change) for change in (None, planted)]
     assert before is None
     assert found is not None
-    change, made = found
+    change = cause(Compile(0, 0, 1, "", 0, 0, 0, found.places(PLACE), diff=found.diff))
+    assert change is not None
+    made = found.places.frames[change.made]
     if what == "shape":
         assert (change.what, change.old, change.new) == ("shape", "f32[4,6]", f"f32[{rows},6]")
         assert made[0].file == __file__
@@ -121,3 +119,16 @@ def test_what_was_planted_is_reported(steps: list[str], what: str, where: int, r
             assert (change.new, change.added) == ("aten::erf", 1)
         if what == "replaced":
             assert change.new == "aten::erf"
+
+
+def test_the_record_of_a_large_difference_is_short_and_its_counts_are_exact() -> None:
+    tapes.tape().forget()
+    many, few = ["flip"] * 40, ["flip"]
+    steps = (many, None), (many, Planted("argument", 0, 4, 1.0)), (few, None)
+    first, other, shorter = [recorded(*step) for step in steps]  # from one line
+    assert first is None
+    assert other is not None
+    assert (other.diff.total, len(other.diff.differences), other.diff.common) == (40, 2, 0)
+    assert shorter is not None
+    (block,) = [one.block for one in shorter.diff.differences if one.block is not None]
+    assert (block.removed, len(block.old), shorter.diff.removed) == (39, 4, 39)

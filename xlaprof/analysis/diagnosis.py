@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from xlaprof.events import Block, Change, Compile, Difference, GraphDiff, Loop
+from xlaprof.events import Block, Change, Compile, Difference, GraphDiff, Loop, Operation
 
 _INPUTS = frozenset({"shape", "dtype", "sharding"})
 #: what follows from the path that was taken, where operations came or went
@@ -28,15 +28,15 @@ def cause(event: Compile) -> Change | None:
     diff = event.diff
     if event.change is not None or diff is None:
         return event.change
-    if diff.captured:
-        return _captured(diff, diff.differences[0])
     first = _first(diff)
+    if diff.captured:
+        return _captured(diff, first) if first is not None else None
     if first is None:
         # in eager mode another operation is the program's next line
         eager = event.trigger == "eager" and diff.left is not None and diff.left.kind == "operation"
         return _plain(diff, diff.left) if diff.left is not None and not eager else None
     change = _change(event, diff, first)
-    old, new, both = diff.updates or (0, 0, 0)
+    old, new, both = diff.updates
     if change.what == "operation" and not change.role and old and new and not both:
         return replace(change, role="turn")  # the optimizer updates none of the parameters that it updated before
     return change
@@ -86,7 +86,7 @@ def _roles(one: Difference) -> set[str]:
     """Parts of training that recorded what differs."""
     if one.block is not None:
         return set(one.block.roles)
-    return {one.came.role} if one.came is not None else set()
+    return {_part(one.came)}
 
 
 def _change(event: Compile, diff: GraphDiff, first: Difference) -> Change:
@@ -112,14 +112,13 @@ def _change(event: Compile, diff: GraphDiff, first: Difference) -> Change:
 
 def _plain(diff: GraphDiff, one: Difference, **fields: object) -> Change:
     """The difference as it was recorded."""
-    came, expected = one.came, one.expected
     known: dict[str, object] = {
         "what": one.kind,
         "old": one.old,
         "new": one.new,
         "subject": one.subject,
-        "stack": came.stack if came is not None else 0,
-        "expected": expected.stack if expected is not None else 0,
+        "stack": _place(one.came),
+        "expected": _place(one.expected),
         "code_seen": one.seen,
         "position": diff.common,
         "added": diff.added,
@@ -129,12 +128,21 @@ def _plain(diff: GraphDiff, one: Difference, **fields: object) -> Change:
     return Change(**{**known, **fields})  # type: ignore[arg-type]
 
 
+def _place(operation: Operation | None) -> int:
+    """Stack id of the line that recorded it."""
+    return operation.stack if operation is not None else 0
+
+
+def _part(operation: Operation | None) -> str:
+    """The part of training that recorded it."""
+    return operation.role if operation is not None else ""
+
+
 def _captured(diff: GraphDiff, one: Difference) -> Change:
     """torch.compile has one graph for all sizes and numbers; a program of XLA's is compiled for each."""
-    stack = one.came.stack if one.came is not None else 0
     subject = one.subject if one.kind in _INPUTS else "a number that the compiled function is given"
     fields = {"name": one.name, "made": one.made, "moved": one.moved, "role": "dynamic"}
-    return _plain(diff, one, subject=subject, expected=stack, **fields)
+    return _plain(diff, one, subject=subject, expected=_place(one.came), **fields)
 
 
 def _input(diff: GraphDiff, one: Difference) -> Change:
@@ -145,8 +153,7 @@ def _input(diff: GraphDiff, one: Difference) -> Change:
 
 def _value(diff: GraphDiff, one: Difference) -> Change:
     """A value that was computed in the graph and now comes from before it, or the other way round."""
-    role = one.came.role if one.came is not None else ""
-    fields = {"code_seen": True, "name": one.name, "made": one.made, "role": role}
+    fields = {"code_seen": True, "name": one.name, "made": one.made, "role": _part(one.came)}
     if one.kind == "aliasing":
         return _plain(diff, one, old="the same tensor as elsewhere", new="another tensor", **fields)
     return _plain(diff, one, **fields)
@@ -154,8 +161,8 @@ def _value(diff: GraphDiff, one: Difference) -> Change:
 
 def _outputs(diff: GraphDiff, one: Difference) -> Change:
     """The operations are the same; the tensors that live on are not."""
-    stack = one.came.stack if one.came is not None else 0
-    return _plain(diff, one, stack=one.kept or stack, name=one.name, made=stack, role=one.holder)
+    made = _place(one.came)
+    return _plain(diff, one, stack=one.kept or made, name=one.name, made=made, role=one.holder)
 
 
 # -- operations
@@ -183,15 +190,15 @@ def _loop(diff: GraphDiff, loop: Loop) -> Change:
 
 def _selected(diff: GraphDiff, one: Difference) -> Change:
     """Another of several values that both graphs compute is used: what was read in between decided which."""
-    assert one.came is not None
-    old, new = (f"{one.came.name} ({one.argument} {value})" for value in (one.old, one.new))
-    fields = {"subject": "what is used", "stack": one.read, "expected": one.came.stack, "code_seen": True}
+    operation = one.came.name if one.came is not None else "nothing"
+    old, new = (f"{operation} ({one.argument} {value})" for value in (one.old, one.new))
+    fields = {"subject": "what is used", "stack": one.read, "expected": _place(one.came), "code_seen": True}
     return _plain(diff, one, what="operation", old=old, new=new, **fields)
 
 
 def _path(event: Compile, diff: GraphDiff, one: Difference, block: Block) -> Change:
     """Another path through the program."""
-    came, expected = (found.stack if found is not None else 0 for found in (one.came, one.expected))
+    came, expected = _place(one.came), _place(one.expected)
     old, new, role = one.old, one.new, _role(diff, one, block)
     if role == "mode" and block.random[0] is not block.random[1]:  # random numbers are drawn in training only
         old, new = "dropout (training)", "no dropout (eval, or p = 0)"
@@ -200,7 +207,7 @@ def _path(event: Compile, diff: GraphDiff, one: Difference, block: Block) -> Cha
     return _plain(
         diff, one, old=old, new=new, subject="the next operation",
         stack=block.stack or came or event.stack, expected=(expected if block.new else came) or event.stack,
-        role=role, condition=block.condition, made=(block.new or block.old)[0].stack,
+        role=role, condition=block.condition, made=_place(next(iter(block.new or block.old), None)),
     )  # fmt: skip
 
 
@@ -225,14 +232,13 @@ def _role(diff: GraphDiff, one: Difference, block: Block) -> str:
 
 
 def _number(diff: GraphDiff, one: Difference) -> Change:
-    assert one.came is not None
     old, new = _parsed(one.old), _parsed(one.new)
     name, sign = _hyperparameter(new, diff.hyperparameters)
     if one.kind == "scalar" and (rates := _decayed(old, new, diff.hyperparameters)) is not None:
         name, (old, new) = "lr", rates
     elif sign < 0:
         old, new = -old if old is not None else None, -new if new is not None else None
-    role = one.came.role
+    role = _part(one.came)
     if one.argument == "training" and one.kind != "size":
         role = "mode"
     elif one.passed and one.kind != "size":

@@ -101,7 +101,11 @@ class GraphDiff(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     roles: list[str] = []  # of all operations that came or went
     loop: Loop | None = None  # a loop with more or fewer iterations
     hyperparameters: list[tuple[str, float]] = []  # of the optimizer that recorded the trace's first new operation
-    updates: list[int] = []  # parameters an optimizer updates: in the earlier graph, in the new one, in both
+    updates: tuple[int, int, int] = (
+        0,
+        0,
+        0,
+    )  # parameters an optimizer updates: in the earlier graph, in the new one, in both
     left: Difference | None = None  # of a graph that none was compared with: where its trace left the known traces
     captured: bool = False  # torch.compile captured one graph for both: what it takes as it comes differs
 

@@ -189,7 +189,7 @@ class _Recording:
             roles=sorted({role for block in found.blocks for role in block.roles}),
             loop=loop,
             hyperparameters=list(divergence.hyperparameters) if divergence is not None else [],
-            updates=[len(old.updates), len(new.updates), len(old.updates & new.updates)],
+            updates=(len(old.updates), len(new.updates), len(old.updates & new.updates)),
         )
 
     def _listed(self) -> list[Found]:

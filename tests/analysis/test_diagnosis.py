@@ -1,0 +1,101 @@
+"""What is concluded from a recorded difference between two graphs, and what from several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xlaprof.analysis.diagnosis import cause
+from xlaprof.events import Block, Change, Compile, Difference, GraphDiff, Loop, Operation
+
+BARRIER = 9
+
+
+def found(*differences: Difference, trigger: str = "sync", **fields: Any) -> Change:
+    """The cause of a graph that differs so."""
+    diff = GraphDiff(differences=list(differences), **fields)
+    change = cause(Compile(0, 1, 2, "ab", 5, 1, 1, BARRIER, trigger, diff=diff))
+    assert change is not None
+    return change
+
+
+def shape(role: str = "", **fields: Any) -> Difference:
+    return Difference("shape", "f32[8]", "f32[5]", "self", came=Operation("aten::mm", 3, role), **fields)
+
+
+def scalar(old: str, new: str, **fields: Any) -> Difference:
+    return Difference("scalar", old, new, "alpha", came=Operation("aten::add_", 4, "optimizer"), **fields)
+
+
+def path(*roles: str, stack: int = 6, **fields: Any) -> Difference:
+    came = [Operation("aten::sin", stack, role) for role in roles]
+    block = Block(new=came, added=len(came), roles=dict.fromkeys(roles, 1), stack=stack, **fields)
+    return Difference("operation", "barrier", "aten::sin", came=came[0], block=block)
+
+
+def test_a_log_of_an_earlier_version_has_the_change_itself() -> None:
+    change = Change("shape", "f32[8]", "f32[5]", "input of aten::mm")
+    assert cause(Compile(0, 1, 2, "ab", 5, 1, 1, change=change)) is change
+    assert cause(Compile(0, 1, 2, "ab", 5, 1, 1)) is None
+
+
+def test_an_input_of_another_shape_comes_before_what_follows_from_it() -> None:
+    change = found(scalar("0.5", "0.25"), shape(made=7, moved=True))
+    assert (change.what, change.subject, change.made, change.moved) == ("shape", "input of aten::mm", 7, True)
+
+
+def test_a_parameter_of_another_shape_is_another_one_which_its_line_asked_for() -> None:
+    change = found(shape(name="net.weight", made=7, moved=True))
+    assert (change.name, change.made, change.moved) == ("net.weight", 0, False)
+
+
+def test_a_number_is_named_after_the_hyperparameter_that_it_is_or_is_the_negative_of() -> None:
+    rates = {"hyperparameters": [("lr", 0.25), ("momentum", 0.9), ("weight_decay", 0.01)]}
+    change = found(scalar("-0.5", "-0.25", name="chance"), **rates)
+    assert (change.name, change.old, change.new) == ("lr", "0.5", "0.25")
+    decayed = found(scalar(repr(1 - 0.5 * 0.01), repr(1 - 0.25 * 0.01)), **rates)
+    assert (decayed.name, decayed.old, decayed.new) == ("lr", "0.5", "0.25")
+    assert found(scalar("2", "3", name="step"), **rates).name == "step"
+
+
+def test_where_operations_came_an_input_counts_only_if_one_line_made_it_before_and_now() -> None:
+    assert found(shape(name="", made=7), path(""), added=1, roles=[""]).what == "operation"
+    change = found(path(""), added=1, roles=[""], inputs=[shape(made=7)])
+    assert (change.what, change.made) == ("shape", 7)
+    parameter, after = shape(name="net.weight.grad", made=7, role="grad"), shape(made=7)
+    assert found(path(""), added=1, roles=[""], inputs=[parameter, after]).what == "operation"
+
+
+def test_which_gradients_there_are_follows_from_the_path() -> None:
+    change = found(path("grad", stack=5), path("", stack=6), added=2, roles=["", "grad"])
+    assert (change.stack, change.role) == (6, "")
+
+
+def test_an_optimizer_of_other_parameters_is_another_models_turn() -> None:
+    def with_forward(**fields: Any) -> Change:
+        return found(path("", "optimizer"), added=2, roles=["", "optimizer"], **fields)
+
+    assert with_forward(updates=(2, 3, 0)).role == "turn"
+    assert with_forward(updates=(2, 3, 1)).role == ""
+
+
+def test_a_barrier_that_ran_the_operations_is_the_cause_unless_a_value_was_read() -> None:
+    moved = path("", barrier=11, barrier_condition=12)
+    change = found(moved, added=1, roles=[""])
+    assert (change.role, change.stack, change.expected, change.condition) == ("barrier", 11, BARRIER, 12)
+    assert found(moved, added=1, roles=[""], trigger="read").role == ""
+
+
+def test_a_loop_is_the_cause_where_most_lines_agree_on_its_iterations() -> None:
+    def repeated(agreeing: int) -> Change:
+        return found(path(""), added=1, roles=[""], loop=Loop(8, 4, 2, agreeing=agreeing, differing=4))
+
+    change = repeated(2)
+    assert (change.role, change.old, change.new, change.stack) == ("loop", "4 passes", "2 passes", 8)
+    assert repeated(1).role == ""
+
+
+def test_what_was_not_recorded_is_no_error() -> None:
+    nothing = Difference("operation", block=Block(added=1))
+    assert found(nothing, added=1).what == "operation"
+    assert found(Difference("scalar"), Difference("argument", read=1)).what == "scalar"
+    assert cause(Compile(0, 1, 2, "ab", 5, 1, 1, diff=GraphDiff(captured=True))) is None
