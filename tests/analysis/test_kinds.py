@@ -16,6 +16,7 @@ from analysis.test_findings import ragged, reading
 from analysis.test_gaps import Watched
 from analysis.test_growth import trained
 from analysis.test_reads import looped, selecting
+from xlaprof.analysis import findings
 from xlaprof.analysis.findings import kinds, names
 from xlaprof.analysis.gates.limits import LIMITS
 from xlaprof.analysis.occurrences import MOST, occurrences
@@ -233,6 +234,13 @@ def test_a_finding_happened_as_often_as_it_counts(name: str) -> None:
 
 def test_every_kind_is_planted() -> None:
     assert {name.partition(":")[0] for name in PLANTED} == set(names())
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_file_of_a_kind_yields_this_kind(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = name.partition(":")[0]
+    monkeypatch.setattr(findings, "kinds", lambda known=kinds(): {kind: known[kind]})
+    assert {finding.kind for finding in Run().feed_all(PLANTED[name]()).report().findings} == {kind}
 
 
 def test_every_kind_has_its_page_and_is_listed() -> None:

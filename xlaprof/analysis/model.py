@@ -84,7 +84,7 @@ class Finding(msgspec.Struct, frozen=True):
     values: tuple[tuple[str, int], ...] = ()  # every value seen of what changes, and how often, in order of first use
     remedy: str = ""  # code that does what the advice says, "" where one sentence is enough
     buckets: tuple[Buckets, ...] = ()  # where the fix is padding: with 1, 2, 3... sizes
-    counted: Counted | None = None  # the events behind ``count``; None: nobody will ask
+    counted: Counted | None = None  # the events behind ``count``; None: not known
 
 
 class RunInfo(msgspec.Struct, frozen=True):
