@@ -6,7 +6,7 @@ recording a second time and finds them with it (:mod:`xlaprof.analysis.occurrenc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
@@ -48,14 +48,16 @@ class Matching(msgspec.Struct, frozen=True):
     keys: frozenset[tuple[int | str, ...]]
     detail: str = ""  # a template over the ``event``
     nonzero: str = ""  # a further field, which must not be 0
+    digest: str = ""  # the field of StepDigest that has the sums of such events, where keys are stack and operation
 
     def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
         for event in events:
-            if type(event) is not self.event or (self.nonzero and not getattr(event, self.nonzero)):
-                continue
-            if tuple(getattr(event, name) for name in self.fields) in self.keys:
-                t: int = getattr(event, "t", 0)
-                yield Moment(t, getattr(event, "dur", 0), detail=self.detail.format(event=event))
+            if type(event) is self.event and (not self.nonzero or getattr(event, self.nonzero)):
+                if tuple(getattr(event, name) for name in self.fields) in self.keys:
+                    t: int = getattr(event, "t", 0)
+                    yield Moment(t, getattr(event, "dur", 0), detail=self.detail.format(event=event))
+            elif self.digest and isinstance(event, StepDigest):
+                yield from _of_digest(event, getattr(event, self.digest), self.keys)
 
 
 class ReadEvents(msgspec.Struct, frozen=True):
@@ -86,7 +88,7 @@ class ReadEvents(msgspec.Struct, frozen=True):
                 unclaimed = [read for read in unclaimed if (read.stack, read.op) not in self.looped]
             elif isinstance(event, StepDigest):
                 reads = {key: triple for key, triple in event.reads.items() if key not in event.fallbacks}
-                yield from of_digest(event, reads, keys)
+                yield from _of_digest(event, reads, keys)
         yield from _moments(unclaimed, self.all)
 
 
@@ -99,7 +101,7 @@ def _inside(read: TransferFromDevice, fallback: Fallback) -> bool:
     return same and fallback.t <= read.t and read.t + read.dur <= fallback.t + fallback.dur
 
 
-def of_digest(event: StepDigest, table: dict[str, list[int]], keys: frozenset[Key]) -> Iterator[Moment]:
+def _of_digest(event: StepDigest, table: dict[str, list[int]], keys: Container[object]) -> Iterator[Moment]:
     for key, triple in table.items():
         if pair(key) in keys:
             count, total, _ = triple_of(triple)

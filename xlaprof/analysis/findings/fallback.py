@@ -11,20 +11,18 @@ Not a finding is what ran only while the program was set up.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-import msgspec
-
-from xlaprof.analysis.evidence.counted import Key, of_digest
+from xlaprof.analysis.evidence.counted import Key, Matching
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD as INSTEAD_OF_DYNAMIC_SIZES
 from xlaprof.analysis.evidence.dynamic_size_ops import described
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.fold.tallies import FallbackTally
-from xlaprof.analysis.model import Finding, Moment, Place
+from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.whatif import replay
-from xlaprof.events import AnyEvent, Fallback, StepDigest
+from xlaprof.events import Fallback
 from xlaprof.text.quantities import duration, plural, size_text, times
 
 from .transfer import how_often, rhythm_of
@@ -103,7 +101,7 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: 
         place,
         operation=name,
         count=tally.count,
-        counted=Fallbacks(frozenset(keys)),
+        counted=Matching(Fallback, ("stack", "op"), frozenset(keys), digest="fallbacks"),
         cost_s=cost,
         cut=replay.fallbacks(stack for stack, _ in keys),
         cause=(
@@ -180,19 +178,6 @@ def _advice(name: str) -> str:
     if instead:
         return f"{instead}."
     return f"Replace {base.removeprefix('aten::')} by operations that run on the device, or move it out of the loop."
-
-
-class Fallbacks(msgspec.Struct, frozen=True):
-    """Operations that ran on the CPU."""
-
-    keys: frozenset[Key]
-
-    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
-        for event in events:
-            if isinstance(event, Fallback) and (event.stack, event.op) in self.keys:
-                yield Moment(event.t, event.dur)
-            elif isinstance(event, StepDigest):
-                yield from of_digest(event, event.fallbacks, self.keys)
 
 
 KIND = Kind(find, unit_of=("no_fallback",), blamed_for=("max_idle",))
