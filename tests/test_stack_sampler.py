@@ -267,7 +267,7 @@ def test_the_pauses_grow_and_a_gap_of_a_minute_is_few_looks(somebody: Somebody) 
         clock.now += round(pause * 1e9)
         pause = looks.look(target(somebody), 0)
     assert pause == PAUSES_S[-1]
-    assert looks.looks < 60 / PAUSES_S[-1] + 20
+    assert looks.samples < 60 / PAUSES_S[-1] + 20
     looks.close()
 
 
@@ -283,7 +283,7 @@ def test_of_many_short_gaps_some_are_looked_into_at_different_moments(somebody: 
             looks.look(target(somebody, since=begin), begin)
         clock.now = begin + 4 * MS  # over before anybody would have looked otherwise
         looks.flush()
-    assert looks.looks == len(early) == 8
+    assert looks.samples == len(early) == 8
     assert set(early) == set(GLANCES_S)
     assert {one.dur for one in log.samples} == {round(first * 1e9) for first in GLANCES_S}
 
@@ -336,7 +336,7 @@ def test_a_host_that_is_busy_with_what_is_told_is_not_looked_at(somebody: Somebo
         clock.now = moment * MS
         pauses.append(looks.look(target(somebody, since=clock.now - MS), 0))  # it recorded something 1 ms ago
     looks.close()
-    assert looks.looks == 0
+    assert looks.samples == 0
     assert log.samples == []
     assert pauses[-1] == BUSY_S[-1]
 

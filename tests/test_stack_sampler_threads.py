@@ -78,11 +78,11 @@ class Contention:
         self.cpu_times = {self.main.thread.native_id: CpuTimes(), self.hog.thread.native_id: CpuTimes()}
         self.log, self.clock = Log(), Clock()
         any_log: Any = self.log
-        self.looks = StackSampler(any_log, self.clock, lambda native: self.cpu_times.get(native) or CpuTimes())
+        self.samples = StackSampler(any_log, self.clock, lambda native: self.cpu_times.get(native) or CpuTimes())
 
     def watch(self, late: int, main_runs: float = 0.1, hog_runs: float = 0.9, asleep: bool = False) -> list[Sample]:
         """Looks over 100 ms, each ``late`` ms later than it was to be."""
-        pause = self.looks.idle_again()
+        pause = self.samples.idle_again()
         while self.clock.now < 100 * MS:
             passed = round(pause * 1e9) + late * MS
             self.clock.now += passed
@@ -90,8 +90,8 @@ class Contention:
             main.ran += round(main_runs * passed)
             main.asleep = asleep
             hog.ran += round(hog_runs * passed)
-            pause = self.looks.look(target(self.main, since=self.clock.now - 2 * MS), 0)
-        self.looks.close()
+            pause = self.samples.look(target(self.main, since=self.clock.now - 2 * MS), 0)
+        self.samples.close()
         return self.log.samples
 
     def end(self) -> None:
@@ -102,7 +102,7 @@ class Contention:
 @pytest.mark.parametrize(("ran", "states"), [(1, {"python", "gil"}), (4, {""})])
 def test_what_ran_little_since_it_was_last_heard_of_was_kept_out(ran: int, states: set[str]) -> None:
     contended = Contention()
-    looks, clock, (main, hog) = contended.looks, contended.clock, contended.cpu_times.values()
+    looks, clock, (main, hog) = contended.samples, contended.clock, contended.cpu_times.values()
     here = target(contended.main)
     looks._ask(0, here.ident)
     looks._holder(here.ident, 0)

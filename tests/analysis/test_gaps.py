@@ -9,7 +9,7 @@ from xlaprof.analysis.model import Finding
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.columns import idle as idle_columns
 from xlaprof.analysis.timeline.columns.intervals import table
-from xlaprof.analysis.timeline.idle import HoleSpan, IdleBlame, Seen, Sighting
+from xlaprof.analysis.timeline.idle import HoleSpan, IdleBlame, SampleSpan, Seen
 from xlaprof.analysis.timeline.occasions import Occasions, rhythm
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.timeline.window import stretched
@@ -106,8 +106,8 @@ def test_a_function_seen_at_many_lines_is_shown_where_the_loop_calls_it() -> Non
 def test_what_was_seen_in_part_of_a_hole_takes_all_of_it() -> None:
     hole = HoleSpan(100, 200, 1, 2)
     first, second = Seen(host.OTHER, 7, 0), Seen(host.WAIT, 8, 0)
-    found = stretched([Sighting(110, 130, first), Sighting(140, 160, second)], [hole])
-    assert found == [Sighting(100, 140, first), Sighting(140, 200, second)]
+    found = stretched([SampleSpan(110, 130, first), SampleSpan(140, 160, second)], [hole])
+    assert found == [SampleSpan(100, 140, first), SampleSpan(140, 200, second)]
 
 
 def test_who_has_the_interpreters_lock_is_named() -> None:

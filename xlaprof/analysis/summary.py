@@ -66,9 +66,9 @@ def label(cause: Cause, names: Names) -> str:
 
 def _info(run: Fold, path: str, notes: tuple[str, ...]) -> RunInfo:
     header, device, end = run.header, run.device, run.end
-    told = header.device if header else {}
+    described = header.device if header else {}
     begin = run.begin or 0
-    count = told.get("count", "1")
+    count = described.get("count", "1")
     return RunInfo(
         path=path,
         host=header.host if header else "",
@@ -79,8 +79,8 @@ def _info(run: Fold, path: str, notes: tuple[str, ...]) -> RunInfo:
         started_unix_s=(header.unix_ns + begin - header.mono_ns) / 1e9 if header else 0.0,
         wall_s=(run.last - begin) / 1e9,
         versions=dict(header.versions) if header else {},
-        platform=device.platform if device else told.get("platform", ""),
-        device_kind=device.kind if device else told.get("kind", ""),
+        platform=device.platform if device else described.get("platform", ""),
+        device_kind=device.kind if device else described.get("kind", ""),
         device_count=device.count if device else int(count) if count.isdecimal() else 1,
         finished=end is not None,
         error=end.error if end else "",
@@ -158,10 +158,10 @@ def _scopes(run: Fold, idle: IdleStat) -> tuple[ScopeStat, ...]:
 def _idle(run: Fold) -> IdleStat:
     devices = run.devices()
     busy = sum(device.busy for device in devices)
-    told = sum(device.digest_idle for device in devices)
-    idle = sum(device.idle for device in devices) + told
+    digests = sum(device.digest_idle for device in devices)
+    idle = sum(device.idle for device in devices) + digests
     causes = {cause: tally.total for cause, tally in run.window.idle.causes.items() if tally.total}
-    for cause, ns in _spread(told, causes).items():
+    for cause, ns in _spread(digests, causes).items():
         causes[cause] = causes.get(cause, 0) + ns
     seen_in: dict[Cause, Cause] = dict(run.window.idle.seen_in())
     named: dict[str, int] = {}
@@ -180,7 +180,7 @@ def _idle(run: Fold) -> IdleStat:
 
 
 def _spread(total: int, causes: dict[Cause, int]) -> dict[Cause, int]:
-    """Idle time of digests has no when: it is blamed as that of the steps told in full, compiles apart."""
+    """Idle time of digests has no moment: its causes are those of the steps recorded in full, without compiles."""
     weights = {cause: ns for cause, ns in causes.items() if cause != host.COMPILE}
     whole = sum(weights.values())
     if not whole:

@@ -104,12 +104,12 @@ def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
         return False
     recorded = recording(facts.run)
     seen = sum(ns for stack, ns in activity.lines.items() if facts.names.place(stack) not in recorded)
-    if facts.run.looks and total >= _SAMPLED_NS * activity.gaps:
+    if facts.run.samples and total >= _SAMPLED_NS * activity.gaps:
         return seen < _SEEN * total
     if total < _SAMPLED_NS * activity.gaps and any(tally.recorded for tally in activity.own):
         hollow = sum(ns for hole, ns in activity.holes().items() if _has_line_between(facts, hole))
         return max(seen, hollow) < _SEEN * total
-    return bool(facts.run.looks) and total < _STANDS_OUT * _unexplained(facts, activity)
+    return bool(facts.run.samples) and total < _STANDS_OUT * _unexplained(facts, activity)
 
 
 def _unexplained(facts: Facts, activity: Activity) -> float:

@@ -45,7 +45,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     add_counts(mine.pauses, theirs.pauses, lambda key: (stack(key[0]), key[1]))
     mine.compile_bill.merge(theirs.compile_bill)
     mine.recording |= {stack(place) for place in theirs.recording}
-    mine.looks += theirs.looks
+    mine.samples += theirs.samples
     for place, holder in theirs.holders.items():
         mine.holders.setdefault(stack(place), holder)
     _add(mine.fallbacks, theirs.fallbacks, pair)

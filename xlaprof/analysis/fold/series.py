@@ -8,7 +8,7 @@ from statistics import median
 from typing import Generic, NamedTuple, TypeVar
 
 _MOST = 512
-_WARM_UP = 0.2  # share at the beginning that is not looked at
+_WARM_UP = 0.2  # share at the beginning that is left out
 _BLOCKS = 16
 _LEAST = 3  # values in a block
 _FEWEST = 7  # exact numbers

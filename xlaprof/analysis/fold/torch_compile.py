@@ -17,7 +17,7 @@ from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Reco
 #: kinds of guards that fail in another phase of a program
 _MODES = frozenset({"mode", "training", "dispatch"})
 _RECORDS = 10_000
-_FRAMES = 1_000  # numbers of frames told apart per function
+_FRAMES = 1_000  # numbers of frames kept apart per function
 _RAISED = "GB0088"  # an exception of the program's own on its way out: no break that anything is lost by
 _OPEN = 1_000  # compilations whose end is still to come
 

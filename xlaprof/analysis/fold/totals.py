@@ -12,7 +12,7 @@ from typing import Any
 from xlaprof import events as ev
 from xlaprof.analysis.sums import add_bounded, tally_of
 from xlaprof.analysis.timeline import host
-from xlaprof.analysis.timeline.idle import Seen, Sighting
+from xlaprof.analysis.timeline.idle import SampleSpan, Seen
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
 from .distribution import Distribution
@@ -61,7 +61,7 @@ class Totals(ReadsAndFallbacks):
         self.executions_at: dict[int, int] = {}  # stack -> executions there
         self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
         self.recording: set[int] = set()  # stacks at which operations were recorded, next to a hole
-        self.looks = 0  # samples of the main thread: its long gaps were looked into
+        self.samples = 0  # of the main thread, in its long gaps
         self.holders: dict[int, str] = {}  # stack -> name of the thread that was there, in the main thread's way
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.torch_compile = TorchCompile()
@@ -193,9 +193,9 @@ class Totals(ReadsAndFallbacks):
 
     def _on_sample(self, event: ev.Sample) -> None:
         if event.tid == self.main_thread:
-            self.looks += 1
+            self.samples += 1
             seen = Seen(_STATES.get(event.state, host.OTHER), event.stack, event.at)
-            self.window.add_sighting(Sighting(event.t, event.t + event.dur, seen))
+            self.window.add_sample(SampleSpan(event.t, event.t + event.dur, seen))
             if event.holder and len(self.holders) < RECORDS:
                 self.holders[event.at] = event.holder
 

@@ -55,22 +55,22 @@ class HostTimeline:
         return len(self.unpainted) + len(self.segments)
 
     def paint(self) -> None:
-        """Give to each cause that was told what is blank of its ``[start, end)``."""
+        """Give each cause what is blank of its ``[start, end)``."""
         self._paint(self.unpainted)
         self.unpainted.clear()
 
     def _paint(self, many: Sequence[Segment]) -> None:
         segments, starts, ends, horizon = self.segments, self._starts, self._ends, self.horizon
         last = ends[-1] if ends else horizon
-        for told in many:
-            start, end, cause, stack = told
+        for segment in many:
+            start, end, cause, stack = segment
             if start < horizon:
                 start = horizon
-                told = (start, end, cause, stack)
+                segment = (start, end, cause, stack)
             if end <= start:
                 continue
             if start >= last:
-                segments.append(told)
+                segments.append(segment)
                 starts.append(start)
                 ends.append(end)
                 last = end
@@ -142,7 +142,7 @@ class HostTimeline:
         return taken
 
     def hold(self, segments: list[Segment], horizon: int) -> None:
-        """Hold these from now on and nothing else: what is left of what was told after ``horizon``."""
+        """Hold these from now on and nothing else: what is left after ``horizon``."""
         self.unpainted.clear()
         self.segments = segments
         self.horizon = max(self.horizon, horizon)

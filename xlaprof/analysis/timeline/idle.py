@@ -27,7 +27,7 @@ LONGEST = 32  # gaps kept one by one
 _PLACES = 32  # lines kept per cause
 CAUSES = 2048  # causes kept apart; further holes count as "other"
 
-_ALIKE = 0.2  # a gap so long, beside those that were looked into, is of their kind
+_ALIKE = 0.2  # a gap of so much of the length of the sampled ones is of their kind
 LONG = 1_000_000  # ns of a gap from which on they count for a habit
 STRONG = frozenset({DATA, CHECKPOINT, GIL})  # say more than the name of a scope
 
@@ -44,7 +44,7 @@ class Seen(NamedTuple):
 Cause = int | tuple[int, int] | Seen
 
 
-class Sighting(NamedTuple):
+class SampleSpan(NamedTuple):
     """Over ``[start, end)`` the host was seen to do one thing."""
 
     start: int
@@ -61,7 +61,7 @@ class HoleSpan(NamedTuple):
     after: int
 
 
-#: A :class:`HoleSpan` as it is told.
+#: A :class:`HoleSpan` as a bare tuple.
 HoleRow = tuple[int, int, int, int]
 
 
@@ -153,12 +153,12 @@ class IdleBlame:
         holes: Sequence[HoleRow],
         traced: Sequence[TracingLeft],
         steps: Sequence[Step] = (),
-        sightings: Sequence[Sighting] = (),
+        samples: Sequence[SampleSpan] = (),
     ) -> None:
         """Blame ``gaps``; all arguments sorted, all but ``steps`` disjoint."""
         first = first_hole = first_traced = first_step = middle_step = first_seen = 0
         segment_count, hole_count, stretch_count = len(segments), len(holes), len(traced)
-        step_count, seen_count = len(steps), len(sightings)
+        step_count, seen_count = len(steps), len(samples)
         starts = [segment[0] for segment in segments]
         causes = self.causes
         spent: dict[Cause, list[int]] = {}  # ns in each gap, and
@@ -184,10 +184,10 @@ class IdleBlame:
                 first_traced += 1
             parts: dict[Cause, int] = {}
             if seen_count:
-                while first_seen < seen_count and sightings[first_seen].end <= start:
+                while first_seen < seen_count and samples[first_seen].end <= start:
                     first_seen += 1
-                if first_seen < seen_count and sightings[first_seen].start < end:
-                    inside = self._see(start, end, inside, sightings, first_seen, holes, first_hole, parts)
+                if first_seen < seen_count and samples[first_seen].start < end:
+                    inside = self._see(start, end, inside, samples, first_seen, holes, first_hole, parts)
             blank: list[tuple[int, int]] = []
             scoped: Segment | None = None  # the longest of a scope
             longest = (end - start) // 8  # shorter ones do not explain the gap
@@ -219,7 +219,7 @@ class IdleBlame:
                     spent[each] = [ns]
                     self.tally(each)
                 if ns >= LONG and steady:
-                    if step == -2:  # the one that most of it is in: it may begin a little before, or after, a step ends
+                    if step == -2:  # the step with most of the gap, which may begin a little before or after
                         while middle_step < step_count and steps[middle_step][1] <= (start + end) // 2:
                             middle_step += 1
                         step = steps[middle_step][3] if middle_step < step_count else -1
@@ -255,7 +255,7 @@ class IdleBlame:
         start: int,
         end: int,
         inside: list[Segment],
-        sightings: Sequence[Sighting],
+        samples: Sequence[SampleSpan],
         first: int,
         holes: Sequence[HoleRow],
         first_hole: int,
@@ -263,7 +263,7 @@ class IdleBlame:
     ) -> list[Segment]:
         """Count what was seen in a gap, and return its segments with that among them (as cause -1).
 
-        What is told by events stays; of the time in a scope only what says more than its name is taken.
+        Events win over samples. Of the time in a scope only samples count that say more than its name.
         """
         found: list[Segment] = []
         blank: list[tuple[int, int, int]] = []  # start, end, scope or -1
@@ -277,14 +277,14 @@ class IdleBlame:
             else:
                 found.append(segment)
                 if cause == DATA:
-                    self._place_data(segment, sightings, first)
+                    self._place_data(segment, samples, first)
             cursor = stop
         if cursor < end:
             blank.append((cursor, end, -1))
         for begin, stop, scope in blank:
             cursor = begin
-            for position in range(first, len(sightings)):
-                since, until, seen = sightings[position]
+            for position in range(first, len(samples)):
+                since, until, seen = samples[position]
                 if since >= stop:
                     break
                 since, until = max(since, cursor), min(until, stop)
@@ -307,11 +307,11 @@ class IdleBlame:
         found.sort()
         return found
 
-    def _place_data(self, segment: Segment, sightings: Sequence[Sighting], first: int) -> None:
+    def _place_data(self, segment: Segment, samples: Sequence[SampleSpan], first: int) -> None:
         """Where the data was made that the host waited for: in a thread of the loader's."""
         start, end, cause, _ = segment
-        for position in range(first, len(sightings)):
-            since, until, seen = sightings[position]
+        for position in range(first, len(samples)):
+            since, until, seen = samples[position]
             if since >= end:
                 break
             ns = min(until, end) - max(since, start)
@@ -319,9 +319,9 @@ class IdleBlame:
                 self.tally(cause).lie_at(seen.at, ns)
 
     def seen_in(self) -> dict[tuple[int, int], Seen]:
-        """Of holes that were looked into, what was seen most in them.
+        """Of sampled holes, what was seen most in them.
 
-        Of a hole that comes every step some are looked into. The others are as long, or that would not explain them.
+        A hole that comes every step is sampled now and then. The others count as the same where they are as long.
         """
         most: dict[tuple[int, int], tuple[int, Seen]] = {}
         for cause, tally in self.causes.items():
@@ -385,7 +385,7 @@ class IdleBlame:
         first_traced: int,
         parts: dict[Cause, int],
     ) -> None:
-        """Blame stretches in which no interval was told: plain Python, tracing, other."""
+        """Blame stretches without an interval of the host: plain Python, tracing, other."""
         other = tracing = 0
         hole_count, stretch_count = len(holes), len(traced)
         first = first_hole

@@ -1,4 +1,4 @@
-"""How often something happens that is not told step by step: every step, every N steps, N times a step, once."""
+"""How often something happens: every step, every N steps, N times a step, once."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from xlaprof.analysis.names import Ids
 
 from .host import SCOPE, Segment
-from .idle import HoleSpan, Sighting
+from .idle import HoleSpan, SampleSpan
 
 _LIMIT = 40_000  # intervals kept
 
@@ -66,7 +66,7 @@ class StepSpan(NamedTuple):
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Batch:
-    """All that happened in ``[start, end)``. ``segments``, ``holes`` and ``sightings`` are sorted and disjoint."""
+    """All that happened in ``[start, end)``. ``segments``, ``holes`` and ``samples`` are sorted and disjoint."""
 
     start: int
     end: int
@@ -77,12 +77,12 @@ class Batch:
     recordings: Sequence[Recorded]
     compiles: Sequence[Compiled]
     steps: Sequence[StepSpan]
-    sightings: Sequence[Sighting]
+    samples: Sequence[SampleSpan]
     first_run: int  # when the recording's first execution was handed over, or later than all of this
 
     @property
     def size(self) -> int:
-        lists = (self.segments, self.executions, self.waits, self.holes, self.sightings)
+        lists = (self.segments, self.executions, self.waits, self.holes, self.samples)
         return sum(map(len, lists))
 
     def moved(self, ids: Ids) -> Batch:
@@ -94,7 +94,7 @@ class Batch:
                 for start, end, cause, place in self.segments
             ],
             holes=[ids.moved(hole, stacks=("before", "after")) for hole in self.holes],
-            sightings=[one._replace(seen=ids.moved(one.seen, stacks=("stack", "at"))) for one in self.sightings],
+            samples=[one._replace(seen=ids.moved(one.seen, stacks=("stack", "at"))) for one in self.samples],
             steps=[ids.moved(step, texts=("name",)) for step in self.steps],
             executions=[ids.moved(one, stacks=("read",)) for one in self.executions],
         )
@@ -133,8 +133,8 @@ class Schedule:
         self.end: int | None = None  # of the last of them
         self.stride = 1
         self.first_run: int | None = None
-        # What is not settled, in whatever order it is told, as bare tuples of what Execution, Wait... name: of a long
-        # recording most is never looked at again. They are told by appending, bound once.
+        # Not settled yet, in any order, as bare tuples of the fields of Execution, Wait...: of a long recording most
+        # is never used again. ``add_...`` are bound once.
         self.executions: list[tuple[int, int, int, int, int]] = []
         self.waits: list[tuple[int, int, int]] = []
         self.recordings: list[tuple[int, int, int, int, int]] = []
@@ -153,10 +153,10 @@ class Schedule:
         horizon: int | None,
         segments: Sequence[Segment],
         steps: Sequence[tuple[int, int, int, int, int, bool, int]],
-        sightings: Sequence[Sighting] = (),
+        samples: Sequence[SampleSpan] = (),
     ) -> None:
         """Everything before ``horizon`` (None: everything) is known; ``segments``, ``steps`` (start, end,
-        number, ordinal, name, first, tracing) and ``sightings`` are what is new.
+        number, ordinal, name, first, tracing) and ``samples`` are what is new.
         """
         if horizon is not None and not self.keeps_next:
             self.skip(horizon, bool(segments or steps))
@@ -164,10 +164,10 @@ class Schedule:
         executions, waits, recordings, compiles, holes = (
             _take(held, horizon, moment) for held, moment in self.pending()
         )
-        told: list[Sequence[tuple[int, ...]]] = [segments, steps, executions, waits, recordings, compiles, holes]
-        if not any(told):
+        parts: list[Sequence[tuple[int, ...]]] = [segments, steps, executions, waits, recordings, compiles, holes]
+        if not any(parts):
             return
-        start = min(one[0] for part in told for one in part) if self.end is None else self.end
+        start = min(one[0] for part in parts for one in part) if self.end is None else self.end
         if horizon is None:
             ends = [one[1] for part in (segments, steps, waits, recordings, holes) for one in part[-1:]]
             horizon = max([start, *ends, *(one[0] for one in executions[-1:])])
@@ -189,7 +189,7 @@ class Schedule:
                 recordings=[Recorded(*one) for one in recordings],
                 compiles=[Compiled(*one) for one in compiles],
                 steps=[StepSpan(start, end, name, first) for start, end, _, _, name, first, _ in steps],
-                sightings=sightings,
+                samples=samples,
                 first_run=horizon if self.first_run is None else self.first_run,
             )
             self.batches.append((number, batch))
@@ -199,11 +199,11 @@ class Schedule:
 
     @property
     def keeps_next(self) -> bool:
-        """The next batch is kept; or else it is all the same what is in it."""
+        """Whether the next batch is kept."""
         return self.end is None or self.first_run is None or not self.seen % self.stride
 
     def skip(self, horizon: int, anything: bool) -> None:
-        """Settle a batch that is not kept: nothing of it has to be in order."""
+        """Settle a batch that is not kept, in any order."""
         assert self.end is not None
         for items, moment in self.pending():
             late = [one for one in items if one[moment] > horizon]

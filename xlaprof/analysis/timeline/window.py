@@ -17,7 +17,7 @@ from xlaprof.analysis.sums import copied
 
 from .device import DeviceTimeline, IdleStretch
 from .host import OTHER, SCOPE, TRACING, HostTimeline, Segment, within
-from .idle import HoleRow, IdleBlame, Sighting, TracingLeft
+from .idle import HoleRow, IdleBlame, SampleSpan, TracingLeft
 from .schedule import Schedule
 
 _SETTLE_AT = 8192  # segments and executions held before settling
@@ -76,7 +76,7 @@ class Window:
         self.splits: dict[int, Split] = {}  # the others
         self.steps_end = 0  # end of the last named step; 0: none yet
         self.holes: list[HoleRow] = []
-        self.sightings: list[Sighting] = []
+        self.samples: list[SampleSpan] = []
         self.traced: list[tuple[int, int, int]] = []  # start and end of the stretch before a barrier; ns of tracing
         self.next_ordinal = 0  # of the step that ends next
         self.tracing_since_step: list[tuple[int, int]] = []  # (moment, ns) of the barriers since the last step
@@ -94,12 +94,12 @@ class Window:
             holes.append(hole)
             self.schedule.add_hole(hole)
 
-    def add_sighting(self, sighting: Sighting) -> None:
+    def add_sample(self, sample: SampleSpan) -> None:
         """The host was sampled. Samples come in order; one that overlaps the sample before is cut."""
-        if self.sightings and sighting.start < self.sightings[-1].end:
-            sighting = sighting._replace(start=self.sightings[-1].end)
-        if sighting.end > sighting.start and len(self.sightings) < GIVE_UP_AT:
-            self.sightings.append(sighting)
+        if self.samples and sample.start < self.samples[-1].end:
+            sample = sample._replace(start=self.samples[-1].end)
+        if sample.end > sample.start and len(self.samples) < GIVE_UP_AT:
+            self.samples.append(sample)
 
     def add_barrier(self, moment: int, end: int, tracing: int, ops: int = 0) -> None:
         last = self.last_barrier
@@ -152,11 +152,11 @@ class Window:
 
     def relieve(self) -> None:
         """Called now and then: what nothing settles, no execution nor step, must not pile up."""
-        if len(self.host) + len(self.holes) + len(self.traced) + len(self.sightings) > GIVE_UP_AT:
+        if len(self.host) + len(self.holes) + len(self.traced) + len(self.samples) > GIVE_UP_AT:
             self.settle()
         if len(self.tracing_since_step) > GIVE_UP_AT:
             del self.tracing_since_step[:-KEEP]
-        for held in (self.holes, self.traced, self.sightings):
+        for held in (self.holes, self.traced, self.samples):
             if len(held) >= GIVE_UP_AT:
                 del held[: len(held) // 2]
         self.schedule.relieve(GIVE_UP_AT)
@@ -184,21 +184,21 @@ class Window:
         closed = [step for step in self.open_steps if step[1] <= host_horizon and (after is None or step[0] >= after)]
         holes = [hole for hole in self.holes if hole[0] < host_horizon]
         self.open_steps.sort(key=itemgetter(0))
-        sightings = stretched([one for one in self.sightings if one.start < host_horizon], holes)
-        self.schedule.settle(None if final else host_horizon, segments, closed, sightings)
+        samples = stretched([one for one in self.samples if one.start < host_horizon], holes)
+        self.schedule.settle(None if final else host_horizon, segments, closed, samples)
         traced = [stretch for stretch in self.traced if stretch[0] < host_horizon]
         later = self.traced[len(traced) :]  # they follow one another
         left: list[list[tuple[int, int, int]]] = []
         for quiet in gaps:
             stretches = [TracingLeft(*stretch) for stretch in traced]
-            self.idle.blame(quiet, segments, holes, stretches, self.open_steps, sightings)
+            self.idle.blame(quiet, segments, holes, stretches, self.open_steps, samples)
             left.append([(one.start, one.end, one.left) for one in stretches])
         # of several devices each has all of the tracing; what the first one leaves goes on
         self.traced = [stretch for stretch in (left or [traced])[0] if stretch[1] > host_horizon] + later
         busy.sort()
         self._divide(host_horizon, segments, busy)
         self.holes = [hole for hole in self.holes if hole[1] > host_horizon]
-        self.sightings = [one for one in self.sightings if one.end > host_horizon]
+        self.samples = [one for one in self.samples if one.end > host_horizon]
         self.rest()
 
     def rest(self) -> None:
@@ -277,23 +277,23 @@ class Window:
         return (self.first if first else self.splits).setdefault(name, Split())
 
 
-def stretched(sightings: list[Sighting], holes: list[HoleRow]) -> list[Sighting]:
+def stretched(samples: list[SampleSpan], holes: list[HoleRow]) -> list[SampleSpan]:
     """Of a hole in which the host was seen, every nanosecond belongs to what was seen last before, or else first."""
-    if not sightings or not holes:
-        return sightings
-    found: list[Sighting] = []
+    if not samples or not holes:
+        return samples
+    found: list[SampleSpan] = []
     ends = [hole[1] for hole in holes]
-    for position, one in enumerate(sightings):
+    for position, one in enumerate(samples):
         start, end, seen = one
         earlier = found[-1].end if found else -FOREVER
-        later = sightings[position + 1].start if position + 1 < len(sightings) else FOREVER
+        later = samples[position + 1].start if position + 1 < len(samples) else FOREVER
         nth = bisect_right(ends, start)
         if nth < len(holes) and holes[nth][0] < start:
             start = max(holes[nth][0], min(earlier, start))
         nth = bisect_left(ends, end)
         if nth < len(holes) and holes[nth][0] < end:
             end = max(end, min(holes[nth][1], later))
-        found.append(Sighting(start, end, seen))
+        found.append(SampleSpan(start, end, seen))
     return found
 
 

@@ -158,7 +158,7 @@ def _pieces(batch: Batch) -> Iterator[_Piece]:
 
 
 def _blank(holes: Sequence[HoleSpan], over: list[int], start: int, end: int) -> Iterator[_Piece]:
-    """A stretch in which the host told nothing: plain Python between two lines, or other. ``over``: the holes' ends."""
+    """A stretch without events of the host: plain Python between two lines, or other. ``over``: the holes' ends."""
     nth = bisect_right(over, start)
     while nth < len(holes) and holes[nth].start < end:
         begin, stop, before, after = holes[nth]
@@ -175,9 +175,9 @@ def _blank(holes: Sequence[HoleSpan], over: list[int], start: int, end: int) -> 
 
 
 def _seen(batch: Batch, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
-    """The pieces, those that tell nothing, or no more than a scope, counting for what looks at the host found."""
-    sightings = batch.sightings
-    if not sightings:
+    """The pieces; those of plain Python, and of scopes, count for what samples of the host found."""
+    samples = batch.samples
+    if not samples:
         yield from pieces
         return
     for piece in pieces:
@@ -186,8 +186,8 @@ def _seen(batch: Batch, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
         if not (scope or isinstance(key.cause, tuple) or key.cause == host.OTHER):
             yield piece
             continue
-        for nth in range(bisect_right(sightings, start, key=lambda one: one.end), len(sightings)):
-            since, until, seen = sightings[nth]
+        for nth in range(bisect_right(samples, start, key=lambda one: one.end), len(samples)):
+            since, until, seen = samples[nth]
             if since >= end:
                 break
             since, until = max(since, start), min(until, end)
@@ -204,7 +204,7 @@ def _seen(batch: Batch, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
 def _with_recording(batch: Batch, pieces: list[_Piece]) -> tuple[list[_Piece], dict[int, Share]]:
     """The pieces, those in which a graph was recorded that had to be compiled counting for that compile.
 
-    Beside them, of each such compile, what its recording was. Graphs are recorded where the host tells nothing else,
+    Beside them, of each such compile, what its recording took. Graphs are recorded where the host has no other event,
     and in named scopes.
     """
     starts = [piece.start for piece in pieces]

@@ -8,8 +8,7 @@ times to the nanosecond; with a :class:`Cut` taken out, everything that waited f
 that. So a read costs what host and device lost by waiting for each other, a pause of the host that the device did not
 notice costs nothing, and two defects that hide each other gain more when both are fixed.
 
-A prediction from a sample of a long recording is scaled up: by what the tallies, which are exact, know of the whole
-over what the sample holds of it.
+A prediction from a sample of a long recording is scaled up: by the exact time in the tallies over that in the sample.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def together(cuts: Iterable[Cut]) -> Cut:
 
 
 class PlayedStep(NamedTuple):
-    """A step: its name, whether it was the first of it, ns as recorded, and as it was now."""
+    """A step: its name, whether it was the first of that name, ns as recorded, and ns as replayed."""
 
     name: int
     first: bool
@@ -200,7 +199,7 @@ class WhatIf:
     def __init__(self, run: Totals) -> None:
         self.run = run
         self.pace = _pace(run)
-        #: of each recording: what is kept of it, and how that was
+        #: of each recording: its schedule, replayed as it was
         self.parts = [(part, play(part, pace=self.pace)) for part in run.window.schedule.parts()]
         self.parts.sort(key=lambda part: part[1].start)
         self.wall = max(0, run.last - (run.begin or 0))
@@ -245,7 +244,7 @@ class WhatIf:
         return gained + most
 
     def _scale(self, cut: Cut) -> float:
-        """What the run holds of ``cut`` over what is held of it in the batches kept."""
+        """The time of ``cut`` in the whole run over that in the batches kept."""
         parts = [part for part, _ in self.parts]
         if not any(part.digest_ns or part.seen > len(part.batches) for part in parts):
             return 1.0
@@ -267,7 +266,7 @@ class WhatIf:
         in_full = span / max(1, span - sum(part.digest_ns for part in parts))
         for cause, stack in {*cut.places, *((cause, -1) for cause in cut.causes)}:
             exact = _exact(self.run, cause, stack)
-            if exact is None:  # digests tell of plain Python, uploads and pauses, but not of barriers
+            if exact is None:  # digests do not have barriers
                 each = sampled * (in_full if cause == host.DISPATCH else 1.0)
                 exact = round(spent.get((cause, stack), 0) * each)
             whole += exact

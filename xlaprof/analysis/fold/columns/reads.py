@@ -125,7 +125,7 @@ def _waits(run: Totals, reads: Kind, waits: Kind) -> Column:
 
 
 def _serial(run: Totals, reads: Kind, runs: Kind) -> tuple[Column, Flags]:
-    """ns for which the device idled after each read because of it; and which of them no execution has followed yet."""
+    """ns for which each read made the device idle after it; and which reads no execution has followed yet."""
     starts, ends = runs["start"], runs["end"]
     before = up_to(run.last_execution_end, ends)  # each execution, and after the last
     waiting = run.reads_since_execution

@@ -37,7 +37,7 @@ def divide(
     for open_before, ns in known.items():
         blank[ordinal == open_before] -= ns
     tracing = np.minimum(tracing, blank)
-    # stretches of several devices overlap: of those that begin before a step only the last one is looked at
+    # stretches of several devices overlap: of those that begin before a step only the last one counts
     begins, ends = busy
     after = np.searchsorted(begins, start, "right")
     past = np.maximum(np.searchsorted(begins, end, "left"), after)

@@ -13,7 +13,7 @@ import numpy as np
 
 from xlaprof.analysis.timeline import window
 from xlaprof.analysis.timeline.device import DeviceTimeline
-from xlaprof.analysis.timeline.idle import Sighting, TracingLeft
+from xlaprof.analysis.timeline.idle import SampleSpan, TracingLeft
 from xlaprof.analysis.timeline.window import Window
 
 from .divide import divide
@@ -120,20 +120,20 @@ def settle(of: Window, fresh: Fresh) -> bool:
     horizon = min([horizon, *(one.timeline.floor() for one in pending)])
     segments = _take(of, segments, horizon)
     now = holes[:, holes[0] < horizon]
-    sightings = [one for one in of.sightings if one.start < horizon]
-    if sightings:
-        sightings = window.stretched(sightings, rows(*now))
-    _schedule(of, fresh, horizon, segments, steps, sightings)
+    samples = [one for one in of.samples if one.start < horizon]
+    if samples:
+        samples = window.stretched(samples, rows(*now))
+    _schedule(of, fresh, horizon, segments, steps, samples)
     steps = steps[:, np.argsort(steps[0], kind="stable")]
     early = int(np.searchsorted(traced[0], horizon))  # they follow one another
-    left = [_blame(of, quiet, segments, now, traced[:, :early], steps, sightings) for quiet, _ in stretches]
+    left = [_blame(of, quiet, segments, now, traced[:, :early], steps, samples) for quiet, _ in stretches]
     # of several devices each has all of the tracing; what the first one leaves goes on
     unused = (left or [traced[:, :early]])[0]
     of.traced = rows(*unused[:, unused[1] > horizon]) + rows(*traced[:, early:])
     busy = np.concatenate([np.empty((2, 0), np.int64), *(ran for _, ran in stretches)], axis=1)
     _divide(of, horizon, segments, steps, busy[:, np.lexsort(busy[::-1])])
     of.holes = rows(*holes[:, holes[1] > horizon])
-    of.sightings = [one for one in of.sightings if one.end > horizon]
+    of.samples = [one for one in of.samples if one.end > horizon]
     of.rest()
     return True
 
@@ -178,13 +178,13 @@ def _take(of: Window, segments: Column, horizon: int) -> Column:
 
 
 def _schedule(
-    of: Window, fresh: Fresh, horizon: int, segments: Column, steps: Column, sightings: Sequence[Sighting]
+    of: Window, fresh: Fresh, horizon: int, segments: Column, steps: Column, samples: Sequence[SampleSpan]
 ) -> None:
     schedule = of.schedule
     closed = steps[:, (steps[1] <= horizon) & (steps[0] >= (schedule.end or -FAR))]
     if schedule.keeps_next:
         fresh.pour_schedule(of)
-        schedule.settle(horizon, rows(*segments), rows(*closed), sightings)
+        schedule.settle(horizon, rows(*segments), rows(*closed), samples)
         return
     lists: tuple[tuple[list[Any], Column, int], ...] = (
         (schedule.executions, fresh.runs, 0), (schedule.waits, fresh.waits, 1),
@@ -203,14 +203,14 @@ def _blame(
     holes: Column,
     traced: Column,
     steps: Column,
-    sightings: Sequence[Sighting],
+    samples: Sequence[SampleSpan],
 ) -> Column:
     """Blame the gaps of one device; returns what they left of ``traced``."""
-    if not sightings:
+    if not samples:
         with suppress(OverflowError):
             return blame(of.idle, quiet, segments, holes, traced, steps)
     stretches = [TracingLeft(*stretch) for stretch in rows(*traced)]
-    of.idle.blame(rows(*quiet), rows(*segments), rows(*holes), stretches, rows(*steps), sightings)
+    of.idle.blame(rows(*quiet), rows(*segments), rows(*holes), stretches, rows(*steps), samples)
     return table([(one.start, one.end, one.left) for one in stretches], 3)
 
 
