@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
 import importlib
 import os
 import sys
@@ -19,6 +18,7 @@ from typing import NoReturn
 
 from xlaprof import commands
 from xlaprof.errors import UserError
+from xlaprof.text.strings import did_you_mean
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 128 + 2  # as a shell reports SIGINT
@@ -92,8 +92,7 @@ def _dispatch(argv: list[str]) -> int:
     verb, rest = argv[0], argv[1:]
     known = verbs()
     if verb not in known:
-        close = difflib.get_close_matches(verb, known, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else "see xlaprof --help"
+        hint = did_you_mean(verb, known) or "see xlaprof --help"
         raise UserError(f"unknown {'option' if verb.startswith('-') else 'verb'} '{verb}': {hint}")
     module = importlib.import_module(f"{commands.__name__}.{known[verb].stem}")
     parser = _Parser(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from xlaprof.commands._loading import fold, natural, no_collection
 from xlaprof.errors import UserError
+from xlaprof.text.strings import did_you_mean
 
 if TYPE_CHECKING:
     from xlaprof.analysis.model import Finding, Report
@@ -99,12 +100,9 @@ def _show_page(wanted: str, as_json: bool) -> None:
     known = pages()
     page = known.get(wanted.replace("-", "_"))
     if page is None:
-        import difflib
-
-        close = difflib.get_close_matches(wanted, known, n=1)
-        hint = f"did you mean '{close[0]}'? " if close else ""
+        hint = did_you_mean(wanted, known)
         raise UserError(
-            f"'{wanted}' is no kind of finding: {hint}There are {', '.join(known)}. "
+            f"'{wanted}' is no kind of finding: {hint}{' ' if hint else ''}There are {', '.join(known)}. "
             f"Of a finding name the log too: xlaprof explain {wanted} run.log"
         )
     from xlaprof.report.output import write

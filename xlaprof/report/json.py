@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
-import msgspec
+from msgspec import to_builtins as _plain
 
 from xlaprof.analysis.gates.compare import Comparison
 from xlaprof.analysis.gates.difference import CONFIDENCE
@@ -20,21 +21,13 @@ from xlaprof.report.source import Source
 from xlaprof.text.parts import parts
 
 SCHEMA = 1
+_CAUSE = ("cause", "seconds")
 
 
 def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
     """The report as plain dicts, lists, strings and finite numbers. ``hidden``: findings that were left out of it."""
     main = report.steps[0] if report.steps else None
-    named = _plain(report.steps)
-    idle = _plain(report.idle)
-    idle["causes"] = [{"cause": cause, "seconds": seconds} for cause, seconds in report.idle.causes]
-    idle["gaps"] = [
-        {
-            **_plain(gap),
-            "blame": [{"cause": cause, "seconds": seconds} for cause, seconds in gap.blame],
-        }
-        for gap in report.idle.gaps
-    ]
+    gaps = [{**_plain(gap), "blame": _rows(_CAUSE, gap.blame)} for gap in report.idle.gaps]
     return {
         "schema": SCHEMA,
         "run": _plain(report.run),
@@ -45,14 +38,14 @@ def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
             "median_s": main.median_s if main else None,
             "p95_s": main.p95_s if main else None,
             "inferred": bool(main and main.inferred),
-            "parts": [{"part": part, "seconds": value} for part, value in parts(main.split)] if main else [],
-            "by_name": named,
+            "parts": _rows(("part", "seconds"), parts(main.split)) if main else [],
+            "by_name": _plain(report.steps),
         },
         "counters": dict(report.counters),
         "seconds": {name: value for name, value in report.seconds.items() if math.isfinite(value)},
         "scopes": _plain(report.scopes),
-        "idle": idle,
-        "findings": [finding_to_json(finding) for finding in report.findings],
+        "idle": {**_plain(report.idle), "causes": _rows(_CAUSE, report.idle.causes), "gaps": gaps},
+        "findings": list(map(finding_to_json, report.findings)),
         "gain_s": report.predicted.gain_s if report.predicted is not None else 0.0,
         "predicted": _plain(report.predicted),
         "compilation": _plain(report.compilation),
@@ -73,8 +66,8 @@ def comparison_to_json(comparison: Comparison) -> dict[str, Any]:
         "confidence": CONFIDENCE,
         "steps": _plain(comparison.steps),
         "figures": _plain(comparison.quantities),
-        "gone": [finding_to_json(finding) for finding in comparison.gone],
-        "new": [finding_to_json(finding) for finding in comparison.new],
+        "gone": list(map(finding_to_json, comparison.gone)),
+        "new": list(map(finding_to_json, comparison.new)),
         "changed": [
             {"before": finding_to_json(pair.before), "after": finding_to_json(pair.after)}
             for pair in comparison.changed
@@ -116,7 +109,7 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
         **place_to_json(place),
         "module": place.module,
         **{name: _plain(getattr(finding, name)) for name in names},
-        "values": [{"value": value, "count": count} for value, count in finding.values],
+        "values": _rows(("value", "count"), finding.values),
     }
 
 
@@ -125,5 +118,5 @@ def place_to_json(place: Place) -> dict[str, Any]:
     return {"file": place.file, "line": place.line, "function": place.func, "code": place.code}
 
 
-def _plain(value: Any) -> Any:
-    return msgspec.to_builtins(value)
+def _rows(names: tuple[str, str], rows: Iterable[tuple[Any, Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(names, row, strict=True)) for row in rows]

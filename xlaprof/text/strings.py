@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def printable(text: str) -> str:
     """``text`` on one line, without control characters or halves of surrogate pairs."""
@@ -13,6 +15,14 @@ def printable(text: str) -> str:
 def clip(text: str, longest: int) -> str:
     """``text`` in at most ``longest`` characters, its end replaced by three dots where it is longer."""
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question that names the closest of the ``known`` words; "" where none is close."""
+    from difflib import get_close_matches  # takes milliseconds to import
+
+    close = get_close_matches(word, list(known), n=1)
+    return f"did you mean '{close[0]}'?" if close else ""
 
 
 def file_line(file: str, line: int) -> str:

@@ -50,7 +50,7 @@ def _usual(records: list[CompileRecord], large: CompileRecord) -> float:
 
 def _finding(facts: Facts, record: CompileRecord, usual: float) -> Finding:
     cost = (record.dur - min(usual * record.ops, record.dur)) / 1e9 if usual else record.dur / 2e9
-    each = f"{record.dur / record.ops / 1e6:.1f} ms for an operation"
+    each = f"{duration(record.dur / record.ops / 1e9)} for an operation"
     compared = f", {record.dur / record.ops / usual:.1f} times that of the run's smaller graphs" if usual else ""
     return facts.finding(
         "compile_cost",

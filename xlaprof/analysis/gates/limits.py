@@ -5,7 +5,6 @@ What each counts is said in docs/ci.md, and done in :mod:`xlaprof.analysis.gates
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ import msgspec
 
 from xlaprof.analysis.model import SEVERITIES
 from xlaprof.errors import UserError
+from xlaprof.text.strings import did_you_mean
 
 
 class BudgetError(UserError):
@@ -98,8 +98,7 @@ def budget(values: Mapping[str, object], where: str = "") -> Budget:
         name = key.replace("-", "_")
         limit = next((limit for limit in LIMITS if limit.name == name), None)
         if limit is None:
-            close = difflib.get_close_matches(name, _NAMES, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(_NAMES)}"
+            hint = did_you_mean(name, _NAMES) or f"there are {', '.join(_NAMES)}"
             raise BudgetError(f"{prefix}unknown budget '{key}': {hint}")
         if name in read:
             raise BudgetError(f"{prefix}{name} is there twice: leave one out")
