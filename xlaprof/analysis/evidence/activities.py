@@ -7,7 +7,9 @@ further in, where most of the time was spent.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import TYPE_CHECKING
 
 from xlaprof.analysis.model import Place
@@ -40,16 +42,15 @@ class Activity:
         self.line = line  # of the loop
         self.causes: dict[Cause, Tally] = {}
         self.total = 0
-        self.seen: dict[int, int] = {}  # cause of host time -> ns sampled
-        self.lines: dict[int, int] = {}  # stack -> ns
+        self.seen: Counter[int] = Counter()  # cause of host time -> ns sampled
+        self.lines: Counter[int] = Counter()  # stack -> ns
 
     def add(self, cause: Cause, tally: Tally) -> None:
         self.causes[cause] = tally
         self.total += tally.total
-        for stack, ns in tally.lines.items():
-            self.lines[stack] = self.lines.get(stack, 0) + ns
+        self.lines.update(tally.lines)
         if isinstance(cause, Seen):
-            self.seen[cause.cause] = self.seen.get(cause.cause, 0) + tally.total
+            self.seen[cause.cause] += tally.total
 
     @property
     def main(self) -> Cause:
@@ -63,7 +64,7 @@ class Activity:
         if isinstance(main, int):
             return min(main, host.SCOPE)
         for cause in (host.CHECKPOINT, host.DATA):
-            if self.seen.get(cause, 0) >= _CHARACTERISTIC * self.total:
+            if cause in self.seen and self.seen[cause] >= _CHARACTERISTIC * self.total:
                 return cause
         kind = max(self.seen, key=lambda cause: self.seen[cause], default=host.OTHER)
         return host.OTHER if kind in _UNSURE else kind
@@ -92,12 +93,11 @@ class Activity:
 
     def holes(self) -> dict[tuple[int, int], int]:
         """The pairs of stacks between which it lay."""
-        found: dict[tuple[int, int], int] = {}
+        found: Counter[tuple[int, int]] = Counter()
         for cause, tally in self.causes.items():
             if isinstance(cause, tuple) and not isinstance(cause, Seen):
-                found[cause] = found.get(cause, 0) + tally.total
-            for hole, ns in tally.holes.items():
-                found[hole] = found.get(hole, 0) + ns
+                found[cause] += tally.total
+            found.update(tally.holes)
         return found
 
 
@@ -121,24 +121,18 @@ def activities(run: Fold) -> Iterator[Activity]:
             if cause.cause == host.GIL or (cause.cause == host.WAIT and cause.at):
                 # the thread that the host waits for decides, not the line
                 key = ("", run.holders.get(cause.at, ""), 0)
-            if key not in by_line:
-                by_line[key] = Activity(line)
-            by_line[key].add(cause, tally)
-            of_cause[cause] = by_line[key]
+            of_cause[cause] = by_line.setdefault(key, Activity(line))
+            of_cause[cause].add(cause, tally)
         elif isinstance(cause, tuple):
             between.append((cause, tally))
         elif cause in (host.DATA, host.GC) or cause >= host.SCOPE:
             waits[cause] = Activity()
             waits[cause].add(cause, tally)
     seen_in = run.window.idle.seen_in()
-    unseen: list[tuple[tuple[int, int], Tally]] = []
     for hole, tally in between:
-        seen = seen_in.get(hole)
-        if seen in of_cause:
-            of_cause[seen].add(hole, tally)
-        else:
-            unseen.append((hole, tally))
-    _join(names, unseen, by_line)
+        if seen_in.get(hole) in of_cause:
+            of_cause[seen_in[hole]].add(hole, tally)
+    _join(names, [one for one in between if seen_in.get(one[0]) not in of_cause], by_line)
     if host.DATA in waits and _READING in by_line:  # the thread that makes the next batch has the lock meanwhile
         for cause, tally in by_line.pop(_READING).causes.items():
             waits[host.DATA].add(cause, tally)
@@ -156,18 +150,17 @@ def innermost(names: Names, stacks: Mapping[int, int], line: Place = NOWHERE, sh
     lines = [(_inward(frames, line), ns) for stack, ns in stacks.items() if (frames := names.frames(stack))]
     whole = sum(ns for _, ns in lines)
     found = NOWHERE
-    depth = 0
-    while True:
-        at: dict[Place, int] = {}
+    for depth in count():
+        lines = [(frames, ns) for frames, ns in lines if depth < len(frames)]
+        at: Counter[Place] = Counter()
         for frames, ns in lines:
-            if depth < len(frames):
-                at[frames[depth]] = at.get(frames[depth], 0) + ns
-        best = max(at, key=lambda place: at[place], default=NOWHERE)
+            at[frames[depth]] += ns
+        best = max(at, key=at.__getitem__, default=NOWHERE)
         if not at or (at[best] < share * whole and depth):
-            return found
+            break
         found = best
-        lines = [(frames, ns) for frames, ns in lines if depth < len(frames) and frames[depth] == best]
-        depth += 1
+        lines = [(frames, ns) for frames, ns in lines if frames[depth] == best]
+    return found
 
 
 def _inward(frames: tuple[Place, ...], line: Place) -> tuple[Place, ...]:
@@ -206,9 +199,7 @@ def _join(
             max(seen, key=lambda one: one.total).add(hole, tally)
             continue
         key = (f"{before.file}:{before.line}-{after.file}", after.func, after.line)
-        if key not in by_line:
-            by_line[key] = Activity(culprit(before, after))
-        by_line[key].add(hole, tally)
+        by_line.setdefault(key, Activity(culprit(before, after))).add(hole, tally)
 
 
 def _lies_between(line: Place, before: Place, after: Place) -> bool:

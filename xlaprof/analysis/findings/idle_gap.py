@@ -10,6 +10,7 @@ something was compiled do not count, nor does one long pause among short ones. C
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 from operator import attrgetter
@@ -114,15 +115,14 @@ def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
 
 def _unexplained(facts: Facts, activity: Activity) -> float:
     """ns of other idle time in which the host recorded, or that nothing explains: a busy machine stretches it all."""
-    whole = 0
-    for cause, tally in facts.run.window.idle.causes.items():
-        if cause in activity.causes:
-            continue
-        seen_recording = isinstance(cause, Seen) and cause.cause == host.TRACING
-        between = isinstance(cause, tuple) and not isinstance(cause, Seen)
-        if seen_recording or between or cause in (host.TRACING, host.OTHER):
-            whole += tally.total
-    return whole
+
+    def is_unexplained(cause: Cause) -> bool:
+        if isinstance(cause, Seen):
+            return cause.cause == host.TRACING
+        return isinstance(cause, tuple) or cause in (host.TRACING, host.OTHER)
+
+    causes = facts.run.window.idle.causes.items()
+    return sum(tally.total for cause, tally in causes if cause not in activity.causes and is_unexplained(cause))
 
 
 def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
@@ -158,15 +158,13 @@ def _is_recorded(activity: Activity) -> bool:
 
 def _evidence(facts: Facts, activity: Activity) -> Iterator[str]:
     """The lines that took most of the time, where there are several, and the share of other programs."""
-    whole = sum(activity.lines.values())
-    at: dict[str, int] = {}
+    whole = activity.lines.total()
+    at: Counter[str] = Counter()
     for stack, ns in activity.lines.items():
-        place = facts.names.place(stack)
-        at[short(place)] = at.get(short(place), 0) + ns
+        at[short(facts.names.place(stack))] += ns
     if len(at) > 1:
-        ranked = sorted(at.items(), key=lambda item: -item[1])[:3]
-        yield "seen at " + ", ".join(f"{line} ({percent(ns / whole)})" for line, ns in ranked)
-    waited = activity.seen.get(host.CPU, 0)
+        yield "seen at " + ", ".join(f"{line} ({percent(ns / whole)})" for line, ns in at.most_common(3))
+    waited = activity.seen[host.CPU]
     if waited >= _OTHERS * activity.total:
         yield f"for {percent(waited / activity.total)} of it other programs had the processors"
 
@@ -242,10 +240,10 @@ def _is_seen(cause: Cause, kind: int) -> TypeGuard[Seen]:
 
 def _held_at(activity: Activity) -> dict[int, int]:
     """The stacks of the other thread, and ns; stack 0: in a library's code."""
-    held: dict[int, int] = {}
+    held: Counter[int] = Counter()
     for cause, tally in activity.causes.items():
         if isinstance(cause, Seen) and (cause.at or cause.cause == host.GIL):
-            held[cause.at] = held.get(cause.at, 0) + tally.total
+            held[cause.at] += tally.total
     return held
 
 
