@@ -15,7 +15,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.recompiles.advice import advise
-from xlaprof.analysis.recompiles.causes import cause
+from xlaprof.analysis.recompiles.explanation import explanation
 from xlaprof.analysis.recompiles.extra import Extra, Group, groups, values
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import replay
@@ -55,7 +55,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         cost_s=group.cost_s,
         cut=replay.compiles(avoided),
         gain_s=0.0 if not avoided else None,
-        cause=cause(facts, group, rhythm),
+        cause=explanation(facts, group, rhythm),
         advice=advice.text,
         change=FromTo(what=change.what, old=change.old, new=change.new),
         evidence=tuple(evidence),

@@ -310,7 +310,8 @@ def already_bucketed(facts: Facts, group: Group) -> bool:
     axis = _axis(group)
     if axis < 0:
         return False
-    sizes = [int(size) for text in _shapes(group) if (size := _value(text, axis)).isdecimal()]
+    shapes = (group.first.old, *(extra.change.new for extra in group.extras))
+    sizes = [int(size) for text in shapes if (size := _value(text, axis)).isdecimal()]
     distinct = set(sizes)
     last = axis == 0 and sizes[0] == max(sizes)  # a last batch is smaller than those before it
     if not (3 if last else 2) <= len(distinct) <= _BUCKETS or not _is_padded(distinct):
@@ -331,10 +332,6 @@ def _is_padded(sizes: set[int]) -> bool:
 
 def _changes(group: Group) -> set[tuple[str, str]]:
     return {(extra.change.old, extra.change.new) for extra in group.extras}
-
-
-def _shapes(group: Group) -> list[str]:
-    return [group.first.old, *(extra.change.new for extra in group.extras)]
 
 
 def values(facts: Facts, group: Group) -> tuple[tuple[str, int], ...]:

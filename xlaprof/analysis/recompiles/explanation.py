@@ -9,11 +9,11 @@ from xlaprof.analysis.recompiles.wording import expression, operator, quoted, te
 from xlaprof.text.quantities import duration, times
 
 _MORE = "such change"
-#: Dynamo's graph served all sizes, so it says nothing
+#: where Dynamo's graph served all sizes, so that Dynamo itself reports nothing
 _FIXED = "Dynamo has one graph for all sizes, but a program of XLA's has fixed shapes."
 
 
-def cause(facts: Facts, group: Group, rhythm: str) -> str:
+def explanation(facts: Facts, group: Group, rhythm: str) -> str:
     """What happened, and how much was compiled for it."""
     again = f"compiled again {times(len(group.extras))}, {duration(group.cost_s)} in all"
     fixed = f" {_FIXED}" if group.first.role == "dynamic" else ""
