@@ -113,7 +113,7 @@ def _moment(unix_s: float) -> str:
 
 
 def _steps(steps: tuple[StepStats, ...]) -> RenderableType:
-    table = new_table("steps", "median", "p95", "longest", "first", widest=26)
+    table = new_table("steps", "median", "p95", "max", "first", widest=26)
     table.add_column("last ones", overflow="crop", max_width=24)
     for stat in steps:
         table.add_row(
@@ -186,7 +186,7 @@ def _bars(rows: list[tuple[str, float, str]], whole: float, width: int) -> Rende
 
 
 def _scopes(scopes: tuple[ScopeStat, ...]) -> RenderableType:
-    table = new_table("times", "total", "itself", "median", "longest", "device idle", widest=24)
+    table = new_table("count", "total", "self", "median", "max", "idle", widest=24)
     for scope in scopes[:_SCOPES]:
         name = Text(printable(scope.name), "bold")
         if scope.errors:
