@@ -236,7 +236,7 @@ def test_an_accelerator_that_is_not_there_is_named() -> None:
         """
     )
     assert done.returncode == 1
-    assert "PJRT_DEVICE=TPU is not to be had here (jax has: cpu)" in done.stderr
+    assert "PJRT_DEVICE=TPU is not available here (jax has: cpu)" in done.stderr
 
 
 def test_several_devices() -> None:

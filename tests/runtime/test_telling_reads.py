@@ -19,7 +19,7 @@ from xlaprof import events
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import Run
 from xlaprof.recording.stacks import loop_line
-from xlaprof.runtime.instruments.live_tensors import gauge
+from xlaprof.runtime.instruments.live_tensors import readings
 from xlaprof.runtime.tape import unrolled_loops
 
 
@@ -349,9 +349,9 @@ def test_the_first_readings_are_counted_in_barriers_and_then_they_are_seldom(
 
 
 def test_nothing_is_read_without_a_recording() -> None:
-    gauge.reset()
+    readings.reset()
     value = torch.ones(2).to("xla") + 1
     xr.sync()
-    assert gauge.due == 0
+    assert readings.due == 0
     assert xlaprof.recording.recorder.active is None
     del value

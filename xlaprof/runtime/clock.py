@@ -1,11 +1,11 @@
 """What the host does between barriers, by the clock, while a recording is on.
 
 Every operation notes the moment. The time from one to the next is *tracing* (the program's Python and ours, recording
-operations) unless it is long, then it is a *hole*: the host recorded nothing. What is told by events of its own (reads,
-uploads, fallbacks, compiles) is set *aside* and is neither. Tracing is summed where something else begins.
+operations) unless it is long, then it is a *hole*: the host recorded nothing. What has events of its own (reads,
+uploads, fallbacks, compilations) is set *aside* and is neither. Tracing is summed where something else begins.
 
-That moment is the only one that is kept in seconds: of all that a recording does nothing is done as often, and Python
-compares floats faster than integers of this size. In 26 days of uptime none of its nanoseconds is lost.
+That moment alone is kept in seconds: a recording does nothing as often, and Python compares floats faster than integers
+of this size. In 26 days of uptime no nanosecond is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xlaprof.recording.stacks import RawFrame
 
 #: ns without a recorded operation from which on it is a hole
 HOLE_NS = 1_000_000
-#: an alarm that does not ring
+#: an alarm that is not set
 NEVER = math.inf
 
 
@@ -48,7 +48,7 @@ class Clock:
         self.asides = 0
         self.ident = threading.main_thread().ident or 0  # of the thread that was last at a barrier, and
         self.tid = 1  # the recording's number for it
-        # Where the host was when it last did something told by an event, and where the tape stood then.
+        # Where the host was when it last did something that has an event, and where the tape stood then.
         self.frames: tuple[RawFrame, ...] = ()
         self.node: Recorded | None = None
 
@@ -69,7 +69,7 @@ class Clock:
         self.seen = now / 1e9
 
     def leave(self, frames: tuple[RawFrame, ...], node: Recorded | None) -> None:
-        """The host goes on from ``frames``, after something told by an event of its own."""
+        """The host goes on from ``frames``, after something that has an event of its own."""
         self.since = now = perf_counter_ns()
         self.seen = now / 1e9
         self.frames = frames

@@ -27,7 +27,7 @@ _KINDS = {
     "TensorsGraphSize": "value",
 }
 
-#: what stands in the second half of a report, where PyTorch/XLA prints what its client counts, not its lazy tensors
+#: the second half of a report: what PyTorch/XLA's client counts, not its lazy tensors
 _OF_THE_CLIENT = frozenset(
     {
         "CompileTime", "CreateCompileHandles", "CreateDataHandles", "ExecuteTime", "InboundData", "MarkStep",
@@ -54,7 +54,7 @@ class Metric:
 _counters: dict[str, int] = {}
 _metrics: dict[str, Metric] = {}
 _lock = threading.Lock()
-#: called before counters are told: who counts only when asked
+#: called before counters are read: who counts only then
 _late: list[Callable[[], None]] = []
 
 
@@ -65,7 +65,7 @@ def count(name: str, by: int = 1) -> None:
 
 
 def count_late(settle: Callable[[], None]) -> None:
-    """Have ``settle`` called, which counts what has not been counted yet, whenever counters are asked for."""
+    """Call ``settle``, which counts what has not been counted yet, whenever counters are read."""
     _late.append(settle)
 
 
@@ -92,7 +92,7 @@ def metric(name: str) -> Metric:
 
 
 def begin(name: str, times: int = 1) -> None:
-    """Count samples whose length :func:`end` tells later, if at all: an execution counts when it is handed over."""
+    """Count samples whose length :func:`end` adds later, if at all: an execution counts when it is handed over."""
     with _lock:
         metric = _metrics.get(name)
         if metric is None:
@@ -101,7 +101,7 @@ def begin(name: str, times: int = 1) -> None:
 
 
 def end(name: str, ns: int) -> None:
-    """Tell the length of a sample counted by :func:`begin`."""
+    """Add the length of a sample counted by :func:`begin`."""
     with _lock:
         metric = _metrics.get(name)
         if metric is not None:  # None: cleared in between
@@ -109,7 +109,7 @@ def end(name: str, ns: int) -> None:
 
 
 def timed(name: str, ns: int) -> None:
-    """Tell the length of a sample that will be counted by :func:`begin`, late."""
+    """Add the length of a sample that :func:`begin` counts later."""
     with _lock:
         _metrics.setdefault(name, Metric()).add(ns)
 
@@ -180,7 +180,7 @@ def clear_all() -> None:
 def totals() -> tuple[dict[str, int], dict[str, float]]:
     """``(counts, seconds)`` of what the runtime did: counters and numbers of samples, and the timed metrics' sums.
 
-    What was recorded (``xla::op``, ``LazyTracing``) is left out: a recording tells it as tracing time.
+    What was recorded (``xla::op``, ``LazyTracing``) is left out: a recording has it as tracing time.
     """
     with _lock:
         counts = {name: n for name, n in _counters.items() if not name.startswith("xla::")}

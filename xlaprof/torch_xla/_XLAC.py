@@ -115,11 +115,8 @@ def _xla_sync_multi(
 
 def _xla_sync_live_tensors(device: str = "", devices: Sequence[str] = (), wait: bool = True) -> None:
     for tape in [tapes.of_device(device)] if device else tapes.existing():
-        tape.acquire()
-        try:
+        with tape.lock:
             live = tape.live()
-        finally:
-            tape.release()
         host.compute(live, wait=wait)
 
 

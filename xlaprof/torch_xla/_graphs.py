@@ -21,7 +21,7 @@ from xlaprof.runtime.tape.graph import Graph, extract
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.evaluate import Evaluator
 from xlaprof.runtime.trace.ops import BAKED, SCALAR, TENSOR
-from xlaprof.runtime.trace.storage import DTYPE_TEXT, Failed, Storage, View
+from xlaprof.runtime.trace.storage import DTYPE_TEXT, Failed, Storage, base_of
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref
 from xlaprof.runtime.transfer import host
@@ -30,7 +30,7 @@ from xlaprof.text.strings import file_line
 
 def _has_value(storage: Storage) -> bool:
     """Is there a value behind ``storage``, or a record of one? Where there is none, asking would record zeros."""
-    base = storage.base if isinstance(storage, View) else storage
+    base = base_of(storage)
     return base.array is not None or base.epoch == base.tape.epoch
 
 
@@ -38,13 +38,10 @@ def graph_of(tensors: Sequence[torch.Tensor]) -> tuple[Tape, Graph] | None:
     """The graph that ``tensors``, by default all that live, need of what is pending; ``None`` where nothing is."""
     ours = [tensor._storage for tensor in tensors if isinstance(tensor, XLATensor)]
     tape = ours[0].tape if ours else tapes.tape()
-    tape.acquire()
-    try:
+    with tape.lock:
         slots = [tape.slot_of(storage) for storage in (ours if tensors else tape.live()) if _has_value(storage)]
         outs = tuple(sorted({slot for slot in slots if tensors or slot not in tape.input_at}))
         return (tape, extract(tape.node, outs)) if outs else None
-    finally:
-        tape.release()
 
 
 def _lowered(tensors: Sequence[torch.Tensor]) -> Any:

@@ -202,16 +202,13 @@ def _function(inputs: Sequence[Any], outs: Sequence[Any]) -> tuple[Any, list[Any
     """The pending computation of ``outs`` as a function of the values of ``inputs``, and what those are."""
     tape = tapes.tape()
     storages = [t._storage for t in inputs if isinstance(t, XLATensor)]
-    tape.acquire()
-    try:
+    with tape.lock:
         slots = [tape.slot_of(storage) for storage in storages]
         out_slots = [tape.slot_of(t._storage) for t in outs]
         graph = extract(tape.node, tuple(sorted(set(out_slots))))
         floats, ints = ([getattr(tape, kind)[p.index] for p in getattr(graph, kind)] for kind in ("floats", "ints"))
         seeds = [tape.seeds[row] for row in graph.seeds]
         held = {slot: tape.arrays[tape.input_at[slot]] for slot in graph.inputs if slot not in slots}
-    finally:
-        tape.release()
 
     def function(*arrays: Any) -> list[Any]:
         values = {**held, **dict(zip(slots, arrays, strict=True))}

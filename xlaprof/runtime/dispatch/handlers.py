@@ -16,7 +16,7 @@ import torch
 from xlaprof.runtime.tape import randomness, views
 from xlaprof.runtime.tape.grow import Unlowered, grow
 from xlaprof.runtime.tape.tape import Tape, const
-from xlaprof.runtime.trace.ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op
+from xlaprof.runtime.trace.ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op, registering
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor, dress, in_inference_mode, make, make_normal
 from xlaprof.runtime.trace.trie import Node
@@ -33,15 +33,8 @@ _strided = torch.strided
 _HOT = frozenset((XLATensor, float, int))
 
 
-def special(*names: str) -> Callable[[Handler], Handler]:
-    """Decorator: the function is the handler of the overloads ``names``."""
-
-    def register(handler: Handler) -> Handler:
-        for name in names:
-            SPECIAL[name] = handler
-        return handler
-
-    return register
+#: decorator: the function is the handler of the overloads named
+special = registering(SPECIAL)
 
 
 def functional(op: Op) -> Handler:

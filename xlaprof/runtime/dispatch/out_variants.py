@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from xlaprof.recording import stacks
 from xlaprof.runtime.shapes.rehearse import rehearse
 from xlaprof.runtime.trace.ops import Op
-from xlaprof.runtime.trace.storage import View
+from xlaprof.runtime.trace.storage import View, base_of
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 
@@ -69,26 +69,21 @@ def write_out(targets: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) 
 
 def _unusual(targets: list[Any], results: list[Any], inputs: list[Any]) -> bool:
     """Is there a tensor of another dtype, or one that shares memory with another?"""
-    bases = {id(_base(t)) for t in inputs}
+    bases = {id(base_of(t._storage)) for t in inputs}
     return (
         any(t.dtype is not r.dtype for t, r in zip(targets, results, strict=True))
-        or any(id(_base(t)) in bases or isinstance(t._storage, View) for t in targets)
-        or len({id(_base(t)) for t in targets}) < len(targets)
+        or any(id(base_of(t._storage)) in bases or isinstance(t._storage, View) for t in targets)
+        or len({id(base_of(t._storage)) for t in targets}) < len(targets)
     )
-
-
-def _base(tensor: Any) -> Any:
-    storage = tensor._storage
-    return storage.base if isinstance(storage, View) else storage
 
 
 def _rehearse(op: Op, args: Any, kwargs: Any, targets: list[Any], results: list[Any], inputs: list[Any]) -> None:
     """Raise what the CPU raises for these outputs."""
     tensors = [*inputs, *targets]
-    first = {id(_base(t)): i for i, t in reversed(list(enumerate(tensors)))}
+    first = {id(base_of(t._storage)): i for i, t in reversed(list(enumerate(tensors)))}
     identity = (
         op,
-        tuple((t.dtype, t.shape, t.stride(), t.storage_offset(), first[id(_base(t))]) for t in tensors),
+        tuple((t.dtype, t.shape, t.stride(), t.storage_offset(), first[id(base_of(t._storage))]) for t in tensors),
     )
     if identity in _accepted:
         return

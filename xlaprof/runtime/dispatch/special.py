@@ -10,7 +10,7 @@ import torch
 from xlaprof.runtime import metrics
 from xlaprof.runtime.instruments import debug
 from xlaprof.runtime.tape import mode, tapes
-from xlaprof.runtime.trace.errors import raise_told
+from xlaprof.runtime.trace.errors import raise_explained
 from xlaprof.runtime.trace.ops import Op
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, View, sig
 from xlaprof.runtime.trace.tensor import HANDLERS, XLATensor, handle
@@ -240,7 +240,7 @@ def _factory(func: torch._ops.OpOverload) -> Callable[..., Any]:
                 mode.done()
             return made
         except Exception as error:
-            raise_told(error, func, args, given)
+            raise_explained(error, func, args, given)
 
     return create
 

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary, ref
 import torch
 
 from xlaprof.runtime.trace.ops import Op
-from xlaprof.runtime.trace.storage import NOWHERE, Storage, View, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Storage, View, base_of, sig
 from xlaprof.runtime.trace.tensor import Allowed, XLATensor, handle, make, method, question
 
 from . import handlers
@@ -35,11 +35,6 @@ _slice = handlers.view(Op(aten.slice.Tensor))
 _view = handlers.view(Op(aten.view.default))
 _view_dtype = handlers.view(Op(aten.view.dtype))
 _permute = handlers.view(Op(aten.permute.default))
-
-
-def base_of(storage: Storage) -> Storage:
-    """The storage that ``storage`` shows."""
-    return storage.base if isinstance(storage, View) else storage
 
 
 def nbytes(base: Storage) -> int:

@@ -17,6 +17,7 @@ from xlaprof.recording.stacks import RawFrame
 from xlaprof.runtime import metrics, parity
 from xlaprof.runtime.clock import clock
 from xlaprof.runtime.execution import compiling, failures, inflight, reads, value_checks
+from xlaprof.runtime.execution.inflight import InFlight
 from xlaprof.runtime.execution.program import Plan, cache
 from xlaprof.runtime.execution.upload import numbers, upload
 from xlaprof.runtime.instruments import host_time
@@ -155,7 +156,9 @@ class Executable:
         except Exception as error:
             raise failures.explain(error, tape, graph, frames or stacks.user_frames(1)) from error
         metrics.sample("RunCachedGraphOutputData", len(results))
-        inflight.add(tape, program, start, end - start, token, "dynamo", frames, graph, results)
+        took = end - start
+        run = InFlight(tape, program.number, program.tests, start, took, token, "dynamo", frames, graph)
+        inflight.add(run, results)
         return results  # type: ignore[no-any-return]
 
     def _own(self, pool: list[Any], inputs: list[Any]) -> None:
@@ -250,14 +253,11 @@ def overwrite(tensor: torch.Tensor, storage: Storage) -> None:
             tensor.copy_(handle(storage))
         return
     target, tape = tensor._storage, tensor._storage.tape
-    tape.acquire()
-    try:
+    with tape.lock:
         target.array = storage.array
         target.epoch = NOWHERE
         target.frames = target.frames or storage.frames
         tape.invalidate(target)
-    finally:
-        tape.release()
 
 
 def _another(tensor: Any) -> Any:

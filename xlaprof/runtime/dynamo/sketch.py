@@ -244,8 +244,7 @@ class _Survey(fx.Interpreter):
                 computed.append(slot)
             return Output(COMPUTED, slot)
 
-        sketch.acquire()
-        try:
+        with sketch.lock:
             writes = [
                 (self.places[id(storage)], of(storage.slot))
                 for storage, _ in stand_ins
@@ -259,8 +258,6 @@ class _Survey(fx.Interpreter):
                 else of(sketch.slot_of(leaf._storage))
                 for leaf in leaves
             ]
-        finally:
-            sketch.release()
         wanted = tuple(sorted(computed))
         graph = extract(sketch.node, wanted)
         number = {slot: i for i, slot in enumerate(wanted)}

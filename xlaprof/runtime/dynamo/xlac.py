@@ -53,8 +53,7 @@ def _pending(tensors: Sequence[torch.Tensor]) -> _Pending | None:
     if not storages:
         return None
     tape = storages[0].tape
-    tape.acquire()
-    try:
+    with tape.lock:
         slots = {tape.slot_of(storage) for storage in storages}
         outs = tuple(sorted(slot for slot in slots if slot not in tape.input_at))
         graph = extract(tape.node, outs)
@@ -67,8 +66,6 @@ def _pending(tensors: Sequence[torch.Tensor]) -> _Pending | None:
             order,
             tuple(tape.owners[graph.positions[i]] for i in order),
         )
-    finally:
-        tape.release()
 
 
 def _peer_order(graph: Graph) -> tuple[int, ...]:
@@ -182,12 +179,9 @@ def _unique_id_for_ir_and_data(tensor: torch.Tensor) -> int:
 def _clear_pending_irs(device: str) -> None:
     """Forget what is pending on ``device``; tensors that wait for it keep the value they had before."""
     tape = tapes.of_device(device)
-    tape.acquire()
-    try:
+    with tape.lock:
         tape.trim_views()
         tape.reset()
-    finally:
-        tape.release()
 
 
 def _get_seed_info_id() -> int:

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from xlaprof.runtime.tape.graph import Graph, graph_text, place
+from xlaprof.runtime.tape.graph import Graph, graph_text, place, reads
 from xlaprof.runtime.trace.errors import final, is_final, raise_failed
 from xlaprof.runtime.trace.storage import Failed, Storage
-from xlaprof.runtime.trace.trie import Node, Ref
+from xlaprof.runtime.trace.trie import Node
 from xlaprof.text.quantities import size_text
 
 from . import inflight
@@ -67,12 +67,12 @@ def explain(error: Exception, tape: Tape, graph: Graph, frames: tuple[RawFrame, 
     if failure is not None:
         return failure
     text = str(error).strip()
-    told: RuntimeError
+    raised: RuntimeError
     culprit: Node | None = None
     whole = f"{graph_text(graph)}, cut at {frames[0].file}:{frames[0].line}" if frames else graph_text(graph)
     if isinstance(error, Broken):
         culprit, cause = error.node, error.__cause__ or error
-        told = RuntimeError(f"{place(error.node)} cannot be compiled for xla: {type(cause).__name__}: {cause}")
+        raised = RuntimeError(f"{place(error.node)} cannot be compiled for xla: {type(cause).__name__}: {cause}")
     elif isinstance(error, OutOfMemory) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
         culprit = _largest(graph)
         size = error.bytes if isinstance(error, OutOfMemory) else _bytes_in(text)
@@ -80,14 +80,14 @@ def explain(error: Exception, tape: Tape, graph: Graph, frames: tuple[RawFrame, 
         limit = memory_limit(tape.device)
         has = f"; the device has {size_text(limit)}" if limit else ""
         where = f"{place(culprit)} makes the largest value, {culprit.sig}" if culprit else "Its inputs are all there is"
-        told = torch.OutOfMemoryError(
+        raised = torch.OutOfMemoryError(
             f"{tape.torch_device} out of memory.{tried}{has}. {where}, in {whole}. "
             f"Make the batch smaller, or cut the graph earlier with sync(). ({_first_line(text)})"
         )
     else:
-        told = RuntimeError(f"{whole}, failed on {tape.torch_device}: {text}")
-    told._xla_culprit = culprit  # type: ignore[attr-defined]
-    return final(told)
+        raised = RuntimeError(f"{whole}, failed on {tape.torch_device}: {text}")
+    raised._xla_culprit = culprit  # type: ignore[attr-defined]
+    return final(raised)
 
 
 def _largest(graph: Graph) -> Node | None:
@@ -125,7 +125,7 @@ def memory_limit(device: jax.Device) -> int:
 
 
 def raise_unreported(tape: Tape | None = None) -> None:
-    """Raise the error of an execution (on ``tape``'s device) that failed on the device, if nobody was told yet."""
+    """Raise the error of an execution (on ``tape``'s device) that failed on the device, if it was not raised before."""
     run = inflight.unreported(tape)
     if run is not None:
         assert run.error is not None
@@ -147,7 +147,7 @@ def raise_unchecked(storages: list[Storage], arrays: list[Any]) -> None:
 
 def unreadable(storages: list[Storage], arrays: list[Any], error: Exception) -> RuntimeError:
     """What is raised for ``error`` when ``storages`` are read; those without a value are failed from now on."""
-    told: RuntimeError | None = None
+    first: RuntimeError | None = None
     for storage, array in zip(storages, arrays, strict=True):
         try:
             array.block_until_ready()
@@ -162,8 +162,8 @@ def unreadable(storages: list[Storage], arrays: list[Any], error: Exception) -> 
             failed = _on_device(cause, made, storage.tape)
             if storage.array is array:
                 storage.array = Failed(type(failed), str(failed))
-            told = told or failed
-    return told or _on_device(error, "a graph", storages[0].tape)
+            first = first or failed
+    return first or _on_device(error, "a graph", storages[0].tape)
 
 
 def _of_another_rank(error: Exception) -> RuntimeError | None:
@@ -184,28 +184,16 @@ def _on_device(error: Exception, what: str, tape: Tape) -> RuntimeError:
 
 
 def dependents(end: Node, culprit: Node) -> set[int]:
-    """Slots of the walk ending at ``end`` whose values need that of ``culprit``."""
+    """Slots of the trace ending at ``end`` whose values need that of ``culprit``."""
     slots: set[int] = set()
     for node in end.path():
-        if node is culprit or _reads(node, slots):
+        if node is culprit or not slots.isdisjoint(reads(node)):
             slots.update(out.slot for out in node.outs)
     return slots
 
 
-def _reads(node: Node, slots: set[int]) -> bool:
-    todo: list[Any] = [*node.args, *node.kwargs.values()]
-    while todo:
-        item = todo.pop()
-        if type(item) is Ref:
-            if item.slot in slots:
-                return True
-        elif type(item) is tuple:
-            todo.extend(item)
-    return False
-
-
 def give_up(storage: Storage, error: BaseException) -> None:
-    """The value ``storage`` was to have cannot be had: it keeps the one before, or is failed."""
+    """The value that ``storage`` was to have is lost: it keeps the one before, or is failed."""
     before = storage.array
     if before is None or (type(before) is not Failed and before.is_deleted()):
         storage.array = Failed(type(error), str(error))

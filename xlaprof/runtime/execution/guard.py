@@ -14,7 +14,7 @@ _allowed = True
 class UnexpectedExecution(RuntimeError):
     """A function compiled with ``full_graph=True`` would be cut in two."""
 
-    _xla_final = True  # told in these words, not tried another way
+    _xla_final = True  # raised in these words, not tried another way
 
 
 def get_allow_execution() -> bool:

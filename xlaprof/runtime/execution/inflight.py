@@ -15,6 +15,7 @@ from collections import deque
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from xlaprof import events
@@ -31,44 +32,24 @@ if TYPE_CHECKING:
     from xlaprof.runtime.tape.graph import Graph
     from xlaprof.runtime.tape.tape import Tape
 
-    from .program import Program
 
-
-class InFlight:
+class InFlight(msgspec.Struct, eq=False):
     """One execution, from its enqueueing until its end was seen."""
 
-    __slots__ = (
-        "calls", "ended", "enqueue", "enqueued", "error", "frames", "graph", "number", "results", "seq", "tape",
-        "tests", "token", "trigger",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        seq: int,
-        tape: Tape,
-        program: Program,
-        enqueued: int,
-        enqueue: int,
-        token: Any,
-        trigger: str,
-        frames: tuple[RawFrame, ...],
-        graph: Graph,
-        results: tuple[int, ...],
-    ) -> None:
-        self.seq = seq
-        self.tape = tape
-        self.number = program.number
-        self.tests = program.tests
-        self.enqueued = enqueued
-        self.enqueue = enqueue
-        self.token = token
-        self.trigger = trigger
-        self.frames = frames
-        self.graph = graph
-        self.results = results  # ids of the arrays, in order of graph.outs
-        self.calls = 1  # programs it stands for: eager mode's are told together, and counted apart
-        self.ended = False
-        self.error: Exception | None = None
+    tape: Tape
+    number: int  # of its program
+    tests: list[value_checks.Test]
+    enqueued: int  # ns: when, and how long that took
+    enqueue: int
+    token: Any  # an array that is there when it has ended
+    trigger: str
+    frames: tuple[RawFrame, ...]
+    graph: Graph
+    results: tuple[int, ...] = ()  # ids of the arrays, in order of graph.outs
+    calls: int = 1  # programs it stands for: eager mode's are one event, and counted apart
+    seq: int = 0
+    ended: bool = False
+    error: Exception | None = None
 
 
 _running: deque[InFlight] = deque()
@@ -84,50 +65,28 @@ _numbers = itertools.count(1)
 _watcher: threading.Thread | None = None
 
 
-def add(
-    tape: Tape,
-    program: Program,
-    enqueued: int,
-    enqueue: int,
-    token: Any,
-    trigger: str,
-    frames: tuple[RawFrame, ...],
-    graph: Graph,
-    results: list[Any],
-) -> InFlight:
-    """An execution was handed to the device."""
+def add(run: InFlight, arrays: list[Any]) -> None:
+    """``run`` was handed to the device; it makes ``arrays``."""
+    tape = run.tape
     for see in hooks.executing:
-        see(tape, graph, trigger, results)
-    ids = tuple(map(id, results))
-    run = InFlight(next(_numbers), tape, program, enqueued, enqueue, token, trigger, frames, graph, ids)
-    _latest[tape.index] = ids
-    if trigger != "eager":
+        see(tape, run.graph, run.trigger, arrays)
+    run.seq, run.results = next(_numbers), tuple(map(id, arrays))
+    _latest[tape.index] = run.results
+    if run.trigger != "eager":
         metrics.begin("ExecuteTime")
         if tape.partition is not None:
             metrics.begin("ExecuteReplicatedTime")
     _watch_over(run)
-    return run
 
 
-def add_burst(
-    tape: Tape,
-    program: Program,
-    enqueued: int,
-    enqueue: int,
-    token: Any,
-    frames: tuple[RawFrame, ...],
-    graph: Graph,
-    calls: int,
-    ended: int,
-) -> None:
-    """``calls`` eager operations were run one after the other, ``graph`` last, up to ``ended``; ``token`` is a result.
+def add_burst(run: InFlight, ended: int) -> None:
+    """Eager operations were run one after the other, up to ``ended``; the token of ``run`` is a result of the last.
 
-    Nobody watched the device: where it has finished by now, it is taken to have done so by ``ended``.
+    Nobody watched the device: where it has finished, it is taken to have done so by ``ended``.
     """
-    run = InFlight(next(_numbers), tape, program, enqueued, enqueue, token, "eager", frames, graph, (id(token),))
-    run.calls = calls
-    _latest.pop(tape.index, None)  # which arrays it made is not known
-    if token.is_ready():
+    run.seq, run.results = next(_numbers), (id(run.token),)
+    _latest.pop(run.tape.index, None)  # which arrays it made is not known
+    if run.token.is_ready():
         run.token = None
         _stamp(run, now=ended)
     else:
@@ -179,7 +138,9 @@ def _end(run: InFlight) -> None:
             token.block_until_ready()
             if run.tests:
                 run.error = value_checks.verdict(run.tests, np.asarray(token))
-        except Exception as failure:  # told in the event, and raised to whoever reads, waits, or cuts the next graph
+        except (
+            Exception
+        ) as failure:  # stands in the event, and is raised to whoever reads, waits, or cuts the next graph
             error = f"{type(failure).__name__}: {failure}".splitlines()[0]
             run.error = failure.with_traceback(None)
     _stamp(run, error)
@@ -212,7 +173,7 @@ def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
             metrics.end("ExecuteReplicatedTime", end - start)
     rec = recorder.active
     if rec is not None:
-        idle_sampler.end()  # what was found in the gap before it is told before it
+        idle_sampler.end()  # emits what was found in the gap before it
         rec.emit(
             events.Execute(
                 run.seq,
@@ -247,15 +208,15 @@ def poll() -> bool:
     return bool(_running)
 
 
-def _tell_ended() -> None:
-    """Stamp what has ended by now: who asks for metrics after a read is told of the execution that it waited for."""
+def _stamp_ended() -> None:
+    """Stamp what has ended: metrics read after a value was read count the execution that was waited for."""
     for run in list(_running):
         token = run.token
         if token is not None and token.is_ready():
             _end(run)
 
 
-metrics.count_late(_tell_ended)
+metrics.count_late(_stamp_ended)
 
 
 def unreported(tape: Tape | None = None) -> InFlight | None:
@@ -268,7 +229,7 @@ def unreported(tape: Tape | None = None) -> InFlight | None:
 
 
 def origin(array: Any) -> tuple[InFlight, int] | None:
-    """The execution that ``array``, which cannot be read, comes from, and its slot there; counted as told."""
+    """The execution that ``array``, which cannot be read, comes from, and its slot there; counted as reported."""
     for run in (*_running, *_failed):
         if id(array) in run.results:
             _end(run)
@@ -287,7 +248,7 @@ def is_older(tape: Tape, arrays: list[Any]) -> bool:
 
 
 def settle(arrays: list[Any]) -> InFlight | None:
-    """Wait for the executions that make ``arrays``; one of them whose debug checks failed, now counted as told."""
+    """Wait for the executions that make ``arrays``; one of them whose debug checks failed, now counted as reported."""
     ids = {id(array) for array in arrays}
     for run in (*_running, *_unreported):
         if run.tests and not ids.isdisjoint(run.results):

@@ -17,7 +17,7 @@ import torch
 
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
-from xlaprof.runtime.trace.storage import Storage, View
+from xlaprof.runtime.trace.storage import Storage, base_of
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.text.quantities import size_text
 
@@ -97,7 +97,7 @@ def storages(tape: Tape) -> list[Storage]:
     for thing in gc.get_objects():
         if type(thing) is XLATensor:
             storage: Storage = thing._storage
-            base = storage.base if isinstance(storage, View) else storage
+            base = base_of(storage)
             if base.tape is tape:
                 found[id(base)] = base
                 if storage.array is not None:

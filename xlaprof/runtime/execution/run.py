@@ -74,7 +74,8 @@ def _hand_over(
     if tape.partition is not None:
         results = tape.partition.settled(results)
     end = perf_counter_ns()
-    run = inflight.add(tape, program, start, end - start, token, trigger, frames, graph, results)
+    run = InFlight(tape, program.number, program.tests, start, end - start, token, trigger, frames, graph)
+    inflight.add(run, results)
     metrics.count("ExecuteComputation")
     metrics.count("CreateDataHandles", len(results))
     metrics.samples(

@@ -21,6 +21,7 @@ import numpy as np
 
 from xlaprof.runtime.tape.graph import place
 from xlaprof.runtime.trace.errors import final
+from xlaprof.runtime.trace.ops import registering
 
 if TYPE_CHECKING:
     from xlaprof.runtime.trace.trie import Node
@@ -90,15 +91,7 @@ def verdict(tests: list[Test], rows: np.ndarray[Any, Any]) -> Exception | None:
 
 Rule = Callable[..., list[Check]]
 _RULES: dict[str, Rule] = {}
-
-
-def _rule(*names: str) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        for name in names:
-            _RULES[name] = rule
-        return rule
-
-    return register
+_rule = registering(_RULES)
 
 
 def _within(index: Any, size: int, kind: type[Exception], text: str, *, negative: bool = False) -> Check:
@@ -166,7 +159,17 @@ def _embedding(weight: Any, indices: Any, *_: Any, **__: Any) -> list[Check]:
     return [_within(indices, weight.shape[0], IndexError, "index out of range in self")]
 
 
-@_rule(
+def _along(kind: type[Exception], text: str = "", *, negative: bool = False) -> Rule:
+    """Indices along the dimension ``dim``; ``text`` goes ahead of what is said of them."""
+
+    def rule(self: Any, dim: int, index: Any, **_: Any) -> list[Check]:
+        size = _size(self, dim)
+        return [_within(index, size, kind, text + _bounds(dim % max(self.ndim, 1), size), negative=negative)]
+
+    return rule
+
+
+_rule(
     "aten.gather.default",
     "aten.scatter.src",
     "aten.scatter.value",
@@ -175,22 +178,9 @@ def _embedding(weight: Any, indices: Any, *_: Any, **__: Any) -> list[Check]:
     "aten.scatter.value_reduce",
     "aten.scatter_reduce.two",
     "aten.index_add.default",
-)
-def _along(self: Any, dim: int, index: Any, **_: Any) -> list[Check]:
-    at = dim % self.ndim if self.ndim else 0
-    return [_within(index, _size(self, dim), RuntimeError, _bounds(at, _size(self, dim)))]
-
-
-@_rule("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
-def _index_fill(self: Any, dim: int, index: Any, **_: Any) -> list[Check]:
-    at = dim % self.ndim if self.ndim else 0
-    return [_within(index, _size(self, dim), IndexError, _bounds(at, _size(self, dim)), negative=True)]
-
-
-@_rule("aten.index_copy.default")
-def _index_copy(self: Any, dim: int, index: Any, **_: Any) -> list[Check]:
-    at = dim % self.ndim if self.ndim else 0
-    return [_within(index, _size(self, dim), IndexError, f"index_copy_(): {_bounds(at, _size(self, dim))}")]
+)(_along(RuntimeError))
+_rule("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")(_along(IndexError, negative=True))
+_rule("aten.index_copy.default")(_along(IndexError, "index_copy_(): "))
 
 
 @_rule("aten.take.default", "aten.put.default")

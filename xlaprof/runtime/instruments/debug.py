@@ -1,4 +1,4 @@
-"""``PT_XLA_DEBUG``: what PyTorch/XLA prints of compilations and executions, and after each what it does not say: why.
+"""``PT_XLA_DEBUG``: what PyTorch/XLA prints of compilations and executions, and the reason of each, which it does not.
 
 ``PT_XLA_DEBUG=1`` or ``PT_XLA_DEBUG_LEVEL`` (1: compilations, 2: executions too) switch it on, ``PT_XLA_DEBUG_FILE``
 names a file to append to in place of standard error, ``PT_XLA_DEBUG_MAX_FRAME`` (8) bounds the frames shown. The blocks
@@ -46,9 +46,9 @@ _lock = threading.Lock()
 def _read_environment() -> None:
     global level
     asked = os.environ.get("PT_XLA_DEBUG", "").upper() in ("1", "TRUE", "ON", "YES", "Y")
-    told = os.environ.get("PT_XLA_DEBUG_LEVEL", "")
+    given = os.environ.get("PT_XLA_DEBUG_LEVEL", "")
     rank = os.environ.get("PJRT_LOCAL_PROCESS_RANK", os.environ.get("LOCAL_RANK", "0"))
-    level = 0 if rank != "0" else int(told) if told.lstrip("-").isdigit() and int(told) >= 0 else 100 if asked else 0
+    level = 0 if rank != "0" else int(given) if given.lstrip("-").isdigit() and int(given) >= 0 else 100 if asked else 0
     if level:
         atexit.register(_print_fallbacks)
 
@@ -191,7 +191,7 @@ def _barrier_ended(*_: object) -> None:
         _print("".join(f"{line}\n" for line in lines), sys.stdout)
 
 
-# -- what ran on the CPU, told at the end -------------------------------------------------------------
+# -- what ran on the CPU, printed at the end -------------------------------------------------------------
 
 _fallbacks: Counter[tuple[str, tuple[str, ...]]] = Counter()
 

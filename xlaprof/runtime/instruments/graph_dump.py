@@ -60,13 +60,13 @@ def _save(tape: Tape, graph: Graph, trigger: str, results: Sequence[Any]) -> Non
         text = _rendered[key] = render(_format, tape, graph)
     frames = "".join(f"  {frame}\n" for frame in debug.frames_of(trigger))
     name = f"Graph Name: {mode.graph_name}\n" if mode.graph_name else ""
-    told = f"[ScheduleSyncTensorsGraph]\n{name}TensorsGraphInfo:\n{frames}\nRoot Hashes: ({graph.hash})\n"
-    told += f"\n## BEGIN_GRAPH\n{text.rstrip()}\n## END_GRAPH\n\n\n"
+    block = f"[ScheduleSyncTensorsGraph]\n{name}TensorsGraphInfo:\n{frames}\nRoot Hashes: ({graph.hash})\n"
+    block += f"\n## BEGIN_GRAPH\n{text.rstrip()}\n## END_GRAPH\n\n\n"
     if tape.partition is not None and _format == "hlo":
         lines = "".join(f"{array.dtype}{list(array.shape)} {array.sharding}\n" for array in results)
-        told += f"\n#OUTPUT_SHARDING_BEGIN\n\n{lines}\n#OUTPUT_SHARDING_END\n\n"
+        block += f"\n#OUTPUT_SHARDING_BEGIN\n\n{lines}\n#OUTPUT_SHARDING_END\n\n"
     with _lock, open(f"{path}.{ordinal(tape)}", "a") as file:
-        file.write(told)
+        file.write(block)
 
 
 hooks.compiling.append(_look)

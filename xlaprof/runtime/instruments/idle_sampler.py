@@ -1,4 +1,4 @@
-"""Looking into the gaps of the device, while a recording is on: the executions' watcher has nothing else to do then.
+"""Samples the host's stack while the device idles. The watcher of executions does it: it has nothing else to do then.
 
 It waits for the next execution with a limit, and when that has passed the device has idled for so long: in a loop whose
 gaps are short this costs nothing, not even a wake-up.
@@ -11,7 +11,7 @@ from xlaprof.recording.stack_sampler import StackSampler, Target
 from xlaprof.runtime.clock import clock
 
 _sampler: StackSampler | None = None
-_looked = False  # since what was found was last told
+_looked = False  # since what was found was last emitted
 
 
 def start(rec: recorder.Recorder) -> None:

@@ -2,10 +2,10 @@
 
 Read at barriers while a recording is on: at most every 100 ms, and so seldom that it takes a thousandth of the time.
 The first readings come at set barriers instead, closer together at the beginning, for runs that are over by then, and
-so that a run of so many steps is told the same on every machine: a few milliseconds of work in all.
+so that runs of as many steps are reported alike on every machine: a few milliseconds of work in all.
 Of the tensors a few are remembered, weakly: those made in the step of a reading. What of them is still there several
-readings later, somebody keeps. Where there are more tensors at nearly every reading, that is looked for among the
-program's lists and dicts, twice: the one that has grown in between is told.
+readings later, somebody keeps. Where there are more tensors at nearly every reading, the program's lists and dicts are
+searched for what retains them, twice: the one that has grown in between is reported.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _FIRST_NS = 20_000_000  # CPU time that these may take in all
 _READINGS = 32  # whose tensors are remembered
 _TENSORS = 256  # remembered of one reading
 _AGE = 3  # readings after which what is alive is kept
-_LINES = 3  # told of
+_LINES = 3  # reported
 _RISES = 5  # readings, each with more tensors than the one before, until it is looked for what keeps them
 _LOOKS = 6  # as often at most, for longer recordings ever more seldom
 _APART_LOOKS = 3  # readings
-_PUTS = 4  # lines told
+_PUTS = 4  # lines reported
 
 
 class _Made(NamedTuple):
@@ -52,12 +52,12 @@ class _Made(NamedTuple):
 
 
 def _size(array: Any) -> int:
-    """What ``array.nbytes`` tells, five times as fast."""
+    """``array.nbytes``, five times as fast."""
     size: int = math.prod(array.shape) * array.dtype.itemsize
     return size
 
 
-class Gauge:
+class Readings:
     """The state of these readings; one per process, like the recording."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Gauge:
         return now >= self.due or (self._barriers >= self._next and self._left_ns > 0)
 
     def read(self, rec: Recorder, tape: Tape, fresh: list[Storage]) -> None:
-        """Tell what is alive on ``tape``'s device; ``fresh``: what was made since the barrier before, computed now."""
+        """Emit what is alive on ``tape``'s device; ``fresh``: what was made since the barrier before, computed now."""
         start, began = perf_counter_ns(), thread_time_ns()
         arrays = [array for array in jax.live_arrays(tape.device.platform) if not array.is_deleted()]
         size = sum(map(_size, arrays))
@@ -141,12 +141,12 @@ class Gauge:
         return [(frames, count[frames], size[frames]) for frames in lines if count[frames] >= _AGE]
 
 
-gauge = Gauge()
+readings = Readings()
 
 
 def _barrier_ended(tape: Tape, start: int, rec: Recorder | None, fresh: list[Storage]) -> None:
-    if rec is not None and gauge.is_due(start):
-        gauge.read(rec, tape, fresh)
+    if rec is not None and readings.is_due(start):
+        readings.read(rec, tape, fresh)
 
 
 hooks.barrier_ended.append(_barrier_ended)

@@ -76,7 +76,7 @@ class Thread:
         self._batches.put(closures)
 
     def error(self) -> Exception | None:
-        """The first error that nobody was told yet."""
+        """The first error that was not raised yet."""
         return self.errors.pop(0) if self.errors else None
 
     def _loop(self) -> None:
@@ -93,7 +93,7 @@ class Thread:
         self._batches.join()
 
     def finish(self) -> None:
-        """At exit: the closures that are left are run, and errors nobody was told are printed."""
+        """At exit: the closures that are left are run, and errors that were not raised are printed."""
         if self._thread is not None and self._thread.is_alive():  # it is not in a forked child
             self._batches.put(None)
             self._thread.join()

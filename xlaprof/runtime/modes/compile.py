@@ -83,7 +83,7 @@ def compile(
     ``full_graph``: raise ``RuntimeError``, with the line and the reason, where something inside would run part of the
     graph early (a value is read, an operation takes the way over the CPU, a barrier). ``name`` stands in messages, by
     default the function's. ``max_different_graphs``: raise ``RuntimeError``, saying what differs, when a call records
-    one graph more than that; it is told before anything is compiled, and what was recorded stays pending.
+    one graph more than that; it is raised before anything is compiled, and what was recorded stays pending.
     ``num_different_graphs_allowed`` is its name in PyTorch/XLA 2.6.
     """
     if max_different_graphs is None:
@@ -119,7 +119,7 @@ def _region(name: str | None, full_graph: bool, limit: int | None, session: sess
             guard.set_allow_execution(was_allowed)
             try:
                 _cut()
-            except Exception as another:  # the function's own error is the one to be told
+            except Exception as another:  # the function's own error is the one that is raised
                 error.add_note(f"what it had recorded failed too: {another}")
             raise
         guard.set_allow_execution(was_allowed)

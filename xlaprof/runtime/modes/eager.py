@@ -1,6 +1,6 @@
 """Eager mode: every operation is compiled alone, kept, and run at once.
 
-An operation is recorded as in lazy mode, on a trie of its own, and the walk ends with it: the program that belongs to
+An operation is recorded as in lazy mode, on a trie of its own, and the trace ends with it: the program that belongs to
 the node it ended on and to the values that are alive is called, and the next operation begins at the root again. So
 views, writes in place, random numbers and errors are those of lazy mode. Views are not run: they become part of the
 programs of the operations that read them. What one operation of PyTorch's is made of (a decomposition, a list of
@@ -76,11 +76,8 @@ def eager_mode(enable: bool) -> None:
                 barrier.barrier(tape, "read")
             else:
                 flush(tape)
-        tape.acquire()
-        try:
+        with tape.lock:
             tape.turn(enable)
-        finally:
-            tape.release()
     mode.done = _done if enable else None
     mode.values = values if enable else None
     mode.wait = _wait
@@ -133,13 +130,13 @@ def _done() -> None:
 
 
 class Ready:
-    """How to run what a walk is for: the program, and where it finds its arguments."""
+    """How to run what a trace is for: the program, and where it finds its arguments."""
 
     __slots__ = ("graph", "kept", "key", "node", "numbers", "packed", "passed", "positions", "shared", "uses")
 
     def __init__(self, tape: Tape, slots: tuple[int, ...]) -> None:
         self.node = tape.node
-        self.uses = 0  # not told to the counters yet
+        self.uses = 0  # not counted yet
         wanted = tuple(slot for slot in slots if slot not in tape.input_at)
         #: where each of ``slots`` is found: a place among the inputs, or -1 for the program's next result
         self.passed = tuple(tape.input_at.get(slot, -1) for slot in slots) if len(wanted) < len(slots) else ()
@@ -158,12 +155,9 @@ class Ready:
 
 
 def flush(tape: Tape) -> None:
-    """Run what the live values of the walk need, and begin the next one."""
-    tape.acquire()
-    try:
+    """Run what the live values of the trace need, and begin the next one."""
+    with tape.lock:
         _flush(tape)
-    finally:
-        tape.release()
 
 
 def _flush(tape: Tape) -> None:
@@ -201,13 +195,13 @@ def _fill(tape: Tape, live: list[Storage]) -> None:
 
 
 def _begin(tape: Tape) -> None:
-    """The next walk."""
+    """The next trace."""
     if tape.viewed:
         for storage in tape.viewed:
             if storage.views is not None and len(storage.views) % _VIEWS == 0:
                 storage.views = [ref for ref in storage.views if ref() is not None] or None
         tape.viewed.clear()
-    tape.node = tape.root  # no walk to be counted: see _settle
+    tape.node = tape.root  # no trace to be counted: see _settle
     tape.reset()
     tape.trim_trie()
 

@@ -21,7 +21,7 @@ _seen: dict[Any, Any] = {}
 
 
 def of(tape: Tape, graph: Graph) -> tuple[Any, ...] | None:
-    """The packed numbers that ``graph`` reads on this walk; ``None``: a random key is among them, never the same."""
+    """The packed numbers that ``graph`` reads on this trace; ``None``: a random key is among them, never the same."""
     if graph.seeds:
         return None
     floats, ints = tape.floats, tape.ints

@@ -1,6 +1,6 @@
 """``max_different_graphs``: the graphs that a compiled function was traced into, and what the next one has new.
 
-A walk of the tape from the function's entry to its end, or to where it is cut, is one graph of it. Which operations
+A trace from the function's entry to its end, or to where it is cut, is one graph of it. Which operations
 were recorded makes the difference, not which of their values live.
 """
 
@@ -18,7 +18,7 @@ from xlaprof.runtime.trace.trie import Node
 
 
 class Traced(NamedTuple):
-    """One graph: its walk's keys, which tell walks apart, and their nodes."""
+    """One graph: the keys of its trace, by which traces differ, and their nodes."""
 
     keys: tuple[Any, ...]
     nodes: tuple[Node, ...]

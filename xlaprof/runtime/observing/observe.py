@@ -1,4 +1,4 @@
-"""The runtime's side of a recording: what it tells the recorder of the time between events.
+"""The runtime's side of a recording: it starts and stops what measures the time between events.
 
 With no recording none of this costs anything: :func:`timed_dispatch`, which keeps the :mod:`.clock`, takes the plain
 dispatch function's place only while a recording is on.
@@ -17,11 +17,11 @@ from xlaprof.runtime.clock import NEVER, clock
 from xlaprof.runtime.execution import inflight
 from xlaprof.runtime.instruments import host_time, idle_sampler
 from xlaprof.runtime.instruments.host_time import HOLE_S
-from xlaprof.runtime.instruments.live_tensors import gauge
+from xlaprof.runtime.instruments.live_tensors import readings
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace import tensor
-from xlaprof.runtime.trace.errors import Foreign, raise_told
+from xlaprof.runtime.trace.errors import Foreign, raise_explained
 from xlaprof.runtime.trace.tensor import XLATensor
 
 from . import before_gc
@@ -46,7 +46,7 @@ def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: di
     except Foreign:
         return NotImplemented
     except Exception as error:
-        raise_told(error, func, args, kwargs or {})
+        raise_explained(error, func, args, kwargs or {})
 
 
 tensor.dispatchers.append(timed_dispatch)
@@ -65,7 +65,7 @@ class _Observer:
 
     def attach(self, rec: recorder.Recorder) -> _Observer:
         clock.reset()
-        gauge.reset()
+        readings.reset()
         idle_sampler.start(rec)
         before_gc.start()
         XLATensor.__torch_dispatch__ = staticmethod(timed_dispatch)
@@ -84,7 +84,7 @@ class _Observer:
 
 
 def announce(rec: recorder.Recorder, tape: Tape) -> None:
-    """Tell the recording which device is behind ``tape``."""
+    """Emit which device is behind ``tape``."""
     device = tape.device
     count = tapes.count() if tape.partition is None else len(tape.partition.devices)
     cores = processors() if device.platform == "cpu" else 0

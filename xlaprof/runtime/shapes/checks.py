@@ -11,17 +11,11 @@ from typing import Any
 
 import torch
 
+from xlaprof.runtime.trace.ops import registering
+
 Check = Callable[..., bool]
 CHECKS: dict[str, Check] = {}
-
-
-def _suspect(*names: str) -> Callable[[Check], Check]:
-    def register(check: Check) -> Check:
-        for name in names:
-            CHECKS[name] = check
-        return check
-
-    return register
+_suspect = registering(CHECKS)
 
 
 @_suspect("aten.convolution.default", "aten.convolution_overrideable.default")

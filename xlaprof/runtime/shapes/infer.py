@@ -23,7 +23,7 @@ from .rehearse import refuse_overlap, rehearse
 
 
 class NoMeta(Exception):
-    """The operator's result shape cannot be told without its values."""
+    """The operator's result shape depends on its values."""
 
 
 #: answers, by what the call is like; a repeated layer asks once

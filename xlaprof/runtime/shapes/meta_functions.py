@@ -1,4 +1,4 @@
-"""Shapes of results that PyTorch's meta kernels do not tell: functions of the same arguments, over meta tensors."""
+"""Shapes of results that PyTorch has no meta kernels for: functions of the same arguments, over meta tensors."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from typing import Any
 
 import torch
 
+from xlaprof.runtime.trace.ops import registering
+
 Shape = Callable[..., Any]
 SHAPES: dict[str, Shape] = {}
-
-
-def _of(*names: str) -> Callable[[Shape], Shape]:
-    def register(shape: Shape) -> Shape:
-        for name in names:
-            SHAPES[name] = shape
-        return shape
-
-    return register
+_of = registering(SHAPES)
 
 
 @_of("aten.geqrf.default")

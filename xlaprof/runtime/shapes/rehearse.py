@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from xlaprof.runtime.trace import errors
 from xlaprof.runtime.trace.ops import Op
-from xlaprof.runtime.trace.storage import Storage, View
+from xlaprof.runtime.trace.storage import Storage, base_of
 from xlaprof.runtime.trace.tensor import XLATensor
 
 #: bytes of stand-ins at most; larger calls are not rehearsed
@@ -87,12 +87,8 @@ def _overlaps(target: XLATensor, others: list[XLATensor]) -> bool:
     """May ``target`` show one place twice, or share memory with another tensor of the call?"""
     if any(stride == 0 and size > 1 for stride, size in zip(target.stride(), target.shape, strict=True)):
         return True
-    base = _base(target._storage)
-    return sum(_base(other._storage) is base for other in others) > 1  # the target is one of them
-
-
-def _base(storage: Storage) -> Storage:
-    return storage.base if isinstance(storage, View) else storage
+    base = base_of(target._storage)
+    return sum(base_of(other._storage) is base for other in others) > 1  # the target is one of them
 
 
 class _TooLarge(Exception):
@@ -131,7 +127,7 @@ class _StandIns:
         return torch.empty(0, dtype=value.dtype).set_(storage, offset, value.shape, stride)
 
     def _storage(self, storage: Storage, size: int, dtype: torch.dtype) -> torch.UntypedStorage:
-        base = _base(storage)
+        base = base_of(storage)
         found = self._storages.get(id(base))
         if found is None or found.nbytes() < size:
             self._book(size)

@@ -88,11 +88,8 @@ def mark(tensor: torch.Tensor, sharding: OpSharding) -> None:
             )
         if partition.sharding_of(partition.placed(storage)) is not sharding:
             array = partition.moved(storage, sharding)
-            tape.acquire()
-            try:
+            with tape.lock:
                 storage.array, storage.epoch = array, NOWHERE
-            finally:
-                tape.release()
     storage.sharding = sharding
 
 
@@ -106,16 +103,13 @@ def _at_rest(storage: Storage) -> bool:
 def constrain(storage: Storage, sharding: OpSharding) -> None:
     """Record that the value of ``storage`` is to lie by ``sharding``."""
     tape = storage.tape
-    tape.acquire()
-    try:
+    with tape.lock:
         slot = tape.slot_of(storage)
         new = tape.pseudo(MARK, (MARK, slot, sharding), (Ref(slot), sharding, tape.partition), {}, Spec(storage.sig))
         if isinstance(storage, View):  # the value is the same: nothing is written to what it shows
             storage.slot, storage.epoch = new, tape.epoch
         else:
             tape.write(storage, new)
-    finally:
-        tape.release()
 
 
 def clear_sharding(t: torch.Tensor) -> torch.Tensor:

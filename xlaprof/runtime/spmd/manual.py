@@ -27,16 +27,13 @@ from .tensors.sharded_tensor import XLAShardedTensor, wrap_as_sharded_tensor
 
 def _record(op: Any, tensor: XLATensor, rest: tuple[Any, ...], shape: tuple[int, ...], how: OpSharding) -> XLATensor:
     tape = tensor._storage.tape
-    tape.acquire()
-    try:
+    with tape.lock:
         slot = tape.slot_of(tensor._storage)
         signature = sig(shape, tensor.dtype)
         new = tape.pseudo(op, (op, slot, *rest, signature), (Ref(slot), *rest), {}, Spec(signature))
         storage = tape.output(new, signature)
         storage.sharding = how
         return handle(storage)
-    finally:
-        tape.release()
 
 
 def full_to_shard_shape(tensor: torch.Tensor) -> XLATensor:

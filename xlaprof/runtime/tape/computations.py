@@ -44,8 +44,7 @@ class Computation:
             raise RuntimeError(f"{self.op.aten} wants a tensor: which device is it to run on?")
         specs = self._describe(tuple(storage.sig for storage in storages))
         tape = storages[0].tape
-        tape.acquire()
-        try:
+        with tape.lock:
             slots = [tape.slot_of(storage) for storage in storages]
             key = (self.op, *slots)
             node = tape.node.edges.get(key)
@@ -53,8 +52,6 @@ class Computation:
                 node = grow(tape, self.op, key, tuple(map(Ref, slots)), {}, specs)
             tape.node = node
             results: list[torch.Tensor] = [handle(tape.output(out.slot, out.sig)) for out in node.outs]
-        finally:
-            tape.release()
         if mode.done is not None:  # eager
             mode.done()
         return results

@@ -23,7 +23,7 @@ class Generator(torch.Generator):
     """A stream of random numbers for ``xla`` tensors: ``manual_seed``, ``get_state``... are a host generator's.
 
     ``torch.Generator(device="xla")`` makes one too. Equal seeds give equal numbers, on any ``xla`` device. Raises
-    ``RuntimeError`` on a torch whose generators cannot be told that they are for ``xla``.
+    ``RuntimeError`` on a torch whose generators cannot be made for ``xla``.
     """
 
     def __new__(cls, device: Any = "xla") -> Generator:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Graph(NamedTuple):
-    """Operations in order, and what they read; slots are those of the walk it was taken from."""
+    """Operations in order, and what they read; slots are those of the trace it was taken from."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[int, ...]  # slots
@@ -42,7 +42,7 @@ class Graph(NamedTuple):
 
     def reader(self, slot: int) -> Node | None:
         """The first operation that reads a value."""
-        return next((node for node in self.nodes if slot in _read(node)), None)
+        return next((node for node in self.nodes if slot in reads(node)), None)
 
 
 def place(node: Node) -> str:
@@ -59,21 +59,8 @@ def graph_text(graph: Graph) -> str:
     return f"a graph of {plural(n, 'operation')}{ends}"
 
 
-def _read(node: Node) -> list[int]:
-    """The values that an operation reads."""
-    found: list[int] = []
-    todo: list[Any] = [*node.args, *node.kwargs.values()]
-    while todo:
-        item = todo.pop()
-        if type(item) is Ref:
-            found.append(item.slot)
-        elif type(item) is tuple:
-            todo.extend(item)
-    return found
-
-
 def extract(end: Node, outs: tuple[int, ...]) -> Graph:
-    """The part of the walk ending at ``end`` that the values at ``outs`` depend on."""
+    """The part of the trace ending at ``end`` that the values at ``outs`` depend on."""
     path = end.path()
     maker = {out.slot: node for node in path for out in node.outs}
     order = {slot: i for i, slot in enumerate(node.slot for node in path if node.op is INPUT)}
@@ -89,7 +76,7 @@ def extract(end: Node, outs: tuple[int, ...]) -> Graph:
     lines: list[str] = []
 
     def number(slots: Iterable[int]) -> None:
-        """Inputs are numbered as they are read: where the walk entered them makes no difference to a graph."""
+        """Inputs are numbered as they are read: where the trace entered them makes no difference to a graph."""
         for slot in slots:
             node = entered.pop(slot, None)
             if node is not None:
@@ -103,7 +90,7 @@ def extract(end: Node, outs: tuple[int, ...]) -> Graph:
         if node.op is INPUT:
             entered[node.slot] = node
             continue
-        number(_refs(node))
+        number(reads(node))
         for scalar in _packed(node):
             if scalar not in numbering:
                 group = floats if scalar.kind == "f" else ints
@@ -140,7 +127,7 @@ def size(end: Node, outs: tuple[int, ...]) -> int:
 
 
 def shared(end: Node, graph: Graph, outs: tuple[int, ...]) -> int:
-    """How many operations of ``graph``, on the walk to ``end``, the values at ``outs`` depend on too, but for views."""
+    """Operations of ``graph``, views aside, the values at ``outs`` depend on too (all on the trace to ``end``)."""
     needed = _needed({out.slot: node for node in end.path() for out in node.outs}, outs)
     return sum(id(node) in needed and not _is_view(node) for node in graph.nodes)
 
@@ -157,7 +144,7 @@ def _needed(maker: dict[int, Node], outs: tuple[int, ...]) -> set[int]:
         node = maker[todo.pop()]
         if id(node) not in needed:
             needed.add(id(node))
-            todo.extend(_refs(node))
+            todo.extend(reads(node))
     return needed
 
 
@@ -169,7 +156,8 @@ def _canonical(node: Node) -> str:
     return str(twin) if twin is not None else op.name
 
 
-def _refs(node: Node) -> list[int]:
+def reads(node: Node) -> list[int]:
+    """The slots of the values that an operation reads."""
     found: list[int] = []
     todo: list[Any] = [*node.args, *node.kwargs.values()]
     while todo:

@@ -1,7 +1,7 @@
-"""How often each operation was recorded (``xla::op``), and how many tensors came and went: told by the trie.
+"""How often each operation was recorded (``xla::op``), and how many tensors came and went, read from the trie.
 
-Recording counts nothing. Where a walk ends, the node it ended on is counted, one lookup; what lies on the way there is
-added up when somebody asks for counters, or when many different walks have ended.
+Recording counts nothing. Where a trace ends, the node it ended on is counted, one lookup; what lies on the way there
+is added up when somebody asks for counters, or when many different traces have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xlaprof.runtime.trace.ops import is_view
 if TYPE_CHECKING:
     from xlaprof.runtime.trace.trie import Node
 
-#: different walks that are kept before their operations are added up
+#: different traces that are kept before their operations are added up
 _KEPT = 64
 
 #: operators that functionalization leaves as they are: PyTorch/XLA writes these in place
@@ -40,17 +40,17 @@ _COMPOSED = {
     "_native_batch_norm_legit": "native_batch_norm",
 }
 
-#: (last node, operations counted already, tensors held at the end) -> how many walks ended so
+#: (last node, operations counted already, tensors held at the end) -> how many traces ended so
 _ended: dict[tuple[Node, int, int], int] = {}
 _lock = threading.Lock()
 _names: dict[Any, str] = {}
 
 
 def ended(node: Node, counted: int, held: int) -> None:
-    """A walk ends at ``node``: ``counted`` of its operations were counted before, ``held`` of its tensors live on."""
-    walk = (node, counted, held)
+    """A trace ends at ``node``: ``counted`` of its operations were counted before, ``held`` of its tensors live on."""
+    trace = (node, counted, held)
     with _lock:
-        _ended[walk] = _ended.get(walk, 0) + 1
+        _ended[trace] = _ended.get(trace, 0) + 1
         full = len(_ended) > _KEPT
     if full:
         add_up()
@@ -82,7 +82,7 @@ def _report(seen: Counter[str]) -> None:
             metrics.count(name, n)
             recorded += n if name.startswith("xla::") else 0
     if recorded:
-        metrics.begin("LazyTracing", recorded)  # those that were new told how long they took
+        metrics.begin("LazyTracing", recorded)  # new ones have added how long they took
 
 
 def _count(last: Node, counted: int, times: int, seen: Counter[str]) -> int:

@@ -1,4 +1,4 @@
-"""The tape: what has been recorded since the last barrier, as a walk along the trie.
+"""The tape: what has been recorded since the last barrier, as a path in the trie.
 
 Nothing is built while a known path is followed: an operation is one dict lookup, its result's shape stands on the node.
 What the tape itself holds is this trace's data: the arrays of its inputs, its scalars, its storages with new values.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import jax
 
 
-#: epochs are numbered over all tapes, so a storage's epoch also tells which tape it is on
+#: epochs are numbered over all tapes, so a storage's epoch also says which tape it is on
 _epochs = itertools.count(1)
 
 #: nodes of a trie at most (about 1 KB each); past it the least recently used quarter is forgotten
@@ -93,12 +93,12 @@ class Tape:
         self.trim_trie()
 
     def reset(self, held: int = 0) -> None:
-        """Begin a new walk at the root. Values not materialised by now are gone; what is ``held`` lives on."""
+        """Begin a new trace at the root. Values that have no array are gone; what is ``held`` lives on."""
         if self.node is not self.root:
             op_counters.ended(self.node, self.counted, held)
         if torch.get_default_dtype() is not self.default:
             self._change(self.eager, torch.get_default_dtype())
-        self.counted = 0  # operations on the walk that are counted (:mod:`.walks`)
+        self.counted = 0  # operations on the trace that are counted (:mod:`.op_counters`)
         self.epoch = next(_epochs)
         self.node = self.root
         self.arrays: list[Any] = []  # inputs, in order of first use
@@ -116,7 +116,7 @@ class Tape:
         self.shed_at = SHED
 
     def turn(self, eager: bool) -> None:
-        """Begin a new walk on the trie of eager mode, whose walks are one operation long, or of lazy mode."""
+        """Begin a new trace on the trie of eager mode, whose traces are one operation long, or of lazy mode."""
         if eager is not self.eager:
             fresh = self.node is self.root
             self._change(eager, self.default)
@@ -124,7 +124,7 @@ class Tape:
                 self.reset()
 
     def mark_default(self, default: torch.dtype) -> None:
-        """What is recorded from now on has this default dtype: on the walk a mark, or a walk on another trie."""
+        """What is recorded from now on has this default dtype: a mark on the trace, or a trace on another trie."""
         if self.node is self.root:
             self.reset()
         else:
@@ -137,7 +137,7 @@ class Tape:
         self.node = self.root
 
     def forget(self) -> None:
-        """Forget what was recorded before this walk: as if the process had just begun."""
+        """Forget what was recorded before this trace: as if the process had just begun."""
         self.root.edges.clear()
         self.root.plans.clear()
         self.nodes = 1
@@ -147,7 +147,7 @@ class Tape:
     # -- reading values -------------------------------------------------------------------------------
 
     def enter(self, storage: Storage) -> int:
-        """Slot of a storage that has none on this walk: an input, a view to be derived again, or fresh memory."""
+        """Slot of a storage that has none on this trace: an input, a view to be derived again, or fresh memory."""
         if isinstance(storage, View) and storage.array is None:
             return self._derive(storage)
         other: Tape = storage.tape
@@ -174,7 +174,7 @@ class Tape:
         return slot
 
     def slot_of(self, storage: Storage) -> int:
-        """Where the storage's present value stands on this walk."""
+        """Where the storage's present value stands on this trace."""
         return storage.slot if storage.epoch == self.epoch else self.enter(storage)
 
     def _derive(self, view: View) -> int:
@@ -216,7 +216,7 @@ class Tape:
     # -- scalars --------------------------------------------------------------------------------------
 
     def new_float(self, value: float) -> Packed:
-        """Key of a float seen for the first time on this walk: the next index of the packed floats."""
+        """Key of a float seen for the first time on this trace: the next index of the packed floats."""
         index = len(self.floats)
         if index >= len(_FLOAT):
             _FLOAT.append(Packed("f", index))
@@ -225,7 +225,7 @@ class Tape:
         return key
 
     def new_int(self, value: int) -> Packed | Const:
-        """Key of an int seen for the first time on this walk."""
+        """Key of an int seen for the first time on this trace."""
         if not -(2**63) <= value < 2**63:
             return const(value)  # does not fit the packed array
         index = len(self.ints)
@@ -303,7 +303,7 @@ class Tape:
         return storage
 
     def live(self) -> list[Storage]:
-        """Storages given a value on this walk that somebody still holds."""
+        """Storages given a value on this trace that somebody still holds."""
         self.trim_views()  # a list that holds what was viewed since the last barrier, for nobody's sake
         epoch = self.epoch
         # 3: the list, the loop variable, getrefcount's argument
@@ -318,7 +318,7 @@ class Tape:
         self.viewed.clear()
 
     def trim_trie(self) -> None:
-        """Keep the trie within :data:`MAX_NODES`; called at barriers, when the walk stands at the root."""
+        """Keep the trie within :data:`MAX_NODES`; called at barriers, when the trace stands at the root."""
         if self.nodes > MAX_NODES:
             self.nodes = prune(self.root, MAX_NODES * 3 // 4)
             self.known = deque(latest(self.known), KNOWN)

@@ -51,7 +51,7 @@ def devices() -> tuple[jax.Device, ...]:
     except RuntimeError as error:
         here = jax.default_backend()
         raise RuntimeError(
-            f"PJRT_DEVICE={os.environ['PJRT_DEVICE']} is not to be had here (jax has: {here}): "
+            f"PJRT_DEVICE={os.environ['PJRT_DEVICE']} is not available here (jax has: {here}): "
             f"unset PJRT_DEVICE or install jax for it ({str(error).splitlines()[0]})"
         ) from error
 
@@ -188,12 +188,9 @@ def _count_open() -> None:
     """Count what was recorded up to now on traces that have not ended, before somebody reads the counters."""
     op_counters.add_up()
     for tape in existing():
-        tape.acquire()
-        try:
+        with tape.lock:
             op_counters.recorded(tape.node, tape.counted)
             tape.counted = tape.node.depth
-        finally:
-            tape.release()
 
 
 metrics.count_late(_count_open)

@@ -1,8 +1,8 @@
-"""How often a walk repeats itself: a loop of the program that was recorded into one graph.
+"""Loops that were recorded into one graph: how often a trace repeats itself.
 
-Layers repeat lines too. What tells them from the turns of a loop that could have ended with a barrier is what they
-read: each layer its own weights, each turn the same. A recurrent network that is trained reads the same weights in
-each turn as well, but a backward pass through all of its turns follows in the graph, which needs them to be there.
+Layers repeat lines too. They differ from the iterations of a loop that could have ended with a barrier in what they
+read: each layer its own weights, each iteration the same. A recurrent network that is trained reads the same weights in
+each iteration as well, but a backward pass through all of them follows in the graph and needs them to be there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NONE = Unrolled()
 
 
 def of(end: Node) -> Unrolled:
-    """The repetition on the walk to ``end``. Looked for once for each end."""
+    """The repetition on the trace to ``end``. Looked for once for each end."""
     if end.loops is None:
         end.loops = _find(end)
     return end.loops
@@ -37,22 +37,22 @@ def _find(end: Node) -> Unrolled:
     many = [nodes for nodes in seen.values() if len(nodes) >= _MANY]
     if not many:
         nodes = max(seen.values(), key=len, default=[])
-        return _told(nodes, shared=False) if nodes else Unrolled()
-    # A line may record an operation twice in each turn: there are as many turns as most operations are repeated.
+        return _unrolled(nodes, shared=False) if nodes else Unrolled()
+    # A line may record an operation twice in an iteration: there are as many as most operations are repeated.
     sharing = [nodes for nodes in many if _shares(nodes)]
     chosen = sharing or many
-    turns = Counter(len(nodes) for nodes in chosen)
-    count = max(turns, key=lambda n: (turns[n], -n))
+    counts = Counter(len(nodes) for nodes in chosen)
+    count = max(counts, key=lambda n: (counts[n], -n))
     nodes = max((nodes for nodes in chosen if len(nodes) == count), key=_span)
-    return _told(nodes, shared=bool(sharing) and not _is_differentiated(nodes, end))
+    return _unrolled(nodes, shared=bool(sharing) and not _is_differentiated(nodes, end))
 
 
-def _told(nodes: list[Node], *, shared: bool) -> Unrolled:
+def _unrolled(nodes: list[Node], *, shared: bool) -> Unrolled:
     return Unrolled(len(nodes), nodes[0].frames, _span(nodes) // max(1, len(nodes) - 1), shared)
 
 
 def _is_differentiated(nodes: list[Node], end: Node) -> bool:
-    """Whether a backward pass follows that is about as long as all turns were: it goes through each of them."""
+    """Whether a backward pass follows that is about as long as all iterations: it goes through each of them."""
     last = nodes[-1].depth
     return 2 * sum(node.role == "backward" and node.depth > last for node in end.path()) >= _span(nodes)
 

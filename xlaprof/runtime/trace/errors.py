@@ -1,4 +1,4 @@
-"""Errors of the runtime's own, and the line that tells of every error on ``xla`` which operation it belongs to.
+"""The runtime's own errors, and the note on every error on ``xla`` that names its operation and line.
 
 Messages are PyTorch's wherever it has one (:mod:`.rehearse`). What only this device can refuse is worded here, and is
 *final*: no other road (decomposition, CPU) is tried for the operation.
@@ -44,8 +44,8 @@ def raise_failed(failed: Failed) -> NoReturn:
     raise final(failed.kind(f"the computation of this tensor failed: {failed.text}"))
 
 
-def told(error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
-    """What a user is told when the handler of ``func`` raised ``error``: what the CPU raises for the call, if it does.
+def explained(error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
+    """What is raised to the user when the handler of ``func`` raised ``error``: the CPU's error, if it raises one.
 
     A note names the call and the user's line; of nested calls the outermost, the user's own.
     """
@@ -59,15 +59,15 @@ def told(error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
     return error
 
 
-def raise_told(error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-    """Raise what :func:`told` makes of ``error``, which is being handled."""
-    explained = told(error, func, args, kwargs)
+def raise_explained(error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+    """Raise what :func:`explained` makes of ``error``, which is being handled."""
+    shown = explained(error, func, args, kwargs)
     try:
-        if explained is error:
+        if shown is error:
             raise
-        raise explained from None
+        raise shown from None
     finally:
-        del error, explained  # they hold this frame, and the user's tensors
+        del error, shown  # they hold this frame, and the user's tensors
 
 
 def name_operation(error: BaseException, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import torch
 from xlaprof.recording.stacks import shown_file
 
 from . import source
-from .storage import Storage, View
+from .storage import Storage, View, base_of
 from .tensor import XLATensor
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def variable(file: str, names: Iterable[str], value: Any) -> str:
 
 def parameter(storage: Storage) -> str:
     """``model.layers.0.weight``, where the storage is a parameter's, a buffer's or a gradient's of a known module."""
-    base = storage.base if isinstance(storage, View) else storage
+    base = base_of(storage)
     for ref in list(source.roots.values()):
         root = ref()
         if root is None:

@@ -41,7 +41,7 @@ def found(value: Any, select: Select) -> list[Any]:
 
 def rewritten(value: Any, select: Select, change: Callable[[Any], Any]) -> Any:
     """``value`` with the values selected replaced by what ``change`` says. Only containers that change are copied."""
-    return _walk(value, select, change, {})
+    return _rewrite(value, select, change, {})
 
 
 def converted(value: Any, select: Select, convert: Callable[[list[torch.Tensor]], list[torch.Tensor]]) -> Any:
@@ -58,26 +58,26 @@ def tensors(value: Any, select: Select) -> list[torch.Tensor]:
     return found(value, lambda item: isinstance(item, torch.Tensor) and select(item))
 
 
-def _walk(value: Any, select: Select, change: Callable[[Any], Any], seen: dict[int, Any]) -> Any:
+def _rewrite(value: Any, select: Select, change: Callable[[Any], Any], seen: dict[int, Any]) -> Any:
     if id(value) in seen:  # shared, or inside itself
         return seen[id(value)]
     seen[id(value)] = value
     if select(value):
         seen[id(value)] = change(value)
     elif isinstance(value, dict):
-        items = [(_walk(k, select, change, seen), _walk(v, select, change, seen)) for k, v in value.items()]
+        items = [(_rewrite(k, select, change, seen), _rewrite(v, select, change, seen)) for k, v in value.items()]
         if any(k is not a or v is not b for (k, v), (a, b) in zip(value.items(), items, strict=True)):
             seen[id(value)] = _dict_like(value, dict(items))
     elif isinstance(value, (list, tuple, set, frozenset)):
-        parts = [_walk(v, select, change, seen) for v in value]
+        parts = [_rewrite(v, select, change, seen) for v in value]
         if any(a is not b for a, b in zip(value, parts, strict=True)):
             named = isinstance(value, tuple) and hasattr(value, "_fields")
             seen[id(value)] = type(value)(*parts) if named else type(value)(parts)
     elif isinstance(value, DataWrapper):
-        seen[id(value)] = value.from_tensors([_walk(v, select, change, seen) for v in value.get_tensors()])
+        seen[id(value)] = value.from_tensors([_rewrite(v, select, change, seen) for v in value.get_tensors()])
     elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, torch.Tensor):
         before = vars(value)
-        after = {name: _walk(v, select, change, seen) for name, v in before.items()}
+        after = {name: _rewrite(v, select, change, seen) for name, v in before.items()}
         if any(after[name] is not v for name, v in before.items()):
             seen[id(value)] = changed = copy.copy(value)
             changed.__dict__.update(after)

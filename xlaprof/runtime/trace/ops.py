@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar
 
 import torch
 from torch._ops import OpOverload
@@ -11,6 +11,8 @@ from torch._ops import OpOverload
 from xlaprof.runtime.lowering.registry import RANDOM
 from xlaprof.runtime.lowering.registry import STATIC as STATIC_SCALARS
 from xlaprof.runtime.lowering.table import LOWERINGS
+
+F = TypeVar("F")
 
 # How an argument is keyed on the tape.
 TENSOR, TENSORS, SCALAR, STATIC, DROPPED = "tensor", "tensors", "scalar", "static", "dropped"
@@ -53,6 +55,19 @@ _FLOATS: dict[str, Collection[str]] = {
 
 #: arguments that say where and how memory lies: no part of a graph
 _DROPPED = {"device", "layout", "pin_memory", "generator", "non_blocking"}
+
+
+def registering(table: dict[str, F]) -> Callable[..., Callable[[F], F]]:
+    """A decorator ``@register("aten.add.Tensor", ...)``: the function goes into ``table`` under each of these names."""
+
+    def register(*names: str) -> Callable[[F], F]:
+        def keep(function: F) -> F:
+            table.update(dict.fromkeys(names, function))
+            return function
+
+        return keep
+
+    return register
 
 
 class Op:

@@ -37,36 +37,36 @@ def here() -> tuple[tuple[RawFrame, ...], str]:
     On autograd's own thread there is no user code: the frames are then those of the thread that waits in
     ``backward()``.
     """
-    told: tuple[tuple[RawFrame, ...], str] | None = getattr(_told, "place", None)
-    if told is not None:
-        return told
+    given: tuple[tuple[RawFrame, ...], str] | None = getattr(_thread, "place", None)
+    if given is not None:
+        return given
     frames = stacks.user_frames()
-    named = getattr(_told, "scopes", None)
+    named = getattr(_thread, "scopes", None)
     if frames and not _in_backward():
         return frames, "/".join([*named, module_path()]).rstrip("/") if named else module_path()
     return _backward_frames() or frames, "/".join(named) if named else ""
 
 
-_told = threading.local()
+_thread = threading.local()
 
 
 def scopes() -> list[str]:
     """Names of the profiler's scopes that are open on this thread: what is recorded now bears them."""
     try:
-        return _told.scopes  # type: ignore[no-any-return]
+        return _thread.scopes  # type: ignore[no-any-return]
     except AttributeError:
-        _told.scopes = []
-        return _told.scopes  # type: ignore[no-any-return]
+        _thread.scopes = []
+        return _thread.scopes  # type: ignore[no-any-return]
 
 
 @contextmanager
 def at(frames: tuple[RawFrame, ...], module: str) -> Iterator[None]:
     """What this thread records comes from ``frames`` and ``module``, whatever its stack says."""
-    before, _told.place = getattr(_told, "place", None), (frames, module)
+    before, _thread.place = getattr(_thread, "place", None), (frames, module)
     try:
         yield
     finally:
-        _told.place = before
+        _thread.place = before
 
 
 def _in_backward() -> bool:

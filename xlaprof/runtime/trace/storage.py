@@ -95,6 +95,11 @@ class View(Storage, gc=True, weakref=True, eq=False, kw_only=True):
     steps: tuple[Any, ...]  # trie nodes (:class:`~.trie.Node`) of the view operators, outermost last
 
 
+def base_of(storage: Storage) -> Storage:
+    """The storage that ``storage`` shows: its base, or itself."""
+    return storage.base if isinstance(storage, View) else storage
+
+
 class Failed(msgspec.Struct, frozen=True):
     """Stands for the value of a computation that failed: the type and text of the error."""
 

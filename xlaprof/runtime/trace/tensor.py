@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from .errors import Foreign, raise_told
-from .storage import Storage, View
+from .errors import Foreign, raise_explained
+from .storage import Storage, View, base_of
 from .trie import Out
 
 M = TypeVar("M", bound=Callable[..., Any])
@@ -59,7 +59,7 @@ def _dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[st
     except Foreign:
         return NotImplemented
     except Exception as error:
-        raise_told(error, func, args, kwargs or {})
+        raise_explained(error, func, args, kwargs or {})
 
 
 #: what may stand as ``__torch_dispatch__``: Dynamo skips these functions
@@ -205,7 +205,7 @@ def _ask(write: Callable[..., object], *args: Any, **kwargs: Any) -> None:
 def _has_views(tensor: XLATensor) -> bool:
     """Does another view of the storage of ``tensor``, which is none to autograd, live?"""
     storage = tensor._storage
-    base = storage.base if isinstance(storage, View) else storage
+    base = base_of(storage)
     return any((view := weak()) is not None and view is not storage for weak in base.views or ())
 
 

@@ -13,9 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from xlaprof.runtime.dispatch.untyped_storage import base_of
 from xlaprof.runtime.distributed import collectives
-from xlaprof.runtime.trace.storage import NOWHERE
+from xlaprof.runtime.trace.storage import NOWHERE, base_of
 from xlaprof.runtime.trace.tensor import XLATensor
 
 from .options import Options
@@ -90,12 +89,9 @@ class Whole:
     def drop(self) -> None:
         """The whole is as memory that was never written to: it takes none."""
         storage = base_of(cast(XLATensor, self.param)._storage)
-        storage.tape.acquire()
-        try:
+        with storage.tape.lock:
             storage.tape.invalidate(storage)
             storage.array, storage.epoch = None, NOWHERE
-        finally:
-            storage.tape.release()
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from xlaprof.runtime.distributed.job import faults, world
 from xlaprof.runtime.distributed.job.link import Link
-from xlaprof.runtime.tape.graph import Graph, _refs
+from xlaprof.runtime.tape.graph import Graph, reads
 
 from .alike import outline
 
@@ -47,7 +47,7 @@ def agree(graph: Graph, ranks: tuple[int, ...]) -> Program | None:
     common = outline(graph, len(ranks))
     # Only their order distinguishes several exchanges, and a rank may compile this graph again with other numbers or
     # other results to keep: XLA must not choose an order of its own.
-    several = sum(len(_refs(node)) for node in graph.nodes if getattr(node.op, "collective", False)) > 1
+    several = sum(len(reads(node)) for node in graph.nodes if getattr(node.op, "collective", False)) > 1
     if (ranks, common.digest) in _agreed:
         return Program(link, ranks, common.digest, True)
     at = link.turns.get(ranks, _NONE)[0] + 1

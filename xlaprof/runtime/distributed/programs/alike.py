@@ -13,7 +13,7 @@ from typing import Any
 from xlaprof.runtime.distributed.groups import from_text
 from xlaprof.runtime.distributed.job.ledger import Line, Outline
 from xlaprof.runtime.tape.graph import Graph
-from xlaprof.runtime.tape.graph import _refs as refs
+from xlaprof.runtime.tape.graph import reads as refs
 from xlaprof.runtime.trace.ops import STATIC
 from xlaprof.runtime.trace.trie import Node, Packed, Ref
 

@@ -122,12 +122,9 @@ def functional(name: str, inputs: Any, *rest: Any) -> Any:
     if not tensors:
         return []
     tape = _tape(tensors)
-    tape.acquire()
-    try:
+    with tape.lock:
         node = _record(tape, name, tensors, rest)
         results = [dress(out, tape.output(out.slot, out.sig)) for out in node.outs]
-    finally:
-        tape.release()
     return results[0] if one else results
 
 
@@ -136,13 +133,10 @@ def in_place(name: str, tensors: Sequence[torch.Tensor], *rest: Any) -> None:
     if not tensors:
         return
     tape = _tape(tensors)
-    tape.acquire()
-    try:
+    with tape.lock:
         node = _record(tape, name, tensors, rest)
         for tensor, out in zip(tensors, node.outs, strict=True):
             tape.write(tensor._storage, out.slot)  # type: ignore[attr-defined]
-    finally:
-        tape.release()
 
 
 def _record(tape: Tape, name: str, tensors: Sequence[Any], rest: tuple[Any, ...]) -> Node:
