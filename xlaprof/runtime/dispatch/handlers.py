@@ -7,7 +7,6 @@ same: key the arguments, follow the edge of the trie, make the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
