@@ -56,20 +56,8 @@ def _conv(
 
 
 @lower("aten.convolution.default", "aten.convolution_overrideable.default", "aten._convolution.default")
-def convolution(
-    ctx: Ctx,
-    input: Array,
-    weight: Array,
-    bias: MaybeArray,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    transposed: bool,
-    output_padding: Ints,
-    groups: int,
-    *_backend_flags: Any,
-) -> Array:
-    out = _conv(input, weight, stride, padding, dilation, transposed, output_padding, groups)
+def convolution(ctx: Ctx, input: Array, weight: Array, bias: MaybeArray, *geometry_and_flags: Any) -> Array:
+    out = _conv(input, weight, *geometry_and_flags[:6])  # without flags for other backends
     return out if bias is None else out + bias.reshape(-1, *(1,) * (input.ndim - 2))
 
 

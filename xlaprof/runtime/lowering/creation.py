@@ -8,32 +8,23 @@ import jax
 import jax.numpy as jnp
 
 from .conversion import cast
-from .registry import Ctx, Unsupported, direct_table, lower, scalar
+from .registry import Ctx, Unsupported, direct_table, lower, overloads, scalar
+
+# Memory that is not initialised may as well be zero.
+_EMPTY = "empty.memory_format empty_like empty_strided empty_permuted new_empty new_empty_strided"
 
 
-@lower(
-    "aten.zeros.default",
-    "aten.zeros_like.default",
-    "aten.new_zeros.default",
-    # Memory that is not initialised may as well be zero.
-    "aten.empty.memory_format",
-    "aten.empty_like.default",
-    "aten.empty_strided.default",
-    "aten.empty_permuted.default",
-    "aten.new_empty.default",
-    "aten.new_empty_strided.default",
-    "aten._efficientzerotensor.default",
-)
+@lower(*overloads(f"zeros zeros_like new_zeros _efficientzerotensor {_EMPTY}"))
 def zeros(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
     return jnp.zeros(ctx.out[0].shape, ctx.out[0].jax)
 
 
-@lower("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+@lower(*overloads("ones ones_like new_ones"))
 def ones(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
     return jnp.ones(ctx.out[0].shape, ctx.out[0].jax)
 
 
-@lower("aten.full.default", "aten.full_like.default", "aten.new_full.default")
+@lower(*overloads("full full_like new_full"))
 def full(ctx: Ctx, like: Any, *args: Any, **kwargs: Any) -> Any:
     value = kwargs["fill_value"] if "fill_value" in kwargs else args[-1]
     return jnp.broadcast_to(scalar(value, ctx.out[0].jax), ctx.out[0].shape)

@@ -217,13 +217,7 @@ def _multi_margin(x: Array, target: Array, p: float, margin: float, weight: Mayb
 
 @lower("aten.multi_margin_loss.default", static=("p", "margin"))
 def multi_margin_loss(
-    ctx: Ctx,
-    self: Array,
-    target: Array,
-    p: float = 1,
-    margin: float = 1,
-    weight: MaybeArray = None,
-    reduction: int = _MEAN,
+    ctx: Ctx, self: Array, target: Array, p: float = 1, margin: float = 1, weight: MaybeArray = None, reduction: int = 1
 ) -> Array:
     losses = _multi_margin(_samples(self), target.reshape(-1), p, margin, weight)
     return _reduced(losses, reduction).reshape(ctx.out[0].shape)
@@ -238,7 +232,7 @@ def multi_margin_loss_backward(
     p: float,
     margin: float,
     weight: MaybeArray = None,
-    reduction: int = _MEAN,
+    reduction: int = 1,
 ) -> Array:
     labels = target.reshape(-1)
     return _pulled_back(lambda x: _multi_margin(x, labels, p, margin, weight), grad_output, self, reduction)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .registry import Ctx, Unsupported, finfo, iinfo, lower, opmath_dtype, scalar, wide
+from .registry import Ctx, Unsupported, finfo, iinfo, lower, opmath_dtype, overloads, scalar, wide
 
 
 def _uniform(ctx: Ctx, shape: Any, dtype: Any) -> Any:
@@ -34,9 +34,7 @@ def rand(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
     return _out_uniform(ctx)
 
 
-@lower(
-    "aten.randn.default", "aten.randn.generator", "aten.randn_like.default", "aten.randn_like.generator", random=True
-)
+@lower(*overloads("randn randn.generator randn_like randn_like.generator"), random=True)
 def randn(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
     return _out_normal(ctx)
 
@@ -54,7 +52,7 @@ def normal(ctx: Ctx, self: Any, mean: Any = 0.0, std: Any = 1.0, generator: Any 
     return _scaled(_out_normal(ctx), mean, std)
 
 
-@lower(*(f"aten.normal.{of}" for of in ("Tensor_float", "float_Tensor", "Tensor_Tensor", "float_float")), random=True)
+@lower(*overloads("normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor normal.float_float"), random=True)
 def normal_of(ctx: Ctx, mean: Any, std: Any = 1.0, size: Any = None, **kwargs: Any) -> Any:
     return _scaled(_out_normal(ctx), mean, std)
 
@@ -128,20 +126,13 @@ def randint_low(ctx: Ctx, low: int, high: int, size: Any, **kwargs: Any) -> Any:
     return _integers(ctx, low, high)
 
 
-@lower(
-    *(f"aten.randint_like.{kind}" for kind in ("default", "generator", "Tensor")),
-    *("aten.random.to", "aten.random_.to"),
-    random=True,
-)
+@lower(*overloads("randint_like randint_like.generator randint_like.Tensor random.to random_.to"), random=True)
 def randint_like(ctx: Ctx, self: Any, high: Any, **kwargs: Any) -> Any:
     return _integers(ctx, 0, high)
 
 
-@lower(
-    *("aten.randint_like.low_dtype", "aten.randint_like.low_generator_dtype"),
-    *(f"aten.{name}.{kind}" for name in ("random", "random_") for kind in ("from", "default")),
-    random=True,
-)
+@lower(*overloads("randint_like.low_dtype randint_like.low_generator_dtype"), random=True)
+@lower(*overloads("random random_ random.from random_.from"), random=True)
 def randint_like_low(ctx: Ctx, self: Any, low: int = 0, high: int | None = None, **kwargs: Any) -> Any:
     return _integers(ctx, low, _largest(self.dtype) + 1 if high is None else high)
 

@@ -44,25 +44,12 @@ Array = jax.Array
 MaybeArray = Array | None
 Ints = Sequence[int]
 
-JAX_DTYPE: dict[torch.dtype, Any] = {
-    torch.float32: jnp.float32,
-    torch.float64: jnp.float64,
-    torch.float16: jnp.float16,
-    torch.bfloat16: jnp.bfloat16,
-    torch.int8: jnp.int8,
-    torch.int16: jnp.int16,
-    torch.int32: jnp.int32,
-    torch.int64: jnp.int64,
-    torch.uint8: jnp.uint8,
-    torch.uint16: jnp.uint16,
-    torch.uint32: jnp.uint32,
-    torch.uint64: jnp.uint64,
-    torch.bool: jnp.bool_,
-    torch.complex64: jnp.complex64,
-    torch.complex128: jnp.complex128,
-    torch.float8_e4m3fn: jnp.float8_e4m3fn,
-    torch.float8_e5m2: jnp.float8_e5m2,
-}
+_DTYPES = (
+    "float32", "float64", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+    "uint64", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2",
+)  # fmt: skip
+JAX_DTYPE: dict[torch.dtype, Any] = {getattr(torch, name): getattr(jnp, name) for name in _DTYPES}
+JAX_DTYPE[torch.bool] = jnp.bool_
 
 
 class Aval(NamedTuple):
@@ -296,7 +283,7 @@ def pointwise(*names: str, tensors: int = 1, to: Callable[..., Any] = opmath) ->
 def pointwise_table(functions: dict[str, Lowering], tensors: int = 1, to: Callable[..., Any] = opmath) -> None:
     """:func:`pointwise` for ``{"name other.Overload": function}``: overloads of ``aten``, ``default`` unless named."""
     for names, fn in functions.items():
-        pointwise(*_overloads(names), tensors=tensors, to=to)(fn)
+        pointwise(*overloads(names), tensors=tensors, to=to)(fn)
 
 
 def direct_table(functions: dict[str, Lowering]) -> None:
@@ -306,10 +293,11 @@ def direct_table(functions: dict[str, Lowering]) -> None:
         return functools.wraps(fn)(lambda ctx, *args, **kwargs: fn(*args, **kwargs))
 
     for names, fn in functions.items():
-        lower(*_overloads(names))(without_ctx(fn))
+        lower(*overloads(names))(without_ctx(fn))
 
 
-def _overloads(names: str) -> Iterator[str]:
+def overloads(names: str) -> Iterator[str]:
+    """``aten.add.Tensor``, ``aten.relu.default`` for ``"add.Tensor relu"``."""
     return (f"aten.{name}" if "." in name else f"aten.{name}.default" for name in names.split())
 
 

@@ -15,7 +15,7 @@ _EMPTY = {"sum": 0.0, "mean": 0.0, "max": -jnp.inf, "min": jnp.inf, "prod": 1.0}
 class _Segments:
     """Which segment each element along the reduced dimension belongs to, over leading batch dimensions [..., size]."""
 
-    def __init__(self, size: int, lengths: MaybeArray, offsets: MaybeArray) -> None:
+    def __init__(self, size: int, lengths: MaybeArray = None, offsets: MaybeArray = None, **unused: Any) -> None:
         if lengths is not None:
             ends = jnp.cumsum(lengths, -1)
             starts = ends - lengths
@@ -56,19 +56,8 @@ class _Segments:
 
 
 @lower("aten.segment_reduce.default", static=("initial",))
-def segment_reduce(
-    ctx: Ctx,
-    data: Array,
-    reduce: str,
-    *,
-    lengths: MaybeArray = None,
-    indices: MaybeArray = None,
-    offsets: MaybeArray = None,
-    axis: int = 0,
-    unsafe: bool = False,
-    initial: Any = None,
-) -> Array:
-    segments = _Segments(data.shape[axis], lengths, offsets)
+def segment_reduce(ctx: Ctx, data: Array, reduce: str, *, axis: int = 0, initial: Any = None, **pieces: Any) -> Array:
+    segments = _Segments(data.shape[axis], **pieces)
     x = wide(data)
     start = _EMPTY[reduce] if initial is None else initial
     result = segments.reduced(x, reduce, start)
@@ -80,18 +69,9 @@ def segment_reduce(
 
 @lower("aten._segment_reduce_backward.default", static=("initial",))
 def segment_reduce_backward(
-    ctx: Ctx,
-    grad: Array,
-    output: Array,
-    data: Array,
-    reduce: str,
-    *,
-    lengths: MaybeArray = None,
-    offsets: MaybeArray = None,
-    axis: int = 0,
-    initial: Any = None,
+    ctx: Ctx, grad: Array, output: Array, data: Array, reduce: str, *, axis: int = 0, initial: Any = None, **pieces: Any
 ) -> Array:
-    segments = _Segments(data.shape[axis], lengths, offsets)
+    segments = _Segments(data.shape[axis], **pieces)
     x, grad, output = wide(data), wide(grad), wide(output)
     if reduce == "sum":
         return segments.spread(grad)
