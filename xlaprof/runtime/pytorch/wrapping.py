@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Container
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -105,3 +105,42 @@ def _in_its_words(policy: Callable[..., bool]) -> Callable[[nn.Module, bool, int
     theirs = "nonwrapped_numel" in inspect.signature(policy).parameters
     name = "nonwrapped_numel" if theirs else "unwrapped_params"
     return lambda module, recurse, count: policy(module=module, recurse=recurse, **{name: count})
+
+
+class Wrapper(nn.Module):
+    """A module around another one, whose names it has too."""
+
+    _inner: ClassVar[str]  # the attribute that holds the wrapped module
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__(self._inner), name)
+
+    def __getitem__(self, key: int) -> Any:
+        return getattr(self, self._inner)[key]
+
+    @classmethod
+    def _require_wrappable(cls, module: nn.Module) -> None:
+        """Raise ``RuntimeError`` for a module that is wrapped, or has no ``forward``."""
+        if isinstance(module, cls):
+            raise RuntimeError(
+                "Cannot wrap a module that is already wrapped with FSDP. For nested FSDP, first wrap the inner child "
+                "modules before wrapping the outer parent module."
+            )
+        if type(module).forward is nn.Module.forward and "forward" not in vars(module):
+            raise RuntimeError(
+                "The module wrapped by FSDP *must define a `forward` method and call it during the module's forward "
+                f"pass for FSDP to work correctly*: {type(module).__name__} has none; wrap its children, or the module "
+                "that calls them"
+            )
+
+    @classmethod
+    def _wrap_children(cls, module: nn.Module, policy: Any, wrapper: Any, **kwargs: Any) -> None:
+        """Wrap what ``policy`` chooses in ``module``, by ``wrapper`` or this class. Raises ``ValueError``."""
+        for name, child in module.named_modules():
+            if isinstance(child, cls):
+                kind = cls.__name__.removeprefix("Xla")
+                raise ValueError(f"Expected {name} to NOT be {kind} if using an `auto_wrap_policy`")
+        recursive_wrap(module, policy, wrapper or cls, only_wrap_children=True, **kwargs)

@@ -27,7 +27,7 @@ def _spec(shape: torch.Size, extra_data_axis: str | None = None, largest: bool =
     return tuple(spec)
 
 
-class SpmdFullyShardedDataParallel(nn.Module):
+class SpmdFullyShardedDataParallel(wrapping.Wrapper):
     """``module`` with its parameters split over ``fsdp``; XLA gathers what a layer needs, and scatters gradients.
 
     Args:
@@ -41,6 +41,8 @@ class SpmdFullyShardedDataParallel(nn.Module):
         extra_data_axis: another axis of the mesh over which the batch is split.
     """
 
+    _inner = "_orig_module"
+
     def __init__(
         self,
         module: nn.Module,
@@ -50,17 +52,7 @@ class SpmdFullyShardedDataParallel(nn.Module):
         auto_wrapper_callable: Callable[..., Any] | None = None,
         extra_data_axis: str | None = None,
     ) -> None:
-        if isinstance(module, SpmdFullyShardedDataParallel):
-            raise RuntimeError(
-                "Cannot wrap a module that is already wrapped with FSDP. For nested FSDP, "
-                "first wrap the inner child modules before wrapping the outer parent module."
-            )
-        if getattr(type(module), "forward", None) in (None, nn.Module.forward) and "forward" not in vars(module):
-            raise RuntimeError(
-                "The module wrapped by FSDP *must define a `forward` method and call it during the module's forward "
-                f"pass for FSDP to work correctly*: {type(module).__name__} has none; wrap its children, or what "
-                "calls them"
-            )
+        self._require_wrappable(module)
         mesh = mesh or get_global_mesh()
         if mesh is None:
             raise ValueError("No mesh is provided and no global mesh is set. Please provide a mesh.")
@@ -71,8 +63,7 @@ class SpmdFullyShardedDataParallel(nn.Module):
             raise ValueError(f"The provided {extra_data_axis} axis is not in the mesh.")
         super().__init__()
         if auto_wrap_policy is not None:
-            wrapper = auto_wrapper_callable or SpmdFullyShardedDataParallel
-            _wrap_children(module, auto_wrap_policy, wrapper, mesh=mesh, shard_output=shard_output)
+            self._wrap_children(module, auto_wrap_policy, auto_wrapper_callable, mesh=mesh, shard_output=shard_output)
         self._orig_module = module.to(tapes.tape().torch_device)
         self._mesh = mesh
         for param in module.parameters():
@@ -106,19 +97,3 @@ class SpmdFullyShardedDataParallel(nn.Module):
         output = self.module(*args, **kwargs)
         self._shard_output(output, self._mesh)
         return output
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(self.module, name)
-
-    def __getitem__(self, key: int) -> Any:
-        return self.module.__getitem__(key)  # type: ignore[operator]
-
-
-def _wrap_children(module: nn.Module, policy: Any, wrapper: Any, **kwargs: Any) -> None:
-    for name, child in module.named_modules():
-        if isinstance(child, SpmdFullyShardedDataParallel):
-            raise ValueError(f"Expected {name} to NOT be SpmdFullyShardedDataParallel if using an `auto_wrap_policy`")
-    wrapping.recursive_wrap(module, policy, wrapper, only_wrap_children=True, **kwargs)

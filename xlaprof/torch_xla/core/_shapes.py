@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,27 +12,8 @@ import numpy as np
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
 from xlaprof.runtime.trace.storage import DTYPE_TEXT
 
-
-class Type:
-    """XLA's names of dtypes."""
-
-    F32 = "f32"
-    F64 = "f64"
-    BF16 = "bf16"
-    F16 = "f16"
-    U8 = "u8"
-    S8 = "s8"
-    U16 = "u16"
-    S16 = "s16"
-    U32 = "u32"
-    S32 = "s32"
-    U64 = "u64"
-    S64 = "s64"
-    C64 = "c64"
-    C128 = "c128"
-    PRED = "pred"
-
-
+#: XLA's names of dtypes: ``Type.F32 == "f32"``
+Type = SimpleNamespace(**{name.upper(): name for name in DTYPE_TEXT.values()})
 #: XLA's name -> PyTorch's dtype
 TORCH = {name: dtype for dtype, name in DTYPE_TEXT.items()}
 #: a dtype of NumPy's -> XLA's name

@@ -14,31 +14,12 @@ R = TypeVar("R")
 
 def deprecated(module: ModuleType, new: Callable[P, R], old_name: str | None = None) -> Callable[P, R]:
     """``new`` under an old name of ``module``, its own by default; the first call warns in the log."""
-    old = f"{module.__name__}.{old_name or new.__name__}"
-
-    @functools.wraps(new)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        once()
-        return new(*args, **kwargs)
-
-    once = _warning(old, new)
-    return wrapped
+    return _warning(f"{module.__name__}.{old_name or new.__name__}", new, new)
 
 
 def mark_deprecated(new: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator of old functions: ``new`` is called in their place."""
-
-    def decorate(old: Callable[..., Any]) -> Callable[..., Any]:
-        once = _warning(old.__name__, new)
-
-        @functools.wraps(old)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            once()
-            return new(*args, **kwargs)
-
-        return wrapped
-
-    return decorate
+    return lambda old: _warning(old.__name__, new, old)
 
 
 def register_deprecated(module: ModuleType, new: Callable[..., Any]) -> None:
@@ -46,11 +27,17 @@ def register_deprecated(module: ModuleType, new: Callable[..., Any]) -> None:
     setattr(module, new.__name__, deprecated(module, new))
 
 
-def _warning(old: str, new: Callable[..., Any]) -> Callable[[], None]:
-    @functools.cache
-    def once() -> None:
-        logging.getLogger("torch_xla").warning(
-            "%s is deprecated. Use %s.%s instead.", old, new.__module__, new.__name__
-        )
+def _warning(name: str, new: Callable[P, R], like: Callable[..., Any]) -> Callable[P, R]:
+    """``new``, with the name and documentation of ``like``, which warns when it is first called."""
 
-    return once
+    @functools.cache
+    def warn() -> None:
+        logger = logging.getLogger("torch_xla")
+        logger.warning("%s is deprecated. Use %s.%s instead.", name, new.__module__, new.__name__)
+
+    @functools.wraps(like)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        warn()
+        return new(*args, **kwargs)
+
+    return wrapped

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import shutil
 import socket
@@ -17,58 +18,50 @@ from typing import Any
 import torch
 
 from xlaprof.runtime.trace import nested
-from xlaprof.runtime.trace.nested import DataWrapper
-
-__all__ = [
-    "DataWrapper",
-    "FnDataGenerator",
-    "LazyProperty",
-    "SampleGenerator",
-    "TimedScope",
-    "TmpFolder",
-    "as_list",
-    "check_env_flag",
-    "eprint",
-    "flatten_nested_tuple",
-    "for_each_instance",
-    "for_each_instance_rewrite",
-    "get_free_tcp_ports",
-    "get_print_fn",
-    "getenv_as",
-    "list_copy_append",
-    "null_print",
-    "parallel_work",
-    "shape",
-    "timed",
-]
+from xlaprof.runtime.trace.nested import DataWrapper as DataWrapper
 
 
-class SampleGenerator:
-    """``data`` again and again, ``sample_count`` times: in the place of a ``DataLoader``."""
+class _Generator:
+    """Yields :meth:`_item` ``count`` times, and again for each new iterator."""
 
-    def __init__(self, data: Any, sample_count: int) -> None:
-        self._data = data
-        self._sample_count = sample_count
-        self._count = 0
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._emitted = 0
 
-    def __iter__(self) -> SampleGenerator:
-        return SampleGenerator(self._data, self._sample_count)
+    def __iter__(self) -> Any:
+        other = copy.copy(self)
+        other._emitted = 0
+        return other
 
     def __len__(self) -> int:
-        return self._sample_count
+        return self._count
 
     def __next__(self) -> Any:
         return self.next()
 
     def next(self) -> Any:
-        """``data``, or ``StopIteration``."""
-        if self._count >= self._sample_count:
+        """The next item, or ``StopIteration``."""
+        if self._emitted >= self._count:
             raise StopIteration
-        self._count += 1
+        self._emitted += 1
+        return self._item()
+
+    def _item(self) -> Any:
+        raise NotImplementedError
+
+
+class SampleGenerator(_Generator):
+    """``data`` again and again, ``sample_count`` times: in the place of a ``DataLoader``."""
+
+    def __init__(self, data: Any, sample_count: int) -> None:
+        super().__init__(sample_count)
+        self._data = data
+
+    def _item(self) -> Any:
         return self._data
 
 
-class FnDataGenerator:
+class FnDataGenerator(_Generator):
     """``count`` pairs ``(x, func(x))`` of ``x = gen_tensor(batch_size, *dims)``."""
 
     def __init__(
@@ -79,28 +72,13 @@ class FnDataGenerator:
         dims: Sequence[int] | None = None,
         count: int = 1,
     ) -> None:
+        super().__init__(count)
         self._func = func
-        self._batch_size = batch_size
+        self._shape = (batch_size, *(dims or [1]))
         self._gen_tensor = gen_tensor
-        self._dims = list(dims) if dims else [1]
-        self._count = count
-        self._emitted = 0
 
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> FnDataGenerator:
-        return FnDataGenerator(self._func, self._batch_size, self._gen_tensor, self._dims, self._count)
-
-    def __next__(self) -> Any:
-        return self.next()
-
-    def next(self) -> Any:
-        """The next pair, or ``StopIteration``."""
-        if self._emitted >= self._count:
-            raise StopIteration
-        self._emitted += 1
-        data = self._gen_tensor(self._batch_size, *self._dims)
+    def _item(self) -> Any:
+        data = self._gen_tensor(*self._shape)
         return data, self._func(data)
 
 

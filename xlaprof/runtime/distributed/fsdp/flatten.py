@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from xlaprof.runtime.pytorch.wrapping import Wrapper
+
 #: where a parameter is: a module and the name of its attribute
 Place = tuple[nn.Module, str]
 
@@ -21,11 +23,13 @@ def replace_parameter(place: Place, value: torch.Tensor) -> None:
     object.__setattr__(module, name, value)
 
 
-class FlattenedModule(nn.Module):
+class FlattenedModule(Wrapper):
     """``module`` with each of ``groups`` of its parameters in one vector, ``flat_param_0``...; by default none.
 
     Its ``state_dict`` has the names that the module's own would have.
     """
+
+    _inner = "_fpw_module"
 
     def __init__(self, module: nn.Module, groups: Iterable[Sequence[nn.Parameter]] = ()) -> None:
         super().__init__()
@@ -85,15 +89,6 @@ class FlattenedModule(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         self.show()  # again each time: gradients go through these views
         return self.module(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("_fpw_module"), name)
-
-    def __getitem__(self, key: int) -> Any:
-        return self.module.__getitem__(key)  # type: ignore[operator]
 
 
 def _up(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:

@@ -24,16 +24,8 @@ from .whole import Whole
 
 _engine: Any = torch.autograd.Variable._execution_engine
 
-_NO_FORWARD = (
-    "The module wrapped by FSDP *must define a `forward` method and call it during the module's forward pass for FSDP "
-    "to work correctly.* Hence, do not wrap `nn.ModuleList` or `nn.ModuleDict` with FSDP (since they don't have "
-    "`forward` defined), and do not perform the forward pass in other ways apart from the `forward` method. (i.e. you "
-    "should directly call the FSDP-wrapped module itself in your code, instead of using any of its submodules or its "
-    "weights)."
-)
 
-
-class XlaFullyShardedDataParallel(nn.Module):
+class XlaFullyShardedDataParallel(wrapping.Wrapper):
     """``module`` with its parameters divided among the ranks: ``parameters()`` are this rank's shards.
 
     The whole parameters are there while they are used: they are gathered before the forward pass and, unless they have
@@ -64,6 +56,8 @@ class XlaFullyShardedDataParallel(nn.Module):
         param_init_fn: ``param_init_fn(module)`` sets parameters that are on ``meta``; else ``reset_parameters()``.
     """
 
+    _inner = "_fsdp_wrapped_module"
+
     def __init__(
         self,
         module: nn.Module,
@@ -92,11 +86,12 @@ class XlaFullyShardedDataParallel(nn.Module):
         **debug: Any,
     ) -> None:
         given = {k: v for k, v in locals().items() if k not in ("self", "module", "debug", "__class__")}
-        _require_wrappable(module, debug)
+        self._require_wrappable(module)
+        _check_debug_options(debug)
         super().__init__()
         if auto_wrap_policy is not None:
             inner = {k: v for k, v in given.items() if not k.startswith("auto_wrap")}
-            _wrap_children(module, auto_wrap_policy, auto_wrapper_callable, inner | debug)
+            self._wrap_children(module, auto_wrap_policy, auto_wrapper_callable, **inner, **debug)
         self.reshard_after_forward = self._orig_reshard_after_forward = reshard_after_forward
         self.disable_reshard_on_root = disable_reshard_on_root
         self.flatten_parameters = flatten_parameters
@@ -224,15 +219,6 @@ class XlaFullyShardedDataParallel(nn.Module):
         )  # fmt: skip
         return ", ".join(f"{name}={getattr(self, name)}" for name in names)
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("_fsdp_wrapped_module"), name)
-
-    def __getitem__(self, key: int) -> Any:
-        return self._fsdp_wrapped_module[key]
-
     # -- passes -----------------------------------------------------------------------------------
 
     def _lazy_init(self) -> None:
@@ -350,14 +336,7 @@ class XlaFullyShardedDataParallel(nn.Module):
         return result
 
 
-def _require_wrappable(module: nn.Module, debug: dict[str, Any]) -> None:
-    if isinstance(module, XlaFullyShardedDataParallel):
-        raise RuntimeError(
-            "Cannot wrap a module that is already wrapped with FSDP. For nested FSDP, first wrap the inner child "
-            "modules before wrapping the outer parent module."
-        )
-    if type(module).forward is nn.Module.forward and "forward" not in vars(module):
-        raise RuntimeError(_NO_FORWARD)
+def _check_debug_options(debug: dict[str, Any]) -> None:
     for name, value in debug.items():
         if not name.startswith("_debug_"):
             raise TypeError(f"XlaFullyShardedDataParallel got an unexpected keyword argument {name!r}")
@@ -365,13 +344,6 @@ def _require_wrappable(module: nn.Module, debug: dict[str, Any]) -> None:
             raise NotImplementedError(
                 f"{name}: operations are never replaced here; xlaprof.record() shows what they cost"
             )
-
-
-def _wrap_children(module: nn.Module, policy: Any, wrapper: Any, kwargs: dict[str, Any]) -> None:
-    for name, child in module.named_modules():
-        if isinstance(child, XlaFullyShardedDataParallel):
-            raise ValueError(f"Expected {name} to NOT be FullyShardedDataParallel if using an `auto_wrap_policy`")
-    wrapping.recursive_wrap(module, policy, wrapper or XlaFullyShardedDataParallel, only_wrap_children=True, **kwargs)
 
 
 def _plain_tensors(value: Any) -> list[torch.Tensor]:
