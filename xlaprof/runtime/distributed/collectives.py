@@ -65,33 +65,24 @@ def all_reduce(
 def all_gather(value: Any, dim: int = 0, groups: Groups = None, output: Any = None, pin_layout: bool = True) -> Any:
     """The values of all ranks, in their order, joined along ``dim``; written to ``output`` if there is one.
 
-    ``value`` is a tensor, or with ``pin_layout=False`` a list of them (all are gathered, a list is returned).
+    ``value`` is a tensor, or with ``pin_layout=False`` a list of tensors (all are gathered, a list is returned).
     """
     named = _groups.normalized(groups)
     shards = _groups.shards(named)
-    if isinstance(value, torch.Tensor):
-        operators.called("AllGather" if output is None else "AllGatherOut", [value])
-        return _gather([value], dim, shards, named, None if output is None else [output])[0]
-    _require_tensors(value, "value")
-    if pin_layout:
+    one = isinstance(value, torch.Tensor)
+    values, outputs = _lists(value, output, "value")
+    if pin_layout and not one:
         raise RuntimeError("For xm.all_gather with list of tensors input, pin_layout=True is not yet supported.")
-    if output is not None:
-        _require_outputs(output, value)
-    operators.called("AllGatherCoalesced" if output is None else "AllGatherCoalescedOut", value)
-    return _gather(value, dim, shards, named, output)
-
-
-def _gather(
-    values: list[torch.Tensor], dim: int, shards: int, named: _groups.Groups, outputs: list[torch.Tensor] | None
-) -> list[torch.Tensor]:
-    dims = {_dim(dim, value) for value in values}
+    _count("AllGather", one, output, values)
+    dims = {_dim(dim, tensor) for tensor in values}
     assert len(dims) == 1, "tensors that are gathered together have to have the same number of dimensions"
     results = values
     if shards > 1 or _always():
-        results = torch.ops.xla.all_gather(list(values), dims.pop(), shards, _groups.to_text(named))
+        results = torch.ops.xla.all_gather(values, dims.pop(), shards, _groups.to_text(named))
     elif outputs is None:
-        results = [value.clone() for value in values]
-    return _to(outputs, results)
+        results = [tensor.clone() for tensor in values]
+    results = _to(outputs, results)
+    return results[0] if one else results
 
 
 def reduce_scatter(
@@ -104,35 +95,26 @@ def reduce_scatter(
     output: Any = None,
     pin_layout: bool = True,
 ) -> Any:
-    """As :func:`all_reduce`, of which each rank gets its part along ``scatter_dim``; written to ``output`` if given.
+    """As :func:`all_reduce`, but each rank gets its part along ``scatter_dim``; written to ``output`` if given.
 
-    ``input`` is a tensor or a list of them; ``shard_count`` is the number of ranks of a group.
+    ``input`` is a tensor or a list of tensors; ``shard_count`` is the number of ranks of a group.
     """
     named = _groups.normalized(groups)
     _require_reduction(reduce_type)
     _require_shards(shard_count, named, "shard_count")
     one = isinstance(input, torch.Tensor)
-    if not one:
-        _require_tensors(input, "input")
-        if output is not None:
-            _require_outputs(output, input)
-    kind = "ReduceScatter" if one else "ReduceScatterCoalesced"
-    values = [input] if one else list(input)
-    operators.called(kind if output is None else f"{kind}Out", values)
+    values, outputs = _lists(input, output, "input")
+    _count("ReduceScatter", one, output, values)
     dim = _dim(scatter_dim, values[0])
     for value in values:
-        if value.shape[dim] % shard_count:
-            raise RuntimeError(
-                f"reduce_scatter: dimension {scatter_dim} of a tensor of shape {list(value.shape)} cannot be split "
-                f"into {shard_count} equal parts"
-            )
+        _require_parts("reduce_scatter", value, dim, shard_count)
     if shard_count > 1 or _always():
         results = torch.ops.xla.reduce_scatter(
             values, reduce_type, float(scale), dim, shard_count, _groups.to_text(named)
         )
     else:
         results = [value * scale if scale != 1.0 else value.clone() for value in values]
-    results = _to(None if output is None else [output] if one else output, results)
+    results = _to(outputs, results)
     return results[0] if one else results
 
 
@@ -152,11 +134,7 @@ def all_to_all(
     _require_shards(split_count, named, "split_count")
     operators.called("AllToAll", [value])
     split, concat = _dim(split_dimension, value), _dim(concat_dimension, value)
-    if value.shape[split] % split_count:
-        raise RuntimeError(
-            f"all_to_all: dimension {split_dimension} of a tensor of shape {list(value.shape)} cannot be split into "
-            f"{split_count} equal parts"
-        )
+    _require_parts("all_to_all", value, split, split_count)
     if split_count == 1:
         return value.clone()
     exchanged: torch.Tensor = torch.ops.xla.all_to_all(value, split, concat, split_count, _groups.to_text(named))
@@ -375,16 +353,35 @@ def _require_shards(count: int, named: _groups.Groups, name: str) -> None:
         raise ValueError(f"{name}={count}, but {_groups.shards(named)} ranks take part: give their number")
 
 
-def _require_tensors(value: Any, name: str) -> None:
+def _require_parts(name: str, value: torch.Tensor, dim: int, count: int) -> None:
+    if value.shape[dim] % count:
+        raise RuntimeError(
+            f"{name}: dimension {dim} of a tensor of shape {list(value.shape)} cannot be split into {count} equal parts"
+        )
+
+
+def _count(name: str, one: bool, output: Any, values: list[torch.Tensor]) -> None:
+    """Count a call under PyTorch/XLA's name for it: ``AllGather``, ``AllGatherOut``, ``AllGatherCoalescedOut``..."""
+    operators.called(f"{name}{'' if one else 'Coalesced'}{'' if output is None else 'Out'}", values)
+
+
+def _lists(value: Any, output: Any, name: str) -> tuple[list[torch.Tensor], list[torch.Tensor] | None]:
+    """``value`` and ``output``, each a tensor or a list of tensors, as lists. Raises ``TypeError``, ``ValueError``."""
+    if isinstance(value, torch.Tensor):
+        return [value], None if output is None else [output]
+    _require_tensors(value, name, "a Tensor or a list of Tensors")
+    if output is not None:
+        _require_outputs(output, value)
+    return list(value), output
+
+
+def _require_tensors(value: Any, name: str, wanted: str = "a list of Tensors") -> None:
     if not isinstance(value, list) or not all(isinstance(v, torch.Tensor) for v in value):
-        if name == "input_list":
-            raise TypeError(f"`{name}` needs to be a list of Tensors, but given {type(value)}.")
-        raise TypeError(f"`{name}` needs to be a Tensor or a list of Tensors, but given {type(value)}.")
+        raise TypeError(f"`{name}` needs to be {wanted}, but given {type(value)}.")
 
 
 def _require_outputs(output: Any, value: list[torch.Tensor], name: str = "output", beside: str = "input") -> None:
-    if not isinstance(output, list) or not all(isinstance(v, torch.Tensor) for v in output):
-        raise TypeError(f"`{name}` needs to be a list of Tensors, but given {type(output)}.")
+    _require_tensors(output, name)
     if len(output) != len(value):
         raise ValueError(f"`{name}` length doesn't match `{beside}` length: {len(output)} vs {len(value)}.")
 
