@@ -54,11 +54,11 @@ def _lowered(tensors: Sequence[torch.Tensor]) -> Any:
 
 def _lower(tape: Tape, graph: Graph, storages: Sequence[Any] = ()) -> Any:
     partition = tape.partition
-    asked = () if partition is None else partition.asked(tape, storages, graph.outs)
+    asked = () if partition is None else partition.output_shardings(tape, storages, graph.outs)
 
     def pending(floats: Any, ints: Any, seeds: Any, *inputs: Any) -> list[Any]:
         if partition is not None:
-            inputs = tuple(partition.sized(inputs, graph))
+            inputs = tuple(partition.unpadded(inputs, graph))
         values = dict(zip(graph.inputs, inputs, strict=True))
         make = partition.evaluator(graph) if partition else Evaluator
         evaluator = make(values, floats, ints, seeds, graph.numbering)
@@ -82,7 +82,7 @@ def _lower(tape: Tape, graph: Graph, storages: Sequence[Any] = ()) -> Any:
     inputs = [] if partition is None else partition.avals(graph)
     together = placement_of(graph, tape.device, agreed=False)
     sharding = None if together is None else together.sharding
-    program = pending if together is None else together.spread(pending)
+    program = pending if together is None else together.on_all_ranks(pending)
     with jax.enable_x64(True):
         given = (jax.ShapeDtypeStruct(shape, dtype, sharding=sharding) for shape, dtype in sizes)
         return jax.jit(program).lower(*given, *inputs)
@@ -335,7 +335,7 @@ def debug_info(tensor: torch.Tensor) -> str:
     pending = storage.epoch == tape.epoch and storage.slot not in tape.input_at
     lines = [f"XLA Tensor: {hex(id(storage))}", f"XLA Shape: {_shape(storage.sig)}", f"Device: {_real(tape)}"]
     if tape.partition is not None and not pending:
-        lines += _laid_out(tensor)
+        lines += _sharded(tensor)
     elif pending:
         lines += ["XLAData: None", "IR:", text([tensor]).rstrip()]
     else:
@@ -345,8 +345,8 @@ def debug_info(tensor: torch.Tensor) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _laid_out(tensor: XLATensor) -> list[str]:
-    """Of a value at rest on several devices: whether it is on the host yet, and how it lies."""
+def _sharded(tensor: XLATensor) -> list[str]:
+    """Of a value at rest on several devices: whether it is on the host, and its sharding."""
     storage = tensor._storage
     how = sharding_of(tensor)
     if how is None:

@@ -95,11 +95,11 @@ def build(
     sharding: Any = jax.sharding.SingleDeviceSharding(device)
     together = placement_of(graph, device)
     if together is not None:
-        trace, sharding = together.spread(trace), together.sharding
+        trace, sharding = together.on_all_ranks(trace), together.sharding
     outs = None
     if partition is not None:
-        trace, sharding = partition.spread(trace, graph, key[4]), partition.everywhere
-        outs = partition.outs(key[4])
+        trace, sharding = partition.with_padding(trace, graph, key[4]), partition.everywhere
+        outs = partition.out_shardings(key[4])
     avals = [
         _numbers(len(graph.floats), jnp.float64, sharding),
         _numbers(len(graph.ints), jnp.int64, sharding),

@@ -62,14 +62,14 @@ def find(
     graph = extract(end, wanted)
     key: tuple[Any, ...] = (tape.index, graph.hash, _donatable(tape, graph) if donate else (), value_checks.enabled)
     if tape.partition is not None:
-        key = (repr(tape.partition), *key[1:], tape.partition.asked(tape, storages, wanted))
+        key = (repr(tape.partition), *key[1:], tape.partition.output_shardings(tape, storages, wanted))
     plan = end.plans[at_end] = Plan(key, graph)
     return plan, graph_diff.remember(tape, trigger, frames, end, graph, at_end, lambda: cache.peek(key))
 
 
 def _key(tape: Tape, storages: list[Storage], wanted: tuple[int, ...], *, donate: bool) -> tuple[Any, ...]:
     """What names the plan for ``wanted``, of ``storages``, at the trace's end."""
-    asked = () if tape.partition is None else tape.partition.asked(tape, storages, wanted)
+    asked = () if tape.partition is None else tape.partition.output_shardings(tape, storages, wanted)
     key: tuple[Any, ...] = (*asked, *(wanted if donate else (-1, *wanted)))
     return (-2, *key) if value_checks.enabled else key  # programs that check values are others
 

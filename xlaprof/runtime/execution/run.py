@@ -72,7 +72,7 @@ def _hand_over(
     with jax.enable_x64(True), TraceAnnotation("PjRtComputationClient::ExecuteComputation"):
         *results, token = program.compiled(*numbers, *inputs)
     if tape.partition is not None:
-        results = tape.partition.settled(results)
+        results = tape.partition.with_named_shardings(results)
     end = perf_counter_ns()
     run = InFlight(tape, program.number, program.tests, start, end - start, token, trigger, frames, graph)
     inflight.add(run, results)

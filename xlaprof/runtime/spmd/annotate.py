@@ -1,8 +1,7 @@
-"""Annotations: how a tensor is to lie over the devices.
+"""Annotations: the sharding that a tensor is to have.
 
-A tensor whose value is there is laid out anew; a recorded one gets an operation that constrains its value, which is
-part of the graph. Either way its storage remembers: what is written to it in place lies the same way after the next
-barrier.
+A tensor with a value is resharded. A pending one gets an operation that constrains its value, which is part of the
+graph. Either way its storage remembers the sharding: in-place writes have it again after the next barrier.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .tiles import MARK, cut
 def mark_sharding(
     t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec, use_dynamo_custom_op: bool = False
 ) -> XLAShardedTensor:
-    """Lay ``t`` over the devices of ``mesh``, in place: its dimensions are split as ``partition_spec`` says.
+    """Shard ``t`` over the devices of ``mesh``, in place: ``partition_spec`` says how its dimensions are split.
 
     Args:
         t: a tensor on ``xla``: a parameter, a batch, or an intermediate result.
@@ -39,8 +38,8 @@ def mark_sharding(
             is split over; ``None`` leaves it whole on every device.
         use_dynamo_custom_op: of older releases; makes no difference.
 
-    Returns ``t`` wrapped: its shards can be looked at. Raises ``AssertionError`` where the spec does not fit,
-    ``RuntimeError`` where the SPMD mode is off or ``t`` lies another way already (:func:`clear_sharding` first).
+    Returns ``t`` wrapped: its shards can be read. Raises ``AssertionError`` where the spec does not fit,
+    ``RuntimeError`` where the SPMD mode is off or ``t`` has another sharding already (:func:`clear_sharding` first).
     """
     _check_length(t, partition_spec)
     mark(t, mesh.get_op_sharding(partition_spec))
@@ -63,7 +62,7 @@ def annotate_custom_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: Partit
 
 
 def mark(tensor: torch.Tensor, sharding: OpSharding) -> None:
-    """Lay ``tensor`` out by ``sharding``, in place."""
+    """Give ``tensor`` the ``sharding``, in place."""
     require_spmd()
     tensor = unwrap_sharded_tensor(tensor)
     if not isinstance(tensor, XLATensor):
@@ -78,7 +77,7 @@ def mark(tensor: torch.Tensor, sharding: OpSharding) -> None:
         constrain(storage, sharding)
     elif type(storage.array) is np.ndarray:  # not there yet
         storage.sharding = sharding
-        partition.placed(storage)
+        partition.on_devices(storage)
     else:
         before = storage.sharding
         if before is not None and before.grid and before is not sharding:
@@ -86,7 +85,7 @@ def mark(tensor: torch.Tensor, sharding: OpSharding) -> None:
                 f"Existing annotation must be cleared first: the tensor is sharded {before}, not {sharding}; "
                 "call clear_sharding(tensor)"
             )
-        if partition.sharding_of(partition.placed(storage)) is not sharding:
+        if partition.sharding_of(partition.on_devices(storage)) is not sharding:
             array = partition.moved(storage, sharding)
             with tape.lock:
                 storage.array, storage.epoch = array, NOWHERE
@@ -94,14 +93,14 @@ def mark(tensor: torch.Tensor, sharding: OpSharding) -> None:
 
 
 def _at_rest(storage: Storage) -> bool:
-    """Is its value in an array, and not among what is recorded?"""
+    """Does it have a value in an array, and none that is pending?"""
     if isinstance(storage, View) or storage.array is None:
         return False
     return storage.epoch != storage.tape.epoch or storage.slot in storage.tape.input_at
 
 
 def constrain(storage: Storage, sharding: OpSharding) -> None:
-    """Record that the value of ``storage`` is to lie by ``sharding``."""
+    """Record that the value of ``storage`` gets ``sharding``."""
     tape = storage.tape
     with tape.lock:
         slot = tape.slot_of(storage)
@@ -113,7 +112,7 @@ def constrain(storage: Storage, sharding: OpSharding) -> None:
 
 
 def clear_sharding(t: torch.Tensor) -> torch.Tensor:
-    """Take the annotation from ``t``, whose value, where it is there, waits on the host to be laid out again."""
+    """Remove the annotation of ``t``. A value on the devices goes to the host, until it is sharded again."""
     tensor = unwrap_sharded_tensor(t)
     require_spmd()
     storage = cast(XLATensor, tensor)._storage
@@ -128,7 +127,7 @@ def clear_sharding(t: torch.Tensor) -> torch.Tensor:
 
 
 def wrap_if_sharded(x: Any) -> Any:
-    """``x`` wrapped if it is a tensor on ``xla`` of which is known how it lies, else ``x``."""
+    """``x`` wrapped if it is a tensor on ``xla`` with a known sharding, else ``x``."""
     if isinstance(x, XLATensor) and sharding_of(x) is not None:
         return XLAShardedTensor(x)
     return x
@@ -154,6 +153,6 @@ class MarkShardingFunction(torch.autograd.Function):
 
 
 def mark_sharding_with_gradients(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> torch.Tensor:
-    """A tensor of ``t``'s value that lies as ``partition_spec`` says, and whose gradient does. ``t`` stays as it is."""
+    """A copy of ``t`` that is sharded by ``partition_spec``, and so is its gradient. ``t`` stays as it is."""
     _check_length(t, partition_spec)
     return cast(torch.Tensor, MarkShardingFunction.apply(t, mesh, partition_spec))  # type: ignore[no-untyped-call]

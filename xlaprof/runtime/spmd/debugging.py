@@ -71,5 +71,5 @@ def visualize_sharding(
 
 
 def visualize_tensor_sharding(t: torch.Tensor, **kwargs: Any) -> Any:
-    """:func:`visualize_sharding` of how ``t`` lies."""
+    """:func:`visualize_sharding` of ``t``'s sharding."""
     return visualize_sharding(get_sharding_spec(t), **kwargs)

@@ -55,7 +55,7 @@ def convert_to_xla_partition_spec(tensor: torch.Tensor, placements: Sequence[Any
 def xla_distribute_tensor(
     tensor: torch.Tensor, device_mesh: Any, placements: Sequence[Any] | None = None
 ) -> XLAShardedTensor:
-    """``tensor``, moved to ``xla``, laid out over ``device_mesh``; replicated where no ``placements`` are given."""
+    """``tensor``, moved to ``xla``, sharded over ``device_mesh``; replicated where no ``placements`` are given."""
     from torch.distributed.tensor import DTensor, Replicate
 
     assert device_mesh.device_type == "xla", f"the mesh is of {device_mesh.device_type}, not of xla"

@@ -1,4 +1,4 @@
-"""What ``torch.compile(backend="openxla")`` compiled, over several devices: a program for each way arguments lie."""
+"""Graphs of ``torch.compile(backend="openxla")`` over several devices: a program for each sharding of the arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SpreadExecutable(executable.Executable):
     """An :class:`~xlaprof.runtime.dynamo.executable.Executable` whose arguments are global arrays."""
 
     def _compiled(self, plan: Plan, args: list[Any]) -> Any:
-        self._plan = plan  # compiled when it is known how the arguments lie
+        self._plan = plan  # compiled once the arguments' shardings are known
         diff = self._diff(args, source.here()[0])
         self._differs = lambda: diff
         return plan
@@ -32,19 +32,19 @@ class SpreadExecutable(executable.Executable):
         forms = []
         for i, place in enumerate(self.layout.sources):
             storage = pool[place]._storage
-            if type(inputs[i]) is np.ndarray or partition.lies(inputs[i], storage.sig) is None:
-                inputs[i] = partition.placed(storage)
+            if type(inputs[i]) is np.ndarray or partition.sharding_at_rest(inputs[i], storage.sig) is None:
+                inputs[i] = partition.on_devices(storage)
             forms.append(partition.form(inputs[i], storage.sig))
         self.program = self._program(partition, tuple(forms), self._asked(partition, pool))
-        return partition.settled(super()._run(pool, inputs, frames))
+        return partition.with_named_shardings(super()._run(pool, inputs, frames))
 
     def _asked(self, partition: Partition, pool: list[Any]) -> tuple[OpSharding | None, ...]:
-        """What overwrites an argument lies as the argument does."""
+        """The shardings of the outputs: an output that overwrites an argument has that argument's."""
         asked: list[OpSharding | None] = [None] * len(self.layout.graph.outs)
         for place, new in self.layout.writes:
             if new.kind == COMPUTED:
                 storage = pool[place]._storage
-                asked[new.at] = storage.sharding or partition.lies(storage.array, storage.sig)
+                asked[new.at] = storage.sharding or partition.sharding_at_rest(storage.array, storage.sig)
         return tuple(asked)
 
     def _program(self, partition: Partition, forms: tuple[Form, ...], asked: tuple[OpSharding | None, ...]) -> Program:

@@ -1,4 +1,4 @@
-"""How the batches of a loader lie over the devices."""
+"""The sharding of a loader's batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sharding import OpSharding
 
 @dataclass
 class ShardingSpec:
-    """For ``MpDeviceLoader(input_sharding=)`` and ``send_cpu_data_to_device``: tensors of its rank lie as it says.
+    """For ``MpDeviceLoader(input_sharding=)`` and ``send_cpu_data_to_device``: the sharding of tensors of its rank.
 
     ``minibatch`` says that each process loads its own part of the batch.
     """

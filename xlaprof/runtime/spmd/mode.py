@@ -17,7 +17,7 @@ _set_here = False
 
 
 def use_spmd(auto: bool | None = False, force_tensors_on_spmd_device: bool = True) -> None:
-    """One virtual device ``xla:0`` from now on, whose values lie over all devices of the process.
+    """One virtual device ``xla:0`` from now on, whose values are sharded over all devices of the process.
 
     Existing tensors move there, replicated, with a warning; with
     ``force_tensors_on_spmd_device=False`` they stay what they are. ``auto`` asks for automatic sharding: XLA
@@ -33,7 +33,7 @@ def use_spmd(auto: bool | None = False, force_tensors_on_spmd_device: bool = Tru
     for tape in before if not tapes.together() else []:
         barrier.barrier(tape, "use_spmd")
     old = tapes.switch(True)
-    upload.forget()  # numbers that lie on one device
+    upload.forget()  # packed numbers on one device
     if old and force_tensors_on_spmd_device:
         moved = sum(_adopt(tape, tapes.tape(0)) for tape in old.values())
         if moved:
@@ -50,7 +50,7 @@ def use_spmd(auto: bool | None = False, force_tensors_on_spmd_device: bool = Tru
 
 
 def disable_spmd() -> None:
-    """A device for each again. Tensors of the virtual device stay there, and are not to be mixed with others."""
+    """One ``xla`` device for each device again. Tensors of the virtual device stay there and mix with no others."""
     global _set_here
     for tape in tapes.existing() if tapes.together() else []:
         barrier.barrier(tape, "disable_spmd")
@@ -72,7 +72,7 @@ def is_auto_spmd() -> bool:
 
 
 def _adopt(old: Tape, new: Tape) -> int:
-    """Make what lives on ``old``'s device ``new``'s; return how many storages that are."""
+    """Move the live storages of ``old`` to ``new``; return their number."""
     storages = memory.storages(old)
     for storage in storages:
         storage.tape = new
@@ -81,7 +81,7 @@ def _adopt(old: Tape, new: Tape) -> int:
                 view.tape, view.epoch = new, NOWHERE
         if isinstance(storage.array, jax.Array):
             assert new.partition is not None
-            new.partition.placed(storage)
+            new.partition.on_devices(storage)
     return len(storages)
 
 

@@ -1,10 +1,10 @@
-"""Global arrays: the values of the SPMD device, laid out over all devices of the process by jax.
+"""Global arrays: the values of the SPMD device, sharded over all devices of the process by jax.
 
-A :class:`Partition` is what the tape of that device has and no other: it says how an input lies
-(:meth:`Partition.form`, part of the graph's identity), how outputs are to lie, and translates between XLA's tiles
+Only the tape of that device has a :class:`Partition`. It gives the sharding of each input (:meth:`Partition.form`, part
+of the graph's identity) and of each output, and translates between XLA's tiles
 (:class:`~.sharding.OpSharding`) and jax's ``NamedSharding``.
 
-jax holds whole tiles only. A value whose size no tile divides is kept filled up with zeros, and cut to its size where a
+jax holds whole tiles only. A value whose size no tile divides is padded with zeros, and cut to its size where a
 program takes it or the host reads it: its storage's signature says the size.
 """
 
@@ -56,7 +56,7 @@ class Form:
 
 
 class Partition:
-    """The devices that one virtual device stands for, and how values lie over them."""
+    """The devices that one virtual device stands for, and the shardings of values over them."""
 
     def __init__(self, devices: Sequence[jax.Device]) -> None:
         self.devices = tuple(devices)
@@ -117,7 +117,7 @@ class Partition:
         return tuple(names)
 
     def sharding_of(self, array: jax.Array) -> OpSharding | None:
-        """How ``array`` lies over the devices; ``None`` if it is not on all of them."""
+        """The sharding of ``array``; ``None`` if it is not on all devices."""
         key = (array.sharding, array.shape)
         try:
             return self._read[key]
@@ -125,8 +125,8 @@ class Partition:
             found = self._read[key] = self._tiles(*key)
             return found
 
-    def lies(self, array: Any, sig: Sig) -> OpSharding | None:
-        """How ``array``, the value of a storage of ``sig``, lies; ``None`` if it is not on all devices."""
+    def sharding_at_rest(self, array: Any, sig: Sig) -> OpSharding | None:
+        """The sharding of ``array``, the value of a storage of ``sig``; ``None`` if it is not on all devices."""
         if not isinstance(array, jax.Array):
             return None
         return self.sharding_of(array) if array.ndim == len(sig.shape) else manual()
@@ -151,7 +151,7 @@ class Partition:
 
     def form(self, array: Any, sig: Sig) -> Form:
         """Key of ``array``, the value at rest of a storage of ``sig``, as an input."""
-        sharding = self.lies(array, sig)
+        sharding = self.sharding_at_rest(array, sig)
         assert sharding is not None
         key = (sig, sharding)
         found = self._forms.get(key)
@@ -159,8 +159,8 @@ class Partition:
             found = self._forms.setdefault(key, Form(*key, len(self.devices)))
         return found
 
-    def placed(self, storage: Storage) -> Any:
-        """The value at rest of ``storage`` on the devices, whence it is now if it was on the host or elsewhere."""
+    def on_devices(self, storage: Storage) -> Any:
+        """The value at rest of ``storage``, on the devices from now on."""
         array = storage.array
         if type(array) is np.ndarray:
             storage.array = upload(storage.tape, array, sharding=storage.sharding)
@@ -195,7 +195,7 @@ class Partition:
         return array
 
     def moved(self, storage: Storage, sharding: OpSharding) -> jax.Array:
-        """The value at rest of ``storage``, laid out by ``sharding``."""
+        """The value at rest of ``storage``, resharded."""
         array = storage.array
         shape = storage.sig.shape
         if array.shape == shape == sharding.stored_shape(shape):
@@ -208,7 +208,7 @@ class Partition:
         """The whole values of ``storages``, at rest as ``arrays``, on the host."""
         sharded = sum(1 for array in arrays if isinstance(array, jax.Array))
         for storage, array in zip(storages, arrays, strict=True):
-            if self.lies(array, storage.sig) is manual():
+            if self.sharding_at_rest(array, storage.sig) is manual():
                 raise RuntimeError(
                     f"a manually sharded tensor {storage.sig} has a value on each device: disable_manual_sharding first"
                 )
@@ -219,19 +219,21 @@ class Partition:
     def whole(self, storage: Storage, array: Any) -> jax.Array:
         """The value of ``storage``, at rest as ``array``, as a global array of its shape."""
         if type(array) is np.ndarray:
-            array = self.placed(storage)
+            array = self.on_devices(storage)
         if array.shape == storage.sig.shape:
             return array  # type: ignore[no-any-return]
         return self.put(cut(on_host(array), storage.sig.shape), None)
 
     # -- programs ----------------------------------------------------------------------------------------
 
-    def asked(self, tape: Tape, storages: Iterable[Storage], slots: Iterable[int]) -> tuple[OpSharding | None, ...]:
-        """How the outputs at ``slots`` are to lie: as annotated, or as what they overwrite; ``None``: as XLA likes."""
+    def output_shardings(
+        self, tape: Tape, storages: Iterable[Storage], slots: Iterable[int]
+    ) -> tuple[OpSharding | None, ...]:
+        """The shardings for the outputs at ``slots``: annotated, or of what they overwrite; ``None``: XLA chooses."""
         known: dict[int, OpSharding | None] = {}
         for owner, array in zip(tape.owners, tape.arrays, strict=True):
             if owner.epoch == tape.epoch:
-                known[owner.slot] = self.lies(array, owner.sig)
+                known[owner.slot] = self.sharding_at_rest(array, owner.sig)
         for storage in storages:
             if storage.sharding is not None:
                 known[storage.slot] = storage.sharding
@@ -245,7 +247,7 @@ class Partition:
             for form in forms
         ]
 
-    def outs(self, asked: Sequence[OpSharding | None]) -> list[Any]:
+    def out_shardings(self, asked: Sequence[OpSharding | None]) -> list[Any]:
         """The shardings of a program's results, the last one its token's; ``None`` is XLA's choice."""
         return [*(sharding and self.named(sharding) for sharding in asked), self.everywhere]
 
@@ -255,23 +257,23 @@ class Partition:
         tiles = {slot for slot, form in zip(graph.inputs, forms, strict=True) if form.sharding is manual()}
         return lambda *args: ManualEvaluator(self, tiles, *args)
 
-    def spread(self, trace: Any, graph: Graph, asked: Sequence[OpSharding | None]) -> Any:
+    def with_padding(self, trace: Any, graph: Graph, asked: Sequence[OpSharding | None]) -> Any:
         """``trace`` over values as they are stored: inputs are cut to their sizes, outputs filled up to whole tiles."""
 
         def whole(floats: Any, ints: Any, seeds: Any, *inputs: Any) -> list[Any]:
-            *outputs, token = trace(floats, ints, seeds, *self.sized(inputs, graph))
+            *outputs, token = trace(floats, ints, seeds, *self.unpadded(inputs, graph))
             return [*(self._fill(value, how) for value, how in zip(outputs, asked, strict=True)), token]
 
         whole.__name__ = whole.__qualname__ = trace.__name__
         return whole
 
-    def sized(self, inputs: Sequence[Any], graph: Graph) -> list[Any]:
+    def unpadded(self, inputs: Sequence[Any], graph: Graph) -> list[Any]:
         """Inside a program: the ``inputs`` of ``graph``, cut to their sizes."""
         forms: Any = graph.sigs
         return [self._cut(value, form) for value, form in zip(inputs, forms, strict=True)]
 
     def constrained(self, outputs: Sequence[Any], asked: Sequence[OpSharding | None]) -> list[Any]:
-        """Inside a program: ``outputs`` that are to lie as ``asked``."""
+        """Inside a program: ``outputs`` constrained to the shardings ``asked``."""
         return [
             value if sharding is None else jax.lax.with_sharding_constraint(value, self.named(sharding))
             for value, sharding in zip(outputs, asked, strict=True)
@@ -289,8 +291,8 @@ class Partition:
         value = jax.lax.with_sharding_constraint(value, self.named(sharding))
         return jnp.pad(value, [(0, whole - n) for whole, n in zip(stored, value.shape, strict=True)])
 
-    def settled(self, results: list[Any]) -> list[Any]:
-        """Results of a program, each with a sharding that jax takes as an input's."""
+    def with_named_shardings(self, results: list[Any]) -> list[Any]:
+        """Results of a program, each with a sharding that jax accepts for an input."""
         for i, array in enumerate(results):
             if type(array.sharding) is not NamedSharding:
                 sharding = self.sharding_of(array)

@@ -16,7 +16,7 @@ from .tensors.layout import unwrap_sharded_tensor
 
 
 class XlaShardingSpec:
-    """How one host tensor is to lie."""
+    """The sharding that one host tensor is to get."""
 
     def __init__(
         self, tensor: torch.Tensor, tile_assignment: Any, group_assignment: Any, replication_groups: Any,

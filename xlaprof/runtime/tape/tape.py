@@ -156,7 +156,7 @@ class Tape:
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"xla:{self.index} and xla:{other.index}!"
             )
-        array = storage.array if self.partition is None else self.partition.placed(storage)
+        array = storage.array if self.partition is None else self.partition.on_devices(storage)
         if array is None:
             return self._uninitialized(storage)
         if type(array) is Failed:

@@ -127,7 +127,7 @@ def unlazy(tensors: Sequence[torch.Tensor]) -> None:
 def send_cpu_data_to_device(datas: Any, device: Device, input_sharding: Any = None) -> Any:
     """``datas`` with its host tensors, wherever in it, on ``device``, by one transfer; a tensor gives ``[tensor]``.
 
-    ``input_sharding`` (:class:`~xlaprof.runtime.spmd.ShardingSpec`) says how they are laid out over the devices.
+    ``input_sharding`` (:class:`~xlaprof.runtime.spmd.ShardingSpec`) says how they are sharded over the devices.
     """
     if isinstance(datas, torch.Tensor):
         datas = [datas]

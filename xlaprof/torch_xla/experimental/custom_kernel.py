@@ -27,8 +27,8 @@ def flash_attention(
 ) -> Tensor:
     """Attention over ``[batch, heads, length, size]``, not scaled unless by ``sm_scale``.
 
-    With ids, only positions of the same segment see one another; ``ab`` is added to the scores. How the tensors lie
-    over devices follows from their own sharding: ``partition_spec`` and ``mesh`` change no value.
+    With ids, only positions of the same segment see one another; ``ab`` is added to the scores. The tensors keep
+    their own sharding: ``partition_spec`` and ``mesh`` change no value.
     """
     bias = ab
     if q_segment_ids is not None and kv_segment_ids is not None:

@@ -1,4 +1,4 @@
-"""Gradients of whole parameters become gradients of shards: averaged over the ranks, each rank getting its part."""
+"""Gradients of full parameters become gradients of shards: averaged over the ranks, each rank getting its part."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from xlaprof.runtime.distributed import collectives
 from xlaprof.runtime.tape import computations
 
+from .full_parameter import FullParameter
 from .options import Options
-from .whole import Whole
 
 
 class Reducing:
@@ -18,7 +18,7 @@ class Reducing:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._waiting: list[tuple[Whole, torch.Tensor]] = []
+        self._waiting: list[tuple[FullParameter, torch.Tensor]] = []
         # Divided in two steps, so that sums of float16 over many ranks neither overflow nor vanish.
         self.before = 1.0
         size = options.world_size
@@ -27,20 +27,20 @@ class Reducing:
         self.after = size / self.before
 
     @torch.no_grad()
-    def take(self, whole: Whole) -> None:
-        """Take the gradient of the whole parameter, and reduce it, now or with the next ones."""
-        grad: Any = whole.param.grad
+    def take(self, full: FullParameter) -> None:
+        """Take the gradient of the full parameter, and reduce it, now or with the next ones."""
+        grad: Any = full.param.grad
         if grad is None:
             return
-        whole.param.grad = None
+        full.param.grad = None
         if self.before > 1:
             grad = grad / self.before
-        grad = whole.split(grad)
+        grad = full.split(grad)
         if self._options.fp32_reduce_scatter:
             grad = grad.float()
         if self._options.barrier_in_backward:
             (grad,) = computations.optimization_barrier([grad])
-        self._waiting.append((whole, grad))
+        self._waiting.append((full, grad))
         if sum(g.numel() * g.element_size() for _, g in self._waiting) > self._options.bucket_bytes:
             self.flush()
 
@@ -53,11 +53,11 @@ class Reducing:
         reduced = collectives.reduce_scatter(
             "sum", [grad for _, grad in waiting], 1.0, 0, options.world_size, options.sharding_groups
         )
-        for (whole, _), part in zip(waiting, reduced, strict=True):
+        for (full, _), part in zip(waiting, reduced, strict=True):
             grad = part.float()
             if self.after > 1:
                 grad = grad / self.after
-            if whole.shard.grad is None:
-                whole.shard.grad = grad
+            if full.shard.grad is None:
+                full.shard.grad = grad
             else:
-                whole.shard.grad += grad
+                full.shard.grad += grad

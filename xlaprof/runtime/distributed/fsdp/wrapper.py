@@ -17,10 +17,10 @@ from xlaprof.runtime.pytorch import wrapping
 from xlaprof.runtime.tape import computations, tapes
 from xlaprof.runtime.trace import nested
 
-from . import consolidate, options, preparing, whole
+from . import consolidate, full_parameter, options, preparing
 from .flatten import FlattenedModule, replace_parameter
+from .full_parameter import FullParameter
 from .reducing import Reducing
-from .whole import Whole
 
 _engine: Any = torch.autograd.Variable._execution_engine
 
@@ -28,10 +28,10 @@ _engine: Any = torch.autograd.Variable._execution_engine
 class XlaFullyShardedDataParallel(wrapping.Wrapper):
     """``module`` with its parameters divided among the ranks: ``parameters()`` are this rank's shards.
 
-    The whole parameters are there while they are used: they are gathered before the forward pass and, unless they have
-    stayed, before the backward pass. Gradients are averaged over the ranks and scattered; each rank's optimizer, which
-    is made after the module is wrapped, steps its shards, by ``optimizer.step()``. All of it is part of the step's
-    graph. Inner modules may be wrapped before; what is in none of them belongs to the outer one.
+    The full parameters are in memory while they are used. They are gathered before the forward pass and, unless they
+    have stayed, before the backward pass. Gradients are averaged over the ranks and scattered. Each rank's optimizer is
+    made after the module is wrapped, and steps its shards by ``optimizer.step()``. All of this is part of the step's
+    graph. Inner modules may be wrapped before; parameters in none of them belong to the outer module.
 
     Args:
         module: on the host, ``meta`` or ``xla``; the same on all ranks. Parameters are float32.
@@ -42,7 +42,7 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
         optimization_barrier_in_backward: the same of the gradients of the outputs.
         mark_step_on_finalization: cut the graph at the end of the backward pass.
         disable_reshard_on_root: the outermost wrapper does not reshard.
-        compute_dtype: of the whole parameters, and what inputs are cast to.
+        compute_dtype: of the full parameters; inputs are cast to it.
         buffer_dtype: of the buffers; ``compute_dtype`` by default.
         fp32_reduce_scatter: gradients are exchanged as float32.
         sharding_groups: groups of ranks that divide the parameters among themselves; with this rank's place in its
@@ -145,33 +145,33 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
                 if not hasattr(param, "_is_sharded"):
                     params[id(param)] = param
                     places.setdefault(id(param), []).append((f"{prefix}.{name}", part, name))
-        self._wholes: list[Whole] = []
+        self._full: list[FullParameter] = []
         for key, param in params.items():
-            one = Whole(param, places[key][0][0], self._options, self.xla_device)
+            one = FullParameter(param, places[key][0][0], self._options, self.xla_device)
             for _, part, name in places[key]:  # several of one that is shared
                 replace_parameter((part, name), one.param)
             self.register_parameter(one.shard._name, one.shard)
-            self._wholes.append(one)
+            self._full.append(one)
         self._fsdp_wrapped_module.show()  # nothing holds the parameters that there were
-        for one in self._wholes:
+        for one in self._full:
             one.drop()
 
     # -- what is in it ----------------------------------------------------------------------------
 
     @property
     def module(self) -> nn.Module:
-        """What is wrapped, in the wrapper that flattens its parameters."""
+        """The wrapped module, in the wrapper that flattens its parameters."""
         return self._fsdp_wrapped_module
 
     @property
     def full_params(self) -> list[nn.Parameter]:
-        """The whole parameters, without values between uses."""
-        return [one.param for one in self._wholes]
+        """The full parameters, without values between uses."""
+        return [one.param for one in self._full]
 
     @property
     def sharded_params(self) -> list[nn.Parameter]:
         """This rank's shards of them, without those of inner wrappers."""
-        return [one.shard for one in self._wholes]
+        return [one.shard for one in self._full]
 
     @property
     def params_with_grad(self) -> list[nn.Parameter]:
@@ -180,8 +180,8 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
 
     @property
     def has_full_params(self) -> bool:
-        """Are the whole parameters there?"""
-        return all(one.there for one in self._wholes)
+        """Are the full parameters in memory?"""
+        return all(one.there for one in self._full)
 
     def get_original_names_and_sharded_parameters(self) -> list[tuple[str, nn.Parameter]]:
         """As ``named_parameters()``, by the names that the parameters had before they were divided."""
@@ -189,7 +189,7 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
             (consolidate.original(f"{prefix}.{one.name}" if prefix else one.name), one.shard)
             for prefix, wrapper in self.named_modules()
             if isinstance(wrapper, XlaFullyShardedDataParallel)
-            for one in wrapper._wholes
+            for one in wrapper._full
         ]
 
     def get_shard_metadata(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
             name = prefix.replace("_fpw_module.", "")
             if isinstance(part, XlaFullyShardedDataParallel):
                 found["shard_info"][name] = {
-                    one.shard._name: {"_orig_size": one.size, "_orig_name": one.name} for one in part._wholes
+                    one.shard._name: {"_orig_size": one.size, "_orig_name": one.name} for one in part._full
                 }
             if isinstance(part, FlattenedModule):
                 for i in range(len(part.flat_params)):
@@ -233,25 +233,25 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
         return [m for m in self.modules() if isinstance(m, XlaFullyShardedDataParallel)]
 
     def _gather(self, barrier: bool, after: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Have the whole parameters there; with a ``barrier`` when ``after`` is computed. Returns ``after``."""
-        missing = [one for one in self._wholes if not one.fresh]
+        """Gather the full parameters; with a ``barrier`` not before ``after`` is computed. Returns ``after``."""
+        missing = [one for one in self._full if not one.fresh]
         shards: list[torch.Tensor] = [one.shard.detach() for one in missing]
         if barrier and (shards or after):
             with torch.no_grad():
                 passed = computations.optimization_barrier([*shards, *after])
             shards, after = list(passed[: len(shards)]), list(passed[len(shards) :])
-        whole.gather(missing, shards, self._options)
+        full_parameter.gather(missing, shards, self._options)
         return after
 
     def _free(self) -> None:
-        for one in self._wholes:
+        for one in self._full:
             one.free()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         self._lazy_init()
         if self.compute_dtype != torch.float32:
             args, kwargs = _cast((args, kwargs), self.compute_dtype)
-        for one in self._wholes:
+        for one in self._full:
             one.follow(self._reduce)
         inputs = [t.detach() for t in _plain_tensors((args, kwargs)) if t.device.type == "xla"]
         self._gather(self._options.barrier_in_forward, inputs)
@@ -272,13 +272,13 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
             _engine.queue_callback(root._after_backward)
         return self._gather(self._options.barrier_in_backward, [grad])[0]
 
-    def _reduce(self, one: Whole) -> None:
-        """The gradient of a whole parameter is there."""
+    def _reduce(self, one: FullParameter) -> None:
+        """The gradient of a full parameter has been computed."""
         if self._require_backward_grad_sync:
             self._reducing.take(one)
 
     def _after_backward(self) -> None:
-        """A backward pass has ended. The whole parameters are given up now, not sooner: until the graph is cut they
+        """A backward pass has ended. The full parameters are freed now, not sooner: until the graph is cut they
         take no memory that XLA does not know to be free, and a part that is computed again may need them once more.
         """
         self._final_callback_queued = False
@@ -291,7 +291,7 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Context in which gradients are added up, whole, on each rank; the next backward pass reduces them all."""
+        """Context in which each rank accumulates full gradients; the next backward pass reduces them all."""
         self._lazy_init()
         assert self._is_root, "no_sync on inner FSDP is not supported"
         before = [(wrapper, wrapper._require_backward_grad_sync) for wrapper in self._wrappers()]

@@ -38,8 +38,8 @@ class Placement:
         self.sharding = NamedSharding(self.mesh, PartitionSpec())
 
 
-class Joint:
-    """One program of several ranks."""
+class SharedProgram:
+    """One program that several ranks run together."""
 
     def __init__(self, graph: Graph, placement: Placement, *, agreed: bool = True) -> None:
         self.ranks = placement.ranks
@@ -47,8 +47,8 @@ class Joint:
         self._mesh = placement.mesh
         self._program = agreement.agree(graph, placement.ranks) if agreed else None
 
-    def spread(self, trace: Callable[..., Any]) -> Callable[..., Any]:
-        """``trace`` as every rank's part of one program."""
+    def on_all_ranks(self, trace: Callable[..., Any]) -> Callable[..., Any]:
+        """``trace`` as one program in which every rank computes its part."""
 
         def part(*args: Any) -> Any:
             tracing = Tracing(self.ranks, self._program is not None and self._program.varies)
@@ -64,12 +64,12 @@ class Joint:
         spread.__name__ = spread.__qualname__ = trace.__name__
         return spread
 
-    def bind(self, compiled: Any) -> Bound:
-        """The compiled program as one of this rank's arrays."""
-        return Bound(compiled, self.sharding, self._program)
+    def bind(self, compiled: Any) -> RankProgram:
+        """The compiled program as a function of this rank's arrays."""
+        return RankProgram(compiled, self.sharding, self._program)
 
 
-class Bound:
+class RankProgram:
     """A compiled program of several ranks, called with this rank's arrays."""
 
     def __init__(self, compiled: Any, sharding: NamedSharding, program: agreement.Program | None) -> None:
@@ -123,13 +123,13 @@ def _remember(array: Any, whole: Any) -> None:
 # -- which placement ----------------------------------------------------------------------------------
 
 
-def of(graph: Graph, device: jax.Device, *, agreed: bool = True) -> Joint:
+def of(graph: Graph, device: jax.Device, *, agreed: bool = True) -> SharedProgram:
     """The program of several ranks that ``graph``, which has collectives, becomes.
 
     ``agreed``: all of them are about to run it (:func:`.agreement.agree`); else it is only looked at.
     """
     groups = {from_text(node.args[-1]) for node in graph.nodes if getattr(node.op, "collective", False)}
-    return Joint(graph, _placement(members(groups), device), agreed=agreed)
+    return SharedProgram(graph, _placement(members(groups), device), agreed=agreed)
 
 
 def members(groups: set[Groups]) -> tuple[int, ...]:

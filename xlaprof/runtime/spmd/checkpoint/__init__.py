@@ -1,4 +1,4 @@
-"""Checkpoints of tensors that lie over several devices, by ``torch.distributed.checkpoint``."""
+"""Checkpoints of tensors that are sharded over several devices, by ``torch.distributed.checkpoint``."""
 
 from .manager import CheckpointManager
 from .planners import SPMDLoadPlanner, SPMDSavePlanner

@@ -44,7 +44,7 @@ def _chunk(indices: Sequence[slice]) -> ChunkStorageMetadata:
 
 
 def _places(value: XLAShardedTensor | CpuShards) -> list[tuple[int, list[slice]]]:
-    """For each device of this process which replica of which part it holds."""
+    """For each device of this process the replica and the part that it holds."""
     if isinstance(value, CpuShards):
         return [(shard.replica_id, shard.indices) for shard in value.shards]  # type: ignore[misc]
     return shards.replica_and_indices(value.global_tensor)  # type: ignore[return-value]
@@ -59,7 +59,7 @@ class SPMDSavePlanner(SavePlanner):
     def __init__(self) -> None:
         self.is_coordinator = False
         self.mappings: Paths = {}
-        #: what lies in parts, and what else there is
+        #: the sharded tensors, and everything else
         self.sharded_state_dict: dict[str, Any] = {}
         self.unsharded_state_dict: dict[str, Any] = {}
         self._local_shards: dict[str, list[XLAShard | None]] = {}
@@ -69,7 +69,7 @@ class SPMDSavePlanner(SavePlanner):
         self.is_coordinator = storage_meta if isinstance(storage_meta, bool) else is_coordinator
         flat, self.mappings = flattened(state_dict)
         self.sharded_state_dict, self.unsharded_state_dict = divided(flat)
-        if world.world_size() > 1:  # what lies over several processes is read by all of them, in the same order
+        if world.world_size() > 1:  # all processes read tensors that are sharded over them, in the same order
             for name in self.sharded_state_dict:
                 self._read(name)
 
@@ -104,7 +104,7 @@ class SPMDSavePlanner(SavePlanner):
         return data
 
     def lookup_object(self, index: MetadataIndex) -> Any:
-        """What is to be written at ``index``; the parts of a tensor are read together, and each handed out once."""
+        """The object to write at ``index``. The shards of a tensor are read together, and each is returned once."""
         if index.fqn in self.unsharded_state_dict:
             return self.unsharded_state_dict[index.fqn]
         here = self._read(index.fqn)
@@ -197,7 +197,7 @@ class SPMDLoadPlanner(LoadPlanner):
         return self._local_shards[name]
 
     def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
-        """The values are there; with the last ones of a tensor its parts go to the devices."""
+        """The values have been read. After the last ones of a tensor its shards go to the devices."""
         name = read_item.dest_index.fqn
         if name not in self.sharded_state_dict:
             return

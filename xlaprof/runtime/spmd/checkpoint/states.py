@@ -1,4 +1,4 @@
-"""States to be saved or loaded: flat, by name, and what of them lies in parts over the devices."""
+"""State dicts to be saved or loaded: flat, by name, and divided into sharded tensors and the rest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CpuShards:
 
 
 def flattened(state: Mapping[Any, Any]) -> tuple[dict[str, Any], Paths]:
-    """What is in nested dictionaries and lists by name, the keys joined by dots; and where each is.
+    """The leaves of nested dictionaries and lists by name, the keys joined by dots; and the path to each.
 
     Lists and dictionaries without a tensor in them stay as they are. Raises ``ValueError`` for a name that comes twice.
     """
@@ -58,7 +58,7 @@ def _holds_tensors(value: Any) -> bool:
 
 
 def put(state: Any, path: tuple[Any, ...], value: Any) -> None:
-    """Set what ``path`` leads to."""
+    """Set the item at ``path``."""
     *way, last = path
     for key in way:
         state = state[key]
@@ -66,19 +66,19 @@ def put(state: Any, path: tuple[Any, ...], value: Any) -> None:
 
 
 def is_sharded(value: Any) -> bool:
-    """Is it a wrapped tensor that lies in parts?"""
+    """Is it a wrapped tensor that is sharded?"""
     return isinstance(value, XLAShardedTensor) and value.sharding_type != ShardingType.REPLICATED
 
 
 def divided(flat: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What lies in parts, wrapped, and everything else, which any planner handles."""
+    """The sharded tensors, wrapped, and everything else, which any planner handles."""
     wrapped = {name: wrap_if_sharded(v) if isinstance(v, torch.Tensor) else v for name, v in flat.items()}
     parts = {name: v for name, v in wrapped.items() if is_sharded(v) or isinstance(v, CpuShards)}
     return parts, {name: unwrap_sharded_tensor(v) for name, v in wrapped.items() if name not in parts}
 
 
 def sharded_cpu_state_dict(state: Any) -> Any:
-    """``state`` with its tensors on the host: what lies in parts as :class:`CpuShards`."""
+    """``state`` with its tensors on the host: sharded ones as :class:`CpuShards`."""
 
     def moved(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

@@ -1,1 +1,1 @@
-"""Sharded tensors: how a tensor lies, its shards, and the wrapper that shows them."""
+"""Sharded tensors: the sharding of a tensor, its shards, and the wrapper that shows them."""

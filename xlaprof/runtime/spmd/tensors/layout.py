@@ -1,4 +1,4 @@
-"""How a tensor lies over the devices, as far as is known: from its annotation, its value, or what was recorded."""
+"""The sharding of a tensor, as far as it is known: from its annotation, its value, or the recorded operations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Storage
 from xlaprof.runtime.trace.trie import Node
 
-#: operations whose result lies as what they are given, before XLA has said so
+#: operations whose result has the sharding of their operand, before XLA has chosen one
 _ALIKE = {"aten.clone.default"}
 
 
@@ -23,7 +23,7 @@ def unwrap_sharded_tensor(t: Any) -> Any:
 
 
 def sharding_of(tensor: torch.Tensor) -> OpSharding | None:
-    """How ``tensor`` lies: as annotated, or as its value does; ``None`` where it is not said yet."""
+    """The sharding of ``tensor``: its annotation's, or its value's; ``None`` where it is not known yet."""
     storage: Storage = unwrap_sharded_tensor(tensor)._storage
     if storage.sharding is not None:
         return storage.sharding  # type: ignore[no-any-return]
@@ -32,11 +32,11 @@ def sharding_of(tensor: torch.Tensor) -> OpSharding | None:
         return None
     if storage.epoch == tape.epoch and storage.slot not in tape.input_at:
         return _recorded(tape, storage.slot)
-    return tape.partition.lies(storage.array, storage.sig)  # type: ignore[no-any-return]
+    return tape.partition.sharding_at_rest(storage.array, storage.sig)  # type: ignore[no-any-return]
 
 
 def _recorded(tape: Tape, slot: int) -> OpSharding | None:
-    """How the value at ``slot`` will lie, as far as what was recorded says."""
+    """The sharding that the value at ``slot`` will have, as far as the recorded operations say."""
     makers = {out.slot: node for node in tape.node.path() for out in node.outs}
     annotated = {
         storage.slot: storage.sharding for storage in tape.storages if storage.epoch == tape.epoch and storage.sharding
@@ -54,12 +54,12 @@ def _recorded(tape: Tape, slot: int) -> OpSharding | None:
 
 
 def get_sharding_spec(t: torch.Tensor) -> str:
-    """XLA's text of how ``t`` lies: ``{devices=[2,2]0,1,2,3}``, ``{replicated}``; empty where it is not said yet."""
+    """XLA's text of ``t``'s sharding: ``{devices=[2,2]0,1,2,3}``, ``{replicated}``; empty where it is not known yet."""
     sharding = sharding_of(t)
     return "" if sharding is None else sharding.text
 
 
 def get_sharding_type(t: torch.Tensor) -> ShardingType | None:
-    """How ``t`` lies: replicated, tiled, or in tiles that are replicated (partial)."""
+    """The type of ``t``'s sharding: replicated, tiled, or in tiles that are replicated (partial)."""
     sharding = sharding_of(t)
     return None if sharding is None else sharding.type

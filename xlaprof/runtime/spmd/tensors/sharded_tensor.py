@@ -50,7 +50,7 @@ class XLAShardedTensor(torch.Tensor):
 
     @property
     def sharding_spec(self) -> str:
-        """XLA's text of how it lies."""
+        """XLA's text of its sharding."""
         return get_sharding_spec(self.global_tensor)
 
     @property

@@ -1,4 +1,4 @@
-"""Shards: what each device holds of a tensor, seen from the host, and tensors put together of them."""
+"""Shards: the part of a tensor that each device holds, read on the host; and tensors made from shards."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def replica_and_indices(tensor: torch.Tensor) -> list[tuple[int, Indices]]:
 
 
 def local_shards(tensor: XLATensor) -> list[XLAShard]:
-    """What each device holds of ``tensor``: one read."""
+    """Each device's shard of ``tensor``: one read."""
     sharding = sharding_of(tensor) or replicated()
     (value,) = host.read([tensor._storage], "xla::local_shards")
     size = sharding.shard_shape(tuple(tensor.shape))
@@ -95,7 +95,7 @@ def local_shards(tensor: XLATensor) -> list[XLAShard]:
 
 
 def blank_shards(tensor: torch.Tensor) -> list[XLAShard]:
-    """Shards for what each device is to hold of ``tensor``: nothing is read."""
+    """Shards of zeros for what each device is to hold of ``tensor``: nothing is read."""
     size = (sharding_of(tensor) or replicated()).shard_shape(tuple(tensor.shape))
     return [
         XLAShard(torch.zeros(size, dtype=tensor.dtype), indices, name, replica)
@@ -104,7 +104,7 @@ def blank_shards(tensor: torch.Tensor) -> list[XLAShard]:
 
 
 def load(tensor: Any, data: Sequence[torch.Tensor], devices: Sequence[str]) -> None:
-    """Set what each device holds of ``tensor``, which lies in tiles."""
+    """Set each device's shard of ``tensor``, which is tiled."""
     tensor = unwrap_sharded_tensor(tensor)
     sharding = sharding_of(tensor)
     if sharding is None or not sharding.grid:
@@ -121,7 +121,7 @@ def load(tensor: Any, data: Sequence[torch.Tensor], devices: Sequence[str]) -> N
 def global_tensor_from_cpu_shards(
     shards: Sequence[torch.Tensor], sharding: OpSharding, global_shape: Sequence[int] | None = None
 ) -> XLATensor:
-    """A tensor on ``xla`` that lies by ``sharding``, of one host tensor for each device.
+    """A tensor on ``xla`` with this ``sharding``, from one host tensor for each device.
 
     Without ``global_shape`` it has all that the shards have; with it, the last tiles may be padded. Raises
     ``RuntimeError`` where number or sizes of the shards do not fit.
@@ -144,10 +144,10 @@ def global_tensor_from_cpu_shards(
 
 
 def _settle(storage: Storage, sharding: OpSharding) -> None:
-    """``storage``, whose value waits on the host, is laid out by ``sharding``."""
+    """Send the value of ``storage`` from the host to the devices, by ``sharding``."""
     storage.sharding = sharding
     if type(storage.array) is np.ndarray and storage.tape.partition is not None:
-        storage.tape.partition.placed(storage)
+        storage.tape.partition.on_devices(storage)
 
 
 def _together(data: Sequence[torch.Tensor], sharding: OpSharding, shape: tuple[int, ...]) -> torch.Tensor:

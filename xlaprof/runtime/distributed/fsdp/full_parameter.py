@@ -1,7 +1,7 @@
-"""A parameter that is there as a whole only while it is used; between uses each rank has its shard.
+"""A parameter that is in memory in full only while it is used; between uses each rank has its shard.
 
-The whole is one tensor as long as its module lives. Autograd saves it, or views of it, by its storage. So the backward
-pass reads the values that are in the storage by then: those that were gathered again.
+The full parameter is one tensor as long as its module lives. Autograd saves it, or views of it, by its storage. So the
+backward pass reads the values that are in the storage by then: those that were gathered again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .options import Options
 SEPARATOR = "_FSDP_SHARD_SEPARATOR_"
 
 
-class Whole:
+class FullParameter:
     """One parameter: ``shard``, which the optimizer sees, and ``param``, which the module computes with."""
 
     def __init__(self, param: nn.Parameter, name: str, options: Options, device: torch.device) -> None:
@@ -37,15 +37,15 @@ class Whole:
         shard._orig_size = self.size
         shard._orig_name = name
         shard._name = f"_fsdp_shard.{name}".replace(".", SEPARATOR)
-        whole: Any = nn.Parameter(empty, requires_grad=param.requires_grad)
-        whole._sharded_param = shard
+        full: Any = nn.Parameter(empty, requires_grad=param.requires_grad)
+        full._sharded_param = shard
         self.shard: Any = shard
-        self.param = whole
-        self.there = False  # is the whole parameter in memory?
+        self.param = full
+        self.there = False  # is the full parameter in memory?
         self._version = -1  # of the shard, when it was gathered
         self._followed = False
 
-    def follow(self, done: Callable[[Whole], None]) -> None:
+    def follow(self, done: Callable[[FullParameter], None]) -> None:
         """Require a gradient if the shard does, which may have been frozen since; ``done(self)`` when it is there."""
         self.param.requires_grad_(self.shard.requires_grad)
         if self.param.requires_grad and not self._followed:
@@ -54,11 +54,11 @@ class Whole:
 
     @property
     def fresh(self) -> bool:
-        """Is the whole there, and as the shard is now?"""
+        """Is the full parameter in memory, and up to date with the shard?"""
         return self.there and self._version == self.shard._version
 
     def split(self, tensor: torch.Tensor) -> torch.Tensor:
-        """``tensor``, a whole one, as what can be split evenly: filled up with zeros, and flat or not, as is set."""
+        """The full ``tensor``, padded with zeros to split evenly; flattened, unless shards are of dimension 0."""
         options = self._options
         if not options.flat:
             tensor = tensor if tensor.ndim else tensor.reshape(1)
@@ -75,19 +75,19 @@ class Whole:
         return shards[: self.size[0]]
 
     def fill(self, shards: torch.Tensor) -> None:
-        """The whole is there from now on: all ranks' shards, joined. Autograd need not know."""
+        """Set the full parameter from all ranks' shards, joined, unnoticed by autograd."""
         self.param.data.copy_(self.joined(shards))
         self.there = True
         self._version = self.shard._version
 
     def free(self) -> None:
-        """Give up the whole, if it is there."""
+        """Free the full parameter, if it is in memory."""
         if self.there:
             self.there = False
             self.drop()
 
     def drop(self) -> None:
-        """The whole is as memory that was never written to: it takes none."""
+        """Make the full parameter a tensor that was never written to: it takes no memory."""
         storage = base_of(cast(XLATensor, self.param)._storage)
         with storage.tape.lock:
             storage.tape.invalidate(storage)
@@ -95,13 +95,13 @@ class Whole:
 
 
 @torch.no_grad()
-def gather(wholes: Sequence[Whole], shards: Sequence[torch.Tensor], options: Options) -> None:
-    """Have ``wholes`` there, of all ranks' ``shards``."""
+def gather(full: Sequence[FullParameter], shards: Sequence[torch.Tensor], options: Options) -> None:
+    """Set the parameters ``full`` from all ranks' ``shards``."""
     cast_ = [shard.detach().to(options.compute_dtype) for shard in shards]
     groups = options.sharding_groups
     if options.coalesce_all_gather_ops:
         parts = collectives.all_gather(cast_, 0, groups, pin_layout=False) if cast_ else []
     else:
         parts = [collectives.all_gather(shard, 0, groups) for shard in cast_]
-    for whole, part in zip(wholes, parts, strict=True):
-        whole.fill(part)
+    for one, part in zip(full, parts, strict=True):
+        one.fill(part)
