@@ -237,6 +237,14 @@ def test_every_kind_is_planted() -> None:
 
 
 @pytest.mark.parametrize("name", PLANTED)
+def test_after_a_warm_up_too(name: str) -> None:
+    events = PLANTED[name]()
+    run = Run(since_step=2).feed_all(events)
+    for finding in run.report().findings:
+        assert occurrences(iter(events), run, finding).total == finding.count  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", PLANTED)
 def test_the_file_of_a_kind_yields_this_kind(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = name.partition(":")[0]
     alone = {kind: kinds()[kind]}
