@@ -56,8 +56,8 @@ class Moment(msgspec.Struct, frozen=True, order=True):
 class Counted(Protocol):
     """Which events of a recording a finding counts."""
 
-    def among(self, events: Iterable[Any], since_step: int | None) -> Iterator[Moment]:
-        """The moments of these events, found again in the recording. ``since_step``: as in the analysis."""
+    def among(self, events: Iterable[Any]) -> Iterator[Moment]:
+        """The moments of these events, found again in the part of the recording that was analysed."""
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import msgspec
 
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Finding, Moment
-from xlaprof.events import AnyEvent, Step, StepDigest
+from xlaprof.events import AnyEvent, Header, Stack, Step, StepDigest, Text
 
 MOST = 1_000  # kept one by one; further ones are only counted
 PARTS = 60  # of the recording, for each of which occurrences are counted
@@ -44,13 +44,12 @@ def occurrences(events: Iterable[AnyEvent], run: Fold, finding: Finding) -> Occu
     first: list[Moment] = []
     parts = [0] * PARTS
     total = 0
-    remaining = _noting(events, steps)
-    for one in finding.counted.among(remaining, run.since_step) if finding.counted is not None else ():
-        if one.t >= begin:
-            total += one.count
-            parts[min(PARTS - 1, (one.t - begin) * PARTS // wall)] += one.count
-            if len(first) < MOST:
-                first.append(one)
+    remaining = _noting(events if run.since_step is None else _since(events, run.since_step), steps)
+    for one in finding.counted.among(remaining) if finding.counted is not None else ():
+        total += one.count
+        parts[max(0, min(PARTS - 1, (one.t - begin) * PARTS // wall))] += one.count
+        if len(first) < MOST:
+            first.append(one)
     deque(remaining, maxlen=0)  # for the steps
     steps.sort()
     ends = [end for end, _, _ in steps]
@@ -63,6 +62,23 @@ def occurrences(events: Iterable[AnyEvent], run: Fold, finding: Finding) -> Occu
         tuple(parts),
         wall / 1e9,
     )
+
+
+def _since(events: Iterable[AnyEvent], step: int) -> Iterator[AnyEvent]:
+    """The events that an analysis since a step counts (:class:`~xlaprof.analysis.fold.fold.Fold`)."""
+    held: list[AnyEvent] = []  # since the last step: they may belong to the first one wanted
+    waiting = True
+    for event in events:
+        if not waiting or isinstance(event, Text | Stack | Header):
+            yield event
+        elif not isinstance(event, Step | StepDigest):
+            held.append(event)
+        else:
+            waiting = event.num < step - 1
+            if event.num >= step:
+                yield from (one for one in held if getattr(one, "t", event.t) >= event.t)
+                yield event
+            held.clear()
 
 
 def _noting(events: Iterable[AnyEvent], steps: list[tuple[int, int, int]]) -> Iterator[AnyEvent]:

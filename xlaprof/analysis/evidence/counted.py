@@ -31,7 +31,7 @@ class Known(msgspec.Struct, frozen=True):
 
     moments: tuple[Moment, ...]
 
-    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
         return iter(self.moments)
 
 
@@ -50,7 +50,7 @@ class Matching(msgspec.Struct, frozen=True):
     nonzero: str = ""  # a further field, which must not be 0
     digest: str = ""  # the field of StepDigest that has the sums of such events, where keys are stack and operation
 
-    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
         for event in events:
             if type(event) is self.event and (not self.nonzero or getattr(event, self.nonzero)):
                 if tuple(getattr(event, name) for name in self.fields) in self.keys:
@@ -67,7 +67,7 @@ class ReadEvents(msgspec.Struct, frozen=True):
     looped: frozenset[Key]
     all: frozenset[Key]
 
-    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
         keys = self.in_steps | self.looped | self.all
         unclaimed: list[TransferFromDevice] = []  # until a step, or a barrier, ends
         has_barrier = False

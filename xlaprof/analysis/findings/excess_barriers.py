@@ -189,7 +189,7 @@ class Runs(msgspec.Struct, frozen=True):
     stack: int
     but: frozenset[int]
 
-    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
         for event in events:
             if isinstance(event, Execute) and event.stack == self.stack and event.program not in self.but:
                 yield Moment(event.t, event.end - event.start)

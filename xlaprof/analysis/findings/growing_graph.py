@@ -87,7 +87,7 @@ class Growths(msgspec.Struct, frozen=True):
 
     stack: int
 
-    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
+    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
         site = Site()
         row: list[Moment] = []
         longest: list[Moment] = []

@@ -164,8 +164,8 @@ def _end_of_step(facts: Facts) -> Place:
 class Rises(msgspec.Struct, frozen=True):
     """The steps from one reading of what is alive on the device to the next."""
 
-    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
-        fold = Fold(since_step)
+    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
+        fold = Fold()
         latest: Reading | None = None
         for event in events:
             fold.feed(event)
@@ -180,8 +180,8 @@ class Steps(msgspec.Struct, frozen=True):
 
     name: int = INFERRED
 
-    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
-        fold = Fold(since_step)
+    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
+        fold = Fold()
         seen = 0
         for event in events:
             fold.feed(event)

@@ -301,8 +301,8 @@ class IdleGaps(msgspec.Struct, frozen=True):
     causes: frozenset[Cause]
     count: int
 
-    def among(self, events: Iterable[AnyEvent], since_step: int | None) -> Iterator[Moment]:
-        fold = Fold(since_step)
+    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
+        fold = Fold()
         every = fold.window.idle = _EveryGap(self.causes)
         for event in events:
             fold.feed(event)
