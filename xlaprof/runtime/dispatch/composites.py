@@ -203,7 +203,7 @@ def _lengths_from_anywhere(numbers: Any, tensors: Any, at: int) -> None:
 
 @special("aten.ctc_loss.Tensor")
 def ctc_loss_of_tensors(args: Args, kwargs: Kwargs) -> Any:
-    """The loss, lengths on the host as numbers: PyTorch's mean would divide what is on the device by them."""
+    """The loss, with lengths on the host as numbers: PyTorch's mean would divide tensors on the device by them."""
     if all(x.device.type == "cpu" for x in args[2:4]):
         return aten.ctc_loss.IntList(*args[:2], *(x.tolist() for x in args[2:4]), *args[4:], **kwargs)
     return aten.ctc_loss.Tensor.decompose(*args, **kwargs)
@@ -234,7 +234,7 @@ def pack_padded_sequence(args: Args, kwargs: Kwargs) -> Any:
 
 @special("aten.as_strided_scatter.default")
 def as_strided_scatter(args: Args, kwargs: Kwargs) -> Any:
-    """A copy of the whole storage that ``self`` shows, with ``src`` written to what the strides show of it."""
+    """A copy of the whole storage that ``self`` shows, with ``src`` written where the strides point."""
     tensor, src, size, stride, *rest = args
     offset = rest[0] if rest else kwargs.get("storage_offset")
     offset = tensor.storage_offset() if offset is None else offset

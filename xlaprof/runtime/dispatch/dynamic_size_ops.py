@@ -54,7 +54,7 @@ _SIZES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def sizes(op: Op, kind: str, *tensors: XLATensor) -> list[int]:
-    """The size that each of ``tensors``, all on one device, decides; what is not known yet is read, by one transfer."""
+    """The size that each of ``tensors``, all on one device, decides; unknown ones are read by one transfer."""
     tape = tensors[0]._storage.tape
     keys = [(kind, _slot(tape, t)) for t in tensors]
     read = _known(tape)

@@ -166,7 +166,7 @@ def write_to_host(op: Op, args: Args, kwargs: Kwargs) -> Any:
 
 
 def on_cpu(op: Op, args: Args, kwargs: Kwargs) -> Any:
-    """Run ``op`` on the CPU: its inputs are read (what was recorded stays pending), its results uploaded."""
+    """Run ``op`` on the CPU: its inputs are read (recorded operations stay pending), its results uploaded."""
     start = perf_counter_ns()
     rec = recorder.active
     frames = stacks.user_frames() if rec is not None else ()

@@ -74,7 +74,7 @@ def over(base: Storage, dtype: torch.dtype, size: Sequence[int], stride: Sequenc
 
 
 def _elements(base: Storage, dtype: torch.dtype) -> XLATensor:
-    """The whole storage as one dimension of ``dtype``, without what is too short at its end for one more."""
+    """The whole storage as one dimension of ``dtype``, without a rest too short for one more."""
     flat = handle(base)
     if len(base.sig.shape) != 1:
         flat = _view((flat, (-1,)), {})
@@ -136,7 +136,7 @@ def as_strided(args: Args, kwargs: Kwargs) -> Any:
 
 
 def become(tensor: XLATensor, other: XLATensor) -> XLATensor:
-    """Make ``tensor`` a handle on what ``other`` shows, whatever its shape; return it."""
+    """Make ``tensor`` a handle on the storage of ``other``, with its shape; return it."""
     torch.Tensor.data.__set__(tensor, other)  # type: ignore[attr-defined]
     tensor._storage = other._storage
     return tensor
@@ -382,7 +382,7 @@ _handed_out: WeakValueDictionary[int, XLAStorage] = WeakValueDictionary()
 
 @method("__deepcopy__")
 def __deepcopy__(tensor: XLATensor, memo: dict[int, Any]) -> torch.Tensor:
-    """``copy.deepcopy(tensor)``. Raises ``RuntimeError`` for what is no leaf, as PyTorch does."""
+    """``copy.deepcopy(tensor)``. Raises ``RuntimeError`` unless it is a leaf, as PyTorch does."""
     if id(tensor) in memo:
         return cast(torch.Tensor, memo[id(tensor)])
     if not tensor.is_leaf:

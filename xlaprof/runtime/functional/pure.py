@@ -195,7 +195,7 @@ def _through_autograd(
 
 
 def tracing() -> bool:
-    """Is a function being traced on this thread? What it calls is part of it, and not traced by itself."""
+    """Is a function being traced on this thread? Functions that it calls are then part of it."""
     return getattr(_here, "tracing", False)
 
 
@@ -229,7 +229,7 @@ def _laid_out(module: Any, sketch: Sketch) -> Pass:
     layout = lay_out(module, stand_ins, sketch)
     sketch.reset()
     if any(out.kind == CONSTANT and out.at is not None for out in layout.outputs):
-        raise Untraceable("it returns what is not on xla")
+        raise Untraceable("it returns a tensor that is not on xla")
     if layout.writes or any(getattr(node.op, "collective", False) for node in layout.graph.nodes):
         raise Untraceable("it has effects")
     return Pass(layout)

@@ -63,7 +63,7 @@ class Loop:
         return outs[:results], [next(made) if at is None else pool[at] for at in self.kept]
 
     def run_back(self, kept: list[torch.Tensor], gradients: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
-        """Gradients of the carry at the start, of the slices (stacked), and of what was captured."""
+        """Gradients of the carry at the start, of the slices (stacked), and of the captured tensors."""
         traced, last = self.traced, self.traced.backward
         assert last is not None
         wanted = traced.differentiable

@@ -64,7 +64,7 @@ def linspace(ctx: Ctx, start: Any, end: Any, steps: int, **kwargs: Any) -> Any:
     if jnp.issubdtype(out, jnp.complexfloating):
         return _linspace(start, end, steps, jnp.complex128)
     if jnp.issubdtype(out, jnp.integer):
-        # Truncated: 6.9999... is another number than 7, so what is added to the ends is rounded as it is there.
+        # Truncated: 6.9999... is another number than 7, so the summands are rounded as there.
         start, end = scalar(start, jnp.int64), scalar(end, jnp.int64)
         return cast(_linspace(start, end, steps, jnp.float64, _fused_multiply_add), out)
     return _linspace(start, end, steps, jnp.float64)

@@ -1,7 +1,7 @@
 """Decompositions and solvers of (batches of) matrices.
 
 ``linalg_eig`` and ``linalg_eigvals`` have no lowering: jax computes them on the CPU only, and so does the fallback.
-LU factorisations and what is solved with them are in :mod:`.lu`.
+LU factorisations and their solvers are in :mod:`.lu`.
 """
 
 from __future__ import annotations

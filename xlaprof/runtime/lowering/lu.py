@@ -1,4 +1,4 @@
-"""LU factorisations with partial pivoting, and what is solved with them."""
+"""LU factorisations with partial pivoting, and their solvers."""
 
 from __future__ import annotations
 

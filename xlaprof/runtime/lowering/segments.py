@@ -81,7 +81,7 @@ def segment_reduce_backward(
         chosen = (x == segments.spread(output)) | jnp.isnan(x)
         share = jnp.maximum(segments.reduced(chosen.astype(x.dtype), "sum", 0.0), 1)
         return jnp.where(chosen, segments.spread(grad / share), 0)
-    # The product of the others: a quotient, but of what is no divisor.
+    # The product of the others: a quotient, except by zero and NaN.
     start = 1.0 if initial is None else initial
     zero, nan = x == 0, jnp.isnan(x)
 

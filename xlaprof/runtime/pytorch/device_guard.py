@@ -34,7 +34,7 @@ def install() -> None:
     """Give PyTorch a working ``xla`` device. Does nothing the second time.
 
     Raises :class:`DeviceUnavailable` when the real ``torch_xla`` owns the device in this process, or when this
-    PyTorch lacks what is needed.
+    PyTorch lacks the functions for it.
     """
     global _guard
     if _guard is not None:

@@ -53,7 +53,7 @@ def _not_looked_at(operator: Any, mode: Any, *args: Any, **kwargs: Any) -> Any:
 def _pass_by_pass(rule: Callable[..., Any]) -> Callable[..., Any]:
     """``rule``, which runs each pass before it asks whether there is to be another: two programs for all of them.
 
-    A read leaves what is pending: each would run one more pass than the one before, as a program of its own.
+    A read leaves pending operations: each would run one more pass than the one before, as a program of its own.
     """
 
     def run(condition: Callable[..., Any], *rest: Any) -> Any:

@@ -26,7 +26,7 @@ def waits(module: torch.nn.Module, fn: Any) -> bool:
 
 
 def move_later(module: torch.nn.Module, fn: Any) -> None:
-    """Apply ``fn`` to what is ``module``'s own in its first call, once that has initialised it."""
+    """Apply ``fn`` to ``module``'s own tensors in its first call, once that has initialised them."""
 
     def move(module: torch.nn.Module, args: Any) -> None:
         hook.remove()

@@ -31,7 +31,7 @@ class device:  # named as torch.cuda.device is
 
 
 def synchronize(device: int | torch.device | None = None) -> None:
-    """Return when the devices have finished what was handed to them."""
+    """Return when the devices have finished all programs handed to them."""
     barrier.wait_for()
 
 

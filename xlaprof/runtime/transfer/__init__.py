@@ -1,1 +1,1 @@
-"""What passes between host and device: copies, jax arrays, files, and what is printed."""
+"""Values between host and device: uploads, reads, loaders, jax arrays, printing."""

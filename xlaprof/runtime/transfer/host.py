@@ -279,7 +279,7 @@ def to_torch(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
 def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> list[torch.Tensor]:
     """The values of ``storages`` on the host, as tensors of their own: one TransferFromDevice.
 
-    Unless ``keep_pending``, the storages are materialised: no longer pending, an input to what is recorded next. ``op``
+    Unless ``keep_pending``, the storages are materialised: no longer pending, an input to later operations. ``op``
     names the reading operator in the log.
     """
     start = perf_counter_ns()

@@ -39,7 +39,7 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
 def from_jax(array: jax.Array) -> torch.Tensor:
     """A tensor on ``xla`` with the value of ``array``, without a copy.
 
-    Raises ``TypeError`` for what is no jax array or has a dtype that PyTorch lacks, and ``ValueError`` for one that is
+    Raises ``TypeError`` for other types and dtypes that PyTorch lacks, and ``ValueError`` for one that is
     not on a single device of this process's ``xla`` devices.
     """
     if not isinstance(array, jax.Array):

@@ -72,7 +72,7 @@ class _Channel:
         return bool(self._items) or self._finished
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Nothing more will be put: what is there can still be read."""
+        """Nothing more will be put; items in the channel can still be read."""
         with self._changed:
             if not self._finished:
                 self._finished, self.error = True, error
