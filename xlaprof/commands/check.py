@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         else:
             group.add_argument(flag, metavar=limit.metavar, help=limit.help)
     group.add_argument(
-        "--fail-on", choices=["low", "medium", "high"], metavar="SEVERITY", help="--no-findings from this severity on"
+        "--fail-on", choices=["low", "medium", "high"], metavar="SEVERITY", help="no finding of this severity or worse"
     )
     parser.add_argument("--config", metavar="FILE", help="take limits from [tool.xlaprof] of this file")
     parser.add_argument("--no-config", action="store_true", help="take limits from the command line only")

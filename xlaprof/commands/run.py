@@ -5,9 +5,9 @@
     xlaprof run -o run.log -m package.train --epochs 3
     torchrun --nproc-per-node 4 -m xlaprof run train.py
 
-Scripts written for PyTorch/XLA run as they are: where torch_xla is not installed it is xlaprof's
-(docs/torch-xla-scripts.md). --live opens the terminal UI of 'xlaprof live' while the script runs. Of several
-processes each records into a log of its own, run.rank0.log, run.rank1.log...; the report is that of rank 0.
+Scripts written for PyTorch/XLA run as they are: where torch_xla is not installed, xlaprof's implementation takes its
+place (docs/torch-xla-scripts.md). --live opens the terminal UI of 'xlaprof live' while the script runs. Several
+processes record a log each: run.rank0.log, run.rank1.log...; the report is that of rank 0.
 
 Everything after the script (or after -m MODULE) belongs to the script. It runs as ``__main__`` in this process,
 as under ``python train.py``, with the same output, traceback and exit code. When it has ended, its threads and exit
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-report", action="store_true", help="record only")
     parser.add_argument("--live", action="store_true", help="follow the run in the terminal while it lasts")
     parser.add_argument(
-        "--strict-parity", action="store_true", help="do as PyTorch/XLA does also where it costs more (docs/parity.md)"
+        "--strict-parity", action="store_true", help="behave as PyTorch/XLA even where that is slower (docs/parity.md)"
     )
     parser.add_argument("-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module, and ARGS")
     parser.add_argument("script", metavar="SCRIPT", nargs="?", help="the script to run")

@@ -159,7 +159,7 @@ def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
     note = f"{compiled.count:,} programs in {duration(compiled.total_s)}, {percent(share)} of the run"
     yield title("Compilation", width, note)
     rows = [
-        (f"{program.ops:,} operations, {program.runs:,} runs", program.compile_s, "yellow")
+        (f"{plural(program.ops, 'operation')}, {plural(program.runs, 'run')}", program.compile_s, "yellow")
         for program in compiled.programs[:3]
     ]
     rest = compiled.total_s - sum(value for _, value, _ in rows)

@@ -65,17 +65,17 @@ class Limit(NamedTuple):
 
 
 LIMITS = (
-    Limit("max_recompiles", "count", "N", "graphs compiled again, warm-up left out"),
-    Limit("max_compiles", "count", "N", "graphs compiled, first ones too"),
-    Limit("max_compile_time", "seconds", "TIME", "spent on compiling: 20s, 1.5min"),
+    Limit("max_recompiles", "count", "N", "recompilations after warm-up"),
+    Limit("max_compiles", "count", "N", "compilations, the first ones included"),
+    Limit("max_compile_time", "seconds", "TIME", "total time of compiling: 20s, 1.5min"),
     Limit("max_transfers_per_step", "rate", "X", "values read from the device per step: 0, 0.1"),
     Limit("max_graph_breaks", "count", "N", "graph breaks of compiled functions"),
-    Limit("max_idle", "share", "SHARE", "of the device's time without work: 10%%"),
-    Limit("max_step_time", "seconds", "TIME", "median of a step: 50ms"),
+    Limit("max_idle", "share", "SHARE", "share of the time without device work: 10%%"),
+    Limit("max_step_time", "seconds", "TIME", "median step time: 50ms"),
     Limit("max_memory", "bytes", "BYTES", "most memory in use on the device: 512MiB, 16GB"),
-    Limit("no_fallback", "flag", "", "no operation runs on the CPU for want of a lowering"),
+    Limit("no_fallback", "flag", "", "no operation runs on the CPU because it has no lowering"),
     Limit("no_findings", "severity", "SEVERITY", "no finding of this severity (low, medium, high) or worse"),
-    Limit("after_step", "count", "N", "what comes up to the end of step N is warm-up and counts for nothing", False),
+    Limit("after_step", "count", "N", "everything up to the end of step N is warm-up and does not count", False),
     Limit("ignore", "names", "WHAT", "a kind or id of findings that --no-findings lets pass; may be repeated", False),
 )  # fmt: skip
 
