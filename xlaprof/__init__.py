@@ -38,9 +38,6 @@ _HOME = {
     "LogError": "log",
 }
 
-#: what starts recordings: each recording observes what the live sources find in the process
-_RECORDERS = ("record", "start_recording")
-
 __all__ = [
     "LogError",
     "RecordingError",
@@ -59,8 +56,6 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(f".{home}", __name__), name)
-    if name in _RECORDERS:
-        importlib.import_module(".sources.attaching", __name__).install()
     return value
 
 

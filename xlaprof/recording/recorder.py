@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import os
 import sys
 import threading
@@ -40,6 +41,8 @@ GC_PAUSE_NS = 500_000
 #: time between two Counters events, at least
 COUNTERS_EVERY_NS = 200_000_000
 STOP_TIMEOUT_S = 10.0
+#: the plug-in point of the live sources, a stage above: its ``install`` adds the observer that attaches them
+SOURCES = "xlaprof.sources.attaching"
 
 _URGENT = frozenset({Compiling, Compile, GraphBreak, Recompile, DynamoLimit})
 
@@ -358,6 +361,7 @@ class record:  # used like a function
                     f"already recording into {active.path}: stop that first (xlaprof.stop_recording()), "
                     f"then record into {self.path}"
                 )
+            importlib.import_module(SOURCES).install()
             recorder = _open(self.path, self._overwrite, self._detail)
             recorder.joinable = self._joinable
             recorder._start()
