@@ -57,6 +57,9 @@ def add_bounded(mine: dict[_Key, int], key: _Key, number: int, most: int) -> Non
 def tally_of(mine: dict[_Key, _T], key: _Key, most: int, rest: _Key, make: Callable[[], _T]) -> _T:
     """The tally of a key; all further keys count as ``rest`` once there are ``most``."""
     tally = mine.get(key)
+    if tally is None and len(mine) >= most:
+        key = rest
+        tally = mine.get(key)
     if tally is None:
-        tally = mine.setdefault(key if len(mine) < most else rest, make())
+        tally = mine[key] = make()
     return tally

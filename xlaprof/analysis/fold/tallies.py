@@ -221,9 +221,11 @@ class Site:
         """Visits that ran graphs of so many operations."""
         self.executed += len(ops)
         self.ops += sum(ops)
+        last = self.last_ops
         for one in ops:
-            if self.grew or one != self.last_ops:
+            if one != last or self.grew:
                 self.grow(one)
+                last = one
 
     def repeat(self, event: Barrier | Compile | Site) -> None:
         """The graph that ends here repeats a line."""
@@ -322,8 +324,11 @@ class StepTally:
     def end(self, cut: Sequence[bool]) -> None:
         """Steps ended; whether something cut the graph in each."""
         for one in cut:
-            self.unbarred = 0 if one else self.unbarred + 1
-            self.worst_unbarred = max(self.worst_unbarred, self.unbarred)
+            if one:
+                self.unbarred = 0
+            else:
+                self.unbarred += 1
+                self.worst_unbarred = max(self.worst_unbarred, self.unbarred)
 
     def merge(self, other: StepTally) -> None:
         self.count += other.count

@@ -206,7 +206,9 @@ class Totals(ReadsAndFallbacks):
     def _on_upload(self, event: ev.TransferToDevice) -> None:
         start, dur = event.t, event.dur
         self.recent_uploads.append(event)
-        self.uploads.add(1, dur)
+        uploads = self.uploads  # without a call: they are many
+        uploads.count += 1
+        uploads.ns += dur
         if event.tid == self.main_thread:
             self._paint((start, start + dur, host.UPLOAD, event.stack))
 
@@ -290,7 +292,11 @@ class Totals(ReadsAndFallbacks):
         if event.trigger != "read":
             self.graph_cut = True
         if program in self.programs or len(self.programs) < PROGRAMS:
-            self.add_runs(program, event.t, ran, (self._next_execution_at(event.stack),))
+            stack = event.stack
+            if stack not in self.executions_at and len(self.executions_at) >= _PLACES:
+                stack = 0
+            nth = self.executions_at[stack] = self.executions_at.get(stack, 0) + 1
+            self.add_runs(program, event.t, ran, (nth,))
         self._add_execution(event)
         self._schedule_execution((event.t, start, end, event.device, event.stack if event.trigger == "read" else 0))
         self.window.add_execution(event.device, start, end)  # after which all may be settled
@@ -300,20 +306,13 @@ class Totals(ReadsAndFallbacks):
 
     def add_runs(self, program: int, moment: int, ns: int, turns: Sequence[int]) -> None:
         """A program ran for so long altogether, the last time at ``moment``, in these executions at its barrier."""
+        if program not in self.programs:
+            self.program_runs[program] = self.program_busy[program] = 0
+            self.program_rhythms[program] = Rhythm()
         self.programs[program] = moment
-        self.program_runs[program] = self.program_runs.get(program, 0) + len(turns)
-        self.program_busy[program] = self.program_busy.get(program, 0) + ns
-        rhythm = self.program_rhythms.get(program)
-        if rhythm is None:
-            rhythm = self.program_rhythms[program] = Rhythm()
-        rhythm.at_all(turns)
-
-    def _next_execution_at(self, stack: int) -> int:
-        """The number of this execution at its barrier."""
-        if stack not in self.executions_at and len(self.executions_at) >= _PLACES:
-            stack = 0
-        turn = self.executions_at[stack] = self.executions_at.get(stack, 0) + 1
-        return turn
+        self.program_runs[program] += len(turns)
+        self.program_busy[program] += ns
+        self.program_rhythms[program].at_all(turns)
 
     def _on_break(self, event: ev.GraphBreak) -> None:
         add_bounded(self.breaks, (event.stack, event.reason, event.op), 1, RECORDS)
@@ -351,7 +350,8 @@ class Totals(ReadsAndFallbacks):
                 if moment >= start:
                     site.in_steps += 1
             self.barriers_since_step.clear()
-        self._count_unbarred(tally)
+        tally.end((self.graph_cut,))
+        self.graph_cut = False
         self._end_step(start, end)
         self.step_num = event.num
         self.window.add_step(name, event.num, start, end, first=number == 1)
@@ -376,7 +376,8 @@ class Totals(ReadsAndFallbacks):
         self.barriers += event.barriers
         self.executed.add(event.executions, event.busy)
         self.graph_cut = self.graph_cut or bool(event.barriers or event.executions)
-        self._count_unbarred(tally)
+        tally.end((self.graph_cut,))
+        self.graph_cut = False
         parts = {host.FALLBACK: fallbacks, host.TRANSFER: reads, host.TRACING: event.tracing, host.SCOPE: scopes}
         self.window.add_digest(name, event.dur, event.busy, parts, first=tally.count == 1)
         self.window.steps_end = max(self.window.steps_end, end)
@@ -389,10 +390,6 @@ class Totals(ReadsAndFallbacks):
         if not self.main_known:
             self.main_thread = tid
             self.main_known = True
-
-    def _count_unbarred(self, tally: StepTally) -> None:
-        tally.end((self.graph_cut,))
-        self.graph_cut = False
 
     def _step_tally(self, name: int) -> tuple[int, StepTally]:
         """The steps of a name, and the name that they go by."""

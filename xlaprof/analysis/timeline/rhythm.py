@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from operator import sub
 
-_FEW = 4  # steps that are sooner counted one by one
 _GAPS = 16  # different distances kept apart
 _MOST = 0.7  # share of the distances that makes a rhythm
 
@@ -43,10 +42,9 @@ class Rhythm:
 
     def at_all(self, steps: Sequence[int]) -> None:
         """Like :meth:`at` for each of ``steps``; faster where they are many."""
-        if not self.steps or len(steps) < _FEW:
-            for step in steps[:_FEW]:
-                self.at(step)
-            steps = steps[_FEW:]
+        if steps and (not self.steps or len(steps) == 1):
+            self.at(steps[0])
+            steps = steps[1:]
         if not steps:
             return
         self.count += len(steps)
