@@ -7,6 +7,7 @@ recorded and compiled into the step's graph like everything else; PyTorch/XLA is
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -73,16 +74,8 @@ def _adam(args: tuple[Any, ...], o: dict[str, Any], decoupled: bool) -> None:
     _update(parameters, gradients, counts, averages, squares, largest, options=o, step=step)
 
 
-@special("aten._fused_adam_.default", "aten._fused_adam_.tensor_lr")
-def fused_adam(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A step of Adam."""
-    _adam(args, kwargs, decoupled=False)
-
-
-@special("aten._fused_adamw_.default", "aten._fused_adamw_.tensor_lr")
-def fused_adamw(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """A step of AdamW."""
-    _adam(args, kwargs, decoupled=True)
+special("aten._fused_adam_.default", "aten._fused_adam_.tensor_lr")(functools.partial(_adam, decoupled=False))
+special("aten._fused_adamw_.default", "aten._fused_adamw_.tensor_lr")(functools.partial(_adam, decoupled=True))
 
 
 @special("aten._fused_sgd_.default", "aten._fused_sgd_.tensor_lr")
