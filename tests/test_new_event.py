@@ -66,9 +66,8 @@ def test_a_kind_of_event_is_one_struct_and_what_counts_it(tmp_path: Path) -> Non
     events = package / "events" / "__init__.py"
     events.write_text(f"{events.read_text()}\n\n{struct}")
     totals = package / "analysis" / "fold" / "totals.py"
-    text = totals.read_text().replace("import (\n    Barrier,", "import (\n    Checkpoint,\n    Barrier,", 1)
-    text = re.sub(r"(self\.handlers: .* = \{\n)", rf"\1{line}", text, count=1)
-    totals.write_text(text.replace("    def cover(", f"{method}\n    def cover(", 1))
+    text = re.sub(r"(self\.handlers: .* = \{\n)", rf"\1{line}", totals.read_text(), count=1)
+    totals.write_text(text.replace("    def __init__(", f"{method}\n    def __init__(", 1))
     emit = re.sub("^", "    ", emit, flags=re.MULTILINE)
     found = json.loads(python(tmp_path, PROGRAM.replace("EMIT", emit), package.parent))
     dur, size, counted, notes, drawn = found
