@@ -47,10 +47,6 @@ def _xla_set_default_device(device: str) -> str:
     return before
 
 
-def _xla_get_default_device_ordinal() -> int:
-    return tapes.current()
-
-
 def _xla_get_device_ordinal(device: str) -> int:
     """The number of ``device`` among this process's."""
     return tapes.of_device(device).index
@@ -193,7 +189,7 @@ def _get_xla_tensor_shape_type(tensor: torch.Tensor) -> str:
 
 
 def _replace_xla_tensor(old: torch.Tensor, new: torch.Tensor) -> None:
-    """Have ``old`` show what ``new`` shows."""
+    """Make ``old`` another handle on ``new``'s value."""
     old.data = new
 
 
@@ -223,7 +219,7 @@ def _xla_set_mat_mul_precision(precision: str) -> None:
 
 
 def _xla_set_use_full_mat_mul_precision(use_full_mat_mul_precision: bool = True) -> None:
-    """What :func:`_xla_set_mat_mul_precision` was before it had three values."""
+    """:func:`_xla_set_mat_mul_precision` with two values, as it was first."""
     _xla_set_mat_mul_precision("highest" if use_full_mat_mul_precision else "default")
 
 

@@ -1,4 +1,4 @@
-"""What ``import torch_xla`` does to a process beside defining names."""
+"""The effects of ``import torch_xla`` on a process, besides defining names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is pending, as text: operations (IR), XLA's HLO, StableHLO, Graphviz."""
+"""Pending graphs as text: operations (IR), XLA's HLO, StableHLO, Graphviz."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def ir_debug() -> bool:
 
 
 def set_ir_debug(on: bool) -> None:
-    """Have it say so from now on, or no longer."""
+    """Override :func:`ir_debug` from now on."""
     global _asked
     _asked = on
 
@@ -193,7 +193,7 @@ _IR_NAMES = {"aten::t": "aten::permute", "aten::transpose": "aten::permute", "at
 
 
 def _rows(tape: Tape, graph: Graph) -> Iterator[tuple[int, str, list[int], str, str]]:
-    """Of each value: number, operation, numbers of operands, shape, and what else is known."""
+    """For each value: number, operation, operands' numbers, shape, and other properties."""
     numbers: dict[Any, int] = {}
 
     def number(key: Any) -> int:
@@ -249,7 +249,7 @@ def _type_of(scalar: _Constant | Packed, node: Node, types: dict[int, torch.dtyp
 
 
 def _operands(node: Node) -> tuple[list[Any], list[str]]:
-    """What the operation reads (slots, packed scalars and constants), and its other arguments as text."""
+    """The operation's operands (slots, packed scalars and constants), and its other arguments as text."""
     read: list[Any] = []
     rest: list[str] = []
     names = getattr(node.op, "names", None) or [f"arg{i}" for i in range(len(node.args))]
@@ -327,7 +327,7 @@ def rendered(kind: str, tape: Tape, graph: Graph) -> str:
 
 
 def debug_info(tensor: torch.Tensor) -> str:
-    """What is known of one tensor: its value on the device, or the operation that is to make it."""
+    """Debug text of one tensor: its value on the device, or the pending operation that computes it."""
     if not isinstance(tensor, XLATensor):
         return "Not a XLATensor\n"
     storage = tensor._storage
@@ -346,7 +346,7 @@ def debug_info(tensor: torch.Tensor) -> str:
 
 
 def _sharded(tensor: XLATensor) -> list[str]:
-    """Of a value at rest on several devices: whether it is on the host, and its sharding."""
+    """For a value at rest on several devices: whether it is on the host, and its sharding."""
     storage = tensor._storage
     how = sharding_of(tensor)
     if how is None:

@@ -19,7 +19,7 @@ class LoweringContext:
         self._parameters: dict[int, Any] = {}
 
     def get_name_string(self) -> str:
-        """What the computation is called."""
+        """The name of the computation."""
         return self._name
 
     def set_name_string(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Where the names of the facade's modules live: one table.
+"""The homes of the facade's names: one table.
 
 A module of ``torch_xla`` -> home -> its names there. ``name=other`` is ``name`` here and ``other`` at home. ``*`` is
 every name that has no other home; ``=`` is the home module itself, so that what is set here is set there. A module of
@@ -31,6 +31,7 @@ TABLE: dict[str, dict[str, str]] = {
         "_set_xla_custom_compile_options=set_custom_compile_options",
         "xlaprof.runtime.execution.guard": "_get_allow_execution=get_allow_execution "
         "_set_allow_execution=set_allow_execution",
+        "xlaprof.runtime.tape.tapes": "_xla_get_default_device_ordinal=current",
         "xlaprof.runtime.tape.mode": "_get_current_graph_name=get_graph_name _set_current_graph_name=set_graph_name",
         "xlaprof.runtime.tape.computations": "_xla_optimization_barrier_=optimization_barrier_",
         "xlaprof.runtime.modes.sessions": "_dynamic_shape_detector_end_session=end "

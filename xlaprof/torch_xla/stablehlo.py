@@ -72,7 +72,7 @@ class _Signature:
         )
 
     def results(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """What the program returns, from the tensors it computed."""
+        """The program's results, from the tensors it computed."""
         computed = iter(tensors)
         count = self.out_spec.num_leaves
         leaves = [self.out_fixed[i] if i in self.out_fixed else next(computed) for i in range(count)]
@@ -91,7 +91,7 @@ class StableHLOGraphModule:
         self.state_dict = weights
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the program computes of its arguments: tensors on the host. What else it was exported with is fixed."""
+        """Run the program: results are tensors on the host. Arguments that were no tensors at export are fixed."""
         with jax.enable_x64(True):
             given = [host.to_numpy(torch.as_tensor(a).detach().cpu()) for a in self._signature.tensors(args, kwargs)]
             results = self._exported.call(*self._weights.values(), *given)
@@ -129,7 +129,7 @@ class StableHLOGraphModule:
 
     @classmethod
     def load(cls, stablehlo_dir: str) -> StableHLOGraphModule:
-        """What :meth:`save` wrote into the folder.
+        """Read what :meth:`save` wrote into the folder.
 
         Raises ``FileNotFoundError`` where there is no such program, ``RuntimeError`` for one that cannot be called.
         """

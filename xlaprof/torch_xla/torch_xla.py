@@ -49,7 +49,7 @@ def devices() -> list[torch.device]:
 
 
 def real_devices() -> list[str]:
-    """What is behind the devices of this process: ``["CPU:0", "CPU:1"]``."""
+    """The hardware devices of this process: ``["CPU:0", "CPU:1"]``."""
     return [f"{_runtime.device_type()}:{d.id}" for d in tapes.devices()[: tapes.count()]]
 
 

@@ -343,7 +343,7 @@ def _create(
     size: int = 1,
     timeout: Any = None,
 ) -> ProcessGroupXla:
-    """What ``torch.distributed`` calls for a new group; by name, as PyTorch/XLA's creator is."""
+    """Called by ``torch.distributed`` for a new group; with keywords, as PyTorch/XLA's creator is."""
     if backend is None:
         return ProcessGroupXla(prefix_store, rank, size, timeout)
     world.join()

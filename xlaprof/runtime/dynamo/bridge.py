@@ -149,7 +149,7 @@ def _in_pieces(module: fx.GraphModule, apart: frozenset[fx.Node], tape: Tape) ->
 
 
 def _run_to_see_what_falls_back(module: fx.GraphModule, args: list[Any], tape: Tape) -> None:
-    """What PyTorch/XLA does before it cuts a graph: it runs it, and again for what its pieces are to be given.
+    """Do as PyTorch/XLA does before it splits a graph: run it, and again for the inputs of its pieces.
 
     Its effects on the arguments are undone afterwards. The compilations and runs are counted.
     """

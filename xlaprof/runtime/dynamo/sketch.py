@@ -32,7 +32,7 @@ SELF, SAME, COMPUTED, CONSTANT = "self", "same", "computed", "constant"
 
 
 class Output(NamedTuple):
-    """Where one leaf of the result comes from: ``at`` an index of the inputs or outputs, or the constant itself."""
+    """The source of one leaf of the result: ``at`` is an index of the inputs or outputs, or the constant itself."""
 
     kind: str
     at: Any
@@ -228,7 +228,7 @@ class _Survey(fx.Interpreter):
     # -- the layout -----------------------------------------------------------------------------------
 
     def finish(self, result: Any) -> Layout:
-        """What was laid out, as a graph."""
+        """The layout, as a graph."""
         sketch = self.sketch
         leaves, spec = tree_flatten(result)
         stand_ins = [(storage, made) for storage, made in self._held if storage is not None]

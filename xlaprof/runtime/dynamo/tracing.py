@@ -1,4 +1,4 @@
-"""What Dynamo knows of ``xla`` tensors, whichever backend it compiles for.
+"""``xla`` tensors in Dynamo, for any backend.
 
 Dynamo knows the types it may trace: a tensor class it has never heard of is a user's object to it, whose Python it
 traces *into*, and what it finds there is our dispatch function and the tape. So our class is put beside

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Given(NamedTuple):
-    """What a program was compiled for."""
+    """The arguments that a program was compiled for, without values."""
 
     arguments: tuple[Any, ...]  # of each: ``(shape, dtype)``, or the number it is
     program: int
@@ -40,7 +40,7 @@ def given(args: list[Any], program: int) -> Given:
 
 
 def graph_diff(before: Given, args: list[Any], layout: Layout, call: tuple[RawFrame, ...]) -> Recorded | None:
-    """What differs from the program compiled last: of a tensor before that of a number, which follows from it.
+    """The difference to the program compiled last: of a tensor before that of a number, which follows from it.
 
     ``call``: the line that calls the compiled function.
     """

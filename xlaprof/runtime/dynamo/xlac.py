@@ -48,7 +48,7 @@ _executables: OrderedDict[bytes, Executable] = OrderedDict()
 
 
 def _pending(tensors: Sequence[torch.Tensor]) -> _Pending | None:
-    """What is pending of ``tensors``, as a graph; ``None`` where nothing is."""
+    """The pending graph of ``tensors``; ``None`` where nothing is pending."""
     storages = [tensor._storage for tensor in tensors if isinstance(tensor, XLATensor)]
     if not storages:
         return None

@@ -90,7 +90,7 @@ class SpmdFullyShardedDataParallel(wrapping.Wrapper):
 
     @property
     def module(self) -> nn.Module:
-        """What is wrapped."""
+        """The wrapped module."""
         return self._orig_module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -60,7 +60,7 @@ class XLAPatchedLinear(torch.autograd.Function):
 
 
 def xla_patched_nn_linear_forward(m: torch.nn.Linear, input: torch.Tensor) -> torch.Tensor:
-    """What ``m.forward(input)`` computes, by :class:`XLAPatchedLinear`."""
+    """``m.forward(input)`` by :class:`XLAPatchedLinear`."""
     return cast(torch.Tensor, XLAPatchedLinear.apply(input, m.weight, m.bias))  # type: ignore[no-untyped-call]
 
 

@@ -114,7 +114,7 @@ class Mesh:
         return jax.sharding.Mesh(devices.reshape(self.mesh_shape), names)
 
     def __str__(self) -> str:
-        """What :meth:`from_str` reads."""
+        """The text that :meth:`from_str` reads."""
         return (
             f"{{'device_ids': {self.device_ids.tolist()}, 'mesh_shape': {self.mesh_shape}, "
             f"'axis_names': {self.axis_names}}}"
@@ -162,7 +162,7 @@ class HybridMesh(Mesh):
 
 
 def device_attributes() -> list[dict[str, Any]]:
-    """Of each device its ``name`` ("TPU:0") and what jax knows of its place: coordinates, core, slice, cores."""
+    """Each device's ``name`` ("TPU:0") and jax's attributes of its place: coordinates, core, slice, cores."""
     fields = ("coords", "core_on_chip", "slice_index", "num_cores")
     return [
         {"name": f"{tapes.device_type()}:{i}"}
@@ -196,13 +196,13 @@ _global_mesh: Mesh | None = None
 
 
 def set_global_mesh(mesh: Mesh) -> None:
-    """Make ``mesh`` what functions take that are given none."""
+    """Make ``mesh`` the default of functions that take one."""
     global _global_mesh
     _global_mesh = mesh
 
 
 def get_global_mesh() -> Mesh | None:
-    """What :func:`set_global_mesh` was given; ``None`` if nothing was."""
+    """The mesh of :func:`set_global_mesh`; ``None`` if there is none."""
     return _global_mesh
 
 
@@ -257,7 +257,7 @@ def _tile_assignment(mesh: Mesh, spec: tuple[Any, ...]) -> Array:
 
 
 def _groups(kind: ShardingType, tiles: Array, spec: tuple[Any, ...]) -> tuple[list[Any], list[list[int]]]:
-    """Of a partial replication: number of each tile's group, in the tensor's dimensions, and each group's devices."""
+    """For a partial replication: each tile's group number, in the tensor's dimensions, and each group's devices."""
     if kind is not ShardingType.PARTIAL:
         return [], []
     split = sum(entry is not None for entry in spec)

@@ -240,7 +240,7 @@ class Partition:
         return tuple(known.get(slot) for slot in slots)
 
     def avals(self, graph: Graph) -> list[jax.ShapeDtypeStruct]:
-        """What a program is given for the inputs of ``graph``, whose signatures are forms."""
+        """The abstract values of a program's inputs: ``graph``'s, whose signatures are forms."""
         forms: Any = graph.sigs
         return [
             jax.ShapeDtypeStruct(form.stored, JAX_DTYPE[form.dtype], sharding=self.named(form.sharding))

@@ -42,7 +42,7 @@ class Shape:
         return isinstance(self._shape, (list, tuple))
 
     def tuple_size(self) -> int:
-        """Of how many."""
+        """The number of values."""
         return len(self._shape)
 
     def tuple_shape(self, index: int) -> Any:

@@ -30,7 +30,7 @@ def _jax_to_xla_computation_cache_elements() -> int:
 
 
 def _unwrap(value: Any) -> Any:
-    """What is in an :class:`Op`, or in the Ops of a list."""
+    """The value of an :class:`Op`, or of each Op in a list."""
     if isinstance(value, Op):
         return value.op
     return [_unwrap(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -51,7 +51,7 @@ def get_xla_supported_devices(devkind: str | None = None, max_devices: int | Non
 
 
 def xla_real_devices(devices: Sequence[Device] | None = None) -> list[str]:
-    """What is behind ``devices``, by default all of this process: ``["CPU:0"]``."""
+    """The hardware devices behind ``devices``, by default all of this process: ``["CPU:0"]``."""
     return [_real(device) for device in devices or _top.devices()]
 
 
@@ -71,7 +71,7 @@ def xla_device_hw(device: Device) -> str:
 
 
 def xla_device_kind(device: Device | None = None) -> str:
-    """What the vendor calls the device."""
+    """The vendor's name of the device."""
     return str(tapes.of_device(device).device.device_kind)
 
 
@@ -81,7 +81,7 @@ def is_xla_tensor(tensor: torch.Tensor) -> bool:
 
 
 def xla_replication_devices(local_devices: Sequence[Device] | None = None) -> list[str]:
-    """What is behind the devices of all processes: ``["CPU:0", "CPU:1"]``. ``local_devices`` are all of this one's."""
+    """The hardware devices of all processes: ``["CPU:0", "CPU:1"]``. ``local_devices`` are all of this process's."""
     given, there = len(local_devices or _top.devices()), len(_top.devices())
     if given != there:
         raise RuntimeError(f"Cannot replicate if number of devices ({given}) is different from {there}")
@@ -98,7 +98,7 @@ def set_replication(device: Device, devices: Sequence[Device] | None) -> None:
 
 
 class MemoryInfo(TypedDict):
-    """What :func:`get_memory_info` returns, in bytes; a limit of 0 is not known."""
+    """The result of :func:`get_memory_info`, in bytes; a limit of 0 means unknown."""
 
     bytes_used: int
     bytes_limit: int

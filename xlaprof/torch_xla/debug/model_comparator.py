@@ -13,7 +13,7 @@ from xlaprof.runtime import distributed
 
 
 class _Saving:
-    """Where :func:`save` writes, and how often it wrote each name."""
+    """The folder that :func:`save` writes to, and how often it wrote each name."""
 
     folder: str | None = None
     step: int | None = None
@@ -68,7 +68,7 @@ def compare_tensors(
 
 
 def compare(save_dir1: str, save_dir2: str, rtol: float = 1e-05, atol: float = 1e-08, max_diffs: int = 25) -> str:
-    """What differs between the tensors saved in two folders; empty if nothing does."""
+    """The differences between the tensors saved in two folders; empty if there are none."""
     files1, files2 = _saved(save_dir1), _saved(save_dir2)
     report = []
     for path in files1:

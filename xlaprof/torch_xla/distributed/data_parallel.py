@@ -15,7 +15,7 @@ from xlaprof.torch_xla import torch_xla as _top
 
 
 class Context:
-    """What the function of one device keeps from call to call."""
+    """The state that the function of one device keeps from call to call."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -56,7 +56,7 @@ class DataParallel:
         return self._models
 
     def __call__(self, loop_fn: Callable[..., Any], loader: Iterable[Any], **options: Any) -> list[Any]:
-        """What ``loop_fn`` returned on each device. Raises what it raised on the first that failed."""
+        """The results of ``loop_fn`` on each device. Raises the error of the first device that failed."""
         if not self._devices:
             return [loop_fn(self._models[0], loader, torch.device("cpu"), self._contexts[0])]
         parallel = ParallelLoader(loader, self._devices, batchdim=self._batchdim)

@@ -77,7 +77,7 @@ def _described(carry: Any, name: str) -> Any:
 
 
 def _checked(result: Any, expected: Any) -> tuple[Any, Any]:
-    """What ``fn`` returned, if it is a carry like the one it was given, and something else."""
+    """The result of ``fn``, if it is a pair whose carry is like the one it was given."""
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         kind = "a tensor" if isinstance(result, torch.Tensor) else repr(result)
         raise ValueError(f"scan wants fn to return a pair (carry, y), got {kind}")
@@ -129,7 +129,7 @@ class _Rolled:
 
 
 def rolled(fn: Step, init: Any, xs: Any, length: int, partition_fn: Any, pure: bool) -> _Rolled | None:
-    """What computes ``scan(fn, init, xs)`` as one loop; ``None`` where ``fn`` has to be called for each pass."""
+    """A function that computes ``scan(fn, init, xs)`` as one loop; ``None`` where each pass must call ``fn``."""
     leaves, spec = tree_flatten((init, xs))
     tapes: set[Any] = {leaf._storage.tape if isinstance(leaf, XLATensor) else None for leaf in leaves}
     if tracing() or len(tapes) > 1 or None in tapes or any(tape.partition is not None for tape in tapes):

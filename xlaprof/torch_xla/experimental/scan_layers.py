@@ -15,7 +15,7 @@ from .scan import Changed, rolled
 def scan_layers(
     layers: Iterable[torch.nn.Module], input_data: Any, partition_fn: Any = None, is_layer_pure: bool = False
 ) -> Any:
-    """What ``torch.nn.Sequential(*layers)`` makes of ``input_data``; of a tuple, each layer takes and returns as many.
+    """``torch.nn.Sequential(*layers)(input_data)``; given a tuple, each layer takes and returns as many tensors.
 
     The layers have parameters and buffers of the same names, shapes and dtypes, and compute the same with them: the
     first one is traced for all (see :func:`.scan.scan`, also for ``partition_fn`` and ``is_layer_pure``). Layers that

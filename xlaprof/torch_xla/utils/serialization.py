@@ -50,6 +50,6 @@ def save(data: Any, path: str, master_only: bool = True, global_master: bool = F
 
 
 def load(path: str, **more: Any) -> Any:
-    """What :func:`save` wrote, its tensors on the host."""
+    """Read what :func:`save` wrote; tensors arrive on the host."""
     data = torch.load(path, weights_only=False)
     return nested.rewritten(data, lambda v: isinstance(v, TensorReference), lambda v: torch.load(_file(path, v.tid)))

@@ -91,7 +91,7 @@ class LazyProperty:
 
     @property
     def value(self) -> Any:
-        """What ``gen_fn()`` returned."""
+        """The result of ``gen_fn()``."""
         if self._gen_fn is not None:
             self._value, self._gen_fn = self._gen_fn(), None
         return self._value
@@ -146,7 +146,7 @@ def shape(inputs: Any) -> list[int]:
 
 
 def flatten_nested_tuple(inputs: Any) -> tuple[Any, ...]:
-    """What is in nested lists and tuples, as one tuple."""
+    """The leaves of nested lists and tuples, as one tuple."""
     if isinstance(inputs, (list, tuple)):
         return tuple(leaf for item in inputs for leaf in flatten_nested_tuple(item))
     return (inputs,)

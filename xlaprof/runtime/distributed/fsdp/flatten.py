@@ -15,7 +15,7 @@ Place = tuple[nn.Module, str]
 
 
 def replace_parameter(place: Place, value: torch.Tensor) -> None:
-    """Have the attribute be ``value``, which is no parameter of the module any more."""
+    """Set the attribute to ``value``, which is no longer a parameter of the module."""
     module, name = place
     module._parameters.pop(name, None)
     setattr(module, name, value)  # so that modules that keep lists of their parameters notice
@@ -44,7 +44,7 @@ class FlattenedModule(Wrapper):
 
     @property
     def module(self) -> nn.Module:
-        """What is wrapped."""
+        """The wrapped module."""
         return self._fpw_module
 
     def _flatten(self, params: Sequence[nn.Parameter]) -> None:
@@ -72,7 +72,7 @@ class FlattenedModule(Wrapper):
         return [getattr(self, f"flat_param_{i}") for i in range(len(self._shown))]
 
     def show(self) -> None:
-        """Have the module's parameters be views of the vectors."""
+        """Make the module's parameters views of the vectors."""
         for flat, shown in zip(self.flat_params, self._shown, strict=True):
             at = 0
             for places, shape in shown:

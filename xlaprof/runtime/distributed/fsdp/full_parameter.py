@@ -69,7 +69,7 @@ class FullParameter:
         return F.pad(tensor, [0, missing]) if missing else tensor
 
     def joined(self, shards: torch.Tensor) -> torch.Tensor:
-        """What :meth:`split` made even, as it was."""
+        """The inverse of :meth:`split`."""
         if self._options.flat or not self.size:
             return shards.reshape(-1)[: self.size.numel()].view(self.size)
         return shards[: self.size[0]]

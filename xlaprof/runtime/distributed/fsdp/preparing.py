@@ -1,4 +1,4 @@
-"""What happens to a module before its parameters are divided: those on ``meta`` are made, buffers move and are cast."""
+"""Preparing a module before its parameters are sharded: those on ``meta`` are created, buffers move and are cast."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def materialize(
     wrapper: type[nn.Module],
     device: torch.device,
 ) -> None:
-    """Have parameters that are on ``meta`` on ``device``, set by ``init(module)``, or each by ``reset_parameters()``.
+    """Create parameters that are on ``meta``, by ``init(module)``, or on ``device`` by modules' ``reset_parameters()``.
 
     Raises ``RuntimeError`` for a module that has none.
     """

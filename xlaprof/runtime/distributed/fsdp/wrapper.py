@@ -193,7 +193,7 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
         ]
 
     def get_shard_metadata(self) -> dict[str, Any]:
-        """What :func:`~.consolidate.consolidate_sharded_state_dicts` needs; to be saved with ``state_dict()``."""
+        """Metadata for :func:`~.consolidate.consolidate_sharded_state_dicts`; save it with ``state_dict()``."""
         found: dict[str, Any] = {"shard_info": {}, "flatten_info": {}, "buffer_info": {}}
         for prefix, part in self.named_modules(remove_duplicate=False):
             name = prefix.replace("_fpw_module.", "")

@@ -52,7 +52,7 @@ def pack(message: dict[str, Any], payload: bytes = b"") -> bytes:
 
 
 def keep_alive(sock: socket.socket) -> None:
-    """Have the kernel notice within :data:`UNREACHABLE_S` that the other host is gone."""
+    """Make the kernel notice within :data:`UNREACHABLE_S` that the other host is gone."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 2), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):
@@ -79,7 +79,7 @@ class Member:
         self.gone = ""  # why it is no longer there
 
     def last(self) -> str:
-        """What it was last known to do."""
+        """Its last known line and meeting."""
         parts = [f"at {self.doing}" if self.doing else "", f"last meeting '{self.joined}'" if self.joined else ""]
         known = ", ".join(part for part in parts if part)
         return f"; last seen {known}" if known else ""

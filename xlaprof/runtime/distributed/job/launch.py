@@ -223,7 +223,7 @@ def _check_sendable(fn: Callable[..., Any], start_method: str) -> None:
 
 
 class _Recording(NamedTuple):
-    """What each rank is to record, since this process records: its own log beside this one's."""
+    """The recording of this process, which each rank repeats: a log of its own beside this one's."""
 
     path: str
     detail: recorder.Detail
@@ -311,7 +311,7 @@ def _wait(context: ProcessContext) -> None:
 
 
 def _first_cause(context: ProcessContext, error: ProcessRaisedException) -> ProcessRaisedException:
-    """Of several ranks that failed, the one that did not fail because of another."""
+    """The error of the rank that failed first, and not because of another."""
     if _FAILURE in error.msg:
         for index, trace in _traces(context):
             if _FAILURE not in trace:

@@ -47,7 +47,7 @@ def unpack(data: bytes) -> Outline:
 
 
 def difference(one: Outline, other: Outline, a: int, b: int) -> str:
-    """Where the graphs of ranks ``a`` and ``b`` differ first, with the line of each: one sentence."""
+    """One sentence: the first difference between the graphs of ranks ``a`` and ``b``, with the line of each."""
     lines, others = one.lines, other.lines
     at = next(
         (i for i, (x, y) in enumerate(zip(lines, others, strict=False)) if x.text != y.text),

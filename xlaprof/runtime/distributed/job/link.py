@@ -217,7 +217,7 @@ class Link:
         self.report_progress()
 
     def _look(self, now: float, since: float) -> tuple[str, str, float, float]:
-        """Where this rank is, what it waits at and for how many s, and for how many nothing has moved.
+        """The line this rank is at, what it waits at and for how many s, and the s without progress.
 
         A frame that is held keeps what its function had, tensors too, and what lives decides what a graph is: so
         frames are let go before anything is done that lets other threads run, and who has to know waits.

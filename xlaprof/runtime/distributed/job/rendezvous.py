@@ -1,4 +1,4 @@
-"""Meetings of ranks outside of graphs: nobody goes on before all are there, and each learns what the others brought."""
+"""Rendezvous of ranks outside of graphs: none goes on before all are there, and each gets the others' payloads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import faults, world
 
 
 def exchange(tag: str, payload: bytes = b"", ranks: Sequence[int] | None = None) -> list[bytes]:
-    """What each of ``ranks`` (by default all) brought to the meeting ``tag``, in their order. Touches no device.
+    """The payloads of ``ranks`` (by default all), in their order, once all have come to ``tag``. Touches no device.
 
     Raises :class:`~.faults.RankFailure` where one of them cannot come any more.
     """

@@ -21,7 +21,7 @@ _kept: list[Any] = []  # what C++ points to
 
 
 def install(link: Link) -> None:
-    """Have this process end with a verdict where it would be aborted; nothing, where C++'s library is another."""
+    """Make this process end with a verdict where C++ would abort it. Does nothing with another C++ library."""
     try:
         set_terminate = ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE
     except (OSError, AttributeError):

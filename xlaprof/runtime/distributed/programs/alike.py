@@ -1,4 +1,4 @@
-"""What graphs of different ranks have to have in common, and where they first differ.
+"""The outline that graphs of different ranks must share, and the first line in which two differ.
 
 Ranks that meet in a collective have to record the same operations, over values of the same shapes and dtypes, in the
 same order. *Numbers may differ*: ``x * rank`` is one operation. So may offsets, of slices and the like; and so may
@@ -35,7 +35,7 @@ _OFFSETS = frozenset(
 
 
 def outline(graph: Graph, ranks: int) -> Outline:
-    """What others of its ``ranks`` ranks have to have in common with ``graph``."""
+    """The outline of ``graph`` that all of its ``ranks`` ranks must share."""
     concerned = _concerned(graph)
     sigs = dict(zip(graph.inputs, graph.sigs, strict=True))
     names: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""What collectives become in a program over all ranks: jax's, over the axis :data:`~.placement.AXIS`.
+"""Lowerings of collectives in a program over all ranks, to jax's collectives over the axis :data:`~.placement.AXIS`.
 
 A function's name is its operator's. Values are this rank's; ``groups`` are ranks, :func:`.placement.axis_groups` says
 which positions of the program's mesh they are. Small tensors of a call travel together: what costs is the number of

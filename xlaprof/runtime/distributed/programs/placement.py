@@ -1,4 +1,4 @@
-"""Where a program with collectives runs: on one device of each rank that takes part, as one program of all.
+"""The devices of a program with collectives: one of each rank that takes part, in one program of all.
 
 Each rank compiles the program and hands over its own part; every value is one rank's own. To jax they are global arrays
 that claim to be replicated, and differ: inside a ``shard_map`` each device sees its own, of the shape the tape knows,
@@ -199,7 +199,7 @@ def axis_groups(groups: Groups, *, equal: bool = False) -> list[list[int]] | Non
 
 
 def position(groups: Groups) -> Any:
-    """Where this rank stands in its group: known when the program runs, so that all ranks' programs are the same."""
+    """This rank's index in its group: computed when the program runs, so that all ranks' programs are the same."""
     ranks = current().ranks
     places = [next((group.index(rank) for group in groups if rank in group), i) for i, rank in enumerate(ranks)]
     return jnp.asarray(places)[lax.axis_index(AXIS)]

@@ -31,7 +31,7 @@ def activate() -> None:
 
 
 def deactivate() -> None:
-    """Have SIGTERM do what it did before."""
+    """Restore the previous handler of SIGTERM."""
     if _Notice.active:
         signal.signal(signal.SIGTERM, signal.SIG_DFL if _Notice.before is None else _Notice.before)
         _Notice.active = _Notice.came = False

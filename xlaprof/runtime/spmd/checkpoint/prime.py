@@ -11,7 +11,7 @@ from xlaprof.runtime.trace.tensor import XLATensor
 
 
 def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Have ``optimizer`` make its state, by a step with gradients that are zero; before a checkpoint is loaded.
+    """Make ``optimizer`` create its state, by a step with zero gradients, before a checkpoint is loaded.
 
     Parameters may change by it: weight decay does.
     """

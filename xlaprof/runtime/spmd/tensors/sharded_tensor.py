@@ -40,7 +40,7 @@ class XLAShardedTensor(torch.Tensor):
 
     @property
     def local_shards(self) -> list[XLAShard]:
-        """What each device of this process holds: one read of the whole tensor."""
+        """The shards of this process's devices: one read of the whole tensor."""
         return local_shards(cast(XLATensor, self.global_tensor))
 
     def load_local_shards_(self, shards: Sequence[XLAShard]) -> None:

@@ -16,7 +16,7 @@ __all__ = ["XLAPatchedLinear", "apply_xla_patch_to_nn_linear", "checkpoint_modul
 
 
 def checkpoint_module(module: torch.nn.Module) -> torch.nn.Module:
-    """Have ``module`` compute its activations again in the backward pass instead of keeping them."""
+    """Make ``module`` recompute its activations in the backward pass instead of keeping them."""
     forward = module.forward
 
     @functools.wraps(forward)
@@ -32,7 +32,7 @@ def checkpoint_module(module: torch.nn.Module) -> torch.nn.Module:
 def apply_xla_patch_to_nn_linear(
     module: torch.nn.Module, patched_function: Callable[..., Any] = xla_patched_nn_linear_forward
 ) -> torch.nn.Module:
-    """Have ``patched_function(linear, input)`` be the forward pass of each ``nn.Linear`` in ``module``, itself too.
+    """Make ``patched_function(linear, input)`` the forward pass of each ``nn.Linear`` in ``module``, itself included.
 
     Layers whose forward pass is no longer that of ``nn.Linear`` are left as they are.
     """
