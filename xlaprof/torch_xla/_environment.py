@@ -38,6 +38,6 @@ def finish() -> None:
                 f"{name} has no effect: tensors on xla are of the dtypes they have. Use {instead}", stacklevel=2
             )
     if os.environ.get("XLA_USE_EAGER_DEBUG_MODE", "0") == "1":
-        from xlaprof.torch_xla.experimental import eager_mode
+        from xlaprof.runtime import eager_mode  # brings in torch and jax
 
         eager_mode(True)
