@@ -218,7 +218,14 @@ def _binary_cross_entropy(self: Any, **_: Any) -> list[Check]:
     return [Check(self, ~((self >= 0) & (self <= 1)), RuntimeError, text)]
 
 
-@_rule("aten.floor_divide.default", "aten.remainder.Tensor", "aten.remainder.Scalar", "aten.fmod.Tensor")
+@_rule(
+    "aten.floor_divide.default",
+    "aten.floor_divide.Scalar",
+    "aten.remainder.Tensor",
+    "aten.remainder.Scalar",
+    "aten.fmod.Tensor",
+    "aten.fmod.Scalar",
+)
 def _divide(self: Any, other: Any, **_: Any) -> list[Check]:
     divisor = jnp.asarray(other)
     integers = all(jnp.issubdtype(jnp.asarray(x).dtype, jnp.integer) for x in (self, divisor))
@@ -228,8 +235,3 @@ def _divide(self: Any, other: Any, **_: Any) -> list[Check]:
 @_rule("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def _divide_with_mode(self: Any, other: Any, rounding_mode: str | None = None) -> list[Check]:
     return _divide(self, other) if rounding_mode is not None else []
-
-
-@_rule("aten.floor_divide.Scalar", "aten.fmod.Scalar")
-def _divide_by_number(self: Any, other: Any) -> list[Check]:
-    return _divide(self, other)

@@ -50,6 +50,7 @@ def _histogramdd_over(self: torch.Tensor, bins: Any, **_: Any) -> Any:
     "aten.fractional_max_pool3d_backward.default",
     "aten.multi_margin_loss_backward.default",
     "aten.multilabel_margin_loss_backward.default",
+    "aten._ctc_loss_backward.Tensor",
 )
 def _like_second(grad: torch.Tensor, self: torch.Tensor, *_: Any) -> Any:
     return torch.empty_like(self)
@@ -61,13 +62,10 @@ def _like_second(grad: torch.Tensor, self: torch.Tensor, *_: Any) -> Any:
     "aten._masked_softmax.default",
     "aten._masked_softmax_backward.default",
     "aten._logcumsumexp.default",
+    "aten.binomial.default",
+    "aten._sample_dirichlet.default",
 )
-def _like_first(self: torch.Tensor, *_: Any) -> Any:
-    return torch.empty_like(self)
-
-
-@_of("aten.binomial.default", "aten._sample_dirichlet.default")
-def _drawn(self: torch.Tensor, *_: Any, **__: Any) -> Any:
+def _like_first(self: torch.Tensor, *_: Any, **__: Any) -> Any:
     return torch.empty_like(self)
 
 
@@ -85,11 +83,6 @@ def _ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *_: Any) -> Any:
     # No target is longer than all there is room for: the lengths need not be read.
     steps, samples, _classes = log_probs.shape
     return log_probs.new_empty(samples), log_probs.new_empty((samples, steps, 2 * targets.shape[-1] + 1))
-
-
-@_of("aten._ctc_loss_backward.Tensor")
-def _ctc_loss_backward(grad: torch.Tensor, log_probs: torch.Tensor, *_: Any) -> Any:
-    return torch.empty_like(log_probs)
 
 
 @_of("aten._grouped_mm.default")

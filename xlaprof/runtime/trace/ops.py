@@ -73,21 +73,6 @@ def registering(table: dict[str, F]) -> Callable[..., Callable[[F], F]]:
 class Op:
     """One overload: how its arguments are keyed, what it writes, and its lowering."""
 
-    __slots__ = (
-        "aten",
-        "filled",
-        "func",
-        "kinds",
-        "kwarg_kinds",
-        "lowering",
-        "name",
-        "names",
-        "random",
-        "returns_list",
-        "twin",
-        "writes",
-    )
-
     def __init__(self, func: OpOverload) -> None:
         schema = func._schema
         self.func = func
