@@ -64,7 +64,7 @@ def count(name: str, by: int = 1) -> None:
         _counters[name] = _counters.get(name, 0) + by
 
 
-def count_late(settle: Callable[[], None]) -> None:
+def before_reading(settle: Callable[[], None]) -> None:
     """Call ``settle``, which counts what has not been counted yet, whenever counters are read."""
     _late.append(settle)
 

@@ -182,8 +182,8 @@ FACTORIES = (
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """What ``copy_`` becomes where PyTorch has switched Python's dispatch off (``torch.tensor(..., device="xla")``)."""
     copy_((target, source), {})
-    if mode.done is not None:
-        mode.done()
+    if mode.run_recorded is not None:
+        mode.run_recorded()
     return target
 
 
@@ -221,23 +221,23 @@ def _made_and_filled(func: torch._ops.OpOverload, size: Any, generator: Any = No
     storage = memory._storage
     with storage.tape.lock:
         storage.tape.slot_of(storage)
-    assert mode.done is not None
-    mode.done()
+    assert mode.run_recorded is not None
+    mode.run_recorded()
     _FILLED[func](memory, generator=generator)
     return memory
 
 
 def _factory(func: torch._ops.OpOverload) -> Callable[..., Any]:
     def create(*args: Any, **kwargs: Any) -> Any:
-        if mode.done is not None and func in _FILLED:
+        if mode.run_recorded is not None and func in _FILLED:
             return _made_and_filled(func, *args, **kwargs)
         handler = HANDLERS.get(id(func)) or prepare(func)
         # PyTorch fills in a default dtype of None; the graph's identity is the dtype itself
         given = {k: v for k, v in kwargs.items() if v is not None or k in ("device", "generator")}
         try:
             made = handler(args, given)
-            if mode.done is not None:
-                mode.done()
+            if mode.run_recorded is not None:
+                mode.run_recorded()
             return made
         except Exception as error:
             raise_explained(error, func, args, given)

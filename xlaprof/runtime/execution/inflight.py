@@ -216,7 +216,7 @@ def _stamp_ended() -> None:
             _end(run)
 
 
-metrics.count_late(_stamp_ended)
+metrics.before_reading(_stamp_ended)
 
 
 def unreported(tape: Tape | None = None) -> InFlight | None:
@@ -261,8 +261,8 @@ def settle(arrays: list[Any]) -> InFlight | None:
 
 def wait(tape: Tape | None = None) -> None:
     """Return when everything handed over so far (to ``tape``'s device, or to all) has ended and is stamped."""
-    if mode.wait is not None:
-        mode.wait(tape)
+    if mode.wait_for_eager is not None:
+        mode.wait_for_eager(tape)
     for run in list(_running):
         if tape is None or run.tape is tape:
             _end(run)

@@ -30,8 +30,8 @@ def values(
             for storage in storages:
                 failures.raise_if_failed(storage)
             return [storage.array for storage in storages]
-        if mode.values is not None:
-            return mode.values(tape, storages)
+        if mode.eager_values is not None:
+            return mode.eager_values(tape, storages)
         slots = [tape.slot_of(storage) for storage in storages]
         guard.require_allowed(tape, storages, op)
         arrays, run = run_trace(tape, storages, tuple(sorted(set(slots))), trigger, frames, donate=False)

@@ -58,7 +58,7 @@ _inside = _Inside()
 
 def is_eager_mode() -> bool:
     """Is each operation run at once?"""
-    return mode.done is not None
+    return mode.run_recorded is not None
 
 
 def eager_mode(enable: bool) -> None:
@@ -78,9 +78,9 @@ def eager_mode(enable: bool) -> None:
                 flush(tape)
         with tape.lock:
             tape.turn(enable)
-    mode.done = _done if enable else None
-    mode.values = values if enable else None
-    mode.wait = _wait
+    mode.run_recorded = _done if enable else None
+    mode.eager_values = values if enable else None
+    mode.wait_for_eager = _wait
     look_in(*((HANDLERS, _at_once) if enable else (tensor.HANDLERS, None)))
 
 
@@ -348,4 +348,4 @@ def _settle() -> None:
         metrics.count("CachedCompile", times)
 
 
-metrics.count_late(_settle)
+metrics.before_reading(_settle)

@@ -52,8 +52,8 @@ class Computation:
                 node = grow(tape, self.op, key, tuple(map(Ref, slots)), {}, specs)
             tape.node = node
             results: list[torch.Tensor] = [handle(tape.output(out.slot, out.sig)) for out in node.outs]
-        if mode.done is not None:  # eager
-            mode.done()
+        if mode.run_recorded is not None:  # eager
+            mode.run_recorded()
         return results
 
     def shapes(self, tensors: Sequence[torch.Tensor]) -> list[Spec]:

@@ -1,4 +1,4 @@
-"""Which mode the process is in, for those who only ask."""
+"""Is the process in eager mode? The door by which lower rooms reach :mod:`xlaprof.runtime.modes.eager`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from xlaprof.runtime.trace.storage import Storage
 
-#: eager mode's, or ``None``: to be called when an operation that did not come by the dispatch function was recorded
-done: Callable[[], None] | None = None
-#: eager mode's, or ``None``: the present values of storages of a tape, whose lock is held
-values: Callable[[Any, list[Storage]], list[Any]] | None = None
-#: waits for what eager mode has run on a device, or on all; set from its first use on
-wait: Callable[[Any], None] | None = None
+#: runs what was recorded; for operations that did not come by the dispatch function. ``None``: lazy mode
+run_recorded: Callable[[], None] | None = None
+#: the present values of storages of a tape, whose lock is held. ``None``: lazy mode
+eager_values: Callable[[Any, list[Storage]], list[Any]] | None = None
+#: waits for what eager mode has run on a device, or on all; set when eager mode is first used
+wait_for_eager: Callable[[Any], None] | None = None
 
 #: what the function being compiled is called (:func:`.compile.compile`); empty outside of one
 graph_name = ""

@@ -133,7 +133,7 @@ def _new(index: int) -> Tape:
     if _together:
         assert make_partition is not None
         made.partition = make_partition(all_devices())
-    made.turn(mode.done is not None)
+    made.turn(mode.run_recorded is not None)
     return made
 
 
@@ -193,7 +193,7 @@ def _count_open() -> None:
             tape.counted = tape.node.depth
 
 
-metrics.count_late(_count_open)
+metrics.before_reading(_count_open)
 
 
 def _forget() -> None:
