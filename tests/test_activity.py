@@ -18,7 +18,7 @@ from xlaprof.recording.stacks import RawFrame
 
 
 class Eye:
-    """Looks at its caller when told to, as a sampler would from another thread; ``spine``: the last barrier."""
+    """Looks at its caller when asked to, as a sampler would from another thread; ``spine``: the last barrier."""
 
     def __init__(self) -> None:
         self.seen: list[Activity | None] = []
@@ -137,7 +137,7 @@ def test_saving_is_a_checkpoint() -> None:
     assert one.kind == CHECKPOINT
 
 
-def test_our_own_work_is_told_by_events() -> None:
+def test_our_own_work_is_reported_by_events() -> None:
 
     from xlaprof.recording import trace
 
@@ -175,7 +175,7 @@ def test_waiting_for_a_queue_is_waiting_as_asked() -> None:
     assert not last.asked_to_wait
 
 
-def test_pytorchs_own_python_is_told_from_the_users() -> None:
+def test_pytorchs_own_python_is_distinguished_from_the_users() -> None:
     eye = Eye()
 
     class Looks(torch.nn.Module):

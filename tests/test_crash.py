@@ -238,7 +238,7 @@ def test_two_processes_do_not_record_into_one_file(log: Path) -> None:
 # -- disks ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_is_told_once_and_the_program_goes_on() -> None:
+def test_a_full_disk_is_reported_once_and_the_program_goes_on() -> None:
     done = run(
         """
 import sys, xlaprof
@@ -293,9 +293,9 @@ def test_when_space_returns_the_log_says_what_it_lacks_and_is_whole_otherwise(lo
     assert recorded.notes == ()
     lost = sum(dropped.count for dropped in recorded.of(Dropped) if dropped.why == "disk")
     assert recorded.of(Dropped)[0].detail == os.strerror(errno.EFBIG)
-    told = len(recorded.of(Scope))
+    reported = len(recorded.of(Scope))
     assert lost > 0
-    assert told + lost == 2000 + 20 * 500 + 100
+    assert reported + lost == 2000 + 20 * 500 + 100
     assert [name for name, _ in recorded.scopes][-100:] == ["after"] * 100
     # every id is defined: definitions are not shed
     assert {scope.name for scope in recorded.of(Scope)} <= set(recorded.texts)

@@ -75,7 +75,7 @@ def test_a_good_log_is_read_whole_and_without_a_word(log: Path) -> None:
     assert reader.notes == ()
 
 
-def test_cut_anywhere_the_beginning_is_read_and_the_cut_is_told(tmp_path: Path) -> None:
+def test_cut_anywhere_the_beginning_is_read_and_the_cut_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     ends = list(accumulate(map(len, ENCODED)))
     for cut in range(len(WHOLE)):

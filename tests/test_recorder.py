@@ -298,7 +298,7 @@ def test_observers_hear_of_recordings_and_their_counters_are_totals_since_the_be
 
 
 @pytest.mark.usefixtures("observers")
-def test_an_observer_that_comes_late_is_told_at_once(log: Path) -> None:
+def test_an_observer_that_comes_late_is_attached_at_once(log: Path) -> None:
     runtime = Runtime()
     with recording(log):
         recorder.add_observer(runtime)
@@ -343,7 +343,7 @@ def test_a_broken_observer_breaks_nothing(log: Path, capsys: pytest.CaptureFixtu
     ]
 
 
-def test_garbage_collections_are_counted_and_long_ones_told(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_garbage_collections_are_counted_and_long_ones_reported(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     callbacks = list(gc.callbacks)
     with recording(log) as recorded:
         monkeypatch.setattr(recorder, "GC_PAUSE_NS", 0)

@@ -1,4 +1,4 @@
-"""Long recordings: ordinary steps are summed, everything else is told, and the totals are the same."""
+"""Long recordings: ordinary steps are summed, everything else is reported, and the totals are the same."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -46,18 +46,18 @@ def usual(t: int) -> list[Event]:
 
 
 class Story:
-    """Steps one after the other, told to a sampler."""
+    """Steps one after the other, fed to a sampler."""
 
     def __init__(self) -> None:
         self.sampler = Sampler()
-        self.told: list[Event] = []
+        self.reported: list[Event] = []
         self.written: list[Event] = []
         self.t = 1_000
         self.num = 0
 
     def emit(self, event: Event | StepOpened) -> None:
         if isinstance(event, Event):
-            self.told.append(event)
+            self.reported.append(event)
         self.sampler.feed(event, self.written.append)
 
     def step(self, inside: Inside = usual, dur: int = MS, name: int = TRAIN, tid: int = 1, error: str = "") -> int:
@@ -74,7 +74,7 @@ class Story:
             self.step(**options)  # type: ignore[arg-type]
 
     def full(self, num: int) -> bool:
-        """Whether a step was told event by event; False: as a digest."""
+        """Whether a step was reported event by event; False: as a digest."""
         (event,) = [e for e in self.written if isinstance(e, Step | StepDigest) and e.num == num]
         return isinstance(event, Step)
 
@@ -85,7 +85,7 @@ def warm() -> Story:
     return story
 
 
-def test_the_warm_up_is_told_in_full_and_what_is_like_it_is_summed() -> None:
+def test_the_warm_up_is_reported_in_full_and_what_is_like_it_is_summed() -> None:
     story = warm()
     assert [story.full(num) for num in range(WARM_UP + 3)] == [True] * WARM_UP + [False] * 3
     digest = story.written[-1]
@@ -103,11 +103,11 @@ def test_the_warm_up_is_told_in_full_and_what_is_like_it_is_summed() -> None:
         scopes={"2": [1, 500, 500]},
         reads={"2:3": [1, 300, 300]},
     )
-    # what a digest has no room for is told as it is
+    # what a digest has no room for is reported as it is
     assert story.written[-2] == TransferToDevice(t + 1, 10, 64)
 
 
-def test_what_is_out_of_the_ordinary_is_told_in_full() -> None:
+def test_what_is_out_of_the_ordinary_is_reported_in_full() -> None:
     story = warm()
     more: dict[str, Inside] = {
         "a compile": lambda t: [*usual(t), Compile(t, 1, 2, "cd", 1, 1, 1)],
@@ -126,7 +126,7 @@ def test_what_is_out_of_the_ordinary_is_told_in_full() -> None:
     assert story.full(story.step(name=ITEM)), "the first step of another name"
 
 
-def test_ever_fewer_of_the_ordinary_steps_are_told_in_full() -> None:
+def test_ever_fewer_of_the_ordinary_steps_are_reported_in_full() -> None:
     story = Story()
     story.steps(5_000)
     full = [num + 1 for num in range(5_000) if story.full(num)]
@@ -134,7 +134,7 @@ def test_ever_fewer_of_the_ordinary_steps_are_told_in_full() -> None:
     assert full[WARM_UP:] == [60, 70, 80, 90, *range(100, 1_000, 100), *range(1_000, 5_001, 1_000)]
 
 
-def test_a_step_that_lasts_is_told_while_it_lasts() -> None:
+def test_a_step_that_lasts_is_reported_while_it_lasts() -> None:
     story = warm()
     story.emit(StepOpened(story.t, 1))
     story.emit(Scope(FORWARD, story.t, 5))
@@ -143,19 +143,19 @@ def test_a_step_that_lasts_is_told_while_it_lasts() -> None:
     story.sampler.tick(story.t + HOLD_NS + 1, story.written.append)
     assert isinstance(story.written[-1], Scope)
     story.emit(Scope(FORWARD, story.t, 6))
-    assert story.written[-1] == story.told[-1]
+    assert story.written[-1] == story.reported[-1]
     story.emit(Step(TRAIN, 99, story.t, MS))
-    assert story.written[-1] == story.told[-1]
+    assert story.written[-1] == story.reported[-1]
 
 
-def test_a_crowded_step_is_told_in_full_and_holds_no_more_than_it_may() -> None:
+def test_a_crowded_step_is_reported_in_full_and_holds_no_more_than_it_may() -> None:
     story = warm()
     many = story.step(lambda t: [Scope(FORWARD, t + i, 1) for i in range(HOLD_EVENTS + 1)])
     assert story.full(many)
     assert len([e for e in story.written if isinstance(e, Scope)]) >= HOLD_EVENTS + 1
 
 
-def test_steps_inside_a_step_are_summed_and_the_one_around_them_is_told() -> None:
+def test_steps_inside_a_step_are_summed_and_the_one_around_them_is_reported() -> None:
     story = warm()
     epoch = story.t
     story.emit(StepOpened(epoch, 1))
@@ -167,7 +167,7 @@ def test_steps_inside_a_step_are_summed_and_the_one_around_them_is_told() -> Non
     assert Scope(FORWARD, epoch, 7) in story.written
 
 
-def test_while_steps_of_two_threads_overlap_everything_is_told() -> None:
+def test_while_steps_of_two_threads_overlap_everything_is_reported() -> None:
     story = warm()
     other = story.t
     story.emit(StepOpened(other, 2))
@@ -221,7 +221,7 @@ Sums = Counter[tuple[object, ...]]
 
 
 def sums(events: list[Event]) -> Sums:
-    """What happened how often and for how long, whether it was told or summed."""
+    """What happened how often and for how long, whether it was reported or summed."""
     total: Sums = Counter()
     for event in events:
         if isinstance(event, Step | StepDigest):
@@ -256,7 +256,7 @@ def sums(events: list[Event]) -> Sums:
 
 @given(stories())
 def test_totals_of_a_sampled_log_are_those_of_the_full_one(story: Story) -> None:
-    assert sums(story.written) == sums(story.told)
+    assert sums(story.written) == sums(story.reported)
 
 
 def analysed(events: list[Event]) -> dict[str, object]:
@@ -277,7 +277,7 @@ def analysed(events: list[Event]) -> dict[str, object]:
 
 @given(stories())
 def test_the_analysis_of_a_sampled_log_has_the_totals_of_the_full_one(story: Story) -> None:
-    assert analysed(story.written) == analysed(story.told)
+    assert analysed(story.written) == analysed(story.reported)
 
 
 def test_the_transfers_of_a_fallback_are_its_own_in_summed_steps_too() -> None:
@@ -292,7 +292,7 @@ def test_the_transfers_of_a_fallback_are_its_own_in_summed_steps_too() -> None:
     story = Story()
     story.steps(WARM_UP + 40, inside=falls_back)
     assert any(isinstance(event, StepDigest) for event in story.written)
-    for events in (story.told, story.written):
+    for events in (story.reported, story.written):
         run = Run().feed_all([Header(1, 7, 0, 0), Text(TRAIN, "train"), Text(ITEM, "aten::eig"), *events])
         (finding,) = run.report().findings
         assert (finding.kind, finding.count) == ("fallback", WARM_UP + 40)

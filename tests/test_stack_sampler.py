@@ -1,4 +1,4 @@
-"""Looks at a thread that keeps the device waiting: when, what is told of them, and what they cost."""
+"""Looks at a thread that keeps the device waiting: when, what is reported of them, and what they cost."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Clock:
 
 
 class Somebody:
-    """A thread that is where it is told to be: in one function or another, until it is told to go on."""
+    """A thread that is where it is sent: in one function or another, until it is sent on."""
 
     def __init__(self, name: str = "somebody") -> None:
         self.there = threading.Semaphore(0)
@@ -221,7 +221,7 @@ def test_a_turn_is_between_the_looks_whatever_the_cpu_times_say(
 Looked = tuple[int, int, bool]  # ms, ms of a processor by then, whether it sleeps
 
 
-def told_of(looked: list[Looked]) -> list[tuple[str, int, int]]:
+def reported_of(looked: list[Looked]) -> list[tuple[str, int, int]]:
     """Of a thread that has gone on before the third look: ``(state, begin, end)``, ms."""
     log, clock, cpu_times, worker = Log(), Clock(), CpuTimes(), Worker()
     any_log: Any = log
@@ -239,13 +239,13 @@ def told_of(looked: list[Looked]) -> list[tuple[str, int, int]]:
 
 def test_a_sleep_and_the_work_after_it_are_parted_by_the_processors_time() -> None:
     """It slept at 10 ms; at 30 ms it is elsewhere, awake, and has needed 6 ms of a processor."""
-    told = told_of([(5, 0, True), (10, 0, True), (30, 6, False), (35, 11, False)])
-    assert told == [("wait", 0, 24), ("python", 24, 35)]
+    reported = reported_of([(5, 0, True), (10, 0, True), (30, 6, False), (35, 11, False)])
+    assert reported == [("wait", 0, 24), ("python", 24, 35)]
 
 
 def test_work_and_the_sleep_after_it_are_parted_by_the_processors_time() -> None:
-    told = told_of([(5, 5, False), (10, 10, False), (30, 17, True), (35, 17, True)])
-    assert told == [("python", 0, 17), ("wait", 17, 35)]
+    reported = reported_of([(5, 5, False), (10, 10, False), (30, 17, True), (35, 17, True)])
+    assert reported == [("python", 0, 17), ("wait", 17, 35)]
 
 
 def test_after_a_look_that_came_late_the_next_comes_soon(somebody: Somebody) -> None:
@@ -267,7 +267,7 @@ def test_the_pauses_grow_and_a_gap_of_a_minute_is_few_looks(somebody: Somebody) 
         clock.now += round(pause * 1e9)
         pause = looks.look(target(somebody), 0)
     assert pause == PAUSES_S[-1]
-    assert looks.samples < 60 / PAUSES_S[-1] + 20
+    assert looks.looks < 60 / PAUSES_S[-1] + 20
     looks.close()
 
 
@@ -283,7 +283,7 @@ def test_of_many_short_gaps_some_are_looked_into_at_different_moments(somebody: 
             looks.look(target(somebody, since=begin), begin)
         clock.now = begin + 4 * MS  # over before anybody would have looked otherwise
         looks.flush()
-    assert looks.samples == len(early) == 8
+    assert looks.looks == len(early) == 8
     assert set(early) == set(GLANCES_S)
     assert {one.dur for one in log.samples} == {round(first * 1e9) for first in GLANCES_S}
 
@@ -329,19 +329,19 @@ def test_a_look_that_waited_for_a_lock_that_was_let_go_of_does_not_say_what_was_
     assert [(one.t, one.t + one.dur) for one in log.samples] == [(8 * MS, 14 * MS)]
 
 
-def test_a_host_that_is_busy_with_what_is_told_is_not_looked_at(somebody: Somebody) -> None:
+def test_a_host_that_is_busy_with_what_is_reported_is_not_looked_at(somebody: Somebody) -> None:
     looks, log, clock = sampler()
     pauses = []
     for moment in range(5, 500, 5):
         clock.now = moment * MS
         pauses.append(looks.look(target(somebody, since=clock.now - MS), 0))  # it recorded something 1 ms ago
     looks.close()
-    assert looks.samples == 0
+    assert looks.looks == 0
     assert log.samples == []
     assert pauses[-1] == BUSY_S[-1]
 
 
-def test_what_ended_before_the_device_was_idle_is_not_told_as_idle(somebody: Somebody) -> None:
+def test_what_ended_before_the_device_was_idle_is_not_reported_as_idle(somebody: Somebody) -> None:
     looks, log, clock = sampler()
     clock.now = 100 * MS
     looks.look(target(somebody, since=10 * MS), 60 * MS)
@@ -361,7 +361,7 @@ def test_a_thread_that_has_ended_is_no_trouble(somebody: Somebody) -> None:
     assert log.samples == []
 
 
-def test_a_thread_that_was_told_to_wait_is_known_to_from_the_first_look(somebody: Somebody) -> None:
+def test_a_thread_that_waits_for_a_lock_is_known_to_from_the_first_look(somebody: Somebody) -> None:
     looks, log, clock = sampler()
     clock.now = 6 * MS
     looks.look(target(somebody), 0)
@@ -385,7 +385,7 @@ def test_the_kernels_cpu_times_of_a_thread() -> None:
     assert ThreadCpu(None).read() is None
 
 
-def test_a_sleep_in_the_kernel_is_told_from_the_wait_for_a_lock(somebody: Somebody) -> None:
+def test_a_sleep_in_the_kernel_is_distinguished_from_the_wait_for_a_lock(somebody: Somebody) -> None:
     here, there = os.pipe()
     reading = threading.Thread(target=os.read, args=(here, 1), daemon=True)
     reading.start()

@@ -1,4 +1,4 @@
-"""Who is kept from the interpreter's lock, or was told to wait, by which other thread: what looks say of it."""
+"""Who is kept from the interpreter's lock, or waits for a lock, because of which other thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_another_thread_that_ran_meanwhile_held_the_lock() -> None:
 
 
 def beside(runs: float, *, asleep: bool = False) -> list[tuple[str, str, int]]:
-    """What two looks say of a thread that was told to wait, while another runs for this share of the time."""
+    """What two looks say of a thread that waits for a lock, while another runs for this share of the time."""
     main, maker = Somebody("main"), Worker("maker")
     cpu_times = {main.thread.native_id: CpuTimes(), maker.thread.native_id: CpuTimes()}
     log, clock = Log(), Clock()
@@ -50,7 +50,7 @@ def beside(runs: float, *, asleep: bool = False) -> list[tuple[str, str, int]]:
     return [(sample.state, sample.holder, sample.dur // MS) for sample in log.samples]
 
 
-def test_who_was_told_to_wait_waits_for_the_thread_that_runs() -> None:
+def test_who_waits_for_a_lock_waits_for_the_thread_that_runs() -> None:
     assert beside(0.8) == [("wait", "", 5), ("wait", "maker", 3)]  # from the second look on it is known who ran
     assert beside(0.1) == [("wait", "", 8)]
     assert beside(0.8, asleep=True) == [("wait", "", 8)]  # for a socket: that is no thread of this process
@@ -153,7 +153,7 @@ def test_of_our_own_threads_the_one_that_runs_the_programs_code_may_have_the_loc
     contention.end()
 
 
-def test_of_the_runtimes_loader_the_thread_that_reads_is_told() -> None:
+def test_of_the_runtimes_loader_the_thread_that_reads_is_reported() -> None:
     looks, log, _ = sampler()
     reader = Somebody(READER)
     name, at = looks._reader()

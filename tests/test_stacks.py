@@ -83,7 +83,7 @@ def test_a_stack_seen_before_is_known_again_and_no_other_is_taken_for_it() -> No
         assert all(again is frames for again, frames in zip(later, ways[0], strict=True))
 
 
-def test_a_place_called_from_many_lines_is_told_with_each() -> None:
+def test_a_place_called_from_many_lines_is_reported_with_each() -> None:
     def helper() -> tuple[RawFrame, ...]:
         return user_frames()
 

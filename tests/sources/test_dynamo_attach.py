@@ -117,7 +117,7 @@ def test_it_comes_back_after_what_clears_loggers_and_callbacks(tmp_path: Path) -
         logger.disabled = False
 
 
-def test_a_defect_of_ours_stays_out_of_dynamo_and_is_told(tmp_path: Path) -> None:
+def test_a_defect_of_ours_stays_out_of_dynamo_and_is_reported(tmp_path: Path) -> None:
     class Hostile(dict[str, Any]):
         def __contains__(self, key: object) -> bool:
             raise RuntimeError("planted")

@@ -71,9 +71,9 @@ def test_the_toy_of_the_faq(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert first.cost_s > 0, "tracing that was thrown away"
     assert "torch.where" in second.advice
     assert found.findings() == found.findings("graph_break")
-    told = capsys.readouterr()
-    assert told.out == "woo\n" * 3
-    assert "xlaprof" not in told.err
+    printed = capsys.readouterr()
+    assert printed.out == "woo\n" * 3
+    assert "xlaprof" not in printed.err
 
 
 def scaled(x: Any, k: int = 2) -> Any:
@@ -227,7 +227,7 @@ def test_lists_types_closures_and_globals(tmp_path: Path) -> None:
     ]
 
 
-def test_all_guards_that_fail_are_told(tmp_path: Path) -> None:
+def test_all_guards_that_fail_are_reported(tmp_path: Path) -> None:
     def both(x: Any, k: int, name: str) -> Any:
         return x * k if name == "a" else x + k
 
@@ -250,7 +250,7 @@ def read(x: Any) -> Any:
     return x * value
 
 
-def test_what_a_value_read_at_a_break_recompiles_is_told_with_the_break(tmp_path: Path) -> None:
+def test_what_a_value_read_at_a_break_recompiles_is_reported_with_the_break(tmp_path: Path) -> None:
     def program() -> None:
         fast = compiled(read)
         for i in range(4):
@@ -271,7 +271,7 @@ def timed(x: Any) -> Any:
     return y * 2, spent
 
 
-def test_a_value_that_a_break_left_in_a_variable_is_told_with_that_break(tmp_path: Path) -> None:
+def test_a_value_that_a_break_left_in_a_variable_is_reported_with_that_break(tmp_path: Path) -> None:
     def program() -> None:
         fast = compiled(timed)
         for _ in range(4):
@@ -294,7 +294,7 @@ class Stack(torch.nn.Module):
         return x
 
 
-def test_a_guard_that_a_library_makes_for_the_users_line_is_told_there_each_time(tmp_path: Path) -> None:
+def test_a_guard_that_a_library_makes_for_the_users_line_is_reported_there_each_time(tmp_path: Path) -> None:
     """Of later versions PyTorch names its own line only, in container.py, and without the beginning of its name."""
 
     def program() -> None:
@@ -426,7 +426,7 @@ def test_any_backend(tmp_path: Path, backend: str) -> None:
     assert [finding.kind for finding in found.findings()] == ["recompile"]
 
 
-def test_the_live_view_is_told_when_compiling_begins(tmp_path: Path) -> None:
+def test_the_live_view_learns_when_compiling_begins(tmp_path: Path) -> None:
     def program() -> None:
         compiled(scaled)(torch.randn(3))
 

@@ -63,7 +63,7 @@ def ordered(x: Any, order: Order) -> Any:
         (ordered, Order.LAST, Order.FIRST, ("order", "Order.LAST", "Order.FIRST")),
     ],
 )  # fmt: skip
-def test_a_member_of_an_enum_is_told_with_the_one_it_was_compiled_for(
+def test_a_member_of_an_enum_is_reported_with_the_one_it_was_compiled_for(
     tmp_path: Path, function: Any, first: Any, then: Any, change: tuple[str, str, str]
 ) -> None:
     def program() -> None:
@@ -91,7 +91,7 @@ def steep(x: Any) -> Any:
     return x.sign()
 
 
-def test_a_function_that_was_swapped_is_told_with_both_names(tmp_path: Path) -> None:
+def test_a_function_that_was_swapped_is_reported_with_both_names(tmp_path: Path) -> None:
     model = SimpleNamespace(activation=smooth)
 
     def program() -> None:

@@ -48,8 +48,8 @@ LLAMA = """
 
 def test_llama_generates(tmp_path: Path) -> None:
     program = run(LLAMA, tmp_path, TRANSFORMERS_OFFLINE="1", HF_HUB_OFFLINE="1")
-    told, _ = program.communicate()
-    assert program.returncode == 0, told
+    reported, _ = program.communicate()
+    assert program.returncode == 0, reported
     found = Observed(tmp_path / "run.log")
     assert found.counts == Counts(compiles=4, graphs=4, breaks=0, recompiles=3)
     generate = 1 + textwrap.dedent(LLAMA).splitlines().index(
@@ -81,8 +81,8 @@ DDP = """
 def test_ddp_captures_nothing_and_that_is_said(tmp_path: Path) -> None:
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29533", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     ranks = [run(DDP, tmp_path, RANK=str(rank), LOCAL_RANK=str(rank), **shared) for rank in range(2)]
-    told = [rank.communicate()[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], told
+    reported = [rank.communicate()[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], reported
     for rank in range(2):
         found = Observed(tmp_path / f"run.rank{rank}.log")
         assert found.counts == Counts(compiles=4, graphs=0, breaks=3)

@@ -246,6 +246,6 @@ _tables = st.dictionaries(_names, _values, max_size=5)
     st.sampled_from(["dynamo_graph_break_reason", "recompile_reasons", "other"]),
 )
 def test_nothing_in_a_record_is_trusted(metadata: dict[str, object], payload: object, name: str) -> None:
-    for told in (metadata, {"artifact": {"name": name}, **metadata}):
-        found = parse(told, payload)
+    for reported in (metadata, {"artifact": {"name": name}, **metadata}):
+        found = parse(reported, payload)
         assert found is None or isinstance(found, Broke | Recompiles | Compiled)
