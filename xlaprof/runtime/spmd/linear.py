@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any, cast
 
+import jax.numpy as jnp
 import torch
 from torch.amp import custom_bwd, custom_fwd
 
@@ -20,8 +21,6 @@ from .tensors.layout import unwrap_sharded_tensor
 
 @functools.cache
 def _einsum(equation: str) -> computations.Computation:
-    import jax.numpy as jnp
-
     return computations.Computation("xla::einsum", lambda *arrays: jnp.einsum(equation, *arrays))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 
 from xlaprof.runtime import metrics
@@ -106,8 +107,6 @@ class Mesh:
 
     def get_jax_mesh(self) -> Any:
         """The same grid as a ``jax.sharding.Mesh``."""
-        import jax
-
         devices = np.empty(len(self.device_ids), object)
         devices[:] = [tapes.all_devices()[i] for i in self.device_ids]
         names = self.axis_names or tuple(map(str, range(len(self.mesh_shape))))

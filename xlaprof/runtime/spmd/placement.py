@@ -12,27 +12,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xlaprof.runtime import metrics
 from xlaprof.runtime.execution.upload import upload
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
+from xlaprof.runtime.tape.graph import Graph
+from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Sig, Storage
 
 from .sharding import OpSharding, manual, replicated, tiled
 from .tiles import ManualEvaluator, cut
-
-if TYPE_CHECKING:
-    import torch
-
-    from xlaprof.runtime.tape.graph import Graph
-    from xlaprof.runtime.tape.tape import Tape
-
 
 #: (size, stride) of an axis of the devices' order
 Axis = tuple[int, int]
