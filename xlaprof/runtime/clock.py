@@ -1,4 +1,4 @@
-"""What the host does between barriers, by the clock, while a recording is on.
+"""The clock of a recording: how much of the host's time between events was tracing.
 
 Every operation notes the moment. The time from one to the next is *tracing* (the program's Python and ours, recording
 operations) unless it is long, then it is a *hole*: the host recorded nothing. What has events of its own (reads,

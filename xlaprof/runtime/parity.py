@@ -1,4 +1,4 @@
-"""``--strict-parity``: is what PyTorch/XLA 2.9 does really done, although it could cost less?
+"""``--strict-parity``: do all that PyTorch/XLA 2.9 does, also where less would suffice.
 
 The default runtime already shows the compilations, executions and reads that PyTorch/XLA would; where it shows fewer
 it is because it does less. In strict mode it really does what PyTorch/XLA does:

@@ -1,4 +1,4 @@
-"""A graph that no program is known for is compiled: timed, counted, shown to instruments and recorded."""
+"""Compiles a graph without a known program: timed, counted, shown to instruments, recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong after an operation was recorded: said with the operation, the user's line, and what is left.
+"""Failures of a graph: the error names the operation and the user's line; all other values are computed.
 
 A graph fails when it is compiled, when it is handed over (memory), or on the device, later. Then
 

@@ -1,4 +1,4 @@
-"""Executions on their way: who waits for their end, and how it is stamped.
+"""Executions in flight: a thread waits for their end and stamps it.
 
 A watcher thread blocks on each execution's last output. Its stamp can be late by as long as Python keeps the
 interpreter's lock from it (5 ms at most in pure Python), so while a recording is on the dispatch function asks too

@@ -1,4 +1,4 @@
-"""What is alive on a device: how many bytes, of which tensors, made on which lines.
+"""Live memory of a device: bytes, by shape, dtype and the line that made them.
 
 A tensor holds memory once its value was computed or uploaded; what is only recorded holds none yet. Buffers that the
 tape reads at the next barrier count although their tensor is gone, or was overwritten in place: they are on the device

@@ -1,4 +1,4 @@
-"""Values asked for before a barrier: their part of the graph is run, and what was recorded stays pending."""
+"""Reads before a barrier: the part of the graph that a value needs is run, and all that was recorded stays pending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays brought to a device: one copy, counted, and the numbers that graphs read.
+"""Uploads: host arrays, and the numbers that graphs read.
 
 Numbers travel packed, those of a program together, and what is on the device already is not sent again. As PyTorch/XLA
 has it (:mod:`~xlaprof.runtime.parity`) each distinct number travels alone.

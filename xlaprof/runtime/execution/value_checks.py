@@ -1,4 +1,4 @@
-"""Debug checks: errors that eager PyTorch raises for *values*, which a program on the device cannot.
+"""Debug checks: the errors that eager PyTorch raises for *values*, compiled into programs.
 
 An index out of range, a probability below zero, an integer division by zero: eager PyTorch looks at the values and
 raises; a compiled program would have to be waited for. So, as on every XLA device, reads are clamped and writes

@@ -1,1 +1,1 @@
-"""Measuring devices: live tensors and what retains them, idle gaps, graph dumps, debug output."""
+"""Instruments: live tensors and what retains them, idle gaps, graph dumps, debug output; hooks attach them."""

@@ -1,4 +1,4 @@
-"""Where instruments attach to what is run. A list holds the functions that are called at one moment, mostly none.
+"""Where instruments attach to compilations, executions and barriers: each list is called at one moment.
 
 They are called in order on the thread that runs the graph, all but :data:`barrier_ended` with the tape's lock held:
 they may look, and record nothing. An instrument appends to these lists when it is imported.

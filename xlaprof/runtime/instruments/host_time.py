@@ -1,4 +1,4 @@
-"""Tracing time and holes: what the host did since it last did something that has an event of its own.
+"""Accounts the host's time between events: tracing, or a hole.
 
 :mod:`~xlaprof.runtime.clock` keeps the moments; here the time between them is accounted to one or the other.
 """

@@ -1,4 +1,4 @@
-"""How much is alive on the device, now and then, and where what stays alive was made.
+"""Samples the live tensors of the device, and finds where those were made that stay alive.
 
 Read at barriers while a recording is on: at most every 100 ms, and so seldom that it takes a thousandth of the time.
 The first readings come at set barriers instead, closer together at the beginning, for runs that are over by then, and

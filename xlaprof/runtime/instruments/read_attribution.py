@@ -1,4 +1,4 @@
-"""What the program called when the device was asked for a value: a library's function, between its line and ours.
+"""The library function through which a value was read, between the user's line and ours.
 
 ``loss.item()`` says itself what it does; ``clip_grad_norm_(..., error_if_nonfinite=True)``, ``scaler.step(optimizer)``
 or ``f"{loss}"`` do not. Looked up once for each place.

@@ -1,4 +1,4 @@
-"""The barriers that users write, and what belongs to a step."""
+"""The barriers that users call, and the step of an optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eager operations as a recording sees them: those that follow each other closely are one execution in the log.
+"""Eager operations that follow each other closely are one execution in the log.
 
 So a log grows with time, not with operations: an ``Execute`` at most every :data:`LONGEST`, or where the host paused.
 """

@@ -1,4 +1,4 @@
-"""Step closures: what is to be done with values at the next barrier, when all of them are on their way at once.
+"""Step closures: functions called after the next barrier, which computes all the values they read at once.
 
 Closures run in the order in which they were added, after the barrier's graph was handed over. Those added with
 ``run_async`` run on a thread, in order too, which waits for the device instead of the program; the error of one is

@@ -1,4 +1,4 @@
-"""The packed numbers of eager operations: handed over as host memory, and kept on the device where they come again."""
+"""The packed numbers of eager operations: host memory, or arrays on the device where they recur."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``max_different_graphs``: the graphs that a compiled function was traced into, and what the next one has new.
+"""``max_different_graphs``: the graphs that a compiled function was traced into, and how the next one differs.
 
 A trace from the function's entry to its end, or to where it is cut, is one graph of it. Which operations
 were recorded makes the difference, not which of their values live.

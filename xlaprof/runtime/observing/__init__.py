@@ -1,1 +1,1 @@
-"""What attaches to the runtime while a recording is on."""
+"""Observers that attach to the runtime while a recording is on."""

@@ -1,4 +1,4 @@
-"""Before a full garbage collection, a moment for the watcher: the collection holds the interpreter's lock to its end.
+"""Lets the watcher run before a full garbage collection, which holds the interpreter's lock to its end.
 
 What the device finishes meanwhile could only be stamped afterwards, and the device, idle all the while, would seem to
 have been busy. So while a recording is on, a collection that finds something on its way first lets go of the lock, for

@@ -1,1 +1,1 @@
-"""Shapes and dtypes of results, and the mistakes that they show, in PyTorch's words."""
+"""Shapes and dtypes of results; mistakes in them are raised in PyTorch's words."""

@@ -1,4 +1,4 @@
-"""Arguments that PyTorch's CPU kernels refuse and its meta kernels let pass: what makes a call worth a rehearsal.
+"""Arguments that PyTorch's CPU kernels refuse and its meta kernels accept: such calls are rehearsed.
 
 ``CHECKS[operator](*args, **kwargs)`` is true of calls that look wrong. It need not be sure: such a call is made on the
 CPU with stand-ins (:mod:`.rehearse`), which raises, in PyTorch's words, or accepts it.

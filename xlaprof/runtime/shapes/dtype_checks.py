@@ -1,4 +1,4 @@
-"""Dtypes that PyTorch's kernels refuse and its meta kernels let pass, in binary operators: see :mod:`.checks`."""
+"""Dtypes that PyTorch's kernels refuse and its meta kernels accept, in binary operators: see :mod:`.checks`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does PyTorch's CPU say of this call? It is made there, with stand-ins of the same shapes.
+"""Errors in PyTorch's words: the call is made on the CPU, with stand-ins of the same shapes.
 
 Meta kernels and decompositions check less than kernels do, or say it in other words. So where a call is refused, or
 looks wrong (an ``out=`` of another dtype, memory written and read at once), the CPU kernel is called with tensors of

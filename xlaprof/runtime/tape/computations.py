@@ -1,4 +1,4 @@
-"""Operations that no ATen operator stands behind, written over jax: recorded, compiled and run like all others."""
+"""Operations without an ATen operator, written over jax: recorded, compiled and run like all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random state of the ``xla`` devices: of each a seed, and how many random operations were drawn since.
+"""Random state of the ``xla`` devices: for each a seed, and the number of random operations since.
 
 Each random operation takes the threefry key of (seed, its number) as a hidden input of its graph, so the same seed
 gives the same numbers wherever barriers fall, and a new seed compiles nothing. ``torch.manual_seed`` and ``torch.seed``

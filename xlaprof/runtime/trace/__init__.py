@@ -1,1 +1,1 @@
-"""What a recorded operation is: tensors, their storage, operators, the trie of traces, and the user's line."""
+"""Recorded operations: tensors, their storage, operators, the trie of traces, and the user's line."""

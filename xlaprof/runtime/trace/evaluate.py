@@ -1,4 +1,4 @@
-"""Calling a lowering: arguments brought to it, results held to what PyTorch says they are."""
+"""Calls a lowering, and checks its results against the shapes and dtypes that PyTorch gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tape needs to know of an ATen operator, read once from its schema."""
+"""ATen operators as the tape sees them, read once from their schema."""
 
 from __future__ import annotations
 

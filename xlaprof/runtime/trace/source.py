@@ -1,4 +1,4 @@
-"""Where in the user's program an operation was recorded. Asked only when the trie grows."""
+"""The user's line and module of a recorded operation. Looked up only when the trie grows."""
 
 from __future__ import annotations
 

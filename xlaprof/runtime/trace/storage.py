@@ -1,4 +1,4 @@
-"""Storage: what a tensor on ``xla`` is a handle on.
+"""Storage: a tensor on ``xla`` is a handle on one.
 
 A :class:`Storage` is one piece of storage. Its value is either on the tape (``epoch`` is the tape's: ``slot`` says
 which recorded value) or on the device (``array``), or not there yet (neither: ``torch.empty``). Writing in place
