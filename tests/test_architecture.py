@@ -50,7 +50,9 @@ def test_every_file_is_in_exactly_one_line(folder: str) -> None:
         return  # a folder of folders
     assert listed is not None, f"docs/architecture.md has no line for {folder}"
     listed_names = Counter(re.findall(r"`(\w+)`", listed))
-    assert listed_names == Counter(names), f"{folder}: the page and the tree differ in {sorted(set(listed_names) ^ set(names))}"
+    assert listed_names == Counter(names), (
+        f"{folder}: the page and the tree differ in {sorted(set(listed_names) ^ set(names))}"
+    )
 
 
 def test_no_line_is_about_a_folder_that_is_gone() -> None:
