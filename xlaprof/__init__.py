@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import importlib
 
+from .version import __version__
+
 TYPE_CHECKING = False  # typing itself would cost more than the rest of this file
 if TYPE_CHECKING:
     from typing import Any
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from .log import LogError, read
     from .recording.recorder import RecordingError, record, start_recording, stop_recording
     from .recording.trace import StepTrace, Trace
-
-__version__ = "0.1.0"
 
 _HOME = {
     "Trace": "recording.trace",

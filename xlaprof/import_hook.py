@@ -18,6 +18,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from .version import __version__
 from .when_imported import Waiting, waited_for
 
 NAME, HOME = "torch_xla", "xlaprof.torch_xla"
@@ -28,9 +29,7 @@ PEER = "2.9.0"
 
 def version() -> str:
     """What ``torch_xla.__version__`` says: ``2.9.0+xlaprof.0.1.0``."""
-    import xlaprof
-
-    return f"{PEER}+xlaprof.{xlaprof.__version__}"
+    return f"{PEER}+xlaprof.{__version__}"
 
 
 def serve() -> None:

@@ -16,6 +16,7 @@ import time
 import msgspec
 
 from xlaprof.events import SCHEMA, Dropped, Event, Header
+from xlaprof.version import __version__
 
 try:
     import fcntl
@@ -155,8 +156,6 @@ def header(rank: int, world: int) -> Header:
     """What runs here. Versions of packages are looked up without importing them."""
     import platform
     from importlib import metadata
-
-    from xlaprof import __version__
 
     versions = {"xlaprof": __version__, "python": platform.python_version()}
     for package in ("torch", "jax", "jaxlib"):
