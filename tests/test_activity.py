@@ -168,11 +168,11 @@ def test_waiting_for_a_queue_is_waiting_as_asked() -> None:
             return 7
 
     assert Watched().get() == 7
-    assert all(one is not None and one.asked_to_wait for one in eye.seen)
+    assert all(one is not None and one.in_wait_call for one in eye.seen)
     eye.look()
     last = eye.seen[-1]
     assert last is not None
-    assert not last.asked_to_wait
+    assert not last.in_wait_call
 
 
 def test_pytorchs_own_python_is_distinguished_from_the_users() -> None:

@@ -104,7 +104,7 @@ def test_what_ran_little_since_it_was_last_heard_of_was_kept_out(ran: int, state
     contended = Contention()
     looks, clock, (main, hog) = contended.samples, contended.clock, contended.cpu_times.values()
     here = target(contended.main)
-    looks._ask(0, here.ident)
+    looks._read_cpu(0, here.ident)
     looks._holder(here.ident, 0)
     looks.idle_again()
     clock.now = 5 * MS

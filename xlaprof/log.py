@@ -1,7 +1,7 @@
 """Read a ``run.log``: a whole one, or one that still grows.
 
 Nothing in a file makes a reader crash: lines that are no events are skipped, counted and reported in ``notes``. Only a
-file without any event is an error, :class:`LogError`.
+file without a header is an error, :class:`LogError`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xlaprof.errors import UserError
 
 from .events import SCHEMA, AnyEvent, Header, kinds
 
-#: bytes read at a time: so few that their events still are in the processor's cache when they are analysed
+#: bytes read at a time: few enough that their events are still in the processor's cache when they are analysed
 CHUNK = 1 << 18
 #: a longer line is skipped
 LONGEST_LINE = 16 << 20
@@ -40,7 +40,7 @@ class Reader(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What could not be read, a sentence each; complete when the events have ended."""
+        """Sentences about what could not be read; complete when the events have ended."""
 
     def __iter__(self) -> Iterator[AnyEvent]: ...
 
@@ -107,7 +107,7 @@ class Lines:
         return [event]
 
     def notes(self) -> list[str]:
-        """What was left out, and why, one sentence each."""
+        """Sentences about what was left out, and why."""
         notes = []
         if self.header is not None and self.header.schema > SCHEMA:
             notes.append(
@@ -162,7 +162,7 @@ class Lines:
             return None
 
     def _judge(self, line: bytes) -> None:
-        """Count a line that did not decode: of a kind we do not know, or no event at all."""
+        """Count a line that did not decode: an unknown kind, or no event at all."""
         try:
             kind = _kind_decoder.decode(line).k
         except _UNREADABLE:
@@ -212,7 +212,7 @@ class LogReader:
         return (*self._lines.notes(), *broken)
 
     def close(self) -> None:
-        """For readers that do not read to the end."""
+        """Needed only where the events are not read to the end."""
         self._file.close()
 
     def __enter__(self) -> LogReader:
@@ -233,7 +233,7 @@ class LogReader:
             yield self._lines.finish()
 
     def _begin(self) -> list[AnyEvent]:
-        """The events up to and with the chunk that holds the header."""
+        """The events of the first chunks, up to the one that holds the header."""
         size = 0
         events: list[AnyEvent] = []
         try:
@@ -312,7 +312,7 @@ class Tail:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """As of :class:`LogReader`, but for an unfinished last line, which is normal here."""
+        """As in :class:`LogReader`, without the note on an unfinished last line, which is normal here."""
         return tuple(note for note in self._lines.notes() if not note.startswith("the last line is torn"))
 
     def poll(self, limit: int = 8 << 20) -> list[AnyEvent]:
@@ -326,9 +326,9 @@ class Tail:
             return []
         assert self._file is not None
         events: list[AnyEvent] = []
-        taken = 0
-        while taken < limit and (chunk := self._file.read(min(CHUNK, limit - taken))):
-            taken += len(chunk)
+        done = 0
+        while done < limit and (chunk := self._file.read(min(CHUNK, limit - done))):
+            done += len(chunk)
             events += self._lines.feed(chunk)
         if self._lines.header is None and (events or self._lines.garbage):
             raise LogError(f"{self.path} is not an xlaprof log: its first line is no header")
@@ -360,7 +360,7 @@ class Tail:
         if self._file is None:
             return False
         ours = os.fstat(self._file.fileno())
-        with contextlib.suppress(OSError):  # deleted: what it still holds is read on
+        with contextlib.suppress(OSError):  # deleted: reading goes on in the open file
             theirs = os.stat(self.path)
             if (theirs.st_ino, theirs.st_dev) != (ours.st_ino, ours.st_dev):
                 return True

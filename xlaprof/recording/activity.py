@@ -32,17 +32,17 @@ class Activity(NamedTuple):
 
     kind: str
     frames: tuple[RawFrame, ...]  # the user's, innermost first
-    asked_to_wait: bool  # its innermost frame is one of a queue, a lock, a socket
+    in_wait_call: bool  # its innermost frame belongs to a queue, a lock or a socket
 
 
 def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
-    """What the thread whose innermost frame is ``start`` does; None in xlaprof itself, whose events record that.
+    """The activity of the thread whose innermost frame is ``start``; None in xlaprof itself, whose events record that.
 
-    ``spine`` is the stack of the barrier (or read) that it reached last: the loop around that line iterates over its
-    data.
+    ``spine`` is the stack of the barrier (or read) that the thread reached last: the loop around that line iterates
+    over the data.
     """
     kind = ""
-    torch = False  # it is in PyTorch's own Python, called from the user's innermost line
+    torch = False  # the user's innermost line called PyTorch's own Python
     found: list[RawFrame] = []
     loops = {(frame.file, frame.func): frame.line for frame in spine}
     inner: FrameType | None = None
@@ -85,8 +85,8 @@ def _file(frame: FrameType) -> tuple[str, str]:
             mark = DATA if name == _LOADER else "own"
         elif is_library(name, frame.f_globals.get("__name__")):
             path = name.replace(os.sep, "/")
-            rest = TORCH if "/site-packages/torch/" in path or "/dist-packages/torch/" in path else ""
-            mark = next((kind for kind, parts in _MARKS if any(part in path for part in parts)), rest)
+            other = TORCH if "/site-packages/torch/" in path or "/dist-packages/torch/" in path else ""
+            mark = next((kind for kind, parts in _MARKS if any(part in path for part in parts)), other)
         if len(_files) >= _CACHED:
             _files.clear()
         known = _files[name] = (shown_file(frame), mark)
@@ -94,7 +94,7 @@ def _file(frame: FrameType) -> tuple[str, str]:
 
 
 def _draws(frame: FrameType, inner: FrameType, line: int, file: str) -> bool:
-    """Whether ``frame`` is drawing the next item out of ``inner``, for a loop whose body reaches ``line``."""
+    """Whether ``frame`` draws the next item from ``inner``, for a loop whose body reaches ``line``."""
     code = frame.f_code
     if not (inner.f_code.co_flags & _GENERATOR or inner.f_code.co_name in ("__next__", "__iter__", "__getitem__")):
         return False

@@ -1,8 +1,8 @@
 """Ids for what repeats in a log: strings, places in the program, threads.
 
-An id is handed out only after the event that defines it was put in the queue, so no event can name an id
-before its definition. A hit costs one dict lookup and takes no lock. The tables are bounded: past the limit
-every new string is id of one that says so, and every new place is id 0 ("none"), and both are counted.
+The event that defines an id is queued before the id is handed out, so no event names an id before its definition. A
+hit costs one dict lookup and takes no lock. The tables are bounded: past the limit a new string gets the id of a text
+that says so, a new place gets id 0 ("none"), and both are counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOO_MANY = "(too many different names)"
 
 
 class NewStack(NamedTuple):
-    """A place to be written as :class:`Stack`, once its source lines have been read (off the hot path)."""
+    """A place that the writer turns into a :class:`Stack`: it reads the source lines, off the hot path."""
 
     id: int
     frames: tuple[RawFrame, ...]
@@ -37,7 +37,7 @@ class NewStack(NamedTuple):
 
 
 class Opened(list[Any]):
-    """The scopes that are open on a thread, and the thread's number, so that one lookup finds both."""
+    """The scopes open on a thread, with the thread's number: one lookup finds both."""
 
     __slots__ = ("tid",)
 
@@ -48,8 +48,8 @@ class Here(threading.local):
     """The calling thread: its number, and the stack of the scopes open on it."""
 
     def __init__(self, new_thread: Callable[[], int]) -> None:
-        # runs once in each thread, when that first asks
-        import asyncio  # here, for those who record: it is slow to import
+        # runs once in each thread, at its first access
+        import asyncio  # slow to import, and of no use to programs that do not record
 
         self._running_loop = asyncio._get_running_loop
         self._current_task = asyncio.current_task
@@ -84,7 +84,7 @@ class Interner:
         self._tids = itertools.count(2)
         self.texts: dict[str, int] = {"": 0}
         self._stacks: dict[tuple[tuple[RawFrame, ...], str], int] = {}
-        # id of frames -> those, without a module, and their id: a loop's stacks are the same objects again
+        # id() of a tuple of frames -> the tuple and its stack id, without a module: a loop passes the same objects
         self._same: dict[int, tuple[tuple[RawFrame, ...], int]] = {}
         self._codes: dict[str, int] = {"": 0}  # the writer's own: its Text lines bypass the queue
         self.here = Here(self._new_thread)
@@ -175,5 +175,5 @@ class Interner:
         return known
 
     def after_fork(self) -> None:
-        """In a forked child: the lock may have been held by a thread that no longer exists."""
+        """In a forked child: a thread that no longer exists may have held the lock."""
         self._lock = threading.RLock()

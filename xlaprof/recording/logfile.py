@@ -1,7 +1,7 @@
 """The file under a recording: its name, its lock, its header, and what happens when the disk is full.
 
-Bytes that cannot be written are kept and tried again; when too many wait, events are dropped and counted, but
-never the lines that define ids, nor half a line: the file stays readable whatever happens.
+Bytes that cannot be written are kept for another try. When too many wait, events are dropped and counted, but never
+half a line, nor a line that defines an id: the file stays readable whatever happens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ except ImportError:  # Windows: a second writer is not noticed there
 BACKLOG = 1 << 20
 RETRY_NS = 500_000_000
 
-#: lines that are never shed: those that others refer to, and those that say what was
+#: lines that are never shed: those that others refer to, and those about the recording itself
 _KEPT = tuple(b'{"k":"%s"' % kind for kind in (b"header", b"text", b"stack", b"thread", b"dropped", b"end"))
 
 _encode = msgspec.json.Encoder().encode
@@ -38,8 +38,8 @@ class LogFile:
 
     def __init__(self, path: str, overwrite: bool = True) -> None:
         self.path = path
-        self.trouble = ""  # what the system says while writing fails
-        self.why = ""  # what it said last
+        self.trouble = ""  # the system's error while writing fails
+        self.why = ""  # the last such error
         self.lost = 0  # events shed and not reported in the log yet
         self.lost_ever = 0
         self._buffer = bytearray()
@@ -81,7 +81,7 @@ class LogFile:
         return True
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # the last write has already been judged; NFS may repeat its error here
+        with contextlib.suppress(OSError):  # NFS may repeat the error of the last write, which is reported already
             os.close(self._fd)
 
     def _write_out(self) -> bool:
@@ -143,7 +143,7 @@ def rank_and_world() -> tuple[int, int]:
 
 
 def rank_path(path: str, rank: int, world: int) -> str:
-    """Where a rank writes: ``{rank}`` in the path is replaced; of several ranks each gets a file of its own."""
+    """The file of a rank: ``{rank}`` in the path is replaced; without it each of several ranks gets its own suffix."""
     if "{rank}" in path:
         return path.replace("{rank}", str(rank))
     if world <= 1:
@@ -153,7 +153,7 @@ def rank_path(path: str, rank: int, world: int) -> str:
 
 
 def header(rank: int, world: int) -> Header:
-    """What runs here. Versions of packages are looked up without importing them."""
+    """The header of this process's recording. Package versions are read without importing the packages."""
     import platform
     from importlib import metadata
 

@@ -6,7 +6,7 @@ them (:mod:`xlaprof.recording.writer`). One recording at a time and per process.
 * Fork: the child's recording is off and never touches the parent's log; the child may start its own.
 * The program's end, ``sys.exit`` and uncaught exceptions close the log in order, with an ``End`` event;
   ``os._exit`` and signals lose at most the last 100 ms.
-* Of several ranks (``WORLD_SIZE`` > 1) each writes its own file: ``run.log`` becomes ``run.rank3.log``.
+* With several ranks (``WORLD_SIZE`` > 1) each writes its own file: ``run.log`` becomes ``run.rank3.log``.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ class Attachment(Protocol):
     """An observer during one recording."""
 
     def counters(self) -> tuple[dict[str, int], dict[str, float]]:
-        """Totals so far: numbers of events, and seconds of the timed ones. What is added to them is recorded."""
+        """Totals so far: numbers of events, and seconds of the timed ones. Increases are recorded."""
 
     def detach(self) -> None:
-        """The recording ends. Last chance to emit; afterwards nothing of the observer is left in the program."""
+        """The recording ends: last chance to emit. Afterwards the observer leaves nothing in the program."""
 
 
 class Observer(Protocol):
     """A part of the program that has something to record."""
 
     def attach(self, rec: Recorder, /) -> Attachment | None:
-        """A recording has begun; None where there is nothing to observe."""
+        """Called when a recording begins; None where there is nothing to observe."""
 
 
 class _Attached(NamedTuple):
@@ -127,10 +127,10 @@ class Recorder:
         self._overflow = 0
         self._overflow_lock = threading.RLock()
         self._interner = Interner(self.queue.append)
-        # bound once: these are the hot path. An id is handed out after the event that defines it.
+        # bound once: these are the hot path
         self.text: Callable[[str], int] = self._interner.text
         self.stack: Callable[..., int] = self._interner.stack
-        # what Trace reads itself, to save the calls
+        # read by Trace directly, to save the calls
         self.texts = self._interner.texts
         self.scope_names: dict[str, int] = {}
         self.here = self._interner.here
@@ -186,12 +186,12 @@ class Recorder:
             self._writer.let_in(now)
 
     def breathe(self, now: int) -> None:
-        """Called now and then (at steps and barriers, ``now``): a writer that is overdue gets its turn."""
+        """Let an overdue writer in. Called at barriers; ``now`` is ``time.perf_counter_ns()``."""
         if now > self._writer.due:
             self._writer.let_in(now)
 
     def flush(self) -> bool:
-        """Return when what was recorded so far is in the file; False if the disk took too long."""
+        """Wait until everything recorded so far is in the file; False if the disk took too long."""
         with _switch:
             written = self._writer.stop(STOP_TIMEOUT_S)
             if self.limit:
@@ -201,7 +201,7 @@ class Recorder:
     # -- counters and observers -------------------------------------------------------------------
 
     def adopt(self, observer: Observer) -> bool:
-        """Attach ``observer`` until the recording ends; False if there is nothing that it could record."""
+        """Attach ``observer`` until the recording ends; False if it has nothing to record."""
         name = getattr(observer, "name", type(observer).__name__)
         try:
             attachment = observer.attach(self)
@@ -232,7 +232,7 @@ class Recorder:
         self.emit(Counters(time.perf_counter_ns(), counts, seconds))
 
     def _leave_out(self, one: _Attached, error: Exception) -> None:
-        """An observer's defect is reported, and stays out of the program that is observed."""
+        """Report an observer's defect, and keep it out of the observed program."""
         warn(f"{one.name} records nothing more: {type(error).__name__}: {error}")
 
     # -- life -------------------------------------------------------------------------------------
@@ -268,10 +268,10 @@ class Recorder:
         self._file.close()
 
     def _meet_torch(self) -> None:
-        """Once torch is imported: in code that Dynamo traces, scopes must do nothing instead of breaking the graph.
+        """Find Dynamo's flag once torch is imported: in code that Dynamo traces, scopes must not break the graph.
 
-        Dynamo traces ``is_dynamo_compiling()`` as True; where it is run it returns False. torch may be imported at any
-        time after the recording began, so the writer looks again each time it wakes.
+        Dynamo traces ``is_dynamo_compiling()`` as True; at run time it returns False. torch may be imported at any
+        time after the recording began, so the writer calls this each time it wakes.
         """
         if self.in_dynamo is _never:
             compiler = sys.modules.get("torch.compiler")
@@ -297,12 +297,12 @@ class Recorder:
         self._gc_ns += dur
         if dur >= GC_PAUSE_NS:
             frames = user_frames()
-            # a collection in a thread that runs none of the program's lines, ours too, has no line
+            # a collection in a thread without the program's lines (ours, say) has no line
             place = 0 if frames and is_library(frames[0].file, None) else self.stack(frames)
             self.emit(Gc(began, dur, info["generation"], info["collected"], self.thread(), place))
 
     def _abandon(self) -> None:
-        """In a forked child: let go of the parent's log without writing a byte into it."""
+        """In a forked child: release the parent's log without writing a byte into it."""
         self.limit = 0
         self.queue.clear()
         self._interner.after_fork()
@@ -325,13 +325,13 @@ class record:  # used like a function
         ...
         rec.stop()
 
-    ``detail="auto"`` keeps long recordings small: steps that were like those before them are summed instead of
-    written event by event (:mod:`xlaprof.recording.sampling`); ``"full"`` keeps every event.
-    ``joinable=True`` (what ``xlaprof run`` starts) lets a later ``record`` of the program join this recording,
-    with one line on stderr, instead of failing: its ``stop()`` then ends nothing.
-    ``{rank}`` in the path is replaced by the process's rank; of several ranks each gets a file of its own.
-    Raises :class:`RecordingError` if this process is recording already, if the file exists and ``overwrite``
-    is False, or if it cannot be written. Leaving the block by an exception notes its type and raises it on.
+    ``detail="auto"`` keeps long recordings small: ordinary steps are summed instead of written event by event
+    (:mod:`xlaprof.recording.sampling`); ``"full"`` keeps every event.
+    ``joinable=True`` (set by ``xlaprof run``) lets a later ``record`` of the program join this recording, with one line
+    on stderr, instead of failing: its ``stop()`` then ends nothing.
+    ``{rank}`` in the path is replaced by the process's rank; each of several ranks gets a file of its own.
+    Raises :class:`RecordingError` if this process is recording already, if the file exists and ``overwrite`` is False,
+    or if it cannot be written. An exception that leaves the block passes on; the log notes its type.
     """
 
     def __init__(
@@ -392,7 +392,7 @@ def start_recording(path: str | os.PathLike[str], *, overwrite: bool = True, det
 
 
 def stop_recording() -> None:
-    """Stop the recording of this process, by whatever it was started."""
+    """Stop the recording of this process, however it was started."""
     with _switch:
         if active is None:
             raise RecordingError("nothing is being recorded: start with xlaprof.record(path)")
@@ -413,7 +413,7 @@ def _open(path: str, overwrite: bool, detail: Detail) -> Recorder:
 def _finish(recorder: Recorder, error: str) -> None:
     global active
     with _switch:
-        if active is not recorder:  # stopped already, or this is a fork's child
+        if active is not recorder:  # stopped already, or this is a forked child
             return
         recorder._wind_up()
         active = None
@@ -457,7 +457,7 @@ def arrange_end() -> None:
 def _before_fork() -> None:
     _switch.acquire()
     if active is not None:
-        # without its thread the process forks as it would have unobserved (and Python does not warn)
+        # without the writer's thread the process forks as if unobserved (and Python does not warn)
         active._writer.stop(timeout=1.0)
 
 

@@ -1,14 +1,14 @@
 """Long recordings leave out the detail of steps that are like the steps before them.
 
-Written in full are the first 50 steps of each name, every remarkable step (it compiled, broke a graph, raised, read or
-fell back at a place where no step had before, or took half as long again as the median), and a thinning sample of the
-ordinary ones: steps 10, 20, ... 90, 100, 200, ... Any other step becomes one :class:`~xlaprof.events.StepDigest`, which
-sums its events: totals stay exact.
+These steps are written in full: the first 50 of each name, every remarkable one (it compiled, broke a graph, raised,
+read or fell back at a place where no step had before, or took half as long again as the median), and a thinning sample
+of the ordinary ones: steps 10, 20, ... 90, 100, 200, ... Any other step becomes one
+:class:`~xlaprof.events.StepDigest`, which sums its events: totals stay exact.
 
-That is decided when a step ends; until then its events are held, but no longer than 60 ms (with the writer's period of
-40 ms nothing in the log is more than 100 ms late) and no more than 4,096 of them: a step that outgrows either is
-written in full. Of nested steps the inner ones are decided first: the outer step is written in full up to where an
-inner one begins. While steps of two threads overlap everything is written.
+The end of a step decides. Until then its events are held, at most 60 ms (with the writer's period of 40 ms nothing in
+the log is more than 100 ms late) and at most 4,096 of them: a step that outgrows either is written in full. An inner
+step is decided before the outer one, which is written in full up to where the inner one begins. While steps of two
+threads overlap, everything is written.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Sampler:
                 self.release(put)
 
     def tick(self, now: int, put: Put) -> None:
-        """Write events that have been held for too long; ``now`` is ``time.perf_counter_ns()``."""
+        """Write events held for too long; ``now`` is ``time.perf_counter_ns()``."""
         if self._step is not None and now - self._step.t > HOLD_NS:
             self.release(put)
 
@@ -143,7 +143,7 @@ class Sampler:
         if held is not None and len(self._open) == 1:
             self._open.clear()
         elif StepOpened(t, tid) in self._open:
-            # steps of this thread that began later and never ended are gone with it
+            # later steps of this thread that never ended are dropped with it
             self._open = [other for other in self._open if other.tid != tid or other.t < t]
         usual = self._usual.get(step.name)
         if usual is None:
@@ -221,7 +221,7 @@ class Sampler:
         return news, rest, digest
 
     def _is_news(self, event: Any) -> bool:
-        """Whether the event makes its step remarkable; a place is news once."""
+        """Whether the event makes its step remarkable; a place does so once."""
         kind = type(event)
         if kind is TransferFromDevice or kind is Fallback:
             site = (kind, event.stack, event.op)
@@ -230,7 +230,7 @@ class Sampler:
             self._sites.add(site)
             return True
         if kind is Scope:
-            return bool(event.error or event.stack)  # the first of its name has its place
+            return bool(event.error or event.stack)  # only the first scope of a name has its place
         if kind is Execute:
             return bool(event.error)
         return kind in _REMARKABLE

@@ -22,30 +22,31 @@ from .thread_cpu import Ran, ThreadCpu
 
 #: a gap this long is sampled; then the pauses between looks, the last of which repeats
 FIRST_S = 0.005
-#: one gap of so many is sampled earlier: after these in turn
+#: one gap in 16 is sampled earlier: after these delays in turn
 GLANCE_EVERY, GLANCES_S = 16, (0.0012, 0.0026, 0.0018, 0.0038)
-#: after so many early looks in a row that found the host busy with recorded work, they come no more often than that
+#: after 10 early looks in a row that found the host busy with recorded work, early looks are at least 100 ms apart
 IN_VAIN, APART_NS = 10, 100_000_000
 PAUSES_S = (0.003, 0.004, 0.005, 0.005, 0.005, 0.01, 0.01, *(0.02,) * 10, 0.05)
-#: a look that comes so late had to wait for the interpreter's lock (a collection, say): another activity follows
+#: a look this late had to wait for the interpreter's lock (a collection, say): another activity follows
 LATE_NS = 10_000_000
 SOON_S = 0.001
-#: a thread may wake so late by itself; and after so long the owner of the lock was forced to release it
+#: a thread may wake this late by itself; after this long the owner of the lock was forced to release it
 LATE_WAKE_NS, FORCED_NS = 1_000_000, 4_500_000
-#: so late: another thread runs Python, which releases the lock 5 ms (sys.getswitchinterval()) after it is asked to
+#: this late: another thread runs Python, which releases the lock 5 ms (sys.getswitchinterval()) after a request
 KEPT_OUT_NS = 2_500_000
 LATELY_NS = 2 * APART_NS  # older CPU times say nothing about now
 #: pauses while the host is busy with recorded work, the last of which repeats
 BUSY_S = (0.005, 0.01, 0.02)
 
-#: shares of the time between two looks from which on a thread counts as running, as queued for a processor, and
-#: another thread as holding the interpreter's lock
+#: least shares of the time between two looks for a thread to count as running, as queued for a processor, and for
+#: another thread to count as holding the interpreter's lock
 _RAN, _QUEUED, _HOLDS = 0.7, 0.3, 0.3
 _LITTLE = 0.5  # share of the gap; a thread that ran less in a longer time was blocked, or slept
-#: names of our threads begin so; and of the one in which the runtime's loader draws batches from the program's
+#: prefix of our threads' names
 OURS = "xlaprof "
+#: the thread in which the runtime's loader draws batches from the program's
 READER = "xlaprof loader read"
-_PLACES = 4_096  # different stacks recorded whole; from then on their innermost frame
+_PLACES = 4_096  # different stacks recorded whole; of further ones only the innermost frame
 _THREADS = 16  # threads asked whether they hold the interpreter's lock
 
 
@@ -108,7 +109,7 @@ def _spent(before: _CpuReading | None, now: _CpuReading) -> _Spent | None:
 
 
 def _at_most(before: _CpuReading | None, now: _CpuReading, span: int) -> _Spent | None:
-    """How it spent the last ``span`` if all that it ran since ``before`` was then; None where that may be much."""
+    """The last ``span`` ns, if the thread ran in them all that it ran since ``before``; None where that may be much."""
     spent = _spent(before, now)
     if spent is None or spent.span > LATELY_NS or spent.running + spent.queued > _LITTLE * span:
         return None
@@ -118,10 +119,11 @@ def _at_most(before: _CpuReading | None, now: _CpuReading, span: int) -> _Spent 
 def turned(begin: int, end: int, due: int, edge: int, was_asleep: bool, asleep: bool, on_cpu: int | None) -> int:
     """The moment (ns) at which a thread changed its activity between two looks, at ``begin`` and at ``end``.
 
-    ``on_cpu``: its CPU time since ``begin``. That dates the change where the thread slept and now runs, or the other
-    way round. Else it was when a scope began or ended (``edge``), or in the middle, the best guess. A look that waited
-    for the interpreter's lock until the owner was forced to release it sees the activity that delayed it: the middle of
-    the time until it was ``due``. Where the owner released the lock by itself the look sees the activity after that.
+    ``on_cpu``, its CPU time since ``begin``, dates the change where the thread slept and now runs, or the other way
+    round. Else the change was when a scope began or ended (``edge``), or in the middle, the best guess. A look that
+    waited for the interpreter's lock until its owner was forced to release it sees the activity that delayed it: the
+    middle of the time until it was ``due``. Where the owner released the lock by itself, the look sees the activity
+    after that.
     """
     if on_cpu is not None and was_asleep and not asleep:
         return max(begin, end - on_cpu)
@@ -140,7 +142,7 @@ def let_go(waited: int) -> bool:
 
 
 class StackSampler:
-    """Samples the gaps of one recording. Used by one thread, but for :meth:`flush`."""
+    """Samples the gaps of one recording. One thread uses it; any may :meth:`flush`."""
 
     def __init__(
         self,
@@ -162,13 +164,13 @@ class StackSampler:
         self._glance_at = GLANCE_EVERY  # the gap for the next one
         self._in_vain = 0  # early looks since something was found
         self._short = FIRST_S * 0.8  # seconds without an event below which there is nothing to sample
-        self._wary = 0  # ns: until then CPU times are read when a gap begins: they were missing in one
-        self._busy = 0  # times in a row there was nothing to look at
+        self._wary = 0  # ns: CPU times were missing in a gap; until then they are read when a gap begins
+        self._busy = 0  # times in a row with nothing to look at
         self._cpu: _CpuReading | None = None
         self._last: _Look | None = None
         self._main: tuple[int, ThreadCpu] | None = None
-        self._lately: _CpuReading | None = None  # at the last look that was taken, or not worth taking
-        self._others: dict[int, tuple[ThreadCpu, Ran | None, int]] = {}  # and when they were asked
+        self._lately: _CpuReading | None = None  # at the last look, taken or not worth taking
+        self._others: dict[int, tuple[ThreadCpu, Ran | None, int]] = {}  # and when they were read
         self._known: set[tuple[RawFrame, ...]] = set()
 
     def idle_again(self) -> float:
@@ -183,9 +185,9 @@ class StackSampler:
             first = GLANCES_S[self._glances % len(GLANCES_S)]
         self._short = first * 0.8
         self._due = now + round(first * 1e9)
-        # where gaps are long the next one probably is: with a reading at its begin its first look can judge the thread
-        wanted = looked or now < self._wary
-        self._cpu = self._ask(now, self._main[0]) if wanted and self._main is not None else None
+        # after a long gap the next is probably long: a reading at its begin lets its first look judge the thread
+        reads = looked or now < self._wary
+        self._cpu = self._read_cpu(now, self._main[0]) if reads and self._main is not None else None
         self._lately = self._cpu or self._lately
         return first
 
@@ -205,16 +207,16 @@ class StackSampler:
         self._busy = 0
         self._in_vain = 0
         begin = max(since, self._until)
-        cpu = self._ask(now, target.ident)
+        cpu = self._read_cpu(now, target.ident)
         before, self._cpu = self._cpu, cpu
         lately, self._lately = self._lately, cpu
-        if before is not None and now - before.at > 2 * (now - since):  # it was busy for most of the time since then
+        if before is not None and now - before.at > 2 * (now - since):  # busy for most of the time since then
             before = None
         spent = _spent(before, cpu) if before is not None else _at_most(lately, cpu, now - since)
         if spent is None:
             self._wary = now + LATELY_NS
         if let_go(now - due) and (self._last is None or self._last.at != begin):
-            # it waits, or computes without the lock, only now: its activity until then is not known
+            # the thread waits, or computes without the lock, only now: its activity until then is not known
             self._until = now
         elif begin < now:
             self._sample(begin, now, due, target, seen, spent)
@@ -248,7 +250,7 @@ class StackSampler:
             self._in_vain += 1
         self._cpu = None
         if self._main is not None:
-            self._lately = self._ask(now, self._main[0])
+            self._lately = self._read_cpu(now, self._main[0])
         pause = max(least, BUSY_S[min(self._busy, len(BUSY_S) - 1)])
         self._busy += 1
         self._looks_here = 0
@@ -256,11 +258,11 @@ class StackSampler:
         return pause
 
     def _kept_out(self, now: int, target: Target, idle_since: int) -> bool:
-        """This look had to wait for the interpreter's lock. So has the thread if it neither ran nor sleeps: a sample.
+        """This look waited for the interpreter's lock. So did the thread if it neither ran nor sleeps: a sample.
 
-        Also for a thread that records much: each time it releases the lock it has to wait for it again.
+        That holds for a thread that records much as well: each time it releases the lock it has to wait for it again.
         """
-        cpu = self._ask(now, target.ident)
+        cpu = self._read_cpu(now, target.ident)
         before, self._lately = self._lately, cpu
         asked_before = bool(self._others)
         held = self._holder(target.ident, now)
@@ -271,7 +273,7 @@ class StackSampler:
             return False
         assert self._main is not None
         seen = _see(target)
-        if self._main[1].sleeps_elsewhere() or (seen is not None and seen.asked_to_wait):
+        if self._main[1].sleeps_elsewhere() or (seen is not None and seen.in_wait_call):
             return False
         frames = seen.frames if seen is not None else frames_of_thread(target.ident)
         begin = max(idle_since, self._until, now - spent.span)
@@ -287,7 +289,7 @@ class StackSampler:
 
     # -- its state
 
-    def _ask(self, now: int, ident: int) -> _CpuReading:
+    def _read_cpu(self, now: int, ident: int) -> _CpuReading:
         if self._main is None or self._main[0] != ident:
             if self._main is not None:
                 self._main[1].close()
@@ -297,7 +299,7 @@ class StackSampler:
 
     def _judge(self, seen: Activity, asleep: bool, ident: int, spent: _Spent | None) -> _Verdict:
         if seen.kind not in (PYTHON, TORCH):
-            reader = self._reader() if seen.kind == DATA and seen.asked_to_wait else ("", 0)
+            reader = self._reader() if seen.kind == DATA and seen.in_wait_call else ("", 0)
             return _Verdict(seen.kind, 1.0, *reader)
         torch = seen.kind == TORCH
         if spent is None:
@@ -317,9 +319,9 @@ class StackSampler:
         return self._waits(seen, ident) if ran < _RAN / 2 and not torch else _Verdict(seen.kind)
 
     def _waits(self, seen: Activity, ident: int) -> _Verdict:
-        """It waits; where by a lock of Python's, for the thread that runs, if one does."""
+        """The thread waits; at a lock of Python's, for the thread that runs, if one does."""
         assert self._main is not None
-        locked = seen.asked_to_wait and not self._main[1].sleeps_elsewhere()
+        locked = seen.in_wait_call and not self._main[1].sleeps_elsewhere()
         return _Verdict("wait", 1.0, *(self._holder(ident, self._now()) or ()) if locked else ())
 
     def _holder(self, ident: int, at: int) -> tuple[str, int] | None:
@@ -327,19 +329,19 @@ class StackSampler:
 
         Time queued for a processor counts too: the thread holds the lock all the while.
         """
-        own = threading.get_ident()
+        me = threading.get_ident()
         best: threading.Thread | None = None
         most = _HOLDS
         for thread in threading.enumerate()[:_THREADS]:
-            if thread.ident in (ident, own, None) or thread.native_id is None:
+            if thread.ident in (ident, me, None) or thread.native_id is None:
                 continue
             if thread.name.startswith(OURS) and thread.name != READER:
                 continue
-            clock, before, asked = self._others.get(thread.native_id) or (self._cpu_clock(thread.native_id), None, 0)
+            clock, before, since = self._others.get(thread.native_id) or (self._cpu_clock(thread.native_id), None, 0)
             now = clock.read()
             self._others[thread.native_id] = (clock, now, at)
-            if now is not None and before is not None and at > asked:
-                share = (sum(now) - sum(before)) / (at - asked)
+            if now is not None and before is not None and at > since:
+                share = (sum(now) - sum(before)) / (at - since)
                 if share > most:
                     best, most = thread, share
         if len(self._others) > 4 * _THREADS:
@@ -360,7 +362,7 @@ class StackSampler:
     # -- samples
 
     def _users_place(self, ident: int) -> int:
-        """Where another thread is in the user's program; 0: in a library that called itself."""
+        """Stack id of another thread in the user's program; 0: it runs a library that called itself."""
         frames = frames_of_thread(ident)
         return self._place(frames) if is_users(frames) else 0
 
@@ -374,7 +376,7 @@ class StackSampler:
 
     def _sample(self, begin: int, end: int, due: int, target: Target, seen: Activity, spent: _Spent | None) -> None:
         assert self._main is not None
-        asleep = seen.asked_to_wait or self._main[1].sleeps_elsewhere()
+        asleep = seen.in_wait_call or self._main[1].sleeps_elsewhere()
         verdict = self._judge(seen, asleep, target.ident, spent)
         last = self._last
         if last is not None and last.at == begin and last.frames != seen.frames:
@@ -392,7 +394,7 @@ class StackSampler:
     def _add_shared(self, begin: int, end: int, tid: int, frames: tuple[RawFrame, ...], verdict: _Verdict) -> None:
         stack = self._place(frames)
         cut = end - round((end - begin) * verdict.share)
-        # how long it ran in that time is known; when is not
+        # only the sum of the time in which it ran is known, not when: shown first
         self._add(begin, cut, stack, tid, _Verdict(PYTHON))
         self._add(cut, end, stack, tid, verdict)
         self._until = end
@@ -405,7 +407,7 @@ class StackSampler:
         with self._lock:
             one = self._pending
             if one is not None and one.t + one.dur == begin and (one.stack, one.tid) == (stack, tid):
-                if not one.state:  # its state was not known at the first look: the same as since
+                if not one.state:  # not known at the first look: taken to be the same as since
                     one = Sample(one.t, one.dur, stack, state, tid, holder, at)
                 if (one.state, one.holder, one.at) == (state, holder, at):
                     self._pending = Sample(one.t, end - one.t, stack, state, tid, holder, at)

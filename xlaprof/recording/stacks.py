@@ -1,8 +1,8 @@
 """Places in the user's program: cheap stacks that leave out libraries, and the source text of a line.
 
-A frame is *the user's* unless its file belongs to the interpreter, to an installed package, to a
-compiled-code cache or to xlaprof itself. The verdict is cached by file name, so that walking a stack costs
-one dict lookup per frame; nothing here reads a file except :func:`source_line`.
+A frame is *the user's* unless its file belongs to the interpreter, to an installed package, to a compiled-code cache
+or to xlaprof itself. The verdict is cached by file name: walking a stack costs one dict lookup per frame. Only
+:func:`source_line` and :func:`loop_line` read files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def user_frames(limit: int = 8, skip: int = 0) -> tuple[RawFrame, ...]:
 
 
 def frames_of_thread(ident: int, limit: int = 8) -> tuple[RawFrame, ...]:
-    """The same for another thread (``threading.get_ident()``), where it is now; empty if it has ended."""
+    """The user's frames of another thread (``threading.get_ident()``) now; empty if it has ended."""
     with looking:
         frame = sys._current_frames().get(ident)
         found = () if frame is None else _walk(frame, limit)
@@ -70,10 +70,10 @@ def source_line(file: str, line: int) -> str:
 
 
 def loop_line(file: str, line: int) -> int:
-    """Line of the ``for`` or ``while`` that a line is repeated by, in its function; 0 where none is found.
+    """Line of the innermost ``for`` or ``while`` around a line, in its function; 0 where none is found.
 
-    Found by indentation, without parsing: right for code as people write it. The head of a loop is part of it: it draws
-    the next item. Reads files: not for hot paths.
+    Found by indentation, without parsing: right for code as people write it. The head of a loop is part of the loop: it
+    draws the next item. Reads files: not for hot paths.
     """
     lines = linecache.getlines(file)
     if not 0 < line <= len(lines):
@@ -115,22 +115,22 @@ _SHOWN_LIMIT = 100_000
 
 
 class _Seen(NamedTuple):
-    """A stack that was walked: its user's frames, and the code objects by which it is known again."""
+    """A stack that was walked: the user's frames, and the code objects that identify it."""
 
     frames: tuple[RawFrame, ...]
-    innermost: CodeType  # the user's; it is kept, for its id is part of the key
-    callers: tuple[tuple[CodeType, int], ...]  # of all frames outside that, and where each stood, as far as was walked
+    innermost: CodeType  # the user's; held because its id is part of the key
+    callers: tuple[tuple[CodeType, int], ...]  # code and instruction of each frame around it, as far as was walked
     to_the_end: bool
 
 
-#: id of the innermost code object of the user's, where it stood, limit -> stacks seen there, the latest first
+#: id of the user's innermost code object, its instruction, limit -> stacks seen there, the latest first
 _seen: dict[tuple[int, int, int], list[_Seen]] = {}
 _SEEN_LIMIT = 4_096
 _CALLED_FROM = 4  # of one place
 
 
 def _walk(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
-    """The user's frames. Of a stack that was seen lately the same tuple again, without asking for a line."""
+    """The user's frames. A stack seen lately gives the same tuple again, without looking up a line."""
     frame = start
     code = frame.f_code
     known = _seen.get((id(code), frame.f_lasti, limit))  # the caller is the user's, mostly
@@ -165,7 +165,7 @@ def _look(innermost: FrameType, limit: int) -> _Seen:
     places: list[tuple[CodeType, int]] = []
     frame: FrameType | None = innermost
     while frame is not None and len(found) < limit:
-        # together: the frame may be another thread's, which goes on meanwhile
+        # read together: the frame may belong to another thread, which goes on meanwhile
         code, at, line = frame.f_code, frame.f_lasti, frame.f_lineno
         places.append((code, at))
         file = shown_file(frame)
@@ -242,7 +242,7 @@ def is_library(file: str, module: object) -> bool:
 
 
 def _lenient_line(file: str, line: int) -> str:
-    """A line of a file that does not decode as what it claims to be."""
+    """A line of a file whose bytes do not fit its declared encoding."""
     try:
         if os.path.getsize(file) > _LARGEST_SOURCE:
             return ""

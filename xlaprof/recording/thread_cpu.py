@@ -28,7 +28,7 @@ class ThreadCpu:
     def __init__(self, native_id: int | None) -> None:
         self._path = f"/proc/self/task/{native_id}"
         self._fd = _open(f"{self._path}/schedstat")
-        self._call: int | None = None  # opened when it is first asked for
+        self._call: int | None = None  # opened at first use
 
     def read(self) -> Ran | None:
         """None where the kernel has no answer."""

@@ -1,10 +1,10 @@
 """What users write in their code: ``Trace`` scopes and ``StepTrace`` marks.
 
-Both are context managers and decorators, cost about a hundred nanoseconds where nothing is recorded, and let
-every exception through untouched. The scopes that are open are kept per thread, and per task of asyncio, not in
-the instance: so one instance may be entered again inside itself and by several threads at once, and tasks that
-take turns on a thread each see their own nesting. (Not in a context variable: CPython 3.11 corrupts a context
-in which a finalizer, run by a collection inside ``ContextVar.set``, sets one too.)
+Both are context managers and decorators, cost about a hundred nanoseconds where nothing is recorded, and let every
+exception through untouched. Open scopes are kept per thread and per asyncio task, not in the instance: one instance may
+be entered again inside itself and by several threads at once, and tasks that take turns on a thread each see their own
+nesting. (Not in a context variable: CPython 3.11 corrupts a context in which a finalizer, run by a collection inside
+``ContextVar.set``, sets one too.)
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from . import recorder, stacks
 F = TypeVar("F", bound=Callable[..., Any])
 Plain = str | int | float | bool | None
 
-#: (scope, depth of what is inside it, recording, stack it is on, began, step number)
+#: (scope, depth of scopes inside it, recording, stack it is on, begin, step number)
 Entry = tuple["Trace", int, "recorder.Recorder", "list[Any]", int, int]
 
-# Trace's __enter__ and __exit__ are spelled out rather than divided up: they are the observed program's hot path.
+# Trace's __enter__ and __exit__ are not divided up: they are the observed program's hot path.
 _now = time.perf_counter_ns
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
@@ -36,12 +36,11 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 class Trace:
     """A named scope of host time: ``with Trace("forward", layer=3): ...`` or ``@Trace("forward")``.
 
-    ``metadata`` values that are not str, int, float, bool or None are recorded as the name of their type
-    (and the shape, of an array): a tensor is never read, so nothing waits for the device.
+    ``metadata`` values that are not str, int, float, bool or None are recorded as the name of their type (an array's
+    with its shape): a tensor is never read, so nothing waits for the device.
 
-    As a decorator: a coroutine function is timed from call to return, waiting included; a generator (sync or
-    async) is timed while its body runs, one scope for each resumption, so what its consumer does in between
-    is not counted.
+    As a decorator: a coroutine function is timed from call to return, waiting included; a generator (sync or async) is
+    timed while its body runs, one scope for each resumption, without what its consumer does in between.
     """
 
     __slots__ = ("_entered", "_metadata", "_name")
@@ -50,7 +49,7 @@ class Trace:
         self._name = name
         self._metadata: dict[str, Any] = metadata
 
-    # What a scope is until something is recorded. A recording puts the two methods below in their place.
+    # A scope until something is recorded. The first recording puts the two methods below in their place.
     def __enter__(self) -> Self:
         return self
 
@@ -122,9 +121,9 @@ class Trace:
     def _find_entry(self, stack: list[Entry]) -> Entry | None:
         """The entry that this exit ends, where it is not the last on its thread's or task's stack.
 
-        Scopes need not end in the order in which they began (a generator closed late), nor where they began
-        (asynchronous generators and fixtures are torn down by other tasks than set them up).
-        None: it was entered before the recording began.
+        Scopes may end in another order than they began (a generator closed late), and elsewhere than they began
+        (other tasks tear down asynchronous generators and fixtures than set them up).
+        None: entered before the recording began.
         """
         for position in range(len(stack) - 1, -1, -1):
             if stack[position][0] is self:
@@ -147,9 +146,9 @@ class Trace:
 
 
 def _record_scopes() -> None:
-    """From the first recording on: a scope costs no more than two empty methods until then.
+    """From the first recording on scopes record: until then a scope costs no more than two empty methods.
 
-    They are not put back when it stops: exit handlers may still be recorded when that begins.
+    The end of a recording does not undo this: exit handlers may still be recorded when it begins.
     """
     Trace.__enter__ = Trace._enter_recorded  # type: ignore[method-assign]
     Trace.__exit__ = Trace._exit_recorded  # type: ignore[method-assign]
@@ -174,18 +173,18 @@ class StepTrace(Trace):
         num = _next_number(self._name) if self._num is None else self._num
         rec = recorder.active
         if rec is not None and not rec.in_dynamo():
-            own = rec.here.open
-            stack: list[Any] = own
+            of_thread = rec.here.open
+            stack: list[Any] = of_thread
             if rec.running_loop() is None:
                 depth = stack[-1][1] if stack else 0
             else:
                 stack, depth = rec.here.of_task()
-            # a step is no scope: what is inside it is as deep as the step itself
+            # a step is no scope: scopes inside it are as deep as the step itself
             began = _now()
             entered: Entry = (self, depth, rec, stack, began, num)
             stack.append(entered)
             self._entered = entered
-            rec.step_opened(began, own.tid)
+            rec.step_opened(began, of_thread.tid)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
@@ -220,7 +219,7 @@ def _next_number(name: str) -> int:
 
 
 def _step_number(value: object) -> int:
-    """An int as it is, a NumPy integer as an int; anything else might wait for a device."""
+    """Ints and NumPy integers; reading anything else might wait for a device."""
     if isinstance(value, int):
         return int(value)
     if type(value).__module__ == "numpy":
@@ -248,7 +247,7 @@ def _describe(value: object) -> str:
     name = f"{kind.__module__}.{kind.__qualname__}"
     if kind.__module__.partition(".")[0] not in ("torch", "jax", "jaxlib", "numpy", "xlaprof"):
         return name
-    # of these the shape is host knowledge; a foreign class's `shape` might do anything
+    # the host knows the shape of these; a foreign class's `shape` might do anything
     shape = getattr(value, "shape", None)
     return f"{name}{list(shape)}" if isinstance(shape, tuple) else name
 

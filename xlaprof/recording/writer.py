@@ -1,7 +1,7 @@
 """The background thread of a recording: takes events from the queue, encodes them, writes them.
 
-It wakes every 40 ms and whenever something worth seeing at once happened, so that a killed process loses less
-than 100 ms. Errors in here are counted and reported, and never reach the program.
+It wakes every 40 ms, and at once for urgent events, so that a killed process loses less than 100 ms. Its errors are
+counted and reported, and never reach the program.
 """
 
 from __future__ import annotations
@@ -22,26 +22,25 @@ from .logfile import LogFile
 from .sampling import DEFINING, Sampler, StepOpened
 
 PERIOD_S = 0.040
-#: a writer not seen for so long is let in (:meth:`Writer.let_in`); the program waits so long for it; if in vain it
-#: is left alone for so long
-LATE_NS = 60_000_000
-LET_IN_S = 0.005
-IN_VAIN_NS = 1_000_000_000
+LATE_NS = 60_000_000  # a writer that has not run for so long is let in (:meth:`Writer.let_in`)
+LET_IN_S = 0.005  # the program waits so long for it
+IN_VAIN_NS = 1_000_000_000  # pause after the program waited in vain
 FLUSH_BYTES = 64 << 10
 #: events taken from the queue at a time: between batches the program's threads get the interpreter
 BATCH = 2_048
 
 
 def warn(message: str) -> None:
-    """One line on stderr; a program without one is left alone."""
+    """One line on stderr, if the program has one."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"xlaprof: {message}\n")
 
 
 class Writer:
-    """Owns the log file and the thread that writes it. ``overflowed()`` gives events refused since last asked.
+    """Owns the log file and the thread that writes it.
 
-    ``each_period()`` is called whenever the thread wakes.
+    ``overflowed()`` returns the number of events refused since its last call; ``each_period()`` is called whenever the
+    thread wakes.
     """
 
     def __init__(
@@ -72,35 +71,34 @@ class Writer:
         self._signal = threading.Lock()
         self._signal.acquire()
         self._thread: threading.Thread | None = None
-        # When the thread last had the interpreter, and how it says that it has it.
-        self.due = 0
-        self._has_it = threading.Lock()
-        self._has_it.acquire()
+        self.due = 0  # ns: a thread that has not run until then is let in
+        self._has_run = threading.Lock()  # released by the thread when it runs
+        self._has_run.acquire()
 
     def start(self) -> None:
         self._stopping = False
         self.due = time.perf_counter_ns() + LATE_NS
-        # after a fork the thread before may still be in a write that does not end: never two at once
+        # after a fork the earlier thread may still be in a write that does not end: never two at once
         before = self._thread
         self._thread = threading.Thread(target=self._run, args=(before,), name="xlaprof writer", daemon=True)
         self._thread.start()
 
     def wake(self) -> None:
-        """Have the queue written now rather than at the next period."""
+        """Write the queue now rather than at the next period."""
         if self._signal.locked():
-            with contextlib.suppress(RuntimeError):  # somebody else woke it in between
+            with contextlib.suppress(RuntimeError):  # another thread woke it in between
                 self._signal.release()
 
     def let_in(self, now: int) -> None:
-        """Stand aside until the thread has the interpreter; called when it is past ``due``.
+        """Wait until the thread has run; called when it is past ``due``.
 
-        A program that gives the interpreter's lock up only for moments (a write to a pipe) and holds it for less than
+        A program that releases the interpreter's lock only for moments (a write to a pipe) and holds it for less than
         the switch interval in between can keep it from every other thread for good: the moment is over before the other
         has woken, and the interval begins anew.
         """
         self.wake()
-        self._has_it.acquire(blocking=False)  # what it said some time ago
-        if not self._has_it.acquire(timeout=LET_IN_S):
+        self._has_run.acquire(blocking=False)  # a release of some time ago
+        if not self._has_run.acquire(timeout=LET_IN_S):
             self.due = now + IN_VAIN_NS  # it waits for something else: a disk
 
     def stop(self, timeout: float, last: End | None = None) -> bool:
@@ -123,9 +121,9 @@ class Writer:
         while True:
             self._signal.acquire(timeout=PERIOD_S)
             self.due = time.perf_counter_ns() + LATE_NS
-            if self._has_it.locked():
-                with contextlib.suppress(RuntimeError):  # somebody took it in between
-                    self._has_it.release()
+            if self._has_run.locked():
+                with contextlib.suppress(RuntimeError):  # released twice in between
+                    self._has_run.release()
             stopping = self._stopping  # read before the queue: what was queued before stop() is written
             try:
                 self._each_period()
@@ -145,7 +143,7 @@ class Writer:
                 return
 
     def _is_idle(self) -> bool:
-        """Whether nothing has come, is held, or waits for the disk: in long steps, most periods."""
+        """Whether there is nothing to write: true of most periods in long steps."""
         held = self._sampler is not None and self._sampler.holds
         return not (self._queue or held or self._file.waiting or self._file.lost)
 
@@ -186,7 +184,7 @@ class Writer:
         if self._ready:
             try:
                 lines = self._encoder.encode_lines(self._ready)
-            except Exception:  # whatever a caller put into an event
+            except Exception:  # a caller may put anything into an event
                 lines = b"".join([self._encode_cleaned(event) for event in self._ready])
             self._ready.clear()
             self._file.append(lines)
@@ -204,7 +202,7 @@ class Writer:
                 return b""
 
     def _report_losses(self) -> None:
-        """Say in the log which events are not in it."""
+        """Record in the log how many events are missing from it."""
         refused = self._interner.refused - self._refused
         self._refused += refused
         for count, why, detail in (
