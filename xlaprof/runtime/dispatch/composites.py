@@ -1,7 +1,7 @@
-"""Operators without a lowering of their own that are made of other operators: each of these is recorded.
+"""Operators composed of other operators, which are recorded; the composed one has no lowering.
 
-Some are composed by PyTorch's own kernels, in C++, and have no decomposition; others write to an argument that is not
-their first, or depend on the strides of one.
+PyTorch's C++ kernels compose some of them, without a decomposition; others write to an argument that is not their
+first, or depend on the strides of one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _matmul_out = write_to(Op(aten.matmul.out))
 
 def install() -> None:
     """Register kernels for operators that PyTorch's own composition could only compute with real storage."""
-    # ``matmul(out=)`` writes to a reshaped ``out`` if both have one storage implementation: never, of wrapped tensors.
+    # PyTorch's kernel writes to a reshaped ``out`` that shares its storage implementation: wrapped tensors do not.
     _library.impl("matmul.out", lambda a, b, *, out: _matmul_out((a, b), {"out": out}), "XLA")
-    # ``ctc_loss`` reads lengths on the host as data wherever a tensor subclass takes part.
+    # PyTorch's kernel treats lengths on the host as data wherever a tensor subclass takes part.
     _library.impl("ctc_loss.Tensor", lambda *args, **kwargs: ctc_loss_of_tensors(args, kwargs), "AutogradXLA")
 
 
@@ -79,7 +79,7 @@ for _key, _names in _COMPOSED.items():
 
 
 def _lu(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The factors the gradient expects: those of the transpose, where PyTorch saves itself a copy by taking it."""
+    """The factors that the gradient expects: of the transpose where PyTorch factorises that to avoid a copy."""
     lu, pivots, _ = aten.linalg_lu_factor_ex(a.mT if a.is_contiguous() and not a.is_complex() else a)
     straight = torch.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype, device=pivots.device)
     swaps = (pivots != straight).sum(-1)
@@ -101,7 +101,7 @@ def slogdet(args: Args, kwargs: Kwargs) -> Any:
 
 @special("aten._linalg_check_errors.default")
 def check_errors(args: Args, kwargs: Kwargs) -> None:
-    """Did a factorisation fail? One read, as on any device; PyTorch words the error."""
+    """Raise PyTorch's error if a factorisation failed. Costs one read, as on any device."""
     info, *rest = args
     if info.numel():
         (value,) = host.read([info._storage], "aten::_linalg_check_errors", keep_pending=True)
@@ -159,28 +159,28 @@ def _full_rank(a: torch.Tensor, b: torch.Tensor) -> Any:
 
 @special("aten._ctc_loss.default")
 def ctc_loss(args: Args, kwargs: Kwargs) -> Any:
-    """Lengths given as Python numbers are data all the same: batches of one shape share a program."""
+    """Lengths are data, even as Python numbers: batches of one shape share a program."""
     log_probs, targets, inputs, lengths, *rest = args
     blank = [*rest, kwargs.get("blank", 0)][0]
     steps, samples, classes = log_probs.shape
     fits = len(inputs) == len(lengths) == samples and min(*inputs, *lengths, blank) >= 0
     if not fits or max(inputs) > steps or blank >= classes:
         rehearse(_CTC, args, kwargs)
-    there, target_lengths = torch.tensor([inputs, lengths]).to(log_probs.device)
+    input_lengths, target_lengths = torch.tensor([inputs, lengths]).to(log_probs.device)
     longest = max(lengths)
-    if targets.ndim == 1:  # all in a row
+    if targets.ndim == 1:  # concatenated
         starts = target_lengths.cumsum(0) - target_lengths
         places = starts.unsqueeze(1) + torch.arange(longest, device=log_probs.device)
         padded = torch.cat([targets, targets.new_zeros(longest)])
         targets = padded[places.clamp(max=padded.shape[0] - 1)] if longest else targets.new_zeros((samples, 0))
-    return aten._ctc_loss.Tensor(log_probs, targets[:, :longest], there, target_lengths, *rest, **kwargs)
+    return aten._ctc_loss.Tensor(log_probs, targets[:, :longest], input_lengths, target_lengths, *rest, **kwargs)
 
 
 @special("aten._ctc_loss_backward.default")
 def ctc_loss_backward(args: Args, kwargs: Kwargs) -> Any:
     grad, log_probs, targets, inputs, lengths, *rest = args
-    there, target_lengths = torch.tensor([inputs, lengths]).to(log_probs.device)
-    return aten._ctc_loss_backward.Tensor(grad, log_probs, targets, there, target_lengths, *rest, **kwargs)
+    input_lengths, target_lengths = torch.tensor([inputs, lengths]).to(log_probs.device)
+    return aten._ctc_loss_backward.Tensor(grad, log_probs, targets, input_lengths, target_lengths, *rest, **kwargs)
 
 
 _CTC = Op(aten._ctc_loss.default)
@@ -215,12 +215,12 @@ _lengths_from_anywhere(aten._ctc_loss_backward.default, aten._ctc_loss_backward.
 
 @special("aten._pack_padded_sequence.default")
 def pack_padded_sequence(args: Args, kwargs: Kwargs) -> Any:
-    """Rows step by step, and on the host how many each step has: PyTorch keeps both lengths and sizes there."""
+    """The rows of each step, one step after the other, and the steps' batch sizes, kept on the host."""
     padded, lengths, batch_first = args
     if lengths.device.type != "cpu":
         where = f"{lengths.ndim}D {lengths.device} {lengths.dtype}"
         raise final(RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {where} tensor"))
-    # PyTorch packs the numbers of the rows, with its own errors; the lengths are known, those of a rehearsal are not.
+    # PyTorch packs row numbers on the host and raises its own errors: a rehearsal would not know the lengths.
     numbers = torch.arange(padded.shape[:2].numel()).view(padded.shape[:2])
     try:
         rows, sizes = aten._pack_padded_sequence.default(numbers, lengths, batch_first)
@@ -229,7 +229,7 @@ def pack_padded_sequence(args: Args, kwargs: Kwargs) -> Any:
     return padded.flatten(0, 1).index_select(0, rows.to(padded.device)), sizes
 
 
-# -- of the storage behind an argument -------------------------------------------------------------------
+# -- over the storage behind an argument -----------------------------------------------------------------
 
 
 @special("aten.as_strided_scatter.default")
@@ -258,19 +258,19 @@ _left_aligned = Op(aten._nested_tensor_from_mask_left_aligned.default)
 
 @special("aten._nested_tensor_from_mask_left_aligned.default")
 def left_aligned(args: Args, kwargs: Kwargs) -> bool:
-    """Does padding follow what it pads, in every row? One number is read, as ``TransformerEncoder`` asks it to be."""
+    """Is the padding at the end of every row? One number is read: ``TransformerEncoder`` needs it on the host."""
     tensor, mask = args
     if mask.dtype is not torch.bool or mask.ndim != 2 or tensor.ndim != 3 or mask.shape != tensor.shape[:2]:
         rehearse(_left_aligned, args, kwargs)
     return bool((mask[:, 1:] <= mask[:, :-1]).all())
 
 
-# -- writers of other arguments than the first ----------------------------------------------------------
+# -- writing to other arguments than the first ----------------------------------------------------------
 
 
 @special("aten.native_batch_norm.default", "aten._native_batch_norm_legit.default", "aten.cudnn_batch_norm.default")
 def batch_norm(args: Args, kwargs: Kwargs) -> Any:
-    """Batch norm in training: the functional form, and the running statistics written."""
+    """Batch norm by its functional form, which returns the running statistics: they are written afterwards."""
     x, weight, bias, mean, var, training, momentum, eps = args
     if mean is None or var is None:
         return aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps)
@@ -294,7 +294,7 @@ def batch_norm_with_update(args: Args, kwargs: Kwargs) -> Any:
 
 @special("aten.rrelu_with_noise.default")
 def rrelu(args: Args, kwargs: Kwargs) -> Any:
-    """The random slopes are kept in the second argument, for the gradient."""
+    """The second argument keeps the random slopes, for the gradient."""
     y, noise = aten.rrelu_with_noise_functional.default(*args, **kwargs)
     args[1].copy_(noise)
     return y
@@ -310,8 +310,7 @@ def _out_variant(name: str, compute: Handler, *outputs: str) -> None:
 
     @special(name)
     def record(args: Args, kwargs: Kwargs) -> Any:
-        rest = {key: value for key, value in kwargs.items() if key not in outputs}
-        results = compute(args, rest)
+        results = compute(args, {key: value for key, value in kwargs.items() if key not in outputs})
         return write_out([kwargs[key] for key in outputs], results if isinstance(results, tuple) else (results,))
 
 

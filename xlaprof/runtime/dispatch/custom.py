@@ -1,8 +1,8 @@
-"""Operators of the user's and of other libraries (``torch.library``): whose kernel runs for a tensor on ``xla``.
+"""Operators outside ``aten`` (``torch.library``): which kernel runs for a tensor on ``xla``.
 
-As on every device: the kernel registered for it (``device_types="xla"``, key ``XLA``), or for all (``custom_op``
-without ``device_types``, key ``CompositeExplicitAutograd``), which calls operations on ``xla`` and is recorded as
-those. Where there is neither, the CPU's stands in, which is counted as ``library::op``.
+As on every device, it is the kernel registered for the device (``device_types="xla"``, key ``XLA``) or for all devices
+(``custom_op`` without ``device_types``, key ``CompositeExplicitAutograd``); the operations it calls are recorded.
+Without either, the CPU's kernel runs: a fallback, counted as ``library::op``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Refuse tensors that the device cannot hold (sparse, quantized, nested) in one line, with the way out.
+"""Refuse tensors that the device cannot hold (sparse, quantized, nested) in one line, with advice.
 
 A value on the device is dense, of a dtype that XLA computes with. For any other (``torch.ones(dtype=torch.qint8,
 device="xla")``, ``empty_like`` of a sparse tensor), PyTorch finds no kernel and raises a very long error. The kernels
-here are found in place of that error.
+here replace that error.
 
 Two calls never look for a kernel that could be registered: ``.to("xla")`` of a nested tensor of layout strided raises
 PyTorch's long error, and ``.to("xla")`` of a quantized one returns it unmoved (its ``.device`` says so), as it does for
@@ -43,7 +43,7 @@ def no_kernel(op: str) -> Any:
 def nested_from_list(
     tensors: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
 ) -> Any:
-    """``torch.nested.nested_tensor`` of layout strided: refused for xla, PyTorch's for all else."""
+    """``torch.nested.nested_tensor`` of layout strided: refused on xla, PyTorch's kernel elsewhere."""
     if device is not None and torch.device(device).type == "xla":
         raise host.refuse_nested()
     return aten._nested_tensor_from_tensor_list.default._op_dk(

@@ -1,7 +1,7 @@
 """Results whose shape depends on values: the number that decides it is computed on the device and read.
 
-``nonzero``, selection by a mask, ``unique``, ``repeat_interleave``, ``bincount``: first the size (how many are true,
-how many differ, the sum of the repeats) is computed and read: one execution and one transfer of one number; recorded
+``nonzero``, selection by a mask, ``unique``, ``repeat_interleave``, ``bincount``: first the size (how many elements are
+true or differ, the sum of the repeats) is computed and read: one execution, and a transfer of one number; recorded
 operations stay pending. Then the operation is recorded like any other, with the size among its arguments. The size is
 part of the graph's identity: another size is another graph, and is reported as the reason for its compilation.
 
@@ -35,7 +35,7 @@ from .types import Args, Kwargs
 
 aten = torch.ops.aten
 
-# -- the two steps: a size is read, a result of that size is recorded ---------------------------------
+# -- two steps: read a size, record a result of that size ---------------------------------------------
 
 #: index of a tape -> its epoch, and the sizes read in it: (kind of size, slot of the tensor) -> the size
 _read: dict[int, tuple[int, dict[tuple[str, int], int]]] = {}
@@ -45,7 +45,7 @@ def _unless_negative(tensor: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
     return torch.where(tensor.min() < 0, -1, size)
 
 
-#: kind of size -> the integer of no dimensions that it is; -1 where a number of the tensor is negative
+#: kind of size -> computes it, a 0-dim integer; -1 where the tensor has a negative number
 _SIZES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "nonzero": torch.count_nonzero,
     "sum": lambda t: _unless_negative(t, t.sum()),
@@ -54,7 +54,7 @@ _SIZES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 def sizes(op: Op, kind: str, *tensors: XLATensor) -> list[int]:
-    """The size that each of ``tensors``, all on one device, decides; unknown ones are read by one transfer."""
+    """The size that each of ``tensors``, all on one device, decides. One transfer reads those not known yet."""
     tape = tensors[0]._storage.tape
     keys = [(kind, _slot(tape, t)) for t in tensors]
     read = _known(tape)
@@ -152,21 +152,21 @@ def _handler(op: Op, compute: Callable[..., Any]) -> Callable[..., Any]:
     def record(args: Args, kwargs: Kwargs) -> Any:
         args, kwargs = host.adopt(host.tape_of(args, kwargs), op, args, kwargs)
         if not args[0].numel():
-            return _of_nothing(op, args, kwargs)
+            return _of_empty(op, args, kwargs)
         result = compute(op, *args, **kwargs)
         return on_cpu(op, args, kwargs) if result is NotImplemented else result
 
     return record
 
 
-def _of_nothing(op: Op, args: Args, kwargs: Kwargs) -> Any:
+def _of_empty(op: Op, args: Args, kwargs: Kwargs) -> Any:
     """The result for a tensor without elements: it follows from shapes, which the CPU knows."""
 
-    def here(value: Any) -> Any:
+    def on_host(value: Any) -> Any:
         return torch.zeros(value.shape, dtype=value.dtype) if isinstance(value, torch.Tensor) else value
 
     device = args[0].device
-    cpu_args, cpu_kwargs = tree_map(here, (args, kwargs))
+    cpu_args, cpu_kwargs = tree_map(on_host, (args, kwargs))
     return tree_map(lambda t: torch.zeros_like(t, device=device), op.func(*cpu_args, **cpu_kwargs))
 
 
@@ -243,7 +243,7 @@ def unique2(
     values, order = reshaped(self, -1).sort(stable=True)
     values, group, counts = _runs(op, values)
     inverse = reshaped(torch.zeros_like(order).scatter(0, order, group), *self.shape)
-    return _asked(self, values, inverse if return_inverse else None, counts if return_counts else None)
+    return _requested(self, values, inverse if return_inverse else None, counts if return_counts else None)
 
 
 @_operator("aten._unique.default")
@@ -262,7 +262,7 @@ def unique_consecutive(
         return unique_dim_consecutive(op, self, dim)
     values, group, counts = _runs(op, reshaped(self, -1))
     inverse = reshaped(group, *self.shape) if return_inverse else None
-    return _asked(self, values, inverse, counts if return_counts else None)
+    return _requested(self, values, inverse, counts if return_counts else None)
 
 
 @_operator("aten.unique_dim.default")
@@ -275,7 +275,7 @@ def unique_dim(
     return_counts: bool = False,
     consecutive: bool = False,
 ) -> Any:
-    # Inverse and counts are always there, asked for or not, as on the CPU.
+    # Inverse and counts are returned whether requested or not, as on the CPU.
     if self.is_complex() or not -self.ndim <= dim < self.ndim:
         return NotImplemented
     length = self.shape[dim]
@@ -300,7 +300,7 @@ def unique_dim_consecutive(
 
 
 def _runs(op: Op, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Runs of equal elements, or rows: the first of each, of which run each is part, and how long they are.
+    """Runs of equal elements, or rows: each run's first, the run of each element, each run's length.
 
     NaN differs from NaN.
     """
@@ -312,7 +312,7 @@ def _runs(op: Op, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch
     return rows.index_select(0, starts), begins.cumsum(0) - 1, counts
 
 
-def _asked(self: XLATensor, values: Any, inverse: Any, counts: Any) -> tuple[Any, ...]:
+def _requested(self: XLATensor, values: Any, inverse: Any, counts: Any) -> tuple[Any, ...]:
     """Results that were not requested are empty, as on the CPU."""
     empty = [torch.empty(0, dtype=torch.int64, device=self.device) if t is None else t for t in (inverse, counts)]
     return values, *empty

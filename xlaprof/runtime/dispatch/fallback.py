@@ -1,7 +1,7 @@
-"""How an operation is computed that no lowering covers: :data:`STEPS`, the CPU last.
+"""Operations that no lowering covers, computed by the first of :data:`STEPS` that can; the last is the CPU.
 
-The result is right in any case. Only an operation that reaches the CPU costs something: it is counted as ``aten::op``
-and reported with its line.
+The result is right in any case. Only the CPU costs something: the operation is counted as ``aten::op`` and reported
+with its line.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _by_decomposition(op: Op, args: Args, kwargs: Kwargs) -> Any:
     except (NotImplementedError, torch._subclasses.fake_tensor.DataDependentOutputException):
         return NotImplemented
     except Exception as error:
-        # In PyTorch's words; what only the decomposition refuses is computed.
+        # The rehearsal raises PyTorch's own error; a call that only the decomposition refuses goes to the next step.
         if is_final(error) or not rehearse(op, args, kwargs):
             raise
         return NotImplemented
@@ -141,10 +141,10 @@ def views_by_slices(op: Op) -> Handler:
 
 
 def _kept(pieces: list[Any]) -> list[Any]:
-    """``pieces`` of a tensor, new views of it: the next barrier computes each one that is alive.
+    """Let the next barrier compute each of ``pieces``, new views of one tensor, that is alive; return them.
 
-    Other views are derived again where they are used. Where a piece begins is part of a graph: a loop over the pieces
-    with a barrier each would have another graph each time. (PyTorch/XLA computes all that is alive.)
+    Other views are derived again where they are used. A piece's start is part of the graph: a loop over the pieces with
+    a barrier each would compile a new graph each time. (PyTorch/XLA computes all that is alive.)
     """
     for piece in pieces:
         tape, storage = piece._storage.tape, piece._storage
@@ -228,7 +228,7 @@ def _write_back(op: Op, args: Args, kwargs: Kwargs, cpu_args: Args, cpu_kwargs: 
 def counter(func: torch._ops.OpOverload) -> str:
     """The counter of an operator that runs on the CPU, as PyTorch/XLA names it: ``aten::searchsorted.Tensor``.
 
-    Of a structured operator it is the form that writes to ``out``, to which the functional one comes down.
+    A structured operator is counted as its out variant, which its functional form calls.
     """
     packet = getattr(getattr(torch.ops, func.namespace), func._schema.name.split("::")[-1])
     overload = func._schema.overload_name

@@ -1,8 +1,8 @@
 """Masks among indices: ``x[mask]``, ``x[mask] = v``, and masks mixed with numbers.
 
-A mask stands for the positions of its true elements: their number is read (:mod:`.dynamic_size_ops`), the dimensions
-that it covers become one. Writing through one mask alone needs no size: each element knows its rank among those
-selected (the lowering of ``index_put``). Nor does a mask on the host, which is counted there.
+A mask stands for the positions of its true elements: their number is read (:mod:`.dynamic_size_ops`), and the
+dimensions that it covers become one. Writing through a single mask needs no size: each element knows its rank among
+those selected (the lowering of ``index_put``). Nor does a mask on the host, whose elements are counted there.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _put(func: torch._ops.OpOverload) -> None:
         try:
             result = aten.index_put.default(*numbered, values, accumulate)
         except (RuntimeError, IndexError) as error:
-            raise final(error) from None  # of the counts: a rehearsal with the masks themselves does not know them
+            raise final(error) from None  # about the counts, which a rehearsal with the masks would not know
         result = dynamic_size_ops.reshaped(result, *tensor.shape)
         return tensor.copy_(result) if op.writes else result
 
@@ -91,7 +91,7 @@ for _func in (
 
 
 def _check_count(op: Op, tensor: XLATensor, indices: Sequence[Any], values: torch.Tensor) -> None:
-    """Where it happens to be known how many elements the one mask selects, ``values`` has to be as many."""
+    """Raise if ``values`` does not fit the elements that the single mask selects, where their number is known."""
     at, mask = next((at, i) for at, i in enumerate(indices) if i is not None)
     size = dynamic_size_ops.known("nonzero", mask) if type(mask) is XLATensor and values.ndim else None
     if size is None:
@@ -110,7 +110,7 @@ def _check_count(op: Op, tensor: XLATensor, indices: Sequence[Any], values: torc
         ) from None
 
 
-#: (file of the recording, id of a trace's end) -> that end: where it was reported
+#: (path of the recording, id of a node) -> the node: traces whose writes through a mask were reported there
 _reported: dict[tuple[str, int], Node] = {}
 _REPORTED_LIMIT = 256
 
@@ -129,9 +129,9 @@ def _report(rec: recorder.Recorder, op: Op, tensor: XLATensor) -> None:
 
 
 def _numbered(op: Op, tensor: XLATensor, indices: Sequence[Any]) -> tuple[Any, list[Any]] | None:
-    """``tensor`` with the dimensions each mask covers made one, and ``indices`` with the positions there for the mask.
+    """``tensor`` with the dimensions that each mask covers merged, and ``indices`` with positions in place of masks.
 
-    ``None`` where a mask does not have the shape of what it would cover.
+    ``None`` where a mask does not have the shape of the dimensions it would cover.
     """
     shape: list[int] = []
     dim = 0

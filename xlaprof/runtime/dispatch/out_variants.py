@@ -44,12 +44,12 @@ def out(op: Op) -> Handler:
         args, kwargs = host.adopt(tape, op, args, kwargs)
         if op.twin is None or given != names:
             return fallback.on_cpu(op, args, kwargs)
-        rest = {k: v for k, v in kwargs.items() if k not in names}
+        options = {k: v for k, v in kwargs.items() if k not in names}
         if creates:
-            rest |= {"dtype": targets[0].dtype, "device": tape.torch_device}
-        found = op.twin(*args, **rest)
+            options |= {"dtype": targets[0].dtype, "device": tape.torch_device}
+        found = op.twin(*args, **options)
         results = list(found) if isinstance(found, (tuple, list)) else [found]
-        inputs = [t for t in tree_leaves((args, rest)) if type(t) is XLATensor]
+        inputs = [t for t in tree_leaves((args, options)) if type(t) is XLATensor]
         if _unusual(targets, results, inputs):
             _rehearse(op, args, kwargs, targets, results, inputs)
         written = write_out(targets, results)
@@ -59,7 +59,7 @@ def out(op: Op) -> Handler:
 
 
 def write_out(targets: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
-    """Bring ``results`` into the tensors given for them, which are returned: one by itself, several as a tuple."""
+    """Write ``results`` into ``targets``, resized where needed; return those: one by itself, several as a tuple."""
     for target, result in zip(targets, results, strict=True):
         if target.shape != result.shape:
             _resize(target, result.shape)

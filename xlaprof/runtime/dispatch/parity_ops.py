@@ -1,8 +1,7 @@
 """The operators that PyTorch/XLA 2.9 lowers, by name and overload: all others that reach it run on the CPU.
 
-A table of facts, read from what it registers on its device (``codegen/xla_native_functions.yaml``). Two that stand
-there run on the CPU all the same unless ``XLA_EXPERIMENTAL`` names them, and are left out: ``nonzero``,
-``masked_select``.
+Taken from ``codegen/xla_native_functions.yaml``, without ``nonzero`` and ``masked_select``: these run on the CPU unless
+``XLA_EXPERIMENTAL`` names them.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ view_as_real_copy view_copy where.self xlogy.Tensor zero_
 """
 LOWERED = frozenset(_NAMES.split())
 
-#: parts of operators that PyTorch/XLA takes to pieces above autograd, so that they never reach its device whole
-IN_PIECES = frozenset(
+#: PyTorch/XLA decomposes these, or the operators they are part of, above autograd: they never reach its device
+DECOMPOSED = frozenset(
     {
         "native_layer_norm_backward", "native_group_norm_backward", "linear", "linear_backward", "convolution",
         "_scaled_dot_product_fused_attention_overrideable", "_batch_norm_with_update", "batch_norm_backward",

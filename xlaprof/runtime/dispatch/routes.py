@@ -1,7 +1,7 @@
 """Which handler an operator gets: what ``__torch_dispatch__`` calls, ``HANDLERS[id(overload)](args, kwargs)``.
 
-:data:`ROUTES` is read from the top when an operator is called for the first time. What has no lowering, or is refused
-by it, takes the steps of :data:`.fallback.STEPS` at each call.
+The first of :data:`ROUTES` that takes an operator decides, at the operator's first call. A call without a lowering, or
+one that the lowering refuses, takes the steps of :data:`.fallback.STEPS`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Route(NamedTuple):
 
 
 def _is_library(op: Op) -> bool:
-    """Does it belong to a library other than PyTorch's, without a lowering here?"""
+    """Does ``op`` belong to a library other than PyTorch, without a lowering here?"""
     return op.func.namespace not in ("aten", "prims") and op.lowering is None
 
 
@@ -55,7 +55,7 @@ RECORDED = (
     Route("lowering", lambda op: op.lowering is not None, functional),
     Route("fallback", lambda op: True, fallback.handler),
 )
-#: the same, and before it what has a handler or a kernel of its own
+#: all routes: handlers and kernels of an operator's own come first
 ROUTES = (
     Route("a handler of its own", lambda op: op.name in SPECIAL, lambda op: SPECIAL[op.name]),
     Route("a library's own kernel", _is_library, lambda op: custom.custom(op, _first(RECORDED, op))),
@@ -78,7 +78,7 @@ def prepare(func: OpOverload) -> Handler:
 
 
 def _checked(op: Op, otherwise: Handler) -> Handler:
-    """Parameters of distributions are inputs of the graph: they may be invalid although the graph is a known one."""
+    """Check a distribution's parameters at each call: as inputs of the graph they may be invalid in a known one."""
     suspect = CHECKS[op.name]
 
     def record(args: Args, kwargs: Kwargs) -> Any:

@@ -1,4 +1,4 @@
-"""Operators with a handler of their own: copies, reads, handles, and what changes storage itself."""
+"""Operators with a handler of their own: handles, reads, copies, factories, and losses with labels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ aten = torch.ops.aten
 
 @special("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default", "aten.lift.default")
 def alias(args: Args, kwargs: Kwargs) -> Any:
-    """Another handle on the same storage."""
+    """Return another handle on the same storage."""
     return handle(args[0]._storage, args[0])
 
 
@@ -150,7 +150,7 @@ def empty_strided(
     device: Any = None,
     pin_memory: Any = None,
 ) -> XLATensor:
-    """``torch.empty_strided(device="xla")``; storage is contiguous here, whatever strides are asked for."""
+    """``torch.empty_strided(device="xla")``; storage is contiguous, whatever the strides."""
     return empty(size, dtype, layout, device)
 
 
@@ -169,18 +169,18 @@ def empty_like(args: Args, kwargs: Kwargs) -> Any:
     return empty(size, kwargs.get("dtype") or tensor.dtype, None, device or tensor.device)
 
 
-#: creation operators recorded as one operation; PyTorch makes others (windows...) of these
+#: creation operators recorded as one operation; PyTorch composes others (windows...) of these
 FACTORIES = (
     "zeros.default", "ones.default", "full.default", "eye.default", "eye.m", "arange.default", "arange.start",
     "arange.start_step", "linspace.default", "logspace.default", "scalar_tensor.default", "rand.default",
     "rand.generator", "randn.default", "randn.generator", "randint.default", "randint.generator", "randint.low",
     "randint.low_generator", "randperm.default", "randperm.generator", "tril_indices.default", "triu_indices.default",
-    "_efficientzerotensor.default",  # the tangent of what has none
+    "_efficientzerotensor.default",  # a zero tangent
 )  # fmt: skip
 
 
 def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-    """What ``copy_`` becomes where PyTorch has switched Python's dispatch off (``torch.tensor(..., device="xla")``)."""
+    """``copy_`` where PyTorch has switched Python's dispatch off (``torch.tensor(..., device="xla")``)."""
     copy_((target, source), {})
     if mode.run_recorded is not None:
         mode.run_recorded()
@@ -191,7 +191,7 @@ _library: torch.library.Library | None = None
 
 
 def install() -> None:
-    """Register the factories on dispatch key XLA: they have no tensor that would bring them here."""
+    """Register the factories on dispatch key XLA: they have no tensor whose ``__torch_dispatch__`` could be called."""
     global _library
     if _library is not None:
         return
@@ -207,7 +207,7 @@ def install() -> None:
         _library.impl(func, _factory(func), "XLA")
 
 
-#: factories that PyTorch computes as two operations, empty memory and a fill: so does eager mode
+#: factories that PyTorch computes as two operations, empty memory and a fill, and so does eager mode
 _FILLED = {
     aten.rand.default: aten.uniform_.default,
     aten.rand.generator: aten.uniform_.default,

@@ -12,7 +12,7 @@ from xlaprof.runtime.trace.ops import Op, functional_twin, is_view
 from xlaprof.runtime.transfer import host
 
 from . import fallback
-from .parity_ops import IN_PIECES, LOWERED
+from .parity_ops import DECOMPOSED, LOWERED
 from .types import Args, Handler, Kwargs
 
 aten = torch.ops.aten
@@ -31,7 +31,7 @@ def lowered(func: torch._ops.OpOverload) -> bool:
     """Does PyTorch/XLA compute ``func`` on its device, itself or as other operators?"""
     if func.namespace not in ("aten", "torchvision") or is_view(func) or str(func) in _STRUCTURE:
         return True
-    if func._schema.name.split("::")[-1] in IN_PIECES or func._schema.name.startswith("aten::_foreach_"):
+    if func._schema.name.split("::")[-1] in DECOMPOSED or func._schema.name.startswith("aten::_foreach_"):
         return True
     writes = any(a.alias_info and a.alias_info.is_write for a in func._schema.arguments)
     forms = [func, functional_twin(func)] if writes else [func]
@@ -55,7 +55,7 @@ _INDEXING = frozenset(
     {"aten.index.Tensor", "aten._unsafe_index.Tensor", "aten.index_put.default", "aten._unsafe_index_put.default",
      "aten.index_put_.default", "aten._index_put_impl_.default"}
 )  # fmt: skip
-#: what makes, moves and shows tensors: no computation
+#: not in the table, but not computed on the CPU either
 _STRUCTURE = frozenset({"aten.empty_like.default", "aten.new_empty.default", "aten.lift.default", "aten.equal.default"})
 
 
@@ -115,7 +115,7 @@ def _wrap(index: torch.Tensor, length: int) -> torch.Tensor:
 
 
 def _choose_clip_grad_norm() -> None:
-    """Have PyTorch clip gradients as PyTorch/XLA does, or as it does itself."""
+    """Let PyTorch clip gradients as PyTorch/XLA does in strict mode, by its own function otherwise."""
     chosen = _clip_grad_norm if parity.strict else _torchs_clip_grad_norm
     torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_ = chosen
 

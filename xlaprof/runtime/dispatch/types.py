@@ -1,4 +1,4 @@
-"""A call as ``__torch_dispatch__`` hands it on, and what takes it."""
+"""Types of a call's arguments, as ``__torch_dispatch__`` gets them, and of handlers."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Storage as PyTorch's users see it: strides over it, handles that move to another, its size and its identity.
+"""Storage as PyTorch's users see it: strides over it, handles that move to another storage, size and identity.
 
 A base ``storage.Storage`` has as many bytes as its value, in order. PyTorch's operations on storage (``as_strided``,
 ``resize_``, ``set_``, in-place ``t_``) become views of it: an offset and strides are slices, reshapes and permutations
 where possible, else a gather.
 
 There is no memory to point to: a value that was recorded has none yet, and one that was computed moves at every
-barrier. What ``data_ptr()`` returns is an *identity*: two tensors have overlapping ranges exactly when their storages
-overlap, and no range is given twice. It lies where no memory is ever mapped, so code that follows it ends at once.
+barrier. ``data_ptr()`` returns an *identity*: two tensors have overlapping ranges exactly when their storages overlap,
+and no range is given twice. It lies where no memory is ever mapped, so code that dereferences it ends at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def nbytes(base: Storage) -> int:
 
 
 def over(base: Storage, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int], offset: int) -> XLATensor:
-    """The tensor that shows the storage ``base`` with these strides; ``offset`` and they are in elements of ``dtype``.
+    """A tensor over the storage ``base``; ``stride`` and ``offset`` are in elements of ``dtype``.
 
     Raises ``RuntimeError``, as PyTorch does, if it would reach past the storage's end.
     """
@@ -74,7 +74,7 @@ def over(base: Storage, dtype: torch.dtype, size: Sequence[int], stride: Sequenc
 
 
 def _elements(base: Storage, dtype: torch.dtype) -> XLATensor:
-    """The whole storage as one dimension of ``dtype``, without a rest too short for one more."""
+    """The whole storage as a vector of ``dtype``, without trailing bytes that do not fill an element."""
     flat = handle(base)
     if len(base.sig.shape) != 1:
         flat = _view((flat, (-1,)), {})
@@ -88,7 +88,7 @@ def _elements(base: Storage, dtype: torch.dtype) -> XLATensor:
 
 
 def _dense_order(size: tuple[int, ...], stride: tuple[int, ...]) -> list[int] | None:
-    """The dimensions from the slowest to the fastest if they cover a range without gap or overlap, else ``None``."""
+    """The dimensions, slowest first, if they cover a range without gap or overlap, else ``None``."""
     order = list(range(len(size)))
     if 0 in size:
         return order
@@ -125,7 +125,7 @@ def _require_within(base: Storage, dtype: torch.dtype, size: Sequence[int], stri
 
 @special("aten.as_strided.default")
 def as_strided(args: Args, kwargs: Kwargs) -> Any:
-    """Strides are over the storage, whatever view the tensor is of it."""
+    """``as_strided``: strides over the storage, whatever view of it the tensor is."""
     tensor, size, stride, *rest = args
     offset = rest[0] if rest else kwargs.get("storage_offset")
     offset = tensor.storage_offset() if offset is None else offset
@@ -174,7 +174,7 @@ def set_nothing(args: Args, kwargs: Kwargs) -> Any:
 
 @special("aten.set_.source_Tensor")
 def set_tensor(args: Args, kwargs: Kwargs) -> Any:
-    """``a.set_(b)``: from now on a handle on the other's storage, and of its shape."""
+    """``a.set_(b)``: a handle on the other's storage, with its shape."""
     tensor, source = args
     _require_ours(source)
     if tensor.dtype is not source.dtype:
@@ -255,12 +255,12 @@ def resize_as_(args: Args, kwargs: Kwargs) -> Any:
 
 
 def _roomy(base: Storage, size: int) -> Storage:
-    """A storage of at least ``size`` bytes: ``base``, or what takes its place."""
+    """A storage of at least ``size`` bytes: ``base``, or the larger one that replaces it."""
     return base if size <= nbytes(base) else _grown(base, (-(-size // base.sig.dtype.itemsize),))
 
 
 def _grown(base: Storage, shape: tuple[int, ...]) -> Storage:
-    """A storage of ``shape`` that begins with ``base``'s elements and takes its place for all that shows it."""
+    """A storage of ``shape`` that begins with ``base``'s elements and replaces it in all tensors and views."""
     tape = base.tape
     size, dtype = math.prod(base.sig.shape), base.sig.dtype
     if size == 0 or (base.array is None and base.epoch != tape.epoch):
@@ -326,7 +326,7 @@ class XLAStorage(torch.UntypedStorage):
         return id(self.storage)
 
     def base(self, dtype: torch.dtype, size: tuple[int, ...] | None) -> Storage:
-        """The storage, of which a tensor of ``dtype`` and ``size`` is to be a handle."""
+        """The storage on which a tensor of ``dtype`` and ``size`` becomes a handle."""
         return self.storage
 
     def data_ptr(self) -> int:
@@ -391,7 +391,7 @@ def __deepcopy__(tensor: XLATensor, memo: dict[int, Any]) -> torch.Tensor:
             "moment.  If you were attempting to deepcopy a module, this may be because of a "
             "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001"
         )
-    if getattr(tensor, "_is_param", False):  # PyTorch copies of a parameter its value, and nothing else
+    if getattr(tensor, "_is_param", False):  # PyTorch copies only the value of a parameter
         copy: torch.Tensor = torch.nn.Parameter(tensor.detach().clone(), tensor.requires_grad)
         copy._storage.sharding = tensor._storage.sharding  # type: ignore[attr-defined]
     else:
@@ -422,7 +422,7 @@ def _copy_with_storage(tensor: XLATensor, memo: dict[int, Any]) -> XLATensor:
 
 
 def _show(base: Storage, view: View) -> None:
-    """Let ``base`` know of ``view``, which shows it. The tape's lock is held."""
+    """Register ``view`` with its ``base``. The tape's lock is held."""
     if base.views is None:
         base.views = []
     base.views.append(ref(view))

@@ -1,4 +1,4 @@
-"""Several processes, one device each: starting them, meeting, collectives, and what becomes of faults."""
+"""Several processes, one device each: launch, rendezvous, collectives, failures."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ __all__ = [
     "xla_rendezvous",
 ]
 
-# What the rooms below leave to this one, for programs of several processes.
+# Hooks of lower layers, for programs of several processes.
 _barriers.reduce_gradients = reduce_gradients
 _failures.failed_rank = _of_collective
 _graph_dump.ordinal = lambda tape: global_ordinal() if world_size() > 1 else tape.index

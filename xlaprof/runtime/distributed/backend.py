@@ -5,9 +5,8 @@
     dist.init_process_group("xla", init_method="xla://")    # or env://, under torchrun
     model = DistributedDataParallel(model.to("xla"), gradient_as_bucket_view=True)
 
-What a process group does is recorded (:mod:`.collectives`) and runs inside the programs of the graphs it is part of;
-what returns a :class:`torch.distributed.Work` returns one that is done. Groups have to be called by all their members;
-those of the world's other ranks need not be.
+A group's collectives are recorded (:mod:`.collectives`) and run inside the program of the graph they belong to; a
+:class:`torch.distributed.Work` that is returned is done. All members of a group have to call it, other ranks need not.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from . import groups as _groups
 from .job import world
 from .job.rendezvous import exchange
 
-_c10d: Any = _distributed_c10d  # whose stubs describe C++ calling it, not a class of Python's
+_c10d: Any = _distributed_c10d  # its stubs do not describe subclasses in Python
 _distributed: Any = dist
 
 _REDUCTIONS = {
@@ -51,7 +50,7 @@ def _done(result: Any) -> Any:
 
 
 class ProcessGroupXla(_c10d.ProcessGroup):  # type: ignore[misc]
-    """A process group whose tensors are on ``xla``. Tensors of the host are not taken."""
+    """A process group whose tensors are on ``xla``; host tensors are not supported."""
 
     def __init__(
         self, prefix_store: Any, rank: int, size: int, timeout: Any, ranks: Sequence[int] = (), options: Any = None
@@ -59,7 +58,7 @@ class ProcessGroupXla(_c10d.ProcessGroup):  # type: ignore[misc]
         super().__init__(rank, size)
         self.prefix_store = prefix_store
         self.timeout = timeout
-        #: the groups of ranks it exchanges among: ``[]`` for everybody
+        #: the groups of ranks that exchange: ``[]`` for one group of all
         self._mesh = _mesh(list(ranks), options)
         self._ranks = list(ranks) or list(range(size))
 
@@ -96,7 +95,7 @@ class ProcessGroupXla(_c10d.ProcessGroup):  # type: ignore[misc]
         return _done(tensors)
 
     def reduce(self, tensors: Any, opts: Any) -> Any:
-        """All ranks reduce; what comes out is written to the root's tensor alone."""
+        """All ranks reduce; only the root writes the result to its tensor."""
         kind, scale = self._kind(opts.reduceOp)
         for tensor in tensors:
             reduced = collectives.all_reduce(kind, tensor.detach(), scale, self._mesh, pin_layout=False)
@@ -137,7 +136,7 @@ class ProcessGroupXla(_c10d.ProcessGroup):  # type: ignore[misc]
         return joined
 
     def _spread(self, outputs: Sequence[torch.Tensor], whole: torch.Tensor) -> None:
-        """Write each rank's part of ``whole``: of a group that is larger than the world, those that there are."""
+        """Write each rank's part of ``whole``; for a group larger than the world there are fewer parts than outputs."""
         if len(outputs) != self.size():
             raise ValueError(f"all_gather of {self.size()} ranks, but there are {len(outputs)} tensors to write to")
         for output, part in zip(outputs, whole.unbind(), strict=False):
@@ -171,7 +170,7 @@ class ProcessGroupXla(_c10d.ProcessGroup):  # type: ignore[misc]
         return _done(outputs)
 
     def gather(self, output_tensors: Any, input_tensors: Any, opts: Any) -> Any:
-        """All ranks gather; what comes is written to the root's tensors alone."""
+        """All ranks gather; only the root writes the parts to its tensors."""
         whole = self._gathered(input_tensors[0])
         _run([whole])
         if self.rank() == opts.rootRank:
@@ -179,7 +178,7 @@ class ProcessGroupXla(_c10d.ProcessGroup):  # type: ignore[misc]
                 _write(output, part)
         return _done(output_tensors)
 
-    # -- spreading --------------------------------------------------------------------------------
+    # -- broadcast, scatter, all-to-all -----------------------------------------------------------
 
     def broadcast(self, tensors: Any, opts: Any) -> Any:
         root = self._ranks[opts.rootRank]
@@ -219,7 +218,7 @@ class ProcessGroupXla(_c10d.ProcessGroup):  # type: ignore[misc]
         _write(output, collectives.all_to_all(input.detach(), 0, 0, self._shards, self._mesh, pin_layout=False))
         return _done([output])
 
-    # -- from one to one --------------------------------------------------------------------------
+    # -- point to point ---------------------------------------------------------------------------
 
     def send(self, tensors: Any, dst_rank: int, tag: int = 0) -> Any:
         """Send ``tensors``; their pending computations run first."""
@@ -233,7 +232,7 @@ class ProcessGroupXla(_c10d.ProcessGroup):  # type: ignore[misc]
         return _done(out_tensors)
 
     def _pass(self, tensor: torch.Tensor, source: int, target: int) -> torch.Tensor:
-        """A program of its own, of two ranks."""
+        """Send ``tensor`` by a program of its own over the two ranks; return what the target receives."""
         pair = (self._ranks[source], self._ranks[target])
         _run([tensor])
         got: torch.Tensor = torch.ops.xla.collective_permute(
@@ -242,7 +241,7 @@ class ProcessGroupXla(_c10d.ProcessGroup):  # type: ignore[misc]
         _run([got])
         return got
 
-    # -- the rest ---------------------------------------------------------------------------------
+    # -- others -----------------------------------------------------------------------------------
 
     def barrier(self, opts: Any = None) -> Any:
         """The ranks wait for each other, on the host; their devices do not."""
@@ -276,7 +275,7 @@ def _write(target: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def _run(tensors: list[torch.Tensor]) -> None:
-    """Compute ``tensors`` now, so that what only some ranks record is no part of a collective's program."""
+    """Compute ``tensors`` now: operations that only some ranks record must not be part of a collective's program."""
     storages = [tensor._storage for tensor in tensors]  # type: ignore[attr-defined]
     for storage, array in zip(storages, reads.values(storages[0].tape, storages, ()), strict=True):
         reads.materialize(storage.tape, storage, array)
@@ -308,9 +307,9 @@ def _mesh(ranks: list[int], options: Any) -> list[list[int]]:
 
 
 def infer_mesh(ranks: list[int], size: int) -> list[list[int]]:
-    """The rows, or columns, of a rectangle of ``size`` ranks, of which ``ranks`` is one.
+    """The rows or columns of ``size`` ranks laid out as a rectangle in which ``ranks`` is a row or a column.
 
-    Raises ``ValueError`` where it is none: ``[1, 5, 9]`` of 12 is a column of four of them.
+    ``[1, 5, 9]`` of 12 ranks is one of four columns. Raises ``ValueError`` where there is no such rectangle.
     """
     length = len(ranks)
     if size % length:
@@ -343,7 +342,7 @@ def _create(
     size: int = 1,
     timeout: Any = None,
 ) -> ProcessGroupXla:
-    """Called by ``torch.distributed`` for a new group; with keywords, as PyTorch/XLA's creator is."""
+    """Called by ``torch.distributed`` for a new group, and with keywords like PyTorch/XLA's creator."""
     if backend is None:
         return ProcessGroupXla(prefix_store, rank, size, timeout)
     world.join()
@@ -368,7 +367,7 @@ def _register() -> None:
     if not hasattr(dist.Backend, "XLA"):
         dist.Backend.register_backend("xla", _create, extended_api=True, devices="xla")
     for scheme in ("xla", "pjrt"):
-        with contextlib.suppress(RuntimeError):  # it is registered
+        with contextlib.suppress(RuntimeError):  # registered already
             _distributed.register_rendezvous_handler(scheme, _rendezvous)
 
 

@@ -1,11 +1,12 @@
 """Collectives over the ranks, under PyTorch/XLA's names (``torch_xla.core.xla_model``).
 
-They are recorded like any operation, and run inside the compiled program of the graph they are part of, which is one
-program of all ranks: every rank has to record the same ones, in the same order. In a world of one they change nothing;
-``XLA_ALWAYS_ALLREDUCE=1`` has those that reduce, gather or broadcast recorded all the same.
+They are recorded like any operation, and run inside the compiled program of their graph, which is one program of all
+ranks: every rank has to record the same ones, in the same order. In a world of one they change nothing;
+with ``XLA_ALWAYS_ALLREDUCE=1`` those that reduce, gather or broadcast are recorded even there.
 
-``groups`` is a list of lists of ranks, ``[[0, 1], [2, 3]]``: each exchanges among its own. ``None`` is everybody.
-``pin_layout`` has no meaning here: arrays have one layout. ``torch_xla.core.functions`` has what is differentiable.
+``groups`` is a list of lists of ranks, ``[[0, 1], [2, 3]]``: each list exchanges among its own ranks. ``None`` is one
+group of all ranks. ``pin_layout`` has no meaning here: arrays have one layout. ``torch_xla.core.functions`` has
+differentiable collectives.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def all_reduce(
 ) -> Any:
     """Reduce over the ranks, elementwise, then multiply by ``scale``.
 
-    Of one tensor: a new one with the result. Of a list or tuple: the results are written to its tensors, which are
-    returned. ``reduce_type`` is ``"sum"``, ``"mul"``, ``"and"``, ``"or"``, ``"min"`` or ``"max"``.
+    For one tensor, returns a new one. For a list or tuple, writes the results to its tensors and returns it.
+    ``reduce_type`` is ``"sum"``, ``"mul"``, ``"and"``, ``"or"``, ``"min"`` or ``"max"``.
     """
     named = _groups.normalized(groups)
     _require_reduction(reduce_type)
@@ -65,7 +66,7 @@ def all_reduce(
 def all_gather(value: Any, dim: int = 0, groups: Groups = None, output: Any = None, pin_layout: bool = True) -> Any:
     """The values of all ranks, in their order, joined along ``dim``; written to ``output`` if there is one.
 
-    ``value`` is a tensor, or with ``pin_layout=False`` a list of tensors (all are gathered, a list is returned).
+    ``value`` is a tensor or, with ``pin_layout=False``, a list of tensors; then a list is returned.
     """
     named = _groups.normalized(groups)
     shards = _groups.shards(named)
@@ -126,7 +127,7 @@ def all_to_all(
     groups: Groups = None,
     pin_layout: bool = True,
 ) -> torch.Tensor:
-    """``value`` is split along ``split_dimension``, the i-th part goes to the i-th rank, which joins what it gets.
+    """Split ``value`` along ``split_dimension``, send the i-th part to the i-th rank, and join the parts received.
 
     ``split_count`` is the number of ranks of a group.
     """
@@ -142,7 +143,7 @@ def all_to_all(
 
 
 def collective_permute(value: Any, pairs: Sequence[Sequence[int]]) -> Any:
-    """The value of the first rank of each of ``pairs`` goes to the second; who receives nothing gets zeros.
+    """Send the value of the first rank of each of ``pairs`` to the second; a rank that receives nothing gets zeros.
 
     ``value`` is a tensor or a list of them.
     """
@@ -194,9 +195,9 @@ def recv(output: torch.Tensor, channel_id: int) -> torch.Tensor:
 
 
 def buckets(tensors: Iterable[torch.Tensor], cap_mb: float, *, loose: bool = False) -> list[list[int]]:
-    """Positions of ``tensors`` in buckets of at most ``cap_mb`` MiB: a larger tensor has one of its own.
+    """Positions of ``tensors`` in buckets of at most ``cap_mb`` MiB; a larger tensor gets a bucket of its own.
 
-    ``loose``: it joins one that is less than half full, up to twice the size.
+    ``loose``: a larger tensor joins a bucket that is less than half full, up to twice the cap.
     """
     cap = cap_mb * 1024 * 1024
     full: list[list[int]] = [[]]
@@ -253,7 +254,10 @@ def reduce_scatter_bucketized(
 
 
 class CoalescingBuckets:
-    """``func`` of buckets of ``input_list`` (and ``output_list``): of one tensor, or of a list of them."""
+    """Calls ``func(inputs, outputs)`` for each bucket of ``input_list`` and, if given, of ``output_list``.
+
+    A bucket of one tensor is passed as the tensor, others as lists.
+    """
 
     def __init__(
         self,
@@ -297,7 +301,7 @@ def all_reduce_bucketized_gradients(
 def reduce_gradients(
     optimizer: torch.optim.Optimizer, groups: Groups = None, cctx: Any = None, pin_layout: bool = True
 ) -> None:
-    """Average the gradients of ``optimizer``'s parameters over the ranks, in place; in a world of one nothing.
+    """Average the gradients of ``optimizer``'s parameters over the ranks, in place.
 
     ``ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB`` bounds the size of an exchange, starting with the last parameters.
     """
@@ -329,7 +333,7 @@ def _to(outputs: list[torch.Tensor] | None, results: list[torch.Tensor]) -> list
         return results
     with torch.no_grad():
         for output, result in zip(outputs, results, strict=True):
-            if output.shape != result.shape:  # as PyTorch/XLA: it becomes what it is given
+            if output.shape != result.shape:  # as PyTorch/XLA does
                 output.resize_(result.shape)
             output.copy_(result)
     return outputs
@@ -361,7 +365,7 @@ def _require_parts(name: str, value: torch.Tensor, dim: int, count: int) -> None
 
 
 def _count(name: str, one: bool, output: Any, values: list[torch.Tensor]) -> None:
-    """Count a call under PyTorch/XLA's name for it: ``AllGather``, ``AllGatherOut``, ``AllGatherCoalescedOut``..."""
+    """Count a call by PyTorch/XLA's name: ``AllGather``, ``AllGatherOut``, ``AllGatherCoalescedOut``..."""
     operators.called(f"{name}{'' if one else 'Coalesced'}{'' if output is None else 'Out'}", values)
 
 
@@ -375,9 +379,9 @@ def _lists(value: Any, output: Any, name: str) -> tuple[list[torch.Tensor], list
     return list(value), output
 
 
-def _require_tensors(value: Any, name: str, wanted: str = "a list of Tensors") -> None:
+def _require_tensors(value: Any, name: str, expected: str = "a list of Tensors") -> None:
     if not isinstance(value, list) or not all(isinstance(v, torch.Tensor) for v in value):
-        raise TypeError(f"`{name}` needs to be {wanted}, but given {type(value)}.")
+        raise TypeError(f"`{name}` needs to be {expected}, but given {type(value)}.")
 
 
 def _require_outputs(output: Any, value: list[torch.Tensor], name: str = "output", beside: str = "input") -> None:

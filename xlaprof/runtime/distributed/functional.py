@@ -1,7 +1,7 @@
 """PyTorch's functional collectives, ``torch.ops._c10d_functional``: what ``torch.compile`` sees of torch.distributed.
 
-Importing this module makes them work on ``xla``. A group is named, or is the process group itself; ``""`` and
-``"default"`` are everybody, as PyTorch/XLA writes them.
+Importing this module makes them work on ``xla``. A group is given by name or as the process group; ``""`` and
+``"default"`` mean all ranks, as in PyTorch/XLA.
 """
 
 from __future__ import annotations
@@ -137,5 +137,5 @@ def broadcast_(args: Any, kwargs: Any) -> Any:
 
 @special("_c10d_functional.wait_tensor.default")
 def wait_tensor(args: Any, kwargs: Any) -> Any:
-    """The program waits by itself."""
+    """Nothing to do: the program waits by itself."""
     return args[0]

@@ -1,7 +1,7 @@
-"""Groups of ranks: which take part in a collective together.
+"""Groups of ranks that take part in a collective together.
 
-As everywhere in PyTorch/XLA, a list of lists of ranks, ``[[0, 1], [2, 3]]``; none means everybody. On the tape they
-are tuples.
+As everywhere in PyTorch/XLA, a list of lists of ranks, ``[[0, 1], [2, 3]]``; none means one group of all. On the tape
+they are tuples.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def normalized(groups: Iterable[Iterable[int]] | None) -> Groups:
-    """``groups`` as the tape has them: ``()`` for one group of everybody.
+    """``groups`` as the tape has them: ``()`` for one group of all.
 
-    Raises ``ValueError`` for ranks that are not there or in two groups, and where this rank is in none.
+    Raises ``ValueError`` for ranks out of range or in two groups, and where this rank is in none.
     """
     given = tuple(tuple(int(rank) for rank in group) for group in groups or ())
     size, own = world.world_size(), world.global_ordinal()
@@ -47,7 +47,7 @@ def shards(groups: Groups) -> int:
 
 
 def to_text(groups: Groups) -> str:
-    """``"0,1;2,3"``: what operators' schemas can hold."""
+    """``"0,1;2,3"``, for operators' schemas, which hold no nested tuples."""
     return ";".join(",".join(map(str, group)) for group in groups)
 
 

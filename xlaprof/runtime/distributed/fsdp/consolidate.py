@@ -1,4 +1,4 @@
-"""The whole model of the ranks' checkpoints: its own ``state_dict``, as if it had never been divided."""
+"""Joining the ranks' checkpoints: the model's ``state_dict``, as if it had never been divided."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ State = Mapping[str, torch.Tensor]
 
 
 def original(name: str) -> str:
-    """The name without what wrapping has added to it."""
+    """``name`` without the wrappers' prefixes."""
     return name.replace("_fsdp_wrapped_module.", "").replace("_fpw_module.", "")
 
 
 def consolidate_sharded_state_dicts(
     state_dict_list: Sequence[State], shard_metadata: dict[str, Any]
 ) -> OrderedDict[str, torch.Tensor]:
-    """The module's own state, of the ``state_dict()`` of all ranks, in their order.
+    """The undivided module's state from each rank's ``state_dict()``, in the order of the ranks.
 
-    ``shard_metadata`` is what ``get_shard_metadata()`` said on any of them. Buffers are rank 0's.
+    ``shard_metadata`` is any rank's ``get_shard_metadata()``. Buffers are rank 0's.
     """
     assert len(state_dict_list) == shard_metadata["world_size"], (
         f"{len(state_dict_list)} state dicts of {shard_metadata['world_size']} ranks"
@@ -46,8 +46,8 @@ def consolidate_sharded_state_dicts(
         flat = whole.pop(name)
         names, shapes, sizes = shard_metadata["flatten_info"][name]
         prefix = name.rpartition(".")[0]
-        for own, shape, part in zip(names, shapes, flat.split(sizes), strict=True):
-            whole[f"{prefix}.{own}"] = part.view(shape)
+        for inner, shape, part in zip(names, shapes, flat.split(sizes), strict=True):
+            whole[f"{prefix}.{inner}"] = part.view(shape)
     return OrderedDict((original(name), value) for name, value in whole.items())
 
 
@@ -61,7 +61,7 @@ def _joined(shards: Sequence[torch.Tensor], size: Sequence[int]) -> torch.Tensor
 def consolidate_sharded_model_checkpoints(
     ckpt_prefix: str, ckpt_suffix: str = "*.pth", save_path: str = "", save_model: bool = True
 ) -> tuple[OrderedDict[str, torch.Tensor], str | None]:
-    """The same of the files ``ckpt_prefix + ckpt_suffix``, a pattern that matches one for each rank.
+    """The undivided module's state from the files ``ckpt_prefix + ckpt_suffix``, a pattern that matches one per rank.
 
     Each has ``{"model": model.state_dict(), "shard_metadata": model.get_shard_metadata()}``. With ``save_model`` the
     model's state is written, as ``{"model": ...}``, to ``save_path`` or ``ckpt_prefix + "_consolidated.pth"``. Returns

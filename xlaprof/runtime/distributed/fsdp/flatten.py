@@ -1,4 +1,4 @@
-"""The parameters of a module as one: a vector of which they are views."""
+"""A module's parameters as views of one vector."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def replace_parameter(place: Place, value: torch.Tensor) -> None:
 class FlattenedModule(Wrapper):
     """``module`` with each of ``groups`` of its parameters in one vector, ``flat_param_0``...; by default none.
 
-    Its ``state_dict`` has the names that the module's own would have.
+    Names in its ``state_dict`` are those of the module's.
     """
 
     _inner = "_fpw_module"
@@ -39,8 +39,8 @@ class FlattenedModule(Wrapper):
         for group in groups:
             if group:
                 self._flatten(group)
-        self._register_state_dict_hook(_up)  # type: ignore[no-untyped-call]
-        self.register_load_state_dict_pre_hook(_down)  # type: ignore[no-untyped-call]
+        self._register_state_dict_hook(_strip_prefix)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_add_prefix)  # type: ignore[no-untyped-call]
 
     @property
     def module(self) -> nn.Module:
@@ -58,7 +58,7 @@ class FlattenedModule(Wrapper):
         for prefix, module in self.named_modules():
             for name, param in module.named_parameters(recurse=False):
                 if id(param) in places:
-                    places[id(param)].append((module, name))  # several of one that is shared
+                    places[id(param)].append((module, name))  # a shared parameter has several places
                     names.setdefault(id(param), f"{prefix}.{name}")
         flat = nn.Parameter(torch.cat([p.detach().reshape(-1) for p in params]), params[0].requires_grad)
         self.register_parameter(f"flat_param_{len(self._shown)}", flat)
@@ -91,11 +91,11 @@ class FlattenedModule(Wrapper):
         return self.module(*args, **kwargs)
 
 
-def _up(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+def _strip_prefix(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
     _renamed(state, prefix + "_fpw_module.", prefix)
 
 
-def _down(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+def _add_prefix(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     _renamed(state, prefix, prefix + "_fpw_module.")
 
 

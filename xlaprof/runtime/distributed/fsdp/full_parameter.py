@@ -1,7 +1,7 @@
 """A parameter that is in memory in full only while it is used; between uses each rank has its shard.
 
-The full parameter is one tensor as long as its module lives. Autograd saves it, or views of it, by its storage. So the
-backward pass reads the values that are in the storage by then: those that were gathered again.
+The full parameter is the same tensor for the module's whole life. Autograd saves its storage, or views of it, so the
+backward pass reads the values that are in the storage then: those that were gathered again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xlaprof.runtime.trace.tensor import XLATensor
 
 from .options import Options
 
-#: in names of shards, what stands for a dot
+#: stands for a dot in names of shards
 SEPARATOR = "_FSDP_SHARD_SEPARATOR_"
 
 
@@ -41,12 +41,12 @@ class FullParameter:
         full._sharded_param = shard
         self.shard: Any = shard
         self.param = full
-        self.there = False  # is the full parameter in memory?
-        self._version = -1  # of the shard, when it was gathered
+        self.in_memory = False  # are the full parameter's values on the device?
+        self._version = -1  # the shard's, when it was gathered
         self._followed = False
 
     def follow(self, done: Callable[[FullParameter], None]) -> None:
-        """Require a gradient if the shard does, which may have been frozen since; ``done(self)`` when it is there."""
+        """Require a gradient if the shard does (it may be frozen or not); call ``done(self)`` when it is computed."""
         self.param.requires_grad_(self.shard.requires_grad)
         if self.param.requires_grad and not self._followed:
             self._followed = True
@@ -55,10 +55,10 @@ class FullParameter:
     @property
     def fresh(self) -> bool:
         """Is the full parameter in memory, and up to date with the shard?"""
-        return self.there and self._version == self.shard._version
+        return self.in_memory and self._version == self.shard._version
 
     def split(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The full ``tensor``, padded with zeros to split evenly; flattened, unless shards are of dimension 0."""
+        """``tensor`` padded with zeros to split evenly; flattened, unless shards are parts of dimension 0."""
         options = self._options
         if not options.flat:
             tensor = tensor if tensor.ndim else tensor.reshape(1)
@@ -77,17 +77,17 @@ class FullParameter:
     def fill(self, shards: torch.Tensor) -> None:
         """Set the full parameter from all ranks' shards, joined, unnoticed by autograd."""
         self.param.data.copy_(self.joined(shards))
-        self.there = True
+        self.in_memory = True
         self._version = self.shard._version
 
     def free(self) -> None:
         """Free the full parameter, if it is in memory."""
-        if self.there:
-            self.there = False
+        if self.in_memory:
+            self.in_memory = False
             self.drop()
 
     def drop(self) -> None:
-        """Make the full parameter a tensor that was never written to: it takes no memory."""
+        """Make the full parameter a tensor that was never written, which takes no memory."""
         storage = base_of(cast(XLATensor, self.param)._storage)
         with storage.tape.lock:
             storage.tape.invalidate(storage)

@@ -13,7 +13,7 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class Options:
-    """The settings of one wrapper."""
+    """Checked settings."""
 
     rank: int
     world_size: int
@@ -33,7 +33,7 @@ class Options:
 def place(
     sharding_groups: list[list[int]] | None, sharding_rank: int | None, sharding_world_size: int | None
 ) -> tuple[int, int]:
-    """This rank's number in its group, and the size of the group: those given, or the world's without groups."""
+    """This rank's number in its sharding group and the group's size; without groups, the world's."""
     if sharding_groups is None:
         return world.global_ordinal(), world.world_size()
     if sharding_rank is None or sharding_world_size is None:

@@ -10,7 +10,7 @@ from torch import nn
 
 
 def own_modules(module: nn.Module, wrapper: type[nn.Module]) -> Iterator[nn.Module]:
-    """``module`` and what is in it, without what is in wrappers that are in it."""
+    """``module`` and the modules inside, without inner wrappers and theirs."""
     yield module
     for child in module.children():
         if not isinstance(child, wrapper):
@@ -23,9 +23,9 @@ def materialize(
     wrapper: type[nn.Module],
     device: torch.device,
 ) -> None:
-    """Create parameters that are on ``meta``, by ``init(module)``, or on ``device`` by modules' ``reset_parameters()``.
+    """Create parameters that are on ``meta``, by ``init(module)`` or, on ``device``, by ``reset_parameters()``.
 
-    Raises ``RuntimeError`` for a module that has none.
+    Raises ``RuntimeError`` for a module without that method.
     """
     made = [m for m in own_modules(module, wrapper) if any(p.is_meta for p in m.parameters(recurse=False))]
     if not made:
@@ -48,7 +48,7 @@ def materialize(
 
 
 def move_buffers(module: nn.Module, wrapper: type[nn.Module], device: torch.device, dtype: torch.dtype) -> None:
-    """Buffers on ``device``, floats of them as ``dtype``; each remembers what it was (``_orig_dtype``)."""
+    """Move buffers to ``device`` and cast floats to ``dtype``; ``_orig_dtype`` keeps the dtype before."""
     for part in own_modules(module, wrapper):
         for name, buffer in part.named_buffers(recurse=False):
             moved: Any = buffer.to(device, dtype if buffer.is_floating_point() else None)

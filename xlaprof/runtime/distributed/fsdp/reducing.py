@@ -1,4 +1,4 @@
-"""Gradients of full parameters become gradients of shards: averaged over the ranks, each rank getting its part."""
+"""Gradients of full parameters become gradients of shards: averaged over the ranks, one part for each rank."""
 
 from __future__ import annotations
 

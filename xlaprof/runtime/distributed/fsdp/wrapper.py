@@ -28,10 +28,10 @@ _engine: Any = torch.autograd.Variable._execution_engine
 class XlaFullyShardedDataParallel(wrapping.Wrapper):
     """``module`` with its parameters divided among the ranks: ``parameters()`` are this rank's shards.
 
-    The full parameters are in memory while they are used. They are gathered before the forward pass and, unless they
-    have stayed, before the backward pass. Gradients are averaged over the ranks and scattered. Each rank's optimizer is
-    made after the module is wrapped, and steps its shards by ``optimizer.step()``. All of this is part of the step's
-    graph. Inner modules may be wrapped before; parameters in none of them belong to the outer module.
+    The full parameters are in memory while they are used. They are gathered before the forward pass and, unless kept,
+    before the backward pass. Gradients are averaged over the ranks and scattered. Each rank's optimizer is made after
+    the module is wrapped, and steps its shards by ``optimizer.step()``. All of this is part of the step's graph. Inner
+    modules may be wrapped before; the outer wrapper owns the parameters outside of them.
 
     Args:
         module: on the host, ``meta`` or ``xla``; the same on all ranks. Parameters are float32.
@@ -39,7 +39,7 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
         flatten_parameters: divide and exchange all parameters as one vector.
         execute_sharding_on_init: cut the graph when the shards are made.
         optimization_barrier_in_forward: parameters are gathered when the inputs have been computed, not before.
-        optimization_barrier_in_backward: the same of the gradients of the outputs.
+        optimization_barrier_in_backward: parameters are gathered when the outputs' gradients have been computed.
         mark_step_on_finalization: cut the graph at the end of the backward pass.
         disable_reshard_on_root: the outermost wrapper does not reshard.
         compute_dtype: of the full parameters; inputs are cast to it.
@@ -129,15 +129,15 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
             barriers.sync()
 
     def _shard(self, module: nn.Module) -> None:
-        own = {id(p): p for p in module.parameters() if not hasattr(p, "_is_sharded")}
-        for param in own.values():
+        unsharded = {id(p): p for p in module.parameters() if not hasattr(p, "_is_sharded")}
+        for param in unsharded.values():
             if param.dtype != torch.float32:
                 raise TypeError(f"only fp32 parameters are supported, not {param.dtype}: use compute_dtype")
         groups: list[list[nn.Parameter]] = []
         if self.flatten_parameters:
-            groups = [[p for p in own.values() if p.requires_grad is trained] for trained in (True, False)]
+            groups = [[p for p in unsharded.values() if p.requires_grad is trained] for trained in (True, False)]
         self._fsdp_wrapped_module = FlattenedModule(module, groups)
-        del own
+        del unsharded
         places: dict[int, list[tuple[str, nn.Module, str]]] = {}
         params: dict[int, nn.Parameter] = {}
         for prefix, part in list(self.named_modules()):
@@ -148,15 +148,15 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
         self._full: list[FullParameter] = []
         for key, param in params.items():
             one = FullParameter(param, places[key][0][0], self._options, self.xla_device)
-            for _, part, name in places[key]:  # several of one that is shared
+            for _, part, name in places[key]:  # a shared parameter has several places
                 replace_parameter((part, name), one.param)
             self.register_parameter(one.shard._name, one.shard)
             self._full.append(one)
-        self._fsdp_wrapped_module.show()  # nothing holds the parameters that there were
+        self._fsdp_wrapped_module.show()  # releases the original parameters
         for one in self._full:
             one.drop()
 
-    # -- what is in it ----------------------------------------------------------------------------
+    # -- contents ---------------------------------------------------------------------------------
 
     @property
     def module(self) -> nn.Module:
@@ -170,7 +170,7 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
 
     @property
     def sharded_params(self) -> list[nn.Parameter]:
-        """This rank's shards of them, without those of inner wrappers."""
+        """This rank's shards, without those of inner wrappers."""
         return [one.shard for one in self._full]
 
     @property
@@ -181,7 +181,7 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
     @property
     def has_full_params(self) -> bool:
         """Are the full parameters in memory?"""
-        return all(one.there for one in self._full)
+        return all(one.in_memory for one in self._full)
 
     def get_original_names_and_sharded_parameters(self) -> list[tuple[str, nn.Parameter]]:
         """As ``named_parameters()``, by the names that the parameters had before they were divided."""
@@ -222,7 +222,7 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
     # -- passes -----------------------------------------------------------------------------------
 
     def _lazy_init(self) -> None:
-        """The wrapper that is called first is the outermost."""
+        """Make the wrapper that is called first the root."""
         if self._is_root is None:
             for wrapper in self._wrappers():
                 wrapper._is_root, wrapper._root = wrapper is self, [self]
@@ -233,7 +233,7 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
         return [m for m in self.modules() if isinstance(m, XlaFullyShardedDataParallel)]
 
     def _gather(self, barrier: bool, after: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Gather the full parameters; with a ``barrier`` not before ``after`` is computed. Returns ``after``."""
+        """Gather the full parameters, with ``barrier`` only once ``after`` is computed. Returns ``after``."""
         missing = [one for one in self._full if not one.fresh]
         shards: list[torch.Tensor] = [one.shard.detach() for one in missing]
         if barrier and (shards or after):
@@ -265,7 +265,7 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
 
     @torch.no_grad()
     def _before_backward(self, grad: torch.Tensor) -> torch.Tensor:
-        """The gradient of an output is there: the module's backward pass begins."""
+        """Begin the module's backward pass: the gradient of an output has been computed."""
         root = self._root[0]
         if not root._final_callback_queued:
             root._final_callback_queued = True
@@ -273,13 +273,13 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
         return self._gather(self._options.barrier_in_backward, [grad])[0]
 
     def _reduce(self, one: FullParameter) -> None:
-        """The gradient of a full parameter has been computed."""
+        """Reduce the gradient of a full parameter, which has been computed."""
         if self._require_backward_grad_sync:
             self._reducing.take(one)
 
     def _after_backward(self) -> None:
-        """A backward pass has ended. The full parameters are freed now, not sooner: until the graph is cut they
-        take no memory that XLA does not know to be free, and a part that is computed again may need them once more.
+        """End a backward pass. The full parameters are freed only now: a part that is computed again may need them,
+        and within a graph XLA reuses their memory after their last use anyway.
         """
         self._final_callback_queued = False
         for wrapper in self._wrappers():
@@ -317,18 +317,18 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
     ) -> torch.Tensor:
         """Scale the gradients so that their norm, over parameters and ranks (of ``groups``), is ``max_norm`` at most.
 
-        Returns the norm that it was: on the device, zero where there are no gradients. All ranks have to call it.
+        Returns the norm before, on the device; zero without gradients. All ranks have to call it.
         """
         self._lazy_init()
         assert self._is_root, "clip_grad_norm should only be called on the root (parent) instance"
         norm_type = float(norm_type)
         grads = [p.grad.detach() for p in self.params_with_grad if p.grad is not None]
         norms = [torch.linalg.vector_norm(grad, norm_type) for grad in grads]
-        own = torch.stack(norms) if norms else torch.zeros(1, device=self.xla_device)
+        local = torch.stack(norms) if norms else torch.zeros(1, device=self.xla_device)
         if norm_type == math.inf:
-            total = collectives.all_reduce("max", own.max(), groups=groups)
+            total = collectives.all_reduce("max", local.max(), groups=groups)
         else:
-            total = collectives.all_reduce("sum", (own**norm_type).sum(), groups=groups) ** (1.0 / norm_type)
+            total = collectives.all_reduce("sum", (local**norm_type).sum(), groups=groups) ** (1.0 / norm_type)
         factor = (float(max_norm) / (total + 1e-6)).clamp(0.0, 1.0)
         for grad in grads:
             grad.mul_(factor)
@@ -347,7 +347,7 @@ def _check_debug_options(debug: dict[str, Any]) -> None:
 
 
 def _plain_tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors in plain containers: those of arguments, not those that objects among them hold."""
+    """The tensors in plain lists, tuples and dicts, not those that other objects hold."""
     if isinstance(value, torch.Tensor):
         return [value]
     if type(value) in (list, tuple):

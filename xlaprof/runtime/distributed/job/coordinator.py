@@ -4,8 +4,8 @@ It hosts jax's coordination service. A jax client that loses this service ends i
 reason, so the service must not live in a rank, which may die.
 
 It also watches the ranks. Each keeps one connection to it and reports once a second what it is doing. So it knows which
-rank died (the connection ended), was cut off (the kernel's keepalive got no answer, whatever Python is busy
-with) or is stuck (nothing moves there while others wait), and sends its verdict to all.
+rank died (the connection ended), was cut off (the kernel's keepalive got no answer) or is stuck (it makes no progress
+while others wait), and sends its verdict to all.
 
 Run as a script, ``python coordinator.py ADDRESS WORLD TOKEN PATIENCE JOIN_TIMEOUT``: it imports the standard library
 and jaxlib alone, a third of a second. It prints its two ports, and ends when the ranks have.
@@ -35,13 +35,13 @@ else:  # run as a script, from this folder
 
 FRAME = struct.Struct(">IQ")
 PULSE_S = 1.0
-#: without an answer of the other host's kernel for about this long, it is cut off
+#: about so many s without an answer of another host's kernel: that host is cut off
 UNREACHABLE_S = 8
-#: a rank that has said nothing for less is not silent
+#: s without a message before a rank counts as silent
 SILENT_S = 4.0
-#: how long the process outlives the last rank, whose jax client would notice its end
+#: s that the process outlives the last rank, whose jax client would notice its end
 LINGER_S = 1.0
-#: how long it outlives rank 0's end when others do not go
+#: s that it outlives rank 0 when other ranks do not end
 ORPHAN_S = 40.0
 
 
@@ -75,8 +75,8 @@ class Member:
         self.idle = 0.0  # s without progress
         self.waits = ""  # what it waits at for others, and
         self.waited = 0.0  # for how many s
-        self.joined = ""  # the last meeting it came to
-        self.gone = ""  # why it is no longer there
+        self.joined = ""  # the last meeting it joined
+        self.gone = ""  # why it has ended
 
     def last(self) -> str:
         """Its last known line and meeting."""
@@ -92,7 +92,7 @@ class Meeting:
         self.tag = tag
         self.ranks = ranks
         self.payloads: dict[int, bytes] = {}
-        self.asked: dict[int, int] = {}  # by rank: the number of its request
+        self.requests: dict[int, int] = {}  # by rank: the number of its request
 
 
 class Coordinator:
@@ -185,7 +185,7 @@ class Coordinator:
         elif kind == "leave":
             member.gone = "its program has ended"
             for meeting in list(self.meetings.values()):
-                self._left(meeting)
+                self._blame_absent(meeting)
             if all(other.gone for other in self.members.values()):
                 self._broadcast({"kind": "bye"})
 
@@ -195,19 +195,19 @@ class Coordinator:
         if meeting is None:
             meeting = self.meetings[key] = Meeting(message["tag"], message["ranks"])
         meeting.payloads[member.rank] = payload
-        meeting.asked[member.rank] = message["id"]
+        meeting.requests[member.rank] = message["id"]
         member.joined = message["tag"]
         if len(meeting.payloads) == len(meeting.ranks):
             del self.meetings[key]
             sizes = [len(meeting.payloads[rank]) for rank in meeting.ranks]
             together = b"".join(meeting.payloads[rank] for rank in meeting.ranks)
             for rank in meeting.ranks:
-                self._send(self.members[rank], {"kind": "met", "id": meeting.asked[rank], "sizes": sizes}, together)
+                self._send(self.members[rank], {"kind": "met", "id": meeting.requests[rank], "sizes": sizes}, together)
         else:
-            self._left(meeting)
+            self._blame_absent(meeting)
 
-    def _left(self, meeting: Meeting) -> None:
-        """Nobody who has ended will come to the meeting."""
+    def _blame_absent(self, meeting: Meeting) -> None:
+        """Blame a rank that has ended and will not come to the meeting."""
         for rank in meeting.ranks:
             member = self.members[rank]
             if member.gone and rank not in meeting.payloads:
@@ -217,7 +217,7 @@ class Coordinator:
                 return
 
     def _suspect(self, member: Member) -> None:
-        """A collective failed at ``member``: who has gone is to blame, if anybody has."""
+        """A collective failed at ``member``: blame a rank that has ended, if there is one."""
         for other in self.members.values():
             if other.gone and other is not member:
                 self._blame(
@@ -227,10 +227,10 @@ class Coordinator:
                 )
                 return
 
-    # -- judgement --------------------------------------------------------------------------------
+    # -- verdict ----------------------------------------------------------------------------------
 
     async def judge(self) -> None:
-        """Once a second: a pulse to everybody, and a look at who keeps others waiting."""
+        """Once a second, send a pulse to all ranks and look for one that keeps others waiting."""
         printed = 0.0
         while True:
             await asyncio.sleep(PULSE_S)
@@ -248,9 +248,9 @@ class Coordinator:
                     printed = waited
                     print(f"xlaprof: waiting for {_ranks(missing)} of {self.world}", file=sys.stderr, flush=True)
             elif self.patience:
-                self._look()
+                self._blame_stuck()
 
-    def _look(self) -> None:
+    def _blame_stuck(self) -> None:
         now, there = time.monotonic(), [member for member in self.members.values() if not member.gone]
         waiting = [member for member in there if member.waits and member.waited >= self.patience]
         if not waiting:
@@ -273,7 +273,7 @@ class Coordinator:
             self._blame(first.rank, f"all ranks wait for each other since {since:.0f} s: {places}")
 
     def _blame(self, rank: int, why: str, *, wrong: bool = False) -> None:
-        """``wrong``: the results of those that have ended are not to be trusted either."""
+        """Send the verdict, once. ``wrong``: the results of ranks that have ended are wrong too."""
         if self.verdict is None:
             self.verdict = {"kind": "verdict", "rank": rank, "why": why, "wrong": wrong}
             self._broadcast(self.verdict)
@@ -298,7 +298,7 @@ async def _receive(reader: asyncio.StreamReader) -> tuple[dict[str, Any], bytes]
 
 
 def _jax_service(address: str, world: int) -> tuple[Any, int]:
-    """jax's coordination service, and its port. It judges nobody: heartbeats are the coordinator's business."""
+    """jax's coordination service, and its port. Its own heartbeats are off: the coordinator watches the ranks."""
     from jaxlib import _jax
 
     for attempt in range(8):
@@ -344,7 +344,7 @@ async def _run(address: str, world: int, token: str, patience: float, join_timeo
             break
     tasks[0].cancel()
     del service
-    os._exit(0)  # nothing to wind up, and jax's service would wait for clients that are gone
+    os._exit(0)  # nothing to clean up, and jax's service would wait for clients that are gone
 
 
 if __name__ == "__main__":

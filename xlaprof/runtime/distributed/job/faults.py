@@ -1,8 +1,8 @@
 """When a rank fails, the others stop, with an error that names it.
 
-The error is raised where this rank waits for others: in a meeting, in a read whose collective failed. Where it does
-neither, it is raised in the main thread wherever that is; and where that is not possible, since the thread is held in
-C++ by a collective that never ends, it is printed and the process ends.
+The error is raised where this rank waits for others: in a meeting, or in a read whose collective failed. Elsewhere it
+is raised in the main thread, wherever that is. If that thread is held in C++ by a collective that never ends, the error
+is printed and the process ends.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Callable
 
 #: exit code of a rank that had to be ended because another failed
 EXIT_CODE = 75
-#: s that the coordinator has to notice who went, once a collective failed
+#: s in which the coordinator notices who caused a failed collective
 BLAME_S = 12.0
-#: s for the error to be noticed where the rank waits, and then for the main thread to be where it can be raised
+#: s for the rank's wait to raise the error, then for the main thread to raise it, then for what runs after the program
 NOTICE_S, RAISE_S, WIND_UP_S = 2.0, 2.0, 3.0
 
-#: asks the coordinator, for so many s, who caused a failure; set while this rank is connected to it
+#: asks the coordinator, for at most so many s, who caused a failure; set while this rank is connected to it
 blame: Callable[[float], tuple[int, str] | None] | None = None
 
-#: where a rank that was launched leaves what ended it, pickled
+#: file in which a launched rank leaves, pickled, the error that ended it
 error_file = ""
 
 _verdict: tuple[int, str] | None = None
-_taken = threading.Event()
+_raised = threading.Event()
 
 
 class RankFailure(RuntimeError):
@@ -42,11 +42,11 @@ class RankFailure(RuntimeError):
             rank, why = _verdict
         super().__init__(why)
         self.rank = rank
-        _taken.set()
+        _raised.set()
 
 
 def verdict() -> RankFailure | None:
-    """The failure of this world, to be raised; ``None`` while it goes well."""
+    """The failure of this world, to be raised; ``None`` while there is none."""
     return RankFailure(_verdict[1], _verdict[0]) if _verdict is not None else None
 
 
@@ -63,7 +63,7 @@ def of_collective(error: BaseException) -> RankFailure | None:
 
 
 def on_verdict(rank: int, why: str) -> None:
-    """The world has failed: see to it that this rank stops."""
+    """Stop this rank: the world has failed."""
     global _verdict
     if _verdict is None:
         _verdict = (rank, why)
@@ -72,12 +72,12 @@ def on_verdict(rank: int, why: str) -> None:
 
 def _stop(why: str) -> None:
     main = threading.main_thread()
-    if not _taken.wait(NOTICE_S):
+    if not _raised.wait(NOTICE_S):
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main.ident or 0), ctypes.py_object(RankFailure))
-        if not _taken.wait(RAISE_S):
+        if not _raised.wait(RAISE_S):
             end(why)
     main.join()
-    # The program has ended; what still waits for the device, which waits for the rank that failed, would wait for ever.
+    # The program has ended; whatever still waits for the device would wait for the failed rank for ever.
     threading.Event().wait(WIND_UP_S)
     end()
 

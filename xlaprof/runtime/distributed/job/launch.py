@@ -89,10 +89,9 @@ def spawn(
 def run_multiprocess(
     fn: Callable[..., Any], *args: Any, start_method: str = "spawn", nprocs: int | None = None, **kwargs: Any
 ) -> dict[int, Any]:
-    """``fn(*args, **kwargs)`` in one process per device: what it returned, by global ordinal (of this host's ranks).
+    """Run ``fn(*args, **kwargs)`` in one process per device; return the results of this host's ranks by global ordinal.
 
-    Also where there is one device it is a process of its own. Raises what :func:`launch` raises, whose
-    ``__cause__`` is what ``fn`` raised.
+    A single device gets a process of its own too. Raises as :func:`launch` does; ``__cause__`` is ``fn``'s error.
     """
     _require_no_rank()
     here = world.from_environment()
@@ -122,7 +121,7 @@ def _returning(index: int, fn: Callable[..., Any], args: Any, kwargs: Any, folde
     try:
         result = fn(*args, **kwargs)
     except Exception as error:
-        with contextlib.suppress(Exception):  # some cannot be pickled: their traceback is reported all the same
+        with contextlib.suppress(Exception):  # without pickle, the traceback is still reported
             sent = pickle.dumps(error)
             pickle.loads(sent)
             with open(os.path.join(folder, f"{os.environ['LOCAL_RANK']}.raised"), "wb") as file:
@@ -149,7 +148,7 @@ def _in_place(fn: Callable[..., Any], index: int, args: tuple[Any, ...]) -> Any:
         raise
 
 
-# -- who is started -----------------------------------------------------------------------------------
+# -- which ranks are started --------------------------------------------------------------------------
 
 
 def _count(nprocs: int | None) -> int:
@@ -193,7 +192,7 @@ def _free_port() -> int:
 
 
 def _check_sendable(fn: Callable[..., Any], start_method: str) -> None:
-    """A process that is spawned imports what it runs: say so where that cannot be."""
+    """Raise where other processes cannot get ``fn``: a spawned one imports it, a forked one has no device."""
     if start_method == "fork":
         if xla_bridge.backends_are_initialized():
             raise RuntimeError(
@@ -240,7 +239,7 @@ def _start(
     try:
         for place in worlds:
             with tempfile.NamedTemporaryFile(prefix="xlaprof-rank-", suffix=".pickle") as file:
-                files.append(file.name)  # is written where the rank fails
+                files.append(file.name)  # written if the rank fails
             environment = _environment(place)
             process = mp.Process(
                 target=_rank, args=(fn, place.rank, args, files[-1], environment, recording), daemon=daemon
@@ -285,7 +284,7 @@ def _environ(variables: dict[str, str]) -> Iterator[None]:
 
 
 def _wait(context: ProcessContext) -> None:
-    """Return when all ranks have ended. Whatever ends the wait, none remains."""
+    """Return when all ranks have ended. However the wait ends, no rank remains."""
     try:
         while not context.join(grace_period=GRACE_S):
             pass
@@ -297,13 +296,13 @@ def _wait(context: ProcessContext) -> None:
         error.args = (f"{error.msg} ({known})" if known else error.msg,)
         raise
     finally:
-        there = [process for process in context.processes if process.is_alive()]
-        if there:  # Ctrl-C, which a terminal sends to the ranks too
+        alive = [process for process in context.processes if process.is_alive()]
+        if alive:  # Ctrl-C, which a terminal sends to the ranks too
             context._join_procs_with_timeout(GRACE_S if isinstance(sys.exception(), KeyboardInterrupt) else 0)
-            for process in there:
+            for process in alive:
                 process.terminate()
             context._join_procs_with_timeout(GRACE_S)
-            for process in there:
+            for process in alive:
                 process.kill()
         for name in context.error_files:
             with contextlib.suppress(OSError):
@@ -311,7 +310,7 @@ def _wait(context: ProcessContext) -> None:
 
 
 def _first_cause(context: ProcessContext, error: ProcessRaisedException) -> ProcessRaisedException:
-    """The error of the rank that failed first, and not because of another."""
+    """The error of the rank that failed first, not of one that failed because of another."""
     if _FAILURE in error.msg:
         for index, trace in _traces(context):
             if _FAILURE not in trace:

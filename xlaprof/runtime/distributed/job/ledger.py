@@ -1,10 +1,10 @@
-"""Which programs the ranks run, in which order: kept by the coordinator, which says when they are not the same.
+"""Which programs the ranks run, in which order; the coordinator keeps it and reports when they differ.
 
-Ranks that meet in collectives have to run the same programs in the same order, and nothing in the exchange itself
-shows when they do not: it hangs, or ends the process, or gives wrong numbers. So a rank reports to the coordinator when
-it switches to another program (a step that is repeated costs nothing), and once a second how far it is.
+Ranks that share collectives have to run the same programs in the same order. Where they do not, the exchange hangs,
+ends the process or gives wrong numbers. So a rank reports to the coordinator when it switches to another program (a
+repeated step costs nothing), and once a second how far it is.
 
-This module is read by the coordinator too: it imports the standard library alone.
+The coordinator imports this module, so it uses the standard library alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-#: turns to another program that are remembered of each rank
+#: switches to another program, remembered per rank
 TURNS = 64
 #: outlines kept
 OUTLINES = 4096
@@ -29,7 +29,7 @@ class Line(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """A graph as other ranks have to have it."""
+    """The part of a graph that has to be the same on all ranks."""
 
     digest: str
     lines: tuple[Line, ...]
@@ -95,16 +95,16 @@ class Ledger:
             self._outlines.popitem(last=False)
 
     def report(self, rank: int, ranks: tuple[int, ...], at: int, digest: str) -> str:
-        """``rank`` is at the execution ``at`` of those with collectives among ``ranks``, which runs ``digest``.
+        """Record that ``rank`` runs ``digest`` as execution number ``at`` of those with collectives among ``ranks``.
 
-        Returns what is wrong with that, if anything is.
+        Returns a sentence if another rank runs another program there, else an empty string.
         """
         members = self._histories.setdefault(ranks, {})
         history = members.setdefault(rank, History())
         if at < history.until or not digest:  # an older report
             return ""
         turns = history.turns
-        if turns and turns[-1][0] == at:  # it was planned, and another one came
+        if turns and turns[-1][0] == at:  # another program than the planned one
             turns.pop()
         if not turns or turns[-1][1] != digest:
             turns.append((at, digest))

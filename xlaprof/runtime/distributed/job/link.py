@@ -1,8 +1,8 @@
 """A rank's end of its connection to the :mod:`.coordinator`: a thread that reports and listens, and meetings.
 
-The thread reports once a second: the user's line the rank is at, how long nothing has moved here, and what it waits
-at for others. *Moving* is using the processor or getting on from line to line; a rank that compiles, computes or loads
-moves. It *waits* in a meeting, or where the runtime waits for the device, which then waits in a collective.
+The thread reports once a second: the user's line, the time without progress, and where the rank waits for others. A
+rank makes progress, or *moves*, while it uses the processor or its lines change: it compiles, computes or loads. It
+*waits* in a meeting, or where the runtime waits for the device, which then waits in a collective.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from xlaprof.recording import stacks
 
 from .coordinator import FRAME, PULSE_S, keep_alive, pack
 
-#: share of a processor's time below which nothing moves
+#: share of a processor's time from which on a rank moves
 MOVES = 0.01
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _DEVICE = (os.path.join(stacks.OWN, "runtime", ""), os.path.dirname(jax.__file__) + os.sep)
@@ -43,7 +43,7 @@ class Link:
     def __init__(
         self, address: tuple[str, int], hello: dict[str, Any], on_verdict: Callable[[int, str], None], where: str
     ) -> None:
-        self.where = where  # of the coordinator, for people
+        self.where = where  # the coordinator's address, for messages
         self.rank: int = hello["rank"]
         self._on_verdict = on_verdict
         self._sock = socket.create_connection(address, timeout=10)
@@ -70,12 +70,12 @@ class Link:
     # -- used by the rank's other threads ---------------------------------------------------------
 
     def send(self, message: dict[str, Any], payload: bytes = b"") -> None:
-        """One frame to the coordinator; a connection that is lost is the link thread's business."""
+        """Send one frame to the coordinator. The link's thread handles a lost connection."""
         with self._sending, contextlib.suppress(OSError):
             self._sock.sendall(pack(message, payload))
 
     def wait_for_welcome(self, timeout: float) -> None:
-        """Return when all ranks are there. Raises :class:`Refused` where this one is not let in."""
+        """Return when all ranks have joined. Raises :class:`Refused` where this one is not let in."""
         with self._news:
             self._news.wait_for(lambda: self._welcome or self._refused or self.verdict, timeout)
         if self._refused:
@@ -84,7 +84,7 @@ class Link:
     def meet(self, tag: str, payload: bytes, ranks: Sequence[int]) -> list[bytes] | None:
         """The payloads of ``ranks`` (this one among them) in their order, once all have come to ``tag``.
 
-        ``None`` where the world fails before: :attr:`verdict` says how.
+        ``None`` where the world fails before: :attr:`verdict` has the reason.
         """
         number = next(self._ids)
         with self.waiting(f"'{tag}'"):
@@ -104,7 +104,7 @@ class Link:
 
     @contextlib.contextmanager
     def waiting(self, place: str) -> Iterator[None]:
-        """While it lasts, this rank waits at ``place`` for others, and is nobody's obstacle."""
+        """Context in which this rank waits at ``place`` for others, and so is not stuck."""
         entry = (place, time.monotonic())
         self._waits.append(entry)
         try:
@@ -135,7 +135,7 @@ class Link:
             self._bye = True
 
     def close(self) -> None:
-        """End the connection, without a word."""
+        """End the connection without a message."""
         with self._news:
             self._bye = True
         with contextlib.suppress(OSError):
@@ -212,20 +212,17 @@ class Link:
             self._on_verdict(rank, why)
 
     def _beat(self, now: float, since: float) -> None:
-        place, waits, waited, idle = self._look(now, since)
+        with stacks.looking:
+            place, waits, waited, idle = self._look(now, since)
         self.send({"kind": "beat", "doing": place, "idle": idle, "waits": waits, "waited": waited})
         self.report_progress()
 
     def _look(self, now: float, since: float) -> tuple[str, str, float, float]:
-        """The line this rank is at, what it waits at and for how many s, and the s without progress.
+        """The line this rank is at, where it waits and for how many s, and the s without progress.
 
-        A frame that is held keeps what its function had, tensors too, and what lives decides what a graph is: so
-        frames are let go before anything is done that lets other threads run, and who has to know waits.
+        A held frame keeps its function's tensors alive, and live tensors decide the outputs of a graph. So all frames
+        are released on return, while ``stacks.looking`` is held: a backward pass that needs its tensors freed waits.
         """
-        with stacks.looking:
-            return self._looked(now, since)
-
-    def _looked(self, now: float, since: float) -> tuple[str, str, float, float]:
         frames = sys._current_frames()
         mine = threading.get_ident()
         del frames[mine]  # this one, which holds them all: they would stay until a garbage collection
@@ -253,13 +250,13 @@ class Link:
 
 
 def _place(ident: int) -> str:
-    """``train.py:12``: the user's line a thread is at."""
+    """The user's line that a thread is at: ``train.py:12``."""
     found = stacks.frames_of_thread(ident, 1)
     return f"{found[0].file}:{found[0].line}" if found else ""
 
 
 def _in_runtime(frame: FrameType | None) -> bool:
-    """Did the user's code call the runtime, or jax, which has not returned?"""
+    """Is the user's code inside a call of the runtime or of jax?"""
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(_DEVICE):

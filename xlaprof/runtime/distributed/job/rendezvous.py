@@ -1,4 +1,4 @@
-"""Rendezvous of ranks outside of graphs: none goes on before all are there, and each gets the others' payloads."""
+"""Rendezvous of ranks outside of graphs: all wait for each other, and each gets the others' payloads."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def exchange(tag: str, payload: bytes = b"", ranks: Sequence[int] | None = None)
     Raises :class:`~.faults.RankFailure` where one of them cannot come any more.
     """
     here = world.current()
-    wanted = sorted(set(range(here.size) if ranks is None else ranks))
-    if not all(0 <= rank < here.size for rank in wanted):
-        raise ValueError(f"ranks {wanted} to meet at '{tag}': there are {here.size}, 0 to {here.size - 1}")
-    if here.rank not in wanted:
-        raise ValueError(f"rank {here.rank} is none of the ranks {wanted} that meet at '{tag}'")
+    members = sorted(set(range(here.size) if ranks is None else ranks))
+    if not all(0 <= rank < here.size for rank in members):
+        raise ValueError(f"ranks {members} to meet at '{tag}': there are {here.size}, 0 to {here.size - 1}")
+    if here.rank not in members:
+        raise ValueError(f"rank {here.rank} is none of the ranks {members} that meet at '{tag}'")
     link = world.link()
-    if link is None or len(wanted) == 1:
+    if link is None or len(members) == 1:
         return [payload]
-    together = link.meet(tag, payload, wanted)
+    together = link.meet(tag, payload, members)
     if together is None:
         raise faults.verdict() or faults.RankFailure(f"the world ended before all came to '{tag}'")
     return together
@@ -67,7 +67,7 @@ def xla_rendezvous(payload: bytes = b"", ordinals: Sequence[int] | None = None, 
 def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> Any:
     """``reduce_fn([data of rank 0, data of rank 1, ...])``, on the host of each rank.
 
-    ``data`` is anything that can be pickled; tensors in it come to the host first.
+    ``data`` is anything that can be pickled; tensors arrive on the host.
     """
     return reduce_fn(exchange_objects(tag, data))
 

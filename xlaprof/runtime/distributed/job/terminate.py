@@ -1,8 +1,8 @@
-"""Say why, where C++ is about to abort the process.
+"""Print the reason where C++ is about to abort the process.
 
-Where ranks exchange values of different sizes, gloo throws in a thread of its own, where nobody can catch it, and C++
-calls its handler for that, which aborts the process without naming anything of the program. Ours comes before: it
-reports to the coordinator which program this rank runs, waits for the verdict, and ends the process with that.
+Where ranks exchange values of different sizes, gloo throws in a thread of its own, where nobody can catch it, and C++'s
+terminate handler aborts the process without naming anything of the program. Our handler runs before: it reports to the
+coordinator which program this rank runs, waits for the verdict, and ends the process with that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .link import Link
 #: s that the verdict may take
 VERDICT_S = 5.0
 
-_kept: list[Any] = []  # what C++ points to
+_kept: list[Any] = []  # C++ points to these
 
 
 def install(link: Link) -> None:
