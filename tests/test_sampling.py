@@ -45,7 +45,7 @@ def usual(t: int) -> list[Event]:
     ]
 
 
-class Story:
+class SampledSteps:
     """Steps one after the other, fed to a sampler."""
 
     def __init__(self) -> None:
@@ -79,8 +79,8 @@ class Story:
         return isinstance(event, Step)
 
 
-def warm() -> Story:
-    story = Story()
+def warm() -> SampledSteps:
+    story = SampledSteps()
     story.steps(WARM_UP + 3)
     return story
 
@@ -127,7 +127,7 @@ def test_what_is_out_of_the_ordinary_is_reported_in_full() -> None:
 
 
 def test_ever_fewer_of_the_ordinary_steps_are_reported_in_full() -> None:
-    story = Story()
+    story = SampledSteps()
     story.steps(5_000)
     full = [num + 1 for num in range(5_000) if story.full(num)]
     assert full[:WARM_UP] == list(range(1, WARM_UP + 1))
@@ -186,8 +186,8 @@ def test_a_step_that_never_ended_does_not_end_the_sampling() -> None:
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> Story:
-    story = Story()
+def stories(draw: st.DrawFn) -> SampledSteps:
+    story = SampledSteps()
     length = st.integers(0, MS)
     for _ in range(draw(st.integers(0, 12))):
         kind = draw(st.sampled_from(["steps", "steps", "lone", "nested", "odd"]))
@@ -255,7 +255,7 @@ def sums(events: list[Event]) -> Sums:
 
 
 @given(stories())
-def test_totals_of_a_sampled_log_are_those_of_the_full_one(story: Story) -> None:
+def test_totals_of_a_sampled_log_are_those_of_the_full_one(story: SampledSteps) -> None:
     assert sums(story.written) == sums(story.reported)
 
 
@@ -276,7 +276,7 @@ def analysed(events: list[Event]) -> dict[str, object]:
 
 
 @given(stories())
-def test_the_analysis_of_a_sampled_log_has_the_totals_of_the_full_one(story: Story) -> None:
+def test_the_analysis_of_a_sampled_log_has_the_totals_of_the_full_one(story: SampledSteps) -> None:
     assert analysed(story.written) == analysed(story.reported)
 
 
@@ -289,7 +289,7 @@ def test_the_transfers_of_a_fallback_are_its_own_in_summed_steps_too() -> None:
             Fallback(t + 650, 900, ITEM, 2),
         ]
 
-    story = Story()
+    story = SampledSteps()
     story.steps(WARM_UP + 40, inside=falls_back)
     assert any(isinstance(event, StepDigest) for event in story.written)
     for events in (story.reported, story.written):
