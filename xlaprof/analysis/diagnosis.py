@@ -1,7 +1,8 @@
-"""Why a graph was compiled again: the one recorded difference that the others follow from, and what it means.
+"""Why a graph was compiled again: the one recorded difference from which the others follow, and its meaning.
 
-The runtime records facts (:class:`~xlaprof.events.GraphDiff`); this concludes a :class:`~xlaprof.events.Change` from
-them, with its role: a moved barrier, a learning rate, another model's turn... Logs of earlier versions hold the change.
+The runtime records facts (:class:`~xlaprof.events.GraphDiff`). This module concludes a
+:class:`~xlaprof.events.Change` from them, with its role: a moved barrier, a learning rate, another model's turn... Logs
+of earlier versions hold the change itself.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from msgspec.structs import replace
 from xlaprof.events import Block, Change, Compile, Difference, GraphDiff, Loop, Operation
 
 _INPUTS = frozenset({"shape", "dtype", "sharding"})
-#: what follows from the path that was taken, where operations came or went
+#: differences that follow from another path, where operations came or went
 _FOLLOWS = _INPUTS | {"inputs", "aliasing"}
 _GRADIENTS = frozenset({"zero_grad", "grad"})
-#: a loop explains a difference if this share of the lines that are recorded more or less often has its ratio
+#: a loop explains a difference if this share of the lines recorded more or less often has the loop's ratio
 _MOSTLY = 0.5
 
 Hyperparameters = list[tuple[str, float]]
 
 
 def cause(event: Compile) -> Change | None:
-    """What made the graph a new one; ``None``: nothing comparable had been compiled before."""
+    """The change that made the graph a new one; ``None``: nothing comparable had been compiled before."""
     diff = event.diff
     if event.change is not None or diff is None:
         return event.change
@@ -43,12 +44,12 @@ def cause(event: Compile) -> Change | None:
 
 
 def _first(diff: GraphDiff) -> Difference | None:
-    """The difference that the others follow from: of an input before all, then the first that was recorded.
+    """The difference from which the others follow: one of an input if there is any, else the first recorded.
 
-    A tensor of another shape is cause enough for another path through the program, and for other arguments.
+    A tensor of another shape can cause another path through the program, and other arguments.
     """
     found, path = diff.differences, bool(diff.added or diff.removed)
-    # beside operations that came or went, an input is another one by chance, unless one line made both
+    # where operations came or went, inputs differ by chance, unless one line made both
     inputs = list(_of_one_line(diff)) if path else [d for d in found if d.kind in _INPUTS]
     modules = [d for d in found if _is_of_another_module(d)]
     inputs = [d for d in inputs if d not in modules] or modules
@@ -56,18 +57,18 @@ def _first(diff: GraphDiff) -> Difference | None:
         return inputs[0]
     sizes = [d for d in found if d.kind == "size"]
     state = [d for d in found if d.block is not None and "state" in d.block.roles]
-    # beside operations that came or went, which value is which follows from them
+    # where operations came or went, the numbering of values follows from them
     firm = [d for d in found if not path or d.kind not in _FOLLOWS]
-    # which gradients there are, and what is done with them, follows from the path as well
-    taken = [d for d in firm if not path or not _roles(d) <= _GRADIENTS]
+    # the set of gradients, and the operations on them, follow from the path as well
+    primary = [d for d in firm if not path or not _roles(d) <= _GRADIENTS]
     came = [d for d in firm if d.block is not None]
-    return next(iter(sizes or state or taken or came or firm), None)
+    return next(iter(sizes or state or primary or came or firm), None)
 
 
 def _of_one_line(diff: GraphDiff) -> Iterator[Difference]:
     """Inputs that one line made, before and now.
 
-    No parameters, nor their gradients: where one came in place of another, the path decided which.
+    Parameters and their gradients are left out: the path decides which of them is used.
     """
     parameters = set()
     for one in diff.inputs:
@@ -95,8 +96,7 @@ def _change(event: Compile, diff: GraphDiff, first: Difference) -> Change:
     if first.kind in _INPUTS:
         return _input(diff, first)
     if first.block is not None:
-        moved = event.trigger != "read" and first.block.barrier  # what a read runs is mostly part of a barrier's graph
-        if moved:
+        if event.trigger != "read" and first.block.barrier:  # a read mostly runs part of a barrier's graph
             return _barrier(event, diff, first.block)
         if diff.loop is not None and diff.loop.agreeing >= _MOSTLY * diff.loop.differing:
             return _loop(diff, diff.loop)
@@ -146,13 +146,13 @@ def _captured(diff: GraphDiff, one: Difference) -> Change:
 
 
 def _input(diff: GraphDiff, one: Difference) -> Change:
-    # another parameter: which one the line that uses it decided, not the line that made them
+    # another parameter: the line that uses it chose it, not the line that made it
     made = 0 if one.kind == "shape" and one.name else one.made
     return _plain(diff, one, code_seen=True, name=one.name, made=made, moved=bool(made) and one.moved)
 
 
 def _value(diff: GraphDiff, one: Difference) -> Change:
-    """A value that was computed in the graph and now comes from before it, or the other way round."""
+    """A value computed in the graph is now an input of it, or the other way round."""
     fields = {"code_seen": True, "name": one.name, "made": one.made, "role": _part(one.came)}
     if one.kind == "aliasing":
         return _plain(diff, one, old="the same tensor as elsewhere", new="another tensor", **fields)
@@ -169,7 +169,7 @@ def _outputs(diff: GraphDiff, one: Difference) -> Change:
 
 
 def _barrier(event: Compile, diff: GraphDiff, block: Block) -> Change:
-    """The operations are gone, or came, because another barrier ran them, or did before."""
+    """Operations came or went because another barrier runs them, or did before."""
     return Change(
         "operation", "one barrier at the end of the step", "another barrier before it", "the barriers", block.barrier,
         event.stack, diff.common, role="barrier", condition=block.barrier_condition,
@@ -189,7 +189,7 @@ def _loop(diff: GraphDiff, loop: Loop) -> Change:
 
 
 def _selected(diff: GraphDiff, one: Difference) -> Change:
-    """Another of several values that both graphs compute is used: what was read in between decided which."""
+    """Both graphs compute several values; a value read in between decided which of them is used."""
     operation = one.came.name if one.came is not None else "nothing"
     old, new = (f"{operation} ({one.argument} {value})" for value in (one.old, one.new))
     fields = {"subject": "what is used", "stack": one.read, "expected": _place(one.came), "code_seen": True}
@@ -212,18 +212,18 @@ def _path(event: Compile, diff: GraphDiff, one: Difference, block: Block) -> Cha
 
 
 def _role(diff: GraphDiff, one: Difference, block: Block) -> str:
-    """What recorded the operations that came or went: all of them, or else the first."""
+    """The part of training that recorded the operations that came or went: all of them, or else the first."""
     roles = set(diff.roles)
     if len(roles) == 1:
         return roles.pop()
-    if "state" in block.roles and "" not in block.roles:  # else a step of its own came, with its forward pass
+    if "state" in block.roles and "" not in block.roles:  # else a whole step came, with its forward pass
         return "state"
     if "grad" in roles and roles <= {"grad", "backward"}:
         return "grad"
     called = one.came if block.new else one.expected
-    if called is not None and called.role == "autocast":  # what it casts for takes the operands' dtype
+    if called is not None and called.role == "autocast":  # the operation after the cast takes the operands' dtype
         return "autocast"
-    if called is not None and not called.role:  # the forward pass took it, and what trains followed
+    if called is not None and not called.role:  # the forward pass took another path, and training followed it
         return ""
     return Counter(block.roles).most_common(1)[0][0] if block.roles else ""
 
@@ -248,7 +248,7 @@ def _number(diff: GraphDiff, one: Difference) -> Change:
 
 
 def _parsed(text: str) -> float | None:
-    """The number that was recorded; whole ones stay whole. ``None`` where it is none."""
+    """The recorded number; integers stay integers. ``None`` where it is no number."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -264,7 +264,7 @@ def _shown(value: float | None, text: str) -> str:
 
 
 def _hyperparameter(value: float | None, known: Hyperparameters) -> tuple[str, int]:
-    """``(name, sign)`` of the one of an optimizer's numbers that ``value`` is, or is the negative of."""
+    """``(name, sign)`` of the optimizer's number that equals ``value`` or its negative."""
     if value is not None:
         for sign in (1, -1):
             for name, number in sorted(known, key=lambda pair: pair[0] != "lr"):
@@ -275,7 +275,7 @@ def _hyperparameter(value: float | None, known: Hyperparameters) -> tuple[str, i
 
 def _decayed(old: float | None, new: float | None, known: Hyperparameters) -> tuple[float, float] | None:
     """The learning rates, where both numbers are ``1 - lr * weight_decay``, as in AdamW."""
-    rates, decays = ([value for name, value in known if name == wanted] for wanted in ("lr", "weight_decay"))
+    rates, decays = ([value for name, value in known if name == which] for which in ("lr", "weight_decay"))
     if not isinstance(old, float) or not isinstance(new, float):
         return None
     for rate in rates:

@@ -45,7 +45,7 @@ class Buckets(msgspec.Struct, frozen=True):
 
 
 class Moment(msgspec.Struct, frozen=True, order=True):
-    """An event that a finding counts, or several of which only the sum is recorded. Nanoseconds."""
+    """An event that a finding counts, or the recorded sum of several. Nanoseconds."""
 
     t: int
     dur: int = 0
@@ -57,7 +57,7 @@ class Counted(Protocol):
     """Which events of a recording a finding counts."""
 
     def among(self, events: Iterable[Any]) -> Iterator[Moment]:
-        """The moments of these events, found again in the part of the recording that was analysed."""
+        """The moments of the counted ones among ``events``, the part of the recording that was analysed."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -75,9 +75,9 @@ class Finding(msgspec.Struct, frozen=True):
     advice: str  # one sentence
     change: FromTo | None = None
     evidence: tuple[str, ...] = ()  # short facts: "step 24: 1.82 s, i64[8,128] -> i64[5,128]"
-    gain_s: float = 0.0  # predicted: by so much the run would be shorter, from the critical path of host and device
+    gain_s: float = 0.0  # predicted: the run would be this much shorter, from the critical path of host and device
     gain_per_step_s: float = 0.0
-    gain_last_s: float | None = None  # the same of a fix made after those of all other findings; None: as alone
+    gain_last_s: float | None = None  # the same if this fix comes after those of all other findings; None: as gain_s
     confidence: str = "high"  # one of CONFIDENCES
     rhythm: str = ""  # "every step", "every 10 steps", "3 times a step", "once", "" where it is not known
     also: tuple[Place, ...] = ()  # other lines that take part: the branch not taken, the list that holds, the barrier
@@ -189,9 +189,9 @@ class ProgramStat(msgspec.Struct, frozen=True):
     inputs: int
     outputs: int
     trigger: str
-    compile_s: float  # all of it, of which
-    lower_s: float  # lowering to StableHLO
-    backend_s: float  # XLA
+    compile_s: float
+    lower_s: float  # of compile_s: lowering to StableHLO
+    backend_s: float  # of compile_s: XLA
     cached: bool  # loaded from the persistent cache
     runs: int
     busy_s: float  # the device was busy with it
@@ -206,7 +206,7 @@ class CompileStat(msgspec.Struct, frozen=True):
     lower_s: float = 0.0
     backend_s: float = 0.0
     cached: int = 0  # of count: loaded from the persistent cache
-    saved_s: float = 0.0  # what the persistent cache would save in a second run, beyond what it has saved in this one
+    saved_s: float = 0.0  # the persistent cache would save this much more in a second run
     once: int = 0  # programs that ran once at most: compiling them did not pay
     programs: tuple[ProgramStat, ...] = ()
 
@@ -223,14 +223,14 @@ class Activity(msgspec.Struct, frozen=True):
 class Prediction(msgspec.Struct, frozen=True):
     """The run with all findings fixed, from the critical path of host and device."""
 
-    gain_s: float  # by so much the run would be shorter; fixes overlap, so it is not the sum of the findings' gains
-    wall_s: float  # and then take this
-    step_s: float  # median step now, and
-    fixed_step_s: float  # then; both 0 where there are no steps
+    gain_s: float  # the run would be this much shorter; fixes overlap: not the sum of the findings' gains
+    wall_s: float  # of the run with the fixes
+    step_s: float  # median step now; 0 where there are no steps
+    fixed_step_s: float  # median step with the fixes; 0 where there are no steps
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Everything there is to say of a run. ``clean`` when no finding was made."""
+    """The result of the analysis of a run."""
 
     run: RunInfo
     steps: tuple[StepStats, ...]  # by name; the one with most time first
@@ -245,4 +245,5 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def clean(self) -> bool:
+        """Whether there is no finding."""
         return not self.findings

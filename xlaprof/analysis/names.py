@@ -1,4 +1,4 @@
-"""Interned strings and places of a run, resolved when they are asked for (a log may use an id before it names it)."""
+"""Interned strings and places of a run, resolved on demand (a log may use an id before it names it)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from xlaprof.analysis.model import Place
 from xlaprof.events import Frame, Stack, Text
 
 NOWHERE = Place()
-#: how functions are called that a comprehension is compiled to, before Python 3.12
+#: names of the functions to which Python before 3.12 compiles comprehensions
 _COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 _TEXTS, _STACKS = 200_000, 70_000  # kept: more than a recording hands out
 
 
 class Ids(NamedTuple):
-    """What the ids of one recording's texts and stacks are in another recording; 0 where the log never named them."""
+    """The ids of one recording's texts and stacks in another recording; 0 where the log never named them."""
 
     texts: dict[int, int]
     stacks: dict[int, int]
@@ -30,7 +30,7 @@ class Ids(NamedTuple):
         return self.stacks.get(id, 0)
 
     def pair(self, key: tuple[int, int]) -> tuple[int, int]:
-        """Of a stack and a text."""
+        """Ids of a stack and a text."""
         return self.stack(key[0]), self.text(key[1])
 
     def moved(self, one: Any, stacks: Iterable[str] = (), texts: Iterable[str] = ()) -> Any:
@@ -83,10 +83,10 @@ class Names:
         return tuple(self._place_of(frame) for frame in stack.frames) if stack is not None else ()
 
     def bracket(self, before: int, after: int) -> tuple[Place, Place]:
-        """The two lines of one function between which the program went from ``before`` to ``after``.
+        """The two lines between which the program went from ``before`` to ``after``.
 
-        The innermost frames may lie deep in two unrelated functions; what a reader wants is the pair of lines in
-        the innermost function that both stacks pass through.
+        The innermost frames may lie deep in two unrelated functions; these are the lines in the innermost function that
+        both stacks pass through.
         """
         one, two = self._stacks.get(before), self._stacks.get(after)
         if one is None or two is None or not one.frames or not two.frames:
@@ -97,15 +97,15 @@ class Names:
                 break
             best = (old, new)
             if old.line != new.line:
-                break  # called from different lines: what is further in are different calls
+                break  # frames further in belong to different calls
         if best is None:
             return self.place(before), self.place(after)
         return self._place_of(best[0]), self._place_of(best[1])
 
     def loops(self, stack_id: int) -> tuple[Place, ...]:
-        """Heads of the loops that repeat a place, innermost first: of each function on its stack the innermost one.
+        """Heads of the loops that repeat a place, innermost first: the innermost one of each function on its stack.
 
-        A comprehension stands in the loop of the function that it is written in, which is on the stack as well.
+        A comprehension counts for the function around it, which is on the stack as well.
         """
         stack = self._stacks.get(stack_id)
         if stack is None:
@@ -117,7 +117,7 @@ class Names:
         )
 
     def adopt(self, other: Names) -> Ids:
-        """Take over the names of another recording; returns what its ids are here."""
+        """Take over the names of another recording; returns its ids in this one."""
         known = {text: id for id, text in self._texts.items()}
         texts = {0: 0}
         free = max(self._texts, default=0) + 1

@@ -1,4 +1,4 @@
-"""When a finding happened: the events that it counts, found again in the recording, each in its step."""
+"""When a finding happened: the events it counts, found again in the recording, each in its step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from xlaprof.analysis.model import Finding, Moment
 from xlaprof.events import AnyEvent, Header, Stack, Step, StepDigest, Text
 
 MOST = 1_000  # kept one by one; further ones are only counted
-PARTS = 60  # of the recording, for each of which occurrences are counted
+PARTS = 60  # the recording is divided into so many; occurrences are counted in each
 _NESTED = 16  # steps in one another, at most
 
 
 class Occurrence(msgspec.Struct, frozen=True):
-    """One time that it happened, or several of which only the sum is recorded."""
+    """One time a finding happened, or the recorded sum of several."""
 
     at_s: float  # since the beginning of the recording
     dur_s: float
@@ -28,7 +28,7 @@ class Occurrence(msgspec.Struct, frozen=True):
 
 
 class Occurrences(msgspec.Struct, frozen=True):
-    """All of them. ``parts``: how many in each part of the recording, from its beginning to its end."""
+    """All occurrences of a finding. ``parts``: their number in each part of the recording, in order of time."""
 
     total: int
     first: tuple[Occurrence, ...]  # the first MOST
@@ -66,7 +66,7 @@ def occurrences(events: Iterable[AnyEvent], run: Fold, finding: Finding) -> Occu
 
 def _since(events: Iterable[AnyEvent], step: int) -> Iterator[AnyEvent]:
     """The events that an analysis since a step counts (:class:`~xlaprof.analysis.fold.fold.Fold`)."""
-    held: list[AnyEvent] = []  # since the last step: they may belong to the first one wanted
+    held: list[AnyEvent] = []  # since the last step: they may belong to step ``step``
     waiting = True
     for event in events:
         if not waiting or isinstance(event, Text | Stack | Header):

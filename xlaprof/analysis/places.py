@@ -9,8 +9,8 @@ from xlaprof.text.strings import file_line
 def culprit(before: Place, after: Place) -> Place:
     """The one line to show for a stretch of plain Python between two lines.
 
-    What ran lies after ``before`` and up to ``after``. Going forward that begins at the first; going back to the
-    head of a loop it mostly is what the loop does first, to prepare the second.
+    The code that ran lies after ``before`` and up to ``after``. Going forward it begins at the first; going back to the
+    head of a loop it mostly is the beginning of the loop's body, which prepares the second.
     """
     if not before.line:
         return after

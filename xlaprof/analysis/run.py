@@ -22,5 +22,5 @@ class Run(Fold):
     """A recording, analysed as it is read. Unknown events and a missing header are tolerated."""
 
     def report(self, path: str = "", notes: Iterable[str] = (), top: int | None = None) -> Report:
-        """Everything there is to say so far; feeding may go on afterwards. ``top``: at most so many findings."""
+        """The report so far; feeding may go on afterwards. ``top``: the most findings to report."""
         return summarize(self.settled(), path, tuple(notes), top)

@@ -49,7 +49,7 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
 
 
 def label(cause: Cause, names: Names) -> str:
-    """What a cause of idle time is called: "compile", "scope load", "python train.py:12-19"."""
+    """The name of a cause of idle time: "compile", "scope load", "python train.py:12-19"."""
     if isinstance(cause, Seen):
         if cause.cause in (host.OTHER, host.GLIMPSE, host.WAIT):
             doing = "waiting" if cause.cause == host.WAIT else "python"
@@ -180,7 +180,7 @@ def _idle(run: Fold) -> IdleStat:
 
 
 def _spread(total: int, causes: dict[Cause, int]) -> dict[Cause, int]:
-    """Idle time of digests has no moment: its causes are those of the steps recorded in full, without compiles."""
+    """Divide the digests' idle time, known only as a sum, by the causes in steps recorded in full, without compiles."""
     weights = {cause: ns for cause, ns in causes.items() if cause != host.COMPILE}
     whole = sum(weights.values())
     if not whole:

@@ -1,4 +1,4 @@
-"""Adding up what two recordings, or two parts of one, have counted."""
+"""Adding up the totals of two recordings, or of two parts of one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _Number = TypeVar("_Number", int, float)
 def add_up(mine: Any, theirs: Any) -> None:
     """Add the fields of one tally, a dataclass, to those of another: numbers and dicts of numbers are summed.
 
-    Of two fields named ``most`` (or ``..._most``) the larger one stays; sets are united, tallies merged. Fields without
-    a default, which say what is counted, stay as they are.
+    Fields named ``most`` (or ``..._most``) keep the larger value; sets are united, tallies merged. Fields without a
+    default identify what is counted and stay as they are.
     """
     for field in fields(mine):
         name = field.name
@@ -35,14 +35,14 @@ def add_up(mine: Any, theirs: Any) -> None:
 def add_counts(
     mine: dict[_Key, _Number], theirs: Mapping[_Key, _Number], key: Callable[[_Key], _Key] = lambda key: key
 ) -> None:
-    """Add numbers by their keys; ``key``: what a key of ``theirs`` is in ``mine``."""
+    """Add numbers by their keys; ``key`` maps a key of ``theirs`` to one of ``mine``."""
     for theirs_key, number in theirs.items():
         ours = key(theirs_key)
         mine[ours] = mine[ours] + number if ours in mine else number
 
 
 def copied(held: Any) -> Any:
-    """A copy that can be added to without touching what it was made of: containers, and tallies that know how."""
+    """A copy that can be added to without changing ``held``: of dicts, and of what has a ``copy`` method."""
     if isinstance(held, dict):
         return {key: copied(one) for key, one in held.items()}
     return held.copy() if hasattr(held, "copy") else held

@@ -13,29 +13,29 @@ class DeviceTimeline:
     """Executions of one device in, busy and idle stretches out.
 
     The window runs from the first execution's start to the last one's end. Within it busy is the union of the
-    executions and idle the rest, so ``busy + idle + digest_idle == last - first`` always holds (of steps known only as
-    digests busy and idle time are sums without a when). What arrives after its time was settled counts only from
-    there on.
+    executions and idle the rest, so ``busy + idle + digest_idle == last - first`` always holds (digests of steps give
+    busy and idle time as sums, without their moments). An execution that arrives after its time was settled counts only
+    from the end of the settled time on.
     """
 
     pending: list[tuple[int, int, int]] = field(default_factory=list)  # start, end, busy ns (-1: all), not settled yet
     first: int | None = None
     last: int = 0  # end of what is settled
     busy: int = 0
-    idle: int = 0  # in stretches with a when
+    idle: int = 0  # in stretches whose moments are known
     digest_idle: int = 0  # inside digests
 
     def add(self, start: int, end: int, busy: int = -1) -> None:
         self.pending.append((start, end, busy))
 
     def floor(self) -> int:
-        """The moment before which nothing is left to settle: what the host did after it is still needed."""
+        """The moment before which everything is settled: host time after it is still needed."""
         if self.first is not None:
             return self.last
         return min((start for start, _, _ in self.pending), default=0)
 
     def give_up(self, horizon: int) -> list[IdleStretch]:
-        """Call everything up to ``horizon`` idle that no execution was reported for."""
+        """Count all time up to ``horizon`` without a reported execution as idle."""
         if self.first is None or horizon <= self.last:
             return []
         quiet = [(self.last, horizon)]
@@ -59,7 +59,7 @@ class DeviceTimeline:
             taken += 1
             if start < last:
                 start = last
-            if end <= start:  # of no length, or covered by what was before
+            if end <= start:  # of no length, or covered by executions before it
                 continue
             if start > last:
                 quiet.append((last, start))

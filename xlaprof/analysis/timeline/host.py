@@ -33,17 +33,16 @@ CAUSES = {
 class HostTimeline:
     """One thread's intervals, painted as they end.
 
-    Recorders write an interval when it ends, so what lies inside an interval comes before it: painting only what
-    is still blank gives every nanosecond to the innermost. The painted stretches are kept as solid blocks, each of
-    which is swallowed at most once by the interval around it, so painting costs O(1) amortised. Intervals that
-    come late or overlap without nesting are painted correctly too, more slowly. Until somebody looks they wait in
-    ``unpainted``.
+    Recorders write an interval when it ends, so intervals inside it come before it: painting only blank time gives
+    every nanosecond to the innermost. Painted stretches are kept as solid blocks. The interval around a block swallows
+    it once, so painting costs O(1) amortised. Intervals that come late or overlap without nesting are painted correctly
+    too, more slowly. New intervals wait in ``unpainted`` until :meth:`paint`.
     """
 
     __slots__ = ("_ends", "_starts", "add", "horizon", "segments", "unpainted")
 
     def __init__(self) -> None:
-        self.unpainted: list[Segment] = []  # in the order in which they came; not painted yet
+        self.unpainted: list[Segment] = []  # in the order in which they came
         self.add = self.unpainted.append  # bound once: most of a log comes here
         self.segments: list[Segment] = []  # painted: disjoint; sorted once taken
         self.horizon = -(1 << 62)  # everything before it is taken
@@ -55,7 +54,7 @@ class HostTimeline:
         return len(self.unpainted) + len(self.segments)
 
     def paint(self) -> None:
-        """Give each cause what is blank of its ``[start, end)``."""
+        """Give each waiting interval's cause the blank time in its ``[start, end)``."""
         self._paint(self.unpainted)
         self.unpainted.clear()
 
@@ -74,7 +73,7 @@ class HostTimeline:
                 starts.append(start)
                 ends.append(end)
                 last = end
-            elif end >= last:  # what lies inside it came before it, and nothing after it has
+            elif end >= last:  # intervals inside it came before it, and none after its end
                 cursor = end
                 while last > start:
                     if last < cursor:
@@ -95,7 +94,7 @@ class HostTimeline:
                 last = ends[-1]
 
     def _fill(self, start: int, end: int, cause: int, stack: int) -> None:
-        """Paint between blocks that are there."""
+        """Paint between existing blocks."""
         segments, starts, ends = self.segments, self._starts, self._ends
         first = bisect_right(ends, start)  # the first block that ends after the start
         last = bisect_left(starts, end)  # the first block that starts at or after the end
@@ -113,7 +112,7 @@ class HostTimeline:
         ends[first:last] = [cursor]
 
     def repaint(self, start: int, old: int, new: int) -> None:
-        """Give to ``new`` what was given to ``old`` since ``start``: the transfers inside a fallback are its own."""
+        """Give ``new`` the time of ``old`` since ``start``: transfers inside a fallback belong to it."""
         self.paint()
         segments = self.segments
         for position in range(len(segments) - 1, -1, -1):
@@ -142,7 +141,7 @@ class HostTimeline:
         return taken
 
     def hold(self, segments: list[Segment], horizon: int) -> None:
-        """Hold these from now on and nothing else: what is left after ``horizon``."""
+        """Replace everything held by ``segments``, which lie after ``horizon``."""
         self.unpainted.clear()
         self.segments = segments
         self.horizon = max(self.horizon, horizon)
@@ -160,10 +159,7 @@ class HostTimeline:
 
 
 def within(segments: Sequence[Segment], starts: Sequence[int], start: int, end: int) -> list[Segment]:
-    """What lies in ``[start, end)`` of sorted disjoint segments, cut at its edges; ``starts``: where they start.
-
-    Only the first and the last of them can reach out, so whoever sums them up need not look at every edge.
-    """
+    """The parts of sorted disjoint segments that lie in ``[start, end)``; ``starts``: where the segments start."""
     if end <= start:
         return []
     first = bisect_left(starts, start)

@@ -1,10 +1,16 @@
 """Idle gaps of a device, every nanosecond blamed on exactly one thing the host did.
 
-The cause of an idle nanosecond is, in this order: what the host's timeline says it did then (compile, transfer,
-fallback, dispatch, data wait, garbage collection); that it was seen to draw its data, to save a checkpoint or to wait
-for the interpreter's lock (:class:`~xlaprof.events.Sample`); the innermost named scope; whatever else it was seen to
-do; a :class:`~xlaprof.events.Hole`, plain Python between two known lines; tracing, as long as the barrier that follows
-has tracing time left; "other".
+The cause of an idle nanosecond is the first of these that is known:
+
+1. the host's activity on its timeline: compile, transfer, fallback, dispatch, data wait, garbage collection;
+2. a sample (:class:`~xlaprof.events.Sample`) of the host drawing its data, saving a checkpoint or waiting for the
+   interpreter's lock;
+3. the innermost named scope;
+4. any other sample;
+5. a :class:`~xlaprof.events.Hole`: plain Python between two known lines;
+6. tracing, while the barrier that follows has tracing time left;
+7. "other".
+
 Idle time while the host waits inside a read for the device to finish can only be the tail latency of that read.
 """
 
@@ -27,25 +33,25 @@ LONGEST = 32  # gaps kept one by one
 _PLACES = 32  # lines kept per cause
 CAUSES = 2048  # causes kept apart; further holes count as "other"
 
-_ALIKE = 0.2  # a gap of so much of the length of the sampled ones is of their kind
-LONG = 1_000_000  # ns of a gap from which on they count for a habit
-STRONG = frozenset({DATA, CHECKPOINT, GIL})  # say more than the name of a scope
+_ALIKE = 0.2  # a gap counts like sampled ones if it has at least this share of their length
+LONG = 1_000_000  # ns: shorter gaps do not count for a habit
+STRONG = frozenset({DATA, CHECKPOINT, GIL})  # causes that say more than the name of a scope
 
 
 class Seen(NamedTuple):
-    """What looks at the host's stack found: a cause of host time, at a stack; where another thread was in its way."""
+    """The result of a sample of the host: a cause of host time, at a stack."""
 
     cause: int
     stack: int
-    at: int
+    at: int  # stack of the other thread that the host waited for; 0: none
 
 
-#: A cause of idle time: a cause of host time, the pair of stacks of a hole, or what was seen.
+#: A cause of idle time: a cause of host time, the pair of stacks of a hole, or the result of a sample.
 Cause = int | tuple[int, int] | Seen
 
 
 class SampleSpan(NamedTuple):
-    """Over ``[start, end)`` the host was seen to do one thing."""
+    """Samples found the host doing one thing over ``[start, end)``."""
 
     start: int
     end: int
@@ -65,7 +71,7 @@ class HoleSpan(NamedTuple):
 HoleRow = tuple[int, int, int, int]
 
 
-#: Start, end, number and ordinal of a step, and what else is known of it.
+#: Start, end, number and ordinal of a step, and further fields.
 Step = tuple[int, int, int, int, *tuple[object, ...]]
 
 
@@ -93,11 +99,12 @@ class LongGap(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What a cause cost: total ns, number of gaps, the most in one.
+    """The cost of a cause: total ns, number of gaps, the most in one.
 
-    ``holes`` and ``lines``: of a scope, and of what was seen, the holes it overlapped and the stacks it was seen at.
-    ``habit_total`` is of the gaps in which it took long and nothing was compiled, ``habit_most`` the most in one of
-    them, ``habit`` when they were, and ``recorded`` the part of it, in a scope, in which the host recorded operations.
+    ``holes`` and ``lines`` are of scopes and samples: the holes they overlapped, and the stacks sampled. The fields of
+    the habit count gaps in which the cause took long and nothing was compiled: ``habit_total`` their ns,
+    ``habit_most`` the most in one, ``habit`` their steps, and ``recorded`` the ns in which the host, in a scope,
+    recorded operations.
     """
 
     total: int = 0
@@ -111,13 +118,13 @@ class Tally:
     habit_most: int = 0
 
     def add(self, spent: Sequence[int]) -> None:
-        """Gaps it was found in: ns in each."""
+        """``spent``: ns in each gap."""
         self.total += sum(spent)
         self.gaps += len(spent)
         self.most = max(self.most, max(spent))
 
-    def last(self, lasting: Sequence[int], steps: Sequence[int]) -> None:
-        """Those of them in which it took long, by ns, and the ordinals of their steps."""
+    def add_habit(self, lasting: Sequence[int], steps: Sequence[int]) -> None:
+        """``lasting``: ns in each gap in which it took long; ``steps``: the ordinals of their steps."""
         self.habit_total += sum(lasting)
         self.habit_most = max(self.habit_most, max(lasting))
         if self.habit is None:
@@ -129,11 +136,11 @@ class Tally:
             self.habit = Occasions()
         add_up(self, other)
 
-    def lie_in(self, hole: tuple[int, int], ns: int) -> None:
+    def add_hole(self, hole: tuple[int, int], ns: int) -> None:
         if hole in self.holes or len(self.holes) < _PLACES:
             self.holes[hole] = self.holes.get(hole, 0) + ns
 
-    def lie_at(self, stack: int, ns: int) -> None:
+    def add_line(self, stack: int, ns: int) -> None:
         if stack in self.lines or len(self.lines) < _PLACES:
             self.lines[stack] = self.lines.get(stack, 0) + ns
 
@@ -161,9 +168,9 @@ class IdleBlame:
         step_count, seen_count = len(steps), len(samples)
         starts = [segment[0] for segment in segments]
         causes = self.causes
-        spent: dict[Cause, list[int]] = {}  # ns in each gap, and
-        lasting: dict[Cause, list[int]] = {}  # those in which it took long and nothing was compiled, and
-        occasions: dict[Cause, list[int]] = {}  # the steps of those
+        spent: dict[Cause, list[int]] = {}  # ns in each gap
+        lasting: dict[Cause, list[int]] = {}  # ns in each gap in which it took long and nothing was compiled
+        occasions: dict[Cause, list[int]] = {}  # the steps of these gaps
         shortest = self.longest[0][0] if len(self.longest) >= LONGEST else -1
         for start, end in gaps:
             while first < segment_count and segments[first][1] <= start:
@@ -197,7 +204,7 @@ class IdleBlame:
                 if begin > cursor:
                     blank.append((cursor, begin))
                 cursor = stop
-                if cause < 0:  # what was seen, counted already
+                if cause < 0:  # a sample, counted already
                     continue
                 ns = stop - begin
                 if cause in parts:
@@ -234,7 +241,7 @@ class IdleBlame:
                     begin, stop, cause, _ = segment
                     if cause >= SCOPE:
                         if segment is scoped or (steady and stop - begin >= LONG):
-                            _lie_in_holes(causes[cause], begin, stop, holes, first_hole)
+                            _add_holes(causes[cause], begin, stop, holes, first_hole)
                         if first_traced < stretch_count:
                             used = _use(traced, first_traced, stretch_count, begin, stop)
                             if steady and parts[cause] >= LONG:
@@ -248,7 +255,7 @@ class IdleBlame:
         for each, ns_of_each in spent.items():
             causes[each].add(ns_of_each)
         for each, ns_of_each in lasting.items():
-            causes[each].last(ns_of_each, occasions[each])
+            causes[each].add_habit(ns_of_each, occasions[each])
 
     def _see(
         self,
@@ -261,9 +268,9 @@ class IdleBlame:
         first_hole: int,
         parts: dict[Cause, int],
     ) -> list[Segment]:
-        """Count what was seen in a gap, and return its segments with that among them (as cause -1).
+        """Count the samples in a gap, and return the gap's segments with the samples among them (as cause -1).
 
-        Events win over samples. Of the time in a scope only samples count that say more than its name.
+        Events win over samples. Inside a scope only the samples count that say more than its name.
         """
         found: list[Segment] = []
         blank: list[tuple[int, int, int]] = []  # start, end, scope or -1
@@ -291,15 +298,15 @@ class IdleBlame:
                 if until <= since:
                     continue
                 if scope >= 0 and seen.cause not in STRONG:
-                    self.tally(scope).lie_at(seen.stack, until - since)
+                    self.tally(scope).add_line(seen.stack, until - since)
                     continue
                 if scope >= 0 and since > cursor:
                     found.append((cursor, since, scope, 0))
                 counted = self._known(seen)
                 parts[counted] = parts.get(counted, 0) + until - since
                 tally = self.tally(counted)
-                tally.lie_at(seen.stack, until - since)
-                _lie_in_holes(tally, since, until, holes, first_hole)
+                tally.add_line(seen.stack, until - since)
+                _add_holes(tally, since, until, holes, first_hole)
                 found.append((since, until, -1, seen.stack))
                 cursor = until
             if scope >= 0 and cursor < stop:
@@ -308,7 +315,7 @@ class IdleBlame:
         return found
 
     def _place_data(self, segment: Segment, samples: Sequence[SampleSpan], first: int) -> None:
-        """Where the data was made that the host waited for: in a thread of the loader's."""
+        """Count the line at which a loader's thread made the data that the host waited for."""
         start, end, cause, _ = segment
         for position in range(first, len(samples)):
             since, until, seen = samples[position]
@@ -316,12 +323,12 @@ class IdleBlame:
                 break
             ns = min(until, end) - max(since, start)
             if ns > 0 and seen.at:
-                self.tally(cause).lie_at(seen.at, ns)
+                self.tally(cause).add_line(seen.at, ns)
 
     def seen_in(self) -> dict[tuple[int, int], Seen]:
-        """Of sampled holes, what was seen most in them.
+        """The most frequent sample of each sampled hole.
 
-        A hole that comes every step is sampled now and then. The others count as the same where they are as long.
+        Of a hole that comes every step some are sampled. The others count as the same where they are as long.
         """
         most: dict[tuple[int, int], tuple[int, Seen]] = {}
         for cause, tally in self.causes.items():
@@ -336,7 +343,7 @@ class IdleBlame:
         return {hole: cause for hole, (_, cause) in most.items()}
 
     def _known(self, cause: Cause) -> Cause:
-        """``cause``, or what it counts as where there are too many."""
+        """``cause`` itself; where there are too many causes, the general one that it counts for."""
         if cause in self.causes or len(self.causes) < CAUSES:
             return cause
         return cause.cause if isinstance(cause, Seen) else OTHER
@@ -442,14 +449,14 @@ class IdleBlame:
             heapq.heapreplace(self.longest, entry)
 
 
-def _lie_in_holes(tally: Tally, start: int, end: int, holes: Sequence[HoleRow], first: int) -> None:
+def _add_holes(tally: Tally, start: int, end: int, holes: Sequence[HoleRow], first: int) -> None:
     for position in range(first, len(holes)):
         begin, stop, before, after = holes[position]
         if begin >= end:
             break
         ns = (stop if stop < end else end) - (begin if begin > start else start)
         if ns > 0:
-            tally.lie_in((before, after), ns)
+            tally.add_hole((before, after), ns)
 
 
 def _use(traced: Sequence[TracingLeft], first: int, count: int, start: int, end: int) -> int:

@@ -1,4 +1,4 @@
-"""Which steps something happened in, in bounded memory: a habit is one run of steps however long it lasts."""
+"""The steps in which something happened, in bounded memory: a habit is one run of steps however long it lasts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from .rhythm import Rhythm
 
-_RUNS = 64  # runs kept; what is so irregular has no rhythm
+_RUNS = 64  # runs kept; with more there is no rhythm
 _EXPANDED = 50_000  # steps expanded for the rhythm of several together
 
 
@@ -16,8 +16,8 @@ class Occasions:
     __slots__ = ("count", "expected", "missed", "runs")
 
     def __init__(self) -> None:
-        self.count = 0  # of occasions: several may be in one step
-        self.missed = 0  # steps beyond the runs that are kept
+        self.count = 0  # occasions: several may be in one step
+        self.missed = 0  # steps beyond the kept runs
         self.expected = -1  # the step that would lengthen the last run; -1: none
         self.runs: list[list[int]] = []
 
@@ -50,7 +50,7 @@ class Occasions:
             self.missed += 1
 
     def add_all(self, steps: Sequence[int]) -> None:
-        """Like :meth:`add` for each of ``steps``; a habit that goes on is known at a glance."""
+        """Like :meth:`add` for each of ``steps``; constant cost for a habit that goes on."""
         if self.expected >= 0:
             run = self.runs[-1]
             distance = run[1]
@@ -67,7 +67,7 @@ class Occasions:
             self.add(step)
 
     def merge(self, other: Occasions) -> None:
-        """Add those of another rank or segment; of both the steps of whoever has more are kept."""
+        """Add another rank's or segment's; the steps of the one with more of them are kept."""
         self.count += other.count
         if other.steps > self.steps:
             self.runs = [run.copy() for run in other.runs]

@@ -19,9 +19,9 @@ class Rhythm:
     def __init__(self) -> None:
         self.count = 0
         self.steps = 0  # steps in which it happened
-        self.first = -1  # ordinal of the first and
-        self.last = -1  # of the last of them
-        self.gaps: dict[int, int] = {}  # steps from one to the next -> how often
+        self.first = -1  # ordinal of the first of them
+        self.last = -1  # ordinal of the last
+        self.gaps: dict[int, int] = {}  # distance in steps -> how often
 
     def at(self, step: int, count: int = 1) -> None:
         """It happened ``count`` times in the step with this ordinal. Constant cost."""
@@ -61,7 +61,7 @@ class Rhythm:
 
     @classmethod
     def of(cls, steps: Sequence[int]) -> Rhythm:
-        """Of what happened once in each of these steps, ascending."""
+        """The rhythm of something that happened once in each of these steps, ascending."""
         found = cls()
         if steps:
             found.count = found.steps = len(steps)
@@ -71,7 +71,7 @@ class Rhythm:
         return found
 
     def merge(self, other: Rhythm) -> None:
-        """Add what happened in another recording, whose steps are others."""
+        """Add the occasions of another recording, whose steps are others."""
         self.first = self.first if self.steps else other.first
         self.count += other.count
         self.steps += other.steps
@@ -81,7 +81,7 @@ class Rhythm:
 
     @property
     def every(self) -> int:
-        """Steps from one time to the next, where that is mostly the same; 0 where it is not, or not known."""
+        """The distance in steps, where it is mostly the same; 0 where it is not, or not known."""
         if not self.gaps:
             return 0
         gap = max(self.gaps, key=lambda gap: self.gaps[gap])

@@ -1,8 +1,8 @@
-"""What ran when, host and device: kept to be run again without a defect (:mod:`~xlaprof.analysis.whatif.replay`).
+"""What ran when on host and device, kept for replay without a defect (:mod:`~xlaprof.analysis.whatif.replay`).
 
-A recording is settled in batches (``window.Window``); each is a stretch of time with all that
-host and device did in it. Short recordings keep all of theirs. Of a long one every second batch is kept, then every
-fourth, and so on: an even sample, of bounded size, which always has the first.
+A recording is settled in batches (``window.Window``): stretches of time with all that host and device did in them. A
+short recording keeps all of its batches. A long one keeps every second batch, then every fourth, and so on: an even
+sample of bounded size, which always includes the first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Wait(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """``ns`` of ``[start, end)`` were spent recording ``ops`` operations for the barrier that was over at ``done``."""
+    """``ns`` of ``[start, end)`` were spent recording ``ops`` operations for the barrier that ended at ``done``."""
 
     start: int
     end: int
@@ -127,14 +127,14 @@ class Schedule:
     def __init__(self) -> None:
         self.batches: list[tuple[int, Batch]] = []  # with their number
         self.others: list[Schedule] = []
-        self.seen = 0  # batches, kept or not, and
-        self.span = 0  # their ns
-        self.digest_ns = 0  # ns of them known only as digests
-        self.end: int | None = None  # of the last of them
+        self.seen = 0  # batches, kept or not
+        self.span = 0  # ns of these batches
+        self.digest_ns = 0  # of span: known only as digests
+        self.end: int | None = None  # of the last batch
         self.stride = 1
         self.first_run: int | None = None
-        # Not settled yet, in any order, as bare tuples of the fields of Execution, Wait...: of a long recording most
-        # is never used again. ``add_...`` are bound once.
+        # Not settled yet, in any order, as bare tuples of the fields of Execution, Wait...: most items of a long
+        # recording are never used again. ``add_...`` are bound once.
         self.executions: list[tuple[int, int, int, int, int]] = []
         self.waits: list[tuple[int, int, int]] = []
         self.recordings: list[tuple[int, int, int, int, int]] = []
@@ -155,8 +155,9 @@ class Schedule:
         steps: Sequence[tuple[int, int, int, int, int, bool, int]],
         samples: Sequence[SampleSpan] = (),
     ) -> None:
-        """Everything before ``horizon`` (None: everything) is known; ``segments``, ``steps`` (start, end,
-        number, ordinal, name, first, tracing) and ``samples`` are what is new.
+        """Everything before ``horizon`` (None: everything) is known.
+
+        ``segments``, ``steps`` (start, end, number, ordinal, name, first, tracing) and ``samples`` are new.
         """
         if horizon is not None and not self.keeps_next:
             self.skip(horizon, bool(segments or steps))
@@ -216,11 +217,11 @@ class Schedule:
             self.seen += 1
 
     def pending(self) -> list[tuple[list[Any], int]]:
-        """What is not settled, and where in each of its tuples the moment is by which it is."""
+        """Lists of items not settled yet, and the position in their tuples of the moment that settles them."""
         return [(self.executions, 0), (self.waits, 1), (self.recordings, 2), (self.compiles, 1), (self.holes, 1)]
 
     def relieve(self, most: int) -> None:
-        """Of ``most`` things of a kind or more that nothing settles, forget the older half."""
+        """Forget the older half of each list that nothing settles and that has ``most`` items or more."""
         for held, _ in self.pending():
             if len(held) >= most:
                 del held[: len(held) // 2]
@@ -254,9 +255,9 @@ _T = TypeVar("_T", bound=tuple[int, ...])
 
 
 def _take(items: list[_T], horizon: int | None, moment: int) -> list[_T]:
-    """Remove and return, sorted, what came by ``horizon``; ``moment``: the place of its time."""
+    """Remove and return, sorted, the items up to ``horizon``; ``moment``: the position of their time."""
     late = [] if horizon is None else [one for one in items if one[moment] > horizon]
-    taken = [one for one in items if one[moment] <= horizon] if late and horizon is not None else items[:]
+    due = [one for one in items if one[moment] <= horizon] if late and horizon is not None else items[:]
     items[:] = late
-    taken.sort()
-    return taken
+    due.sort()
+    return due

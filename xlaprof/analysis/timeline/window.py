@@ -1,8 +1,8 @@
 """The part of a run that is still moving: recent host segments and executions, settled in order into totals.
 
-Host events come when they end and executions when the device finished them, which may be many host events later.
-So both are held back until no event can change them any more: up to the end of the last step (a scope around
-several steps does not explain what happens in one) and up to the last execution reported.
+Host events come when they end, executions when the device has finished them, which may be many host events later. So
+both are held back until no event can change them: up to the end of the last step (a scope around several steps does not
+explain what happens in one) and up to the last execution reported.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from .idle import HoleRow, IdleBlame, SampleSpan, TracingLeft
 from .schedule import Schedule
 
 _SETTLE_AT = 8192  # segments and executions held before settling
-KEEP = 4096  # of them held back where no step says what is finished
-GIVE_UP_AT = 65536  # segments held while a device says nothing: enough, it is idle
+KEEP = 4096  # of them held back where no step shows what is finished
+GIVE_UP_AT = 65536  # segments held without a report from a device: from then on it counts as idle
 
 FOREVER = 1 << 62
 CAUSES = SCOPE + 1  # of a split: scopes count together
 
 
 #: A step that has ended but whose time is not wholly settled: start, end, number, ordinal among the recording's steps,
-#: name, whether it was the first of that, and ns of tracing.
+#: name, whether it was the first of that name, and ns of tracing.
 _Step = tuple[int, int, int, int, int, bool, int]
 
 
@@ -49,7 +49,7 @@ class Split:
         self.parts = [a + b for a, b in zip(self.parts, parts, strict=True)]
 
     def add_segments(self, segments: Sequence[Segment]) -> int:
-        """What the host did in the steps; returns ns."""
+        """Add the host's time in the steps; returns its ns."""
         parts, total = self.parts, 0
         for begin, stop, cause, _ in segments:
             ns = stop - begin
@@ -71,7 +71,7 @@ class Window:
         self.host = HostTimeline()
         self.devices: dict[int, DeviceTimeline] = {}
         self.idle = IdleBlame()
-        self.schedule = Schedule()  # what a prediction runs again
+        self.schedule = Schedule()  # for replay
         self.first: dict[int, Split] = {}  # the first step of each name
         self.splits: dict[int, Split] = {}  # the others
         self.steps_end = 0  # end of the last named step; 0: none yet
@@ -82,7 +82,7 @@ class Window:
         self.tracing_since_step: list[tuple[int, int]] = []  # (moment, ns) of the barriers since the last step
         self.last_barrier = 0
         self.open_steps: list[_Step] = []
-        self.carried: dict[int, Split] = {}  # ordinal of an open step -> what is settled of it
+        self.carried: dict[int, Split] = {}  # ordinal of an open step -> its settled part
         self.settle_when = _SETTLE_AT
 
     def add_hole(self, start: int, end: int, before: int, after: int) -> None:
@@ -105,14 +105,14 @@ class Window:
         last = self.last_barrier
         if tracing:
             self.schedule.add_recording((last or moment - tracing, moment, end, tracing, ops))
-            if moment > last:  # else it came late, and the stretch before it is another barrier's
+            if moment > last:  # else it came late, and the stretch before it belongs to another barrier
                 self.traced.append((last, moment, tracing))
             self.tracing_since_step.append((moment, tracing))
         if end > last:
             self.last_barrier = end
 
     def add_execution(self, device: int, start: int, end: int, busy: int = -1) -> None:
-        """``busy``: of a stretch that stands for several executions; -1: all of it."""
+        """``busy``: ns of work, of a stretch that stands for several executions; -1: all of it."""
         timeline = self.devices.get(device)
         if timeline is None:
             timeline = self.devices[device] = DeviceTimeline()
@@ -135,23 +135,23 @@ class Window:
             self.settle()
 
     def add_digest(self, name: int, total: int, busy: int, parts: dict[int, int], first: bool) -> None:
-        """A step known as a digest: its parts are sums, so each can only have what those before it left."""
+        """A step known as a digest. Its parts are sums that may overlap: each gets at most the time still left."""
         self.next_ordinal += 1
         self.schedule.digest_ns += total
-        taken = [0] * CAUSES
+        by_cause = [0] * CAUSES
         left = total
         for cause, ns in parts.items():
-            taken[cause] = min(ns, left)
-            left -= taken[cause]
-        taken[OTHER] = left
-        self.split(name, first).add(1, total, busy, taken)
+            by_cause[cause] = min(ns, left)
+            left -= by_cause[cause]
+        by_cause[OTHER] = left
+        self.split(name, first).add(1, total, busy, by_cause)
 
     def has_room_for(self, holes: int) -> bool:
-        """Whether so many more are kept."""
+        """Whether this many more holes are kept."""
         return len(self.holes) + holes < GIVE_UP_AT
 
     def relieve(self) -> None:
-        """Called now and then: what nothing settles, no execution nor step, must not pile up."""
+        """Bound the memory where no execution or step settles anything. Called every 65,536 events."""
         if len(self.host) + len(self.holes) + len(self.traced) + len(self.samples) > GIVE_UP_AT:
             self.settle()
         if len(self.tracing_since_step) > GIVE_UP_AT:
@@ -187,22 +187,22 @@ class Window:
         samples = stretched([one for one in self.samples if one.start < host_horizon], holes)
         self.schedule.settle(None if final else host_horizon, segments, closed, samples)
         traced = [stretch for stretch in self.traced if stretch[0] < host_horizon]
-        later = self.traced[len(traced) :]  # they follow one another
+        later = self.traced[len(traced) :]  # sorted
         left: list[list[tuple[int, int, int]]] = []
         for quiet in gaps:
             stretches = [TracingLeft(*stretch) for stretch in traced]
             self.idle.blame(quiet, segments, holes, stretches, self.open_steps, samples)
             left.append([(one.start, one.end, one.left) for one in stretches])
-        # of several devices each has all of the tracing; what the first one leaves goes on
+        # each of several devices has all of the tracing; the part that the first one leaves is carried on
         self.traced = [stretch for stretch in (left or [traced])[0] if stretch[1] > host_horizon] + later
         busy.sort()
         self._divide(host_horizon, segments, busy)
         self.holes = [hole for hole in self.holes if hole[1] > host_horizon]
         self.samples = [one for one in self.samples if one.end > host_horizon]
-        self.rest()
+        self.plan_next_settle()
 
-    def rest(self) -> None:
-        """All is settled that can be: wait until there is as much again."""
+    def plan_next_settle(self) -> None:
+        """Settle again once 8,192 more segments and executions are held than now."""
         held = max((len(timeline.pending) for timeline in self.devices.values()), default=0)
         self.settle_when = _SETTLE_AT + held + len(self.host)
 
@@ -235,7 +235,7 @@ class Window:
         return horizon
 
     def _divide(self, horizon: int, segments: list[Segment], busy: list[tuple[int, int]]) -> None:
-        """Give the open steps what lies in them; those that are over by ``horizon`` are counted."""
+        """Give open steps the time that lies in them; steps over by ``horizon`` are counted."""
         over = [step for step in self.open_steps if step[1] <= horizon]
         self.open_steps = [step for step in self.open_steps if step[1] > horizon]
         self._count(over, segments, busy)
@@ -243,7 +243,7 @@ class Window:
         self.carry_on([step for step in self.open_steps if step[0] < until], segments, busy)
 
     def carry_on(self, begun: list[_Step], segments: list[Segment], busy: list[tuple[int, int]]) -> None:
-        """Give steps that are not over what lies in them so far."""
+        """Give steps that are not over the time that lies in them so far."""
         starts = [segment[0] for segment in segments] if begun else []
         begins = [stretch[0] for stretch in busy] if begun else []
         for start, end, _, ordinal, _, _, _ in begun:
@@ -266,7 +266,7 @@ class Window:
             split.parts[OTHER] += blank - traced
 
     def take_carried(self, ordinal: int, split: Split) -> int:
-        """Count what is settled already of a step that is over now; returns its ns."""
+        """Count the settled part of a step that is over now; returns its ns."""
         carried = self.carried.pop(ordinal, None)
         if carried is None:
             return 0
@@ -278,7 +278,7 @@ class Window:
 
 
 def stretched(samples: list[SampleSpan], holes: list[HoleRow]) -> list[SampleSpan]:
-    """Of a hole in which the host was seen, every nanosecond belongs to what was seen last before, or else first."""
+    """Samples extended over the hole they lie in: each up to the next sample, the first back to the hole's begin."""
     if not samples or not holes:
         return samples
     found: list[SampleSpan] = []
@@ -298,7 +298,7 @@ def stretched(samples: list[SampleSpan], holes: list[HoleRow]) -> list[SampleSpa
 
 
 def _overlap(busy: list[tuple[int, int]], begins: list[int], start: int, end: int) -> int:
-    """ns of ``[start, end)`` in ``busy``, which is sorted; ``begins``: where its stretches do."""
+    """ns of ``[start, end)`` in ``busy``, which is sorted; ``begins``: where its stretches begin."""
     ns = 0
     first = bisect_right(begins, start)
     for begin, stop in busy[first - 1 if first else 0 : bisect_left(begins, end, first)]:

@@ -1,4 +1,4 @@
-"""The time of many steps divided at once, for long runs: how it was spent, and how long a device was busy meanwhile."""
+"""The time of many steps divided by cause at once, for long runs, with the time a device was busy meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def divide(
     segments: Column,
     busy: Column,
 ) -> Iterator[Divided]:
-    """``known``: by ordinal, ns of a step that are settled already. The others are a window's lists, in columns."""
+    """``known``: ns of a step settled already, by ordinal. The others are a window's lists, in columns."""
     start, end, _, ordinal, name, first, tracing = steps
     begins, ends, cause, _ = segments
     painted = cut(start, np.maximum(start, end), begins, ends)
@@ -37,7 +37,7 @@ def divide(
     for open_before, ns in known.items():
         blank[ordinal == open_before] -= ns
     tracing = np.minimum(tracing, blank)
-    # stretches of several devices overlap: of those that begin before a step only the last one counts
+    # stretches of several devices overlap: only the last one that begins before a step counts
     begins, ends = busy
     after = np.searchsorted(begins, start, "right")
     past = np.maximum(np.searchsorted(begins, end, "left"), after)

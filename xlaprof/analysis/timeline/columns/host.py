@@ -1,6 +1,6 @@
 """What the host did, painted all at once: nested intervals turned into disjoint segments, the innermost winning.
 
-As ``HostTimeline`` does one by one, for logs in which every interval comes after those in it.
+``HostTimeline`` does it one by one; this is for logs in which every interval comes after those in it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from .intervals import Column, blank, cut, require, up_to
 
-_DEEPEST = 64  # intervals in each other
+_DEEPEST = 64  # levels of nesting
 
 
 def paint(intervals: Column, horizon: int) -> Column:
@@ -20,11 +20,11 @@ def paint(intervals: Column, horizon: int) -> Column:
     Nothing is painted before ``horizon``. Raises :class:`NotVectorizable` where intervals overlap without nesting,
     or one comes before another that lies in it.
     """
-    start = np.maximum(intervals[0], horizon)[::-1]  # of two that begin together the outer one comes later
+    start = np.maximum(intervals[0], horizon)[::-1]  # where two begin together the outer one comes later
     order = len(start) - 1 - np.argsort(start, kind="stable")
     order = order[intervals[1, order] > np.maximum(intervals[0, order], horizon)]
     start, end = np.maximum(intervals[0, order], horizon), intervals[1, order]
-    levels: list[Column] = []  # intervals in none, in one, in two others...
+    levels: list[Column] = []  # intervals inside no other, inside one, inside two...
     inside = np.arange(len(order))
     while len(inside):
         require(len(levels) < _DEEPEST)

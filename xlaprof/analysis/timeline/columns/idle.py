@@ -1,6 +1,6 @@
-"""Idle gaps blamed all at once: what ``IdleBlame.blame`` does one by one, for long runs.
+"""Idle gaps blamed all at once, for long runs; ``IdleBlame.blame`` does it one by one.
 
-Only gaps without samples of the host, which are most. The result is the same to the last nanosecond.
+Only for gaps without samples of the host: most of them. The result is the same to the last nanosecond.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CELLS = 1 << 20  # of the table of gaps by cause
 
 
 class _Parts(NamedTuple):
-    """ns of each gap by cause: a row for each gap, a column for each code. ``order``: of the causes in the gap."""
+    """ns of each gap by cause: a row for each gap, a column for each code. ``order``: in which causes came."""
 
     ns: NDArray[np.int64]
     order: NDArray[np.int64]
@@ -36,16 +36,16 @@ def blame(
     traced: Column,
     steps: Column,
 ) -> Column:
-    """Like ``blamed.blame``, of its arguments by columns; returns what is left of ``traced``.
+    """Like ``blamed.blame``, with its arguments in columns; returns ``traced`` with the time that is left.
 
-    Raises :class:`OverflowError`, and has done nothing, where it would not be the same.
+    Raises :class:`OverflowError`, without having counted anything, where the result would differ.
     """
     start, end = gaps
     if not len(start):
         return traced
     begins, ends, cause, _ = segments
     hole_begins, hole_ends = holes[:2]
-    # the step that a gap began in, or the next; and that which its middle lies in
+    # the step in which a gap began, or the next one; and the step around its middle
     over = np.maximum.accumulate(steps[1])
     following, around = (np.searchsorted(over, moment, "right") for moment in (start, (start + end) // 2))
 
@@ -96,7 +96,7 @@ def blame(
     for code in np.flatnonzero(recorded).tolist():
         blamed.causes[causes[code]].recorded += int(recorded[code])
 
-    # What depends on the order of the gaps: few are among the longest, and few holes are kept of a scope.
+    # The longest gaps and the holes kept of a scope depend on the order of the gaps: one by one, they are few.
     shown = scopes.where(explains | (steady[scopes.outer] & (scopes.ns >= LONG)))
     lying = cut(shown.start, shown.end, hole_begins, hole_ends)
     of_gap = shown.outer[lying.outer]
@@ -105,7 +105,7 @@ def blame(
     for gap in np.flatnonzero(end - start > _shortest(blamed)).tolist():
         if end[gap] - start[gap] > _shortest(blamed):
             past = int(np.searchsorted(of_gap, gap, "right"))
-            _lie_in(blamed, causes, keys[done:past], lying.ns[done:past])
+            _add_holes(blamed, causes, keys[done:past], lying.ns[done:past])
             done = past
             here = np.flatnonzero(parts.ns[gap])
             here = here[np.argsort(parts.order[gap, here])]
@@ -115,13 +115,13 @@ def blame(
             step = int(following[gap])
             in_step = step < len(over) and steps[0, step] <= start[gap]
             blamed.remember(int(start[gap]), int(end[gap]), spent, inside, int(steps[2, step]) if in_step else -1)
-    _lie_in(blamed, causes, keys[done:], lying.ns[done:])
+    _add_holes(blamed, causes, keys[done:], lying.ns[done:])
     unused: Column = np.stack((*traced[:2], left))
     return unused
 
 
 def _paired(holes: Column) -> Column:
-    """The two stacks of each as one number."""
+    """The two stacks of each hole as one number."""
     before, after = holes[2:]
     if len(before) and (min(before.min(), after.min()) < 0 or max(before.max(), after.max()) >> _ID - 1):
         raise OverflowError("no ids of stacks")
@@ -129,22 +129,22 @@ def _paired(holes: Column) -> Column:
     return paired
 
 
-def _lie_in(blamed: IdleBlame, causes: Sequence[Cause], keys: Column, lengths: Column) -> None:
-    """Of which scope how much lies in which hole; ``keys`` names both, by their codes."""
+def _add_holes(blamed: IdleBlame, causes: Sequence[Cause], keys: Column, lengths: Column) -> None:
+    """Count the ns of each scope in each hole; ``keys`` holds both, by their codes."""
     for key, those in grouped(keys):  # in order: of many only the first are kept
         scope, hole = divmod(key, len(causes))
         place = causes[hole]
         assert isinstance(place, tuple)
-        blamed.causes[causes[scope]].lie_in((place[0], place[1]), int(lengths[those].sum()))
+        blamed.causes[causes[scope]].add_hole((place[0], place[1]), int(lengths[those].sum()))
 
 
 def _shortest(blamed: IdleBlame) -> int:
-    """Longer gaps are remembered."""
+    """The length above which gaps are remembered."""
     return blamed.longest[0][0] if len(blamed.longest) >= LONGEST else -1
 
 
 def _explains(scopes: Cuts, lengths: Column) -> NDArray[np.bool_]:
-    """Of each gap the longest stretch of a scope, where it is a good part of the gap."""
+    """Marks the longest stretch of a scope in each gap, where it is a good part of the gap."""
     ns, gap = scopes.ns, scopes.outer
     most = lengths // 8
     np.maximum.at(most, gap, ns)
@@ -157,7 +157,7 @@ def _explains(scopes: Cuts, lengths: Column) -> NDArray[np.bool_]:
 
 
 def _use(rest: Cuts, scopes: Cuts, stretches: Column) -> tuple[Column, Column, Column]:
-    """Take tracing time gap by gap, first for the ``rest``: ns of each, of each of the ``scopes``, and what is left."""
+    """Take tracing time gap by gap, first for ``rest``: ns of each of ``rest`` and of ``scopes``, and the ns left."""
     begins, ends, left = stretches
     gaps = 1 + max(rest.outer.max(initial=0), scopes.outer.max(initial=0))
     of_rest = np.arange(len(rest.outer)) + edges(scopes.outer, gaps)[rest.outer]
@@ -167,24 +167,24 @@ def _use(rest: Cuts, scopes: Cuts, stretches: Column) -> tuple[Column, Column, C
     end[of_rest], end[of_scopes] = rest.end, scopes.end
     uses = cut(start, end, begins, ends)
     turn = np.argsort(uses.inner, kind="stable")
-    wanted, stretch = uses.ns[turn], uses.inner[turn]
-    total = np.cumsum(wanted)
-    total -= (total - wanted)[edges(stretch, len(left))[stretch]]  # of the turns at stretches before it
-    had = left[stretch]
-    taken = np.minimum(total, had) - np.minimum(total - wanted, had)
-    took = np.empty_like(taken)
-    took[turn] = taken
-    used = sums(took, uses.outer, len(start))
-    return used[of_rest], used[of_scopes], left - sums(taken, stretch, len(left))
+    overlap, stretch = uses.ns[turn], uses.inner[turn]
+    total = np.cumsum(overlap)
+    total -= (total - overlap)[edges(stretch, len(left))[stretch]]  # without those at earlier stretches
+    available = left[stretch]
+    in_turn = np.minimum(total, available) - np.minimum(total - overlap, available)
+    in_order = np.empty_like(in_turn)
+    in_order[turn] = in_turn
+    used = sums(in_order, uses.outer, len(start))
+    return used[of_rest], used[of_scopes], left - sums(in_turn, stretch, len(left))
 
 
 def _sum_up(shape: tuple[int, int], gaps: list[Column], codes: list[Column], lengths: list[Column]) -> _Parts:
-    """Add up what belongs together; the lists are in the order of the causes of a gap."""
+    """Add up ns by gap and cause; the lists are in the order of the causes of a gap."""
     gap, code = np.concatenate(gaps), np.concatenate(codes)
     ns, order = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     np.add.at(ns, (gap, code), np.concatenate(lengths))
     back = np.arange(len(gap))[::-1].copy()
-    order[gap[back], code[back]] = back  # of several the last one stays, which is the first
+    order[gap[back], code[back]] = back  # backwards: the first one stays
     return _Parts(ns, order)
 
 
@@ -200,4 +200,4 @@ def _count(
         tally.add(ns.tolist())
         lasting = steady[gaps] & (ns >= LONG)
         if lasting.any():
-            tally.last(ns[lasting].tolist(), ordinals[gaps[lasting]].tolist())
+            tally.add_habit(ns[lasting].tolist(), ordinals[gaps[lasting]].tolist())

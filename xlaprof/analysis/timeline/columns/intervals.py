@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 Column = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-_FEW = 65_535  # numbers up to it are sorted by counting
-FAR = 1 << 61  # ns: differences and sums of what is nearer fit a machine word
+_FEW = 65_535  # numbers up to this are sorted by counting
+FAR = 1 << 61  # ns: differences and sums of smaller times fit a machine word
 
 
 class NotVectorizable(Exception):
-    """These events cannot be counted in columns, and none of them was. ``at``: the first that cannot, if known."""
+    """These events cannot be counted in columns, and none of them was. ``at``: the first such event, if known."""
 
     def __init__(self, at: int | None = None) -> None:
         super().__init__(at)
@@ -34,7 +34,7 @@ def require(condition: bool) -> None:
 
 
 class Cuts(NamedTuple):
-    """Where intervals overlap others: which of the ones, which of the others, from when to when. Ordered by both."""
+    """Where outer intervals overlap inner ones: the numbers of both, start and end. Ordered by outer, then inner."""
 
     outer: Column
     inner: Column
@@ -46,7 +46,7 @@ class Cuts(NamedTuple):
         return self.end - self.start
 
     def where(self, which: NDArray[Any]) -> Cuts:
-        """Some of them: those with these numbers, or those for which it is true."""
+        """The cuts with these numbers, or those for which it is true."""
         return Cuts(self.outer[which], self.inner[which], self.start[which], self.end[which])
 
 
@@ -60,7 +60,7 @@ def table(rows: Sequence[tuple[int, ...]], width: int) -> Column:
 
 
 def rows(*columns: Column) -> list[Any]:
-    """What :func:`table` made columns of."""
+    """The rows of columns: the inverse of :func:`table`."""
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -85,9 +85,9 @@ def pairs(start: Column, end: Column, inner_start: Column, inner_end: Column, fi
 
 
 def blank(start: Column, end: Column, cuts: Cuts) -> Cuts:
-    """What ``cuts`` leave of the sorted and disjoint intervals that they were made of; ``inner`` means nothing."""
+    """The parts of sorted and disjoint intervals outside their ``cuts``; ``inner`` means nothing."""
     whole, nth = np.arange(len(start)), np.arange(len(cuts.outer))
-    # something is blank from where an interval begins, or what lies in it ends, to where the next thing does
+    # blank time lasts from the begin of an interval, or the end of a cut, to the next cut, or the end of the interval
     outer, since, until = (np.empty(len(start) + len(nth), np.int64) for _ in range(3))
     bounds = edges(cuts.outer, len(start))
     first = whole + bounds[:-1]
@@ -109,7 +109,7 @@ def unique(numbers: Column) -> tuple[Column, Column]:
 
 
 def grouped(numbers: Column) -> Iterator[tuple[int, Column]]:
-    """The unique numbers, in the order in which they come first, and where each of them is."""
+    """The unique numbers in the order in which they come first, and the positions of each."""
     if not len(numbers):
         return
     if (numbers == numbers[0]).all():
@@ -127,20 +127,20 @@ def up_to(first: int, numbers: Column) -> Column:
 
 
 def counts(values: Iterable[int], edges: Sequence[int], grain: int) -> dict[int, int]:
-    """How many of the values begin at which of the edges (before the first: -1), ``1 << grain`` of them as one."""
+    """The number of values by the edge before them (-1: none), ``1 << grain`` edges as one."""
     nth = np.searchsorted(np.array(edges), np.fromiter(values, np.int64), "right") - 1
     kinds, count = np.unique(nth >> grain, return_counts=True)
     return dict(zip(kinds.tolist(), count.tolist(), strict=True))
 
 
 def weights(values: Column, each: Column, edges: Sequence[int], grain: int) -> dict[int, int]:
-    """The same where each value counts so often; the edges in the order in which they come first."""
+    """Like :func:`counts` where each value counts ``each`` times; edges in the order in which they come first."""
     nth = (np.searchsorted(np.array(edges), values, "right") - 1) >> grain
     return {kind: int(each[those].sum()) for kind, those in grouped(nth)}
 
 
 def sums(numbers: Column, groups: Column, count: int) -> Column:
-    """The sum of each of ``count`` groups; ``groups``: of each number its own, ascending."""
+    """The sum of each of ``count`` groups; ``groups``: the group of each number, ascending."""
     total: Column = np.concatenate((np.zeros(1, np.int64), np.cumsum(numbers)))
     found: Column = np.diff(total[edges(groups, count)])
     return found

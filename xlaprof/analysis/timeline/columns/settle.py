@@ -1,6 +1,6 @@
-"""What :meth:`~xlaprof.analysis.timeline.window.Window.settle` does one by one, done in columns: for long recordings.
+""":meth:`~xlaprof.analysis.timeline.window.Window.settle` in columns, for long recordings.
 
-The totals are the same to the last nanosecond. What is not settled goes back to the window's lists.
+The totals are the same to the last nanosecond. Time that cannot be settled yet goes back to the window's lists.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .intervals import FAR, Column, NotVectorizable, grouped, require, rows, tab
 
 
 class Fresh(NamedTuple):
-    """What came since the window last had it in lists, in columns of what these lists hold."""
+    """New items of the window's lists, in columns: not in the lists yet."""
 
     unpainted: Column  # start, end, cause, stack of what the host did, in the order in which it came
     runs: Column  # enqueued, start, end, device, stack of the read of executions
@@ -35,7 +35,7 @@ class Fresh(NamedTuple):
     digests: Column  # start, end, ns the device was busy meanwhile
 
     def pour(self, into: Window) -> None:
-        """Move it into the window's lists."""
+        """Move everything into the window's lists."""
         into.host.unpainted += rows(*self.unpainted)
         for device, those in grouped(self.runs[3]):
             start, end = self.runs[1:3, those]
@@ -48,7 +48,7 @@ class Fresh(NamedTuple):
         self.pour_schedule(into)
 
     def pour_schedule(self, into: Window) -> None:
-        """Move what a prediction runs again into the schedule's lists."""
+        """Move into the schedule's lists what a prediction replays."""
         into.schedule.executions += rows(*self.runs)
         into.schedule.holes += rows(*self.holes)
         into.schedule.waits += rows(*self.waits)
@@ -68,7 +68,7 @@ class _Pending(NamedTuple):
     worked: Column
 
     def settle(self, horizon: int) -> tuple[Column, Column]:
-        """Like that of the timeline: idle and busy stretches (rows: start, end)."""
+        """Like the timeline's ``settle``: idle and busy stretches (rows: start, end)."""
         device, start, end, worked = self
         if device.first is None and len(start) and end[0] <= horizon:
             device.first = device.last = int(start[0])
@@ -93,7 +93,7 @@ class _Pending(NamedTuple):
 
 
 def settle(of: Window, fresh: Fresh) -> bool:
-    """Turn what can change no more into totals. False: nothing was settled, ``fresh`` is in the window's lists."""
+    """Turn what can change no more into totals. False: nothing was settled, ``fresh`` went into the window's lists."""
     try:
         segments = paint(_with([*of.host.segments, *of.host.unpainted], fresh.unpainted), of.host.horizon)
     except (NotVectorizable, OverflowError):
@@ -125,21 +125,21 @@ def settle(of: Window, fresh: Fresh) -> bool:
         samples = window.stretched(samples, rows(*now))
     _schedule(of, fresh, horizon, segments, steps, samples)
     steps = steps[:, np.argsort(steps[0], kind="stable")]
-    early = int(np.searchsorted(traced[0], horizon))  # they follow one another
+    early = int(np.searchsorted(traced[0], horizon))  # sorted
     left = [_blame(of, quiet, segments, now, traced[:, :early], steps, samples) for quiet, _ in stretches]
-    # of several devices each has all of the tracing; what the first one leaves goes on
+    # each of several devices has all of the tracing; the part that the first one leaves is carried on
     unused = (left or [traced[:, :early]])[0]
     of.traced = rows(*unused[:, unused[1] > horizon]) + rows(*traced[:, early:])
     busy = np.concatenate([np.empty((2, 0), np.int64), *(ran for _, ran in stretches)], axis=1)
     _divide(of, horizon, segments, steps, busy[:, np.lexsort(busy[::-1])])
     of.holes = rows(*holes[:, holes[1] > horizon])
     of.samples = [one for one in of.samples if one.end > horizon]
-    of.rest()
+    of.plan_next_settle()
     return True
 
 
 def _is_sane(of: Window) -> bool:
-    """Whether all that is held are times, whatever a damaged log held."""
+    """Whether all held numbers are times: a damaged log may hold others."""
     moments = [of.host.horizon, of.steps_end, of.schedule.end or 0, *(device.last for device in of.devices.values())]
     moments += [sum(carried.parts) for carried in of.carried.values()]
     return all(-window.FOREVER <= moment <= window.FOREVER for moment in moments)
@@ -215,7 +215,7 @@ def _blame(
 
 
 def _divide(of: Window, horizon: int, segments: Column, steps: Column, busy: Column) -> None:
-    """Give the steps what lies in them; those that are over by ``horizon`` are counted."""
+    """Give steps the time that lies in them; steps over by ``horizon`` are counted."""
     over = steps[1] <= horizon
     counted, of.open_steps = steps[:, over], rows(*steps[:, ~over])
     known = {ordinal: sum(carried.parts) for ordinal, carried in of.carried.items()}
