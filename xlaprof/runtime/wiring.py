@@ -52,7 +52,7 @@ def _join_job() -> None:
     if os.environ.get("WORLD_SIZE", "1") != "1":
         from .distributed.job import world
 
-        if world.wants_to_be_joined():
+        if world.should_join():
             world.join()
 
 

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def device(index: int | None = None) -> torch.device:
-    """The device ``xla:index``, which becomes this thread's current one; by default that which is.
+    """The device ``xla:index``, which becomes this thread's current device; by default the current one.
 
     Raises ``IndexError`` where there is no such device.
     """
@@ -70,12 +70,12 @@ def launch(
     debug_single_process: bool = False,
     **more: Any,
 ) -> Any:
-    """Run ``fn(index, *args)`` in one process per device: :func:`xlaprof.runtime.distributed.job.launch`."""
+    """Run ``fn(index, *args)`` in one process per device: :func:`xlaprof.runtime.distributed.launch`."""
     from xlaprof.runtime import distributed  # heavy: torch.distributed and jax's
 
     return distributed.launch(fn, args, start_method=start_method, debug_single_process=debug_single_process, **more)
 
 
-# What does not change while a program runs is a constant to Dynamo, not a place to cut the graph.
+# Constants to Dynamo: none changes while a program runs, so none has to break the graph.
 for _function in (device, devices, real_devices, device_count):
     constant(_function)

@@ -55,9 +55,9 @@ def all_reduce(
         return torch.ops._c10d_functional.all_reduce(inputs, reduce_type, "")
     text = _groups.to_text(named)
     if one:
-        operators.called("AllReduce", [inputs])
+        operators.count_call("AllReduce", [inputs])
         return torch.ops.xla.all_reduce([inputs], reduce_type, float(scale), text)[0]
-    operators.called("AllReduceInPlace", inputs)
+    operators.count_call("AllReduceInPlace", inputs)
     with torch.no_grad():
         torch.ops.xla.all_reduce_(list(inputs), reduce_type, float(scale), text)
     return inputs
@@ -133,7 +133,7 @@ def all_to_all(
     """
     named = _groups.normalized(groups)
     _require_shards(split_count, named, "split_count")
-    operators.called("AllToAll", [value])
+    operators.count_call("AllToAll", [value])
     split, concat = _dim(split_dimension, value), _dim(concat_dimension, value)
     _require_parts("all_to_all", value, split, split_count)
     if split_count == 1:
@@ -156,7 +156,7 @@ def collective_permute(value: Any, pairs: Sequence[Sequence[int]]) -> Any:
                 f"pairs={[list(p) for p in named]}: {wrong[0]} is no {side}, of ranks 0 to {size - 1}, or twice"
             )
     values = [value] if isinstance(value, torch.Tensor) else list(value)
-    operators.called("CollectivePermute", values)
+    operators.count_call("CollectivePermute", values)
     results = torch.ops.xla.collective_permute(values, _groups.to_text(tuple(named)), "")
     return results[0] if isinstance(value, torch.Tensor) else results
 
@@ -170,7 +170,7 @@ def collective_broadcast(
         raise ValueError(f"root_ordinal={root_ordinal} is no rank of a world of {world.world_size()}")
     if world.world_size() == 1 and not _always():
         return
-    operators.called("AllReduceInPlace", tensors)
+    operators.count_call("AllReduceInPlace", tensors)
     with torch.no_grad():
         torch.ops.xla.broadcast_(list(tensors), root_ordinal, _groups.to_text(named))
 
@@ -366,7 +366,7 @@ def _require_parts(name: str, value: torch.Tensor, dim: int, count: int) -> None
 
 def _count(name: str, one: bool, output: Any, values: list[torch.Tensor]) -> None:
     """Count a call by PyTorch/XLA's name: ``AllGather``, ``AllGatherOut``, ``AllGatherCoalescedOut``..."""
-    operators.called(f"{name}{'' if one else 'Coalesced'}{'' if output is None else 'Out'}", values)
+    operators.count_call(f"{name}{'' if one else 'Coalesced'}{'' if output is None else 'Out'}", values)
 
 
 def _lists(value: Any, output: Any, name: str) -> tuple[list[torch.Tensor], list[torch.Tensor] | None]:

@@ -44,7 +44,7 @@ def reduction(op: str, named: groups.Groups) -> tuple[str, float]:
 
 
 def _all_reduce(inputs: Sequence[torch.Tensor], op: str, group: Any, *, in_place: bool = False) -> Any:
-    operators.called("all_reduce", inputs)
+    operators.count_call("all_reduce", inputs)
     named = of_group(group)
     kind, scale = reduction(op, named)
     run = operators.in_place if in_place else operators.functional
@@ -73,7 +73,7 @@ def all_reduce_coalesced_(args: Any, kwargs: Any) -> Any:
 
 
 def _all_gather(inputs: Sequence[torch.Tensor], size: int, group: Any) -> Any:
-    operators.called("all_gather_into_tensor", inputs)
+    operators.count_call("all_gather_into_tensor", inputs)
     named = of_group(group)
     flat = [x.reshape(1) if x.ndim == 0 else x for x in inputs]
     if groups.shards(named) == 1:
@@ -91,7 +91,7 @@ def all_gather_into_tensor_out(args: Any, kwargs: Any) -> Any:
 
 
 def _reduce_scatter(inputs: Sequence[torch.Tensor], op: str, size: int, group: Any) -> Any:
-    operators.called("reduce_scatter_tensor", inputs)
+    operators.count_call("reduce_scatter_tensor", inputs)
     named = of_group(group)
     kind, scale = reduction(op, named)
     if groups.shards(named) == 1:
@@ -110,7 +110,7 @@ def all_to_all_single(args: Any, kwargs: Any) -> Any:
         raise NotImplementedError(
             f"all_to_all_single on xla exchanges parts of equal size, not of sizes {list(in_sizes)}: pad them"
         )
-    operators.called("all_to_all_single", [x])
+    operators.count_call("all_to_all_single", [x])
     named = of_group(group)
     if groups.shards(named) == 1:
         return x.clone()
@@ -120,7 +120,7 @@ def all_to_all_single(args: Any, kwargs: Any) -> Any:
 @special("_c10d_functional.broadcast.default")
 def broadcast(args: Any, kwargs: Any) -> Any:
     x, source, group = args
-    operators.called("broadcast", [x])
+    operators.count_call("broadcast", [x])
     if world.world_size() == 1:
         return x.clone()
     return operators.functional("broadcast", [x], source, groups.to_text(of_group(group)))[0]
@@ -129,7 +129,7 @@ def broadcast(args: Any, kwargs: Any) -> Any:
 @special("_c10d_functional.broadcast_.default")
 def broadcast_(args: Any, kwargs: Any) -> Any:
     x, source, group = args
-    operators.called("broadcast", [x])
+    operators.count_call("broadcast", [x])
     if world.world_size() > 1:
         operators.in_place("broadcast", [x], source, groups.to_text(of_group(group)))
     return x

@@ -25,7 +25,7 @@ from .job import world
 
 _log = logging.getLogger(__name__)
 
-#: one exchange over some ranks: ``scale_factor``, ``sharding_group`` (groups of ranks) and ``group_size``
+#: for each exchange ``scale_factor``, ``sharding_group`` (groups of ranks) and ``group_size``
 Scheme = list[dict[str, Any]]
 
 
@@ -34,20 +34,20 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
 
     Args:
         params: parameters, or groups of them, all on one device.
-        optimizer_class: steps each rank's shards. One that looks at a whole parameter (its norm, in LAMB) sees a part.
+        optimizer_class: steps each rank's shards. One that needs a whole parameter (its norm, in LAMB) sees a part.
         optimizer_dtype: of the shards and so of the optimizer's state; float32 by default.
-        grad_clipping: clip the gradients to ``max_norm`` (1.0), over all ranks. :attr:`grad_norm` is what it was.
+        grad_clipping: clip the gradients to ``max_norm`` (1.0), over all ranks. :attr:`grad_norm` has the norm before.
         pin_layout: handed to the collectives; :func:`~.collectives.all_gather_bucketized` takes ``False`` only.
-        sharding_groups: groups of ranks that divide the state among themselves; everybody by default.
+        sharding_groups: groups of ranks that divide the state among themselves; one group of all by default.
         grad_norm_groups: groups over which the squared norm is summed as well (those of model parallelism).
         lazy_init: shards are made by :meth:`init_zero`, not here.
         bucket_cap_mb_all_gather: gather several parameters in exchanges of that size; 0: one exchange for each.
-        bucket_cap_mb_reduce_scatter: the same of gradients.
-        use_grad_acc_hook: gradients are added up in ``optimizer_dtype`` as they come, and given up at once.
+        bucket_cap_mb_reduce_scatter: the same for gradients.
+        use_grad_acc_hook: accumulate gradients in ``optimizer_dtype`` as they are computed, and free them at once.
         save_master_weights: :meth:`state_dict` has this rank's shards too.
         higher_cc_precision: gradients are exchanged in ``optimizer_dtype``.
         coalesce_cc: both sizes of exchanges are 160 MiB where they are not given.
-        defaults: what else ``optimizer_class`` takes.
+        defaults: further arguments of ``optimizer_class``.
     """
 
     def __init__(
@@ -121,12 +121,12 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         """Take this rank's shards of the parameters as they are now, and make the optimizer over them."""
         self.remove_hooks()
         self.local_world_size = len(self.sharding_groups[0])
-        own = next((list(group) for group in self.sharding_groups if self.global_rank in group), None)
-        if own is None:
+        group = next((list(group) for group in self.sharding_groups if self.global_rank in group), None)
+        if group is None:
             raise ValueError(
                 f"Current rank {self.global_rank} is missing from the sharding_groups {self.sharding_groups}"
             )
-        self.local_rank = own.index(self.global_rank)
+        self.local_rank = group.index(self.global_rank)
         self.base_optimizer = self.optimizer_class(self._sharded(), **self.defaults)
         _copy_options(self.param_groups, self.base_optimizer.param_groups)
         self.inited = True
@@ -165,7 +165,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
                     self._hooks.append(param.register_post_accumulate_grad_hook(self._accumulating(shard)))
                 shards.append(shard)
             groups.append({**group, "params": shards})
-        # Computed now: else the first step would be a graph of its own, with this in it.
+        # Computed now: else the first step's graph would contain this, and differ from the second's.
         host.compute(
             [shard._storage for group in groups for shard in group["params"] if isinstance(shard, XLATensor)],
             wait=False,
@@ -191,7 +191,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         shard.main_grad = param.main_grad = torch.zeros(param.shape, dtype=self.optimizer_dtype, device=self.device)
 
     def remove_hooks(self) -> None:
-        """Gradients stay with the parameters."""
+        """Remove the hooks that accumulate gradients: they stay with the parameters."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
@@ -200,10 +200,10 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
-        """Step this rank's shards, and have all ranks' parameters be what all have stepped to.
+        """Step this rank's shards, then gather the parameters from all ranks' shards.
 
-        ``sharding_scheme`` in ``kwargs`` names several exchanges, one within the other; what else there is goes to the
-        wrapped optimizer.
+        ``sharding_scheme`` in ``kwargs`` names several exchanges, one within the other; the wrapped optimizer gets the
+        other ``kwargs``.
         """
         assert self.inited, "must call init_zero() first"
         loss = None
@@ -291,7 +291,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
             param.copy_(whole[:count].reshape(param.shape))
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Set gradients to zero, or give them up; those that hooks have added up are set to zero."""
+        """Set gradients to zero, or to ``None``; those that hooks accumulated are set to zero."""
         super().zero_grad(set_to_none=set_to_none)
         if self.use_grad_acc_hook:
             for _, shard in self._pairs():
@@ -301,7 +301,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
     # -- checkpoints ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's: ``base_state`` is the wrapped optimizer's, ``shape_info`` the shapes of the parameters.
+        """This rank's state: ``base_state`` is the wrapped optimizer's, ``shape_info`` the shapes of the parameters.
 
         With ``save_master_weights`` also ``sharded_master_weights``.
         """
@@ -313,9 +313,9 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what :meth:`state_dict` gave on this rank, of as many.
+        """Load what :meth:`state_dict` returned on this rank, in a world of the same size.
 
-        With master weights in it, the parameters of all ranks are gathered from them, at once.
+        Master weights in it are gathered into the parameters at once.
         """
         state_dict = copy.deepcopy(state_dict)
         base = state_dict.pop("base_state")
@@ -349,7 +349,7 @@ def _padded(tensor: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _copy_options(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:
-    """Set what schedulers change (``lr``...) in one optimizer's groups as it is in another's."""
+    """Copy what schedulers change (``lr``...) from one optimizer's groups to another's."""
     assert len(source) == len(target), "Mismatch between number of source and destination parameter groups"
     for one, other in zip(source, target, strict=True):
         other.update((name, value) for name, value in one.items() if name != "params")

@@ -15,7 +15,7 @@ from . import backend, config, tracing
 from .backend import openxla, openxla_eval
 from .donation import alias_with_buffer_donor_config, get_buffer_donation, set_buffer_donation
 
-#: parts of PyTorch/XLA's bridge, imported when they are asked for
+#: parts of PyTorch/XLA's bridge, imported at first use
 _LATE = {
     "GraphInputMatcher": "xlac",
     "NoneRemover": "xlac",

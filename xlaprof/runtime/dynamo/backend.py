@@ -14,8 +14,8 @@ from xlaprof.runtime import parity
 def openxla(model: fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """``torch.compile(backend="openxla")``: forward and backward pass are a program each.
 
-    Shapes, dtypes and numbers of the graph are compiled in; Dynamo's guards ask for another one where they change.
-    Nothing is compiled before the first call. Raises ``TypeError`` for options: there are none.
+    Shapes, dtypes and numbers of the graph are compiled in; where they change, Dynamo's guards fail and it captures
+    another graph. Nothing is compiled before the first call. Raises ``TypeError`` for options: there are none.
     """
     if options:
         raise TypeError(f'backend="openxla" has no options, got {", ".join(sorted(options))}')
@@ -40,14 +40,14 @@ def _through_autograd() -> Any:
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    # What the backward program can make again for next to nothing (a transposed weight) is not handed to it.
+    # The backward program computes cheap values again (a transposed weight), instead of having them as inputs.
     return aot_autograd(
         fw_compiler=_boxed, partition_fn=min_cut_rematerialization_partition, keep_inference_input_mutations=True
     )
 
 
 def _compiler(model: fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
-    """A function that compiles ``model`` when it is first called: then what it is called with is known."""
+    """A function that compiles ``model`` at its first call, for the arguments of that call."""
     run: Callable[..., Any] | None = None
 
     def call(*args: Any) -> Any:
@@ -62,7 +62,7 @@ def _compiler(model: fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
 
 
 def _boxed(model: fx.GraphModule, example_inputs: Any) -> Callable[[list[Any]], Any]:
-    """:func:`_compiler` that takes its arguments in a list and empties it: tensors saved for backward are let go of."""
+    """:func:`_compiler` that takes its arguments in a list and empties it, which frees tensors saved for backward."""
     run = _compiler(model, example_inputs)
 
     def call(args: list[Any]) -> Any:
@@ -75,9 +75,9 @@ def _boxed(model: fx.GraphModule, example_inputs: Any) -> Callable[[list[Any]], 
 
 
 def install() -> None:
-    """Register both in place of the ones PyTorch brings, which need a ``torch_xla``; Dynamo's registry is imported.
+    """Replace PyTorch's own backends of these names, which need a ``torch_xla``. Dynamo's registry has been imported.
 
-    An entry point could not: what is registered by the same name comes first.
+    Entry points could not: Dynamo prefers a registered backend of the same name.
     """
     from torch._dynamo.backends import registry
 
@@ -88,7 +88,7 @@ def install() -> None:
 
 
 def specialize_numbers() -> None:
-    """While parity is strict have Dynamo specialise on floats that a program read; else as it does otherwise."""
+    """Let Dynamo specialise on floats that a program read while parity is strict; restore its option afterwards."""
     global _specialize
     from torch._dynamo import config
 
@@ -98,5 +98,5 @@ def specialize_numbers() -> None:
         config.specialize_float, _specialize = _specialize, None
 
 
-_specialize: bool | None = None  # what Dynamo's option was
+_specialize: bool | None = None  # Dynamo's option before
 parity.on_change.append(specialize_numbers)

@@ -1,8 +1,8 @@
 """From an FX graph to something that runs it: :func:`extract_compiled_graph`, under PyTorch/XLA's name.
 
-A graph becomes one program. What cannot be part of one (no lowering, host tensors) is cut out: the program before it,
-the operation by itself, the program after it. Other numbers among the arguments (sizes, where shapes are dynamic) are
-another program of the same graph.
+A graph becomes one program. A node that cannot be part of one (no lowering, host tensors) splits it: the program before
+the node, the node by itself, the program after it. Each combination of numbers among the arguments (sizes, where shapes
+are dynamic) is another program of the same graph.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def extract_compiled_graph(xla_model: fx.GraphModule, xla_args: Any) -> Callable
     """
     args = list(xla_args)
     for arg in args:
-        if isinstance(arg, torch.Tensor) and arg.device.type != "xla" and arg.ndim:  # 0: Dynamo's of a number, maybe
+        if isinstance(arg, torch.Tensor) and arg.device.type != "xla" and arg.ndim:  # a 0-dim one may be a number
             message = (
                 f"Found tensor with shape {arg.size()} on {arg.device}. "
                 "Please move all tensors to xla device to execute on XLA device."
@@ -73,7 +73,7 @@ def partition_fx_graph_for_cpu_fallback(
 
 
 class Compiled:
-    """An FX graph, and what it was compiled to."""
+    """An FX graph and the programs it was compiled to."""
 
     def __init__(self, module: fx.GraphModule, tape: Tape) -> None:
         self.module = module
@@ -82,7 +82,7 @@ class Compiled:
         self.variants: OrderedDict[Any, Executable] = OrderedDict()
         self.pieces: Callable[..., Any] | None = None
         self.numeric: tuple[int, ...] | None = None  # places of arguments that are numbers
-        self.last: variant.Given | None = None  # what it was compiled for last
+        self.last: variant.Given | None = None  # the arguments it was compiled for last
 
     def prepared(self, args: list[Any]) -> Callable[..., Any]:
         """This, ready to be called with ``args``."""
@@ -114,7 +114,7 @@ class Compiled:
             return None
         made = executable_for(self.tape, layout, args, self.last)
         self.last = variant.given(args, made.program.number if isinstance(made.program, Program) else 0)
-        self.sketch.reset()  # what was laid out is counted
+        self.sketch.reset()
         numbers = [arg for arg in args if not isinstance(arg, torch.Tensor)]
         self.variants[(value_checks.enabled, *numbers)] = made
         if len(self.variants) > VARIANTS:
@@ -124,7 +124,7 @@ class Compiled:
 
 def _in_pieces(module: fx.GraphModule, apart: frozenset[fx.Node], tape: Tape) -> Callable[..., Any]:
     """``module`` as programs, and between them, one by one, the nodes ``apart``, in their order."""
-    if _talks():
+    if _verbose():
         print(f"Dynamo fallback ops are {sorted(apart, key=str)}")
     number = 0
     part: dict[fx.Node, int] = {}
@@ -165,7 +165,7 @@ def _run_to_see_what_falls_back(module: fx.GraphModule, args: list[Any], tape: T
 
 
 class _Piece(torch.nn.Module):
-    """A program among others."""
+    """One of the programs that a graph was split into."""
 
     def __init__(self, module: fx.GraphModule, tape: Tape) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class _Piece(torch.nn.Module):
 
 
 def _touches_xla(module: fx.GraphModule, args: list[Any]) -> bool:
-    """Is there anything on the device, or brought there?"""
+    """Does the graph have a tensor on the device, or bring one there?"""
     tensors = [*args, *module.parameters(), *module.buffers()]
     if any(type(tensor) is XLATensor for tensor in tensors):
         return True
@@ -207,5 +207,5 @@ def _tape_of(module: fx.GraphModule, args: list[Any]) -> Tape:
     return tapes.tape()
 
 
-def _talks() -> bool:
+def _verbose() -> bool:
     return any(os.environ.get(name, "0") not in ("", "0") for name in ("XLA_DYNAMO_DEBUG", "PT_XLA_DEBUG"))

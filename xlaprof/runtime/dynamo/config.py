@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-#: Trust that no input is pending, which saves asking; one that is raises ``RuntimeError``.
+#: Trust that no input is pending, without a check; a pending one raises ``RuntimeError``.
 skip_input_data_check = False

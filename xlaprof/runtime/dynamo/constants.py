@@ -37,8 +37,8 @@ def install() -> None:
 
 
 def _add_rules(constants: list[Callable[..., Any]], in_graph: list[Callable[..., Any]]) -> None:
-    # Packages of ours are skipped, which no mark on a function overrides: an entry of its own in Dynamo's rules does.
-    # By name: what Dynamo derives from names it forgets in torch._dynamo.reset(), and derives again.
+    # Dynamo skips our packages. A mark on a function does not override that, an entry in Dynamo's rules does. The
+    # entries are names: torch._dynamo.reset() drops what Dynamo derived from them, and it is derived again.
     from torch._dynamo import trace_rules
     from torch._dynamo.variables import TorchInGraphFunctionVariable, UserFunctionVariable
 

@@ -1,7 +1,7 @@
-"""Buffers that the user gives up to a compiled graph, as ``torch_xla._XLAC._set_buffer_donation`` has it.
+"""Buffers that the user donates to a compiled graph, by ``torch_xla._XLAC._set_buffer_donation``.
 
-Whatever a graph overwrites is given up to it anyway. This is for inputs that nobody needs afterwards: their memory may
-hold a result. The mark is the buffer's, not the tensor's: what is computed into the tensor later does not have it.
+Buffers that a graph overwrites are donated anyway. This is for inputs that are not needed afterwards: their memory may
+hold a result. The buffer is marked, not the tensor: a value computed into the tensor later is not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _aliasing = False
 
 
 def set_buffer_donation(tensor: torch.Tensor, should_donate: bool) -> bool:
-    """Mark the buffer of ``tensor`` to be given up, or not. ``False`` where it has none: its value is pending."""
+    """Mark the buffer of ``tensor`` for donation, or unmark it. ``False`` where it has none: its value is pending."""
     array = _buffer(tensor)
     if array is None:
         return False
@@ -40,10 +40,10 @@ def set_buffer_donation(tensor: torch.Tensor, should_donate: bool) -> bool:
 
 def get_buffer_donation(tensor: torch.Tensor) -> bool:
     """Is the buffer of ``tensor`` marked, or was it given up?"""
-    return asked_for(tensor) or is_deleted(tensor)
+    return is_marked(tensor) or is_deleted(tensor)
 
 
-def asked_for(tensor: Any) -> bool:
+def is_marked(tensor: Any) -> bool:
     """Is the buffer of ``tensor`` marked?"""
     array = _buffer(tensor)
     return array is not None and id(array) in _marked
@@ -67,7 +67,7 @@ _GONE = "its buffer was donated to a compiled graph: clone() what is needed afte
 
 
 def give_up(storage: Storage) -> None:
-    """The buffer of ``storage`` is the program's from now on; reading the tensor says so."""
+    """Leave the buffer of ``storage`` to the program: reading its tensor raises an error from now on."""
     storage.array = Failed(RuntimeError, _GONE)
 
 
@@ -99,14 +99,14 @@ _library: torch.library.Library | None = None
 
 
 def define_operators() -> None:
-    """Define ``torch.ops.xla.dynamo_set_buffer_donor_``, and the name it had first without the underscore."""
+    """Define ``torch.ops.xla.dynamo_set_buffer_donor_``, also under its older name without the underscore."""
     global _library
     if _library is not None:
         return
     _library = torch.library.Library("xla", "FRAGMENT")
     for name in ("dynamo_set_buffer_donor_", "dynamo_set_buffer_donor"):
         _library.define(f"{name}(Tensor t, bool should_donate) -> Tensor")
-        # Elsewhere it means nothing. What is returned is another tensor: PyTorch wants no aliases of custom operators.
+        # No effect on other devices. It returns a new tensor: PyTorch forbids custom operators that return aliases.
         _library.impl(name, lambda t, should_donate: t.clone(), "CompositeExplicitAutograd")
         _library.impl(name, lambda t, should_donate: torch.empty_like(t), "Meta")
         torch.fx.node.has_side_effect(getattr(torch.ops.xla, name).default)

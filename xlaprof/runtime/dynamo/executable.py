@@ -1,4 +1,4 @@
-"""Calling what an FX graph was compiled to: arguments in, one execution, results out."""
+"""Calling a compiled FX graph: arguments in, one execution, results out."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from .variant import Given
 
 
 class Executable:
-    """One program, and how the arguments of a call become its inputs and its outputs the result."""
+    """One program; calling it maps arguments to the program's inputs, and its outputs to the result."""
 
     def __init__(self, tape: Tape, layout: Layout, args: list[Any], before: Given | None = None) -> None:
         self.tape = tape
-        self.before = before  # what this graph was compiled for last, if it was
+        self.before = before  # the arguments this graph was compiled for last, if it was
         self.layout = layout
         graph = layout.graph
         pool = [*args, *layout.captured]
         overwritten = {place for place, _ in layout.writes}
-        #: inputs that are given up though nothing overwrites them: the user said so
+        #: inputs that are donated though nothing overwrites them: the user marked them
         self.given_up = tuple(
             i
             for i, place in enumerate(layout.sources)
             if place not in overwritten
             and i not in layout.kept
-            and (place in layout.donors or donation.asked_for(pool[place]))
+            and (place in layout.donors or donation.is_marked(pool[place]))
         )
         for place in layout.donors:
             donation.set_buffer_donation(pool[place], True)
@@ -112,7 +112,7 @@ class Executable:
             if kind is CONSTANT
             else pool[at]
             if kind is SELF
-            else _another(pool[at])
+            else _same_value(pool[at])
             for kind, at in layout.outputs
         ]
         if rec is not None:
@@ -126,22 +126,22 @@ class Executable:
         self.numbers = (numbers(self.tape, np.float64, tuple(floats)), self.numbers[1])
 
     def _inputs(self, pool: list[Any], frames: Any) -> list[Any]:
-        """The arrays of the program's inputs; those that are pending are computed first."""
+        """The arrays of the program's inputs; pending ones are computed first."""
         epoch = self.tape.epoch
         inputs: list[Any] = []
-        late = False
+        pending = False
         for place in self.layout.sources:
             storage = pool[place]._storage
             array = storage.array
             if storage.epoch == epoch or type(storage) is View or array is None or type(array) is Failed:
-                late = True
+                pending = True
             inputs.append(array)
-        return ready(self.tape, [pool[place]._storage for place in self.layout.sources], frames) if late else inputs
+        return ready(self.tape, [pool[place]._storage for place in self.layout.sources], frames) if pending else inputs
 
     def _run(self, pool: list[Any], inputs: list[Any], frames: Any) -> list[Any]:
         tape, program, graph = self.tape, self.program, self.layout.graph
         if program.donated:
-            self._own(pool, inputs)
+            self._copy_shared(pool, inputs)
         seeds = self.no_seeds
         if graph.seeds:
             seeds = upload(tape, np.array([randomness.draw(tape.index) for _ in graph.seeds], np.uint32))
@@ -161,13 +161,13 @@ class Executable:
         inflight.add(run, results)
         return results  # type: ignore[no-any-return]
 
-    def _own(self, pool: list[Any], inputs: list[Any]) -> None:
-        """Donate only buffers that nobody else holds; copies of the others."""
+    def _copy_shared(self, pool: list[Any], inputs: list[Any]) -> None:
+        """Copy donated inputs whose buffers something else holds; buffers that the user marked are given up."""
         for i in self.program.donated:
             if i in self.given_up:
                 storage = pool[self.layout.sources[i]]._storage
                 donation.give_up(storage)
-            # 3: the storage's, this list's and getrefcount's. More: somebody else shows this buffer.
+            # 3: the storage's, this list's and getrefcount's. More: another tensor has this buffer.
             elif getrefcount(inputs[i]) > 3:
                 with jax.enable_x64(True):
                     inputs[i] = jax.numpy.array(inputs[i], copy=True)
@@ -178,13 +178,13 @@ over_devices: type[Executable] = Executable
 
 
 def executable_for(tape: Tape, layout: Layout, args: list[Any], before: Given | None) -> Executable:
-    """The :class:`Executable` for ``tape``'s device, or devices. ``before``: what its graph was compiled for last."""
+    """The :class:`Executable` for ``tape``'s device or devices. ``before``: what the graph was last compiled for."""
     kind = Executable if tape.partition is None else over_devices
     return kind(tape, layout, args, before)
 
 
 def ready(tape: Tape, storages: list[Storage], frames: Any) -> list[Any]:
-    """The arrays of ``storages``. What is pending is computed, by one execution, and no longer pending."""
+    """The arrays of ``storages``. One execution computes the pending ones, which then are no longer pending."""
     arrays: dict[int, Any] = {}
     pending = []
     for storage in storages:
@@ -214,7 +214,7 @@ def ready(tape: Tape, storages: list[Storage], frames: Any) -> list[Any]:
     return [arrays[id(storage)] for storage in storages]
 
 
-#: operators whose result is one number over and over -> the number, if it is no argument
+#: operators whose result is filled with one number -> the number
 _FILLED = {
     "aten.ones_like.default": 1,
     "aten.ones.default": 1,
@@ -226,7 +226,7 @@ _constants: dict[tuple[Any, ...], Any] = {}
 
 
 def constant(tape: Tape, storage: Storage) -> Any:
-    """The array of a pending ``storage`` that shows one known number; ``None`` for all others.
+    """The array of a pending ``storage`` that is filled with a known number; ``None`` for all others.
 
     A backward pass begins with a gradient of 1, which is recorded. PyTorch/XLA executes a graph for it, each step.
     """
@@ -260,8 +260,8 @@ def overwrite(tensor: torch.Tensor, storage: Storage) -> None:
         tape.invalidate(target)
 
 
-def _another(tensor: Any) -> Any:
-    """Another tensor with the value of ``tensor``, in a storage of its own."""
+def _same_value(tensor: Any) -> Any:
+    """A new tensor with the value of ``tensor``, in a storage of its own."""
     storage = tensor._storage
     if type(storage) is View:
         return tensor.detach().clone()

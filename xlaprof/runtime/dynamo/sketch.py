@@ -1,9 +1,9 @@
-"""An FX graph laid out on a tape of its own, without values: what becomes of its inputs, and what it returns.
+"""An FX graph laid out on an abstract tape: its operations, what it writes to, what it returns.
 
-The graph is interpreted once, over stand-ins. Each node goes the way it would go in the lazy mode (handlers,
-decompositions, views made functional, writes in place), so it ends as the same operations and finds the same program.
-Nodes that cannot be part of a program are found on the way: those that need values (no lowering: they run on the CPU),
-and those on host tensors.
+The graph is interpreted once, over stand-ins. Each node is recorded as in lazy mode (handlers, decompositions,
+functionalized views, writes in place), so it becomes the same operations and finds the same program. Nodes that cannot
+be part of a program show in the same pass: those that need values (no lowering: they run on the CPU), and those on host
+tensors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from xlaprof.runtime.trace import source
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
 from xlaprof.runtime.trace.tensor import XLATensor, handle
 
-#: what an output is: an argument itself, another handle on one's value, an output of the program, or a constant
+#: kinds of outputs: an argument itself, another handle on an argument's value, an output of the program, a constant
 SELF, SAME, COMPUTED, CONSTANT = "self", "same", "computed", "constant"
 
 
@@ -39,25 +39,25 @@ class Output(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """An FX graph as a graph of the runtime's."""
+    """An FX graph as a graph of the runtime."""
 
     graph: Graph
-    tape: Tape  # that it was laid out on
-    sources: tuple[int, ...]  # of each input of the graph: its place among the arguments, then ``captured``
+    tape: Tape  # the abstract one
+    sources: tuple[int, ...]  # each graph input's place among the arguments, followed by ``captured``
     captured: tuple[torch.Tensor, ...]  # tensors that are not arguments: a module's own, constants
     uploads: tuple[int, ...]  # arguments that come from the host, by place
-    writes: tuple[tuple[int, Output], ...]  # which places are overwritten, and with what
-    donors: frozenset[int]  # places that the graph itself says are given up
-    kept: frozenset[int]  # inputs of the graph whose old value is returned: not to be given up
+    writes: tuple[tuple[int, Output], ...]  # places that are overwritten, and with which output
+    donors: frozenset[int]  # places that the graph itself marks for donation
+    kept: frozenset[int]  # inputs of the graph whose old value is returned: never donated
     outputs: tuple[Output, ...]
     spec: Any  # pytree of the result
     floats: tuple[float, ...]
     ints: tuple[int, ...]
-    float_args: tuple[tuple[int, int], ...]  # (which of the floats, place) of those that are arguments
+    float_args: tuple[tuple[int, int], ...]  # (index in ``floats``, place) of floats that are arguments
 
 
 class Split(Exception):
-    """The graph has nodes that are no part of a program."""
+    """The graph has nodes that cannot be part of a program: ``apart``."""
 
     def __init__(self, apart: frozenset[fx.Node]) -> None:
         super().__init__(", ".join(sorted(node.name for node in apart)))
@@ -65,13 +65,13 @@ class Split(Exception):
 
 
 class Sketch(Tape):
-    """A tape without values, on the device of another."""
+    """An abstract tape: no values, on the device of another tape."""
 
     abstract = True
 
     def __init__(self, tape: Tape) -> None:
         super().__init__(tape.index, tape.device)
-        self.donors: set[int] = set()  # ids of storages that are given up
+        self.donors: set[int] = set()  # ids of storages marked for donation
 
 
 class _Unknown:
@@ -91,7 +91,7 @@ def lay_out(module: fx.GraphModule, args: list[Any], sketch: Sketch) -> Layout:
     survey = _Survey(module, args, sketch)
     state = randomness.get_rng_state(sketch.index)
     try:
-        with tapes.sketching(sketch), torch.no_grad(), torch.random.fork_rng([]), survey.own_tensors():
+        with tapes.sketching(sketch), torch.no_grad(), torch.random.fork_rng([]), survey.module_stand_ins():
             result = survey.run(*survey.stand_ins)
     finally:
         randomness.set_rng_state(state, sketch.index)
@@ -112,12 +112,12 @@ class _Survey(fx.Interpreter):
         self.places: dict[int, int] = {}  # id of a stand-in's storage -> its place
         self.shown: dict[int, int] = {}  # id of a stand-in -> its place
         self.by_storage: dict[int, torch.Tensor] = {}  # id of a real storage -> its stand-in
-        self.live: set[int] = set()  # ids of host tensors that are other ones at every call
-        self._held: list[tuple[Storage | None, torch.Tensor]] = []  # stand-ins, and others whose ids are kept
-        self.floats: dict[float, int] = {}  # numbers no program contains -> places of the arguments they stand for
-        roads = _roads(module)
-        self.numbers = frozenset(i for i, road in roads.items() if road == "number" and _is_number(args[i]))
-        self.uploads = tuple(i for i in roads if _is_host(args[i]) and i not in self.numbers)
+        self.live: set[int] = set()  # ids of host tensors that differ at every call
+        self._held: list[tuple[Storage | None, torch.Tensor]] = []  # keeps stand-ins and others alive, for their ids
+        self.floats: dict[float, int] = {}  # made-up numbers -> places of the arguments they stand for
+        kinds = _upload_kinds(module)
+        self.numbers = frozenset(i for i, kind in kinds.items() if kind == "number" and _is_number(args[i]))
+        self.uploads = tuple(i for i in kinds if _is_host(args[i]) and i not in self.numbers)
         self.stand_ins = [self._stand_in(i, arg) for i, arg in enumerate(args)]
 
     def _stand_in(self, place: int, arg: Any) -> Any:
@@ -141,7 +141,7 @@ class _Survey(fx.Interpreter):
         return made
 
     def capture(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A stand-in for a tensor of the module's own."""
+        """A stand-in for a tensor that the module holds."""
         if type(tensor) is not XLATensor:
             return tensor
         storage = tensor._storage
@@ -151,7 +151,7 @@ class _Survey(fx.Interpreter):
             self.captured.append(tensor)
         return known
 
-    def own_tensors(self) -> Any:
+    def module_stand_ins(self) -> Any:
         """Stand-ins in place of the module's parameters and buffers, which submodules read."""
         assert isinstance(self.module, torch.nn.Module)
         named = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
@@ -175,11 +175,11 @@ class _Survey(fx.Interpreter):
             return _UNKNOWN
         ours = any(type(leaf) is XLATensor for leaf in leaves)
         if ours and isinstance(n.target, HigherOrderOperator) and XLATensor in n.target.python_key_table:
-            self.apart.add(n)  # which of its functions runs, and how often, is for values to say
+            self.apart.add(n)  # values decide which of its functions runs, and how often
             return self._like(n, args, kwargs)
         live = any(id(leaf) in self.live for leaf in leaves) or (_is_random(n) and not ours)
         goes_to_xla = any(isinstance(leaf, torch.device) and leaf.type == "xla" for leaf in leaves)
-        if live and (ours or goes_to_xla):  # a value from the host that is not there yet
+        if live and (ours or goes_to_xla):  # a host value that is computed at each call
             if not _is_random(n) or ours:
                 self.apart.add(n)
                 return self._like(n, args, kwargs)
@@ -199,14 +199,14 @@ class _Survey(fx.Interpreter):
         return type(tensor) is XLATensor and tensor._storage.tape is self.sketch
 
     def _mark_live(self, result: Any) -> None:
-        """Host tensors among ``result`` are other ones at every call."""
+        """Remember that the host tensors in ``result`` differ at every call."""
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and type(leaf) is not XLATensor:
                 self.live.add(id(leaf))
                 self._held.append((None, leaf))
 
     def _like(self, n: fx.Node, args: Any, kwargs: Any) -> Any:
-        """Something of the kind that ``n`` returns, which is not computed here."""
+        """A placeholder for the result of ``n``, which is not computed here."""
         example = n.meta.get("val", n.meta.get("example_value"))
         try:
             if example is None or any(_symbolic(t) for t in tree_leaves(example)):
@@ -217,7 +217,7 @@ class _Survey(fx.Interpreter):
             result = tree_map_only(torch.Tensor, self._blank, example)
             self._mark_live(result)
             return result
-        except Exception:  # whatever the operator says of zeros: what depends on it is computed apart, too
+        except Exception:  # the operator refuses zeros: nodes that depend on it run apart, too
             return _UNKNOWN
 
     def _blank(self, example: torch.Tensor) -> torch.Tensor:
@@ -258,9 +258,9 @@ class _Survey(fx.Interpreter):
                 else of(sketch.slot_of(leaf._storage))
                 for leaf in leaves
             ]
-        wanted = tuple(sorted(computed))
-        graph = extract(sketch.node, wanted)
-        number = {slot: i for i, slot in enumerate(wanted)}
+        slots = tuple(sorted(computed))
+        graph = extract(sketch.node, slots)
+        number = {slot: i for i, slot in enumerate(slots)}
         sources = tuple(self._place_at(position) for position in graph.positions)
         kept = {out.at for out in (*outputs, *(out for _, out in writes)) if out.kind == SAME}
 
@@ -292,7 +292,7 @@ class _Survey(fx.Interpreter):
         return position is None or self.sketch.owners[position] is not storage
 
     def _place_at(self, position: int) -> int:
-        """The place of an input; what was uploaded on the way is captured."""
+        """The place of an input; a tensor that was uploaded during the interpretation is captured."""
         owner = self.sketch.owners[position]
         place = self.places.get(id(owner))
         if place is None:
@@ -323,27 +323,27 @@ def _is_number(arg: Any) -> bool:
 _CAST = torch.ops.prims.convert_element_type.default
 
 
-def _roads(module: fx.GraphModule) -> dict[int, str]:
-    """Arguments that, if they are on the host, are only brought to the device: as a ``"tensor"``, or a ``"number"``.
+def _upload_kinds(module: fx.GraphModule) -> dict[int, str]:
+    """Arguments that, if on the host, are only used on the device: place -> as a ``"tensor"`` or as a ``"number"``.
 
-    A Python float that changes is a 0-dim tensor in Dynamo's graphs, which is cast and meets tensors.
+    A Python float that changes is a 0-dim tensor in Dynamo's graphs, which is cast and combined with tensors.
     """
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-    roads = {i: _road(node) for i, node in enumerate(placeholders)}
-    return {i: road for i, road in roads.items() if road}
+    kinds = {i: _upload_kind(node) for i, node in enumerate(placeholders)}
+    return {i: kind for i, kind in kinds.items() if kind}
 
 
-def _road(node: fx.Node) -> str:
-    """How those who use the host tensor of ``node`` bring it to the device; empty where one does not."""
-    roads = {_brings(user, node) for user in node.users}
-    return "" if not roads or "" in roads else "number" if roads == {"number"} else "tensor"
+def _upload_kind(node: fx.Node) -> str:
+    """How the users of ``node``, a host tensor, bring it to the device; empty where one does not."""
+    kinds = {_kind_of_use(user, node) for user in node.users}
+    return "" if not kinds or "" in kinds else "number" if kinds == {"number"} else "tensor"
 
 
-def _brings(user: fx.Node, node: fx.Node) -> str:
+def _kind_of_use(user: fx.Node, node: fx.Node) -> str:
     if user.op != "call_function" or not isinstance(user.target, torch._ops.OpOverload):
         return ""
     if user.target is _CAST and user.args[1].is_floating_point:  # type: ignore[union-attr]
-        return _road(user)
+        return _upload_kind(user)
     if user.target is torch.ops.aten._to_copy.default and user.kwargs.get("device") is not None:
         return "tensor" if torch.device(user.kwargs["device"]).type == "xla" else ""  # type: ignore[arg-type]
     writes = any(a.alias_info is not None and a.alias_info.is_write for a in user.target._schema.arguments)

@@ -1,11 +1,10 @@
 """``xla`` tensors in Dynamo, for any backend.
 
-Dynamo knows the types it may trace: a tensor class it has never heard of is a user's object to it, whose Python it
-traces *into*, and what it finds there is our dispatch function and the tape. So our class is put beside
-``torch.Tensor``: an input becomes a fake tensor on ``xla:0``, and operations on it nodes of the graph.
+Dynamo has a table of the types it knows. An object of any other tensor class is a user's object, whose Python it traces
+*into*: here our dispatch function and the tape. So our class is added beside ``torch.Tensor``: an input becomes a fake
+tensor on ``xla:0``, and operations on it become nodes of the graph.
 
-Frames of ours run while Dynamo looks at every frame that starts (between two graphs, where a graph breaks): it skips
-them, and whatever they call.
+Between two graphs, Dynamo looks at every frame that starts. It skips ours, and whatever they call.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from . import constants
 
 constants.constant(fused.devices_with_fused)
 
-#: what is traced of ours: the scopes that a user's compiled function enters, and layers written with PyTorch's own
+#: our modules that are traced: the scopes that a user's compiled function enters, and layers written in PyTorch
 _TRACED = ("xlaprof.recording.trace", "xlaprof.torch_xla.experimental.xla_quantized_matmul")
 
 
@@ -41,23 +40,23 @@ def _skipped(package: str, path: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-#: what is never traced: all else of ours, and jax
+#: modules that are never traced: our others, and jax
 _SKIPPED = (*_skipped("xlaprof", xlaprof.__path__), "jax", "jaxlib")
 
 
 def install() -> None:
-    """Teach the Dynamo of this process; ``torch._dynamo`` has been imported."""
+    """Make Dynamo know our tensors and functions; ``torch._dynamo`` has been imported."""
     _register_type()
     _skip_frames()
     constants.install()
 
 
 def _register_type() -> None:
-    """Let Dynamo take our tensors for PyTorch's own, as it does those of devices in C++.
+    """Make Dynamo treat our tensors as PyTorch's own, like those of devices in C++.
 
-    The table of types and the question whether a class is a subclass with a life of its own (ours is none: it is made
-    of no other tensors, and overrides no functions) are private, and there is no public way. Raises ``RuntimeError``
-    where this PyTorch has others.
+    There is no public way, so two private objects are changed: the table of types, and the function that recognises
+    tensor subclasses (ours is no such subclass: it holds no other tensors and overrides no functions). Raises
+    ``RuntimeError`` where this PyTorch has others.
     """
     try:
         from torch._dynamo.variables import builder

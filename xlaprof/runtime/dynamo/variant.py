@@ -1,7 +1,7 @@
 """How a call of a captured graph differs from the one before: an argument has another shape, or is another number.
 
-Where shapes are dynamic Dynamo captures one graph for all of them. A program of XLA's has fixed shapes, so one is
-compiled for each combination of sizes: a recompilation that only the runtime knows of.
+Where shapes are dynamic, Dynamo captures one graph for all of them. An XLA program has fixed shapes, so one is compiled
+for each combination of sizes: a recompilation that only the runtime knows of.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Given(NamedTuple):
     """The arguments that a program was compiled for, without values."""
 
-    arguments: tuple[Any, ...]  # of each: ``(shape, dtype)``, or the number it is
+    arguments: tuple[Any, ...]  # ``(shape, dtype)`` of a tensor, or the number
     program: int
 
 
@@ -40,7 +40,7 @@ def given(args: list[Any], program: int) -> Given:
 
 
 def graph_diff(before: Given, args: list[Any], layout: Layout, call: tuple[RawFrame, ...]) -> Recorded | None:
-    """The difference to the program compiled last: of a tensor before that of a number, which follows from it.
+    """The difference to the program compiled last. A tensor's comes before a number's, which follows from it.
 
     ``call``: the line that calls the compiled function.
     """

@@ -33,17 +33,17 @@ _KEPT = 256
 
 
 class _Pending(NamedTuple):
-    """A graph that was asked about."""
+    """A pending graph and its inputs."""
 
     tape: Tape
     graph: Graph
     floats: tuple[float, ...]
     ints: tuple[int, ...]
-    order: tuple[int, ...]  # of its inputs, as PyTorch/XLA has them
+    order: tuple[int, ...]  # its inputs in PyTorch/XLA's order
     owners: tuple[Storage, ...]  # of the inputs, in that order
 
 
-_asked: OrderedDict[bytes, _Pending] = OrderedDict()
+_hashed: OrderedDict[bytes, _Pending] = OrderedDict()
 _executables: OrderedDict[bytes, Executable] = OrderedDict()
 
 
@@ -69,7 +69,7 @@ def _pending(tensors: Sequence[torch.Tensor]) -> _Pending | None:
 
 
 def _peer_order(graph: Graph) -> tuple[int, ...]:
-    """The inputs in the order in which PyTorch/XLA meets them: post-order from the results, last operands first."""
+    """The inputs in PyTorch/XLA's order: post-order from the results, last operands first."""
     made = {out.slot: node for node in graph.nodes for out in node.outs}
     number = {slot: i for i, slot in enumerate(graph.inputs)}
     found: dict[int, None] = {}
@@ -107,21 +107,21 @@ def _get_graph_hash(tensors: Sequence[torch.Tensor]) -> bytes:
         return b""
     digest = bytes.fromhex(found.graph.hash)
     if donation.aliasing():
-        marked = [i for i, storage in enumerate(found.owners) if donation.asked_for(handle(storage))]
+        marked = [i for i, storage in enumerate(found.owners) if donation.is_marked(handle(storage))]
         if marked:
             digest = hashlib.sha256(digest + repr(marked).encode()).digest()[:16]
-    _asked[digest] = found
-    if len(_asked) > _KEPT:
-        _asked.popitem(last=False)
+    _hashed[digest] = found
+    if len(_hashed) > _KEPT:
+        _hashed.popitem(last=False)
     return digest
 
 
 def _run_cached_graph(graph_hash: bytes, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The results of the graph that was hashed, over other ``inputs`` (in PyTorch/XLA's order; host tensors are sent).
 
-    Raises ``RuntimeError`` for a hash nobody was given.
+    Raises ``RuntimeError`` for an unknown hash.
     """
-    found = _asked.get(graph_hash)
+    found = _hashed.get(graph_hash)
     if found is None:
         raise RuntimeError(
             f"Failed to get computation by hash {graph_hash.hex()}. Maybe the entry get kicked out of the LRU cache"
@@ -177,7 +177,7 @@ def _unique_id_for_ir_and_data(tensor: torch.Tensor) -> int:
 
 
 def _clear_pending_irs(device: str) -> None:
-    """Forget what is pending on ``device``; tensors that wait for it keep the value they had before."""
+    """Drop the pending operations of ``device``; tensors that depend on them keep their previous values."""
     tape = tapes.of_device(device)
     with tape.lock:
         tape.trim_views()
@@ -200,9 +200,9 @@ def _get_base_seed_as_tensor(device: str) -> torch.Tensor:
 
 
 class GraphInputMatcher:
-    """Called with a call's arguments, returns the inputs of a graph traced before: arguments in their places.
+    """Maps the arguments of a call to the inputs of a graph traced before.
 
-    What was no argument when the graph was traced (weights, constants) is kept, and is the same in every call.
+    Inputs that were no arguments when the graph was traced (weights, constants) are the same in every call.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""jax functions of the user's, called with tensors on ``xla``: each becomes one recorded operation.
+"""The user's jax functions, called with tensors on ``xla``: each call becomes one recorded operation.
 
 A function is traced once for arguments of the same structure, shapes, dtypes and other values. Like jax's own cache,
 ours forgets a function that nothing else refers to any more.
@@ -68,8 +68,8 @@ def call_jax(
 ) -> Any:
     """``jax_func(*args, **kwargs)`` with tensors: they reach it as jax arrays, and its arrays come back as tensors.
 
-    Arguments and results are jax's pytrees. A value that is no tensor is part of the operation: another value is
-    traced anew. The function has to be one that ``jax.jit`` takes. No gradient passes; see ``j2t_autograd``.
+    Arguments and results are jax's pytrees. Values other than tensors are part of the operation: for another value the
+    function is traced again. It has to be one that ``jax.jit`` takes. No gradient passes; see ``j2t_autograd``.
     It runs with the user's settings of jax, in 64-bit mode too where a tensor has 64-bit values.
 
     Raises ``RuntimeError`` for tensors that are not on ``xla``.
@@ -134,7 +134,7 @@ def _identity(leaf: Any) -> Any:
 
 
 def _settings() -> Any:
-    """The settings of jax's that a trace depends on."""
+    """jax's settings that a trace depends on."""
     values = jax.config.values
     return tuple(sorted((key, repr(values[key])) for key in _SETTINGS if key in values))
 
@@ -145,7 +145,7 @@ _SETTINGS = (
 )  # fmt: skip
 
 
-# -- as an operator: what PyTorch records where it traces with fake tensors -------------------------------------------
+# -- as an operator, which PyTorch records where it traces with fake tensors ------------------------------------------
 
 _library = torch.library.Library("xla", "FRAGMENT")
 _library.define("jax_function(Tensor[] tensors, int number) -> Tensor[]")

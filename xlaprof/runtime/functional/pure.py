@@ -1,7 +1,7 @@
 """Trace a function of tensors once, so that one recorded operation computes it: both passes, as jax functions.
 
-AOTAutograd makes FX graphs of the forward and the backward pass, over fake tensors; each is laid out on a tape without
-values, as a graph of ``torch.compile`` is, and evaluated where jax traces. Tensors that the function reads besides its
+AOTAutograd makes FX graphs of the forward and the backward pass, over fake tensors; each is laid out on an abstract
+tape, as a graph of ``torch.compile`` is, and evaluated where jax traces. Tensors that the function reads besides its
 arguments become arguments, so that gradients reach them.
 """
 
@@ -49,7 +49,7 @@ class Pass:
 
     @property
     def constants(self) -> tuple[torch.Tensor, ...]:
-        """Tensors that the function makes of numbers of its own, on the device."""
+        """Tensors on the device that the function makes from constant numbers."""
         return self.layout.captured
 
     @property
@@ -59,7 +59,7 @@ class Pass:
 
     @property
     def rows(self) -> int:
-        """Rows of random bits (u32[2] each) that a call is given."""
+        """Rows of random bits (u32[2] each) that a call needs."""
         return len(self.layout.graph.seeds)
 
     @property
@@ -70,7 +70,7 @@ class Pass:
         return found.graph.hash, found.sources, outputs, found.floats, found.ints
 
     def __call__(self, pool: Sequence[Any], seeds: Any) -> list[Any]:
-        """Its results over jax arrays; ``None`` for a gradient that there is none of."""
+        """The results over jax arrays; ``None`` for a missing gradient."""
         found, graph = self.layout, self.layout.graph
         values = {slot: pool[place] for slot, place in zip(graph.inputs, found.sources, strict=True)}
         floats, ints = np.array(found.floats, np.float64), np.array(found.ints, np.int64)
@@ -86,12 +86,12 @@ class Pass:
 class Traced:
     """Both passes of a function. ``forward`` returns its results, then what ``backward`` reads besides tangents."""
 
-    captured: tuple[torch.Tensor, ...]  # what it reads besides its arguments: arguments of ``forward``, after those
-    written: tuple[bool, ...]  # of its arguments: which it writes to (a copy is what it is given)
+    captured: tuple[torch.Tensor, ...]  # tensors it reads besides its arguments: ``forward`` takes them last
+    written: tuple[bool, ...]  # which of its arguments it writes to (it gets copies of them)
     forward: Pass
     backward: Pass | None  # None: no gradient passes
     results: int
-    differentiable: tuple[bool, ...]  # of the results: which ``backward`` takes a tangent of
+    differentiable: tuple[bool, ...]  # which of the results ``backward`` takes a tangent of
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,13 @@ class Like:
     shape: tuple[int, ...]
     dtype: torch.dtype
     requires_grad: bool  # a gradient passes through it
-    asked: bool  # and is asked for: where none is, of no argument or other tensor, there is no backward pass
+    gradient_needed: bool  # and the caller needs it; if no gradient is needed, there is no backward pass
 
 
 def trace(fn: Flat, arguments: Sequence[Like], tape: Tape, partition: Any = None) -> Traced:
-    """``fn``, a function from a list of tensors to another, for ``arguments`` like these on ``tape``'s device.
+    """Trace ``fn``, a function from a list of tensors to another, for ``arguments`` like these on ``tape``'s device.
 
-    ``partition`` says what of the forward pass is kept for the backward pass: by default PyTorch's
+    ``partition`` decides what the forward pass keeps for the backward pass: by default PyTorch's
     ``default_partition``, which keeps all. ``fn`` is called several times, with fake tensors.
     Raises :class:`Untraceable`, or whatever ``fn`` raises.
     """
@@ -138,18 +138,18 @@ def _traced(fn: Flat, arguments: Sequence[Like], tape: Tape, partition: Any) -> 
     written = tuple(tensor._version != version for tensor, version in zip(shown, before, strict=True))
     held = list(captures.found.values())
     wants = [like.requires_grad for like in arguments] + [real.requires_grad for real, _ in held]
-    asked = grad and (any(like.asked for like in arguments) or any(wants[len(given) :]))
+    backward = grad and (any(like.gradient_needed for like in arguments) or any(wants[len(given) :]))
 
     def function(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        own = [t.clone() if w else t for t, w in zip(tensors, written, strict=False)]
+        own_inputs = [t.clone() if w else t for t, w in zip(tensors, written, strict=False)]
         lifted = {id(real): tensor for (real, _), tensor in zip(held, tensors[len(given) :], strict=True)}
         with _Lifted(lifted):
-            return [result.clone() for result in fn(own)]  # copies: none is an argument, or a view of another
+            return [result.clone() for result in fn(own_inputs)]  # copies: none is an argument or a view of another
 
     inputs = [tensor.detach() for tensor in (*given, *(stand_in for _, stand_in in held))]
     for leaf, wanted in zip(inputs, wants, strict=True):
-        leaf.requires_grad_(asked and wanted)
-    with torch.set_grad_enabled(asked):
+        leaf.requires_grad_(backward and wanted)
+    with torch.set_grad_enabled(backward):
         graphs, outs = _through_autograd(function, inputs, partition)
     sketch = Sketch(tape)
     passes = [_laid_out(graph, sketch) for graph in graphs]
@@ -179,7 +179,7 @@ def _through_autograd(
 
         def run(arguments: list[Any]) -> list[Any]:
             arguments.clear()
-            return results  # nothing is to be computed
+            return results  # nothing has to be computed
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
@@ -200,7 +200,7 @@ def tracing() -> bool:
 
 
 def refuse_second_gradients(name: str) -> None:
-    """Raise ``RuntimeError`` in a backward pass that is to have a gradient itself: that gradient would lack terms."""
+    """Raise ``RuntimeError`` in a backward pass that builds a graph: second gradients would lack terms."""
     if torch.is_grad_enabled():
         raise RuntimeError(f"{name} has no second gradients: leave out create_graph=True, or call the function itself")
 
@@ -251,12 +251,12 @@ class _Replacing(TorchFunctionMode):
 
 
 class _Captures(_Replacing):
-    """Gives fakes for the tensors on ``xla`` that a function reads besides its arguments."""
+    """Replaces tensors on ``xla`` that a function reads besides its arguments by fake ones, and collects them."""
 
     def __init__(self, fake: FakeTensorMode, grad: bool) -> None:
         super().__init__()
         self.fake, self.grad = fake, grad
-        self.found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id: the tensor, and what stands for it
+        self.found: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by id: the tensor, and its fake one
         self._versions: dict[int, int] = {}
 
     def written(self) -> bool:
@@ -280,7 +280,7 @@ class _Captures(_Replacing):
 
 
 class _Lifted(_Replacing):
-    """Puts arguments in the place of the tensors that they stand for."""
+    """Replaces captured tensors by the arguments that stand for them."""
 
     def __init__(self, arguments: dict[int, torch.Tensor]) -> None:
         super().__init__()

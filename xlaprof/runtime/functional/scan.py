@@ -19,9 +19,9 @@ from .seeded import record
 
 @dataclass(frozen=True)
 class Loop:
-    """``traced`` as the body of a loop: of its arguments the first ``carried`` are carried on, ``sliced`` are slices.
+    """``traced`` as the body of a loop: its first ``carried`` arguments are the carry, the next ``sliced`` are slices.
 
-    Its results are the carry's new values, then others, which are stacked.
+    Its results are the carry's new values, followed by others, which are stacked.
     """
 
     traced: Traced

@@ -31,8 +31,8 @@ def repeat(traced: Traced, times: torch.Tensor, carry: Sequence[torch.Tensor]) -
         count, *state = arrays[: many + 1]
 
         def body(i: Any, state: list[Any]) -> list[Any]:
-            own = bits.at[:, 1].add(i.astype(jnp.uint32))  # other random numbers in each pass
-            outs: list[Any] = first([*state, *arrays[many + 1 :]], own)
+            seeds = bits.at[:, 1].add(i.astype(jnp.uint32))  # other random numbers in each pass
+            outs: list[Any] = first([*state, *arrays[many + 1 :]], seeds)
             return outs[:many]
 
         last: list[Any] = jax.lax.fori_loop(jnp.zeros_like(count), count, body, state)

@@ -1,9 +1,9 @@
 """The world: the processes of one program, one device each, and how this one joins it.
 
-Who belongs to it is said by the environment, as torchrun, ``launch`` or a person sets it: MASTER_ADDR, MASTER_PORT,
-RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE. Joining takes a store at MASTER_PORT (torchrun's own, if it has one) by
-which rank 0 says where its coordinator is; then a link to that (:mod:`.link`), which sees that all ranks are there;
-then ``jax.distributed``, whose collectives on the CPU are gloo's.
+The environment describes it, set by torchrun, ``launch`` or the user: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE,
+LOCAL_RANK, LOCAL_WORLD_SIZE. To join it, a rank reads the coordinator's address from a store at MASTER_PORT
+(torchrun's own, if it has one), opens a link to the coordinator (:mod:`.link`) and waits there for all ranks, then
+connects ``jax.distributed``, whose collectives on the CPU are gloo's.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class World:
 
 
 class WorldError(RuntimeError):
-    """The world cannot be joined. One line: what is wrong, and the way out."""
+    """The world cannot be joined. The message says in one line why, and what to do."""
 
 
 _world: World | None = None
@@ -57,7 +57,7 @@ _kept: list[Any] = []  # the store and the coordinator's process
 
 
 def current() -> World:
-    """The world this process has joined; one of its own if it has joined none."""
+    """The world this process has joined; a world of one if it has joined none."""
     return _world or World()
 
 
@@ -69,7 +69,7 @@ def link() -> Link | None:
 def from_environment() -> World | None:
     """The world that the environment describes; ``None`` where it names no rank.
 
-    Raises :class:`WorldError` where a variable is no number or they contradict each other.
+    Raises :class:`WorldError` where a variable is no number or variables contradict each other.
     """
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return None
@@ -107,40 +107,40 @@ def _seconds(name: str, default: str) -> float:
         raise WorldError(f"{name}={text} is no number of seconds") from None
 
 
-def wants_to_be_joined() -> bool:
+def should_join() -> bool:
     """Was this process started as one of several, by ``launch`` or torchrun, and has not joined the others yet?
 
-    RANK and WORLD_SIZE alone do not say so: a program may have them for another library's sake.
+    RANK and WORLD_SIZE alone do not tell: a program may have them for another library.
     """
     if _world is not None or int(os.environ.get("WORLD_SIZE") or "1") < 2:
         return False
     return "XLAPROF_LAUNCHED" in os.environ or "TORCHELASTIC_RUN_ID" in os.environ
 
 
-def join(wanted: World | None = None) -> World:
-    """Join the world ``wanted``, by default the environment's. Does nothing the second time.
+def join(target: World | None = None) -> World:
+    """Join the world ``target``, by default the environment's. Does nothing the second time.
 
-    Raises :class:`WorldError` where ranks are missing, too many, or differ about their number, where ports are taken,
+    Raises :class:`WorldError` where ranks are missing, too many or disagree about their number, where ports are taken,
     or where this process has used its device already.
     """
     global _world, _link
     if _world is not None:
         return _world
-    wanted = wanted or from_environment() or World()
-    if wanted.size == 1:
-        _world = wanted
-        return wanted
+    target = target or from_environment() or World()
+    if target.size == 1:
+        _world = target
+        return target
     if xla_bridge.backends_are_initialized():
         raise WorldError("Runtime is already initialized. Do not use the XLA device before calling xmp.spawn.")
     timeout = _seconds("XLAPROF_JOIN_TIMEOUT", "300")
-    store = _store(wanted, timeout)
-    if wanted.rank == 0:
-        store.set("coordinator", _start_coordinator(wanted, timeout))
-    host, port, jax_port, token = _ask(store, wanted, timeout)
+    store = _store(target, timeout)
+    if target.rank == 0:
+        store.set("coordinator", _start_coordinator(target, timeout))
+    host, port, jax_port, token = _ask(store, target, timeout)
     hello = {
         "token": token,
-        "rank": wanted.rank,
-        "world": wanted.size,
+        "rank": target.rank,
+        "world": target.size,
         "host": socket.gethostname(),
         "pid": os.getpid(),
     }
@@ -151,36 +151,36 @@ def join(wanted: World | None = None) -> World:
     except Refused as error:
         raise WorldError(str(error)) from None
     except OSError as error:
-        raise WorldError(f"rank {wanted.rank} cannot reach rank 0's coordinator at {host}:{port}: {error}") from None
+        raise WorldError(f"rank {target.rank} cannot reach rank 0's coordinator at {host}:{port}: {error}") from None
     failure = faults.verdict()
     if failure is not None:
         raise WorldError(str(failure))
-    _join_jax(wanted, f"{host}:{jax_port}")
+    _join_jax(target, f"{host}:{jax_port}")
     if device_kind() == "CPU":
-        _connect(wanted)
+        _connect(target)
         terminate.install(_link)
     for name, value in (
-        ("PJRT_LOCAL_PROCESS_RANK", wanted.local_rank),
-        ("PJRT_LOCAL_PROCESS_COUNT", wanted.local_size),
+        ("PJRT_LOCAL_PROCESS_RANK", target.local_rank),
+        ("PJRT_LOCAL_PROCESS_COUNT", target.local_size),
     ):
         os.environ.setdefault(name, str(value))
-    _world = wanted
+    _world = target
     atexit.register(leave)
-    return wanted
+    return target
 
 
 def leave() -> None:
-    """This rank's program has ended: wait until all others' have, so that nobody loses a connection it still uses."""
+    """Wait until all ranks' programs have ended, so that none loses a connection it still uses."""
     global _link
     if _link is None:
         return
-    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)  # at a prompt it ended nothing
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)  # at a prompt the program goes on
     if error is not None and not isinstance(error, KeyboardInterrupt):
         failed(error)
     leaving, _link, faults.blame = _link, None, None
     if leaving.verdict is None:
         leaving.leave()
-    # a program that ended well does not know that its results are wrong
+    # the program ended without an error, but with wrong results
     if leaving.wrong and error is None and leaving.verdict is not None:
         faults.end(f"xlaprof: {leaving.verdict[1]}")
 
@@ -198,7 +198,7 @@ def store() -> Any:
 
 
 def device_kind() -> str:
-    """``"CPU"``, ``"CUDA"`` or ``"TPU"``: what the ranks' devices are, found out without using one."""
+    """``"CPU"``, ``"CUDA"`` or ``"TPU"``: the kind of the ranks' devices, found without using one."""
     named = os.environ.get("PJRT_DEVICE", "").upper().partition("_")[0]
     if named:
         return {"GPU": "CUDA"}.get(named, named)
@@ -209,17 +209,17 @@ def device_kind() -> str:
 # -- joining ------------------------------------------------------------------------------------------
 
 
-def _store(wanted: World, timeout: float) -> Any:
+def _store(target: World, timeout: float) -> Any:
     """torch's store at MASTER_PORT: torchrun's, or one that rank 0 opens and ``init_process_group`` may share."""
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    serve = wanted.rank == 0 and not agents
-    if serve and (why := _port_taken(wanted)):
+    serve = target.rank == 0 and not agents
+    if serve and (why := _port_taken(target)):
         raise WorldError(why)
     try:
         store: Any = TCPStore(
-            wanted.address,
-            wanted.port,
-            wanted.size,
+            target.address,
+            target.port,
+            target.size,
             serve,
             timeout=timedelta(seconds=timeout),
             wait_for_workers=False,
@@ -228,7 +228,7 @@ def _store(wanted: World, timeout: float) -> Any:
     except Exception as error:
         text = str(error).splitlines()[0]
         raise WorldError(
-            f"rank {wanted.rank} finds no rank 0 at MASTER_ADDR={wanted.address}, MASTER_PORT={wanted.port} "
+            f"rank {target.rank} finds no rank 0 at MASTER_ADDR={target.address}, MASTER_PORT={target.port} "
             f"within {timeout:.0f} s: start it, or correct the address ({text})"
         ) from None
     _kept.append(store)
@@ -236,78 +236,78 @@ def _store(wanted: World, timeout: float) -> Any:
     return PrefixStore(f"xlaprof/{run}/{attempt}", store)
 
 
-def _port_taken(wanted: World) -> str:
+def _port_taken(target: World) -> str:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("", wanted.port))
+            probe.bind(("", target.port))
         except OSError as error:
             return (
-                f"rank 0 cannot listen at MASTER_PORT={wanted.port} ({error.strerror}): another program, or another "
+                f"rank 0 cannot listen at MASTER_PORT={target.port} ({error.strerror}): another program, or another "
                 "process with RANK=0, has it; choose another MASTER_PORT for all ranks"
             )
     return ""
 
 
-def _ask(store: Any, wanted: World, timeout: float) -> tuple[str, int, int, str]:
+def _ask(store: Any, target: World, timeout: float) -> tuple[str, int, int, str]:
     try:
         store.wait(["coordinator"], timedelta(seconds=timeout))
         host, port, jax_port, token = store.get("coordinator").decode().split()
     except Exception as error:
         raise WorldError(
-            f"rank {wanted.rank} waited {timeout:.0f} s for rank 0 at {wanted.address}:{wanted.port}: start all "
-            f"{wanted.size} ranks ({str(error).splitlines()[0]})"
+            f"rank {target.rank} waited {timeout:.0f} s for rank 0 at {target.address}:{target.port}: start all "
+            f"{target.size} ranks ({str(error).splitlines()[0]})"
         ) from None
     return host, int(port), int(jax_port), token
 
 
-def _start_coordinator(wanted: World, timeout: float) -> str:
-    """Start the coordinator beside rank 0; what the others need to reach it."""
-    host = _own_address(wanted)
+def _start_coordinator(target: World, timeout: float) -> str:
+    """Start the coordinator beside rank 0; return what ranks need to reach it: host, ports and token."""
+    host = _own_address(target)
     token = secrets.token_hex(16)
     patience = _seconds("XLAPROF_COLLECTIVE_TIMEOUT", "15")
     bind = host if host.startswith("127.") else "0.0.0.0"
-    command = [sys.executable, coordinator.__file__, bind, str(wanted.size), token, str(patience), str(timeout)]
+    command = [sys.executable, coordinator.__file__, bind, str(target.size), token, str(patience), str(timeout)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     _kept.append(process)
     assert process.stdout is not None
     ports = process.stdout.readline().decode().split()
     if len(ports) != 2:
-        raise WorldError(f"the coordinator of the {wanted.size} ranks did not start (exit code {process.wait()})")
+        raise WorldError(f"the coordinator of the {target.size} ranks did not start (exit code {process.wait()})")
     return f"{host} {ports[0]} {ports[1]} {token}"
 
 
-def _own_address(wanted: World) -> str:
-    """The address by which this host reaches rank 0's, and so is reached by the others."""
+def _own_address(target: World) -> str:
+    """The address from which this host reaches rank 0's, and at which the others reach this host."""
     try:
         family, kind, _, _, to = socket.getaddrinfo(
-            wanted.address, wanted.port or 1, socket.AF_INET, socket.SOCK_DGRAM
+            target.address, target.port or 1, socket.AF_INET, socket.SOCK_DGRAM
         )[0]
         with socket.socket(family, kind) as probe:
             probe.connect(to)
             return str(probe.getsockname()[0])
     except OSError as error:
-        raise WorldError(f"MASTER_ADDR={wanted.address} has no address here ({error}): correct it") from None
+        raise WorldError(f"MASTER_ADDR={target.address} has no address here ({error}): correct it") from None
 
 
-def _join_jax(wanted: World, address: str) -> None:
-    """As ``jax.distributed.initialize``, which does not say by which address gloo is to be reached."""
+def _join_jax(target: World, address: str) -> None:
+    """As ``jax.distributed.initialize``, which has no option for gloo's address."""
     if any(name.lower() in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy") for name in os.environ):
         os.environ.setdefault("no_grpc_proxy", address.partition(":")[0])  # the other hosts are not behind it
     state = jax_distributed.global_state
-    state.coordinator_address, state.process_id, state.num_processes = address, wanted.rank, wanted.size
+    state.coordinator_address, state.process_id, state.num_processes = address, target.rank, target.size
     state.client = _jax.get_distributed_runtime_client(
         address,
-        wanted.rank,
+        target.rank,
         init_timeout=60,
-        heartbeat_timeout=7 * 86400,  # the link's business; jax would end the process from C++
+        heartbeat_timeout=7 * 86400,  # the link watches; jax would end the process from C++
         shutdown_timeout=1,
         shutdown_on_destruction=False,
         use_compression=True,
     )
     state.client.connect()
     interface = os.environ.get("GLOO_SOCKET_IFNAME")
-    mine = _own_address(wanted)
+    mine = _own_address(target)
 
     def cpu_client() -> Any:
         gloo = _jax.make_gloo_tcp_collectives(state.client, hostname=None if interface else mine, interface=interface)
@@ -315,12 +315,12 @@ def _join_jax(wanted: World, address: str) -> None:
 
     xla_bridge.register_backend_factory("cpu", cpu_client, priority=0, fail_quietly=False)
     if device_kind() == "CUDA":
-        jax.config.update("jax_cuda_visible_devices", str(wanted.local_rank))
+        jax.config.update("jax_cuda_visible_devices", str(target.local_rank))
 
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Keep from standard output what gloo says there, from C++, when ranks are first connected."""
+    """Keep off standard output what gloo prints, from C++, when ranks first connect."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -332,14 +332,14 @@ def quietly() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _connect(wanted: World) -> None:
-    """Add 1 on all ranks together: where their hosts do not reach each other, it is said now."""
+def _connect(target: World) -> None:
+    """Sum 1 over all ranks, to raise now where their hosts do not reach each other."""
     try:
         with quietly():
             first = {device.process_index: device for device in reversed(jax.devices("cpu"))}
-            mesh = jax.sharding.Mesh(np.array([first[rank] for rank in range(wanted.size)]), ("ranks",))
+            mesh = jax.sharding.Mesh(np.array([first[rank] for rank in range(target.size)]), ("ranks",))
             every = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("ranks"))
-            shares = jax.make_array_from_callback((wanted.size,), every, lambda _: np.ones(1, np.int32))
+            shares = jax.make_array_from_callback((target.size,), every, lambda _: np.ones(1, np.int32))
             none = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
             total = jax.jit(jax.numpy.sum, out_shardings=none)(shares)
             total.addressable_data(0).block_until_ready()
@@ -348,7 +348,7 @@ def _connect(wanted: World) -> None:
         raise WorldError(
             str(failure)
             if failure is not None
-            else f"rank {wanted.rank} cannot compute with the others (GLOO_SOCKET_IFNAME names the network interface "
+            else f"rank {target.rank} cannot compute with the others (GLOO_SOCKET_IFNAME names the network interface "
             f"they share): {str(error).splitlines()[0]}"
         ) from None
 
@@ -410,7 +410,7 @@ def get_master_ip() -> str:
 
 process_index, process_count = global_ordinal, world_size  # a process has one rank
 
-# What does not change while a program runs is a constant to Dynamo, not a place to cut the graph.
+# Constants to Dynamo: none changes while a program runs, so none has to break the graph.
 for _function in (
     world_size, global_ordinal, local_ordinal, local_process_count, addressable_device_count, local_device_count,
     global_device_count,

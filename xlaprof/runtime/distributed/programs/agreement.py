@@ -13,22 +13,22 @@ from xlaprof.runtime.tape.graph import Graph, reads
 
 from .alike import outline
 
-#: what the ranks were found to have in common: compiled again with other numbers, it needs no meeting
+#: (ranks, digest) of agreed graphs: one that is compiled again with other numbers needs no meeting
 _agreed: set[tuple[tuple[int, ...], str]] = set()
 _NONE = (0, "")
 
 
 class Program:
-    """A program with collectives, as its ranks have it in common."""
+    """A program with collectives that its ranks have agreed on."""
 
     def __init__(self, link: Link, ranks: tuple[int, ...], digest: str, varies: bool) -> None:
-        self.varies = varies  # or may, from rank to rank: its exchanges are held in their order
+        self.varies = varies  # it may differ from rank to rank: XLA must keep the order of its exchanges
         self._link = link
         self._ranks = ranks
         self._digest = digest
 
     def launching(self) -> None:
-        """This rank launches the program now."""
+        """Count a launch of the program, and report it if the launch before was another program's."""
         at, before = self._link.turns.get(self._ranks, _NONE)
         self._link.turns[self._ranks] = (at + 1, self._digest)
         if before != self._digest:
@@ -36,17 +36,17 @@ class Program:
 
 
 def agree(graph: Graph, ranks: tuple[int, ...]) -> Program | None:
-    """Return when all of ``ranks`` are about to compile ``graph``, or one that is like it.
+    """Return when all of ``ranks`` are about to compile ``graph``, or one with the same outline.
 
-    ``None`` in a world of one. Raises :class:`~.faults.RankFailure`, on all of them, where another graph comes: it
-    names the first operation that differs and the line of both ranks.
+    ``None`` in a world of one. Raises :class:`~.faults.RankFailure` on all ranks where one has another graph: the
+    message names the first operation that differs and both ranks' lines.
     """
     link = world.link()
     if link is None or len(ranks) == 1:
         return None
     common = outline(graph, len(ranks))
     # Only their order distinguishes several exchanges, and a rank may compile this graph again with other numbers or
-    # other results to keep: XLA must not choose an order of its own.
+    # other live results: XLA must not choose an order of its own.
     several = sum(len(reads(node)) for node in graph.nodes if getattr(node.op, "collective", False)) > 1
     if (ranks, common.digest) in _agreed:
         return Program(link, ranks, common.digest, True)

@@ -17,7 +17,7 @@ from xlaprof.runtime.tape.graph import reads as refs
 from xlaprof.runtime.trace.ops import STATIC
 from xlaprof.runtime.trace.trie import Node, Packed, Ref
 
-#: operators whose whole numbers say where, not what
+#: operators whose integers are offsets, which may differ from rank to rank
 _OFFSETS = frozenset(
     f"aten.{name}"
     for name in (
@@ -59,7 +59,7 @@ def outline(graph: Graph, ranks: int) -> Outline:
 
 
 def _concerned(graph: Graph) -> set[Node]:
-    """The operations that lead to a collective or follow one, and what those need."""
+    """The collectives, the operations that follow one, and all that these need."""
     made = {out.slot: node for node in graph.nodes for out in node.outs}
     after: set[Node] = set()
     for node in graph.nodes:

@@ -1,8 +1,8 @@
 """Lowerings of collectives in a program over all ranks, to jax's collectives over the axis :data:`~.placement.AXIS`.
 
-A function's name is its operator's. Values are this rank's; ``groups`` are ranks, :func:`.placement.axis_groups` says
-which positions of the program's mesh they are. Small tensors of a call travel together: what costs is the number of
-exchanges.
+A function's name is its operator's. Values are this rank's; ``groups`` are ranks, which
+:func:`.placement.axis_groups` maps to positions on the program's mesh. Small tensors of one call share an exchange:
+the number of exchanges is what costs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def all_reduce(ctx: Ctx, inputs: Sequence[Any], kind: str, scale: float, groups:
 def reduce_scatter(
     ctx: Ctx, inputs: Sequence[Any], kind: str, scale: float, dim: int, shards: int, groups: str
 ) -> list[Any]:
-    """As :func:`all_reduce`, of which every rank gets its slice along ``dim``."""
+    """As :func:`all_reduce`, but every rank gets only its slice along ``dim``."""
     named = from_text(groups)
     members = axis_groups(named, equal=True)
 
@@ -59,20 +59,20 @@ def all_gather(ctx: Ctx, inputs: Sequence[Any], dim: int, shards: int, groups: s
 
 
 def all_to_all(ctx: Ctx, inputs: Sequence[Any], split: int, concat: int, shards: int, groups: str) -> Any:
-    """The i-th part along ``split`` goes to rank i, which joins what it gets along ``concat``."""
+    """The i-th part along ``split`` goes to rank i, which joins the parts it receives along ``concat``."""
     (x,) = inputs
     members = axis_groups(from_text(groups), equal=True)
     return _bitwise(x, lambda x: lax.all_to_all(x, AXIS, split, concat, axis_index_groups=members, tiled=True))
 
 
 def broadcast(ctx: Ctx, inputs: Sequence[Any], root: int, groups: str) -> list[Any]:
-    """Every rank gets the values of rank ``root``, or of the member of its group that stands where ``root`` does."""
+    """Every rank gets the values of rank ``root``, or of the member of its own group at the position of ``root``."""
     named = from_text(groups)
     members = axis_groups(named)
     place = next((group.index(root) for group in named if root in group), root)
     chosen = position(named) == place
 
-    def one(bits: Any) -> Any:  # a sum of which all but one rank's bits are zero: exact for every value
+    def one(bits: Any) -> Any:  # a sum in which all but one rank's bits are zero: exact for every value
         mine = jnp.where(chosen, bits, jnp.zeros_like(bits))
         return _exchange(mine, lambda x: lax.psum(x, AXIS, axis_index_groups=members))
 
@@ -81,7 +81,7 @@ def broadcast(ctx: Ctx, inputs: Sequence[Any], root: int, groups: str) -> list[A
 
 
 def collective_permute(ctx: Ctx, inputs: Sequence[Any], pairs: str, groups: str) -> list[Any]:
-    """The value of the first rank of each pair goes to the second; who is no second gets zeros."""
+    """The value of the first rank of each pair goes to the second; other ranks get zeros."""
     ranks = current().ranks
     named = [(ranks.index(a), ranks.index(b)) for a, b in from_text(pairs)]
     return [_bitwise(x, lambda x: lax.ppermute(x, AXIS, named)) for x in inputs]
@@ -157,7 +157,7 @@ def _bitwise(x: Any, move: Callable[[Any], Any]) -> Any:
 
 
 def _joined(inputs: Sequence[Any], exchange: Callable[[Any], Any]) -> list[Any]:
-    """``exchange``, which is elementwise, of each input; small ones of one dtype in one go."""
+    """``exchange``, which is elementwise, of each input; small ones of one dtype together."""
     results: list[Any] = [None] * len(inputs)
     small: dict[Any, list[int]] = {}
     for i, x in enumerate(inputs):

@@ -1,7 +1,7 @@
 """The collectives as operators: ``torch.ops.xla.all_reduce`` and its like, recorded on the tape as any operation is.
 
-They are operators of PyTorch's so that ``torch.compile`` can trace them and eager mode runs them as it runs all
-others. What they become in a program is in :mod:`.lowering`.
+As PyTorch operators they can be traced by ``torch.compile``, and run in eager mode. :mod:`.lowering` has their
+lowerings.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _COLLECTIVES: dict[str, tuple[Collective, Shape]] = {}
 
 
 def _define(schema: str, *, writes: bool = False) -> Callable[[Shape], Shape]:
-    """Define ``xla::name``, whose shape function is decorated; with ``writes`` ``name_`` too, which writes them."""
+    """Define ``xla::name`` with the decorated shape function; with ``writes`` also ``name_``, which works in place."""
 
     def register(shape: Shape) -> Shape:
         name = schema.split("(")[0]
@@ -129,7 +129,7 @@ def functional(name: str, inputs: Any, *rest: Any) -> Any:
 
 
 def in_place(name: str, tensors: Sequence[torch.Tensor], *rest: Any) -> None:
-    """The collective's results are written to its inputs, below autograd."""
+    """Write the collective's results to its inputs, below autograd."""
     if not tensors:
         return
     tape = _tape(tensors)
@@ -164,8 +164,8 @@ def require_on_device(tensors: Iterable[torch.Tensor]) -> None:
             raise final(RuntimeError(f"Input tensor is not an XLA tensor: {tensor.type()}; move it with .to('xla')"))
 
 
-def called(name: str, tensors: Iterable[torch.Tensor]) -> None:
-    """Count a call under PyTorch/XLA's name for it, ``xla::AllReduce``..., of tensors on the device.
+def count_call(name: str, tensors: Iterable[torch.Tensor]) -> None:
+    """Count a call with tensors on the device by PyTorch/XLA's name, ``xla::AllReduce``...
 
     Raises ``RuntimeError`` for a tensor that is not on ``xla``.
     """

@@ -1,8 +1,8 @@
-"""The devices of a program with collectives: one of each rank that takes part, in one program of all.
+"""The devices of a program with collectives: one of each rank that takes part.
 
-Each rank compiles the program and hands over its own part; every value is one rank's own. To jax they are global arrays
-that claim to be replicated, and differ: inside a ``shard_map`` each device sees its own, of the shape the tape knows,
-0-dim ones too, nothing is reshaped, moved or checked, and donated buffers are given up as in any program.
+Each rank compiles the program and launches its own part; every value belongs to one rank. To jax the values are global
+arrays that claim to be replicated, but differ: inside a ``shard_map`` each device sees its own, in the shape that the
+tape knows (0-dim too). So nothing is reshaped, moved or checked, and buffers are donated as in any program.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class RankProgram:
         return [_as_local(result) for result in results]
 
 
-#: id of an array of this rank's -> a weak reference to it, and the same as a part of a global one: what one step
-#: makes, the next one takes
+#: id of one of this rank's arrays -> a weak reference to it, and the global array it is part of: one step's results are
+#: the next one's inputs
 _global: dict[int, tuple[Any, Any]] = {}
 
 
@@ -116,7 +116,7 @@ def _as_local(whole: Any) -> Any:
 
 def _remember(array: Any, whole: Any) -> None:
     key = id(array)
-    known = _global  # which a module that is torn down no longer has
+    known = _global  # at exit the module loses the name
     known[key] = (weakref.ref(array, lambda _: known.pop(key, None)), whole)
 
 
@@ -126,7 +126,7 @@ def _remember(array: Any, whole: Any) -> None:
 def of(graph: Graph, device: jax.Device, *, agreed: bool = True) -> SharedProgram:
     """The program of several ranks that ``graph``, which has collectives, becomes.
 
-    ``agreed``: all of them are about to run it (:func:`.agreement.agree`); else it is only looked at.
+    ``agreed``: the ranks agree on it first, to run it (:func:`.agreement.agree`); else it is only inspected.
     """
     groups = {from_text(node.args[-1]) for node in graph.nodes if getattr(node.op, "collective", False)}
     return SharedProgram(graph, _placement(members(groups), device), agreed=agreed)
@@ -151,16 +151,16 @@ def _placement(ranks: tuple[int, ...], device: jax.Device) -> Placement:
     return Placement(ranks, [by_rank[rank][place] for rank in ranks])
 
 
-# -- asked while a program is traced ------------------------------------------------------------------
+# -- while a program is traced ------------------------------------------------------------------------
 
 
 class Tracing:
     """A program that is being traced.
 
-    On each rank XLA has to keep every collective, in the same order, whatever it finds out about the numbers: a sum of
-    what is constant here may not be on another rank. So barriers hide the inputs from it, and a part of each output
-    goes into the ``witness``, a result of the program. Where the ranks' programs ``vary`` in their numbers, each
-    collective moreover needs a zero that the witness hides, so that none is moved before another.
+    On each rank XLA has to keep every collective, in the same order, whatever it derives about the numbers: an input
+    that is constant here may not be on another rank. So barriers hide the inputs from it, and part of each output goes
+    into the ``witness``, a result of the program. Where the ranks' programs vary, each collective also needs a zero
+    computed from the witness, so that none moves before another.
     """
 
     def __init__(self, ranks: tuple[int, ...], varies: bool) -> None:
@@ -178,24 +178,25 @@ def current() -> Tracing:
 
 
 def axis_groups(groups: Groups, *, equal: bool = False) -> list[list[int]] | None:
-    """``groups`` as positions on the mesh, ``None`` for everybody; ranks in none of them are put in some.
+    """``groups`` as positions on the mesh, ``None`` for one group of all.
 
-    What those do in this program is of no matter: it is not they who run it. With ``equal`` all are of one size.
+    Ranks in no group are put into further ones, which do not matter: those ranks run programs of their own. With
+    ``equal`` all groups are of one size.
     """
     ranks = current().ranks
     if not groups:
         return None
-    there = [[ranks.index(rank) for rank in group] for group in groups]
-    named = {place for group in there for place in group}
-    rest = [place for place in range(len(ranks)) if place not in named]
-    size = len(there[0]) if equal else 1
-    if len(rest) % size:
+    positions = [[ranks.index(rank) for rank in group] for group in groups]
+    named = {place for group in positions for place in group}
+    others = [place for place in range(len(ranks)) if place not in named]
+    size = len(positions[0]) if equal else 1
+    if len(others) % size:
         raise NotImplementedError(
             f"a group of {size} ranks among {len(ranks)} next to other collectives: call sync() between them, "
             "or name groups that take in all ranks"
         )
-    there += [rest[i : i + size] for i in range(0, len(rest), size)]
-    return None if there == [list(range(len(ranks)))] else there
+    positions += [others[i : i + size] for i in range(0, len(others), size)]
+    return None if positions == [list(range(len(ranks)))] else positions
 
 
 def position(groups: Groups) -> Any:
