@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from story import MS, Story
 
-from xlaprof.analysis.evidence.reading import SCALAR, asked
+from xlaprof.analysis.evidence.reading import SCALAR, advise_read
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import Change, Selected, StepDigest
 
@@ -36,7 +36,7 @@ from xlaprof.events import Change, Selected, StepDigest
 def test_a_line_that_reads_a_number_is_called_what_it_is(
     code: str, via: str, name: str, purpose: str, advice: str
 ) -> None:
-    way = asked(SCALAR, via, code, 10)
+    way = advise_read(SCALAR, via, code, 10)
     assert way.name == name
     assert way.what == "one number"
     assert purpose in way.purpose
@@ -44,10 +44,10 @@ def test_a_line_that_reads_a_number_is_called_what_it_is(
 
 
 def test_a_line_that_reads_a_tensor_is_called_what_it_is() -> None:
-    assert asked("aten::_to_copy", "", "arr = images.cpu().numpy()", 10).name == ".cpu()"
-    assert asked("aten::_to_copy", "", "words = tokens[row].tolist()", 10).name == ".tolist()"
-    assert asked("aten::_to_copy", "", "xm.save(state, path)", 10).advice.startswith("Save less often")
-    assert asked("aten::_to_copy", "", "loss.cpu()", 10).what == "a tensor"
+    assert advise_read("aten::_to_copy", "", "arr = images.cpu().numpy()", 10).name == ".cpu()"
+    assert advise_read("aten::_to_copy", "", "words = tokens[row].tolist()", 10).name == ".tolist()"
+    assert advise_read("aten::_to_copy", "", "xm.save(state, path)", 10).advice.startswith("Save less often")
+    assert advise_read("aten::_to_copy", "", "loss.cpu()", 10).what == "a tensor"
 
 
 def test_rhythms() -> None:

@@ -33,7 +33,7 @@ class Ids(NamedTuple):
         """Ids of a stack and a text."""
         return self.stack(key[0]), self.text(key[1])
 
-    def moved(self, one: Any, stacks: Iterable[str] = (), texts: Iterable[str] = ()) -> Any:
+    def mapped(self, one: Any, stacks: Iterable[str] = (), texts: Iterable[str] = ()) -> Any:
         """A struct or named tuple with these fields mapped."""
         changes = {name: self.stack(getattr(one, name)) for name in stacks}
         changes |= {name: self.text(getattr(one, name)) for name in texts}
@@ -131,7 +131,7 @@ class Names:
         places = {_key(stack): id for id, stack in self._stacks.items()}
         free = max(self._stacks, default=0) + 1
         for id, stack in other._stacks.items():
-            frames = [ids.moved(frame, texts=("file", "func", "code", "head")) for frame in stack.frames]
+            frames = [ids.mapped(frame, texts=("file", "func", "code", "head")) for frame in stack.frames]
             mine = Stack(id=free, frames=frames, module=ids.text(stack.module))
             key = _key(mine)
             if key not in places:

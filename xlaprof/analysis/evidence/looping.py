@@ -52,7 +52,7 @@ def grows(site: Site) -> bool:
     return visits >= GROWTHS and after >= before * _FACTOR
 
 
-def turns(run: Fold, stack: int) -> int:
+def visits_per_pass(run: Fold, stack: int) -> int:
     """How often a barrier is reached in each pass of its loop: 7 in a hook that a model's seven layers call, mostly 1.
 
     Such a barrier stands in a function that none of the program's lines calls by its name, and another barrier of the

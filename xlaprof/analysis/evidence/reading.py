@@ -14,7 +14,7 @@ from xlaprof.vocabulary import STANDARD, Vocabulary
 SCALAR = "aten::_local_scalar_dense"
 
 
-class Asked(NamedTuple):
+class ReadAdvice(NamedTuple):
     """How a value was asked for."""
 
     name: str  # as the user knows it: ".item()", "print()", "the condition of the if"
@@ -195,7 +195,7 @@ _SPECIAL = {
 }
 
 
-def asked(op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD) -> Asked:
+def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD) -> ReadAdvice:
     """How the line ``code`` asks for a value by ``op``, through ``via``; ``every``: how often it may be read."""
     scalar = op == SCALAR
     what = "one number" if scalar else "a tensor"
@@ -205,15 +205,15 @@ def asked(op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD
             loss = words.keep_code.format(name="loss")
             advice = pattern.advice.format(every=every, words=words)
             remedy = pattern.remedy.format(every=every, words=words, loss=loss)
-            return Asked(pattern.name or name, what, pattern.purpose, advice, remedy)
+            return ReadAdvice(pattern.name or name, what, pattern.purpose, advice, remedy)
     if scalar:
         later = f"Keep the value {words.keep} and read it every {every} steps, or at the end"
-        return Asked(name, what, "", later, "")
+        return ReadAdvice(name, what, "", later, "")
     if name in ("save()", "pickling"):
         advice = "Save less often, or hand a copy made on the device to a background thread"
     else:
         advice = "Do this work on the device, or hand the tensor over once, after the loop"
-    return Asked(name, what, "", advice, "")
+    return ReadAdvice(name, what, "", advice, "")
 
 
 def _name(via: str, code: str, scalar: bool) -> str:

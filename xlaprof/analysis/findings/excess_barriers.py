@@ -13,7 +13,7 @@ import msgspec
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import turns
+from xlaprof.analysis.evidence.looping import visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.whatif import replay
@@ -104,7 +104,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
     for stack, site in facts.run.sites.items():
         if site.trigger == "read" or site.executed < _LEAST:
             continue
-        if ".forward" in f".{names.place(stack).func}" or turns(facts.run, stack) >= _PER_STEP:
+        if ".forward" in f".{names.place(stack).func}" or visits_per_pass(facts.run, stack) >= _PER_STEP:
             inside[stack] = site
         else:
             steps = max(steps, site.executed)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.reading import asked
+from xlaprof.analysis.evidence.reading import advise_read
 from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
@@ -26,7 +26,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _finding(facts: Facts, reads: Reads) -> Finding:
     tally, place = reads.tally, reads.place
-    way = asked(reads.op, reads.via, place.code, _seldom(facts, reads), facts.words)
+    way = advise_read(reads.op, reads.via, place.code, _seldom(facts, reads), facts.words)
     per_read = tally.dur / max(1, tally.count) / 1e9
     barrier = _barrier_after(facts, reads)
     purpose = f" {way.purpose}" if way.purpose else ""

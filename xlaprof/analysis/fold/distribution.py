@@ -15,47 +15,45 @@ if TYPE_CHECKING:
     from xlaprof.analysis.timeline.columns.intervals import Column
 
 _EXACT = 4096  # values kept as they are; beyond, they are counted in buckets
-_WIDTH = log(1.01)  # of a bucket: percentiles are then within 0.5 % of the truth
+_WIDTH = log(1.01)  # of a bucket: percentiles are within 0.5 % of the truth
 _DAY = 86_400_000_000_000  # ns
-_BUCKET = 12  # what a bucket takes, in values
-_BUDGET = 1 << 20  # values that all distributions of a run together may take
-_SCARCE = 64  # values that one may take however many there are
+_BUCKET = 12  # memory of a bucket, in values
+_BUDGET = 1 << 20  # memory of all distributions of a run, in values
+_SCARCE = 64  # values that each may hold however many distributions there are
 
 
 class Distribution:
     """Nanoseconds added one at a time. Count, total, least and most are always exact.
 
-    Percentiles are exact for the first 4,096 values; a longer series is counted in logarithmic buckets of
-    1 % width. Two distributions add up to the distribution of both. Where there are so many of them that they would
-    fill the memory, :func:`economise` makes the buckets of the largest wider.
+    Percentiles are exact up to 4,096 values; a longer series is counted in logarithmic buckets of 1 % width. Two
+    distributions add up to the distribution of both. Where many of them would fill the memory, :func:`economise` widens
+    the buckets of the largest.
     """
 
     __slots__ = ("_buckets", "_count", "_grain", "_least", "_most", "_total", "_values", "add_word")
 
     def __init__(self) -> None:
         self._values = array("q")
-        #: Like :meth:`append`, of a machine word; :class:`OverflowError` for anything else.
+        #: Like :meth:`append` for a machine word; raises :class:`OverflowError` for anything else.
         self.add_word = self._values.append
         self._buckets: dict[int, int] = {}
         self._grain = 0  # a bucket is 2 ** grain narrow ones
-        self._count = 0  # of what is in buckets, as are
-        self._total = 0
-        self._least = 0
-        self._most = 0
+        # of the values in buckets
+        self._count = self._total = self._least = self._most = 0
 
     def add(self, value: int) -> None:
         self.append(value)
         self.compact()
 
     def append(self, value: int) -> None:
-        """Like :meth:`add`, for whoever calls :func:`economise` now and then."""
+        """Like :meth:`add`, without bounding the memory: :func:`economise` does."""
         try:
             self.add_word(value)
         except OverflowError:  # no length of time: a damaged log
             self.add_many(1, value, value)
 
     def append_words(self, words: bytes) -> None:
-        """Like :meth:`append` of many machine words."""
+        """Like :meth:`append` for many machine words."""
         self._values.frombytes(words)
 
     def add_many(self, count: int, total: int, most: int) -> None:
@@ -68,7 +66,7 @@ class Distribution:
         self._buckets[bucket] = self._buckets.get(bucket, 0) + count
 
     def add_means(self, counts: Column, totals: Column, mosts: Column) -> None:
-        """Like :meth:`add_many` for each of them; lengths of less than a day."""
+        """Like :meth:`add_many` for each row; lengths of less than a day."""
         from xlaprof.analysis.timeline.columns.intervals import weights
 
         some = counts > 0
@@ -100,7 +98,7 @@ class Distribution:
 
     @property
     def size(self) -> int:
-        """What it takes, in values."""
+        """Its memory, in values."""
         return len(self._values) + _BUCKET * len(self._buckets)
 
     def merge(self, other: Distribution) -> None:
@@ -137,7 +135,7 @@ class Distribution:
         return float(self.most)
 
     def sample(self, most: int) -> list[float]:
-        """At most ``most`` values that lie as all of them do, ascending: all, or evenly spaced percentiles."""
+        """At most ``most`` values distributed like all of them, ascending: all, or evenly spaced percentiles."""
         count = self.count
         counts = self._counted()
         if not counts:
@@ -155,14 +153,14 @@ class Distribution:
         return drawn
 
     def shrink(self, size: int) -> None:
-        """Take no more than ``size``, in values, if that can be: what is no length at all keeps a bucket of its own."""
+        """Shrink to ``size``, in values, if possible: lengths of 0 or less keep a bucket of their own."""
         if self.size > size and self._values:
             self._spill()
         while self.size > size and len(self._buckets) > 2:
             self._widen(self._grain + 1)
 
     def _counted(self) -> dict[int, int]:
-        """All values in buckets; none if they are known exactly."""
+        """The number of values in each bucket; empty if the values are known exactly."""
         self.compact()
         if not self._buckets:
             return {}
@@ -171,7 +169,7 @@ class Distribution:
         return counts
 
     def _in_buckets(self) -> dict[int, int]:
-        """How many of the values are in each bucket, ascending."""
+        """The number of exactly kept values in each bucket, ascending."""
         grain = self._grain
         if len(self._values) > _EXACT and "numpy" in sys.modules and max(self._values) < _DAY:  # not worth importing it
             from xlaprof.analysis.timeline.columns.intervals import counts
@@ -180,7 +178,7 @@ class Distribution:
         return dict(sorted(Counter([_bucket(value) >> grain for value in self._values]).items()))
 
     def compact(self) -> None:
-        """Count the values in buckets if they are too many to be kept."""
+        """Count the values in buckets if they are too many to keep."""
         if len(self._values) > _EXACT:
             self._spill()
 
@@ -212,7 +210,7 @@ class Distribution:
 
 
 def economise(distributions: Iterable[Distribution]) -> None:
-    """Keep many distributions within one budget. The largest give way, to one and the same size."""
+    """Keep many distributions within one budget: the largest shrink, all to the same size."""
     sizes = []
     ours = list(distributions)
     for one in ours:
@@ -221,9 +219,9 @@ def economise(distributions: Iterable[Distribution]) -> None:
     if sum(sizes) <= _BUDGET:
         return
     sizes.sort()
-    allowed = _BUDGET * 3 // 4  # so that it lasts for a while
+    allowed = _BUDGET * 3 // 4  # leaves room to grow
     before = [0, *accumulate(sizes)]
-    # the highest level at which all of them fit: those below it as they are, the others cut down to it
+    # the highest level at which all of them fit: those below it stay as they are, the others shrink to it
     level = max((allowed - before[n]) // (len(sizes) - n) for n in range(len(sizes)))
     for one in ours:
         one.shrink(max(level, _SCARCE))

@@ -29,20 +29,20 @@ from .distribution import economise
 from .merge import merge_into
 from .totals import Totals
 
-#: They are about the recording, not about a moment of it: ``since_step`` does not leave them out.
+#: Kinds of events about the recording as a whole: ``since_step`` does not leave them out.
 _TIMELESS = frozenset({Text, Stack, Source, Device, Dropped, End})
 
 _RELIEVED_EVERY = 65_536  # events
-_FEW, _MANY = 512, 16_384  # events at a time, and in
-_LONG = 32_768  # recordings of so many: importing numpy takes as long as these did
-_HELD = 10_000  # events held back that may belong to the first step wanted
+_FEW, _MANY = 512, 16_384  # events at a time: in short recordings, and in long ones
+_LONG = 32_768  # events of a long recording: importing numpy takes as long as counting so many
+_HELD = 10_000  # events held back that may belong to step ``since_step``
 
 
 class Fold(Totals):
     """The totals of a recording as it is read. Events may come in any order that a log has.
 
     ``since_step``: leave out everything before the first step with this number or a higher one (warm-up).
-    ``long``: many events are to come, for which it is worth importing numpy at once.
+    ``long``: many events will follow, so import numpy at once.
     """
 
     def __init__(self, since_step: int | None = None, *, long: bool = False) -> None:
@@ -72,9 +72,9 @@ class Fold(Totals):
         left = _RELIEVED_EVERY - self.events % _RELIEVED_EVERY
         while batch := list(islice(remaining, min(self._next_batch(), left))):
             if len(batch) > _FEW and _has_numpy():
-                from .columns.count import take  # imports numpy: a tenth of a second
+                from .columns.count import count  # imports numpy: a tenth of a second
 
-                take(self, batch, self._feed_singly)
+                count(self, batch, self._feed_singly)
             else:
                 self._feed_singly(batch)
             left -= len(batch)
@@ -84,7 +84,7 @@ class Fold(Totals):
         return self
 
     def _next_batch(self) -> int:
-        """How many events to take at once: in columns a little more than it takes until all of them are settled."""
+        """The number of events to take at once; in columns a little more than until the next settling."""
         if not self.long and self.events < _LONG:
             return _FEW
         due = self.settled_at + self.settled_every - self.events
@@ -120,7 +120,7 @@ class Fold(Totals):
         return self.names.place(stack_id)
 
     def settled(self) -> Self:
-        """A twin in which nothing is pending. It shares what settling does not change: do not feed it."""
+        """A twin in which nothing is pending. It shares all that settling does not change: do not feed it."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin.window = self.window.copy()
@@ -133,7 +133,7 @@ class Fold(Totals):
         return twin
 
     def merge(self, other: Fold) -> Self:
-        """Add what ``other`` recorded (another rank, another segment) to this recording; returns itself."""
+        """Add another rank's or segment's totals to these; returns itself."""
         merge_into(self, other.settled())
         return self
 
@@ -153,7 +153,7 @@ class Fold(Totals):
             following.feed(event)
 
     def _hold(self, event: Any) -> None:
-        """Wait for ``since_step``: what came since the last step may belong to it."""
+        """Wait for step ``since_step``: events since the last step may belong to it."""
         assert self.since_step is not None
         if isinstance(event, Counters):
             self.baseline = event

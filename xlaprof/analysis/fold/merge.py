@@ -27,7 +27,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     """Add the settled totals ``theirs``, which stay as they are; their ids become those of ``mine``."""
     ids = mine.names.adopt(theirs.names)
     text, stack, pair = ids.text, ids.stack, ids.pair
-    # These ask both runs, so they come before anything that the answers depend on is added.
+    # These read totals of both runs, so they come before anything is added.
     add_counts(mine.merged_counts, counts(theirs))
     add_counts(mine.merged_seconds, seconds(theirs))
     _add_header(mine, theirs)
@@ -92,11 +92,11 @@ def _add_compiles(mine: Totals, theirs: Totals, ids: Ids) -> None:
     for record in theirs.compiles:
         change = record.change
         if change is not None:
-            change = ids.moved(change, stacks=("stack", "expected", "made", "condition"))
+            change = ids.mapped(change, stacks=("stack", "expected", "made", "condition"))
             change = replace(change, against=change.against and change.against + shift)
         before = tuple(program + shift for program in record.before)
-        moved = ids.moved(record, stacks=("stack",))
-        mine.compiles.append(moved._replace(program=record.program + shift, change=change, before=before))
+        mapped = ids.mapped(record, stacks=("stack",))
+        mine.compiles.append(mapped._replace(program=record.program + shift, change=change, before=before))
     for program, moment in theirs.programs.items():
         mine.programs[program + shift] = moment
         mine.program_runs[program + shift] = theirs.program_runs[program]

@@ -11,7 +11,7 @@ from xlaprof.events import Execute, Fallback, Selected, StepDigest, TransferFrom
 from .recording import Recording
 from .tallies import FallbackTally, ReadTally, Timed
 
-PLACES = 16_384  # places kept apart; further ones count as one, of which nothing is known
+PLACES = 16_384  # places kept apart; all further ones count as one unknown place
 PENDING = 10_000  # reads and fallbacks held until a step claims them
 _AT_HAND = 16  # uploads that may still turn out to belong to a fallback
 STALL_NS = 20_000  # waiting for the device from which on a read stalls the host
@@ -39,13 +39,13 @@ class ReadsAndFallbacks(Recording):
         self.fallbacks: dict[tuple[int, int], FallbackTally] = {}
         self.read = Timed()
         self.vias: dict[tuple[int, int], int] = {}  # (stack, op) of reads -> the library's function that read
-        self.read_runs: dict[int, int] = {}  # stack of reads -> ns the device worked for nothing but them
+        self.read_runs: dict[int, int] = {}  # stack of reads -> ns of device work only for them
         #: (stack, op) of writes by a mask whose size was read -> graphs
         self.selections: dict[tuple[int, int], int] = {}
-        self.given: dict[int, int] = {}  # stack of everything else the device was given -> how often
-        self.compiled_for_read = 0  # ns compiled for a read since the read before
-        self.busy_until = 0  # when what the device was given last would be done, were it given without waiting
-        self.last_execution_end = 0  # end of the last execution
+        self.given: dict[int, int] = {}  # stack of all other executions -> their number
+        self.compiled_for_read = 0  # ns compiled for a read since the last read
+        self.busy_until = 0  # when the device would finish its work if it never had to wait for it
+        self.last_execution_end = 0
         self.last_transfer = (0, 0)  # when and at which stack the main thread last ended a transfer or fallback
         self.reads_since_step: deque[Read] = deque(maxlen=PENDING)
         self.reads_since_barrier: deque[Read] = deque(maxlen=PENDING)
@@ -64,8 +64,8 @@ class ReadsAndFallbacks(Recording):
         if tally is None:
             tally = self._reads_at(key)
         read = Read(tally, event, end)
-        # the second: where the device works while the host hands it work, as small programs do on the CPU, the wait
-        # was then
+        # the second condition: where the device works while the host hands over, as with small programs on the CPU,
+        # the host waited then
         if not event.late and (wait > STALL_NS or start < self.busy_until):
             read.stalled = 1
         tally.add(1, dur, dur, wait, event.bytes, int(event.late), read.stalled)
@@ -92,12 +92,13 @@ class ReadsAndFallbacks(Recording):
         key = (event.stack, event.op)
         tally = self._fallbacks_at(key)
         tally.add(1, event.dur, event.dur, self.steps_ended)
-        for sent in self.recent_uploads:  # as are the uploads
+        # its transfers belong to it
+        for sent in self.recent_uploads:
             if sent.t >= start and sent.tid == event.tid:
                 tally.up += sent.dur
                 tally.up_bytes += sent.bytes
         self.recent_uploads.clear()
-        for read in reversed(self.reads_since_step):  # the transfers it caused are its own
+        for read in reversed(self.reads_since_step):
             cause = read.event
             if cause.t < start:
                 break
@@ -137,7 +138,7 @@ class ReadsAndFallbacks(Recording):
         return tally_of(self.fallbacks, place, PLACES, (0, 0), FallbackTally)
 
     def _add_execution(self, event: Execute) -> None:
-        """The device has run something: reads before it are known to have left it idle, or not."""
+        """The device ran a program: whether the reads before left it idle is known now."""
         start, end = event.start, event.end
         given = event.t + event.enqueue + end - start
         if given > self.busy_until:
@@ -157,7 +158,7 @@ class ReadsAndFallbacks(Recording):
             self.last_execution_end = end
 
     def claim_for_step(self, start: int, name: int, number: int) -> None:
-        """A step has ended that began at ``start``: what was since then is its own."""
+        """A step that began at ``start`` has ended: reads and fallbacks since then belong to it."""
         if self.reads_since_step:
             key = (name, number)
             for read in self.reads_since_step:
@@ -177,7 +178,7 @@ class ReadsAndFallbacks(Recording):
         for key, triple in event.reads.items():
             count, total, most = triple_of(triple)
             self.read.add(count, total)
-            if key in event.fallbacks:  # the transfers it caused are its own, and so is their time
+            if key in event.fallbacks:  # its transfers, and their time, belong to it
                 self._fallbacks_at(pair(key)).reads += count
                 continue
             read = self._reads_at(pair(key))
@@ -200,6 +201,6 @@ def triple_of(histogram: list[int]) -> tuple[int, int, int]:
 
 
 def pair(key: str) -> tuple[int, int]:
-    """The ids in a digest's key "stack:op"; 0 for what is not a number."""
+    """The ids in a digest's key "stack:op"; 0 where there is no number."""
     stack, _, op = key.partition(":")
     return (int(stack) if stack.isdecimal() else 0), (int(op) if op.isdecimal() else 0)

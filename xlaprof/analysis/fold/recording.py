@@ -1,4 +1,4 @@
-"""What is known of a recording itself, and how far it has come: the base of its totals."""
+"""The state of a recording: its header, devices and clock. The base class of its totals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xlaprof.vocabulary import STANDARD, Vocabulary
 class Recording:
     """A recording so far. Ids are the recording's own; lengths and moments are nanoseconds.
 
-    Fields without an underscore are what the next event is counted by, whether it comes alone or in a batch.
+    Fields without an underscore decide how the next event is counted, one by one and in columns.
     """
 
     def __init__(self) -> None:
@@ -30,20 +30,20 @@ class Recording:
         self.merged_counts: dict[str, int] = {}  # of the recordings merged into this one
         self.merged_seconds: dict[str, float] = {}
         self.merged_devices: list[DeviceTimeline] = []
-        self.settled_at = 0  # after how many events a batch was settled last, and
-        self.settled_every = 0  # from one time to the next
+        self.settled_at = 0  # number of events at the last settling of a batch
+        self.settled_every = 0  # events between the last two settlings
         self.names = Names()
-        self.begin: int | None = None  # first and
-        self.last = 0  # last moment of the recording
+        self.begin: int | None = None  # first moment of the recording
+        self.last = 0  # last moment
         self.window = Window()
-        self.now = ("starting", 0)  # what it is doing, and since which moment
+        self.now = ("starting", 0)  # state, and since which moment
         self.compiling: tuple[int, Place] | None = None  # since when, for which line, while a compilation lasts
         self.step_num = -1
-        self.steps_ended = 0  # the ordinal of the present step
+        self.steps_ended = 0  # also the ordinal of the present step
         self.steps_ended_at = 0  # when the last step ended
         self.main_thread = 1  # the thread that runs the steps
-        self.main_known = False  # it is known: a step was named
-        self.last_barrier = 0  # when it ended
+        self.main_known = False  # a named step showed the main thread
+        self.last_barrier = 0  # its end
         self._paint = self.window.host.add
         self._add_wait = self.window.schedule.add_wait
         self._schedule_execution = self.window.schedule.add_execution
@@ -58,7 +58,7 @@ class Recording:
         return [*self.window.devices.values(), *self.merged_devices]
 
     def cover(self, start: int, end: int) -> None:
-        """The recording has these moments."""
+        """Extend the recording's span to these moments."""
         if self.begin is None or start < self.begin:
             self.begin = start
         if end > self.last:

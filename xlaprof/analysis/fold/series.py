@@ -12,7 +12,7 @@ _WARM_UP = 0.2  # share at the beginning that is left out
 _BLOCKS = 16
 _LEAST = 3  # values in a block
 _FEWEST = 7  # exact numbers
-_RISING = 0.85  # share of the steps from one to the next that have to go up: 13 of 15
+_RISING = 0.85  # share of neighbours of which the second has to be higher: 13 of 15
 
 _T = TypeVar("_T")
 
@@ -37,7 +37,7 @@ class Series(Generic[_T]):
         self.seen += 1
 
     def add_all(self, values: Sequence[_T]) -> None:
-        """The same for each of ``values``: those that are not kept cost nothing."""
+        """Like :meth:`add` for each of ``values``; those that are not kept cost nothing."""
         begin = self.seen
         while (kept := -(-self.seen // self.stride) * self.stride - begin) < len(values):
             self.seen = begin + kept
@@ -45,7 +45,7 @@ class Series(Generic[_T]):
         self.seen = begin + len(values)
 
     def merge(self, other: Series[_T]) -> None:
-        """Of two recordings the longer one: they do not follow each other."""
+        """Keep the longer of two recordings: they do not follow each other."""
         if other.seen > self.seen:
             self.values, self.seen, self.stride = list(other.values), other.seen, other.stride
 
@@ -58,9 +58,9 @@ class Rise(NamedTuple):
 
 
 def climb(points: Sequence[tuple[float, float]]) -> Rise | None:
-    """Whether exact numbers, each with its place (a step), go up all the time, evenly; ``None`` if not or too few.
+    """The rise of exact numbers, each with its step, that go up evenly all the time; ``None`` if not, or too few.
 
-    A jump, or a few, is no climb: half of the distances have to be climbed at half of the mean rate at least.
+    A few jumps are no climb: half of the numbers have to rise at half of the mean rate at least.
     """
     points = points[int(len(points) * _WARM_UP) :]
     if len(points) < _FEWEST or points[-1][0] <= points[0][0] or points[-1][1] <= points[0][1]:
@@ -73,10 +73,10 @@ def climb(points: Sequence[tuple[float, float]]) -> Rise | None:
 
 
 def rise(values: Sequence[float]) -> Rise | None:
-    """Whether noisy ``values`` rise all the time; ``None`` for noise, for a jump, and where they are too few to know.
+    """The rise of noisy ``values`` that rise all the time; ``None`` for noise, for a jump, and where they are too few.
 
-    Medians of sixteen blocks have to go up nearly every time: by chance that happens once in 270 runs, and whoever asks
-    demands an amount, too. A jump, as when another program starts, raises one or two of them only.
+    Medians of sixteen blocks have to go up nearly every time: by chance that happens once in 270 runs, and callers
+    demand an amount, too. A jump, as when another program starts, raises only one or two of the medians.
     """
     values = values[int(len(values) * _WARM_UP) :]
     if len(values) < _BLOCKS * _LEAST:

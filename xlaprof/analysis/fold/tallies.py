@@ -21,7 +21,7 @@ RECENT = 120
 
 @dataclass(slots=True)
 class Timed:
-    """How many events there were, and what they took together. Nanoseconds."""
+    """A number of events and their total length. Nanoseconds."""
 
     count: int = 0
     ns: int = 0
@@ -39,21 +39,21 @@ class ReadTally:
     dur: int = 0
     wait: int = 0
     compiled: int = 0  # ns of dur: compiling the graph that computes the value
-    late: int = 0  # reads of values that the device need not hurry for: it had been given more to do since
-    stalled: int = 0  # reads that the host had to wait for; like ``late`` not of those known only from digests
+    late: int = 0  # reads while the device had more work to do after the value
+    stalled: int = 0  # reads that the host had to wait for; like ``late`` without those known only from digests
     most: int = 0
     bytes: int = 0
     in_steps: int = 0  # inside a StepTrace
     looped: int = 0  # between two barriers
     steps: int = 0  # steps with at least one
-    serial: int = 0  # ns the device then idled for want of work, at most as long as the host had waited for it
+    serial: int = 0  # ns the device idled after the reads, of each at most the ns that the host had waited
     digest_count: int = 0  # of count: known only from digests
     digest_dur: int = 0
     last_step: tuple[int, int] = (-1, -1)  # name and number of the last step counted in ``steps``
     rhythm: Rhythm = field(default_factory=Rhythm)
 
     def add(self, count: int, dur: int, most: int, wait: int, bytes: int, late: int, stalled: int) -> None:
-        """Reads recorded one by one; negative to take back what turned out to belong to a fallback."""
+        """Reads recorded one by one; negative to remove reads that turned out to belong to a fallback."""
         self.count += count
         self.dur += dur
         self.wait += wait
@@ -64,7 +64,7 @@ class ReadTally:
             self.most = most
 
     def add_digests(self, count: int, dur: int, most: int, steps: int) -> None:
-        """Reads in ``steps`` steps of which only the sums are known."""
+        """Reads in ``steps`` steps, known only as sums."""
         self.add(count, dur, most, 0, 0, 0, 0)
         self.digest_count += count
         self.digest_dur += dur
@@ -72,7 +72,7 @@ class ReadTally:
         self.steps += steps
 
     def claim(self, count: int, steps: int, last: tuple[int, int]) -> None:
-        """So many reads, without a digest, were in as many steps, of which ``last`` was the last."""
+        """``count`` reads recorded one by one were in ``steps`` steps; ``last``: name and number of the last step."""
         self.in_steps += count
         self.steps += steps
         self.last_step = last
@@ -115,7 +115,7 @@ class FallbackTally:
 
 
 class CompileRecord(NamedTuple):
-    """A compile and what was known when it happened."""
+    """A compile, and the state of the recording when it happened."""
 
     t: int
     dur: int
@@ -163,14 +163,14 @@ class CompileRecord(NamedTuple):
 
 @dataclass(slots=True)
 class CompileBill:
-    """What all compiles took. Nanoseconds; exact however many they are, and of all recordings that were merged."""
+    """The cost of all compiles of all merged recordings, exact however many they are. Nanoseconds."""
 
     count: int = 0
     total: int = 0
     lower: int = 0  # our lowering
-    backend: int = 0  # XLA's part, or loading what it made before
+    backend: int = 0  # XLA's part, or loading from the cache
     cached: int = 0  # of count: loaded from the persistent cache
-    spared: int = 0  # of backend: what that cache would spare a second run
+    spared: int = 0  # of backend: the cache would spare a second run so much
 
     def add(self, event: Compile) -> None:
         self.count += 1
@@ -187,7 +187,7 @@ class CompileBill:
 
 
 class Reading(NamedTuple):
-    """What was alive on the device at a moment."""
+    """The tensors alive on the device at a moment."""
 
     step: int  # steps ended by then
     tensors: int
@@ -210,7 +210,7 @@ class Site:
     grew: int = 0  # visits in a row with more operations than the one before
     grown_from: int = 0
     longest_growth: tuple[int, int, int] = (0, 0, 0)  # visits, operations first, operations last
-    loops: int = 0  # most often that one line repeated an operation in one graph, and
+    loops: int = 0  # most times that one line recorded the same operation in one graph
     loop: int = 0  # the stack of that line
     loop_ops: int = 0
     loop_shared: bool = False
@@ -218,7 +218,7 @@ class Site:
     end: int = 0
 
     def ran(self, ops: Sequence[int]) -> None:
-        """Visits that ran graphs of so many operations."""
+        """Visits that ran graphs; ``ops``: the operations of each."""
         self.executed += len(ops)
         self.ops += sum(ops)
         last = self.last_ops
@@ -228,13 +228,13 @@ class Site:
                 last = one
 
     def repeat(self, event: Barrier | Compile | Site) -> None:
-        """The graph that ends here repeats a line."""
+        """Note the line that the graph ending here repeats."""
         if event.loops > self.loops:
             self.loops, self.loop = event.loops, event.loop
             self.loop_ops, self.loop_shared = event.loop_ops, event.loop_shared
 
     def grow(self, ops: int) -> None:
-        """A graph of so many operations ended here."""
+        """A graph of ``ops`` operations ended here."""
         if ops > self.last_ops and self.last_ops:
             if not self.grew:
                 self.grown_from = self.last_ops
@@ -265,11 +265,11 @@ class ScopeTally:
 
     def __init__(self) -> None:
         self.total = Distribution()
-        self.add_word = self.total.add_word  # bound once: scopes are what a log has most of
-        self.own = 0  # without the scopes inside it, of those that are known one by one
+        self.add_word = self.total.add_word  # bound once: most events of a log are scopes
+        self.own = 0  # without the scopes inside it; of those recorded one by one
         self.digest_ns = 0  # of total: known only from digests
         self.errors = 0
-        self.stack = 0  # of the line that entered it first
+        self.stack = 0  # the line that entered it first
 
     def merge(self, other: ScopeTally) -> None:
         self.total.merge(other.total)
@@ -278,7 +278,7 @@ class ScopeTally:
         self.errors += other.errors
 
     def self_ns(self) -> int:
-        """``own``, with the digests' part in the proportion of the others."""
+        """``own``, with the digests' part in the same proportion."""
         known = self.total.total - self.digest_ns
         return self.own + (self.digest_ns * self.own // known if known else self.digest_ns)
 
@@ -300,7 +300,7 @@ class StepTally:
 
     @property
     def first(self) -> int:
-        """Of several ranks the slowest first step: the one that is felt."""
+        """The first step; the slowest of several ranks."""
         return max(self.firsts, default=0)
 
     def add(self, num: int, dur: int) -> None:

@@ -1,4 +1,4 @@
-"""What ``torch.compile`` did in a recording: graph breaks, versions of functions, why each was compiled, what it cost.
+"""``torch.compile`` in a recording: graph breaks, versions of functions, their causes and costs.
 
 One method per kind of event, each of constant cost and bounded memory; nothing is concluded here.
 """
@@ -18,7 +18,7 @@ from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Reco
 _MODES = frozenset({"mode", "training", "dispatch"})
 _RECORDS = 10_000
 _FRAMES = 1_000  # numbers of frames kept apart per function
-_RAISED = "GB0088"  # an exception of the program's own on its way out: no break that anything is lost by
+_RAISED = "GB0088"  # the program's own exception leaves the function: this break loses nothing
 _OPEN = 1_000  # compilations whose end is still to come
 
 
@@ -30,7 +30,7 @@ class BreakTally:
     step: int
     count: int = 0
     restarted: int = 0  # ns of tracing that it made useless
-    compiled: bool = True  # False: nothing of a function is compiled for its sake
+    compiled: bool = True  # False: because of it nothing of a function is compiled
     callers: set[int] = field(default_factory=set)  # Stack ids of the lines that called the compiled function
 
     def merge(self, other: BreakTally) -> None:
@@ -40,10 +40,10 @@ class BreakTally:
 
 @dataclass(slots=True)
 class FunctionTally:
-    """One function of the user's as ``torch.compile`` has it, with all that follows its breaks. Nanoseconds."""
+    """One function that ``torch.compile`` compiled, with the parts after its breaks. Nanoseconds."""
 
     name: int  # Text id
-    step: int  # in which it was compiled first
+    step: int  # of its first compile
     backend: int  # Text id
     compiles: int = 0
     dur: int = 0
@@ -65,21 +65,21 @@ class CallTally:
 
 @dataclass(slots=True)
 class BehindTally:
-    """The graphs that were compiled for what follows a graph break, each at first. Nanoseconds."""
+    """First versions of the graphs compiled for the code after a graph break. Nanoseconds."""
 
     count: int = 0
     cheapest: int = 0  # of those before the latest
-    latest: int = 0  # Dynamo's part, and what XLA has taken for it so far
+    latest: int = 0  # Dynamo's part, and XLA's so far
 
     def begin(self, dur: int) -> None:
-        """One more."""
+        """Count a graph that Dynamo captured in ``dur`` ns."""
         self.cheapest = self.least
         self.latest = dur
         self.count += 1
 
     @property
     def least(self) -> int:
-        """What the cheapest of them took: all that a graph costs for being one, and its few operations."""
+        """The time of the cheapest graph: the fixed cost of a graph, and a few operations."""
         return min(self.cheapest or self.latest, self.latest)
 
     def merge(self, other: BehindTally) -> None:
@@ -94,11 +94,11 @@ class RecompileRecord:
 
     event: Recompile
     step: int  # number of the step it happened in; -1 before the first
-    #: a version of its own is due: to another phase of the program (evaluation, called from a line of its own in
-    #: another mode), to another object of the class (a block of a model that is compiled block by block)
+    #: the version is necessary: for another phase of the program (evaluation, called from a line of its own in another
+    #: mode), or another object of the class (a block of a model that is compiled block by block)
     due: bool
-    dur: int = 0  # its forward and backward graph, and what XLA took for them
-    limit: DynamoLimit | None = None  # it was one too many
+    dur: int = 0  # of its forward and backward graph, XLA's part included
+    limit: DynamoLimit | None = None  # the limit that it hit
 
 
 class TorchCompile:
@@ -112,9 +112,9 @@ class TorchCompile:
         self.recompiles: list[RecompileRecord] = []
         self.limits: list[tuple[DynamoLimit, int]] = []  # with the step
         self._open_breaks: dict[str, list[BreakTally]] = {}  # compile id -> breaks since it began
-        self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest of that name
-        self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation, and
-        self._resumed: BehindTally | None = None  # if it was the first of what follows a break
+        self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
+        self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation
+        self._resumed: BehindTally | None = None  # set if it was the first version of the code after a break
 
     def on_break(self, event: GraphBreak, step: int) -> None:
         key = (event.stack, event.reason)
@@ -189,7 +189,7 @@ class TorchCompile:
                 function.graphs.add(event.compile.rpartition("/")[0])
 
     def on_lowered(self, event: Compile) -> None:
-        """XLA compiled what Dynamo had captured last."""
+        """XLA compiled the graph that Dynamo captured last."""
         if self._latest is not None:
             self._latest.dur += event.dur
         if self._resumed is not None:
@@ -199,7 +199,7 @@ class TorchCompile:
         """Add another recording's, which stays as it is, its ids mapped to ours."""
         for (place, reason), broken in other.breaks.items():
             line = ids.stack(place), reason
-            mine = self.breaks.setdefault(line, BreakTally(_moved(broken.event, ids), broken.step))
+            mine = self.breaks.setdefault(line, BreakTally(_mapped(broken.event, ids), broken.step))
             mine.merge(replace(broken, callers={ids.stack(one) for one in broken.callers}))
         for (code, name), function in other.functions.items():
             name = ids.text(name)
@@ -208,28 +208,28 @@ class TorchCompile:
             ours.backend = ours.backend or ids.text(function.backend)
             add_up(ours, replace(function, callers={ids.stack(one) for one in function.callers}))
         for place, call in other.calls.items():
-            here = self.calls.setdefault(ids.stack(place), CallTally(_moved(call.first, ids)))
+            here = self.calls.setdefault(ids.stack(place), CallTally(_mapped(call.first, ids)))
             here.broken = here.broken or call.broken
             add_up(here, call)
         for place, behind in other.behind.items():
             self.behind.setdefault(ids.stack(place), BehindTally()).merge(behind)
         for record in other.recompiles:
-            limit = record.limit and _moved(record.limit, ids)
+            limit = record.limit and _mapped(record.limit, ids)
             self.recompiles.append(
-                RecompileRecord(_moved(record.event, ids), record.step, record.due, record.dur, limit)
+                RecompileRecord(_mapped(record.event, ids), record.step, record.due, record.dur, limit)
             )
-        self.limits += [(_moved(event, ids), step) for event, step in other.limits]
+        self.limits += [(_mapped(event, ids), step) for event, step in other.limits]
 
 
-def _moved(event: Any, ids: Ids) -> Any:
+def _mapped(event: Any, ids: Ids) -> Any:
     """An event whose ids are those of the run it was merged into."""
 
     def named(fields: tuple[str, ...]) -> list[str]:
         return [name for name in fields if hasattr(event, name)]
 
-    moved = ids.moved(event, named(("stack", "code", "resumed", "at")), named(("func", "backend", "op")))
+    mapped = ids.mapped(event, named(("stack", "code", "resumed", "at")), named(("func", "backend", "op")))
     if isinstance(event, Recompile):
-        return struct_replace(moved, guards=[ids.moved(guard, ("stack",)) for guard in event.guards])
+        return struct_replace(mapped, guards=[ids.mapped(guard, ("stack",)) for guard in event.guards])
     if isinstance(event, DynamoLimit) and event.guard is not None:
-        return struct_replace(moved, guard=ids.moved(event.guard, ("stack",)))
-    return moved
+        return struct_replace(mapped, guard=ids.mapped(event.guard, ("stack",)))
+    return mapped

@@ -1,4 +1,4 @@
-"""What the events of a recording add up to: one handler per kind of event, each of constant cost.
+"""The totals of a recording: one handler per kind of event, each of constant cost.
 
 Nothing is concluded here; :mod:`xlaprof.analysis.summary` and the findings do that from these totals.
 """
@@ -24,13 +24,13 @@ from .torch_compile import TorchCompile
 RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
 PROGRAMS = 20_000  # programs whose last run is remembered
 PENDING = 10_000  # reads, fallbacks and barriers held until a step claims them
-AT_ONCE = 200_000  # ns between the end of a transfer and that of the operation it was part of
-_PLACES = 16_384  # barriers, scopes... that are kept apart; further ones count as one, of which no place is known
-_NAMES = 1_024  # names of steps kept apart, and
-_THREADS = 1_024  # threads
+AT_ONCE = 200_000  # ns, at most, between the end of a transfer and the end of its operation
+_PLACES = 16_384  # barriers, scopes... kept apart; all further ones count as one without a place
+_NAMES = 1_024  # names of steps kept apart
+_THREADS = 1_024  # threads kept apart
 _DEEPEST = 1000  # nesting of scopes kept apart
 
-#: of samples: their state -> the cause it counts for
+#: state of a sample -> the cause it counts for
 _STATES = {
     "data": host.DATA, "checkpoint": host.CHECKPOINT, "gil": host.GIL, "wait": host.WAIT, "cpu": host.CPU,
     "torch": host.TRACING, "": host.GLIMPSE,
@@ -54,25 +54,25 @@ class Totals(ReadsAndFallbacks):
         self.executed = Timed()
         self.uploads = Timed()
         self.barriers = 0
-        self.programs: dict[int, int] = {}  # program -> moment it was last enqueued, and
-        self.program_runs: dict[int, int] = {}  # how often it ran,
-        self.program_busy: dict[int, int] = {}  # ns the device was busy with it, and
-        self.program_rhythms: dict[int, Rhythm] = {}  # in which of the executions at its barrier it was
+        self.programs: dict[int, int] = {}  # program -> moment it was last enqueued
+        self.program_runs: dict[int, int] = {}  # program -> runs
+        self.program_busy: dict[int, int] = {}  # program -> ns the device was busy with it
+        self.program_rhythms: dict[int, Rhythm] = {}  # program -> its turns among the executions at its barrier
         self.executions_at: dict[int, int] = {}  # stack -> executions there
         self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
         self.recording: set[int] = set()  # stacks at which operations were recorded, next to a hole
         self.samples = 0  # of the main thread, in its long gaps
-        self.holders: dict[int, str] = {}  # stack -> name of the thread that was there, in the main thread's way
+        self.holders: dict[int, str] = {}  # stack -> name of the thread that the main thread waited for
         self.breaks: dict[tuple[int, str, int], int] = {}
         self.torch_compile = TorchCompile()
         self.lives: Series[Reading] = Series()
-        self.held: list[tuple[int, int]] = []  # stacks of lines whose tensors stay alive, and of how many it is known
-        self.kept: ev.Kept | None = None  # what keeps them
+        self.held: list[tuple[int, int]] = []  # stack of a line whose tensors stay alive, and their number
+        self.kept: ev.Kept | None = None  # their retainer
         self.main_barrier: Site | None = None  # the barrier reached most often
         self.graph_cut = False  # something cut the graph since the last step
         self.child_ns: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
         self.barriers_since_step: deque[tuple[Site, int]] = deque(maxlen=PENDING)  # barriers since the last step
-        #: what counts an event, by its kind
+        #: the method that counts an event, by its kind
         self.handlers: dict[type, Callable[[Any], None]] = {
             ev.Text: self.names.on_text,
             ev.Stack: self.names.on_stack,
@@ -105,7 +105,7 @@ class Totals(ReadsAndFallbacks):
         }
 
     def distributions(self) -> Iterator[Distribution]:
-        """All of them."""
+        """All distributions among the totals."""
         for scope in self.scopes.values():
             yield scope.total
         for site in self.sites.values():
@@ -117,7 +117,7 @@ class Totals(ReadsAndFallbacks):
         self.add_live(event, self.steps_ended)
 
     def add_live(self, event: ev.Live, step: int) -> None:
-        """What was alive after so many steps."""
+        """Count the tensors alive after ``step`` steps."""
         self.lives.add(Reading(step, event.tensors, event.bytes))
         if event.held:
             self.held = [(one[0], one[1]) for one in event.held if len(one) > 1]
@@ -184,7 +184,7 @@ class Totals(ReadsAndFallbacks):
                 self.recording.add(before)
                 self.recording.add(after)
             known, place = self.last_transfer
-            if place and start - AT_ONCE < known < end:  # a transfer knows a line nearer to the end
+            if place and start - AT_ONCE < known < end:  # the transfer's line is nearer to the end
                 if known > start:
                     self.window.add_hole(start, known, before, place)
                     start = known
@@ -200,7 +200,7 @@ class Totals(ReadsAndFallbacks):
                 self.holders[event.at] = event.holder
 
     def add_pause(self, stack: int, cause: int, dur: int) -> None:
-        """Data was waited for, or garbage collected: ``cause`` is DATA or GC."""
+        """The host waited for data or collected garbage: ``cause`` is DATA or GC."""
         add_bounded(self.pauses, (stack, cause), dur, RECORDS)
 
     def _on_upload(self, event: ev.TransferToDevice) -> None:
@@ -212,7 +212,7 @@ class Totals(ReadsAndFallbacks):
         if event.tid == self.main_thread:
             self._paint((start, start + dur, host.UPLOAD, event.stack))
 
-    # -- what the runtime did; on whatever thread, the program was waiting for it
+    # -- the runtime's work; the program waits for it, on whatever thread it is
 
     def _on_compiling(self, event: ev.Compiling) -> None:
         self.compiling = (event.t, self.names.place(event.stack))
@@ -267,7 +267,7 @@ class Totals(ReadsAndFallbacks):
         self.cover(start, end)
 
     def _infer_step(self, site: Site, end: int) -> None:
-        """Without a StepTrace, a step is what lies between two visits of the barrier that is reached most often."""
+        """Without a StepTrace a step lasts from one visit to the next of the barrier reached most often."""
         if site.executed == 1:
             if self.main_barrier is None:
                 self.steps_ended += 1
@@ -299,13 +299,13 @@ class Totals(ReadsAndFallbacks):
             self.add_runs(program, event.t, ran, (nth,))
         self._add_execution(event)
         self._schedule_execution((event.t, start, end, event.device, event.stack if event.trigger == "read" else 0))
-        self.window.add_execution(event.device, start, end)  # after which all may be settled
+        self.window.add_execution(event.device, start, end)  # last: it may settle everything
         if self.now[0] != "running":
             self.now = ("running", event.t)
         self.cover(event.t, end)
 
     def add_runs(self, program: int, moment: int, ns: int, turns: Sequence[int]) -> None:
-        """A program ran for so long altogether, the last time at ``moment``, in these executions at its barrier."""
+        """A program ran for ``ns``, last at ``moment``, in these ``turns`` of the executions at its barrier."""
         if program not in self.programs:
             self.program_runs[program] = self.program_busy[program] = 0
             self.program_rhythms[program] = Rhythm()
@@ -392,7 +392,7 @@ class Totals(ReadsAndFallbacks):
             self.main_known = True
 
     def _step_tally(self, name: int) -> tuple[int, StepTally]:
-        """The steps of a name, and the name that they go by."""
+        """The steps of a name, and the name under which they are counted."""
         if name not in self.steps and len(self.steps) >= _NAMES:
             name = INFERRED
         return name, tally_of(self.steps, name, _NAMES, INFERRED, StepTally)

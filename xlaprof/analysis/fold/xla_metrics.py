@@ -13,7 +13,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def counts(totals: Totals) -> dict[str, int]:
-    """Numbers of events: what the recording counted itself, else what is in the log."""
+    """Numbers of events: the recording's own counters, else the events in the log."""
     counted = {
         "CompileTime": totals.compiled.count,
         "ExecuteTime": totals.executed.count,
@@ -31,7 +31,7 @@ def counts(totals: Totals) -> dict[str, int]:
 
 
 def seconds(totals: Totals) -> dict[str, float]:
-    """Seconds of the timed ones."""
+    """Seconds of the timed counters."""
     timed = {
         "CompileTime": totals.compiled.ns / 1e9,
         "ExecuteTime": totals.executed.ns / 1e9,

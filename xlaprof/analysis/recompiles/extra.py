@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost, is_outside, turns
+from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost, is_outside, visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.recompiles.shapes import axes, dims
@@ -188,7 +188,7 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
         return change
     if record.trigger == "dynamo" and change.role != "dynamic":
         return None  # of a graph that Dynamo captured: why it captured another one, Dynamo reports
-    if record.nth < turns(facts.run, record.stack) or _warms_up(facts, record):
+    if record.nth < visits_per_pass(facts.run, record.stack) or _warms_up(facts, record):
         return None  # the first graph of this barrier, or of each of its turns in a step
     if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
         return None

@@ -85,7 +85,7 @@ class Batch:
         lists = (self.segments, self.executions, self.waits, self.holes, self.samples)
         return sum(map(len, lists))
 
-    def moved(self, ids: Ids) -> Batch:
+    def mapped(self, ids: Ids) -> Batch:
         """The same with the ids of another recording."""
         return replace(
             self,
@@ -93,10 +93,10 @@ class Batch:
                 (start, end, SCOPE + ids.text(cause - SCOPE) if cause >= SCOPE else cause, ids.stack(place))
                 for start, end, cause, place in self.segments
             ],
-            holes=[ids.moved(hole, stacks=("before", "after")) for hole in self.holes],
-            samples=[one._replace(seen=ids.moved(one.seen, stacks=("stack", "at"))) for one in self.samples],
-            steps=[ids.moved(step, texts=("name",)) for step in self.steps],
-            executions=[ids.moved(one, stacks=("read",)) for one in self.executions],
+            holes=[ids.mapped(hole, stacks=("before", "after")) for hole in self.holes],
+            samples=[one._replace(seen=ids.mapped(one.seen, stacks=("stack", "at"))) for one in self.samples],
+            steps=[ids.mapped(step, texts=("name",)) for step in self.steps],
+            executions=[ids.mapped(one, stacks=("read",)) for one in self.executions],
         )
 
 
@@ -238,7 +238,7 @@ class Schedule:
     def merge(self, other: Schedule, ids: Ids) -> None:
         """Keep another recording's batches beside our own, their ids mapped to ours."""
         for part in other.parts():
-            self.others.append(part.with_batches([(n, batch.moved(ids)) for n, batch in part.batches]))
+            self.others.append(part.with_batches([(n, batch.mapped(ids)) for n, batch in part.batches]))
 
     def parts(self) -> Iterable[Schedule]:
         """The schedule of each recording: this one's and those merged into it."""

@@ -1,7 +1,7 @@
-"""A batch of a schedule as a list of things to do: what the host did in order, and what it had the devices do.
+"""A batch of a schedule as a list of items: the host's work in order, and the programs it handed to devices.
 
-Done again as it stands, the list takes what was recorded, to the nanosecond: where the host waited for a device the
-list says for which execution, and everything else has its length.
+Replayed unchanged, the list takes the recorded time to the nanosecond: a wait of the host names the execution it waits
+for, and all other items have their recorded length.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import STRONG, Cause, HoleSpan
 from xlaprof.analysis.timeline.schedule import Batch
 
-#: ns that recording an operation takes where the path is known, in programs that never took one twice
+#: ns to record an operation on a known path, for programs that never took a path twice
 KNOWN_OPERATION_NS = 10_000
-#: the same on a new path, where the like of it was recorded before; what takes longer was the first of its kind
+#: ns to record an operation on a new path; an operation that takes longer is the first of its kind
 NEW_OPERATION_NS = 100_000
 _LATE = 1_000_000  # ns by which the end of an execution may be seen too late
-_NO_WAIT = 20_000  # ns that reading a value takes which is there
+_NO_WAIT = 20_000  # ns to read a value that is computed already
 
 #: Items: (HOST, ns, key, 0), (RUN, ns, device, stack of its read), (WAIT, execution, key, lag), (MARK, 0, 0, 0).
 HOST, RUN, WAIT, MARK = range(4)
@@ -31,11 +31,11 @@ Item = tuple[int, int, int, int]
 
 
 class Key(NamedTuple):
-    """What a stretch of host time counts for."""
+    """The reason for a stretch of host time."""
 
     cause: Cause
     stack: int = 0
-    compile: int = 0  # when the compile began that it belongs to; recording the graph belongs to it (TRACING)
+    compile: int = 0  # begin of the compile it belongs to, as does recording the graph (TRACING); 0: none
     early: bool = False  # before anything ran on a device
 
 
@@ -58,26 +58,26 @@ class _Pause(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Of the time that recording a graph took."""
+    """Shares of the time that recording a graph took."""
 
-    known: float  # it would have taken on a known path
-    first: float  # the first operations of their kind took: a smaller graph needs them, too
+    known: float  # that it would have taken on a known path
+    first: float  # of the first operations of their kind: a smaller graph needs them, too
 
 
 class Lanes:
-    """What was done in a batch, in order."""
+    """The items of a batch, in order."""
 
     __slots__ = ("_spent", "items", "keys", "known", "marks", "overlaps", "waited")
 
     def __init__(self, batch: Batch) -> None:
         self.keys: list[Key] = []
         self.items: list[Item] = []
-        self.marks: list[tuple[int, int]] = []  # of each step: which MARK is its begin, and which its end
+        self.marks: list[tuple[int, int]] = []  # of each step: the numbers of its begin's and its end's MARK
         self.waited: dict[int, int] = {}  # key -> ns the host waited under it
         self._spent: dict[Key, int] | None = None
         pieces, self.known = _with_recording(batch, list(_seen(batch, _pieces(batch))))
         pauses = _pauses(batch)
-        self.overlaps = _overlaps(batch, pauses)  # of each execution: ns for which the host was busy, too
+        self.overlaps = _overlaps(batch, pauses)  # of each execution: ns in which the host was busy, too
         numbers: dict[Key, int] = {}
         points = self._points(batch)
         due = 0
@@ -107,7 +107,7 @@ class Lanes:
         self.items += [item for _, item in points[due:]]
 
     def _points(self, batch: Batch) -> list[tuple[int, Item]]:
-        """The moments at which something is handed to a device, and those at which steps begin and end."""
+        """The moments at which programs are handed to devices and steps begin and end, with their items."""
         marks = sorted({moment for step in batch.steps for moment in (step.start, step.end)})
         numbers = {moment: number for number, moment in enumerate(marks)}
         self.marks = [(numbers[step.start], numbers[step.end]) for step in batch.steps]
@@ -117,7 +117,7 @@ class Lanes:
         return points
 
     def spent(self) -> dict[Key, int]:
-        """ns of host time by what it counts for, waits included; added up once."""
+        """ns of host time by key, waits included; added up once."""
         if self._spent is None:
             spent = dict(self.waited)
             for kind, ns, number, _ in self.items:
@@ -175,7 +175,7 @@ def _blank(holes: Sequence[HoleSpan], over: list[int], start: int, end: int) -> 
 
 
 def _seen(batch: Batch, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
-    """The pieces; those of plain Python, and of scopes, count for what samples of the host found."""
+    """The pieces, with samples of the host in place of plain Python and of scopes."""
     samples = batch.samples
     if not samples:
         yield from pieces
@@ -202,10 +202,9 @@ def _seen(batch: Batch, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
 
 
 def _with_recording(batch: Batch, pieces: list[_Piece]) -> tuple[list[_Piece], dict[int, Share]]:
-    """The pieces, those in which a graph was recorded that had to be compiled counting for that compile.
+    """The pieces, where recording a graph counts for the compile it led to; and the shares of each such compile.
 
-    Beside them, of each such compile, what its recording took. Graphs are recorded where the host has no other event,
-    and in named scopes.
+    Graphs are recorded where the host has no other event, and in named scopes.
     """
     starts = [piece.start for piece in pieces]
     over = [one.done for one in batch.recordings]
@@ -250,7 +249,7 @@ def _is_scope(cause: Cause) -> bool:
 
 
 def _pauses(batch: Batch) -> list[_Pause]:
-    """What each wait was for. A value that was there when it was asked for is a wait of no length."""
+    """The execution of each wait. A value that was computed already is a wait of no length."""
     handed = [one.enqueued for one in batch.executions]
     ends = sorted((one.end, number) for number, one in enumerate(batch.executions))
     pauses: list[_Pause] = []
@@ -261,7 +260,7 @@ def _pauses(batch: Batch) -> list[_Pause]:
             continue
         waiting = waited > _NO_WAIT
         number = bisect_left(handed, end) - 1
-        if number < 0 or handed[number] < start:  # not for what it handed over itself, so for what had just ended
+        if number < 0 or handed[number] < start:  # nothing handed over inside the wait: it was for what just ended
             nth = bisect_right(ends, end + _LATE if waiting else start, key=lambda one: one[0]) - 1
             number = ends[nth][1] if nth >= 0 else -1
             if number < 0 or handed[number] >= end:
@@ -273,7 +272,7 @@ def _pauses(batch: Batch) -> list[_Pause]:
             pauses.append(_Pause(begin, over, number, over - execution.end))
             free = over
         else:
-            at = end if handed[number] >= start else min(start + 1, end)  # 1 ns into the read: that is what it is for
+            at = end if handed[number] >= start else min(start + 1, end)  # 1 ns into the read, so that it counts for it
             pauses.append(_Pause(at, at, number, min(0, at - execution.end)))
             free = end
     return pauses

@@ -1,12 +1,12 @@
-"""What a run would have taken without a defect: host and device run again, the defect's time cut out.
+"""The length of a run without a defect: host and device are replayed with the defect's time cut out.
 
-The model has one lane for the host and one for each device. The host does one thing after the other and hands
-programs over on its way; a device runs a program when it was handed over and the one before it has ended; the host
-waits where it read a value that was not computed yet. A device that is the host's own processors is slower while the
-host is busy: it has one processor less. Run again with nothing cut out, the model gives the recorded
-times to the nanosecond; with a :class:`Cut` taken out, everything that waited for it moves forward, and no more than
-that. So a read costs what host and device lost by waiting for each other, a pause of the host that the device did not
-notice costs nothing, and two defects that hide each other gain more when both are fixed.
+The model has one lane for the host and one for each device. The host does one thing after the other and hands programs
+over on its way. A device runs a program once it was handed over and the one before it has ended. The host waits where
+it read a value that was not computed yet. A CPU device shares the host's processors: it is slower while the host is
+busy. Replayed with nothing cut out, the model gives the recorded times to the nanosecond. With a :class:`Cut`, only
+what waited for the removed time moves forward. So a read costs what host and device lost by waiting for each other, a
+pause of the host that the device did not notice costs nothing, and two defects that hide each other gain more when both
+are fixed.
 
 A prediction from a sample of a long recording is scaled up: by the exact time in the tallies over that in the sample.
 """
@@ -26,15 +26,15 @@ from .lanes import HOST, RUN, WAIT, Key, Share, lanes_of
 
 
 class Cut(NamedTuple):
-    """What a fix takes out of the host's time."""
+    """The time that a fix removes."""
 
     #: all time of a cause at a stack: reads, fallbacks, barriers
     places: frozenset[tuple[int, int]] = frozenset()
     #: all time of a cause, from the first execution on: a scope, Python between two stacks, garbage collection
     causes: frozenset[Cause] = frozenset()
-    #: (moment it began, ns, share that remains) of compiles; recording anew what was compiled goes with them
+    #: (begin, ns, share that remains) of compiles; recording their graphs goes with them
     compiles: frozenset[tuple[int, int, float]] = frozenset()
-    #: stacks of reads for which alone the device computed something
+    #: stacks of reads whose executions served nothing else
     runs: frozenset[int] = frozenset()
 
     def __bool__(self) -> bool:
@@ -45,9 +45,9 @@ NOTHING = Cut()
 
 
 def reads(stacks: Iterable[int], alone: Iterable[int] = ()) -> Cut:
-    """The host reads nothing at these stacks any more, so the graph is not cut there either.
+    """The host reads nothing at these stacks, so the graph is not cut there either.
 
-    ``alone``: those of them that had computed what the barrier computes once more.
+    ``alone``: those of them whose executions served nothing else.
     """
     places = frozenset((cause, stack) for stack in stacks for cause in (host.TRANSFER, host.DISPATCH))
     return Cut(places, runs=frozenset(alone))
@@ -65,17 +65,17 @@ def barriers(stacks: Iterable[int]) -> Cut:
 
 
 def compiles(records: Iterable[CompileRecord], kept: float = 0.0) -> Cut:
-    """These graphs are not compiled, or are so much smaller that only the share ``kept`` of it remains."""
+    """These graphs are not compiled, or are smaller: the share ``kept`` of their compile time remains."""
     return Cut(compiles=frozenset((record.t, record.dur, kept) for record in records))
 
 
 def doing(causes: Iterable[Cause]) -> Cut:
-    """The host does not do this any more, or does it on another thread."""
+    """The host does none of this, or does it on another thread."""
     return Cut(causes=frozenset(causes))
 
 
 def together(cuts: Iterable[Cut]) -> Cut:
-    """All of them; of a compile that several shorten the least remains."""
+    """All of the cuts; of a compile that several shorten, the least share remains."""
     cuts = list(cuts)
     least: dict[tuple[int, int], float] = {}
     for cut in cuts:
@@ -89,7 +89,7 @@ def together(cuts: Iterable[Cut]) -> Cut:
     )
 
 
-# -- running it again
+# -- replay
 
 
 class PlayedStep(NamedTuple):
@@ -102,7 +102,7 @@ class PlayedStep(NamedTuple):
 
 
 class Played(NamedTuple):
-    """A schedule that was run: from when to when, and its steps."""
+    """A replayed schedule: begin, end and steps."""
 
     start: int
     end: float
@@ -114,16 +114,16 @@ class Played(NamedTuple):
 
 
 def play(schedule: Schedule, cut: Cut = NOTHING, pace: float = 1) -> Played:
-    """Run the batches kept of ``schedule`` without ``cut``. A step takes as long as the busier of host and device.
+    """Replay the kept batches of ``schedule`` without ``cut``. A step takes as long as the busier of host and device.
 
-    ``pace``: of a device while the host is busy, 1 where each has its own processors.
+    ``pace``: the speed of a device while the host is busy; 1 where each has its own processors.
     """
     kept = {moment: share for moment, _, share in cut.compiles}
     start = last = schedule.batches[0][1].start if schedule.batches else 0
     now: float = start
-    given: dict[int, float] = {}  # device -> ns of work it was given, and
-    done: dict[int, float] = {}  # of which it has done, but for what it did in the
-    busy: float = 0  # ns of the host's last
+    given: dict[int, float] = {}  # device -> ns of work handed over
+    done: dict[int, float] = {}  # device -> ns of work done, without the last ``busy`` ns
+    busy: float = 0  # ns of host work since ``done`` was brought up to date
     steps: list[PlayedStep] = []
 
     def catch_up(ns: float) -> None:
@@ -132,12 +132,12 @@ def play(schedule: Schedule, cut: Cut = NOTHING, pace: float = 1) -> Played:
 
     for _, batch in schedule.batches:
         lanes = lanes_of(batch)
-        gap = batch.start - last  # what was not kept between two batches passes as it did
+        gap = batch.start - last  # time between two kept batches passes unchanged
         now += gap
         last = batch.end
         shares = [_remains(key, cut, kept, lanes.known) for key in lanes.keys]
         overlaps = iter(lanes.overlaps)
-        ends: list[tuple[int, float]] = []  # of each execution: its device, and what that has done when it ends
+        ends: list[tuple[int, float]] = []  # of each execution: its device, and the device's work done at its end
         marks: list[tuple[float, float]] = []
         work: float = 0
         ns: float
@@ -184,7 +184,7 @@ def _remains(key: Key, cut: Cut, kept: Mapping[int, float], recorded: Mapping[in
     if key.compile not in kept:
         return 1.0
     share = kept[key.compile]
-    if key.cause == host.TRACING:  # what is not new is still recorded, on a path that is known
+    if key.cause == host.TRACING:  # the operations are still recorded, on a known path
         of = recorded[key.compile]
         share += (1 - share) * min(1.0, of.known + (of.first if share else 0.0))
     return share
@@ -199,18 +199,18 @@ class WhatIf:
     def __init__(self, run: Totals) -> None:
         self.run = run
         self.pace = _pace(run)
-        #: of each recording: its schedule, replayed as it was
+        #: the schedule of each recording, and its replay with nothing cut out
         self.parts = [(part, play(part, pace=self.pace)) for part in run.window.schedule.parts()]
         self.parts.sort(key=lambda part: part[1].start)
         self.wall = max(0, run.last - (run.begin or 0))
-        self._played: dict[Cut, list[Played]] = {}  # asked for more than once
+        self._played: dict[Cut, list[Played]] = {}
 
     def gain_s(self, cut: Cut) -> float:
-        """By how many seconds the run would have been shorter without ``cut``."""
+        """Seconds by which the run would have been shorter without ``cut``."""
         return min(self._gained(cut) * self._scale(cut), self.wall) / 1e9
 
     def gain_of_all_s(self, cuts: Iterable[Cut]) -> float:
-        """By how many seconds without any of ``cuts``."""
+        """Seconds by which the run would have been shorter without any of ``cuts``."""
         cuts = [cut for cut in cuts if cut]
         each = [(self._gained(cut), self._scale(cut)) for cut in cuts]
         known = sum(ns for ns, _ in each)
@@ -219,7 +219,7 @@ class WhatIf:
         return min(max(self._gained(together(cuts)) * scale, most), self.wall) / 1e9
 
     def steps(self, cut: Cut, name: int) -> list[PlayedStep]:
-        """The steps of that name that are known in detail, without the first of each recording."""
+        """The steps of a name that were recorded in full, without the first of each recording."""
         steps = [step for played in self._play(cut) for step in played.steps]
         return [step for step in steps if step.name == name and not step.first]
 
@@ -229,7 +229,7 @@ class WhatIf:
         return self._played[cut]
 
     def _gained(self, cut: Cut) -> float:
-        """ns gained in what was kept. Recordings at the same time (ranks) are as fast as the slowest, others add up."""
+        """ns gained in the kept batches. Simultaneous recordings (ranks) are as fast as the slowest, others add up."""
         if not cut:
             return 0
         gained = most = 0.0
@@ -266,7 +266,7 @@ class WhatIf:
         in_full = span / max(1, span - sum(part.digest_ns for part in parts))
         for cause, stack in {*cut.places, *((cause, -1) for cause in cut.causes)}:
             exact = _exact(self.run, cause, stack)
-            if exact is None:  # digests do not have barriers
+            if exact is None:  # digests hold no time of barriers
                 each = sampled * (in_full if cause == host.DISPATCH else 1.0)
                 exact = round(spent.get((cause, stack), 0) * each)
             whole += exact
@@ -274,7 +274,7 @@ class WhatIf:
 
 
 def _pace(run: Totals) -> float:
-    """How fast the device is while the host is busy: a CPU's device computes on the processors that the host uses."""
+    """The speed of the device while the host is busy: a CPU device computes on the host's processors."""
     device = run.device
     if device is None or device.platform != "cpu" or device.cores <= 0:
         return 1

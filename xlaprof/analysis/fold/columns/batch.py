@@ -1,4 +1,4 @@
-"""Events of a long recording as columns: of each kind where its events are in a batch, and their numbers.
+"""Events of a long recording as columns: for each kind the positions of its events in a batch, and their numbers.
 
 Rare kinds have no columns: such an event is counted by itself, the events between two of them at once.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from xlaprof import events as ev
 from xlaprof.analysis.timeline.columns.intervals import FAR, Column, Flags, NotVectorizable, unique
 
-#: Of each kind that is counted in columns, the numbers it is counted by. Lengths come after ``t``.
+#: Kind of event counted in columns -> the fields that are counted. Lengths come after ``t``.
 FIELDS: dict[type, tuple[str, ...]] = {
     ev.Scope: ("t", "dur", "name", "depth", "tid"),
     ev.Step: ("t", "dur", "name", "num"),
@@ -32,7 +32,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
 }
 #: Kinds that may be counted before or after the events around them.
 ANYTIME = (ev.Text, ev.Stack, ev.Thread, ev.Evicted, ev.Sample, ev.Counters)
-#: Fields that are summed up: so small that no batch's sum is more than a machine word.
+#: Fields that are summed up: below MOST, so that a batch's sum fits a machine word.
 _SUMMED = frozenset({"dur", "wait", "bytes", "ops", "tracing", "enqueue", "executions", "busy", "barriers"})
 MOST = 1 << 46
 
@@ -40,7 +40,7 @@ _CODES = {kind: code for code, kind in enumerate([*FIELDS, *ANYTIME], 1)}  # 0: 
 
 
 class Kind:
-    """Events of one kind: where they are in their batch, ascending, and their numbers, a column each."""
+    """Events of one kind: their positions in their batch, ascending, and their numbers, a column for each field."""
 
     __slots__ = ("at", "columns", "events")
 
@@ -57,11 +57,11 @@ class Kind:
 
     @property
     def end(self) -> Column:
-        """Of intervals."""
+        """The ends of intervals."""
         return self.columns["t"] + self.columns["dur"]
 
     def between(self, first: int, past: int) -> Kind:
-        """Those in a part of the batch."""
+        """The events in a part of the batch."""
         begin, end = np.searchsorted(self.at, (first, past)).tolist()
         if end - begin == len(self.at):
             return self
@@ -69,7 +69,7 @@ class Kind:
         return Kind(self.at[begin:end], self.events[begin:end], columns)
 
     def where(self, which: Flags) -> Kind:
-        """Those for which it is true."""
+        """The events for which ``which`` is true."""
         if which.all():
             return self
         columns = {field: column[which] for field, column in self.columns.items()}
@@ -109,7 +109,7 @@ def codes_of(batch: Sequence[ev.AnyEvent | ev.Event]) -> Column:
 
 
 def stretches(codes: Column, least: int) -> Iterator[tuple[int, int, bool]]:
-    """Cuts a batch into parts: from where, up to where, and whether the part may be counted at once."""
+    """Cut a batch into parts: begin, end, and whether the part may be counted at once."""
     alone = np.flatnonzero(codes == 0).tolist()
     done = 0
     for before, after in pairwise([-1, *alone, len(codes)]):
@@ -123,7 +123,7 @@ def stretches(codes: Column, least: int) -> Iterator[tuple[int, int, bool]]:
 
 
 def kinds(batch: Sequence[ev.AnyEvent | ev.Event], codes: Column) -> Kinds:
-    """The columns of a batch without any event of code 0. :class:`NotVectorizable`: a number is no time."""
+    """The columns of a batch without any event of code 0. Raises :class:`NotVectorizable` where a number is no time."""
     found = {}
     for kind, code in _CODES.items():
         at = np.flatnonzero(codes == code)

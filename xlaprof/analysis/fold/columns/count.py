@@ -1,7 +1,7 @@
-"""The door of this folder: :func:`take` counts a batch of events at once, kind by kind, with numpy.
+"""The door of this folder: :func:`count` counts a batch of events at once, kind by kind, with numpy.
 
-The totals afterwards are what they would be had the events been counted one by one, to the bit. Steps of a long
-recording resemble each other, so events that are new in them, or out of order, are left to the other way.
+The totals are the same as if the events were counted one by one, to the bit. Steps of a long recording resemble each
+other: the few events that are new, or out of order, are counted one by one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Batch = Sequence[ev.AnyEvent | ev.Event]
 _LEAST = 256  # events at once
 _DEEPEST = 64  # nesting of scopes
 
-#: What else than scopes is painted, of the main thread where it has one. Reads and pauses for memory stop all of them.
+#: Kinds painted on the host's timeline beside scopes: of the main thread only, except reads, collections and barriers.
 _PAINTED = {
     ev.DataWait: host.DATA,
     ev.DeviceWait: host.TRANSFER,
@@ -46,21 +46,21 @@ _PAINTED = {
 }
 
 
-def take(run: Totals, batch: Batch, singly: Callable[[Batch], None]) -> None:
-    """Count a batch; ``singly`` counts those events that are new or out of order."""
+def count(run: Totals, batch: Batch, singly: Callable[[Batch], None]) -> None:
+    """Count a batch; ``singly`` counts the events that are new or out of order."""
     codes = codes_of(batch)
     for first, past, at_once in stretches(codes, _LEAST):
         few = _LEAST if at_once else past - first
         while first < past:
-            if at_once and past - first >= _LEAST and (taken := _count(run, batch[first:past], codes[first:past])):
-                first, few = first + taken, _LEAST
-            singly(batch[first : min(first + few, past)])  # what is new now will soon be known
+            if at_once and past - first >= _LEAST and (done := _count(run, batch[first:past], codes[first:past])):
+                first, few = first + done, _LEAST
+            singly(batch[first : min(first + few, past)])  # new names and places are known afterwards
             first += few
             few *= 4
 
 
 def _count(run: Totals, batch: Batch, codes: Column) -> int:
-    """Count as many events as possible, settling the window when it is time to; returns how many."""
+    """Count as many events as possible, and settle the window when it is due; returns the number of events."""
     if not run.in_stride:
         return 0
     done, past = 0, len(batch)
@@ -78,7 +78,7 @@ def _count(run: Totals, batch: Batch, codes: Column) -> int:
             except NotVectorizable as found:
                 if found.at is None or found.at - done < _LEAST:
                     raise
-                past = found.at  # up to it nothing is new
+                past = found.at  # nothing before it is new
                 continue
             fresh = _add(run, part, ends, sums)
             run.events += until - done
@@ -95,7 +95,7 @@ def _count(run: Totals, batch: Batch, codes: Column) -> int:
 
 
 def _until_settled(run: Totals, whole: Kinds, done: int, past: int) -> int | None:
-    """At which of the events from ``done`` on the window is settled; None: at none of them."""
+    """The event from ``done`` on at which the window is settled; None: at none of them."""
     window = run.window
     painted = np.zeros(past, np.int64)
     for kind, some in whole.items():
@@ -139,7 +139,7 @@ def _check(run: Totals, part: Kinds, steps: Kind, sums: DigestSums) -> None:
     moments += [window.last_barrier, window.steps_end]
     moments += [ns for inner in run.child_ns.values() for ns in inner] + [hole[1] for hole in window.holes[-1:]]
     moments.append(sum(ns for _, ns in window.tracing_since_step))
-    require(all(-FAR < moment < FAR for moment in moments))  # or else a damaged log was read before
+    require(all(-FAR < moment < FAR for moment in moments))  # a damaged log may have other numbers
     require_known(run.scopes, scopes, "name")
     require_known(run.child_ns, scopes, "tid")
     depths = scopes["depth"]
@@ -161,7 +161,7 @@ def _check(run: Totals, part: Kinds, steps: Kind, sums: DigestSums) -> None:
 
 
 def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
-    """Count a part that was checked; returns what the window has to settle."""
+    """Count a checked part; returns the intervals for the window to settle."""
     for kind in ANYTIME:
         if handle := run.handlers.get(kind):
             for event in part[kind].events:
@@ -194,7 +194,7 @@ def _add(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> Fresh:
 
 
 def _paint(run: Totals, part: Kinds, ends: Kind) -> Column:
-    """What the host did, in the order of the events."""
+    """Intervals to paint on the host's timeline, in the order of the events."""
     scopes = _painted(run, ev.Scope, part)
     floor = up_to(run.window.steps_end, ends.end)[np.searchsorted(ends.at, scopes.at)]
     nowhere = np.zeros(len(scopes), np.int64)
@@ -215,7 +215,7 @@ def _add_holes(run: Totals, part: Kinds) -> Column:
     nth = np.searchsorted(reads.at, holes.at)
     known = np.append(run.last_transfer[0], reads.end)[nth]
     place = np.append(run.last_transfer[1], reads["stack"])[nth]
-    nearer = (place != 0) & (start - AT_ONCE < known) & (known < end)  # a read knows a line nearer to the end
+    nearer = (place != 0) & (start - AT_ONCE < known) & (known < end)  # the read's line is nearer to the end
     parted = nearer & (known > start)
     since, until = np.stack((start, np.where(parted, known, start))), np.stack((known, end))
     first, second = np.stack((before, np.where(nearer, place, before))), np.stack((place, holes["after"]))
@@ -244,7 +244,7 @@ def _add_scopes(run: Totals, scopes: Kind) -> None:
 
 
 def _own(inner: list[int], depth: Column, dur: Column) -> Column:
-    """ns of each scope of a thread without those in it. ``inner``: ns by depth not yet claimed by a parent."""
+    """ns of each scope of a thread without the scopes in it. ``inner``: ns by depth not yet claimed by a parent."""
     deepest = int(depth.max())
     inner.extend([0] * (deepest + 2 - len(inner)))
     own = dur.copy()
@@ -268,7 +268,7 @@ def _add_pauses(run: Totals, part: Kinds) -> None:
 
 
 def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Column]:
-    """Returns what recording their graphs took, and in which stretch before each barrier."""
+    """Count barriers; returns the time of recording their graphs, and the stretches with tracing before them."""
     barriers, steps, window = part[ev.Barrier], part[ev.Step], run.window
     if len(steps):
         for site, moment in run.barriers_since_step:
@@ -303,7 +303,7 @@ def _add_barriers(run: Totals, part: Kinds, cuts: Column) -> tuple[Column, Colum
 
 
 def _add_steps(run: Totals, part: Kinds, ends: Kind, cuts: Column) -> Column:
-    """Returns the steps that were recorded in full. ``cuts``: where anything cut the graph."""
+    """Count steps; returns those recorded in full. ``cuts``: positions of events that cut the graph."""
     barriers, steps, digests, window = part[ev.Barrier], part[ev.Step], part[ev.StepDigest], run.window
     in_step = np.searchsorted(steps.at, barriers.at)
     traced = barriers["tracing"] > 0

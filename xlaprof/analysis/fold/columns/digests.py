@@ -1,4 +1,4 @@
-"""Step digests counted a batch at a time: nearly all that there is in a recording that goes on for hours."""
+"""Step digests counted a batch at a time: nearly all events of a recording of hours are digests."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .batch import MOST, Kind
 
 
 class Sums(NamedTuple):
-    """What several digests hold of one name or place: which of them do, events, their ns, the longest."""
+    """The sums of one name or place in several digests."""
 
-    of: Column
+    of: Column  # numbers of the digests
     events: Column
-    total: Column
-    most: Column
+    total: Column  # ns
+    most: Column  # ns
 
 
 class DigestSums(NamedTuple):
-    """What the digests of a part hold."""
+    """The digests of a part, and their sums."""
 
     digests: Kind
     scopes: dict[int, Sums]  # by name
@@ -42,7 +42,7 @@ class DigestSums(NamedTuple):
 
 
 def digest_sums(digests: Kind) -> DigestSums:
-    """Raises :class:`NotVectorizable` where histograms are not what a recorder writes."""
+    """The sums of digests. Raises :class:`NotVectorizable` where histograms are not as a recorder writes them."""
     require(not any(map(attrgetter("fallbacks"), digests.events)))  # their reads are counted there too
     scopes = _sums([event.scopes for event in digests.events])
     reads = _sums([event.reads for event in digests.events])
@@ -53,7 +53,7 @@ def digest_sums(digests: Kind) -> DigestSums:
 
 
 def _sums(histograms: Sequence[dict[str, list[int]]]) -> dict[str, Sums]:
-    """By key, in the order in which the keys come first. Most steps of a loop have the same keys."""
+    """Sums by key, in the order in which the keys come first. Most steps of a loop have the same keys."""
     by_keys: dict[tuple[str, ...], list[int]] = {}
     for n, histogram in enumerate(histograms):
         if histogram:
@@ -80,7 +80,7 @@ def check_digests(run: Totals, sums: DigestSums) -> None:
 
 
 def add_digests(run: Totals, found: DigestSums) -> Column:
-    """Count digests; returns start, end and ns of work of the stretch that each is of the device."""
+    """Count digests; returns the device time of each: start, end, ns of work."""
     digests, window = found.digests, run.window
     start, dur, busy = digests["t"], digests["dur"], digests["busy"]
     for name, sums in found.scopes.items():
@@ -101,10 +101,10 @@ def add_digests(run: Totals, found: DigestSums) -> Column:
     for name, those in grouped(digests["name"]):
         left = dur[those]
         parts = [0] * (host.SCOPE + 1)
-        for cause, ns in of_cause.items():  # sums, so each can only have what those before it left
-            taken = np.minimum(ns[those], left)
-            parts[cause] = int(taken.sum())
-            left = left - taken
+        for cause, ns in of_cause.items():  # sums that may overlap: each gets at most the time still left
+            part = np.minimum(ns[those], left)
+            parts[cause] = int(part.sum())
+            left = left - part
         parts[host.OTHER] = int(left.sum())
         window.split(name, first=False).add(len(those), int(dur[those].sum()), int(busy[those].sum()), parts)
     return np.stack((start, start + dur, busy))

@@ -1,4 +1,4 @@
-"""Reads and executions of a batch counted at once: ``transfers.ReadsAndFallbacks`` in columns."""
+"""Reads and executions of a batch counted at once: ``ReadsAndFallbacks`` in columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OPS = 32  # bits of the id of an operation, beside that of a stack
 
 
 def check_runs(run: Totals, runs: Kind) -> None:
-    """Raise :class:`~xlaprof.analysis.fold.columns.batch.NotVectorizable` for what is new, or in no order."""
+    """Raise :class:`NotVectorizable` for executions that are new, or out of order."""
     require_known(run.programs, runs, "program")
     require_known(run.executions_at, runs, "stack")
     ran = runs["end"] - runs["start"]
@@ -31,7 +31,7 @@ def check_runs(run: Totals, runs: Kind) -> None:
 
 
 def check_reads(run: Totals, reads: Kind) -> None:
-    """Raise :class:`NotVectorizable` for reads that are new, or in no order."""
+    """Raise :class:`NotVectorizable` for reads that are new, or out of order."""
     if not len(reads):
         return
     stack, op = reads["stack"], reads["op"]
@@ -54,7 +54,7 @@ def _pair(key: int) -> tuple[int, int]:
 
 
 def add_rhythms(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> None:
-    """In which steps there were reads, and how many, recorded one by one or in digests."""
+    """Count the steps with reads, recorded one by one or in digests."""
     reads = part[TransferFromDevice]
     at = {_pair(key): [reads.at[those]] for key, those in grouped(_keys(reads))}
     for key, one in sums.reads.items():
@@ -68,7 +68,7 @@ def add_rhythms(run: Totals, part: Kinds, ends: Kind, sums: DigestSums) -> None:
 def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column:
     """Count the reads of a part; returns the waits for the device.
 
-    ``cuts``: where its barriers are; ``numbers``: of the steps recorded in full, among those of a name.
+    ``cuts``: positions of its barriers; ``numbers``: of the steps recorded in full, among those of their name.
     """
     reads, runs, steps = part[TransferFromDevice], part[Execute], part[Step]
     waits = _waits(run, reads, part[DeviceWait])
@@ -89,16 +89,16 @@ def add_reads(run: Totals, part: Kinds, cuts: Column, numbers: Column) -> Column
     looped = np.searchsorted(cuts, reads.at) < len(cuts)
     for key, those in grouped(_keys(reads)):
         tally = run.reads[_pair(key)]
-        taken, waited, size = (int(column[those].sum()) for column in (dur, wait, reads["bytes"]))
+        took, waited, size = (int(column[those].sum()) for column in (dur, wait, reads["bytes"]))
         tally.add(
-            len(those), taken, int(dur[those].max()), waited, size, int(late[those].sum()), int(stalled[those].sum())
+            len(those), took, int(dur[those].max()), waited, size, int(late[those].sum()), int(stalled[those].sum())
         )
         tally.looped += int(looped[those].sum())
         tally.serial += int(serial[those].sum())
-        own = in_step[those[claimed[those]]]
-        if len(own):
-            first, last = ((int(steps["name"][one]), int(numbers[one])) for one in (own[0], own[-1]))
-            tally.claim(len(own), int(np.count_nonzero(np.diff(own))) + (first != tally.last_step), last)
+        inside = in_step[those[claimed[those]]]
+        if len(inside):
+            first, last = ((int(steps["name"][one]), int(numbers[one])) for one in (inside[0], inside[-1]))
+            tally.claim(len(inside), int(np.count_nonzero(np.diff(inside))) + (first != tally.last_step), last)
     if any(map(attrgetter("via"), reads.events)):
         run.vias.update({(one.stack, one.op): one.via for one in reads.events if one.via})
     _hold(
@@ -125,12 +125,12 @@ def _waits(run: Totals, reads: Kind, waits: Kind) -> Column:
 
 
 def _serial(run: Totals, reads: Kind, runs: Kind) -> tuple[Column, Flags]:
-    """ns for which each read made the device idle after it; and which reads no execution has followed yet."""
+    """ns that the device idled after each read; and the reads that no execution has followed yet."""
     starts, ends = runs["start"], runs["end"]
     before = up_to(run.last_execution_end, ends)  # each execution, and after the last
     waiting = run.reads_since_execution
     over = ends.tolist() if waiting else []
-    first = 0  # that ended after all that wait; none overtakes another
+    first = 0  # execution that ended after the read; reads are in order
     while waiting and (first := max(first, bisect_right(over, waiting[0].end))) < len(over):
         read = waiting.popleft()
         if read.tally is not None:
@@ -143,7 +143,7 @@ def _serial(run: Totals, reads: Kind, runs: Kind) -> tuple[Column, Flags]:
 
 
 def _hold(run: Totals, reads: Kind, stalled: Flags, *where: tuple[deque[Read], Flags]) -> None:
-    """Keep, in each of these lists, the reads of which it does not know everything yet."""
+    """Keep in each of these lists the reads that it still waits to classify."""
     held: dict[int, Read] = {}
     for pending, which in where:
         for n in np.flatnonzero(which).tolist():
@@ -155,7 +155,7 @@ def _hold(run: Totals, reads: Kind, stalled: Flags, *where: tuple[deque[Read], F
 
 
 def add_runs(run: Totals, part: Kinds) -> Column:
-    """Count the executions of a part; returns when each was handed over, began and ended, on what, for which read."""
+    """Count the executions of a part; returns enqueued, start, end, device and stack of the read of each."""
     runs = part[Execute]
     moment, start, end, stack = runs["t"], runs["start"], runs["end"], runs["stack"]
     for_reads = runs.for_reads
