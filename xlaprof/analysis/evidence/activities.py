@@ -1,7 +1,7 @@
 """Activities of the host while the device idled: one for each line of the loop.
 
 A slow function is sampled at many lines, and its gaps lie between many pairs of operations. An activity is all that was
-called from one line of the loop, which is in the innermost function that also reaches a barrier. The line to show lies
+called from one line of the loop: a line in the innermost function that also reaches a barrier. The line to show lies
 further in, where most of the time was spent.
 """
 
@@ -23,8 +23,8 @@ from xlaprof.analysis.timeline.rhythm import Rhythm
 if TYPE_CHECKING:
     from xlaprof.analysis.fold.fold import Fold
 
-_MAIN = 0.5  # share of its time: a line further in is shown only if it takes that much
-_CHARACTERISTIC = 0.2  # share of its time: drawing data or a checkpoint names the activity from here on, whatever else
+_MAIN = 0.5  # a line further in is shown only if it takes this share of the activity's time
+_CHARACTERISTIC = 0.2  # drawing data, or a checkpoint, with this share of the time names the activity
 
 _UNSURE = frozenset({host.GLIMPSE, host.CPU})
 
@@ -59,7 +59,7 @@ class Activity:
 
     @property
     def kind(self) -> int:
-        """The cause of host time as which it counts; ``host.SCOPE`` for a scope."""
+        """The cause of host time that it counts for; ``host.SCOPE`` for a scope."""
         main = self.main
         if isinstance(main, int):
             return min(main, host.SCOPE)
@@ -71,28 +71,28 @@ class Activity:
 
     @property
     def guessed(self) -> bool:
-        """Only the lines around it are known."""
+        """Whether only the lines around it are known."""
         return not self.seen and isinstance(self.main, tuple)
 
     @property
-    def own(self) -> list[Tally]:
-        """The tallies of the program's own causes, without the wait for a processor that other programs have."""
+    def own_tallies(self) -> list[Tally]:
+        """The tallies of the program's own causes: without the wait for a processor that other programs use."""
         return [
             tally for cause, tally in self.causes.items() if not (isinstance(cause, Seen) and cause.cause == host.CPU)
         ]
 
     @property
     def rhythm(self) -> Rhythm:
-        """How often it took long, in steps."""
-        return rhythm(tally.habit for tally in self.own if tally.habit is not None)
+        """The steps in which it took long."""
+        return rhythm(tally.habit for tally in self.own_tallies if tally.habit is not None)
 
     @property
     def gaps(self) -> int:
-        """In how many gaps it took part, at least."""
+        """The number of gaps in which it took part, at least."""
         return max(self.rhythm.steps, max(tally.gaps for tally in self.causes.values()))
 
     def holes(self) -> dict[tuple[int, int], int]:
-        """The pairs of stacks between which it lay."""
+        """Pairs of stacks around it -> ns."""
         found: Counter[tuple[int, int]] = Counter()
         for cause, tally in self.causes.items():
             if isinstance(cause, tuple) and not isinstance(cause, Seen):
@@ -133,7 +133,7 @@ def activities(run: Fold) -> Iterator[Activity]:
         if seen_in.get(hole) in of_cause:
             of_cause[seen_in[hole]].add(hole, tally)
     _join(names, [one for one in between if seen_in.get(one[0]) not in of_cause], by_line)
-    if host.DATA in waits and _READING in by_line:  # the thread that makes the next batch has the lock meanwhile
+    if host.DATA in waits and _READING in by_line:  # the thread that makes the next batch holds the lock meanwhile
         for cause, tally in by_line.pop(_READING).causes.items():
             waits[host.DATA].add(cause, tally)
     yield from waits.values()
@@ -141,7 +141,7 @@ def activities(run: Fold) -> Iterator[Activity]:
 
 
 def heaviest(names: Names, activity: Activity, share: float = _MAIN) -> Place:
-    """The innermost line that takes ``share`` of its time; nowhere where it was never sampled."""
+    """The innermost line that takes ``share`` of its time; NOWHERE if it was never sampled."""
     return innermost(names, activity.lines, activity.line, share)
 
 
@@ -170,12 +170,12 @@ def _inward(frames: tuple[Place, ...], line: Place) -> tuple[Place, ...]:
 
 
 def _spine(run: Fold) -> frozenset[_Function]:
-    """The functions that are running when a barrier is reached."""
+    """The functions on the stack when a barrier is reached."""
     return frozenset((frame.file, frame.func) for stack in run.sites for frame in run.names.frames(stack))
 
 
 def recording(run: Fold) -> frozenset[Place]:
-    """Lines at which operations are recorded: a single sample there, on a busy machine, most likely is recording."""
+    """Lines that record operations: on a busy machine a single sample there most likely shows the recording."""
     return frozenset(run.names.place(stack) for stack in run.recording)
 
 

@@ -1,7 +1,8 @@
-"""Which events a finding counts: structs for what several kinds of findings count.
+"""The events that a finding counts: descriptions that several kinds of findings share.
 
-The analysis adds up and forgets, so a finding keeps a description of its events. Whoever explains the finding reads the
-recording a second time and finds them with it (:mod:`xlaprof.analysis.occurrences`). Ids are the recording's own.
+The analysis adds up and forgets, so a finding keeps a description of its events.
+:mod:`xlaprof.analysis.occurrences` reads the recording a second time and finds the events with it. Ids are the
+recording's own.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Matching(msgspec.Struct, frozen=True):
     keys: frozenset[tuple[int | str, ...]]
     detail: str = ""  # a template over the ``event``
     nonzero: str = ""  # a further field, which must not be 0
-    digest: str = ""  # the field of StepDigest that has the sums of such events, where keys are stack and operation
+    digest: str = ""  # the field of StepDigest with the sums of such events by stack and operation
 
     def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
         for event in events:
@@ -61,7 +62,7 @@ class Matching(msgspec.Struct, frozen=True):
 
 
 class ReadEvents(msgspec.Struct, frozen=True):
-    """Reads: those inside steps, those between barriers, or all of them. What a fallback read is not among them."""
+    """Reads inside steps, between barriers, or all of them; without reads inside a fallback."""
 
     in_steps: frozenset[Key]
     looped: frozenset[Key]

@@ -1,6 +1,6 @@
 """Operators whose result's size depends on values, and what to write instead.
 
-The host has to know the size, so it reads it, and the graph that follows has it as a constant.
+The host has to read the size, and the next graph holds it as a constant.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INSTEAD = {
 }
 OTHERWISE = "Keep a result of the largest size that may occur, and mask what is not used"
 
-#: operators that select by a condition: the positions are what ``aten::nonzero`` finds
+#: operators that select by a condition: ``aten::nonzero`` finds the positions
 _BY_CONDITION = frozenset(name for name, way in INSTEAD.items() if way is _MASK)
 
 
@@ -39,7 +39,7 @@ def is_sized(name: str) -> bool:
 
 
 def described(name: str) -> str:
-    """The operator as PyTorch/XLA's metrics name it, too: "aten::index, a selection by aten::nonzero"."""
+    """The operator, with its name in PyTorch/XLA's metrics: "aten::index (a selection by aten::nonzero)"."""
     if name in _BY_CONDITION and name != "aten::nonzero":
         return f"{name} (a selection by aten::nonzero)"
     return name

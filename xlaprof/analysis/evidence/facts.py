@@ -1,4 +1,4 @@
-"""The settled run as the finders see it, with the numbers that every kind needs; it makes the findings."""
+"""The settled run with the numbers that every kind of finding needs; it makes the findings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Facts:
     def __init__(self, run: Fold, steps: tuple[StepStats, ...], idle: IdleStat) -> None:
         self.run = run
         self.names = run.names
-        self.words = run.words  # in which the framework is spoken of
+        self.words = run.words  # the framework's vocabulary
         self.steps = steps
         self.idle = idle
         self.step_count = sum(stat.count for stat in steps)
@@ -33,13 +33,13 @@ class Facts:
         self.total_s = inside if inside > 0 else (run.last - (run.begin or 0)) / 1e9
         #: steps were named by the program, not inferred from barriers
         self.named_steps = any(not stat.inferred for stat in steps)
-        self._cuts: list[Cut] = []  # of the findings made so far,
-        self._cut_of: dict[str, Cut] = {}  # by id
-        self._uncut_s = 0.0  # and the gains of those that have none
+        self._cuts: list[Cut] = []  # of the findings made so far
+        self._cut_of: dict[str, Cut] = {}  # by id of the finding
+        self._uncut_s = 0.0  # gains of the findings without a cut
 
     @cached_property
     def what_if(self) -> WhatIf:
-        """The run, to be played again without the defects."""
+        """The run, for replay without its defects."""
         return WhatIf(self.run)
 
     def finding(
@@ -58,11 +58,11 @@ class Facts:
         gain_s: float | None = None,
         **details: Any,
     ) -> Finding:
-        """A finding with its id and severity. ``discriminator`` tells apart several at one line and operation.
+        """A finding with its id and severity. ``discriminator`` separates several at one line and operation.
 
         ``counted``: the events that ``count`` counts.
-        ``cut``: the part of the run that a fix takes out (``replay``), from which the gain is predicted; without it
-        the gain is ``gain_s``, by default the cost. ``details``: the fields of :class:`Finding` that have defaults
+        ``cut``: the part of the run that a fix removes (``replay``), from which the gain is predicted; without it the
+        gain is ``gain_s``, by default the cost. ``details``: the fields of :class:`Finding` that have defaults
         (``change``, ``evidence``, ``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """
         id = stable_id(kind, place, operation, discriminator)
@@ -92,7 +92,7 @@ class Facts:
         )
 
     def gain_last_s(self, finding: Finding) -> float | None:
-        """Seconds that a fix gives back once all others are made; None: as many as alone."""
+        """Seconds that a fix gives back after all other fixes; None: as many as alone."""
         cut = self._cut_of.get(finding.id)
         if cut is None or len(self._cuts) < 2:
             return None
@@ -118,7 +118,7 @@ class Facts:
 
 
 def stable_id(kind: str, place: Place, operation: str, discriminator: str = "") -> str:
-    """The same for the same defect in two runs, also when lines were added above it: code counts, not its number."""
+    """An id that a defect keeps from run to run, even below added lines: the line's code counts, not its number."""
     line = place.code or str(place.line)
     file = place.file.replace("\\", "/").rpartition("/")[2]
     parts = (kind, file, place.func, line, operation, discriminator)

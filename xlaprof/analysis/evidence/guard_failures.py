@@ -1,12 +1,12 @@
 """Recompilations of ``torch.compile``: in every version of a function a guard failed, so it was compiled again.
 
-One finding for all recompilations that one kind of change at one line made. No findings are: the first version for
-another object of a class (a model that is compiled block by block); a version for another phase of the program
-(evaluation, called from a line of its own in another mode); and what a value read at a graph break, or the size of what
-was selected there, made: the finding on the break has that.
+One finding for all recompilations that one kind of change at one line caused. These recompilations are no findings:
+the first version for another object of a class (a model that is compiled block by block); a version for another phase
+of the program (evaluation, called from a line of its own in another mode); and versions for a value read, or a size
+selected, at a graph break: they belong to the finding on the break.
 
-A finding on the recompile limit comes first, whatever was measured: from then on the function runs eagerly where no
-version fits, without a word. Cost: the compile time of the versions, XLA's part included.
+A finding on the recompile limit comes first, whatever it was measured to cost: from then on the function silently runs
+eagerly where no version fits. Cost: the compile time of the versions, XLA's part included.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONFIG = "torch._dynamo.config."
 LIMIT = f"{_CONFIG}recompile_limit"
 SHOWN = 8  # recompilations listed as evidence
 _OF_SIZE = frozenset({"shape", "size bound", "stride"})
-#: Dynamo's name for a value that is on the stack where a function goes on behind a break
+#: Dynamo's prefix for values on the stack where a function continues after a break
 _LEFT_BEHIND = "___stack"
 
 
@@ -36,7 +36,7 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line, kind of change and function."""
     groups: dict[tuple[str, int, str, str], list[tuple[RecompileRecord, Guard, Place]]] = {}
     pieces: dict[tuple[object, ...], tuple[str, int, str, str]] = {}
-    known: dict[tuple[int, str, str], Place] = {}  # guard -> line that made it, which not every version has
+    known: dict[tuple[int, str, str], Place] = {}  # guard -> line that made it; not every version has it
     for record in facts.run.torch_compile.recompiles:
         guard = _to_blame(record)
         if record.limit is None and record.due:
@@ -60,13 +60,13 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _makes_state(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
-    """An optimizer's second step: it had no state in the first. That is warm-up."""
+    """Whether this is an optimizer's second step: it had no state in the first, which is warm-up."""
     file = facts.names.place(record.event.code).file.replace("\\", "/")
     return "/torch/optim/" in file and "self.state" in guard.text and record.limit is None
 
 
 def read_at_break(facts: Facts, record: RecompileRecord) -> tuple[str, int] | None:
-    """File and line of the graph break at which the guard's value, or size, was read; None: it is another guard."""
+    """File and line of the graph break at which the guard's value, or size, was read; None for other guards."""
     guard = _to_blame(record)
     if not record.event.resumed:
         return None
@@ -78,7 +78,7 @@ def read_at_break(facts: Facts, record: RecompileRecord) -> tuple[str, int] | No
 
 
 def _carried(facts: Facts, record: RecompileRecord, guard: Guard) -> RecompileRecord | None:
-    """The recompilation for a value read at an earlier break, which a variable behind this break holds."""
+    """The recompilation for a value read at an earlier break, if a variable after this break holds that value."""
     if guard.kind != "value":
         return None
     for other in facts.run.torch_compile.recompiles:
@@ -90,7 +90,7 @@ def _carried(facts: Facts, record: RecompileRecord, guard: Guard) -> RecompileRe
 
 
 def _selected_at_break(facts: Facts, guard: Guard) -> bool:
-    """The guard is on the size of what was selected by a mask at a graph break: no argument has that size."""
+    """Whether the guard is on a size that a mask selected at a graph break: no argument has that size."""
     if guard.kind not in _OF_SIZE or not guard.subject.startswith(_LEFT_BEHIND):
         return False
     others = (_to_blame(record) for record in facts.run.torch_compile.recompiles)
@@ -98,12 +98,12 @@ def _selected_at_break(facts: Facts, guard: Guard) -> bool:
 
 
 def hit_a_limit(finding: Finding) -> bool:
-    """A limit of ``torch._dynamo.config`` was hit, which switches compilation off."""
+    """Whether a limit of ``torch._dynamo.config`` was hit, which switches compilation off."""
     return finding.operation.startswith(_CONFIG)
 
 
 def limit_clause(limit: DynamoLimit, step: int) -> str:
-    """What hitting the limit means: a clause without a full stop."""
+    """The clause on hitting the limit, without a full stop."""
     since = f"since step {step}" if step > 0 else "since then"
     value = f" = {limit.value}" if limit.value else ""
     return (
@@ -113,7 +113,7 @@ def limit_clause(limit: DynamoLimit, step: int) -> str:
 
 
 def values_seen(guards: Sequence[Guard]) -> list[tuple[str, int]]:
-    """Every value of what changed, and how often it asked for a version, in order of first use."""
+    """Every value of the thing that changed, and the versions compiled for it, in order of first use."""
     counts: dict[str, int] = {}
     for i, guard in enumerate(guards):
         old, new = sizes_of_dim(guard)

@@ -1,4 +1,4 @@
-"""Guards of ``torch.compile`` that fail: one table with what changed, why that recompiles and what to do about it."""
+"""Guards of ``torch.compile`` that fail: one table of the changes, why each recompiles, and the advice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _size(shape: str, dim: int) -> int | None:
 
 
 def sizes_of_dim(guard: Guard) -> tuple[str, str]:
-    """The old and the new size of the dimension that changed; where none did, what the guard says."""
+    """The old and the new size of the dimension that changed; where none did, the guard's old and new value."""
     old, new = _sizes(guard.old), _sizes(guard.new)
     if guard.dim < 0 or new is None or guard.dim >= len(new):
         return guard.old, guard.new
@@ -114,8 +114,8 @@ class _Kind(NamedTuple):
     what: str  # what changed, in short
     cause: str
     advice: str | Callable[[Guard, Sequence[Guard], str], str]
-    #: reported at the line of the call, for the caller passes another tensor, or is in another mode; False: at the line
-    #: in the function that made the guard
+    #: True: reported at the line of the call, where the caller passes another tensor, or is in another mode; False: at
+    #: the line in the function that made the guard
     by_caller: bool = False
 
 
@@ -232,7 +232,7 @@ def cause(guard: Guard, changes: int) -> str:
 
 
 def advice(guard: Guard, guards: Sequence[Guard], backend: str, limited: bool) -> str:
-    """What to change, one sentence; a second one where a limit was hit. ``guards``: all that failed for this cause."""
+    """One sentence of advice; a second one where a limit was hit. ``guards``: all that failed for this cause."""
     text = _KINDS.get(guard.kind, _OTHER).advice
     advised = text.format(name=guard.subject or "the value") if isinstance(text, str) else text(guard, guards, backend)
     if limited:

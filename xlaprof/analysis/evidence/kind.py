@@ -1,4 +1,4 @@
-"""The declaration of a kind of finding: nothing outside its file names the kind."""
+"""The declaration of a kind of finding: only its own file names the kind."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def _never(finding: Finding) -> bool:
 class Kind(NamedTuple):
     """A kind of finding. Its file in ``xlaprof/analysis/findings/`` and its page in docs/findings have its name.
 
-    Which events a finding counts is said by the finding itself (:attr:`xlaprof.analysis.model.Finding.counted`).
+    Each finding declares the events it counts (:attr:`xlaprof.analysis.model.Finding.counted`).
     """
 
     find: Callable[[Facts], Iterator[Finding]]
     #: limits of a budget (``xlaprof check``) that count the same events: a line that breaks one is of this kind
     unit_of: tuple[str, ...] = ()
-    #: further limits that findings of this kind help to break, and are named for
+    #: further limits that findings of this kind help to break: they are named as its cause
     blamed_for: tuple[str, ...] = ()
-    #: findings that come first, and are of high severity, whatever they were measured to cost
+    #: whether a finding comes first, with high severity, whatever it was measured to cost
     leads: Callable[[Finding], bool] = _never

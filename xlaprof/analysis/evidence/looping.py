@@ -1,4 +1,4 @@
-"""Loops of the program: in which of them something happens, from the heads of the loops around its line."""
+"""Loops of the program: the loop in which something happens, from the heads of the loops around its line."""
 
 from __future__ import annotations
 
@@ -12,51 +12,50 @@ if TYPE_CHECKING:
     from xlaprof.analysis.fold.fold import Fold
     from xlaprof.analysis.fold.tallies import Site
 
-#: times that one line recorded the same operation in one graph: with fewer it may be layers, not an unrolled loop
+#: times that one line recorded the same operation in one graph: fewer may be layers, not an unrolled loop
 REPEATS = 10
-#: growths of a graph in a row, and times its first size: by less a graph varies from step to step
-GROWTHS = 4
-_FACTOR = 1.2
+GROWTHS = 4  # growths of a graph in a row: fewer are variation from step to step
+_FACTOR = 1.2  # times its first size: less is variation, too
 
 Head = tuple[str, str, int]
 
 
 def head(place: Place) -> Head:
-    """A loop, to be compared with others."""
+    """The key of a loop, to compare it with others."""
     return place.file, place.func, place.line
 
 
 def innermost(names: Names, stack: int) -> Place:
-    """Head of the loop that repeats ``stack`` most often; nowhere where none is known."""
+    """Head of the innermost loop around ``stack``; NOWHERE where none is known."""
     return next(iter(names.loops(stack)), NOWHERE)
 
 
 def is_outside(names: Names, stack: int, other: int) -> bool:
-    """The innermost loop around ``stack`` is one that goes around the innermost loop of ``other``, too.
+    """Whether the innermost loop around ``stack`` is an outer loop of ``other``.
 
-    So it happens once for many times of the other: at the end of an epoch, say. ``False`` where it is not known.
+    It then happens once for many times of the other: at the end of an epoch, say. ``False`` where it is not known.
     """
     mine = innermost(names, stack)
     if not mine.line:
         return False
     for depth, theirs in enumerate(names.loops(other)):
         if (theirs.file, theirs.func) == (mine.file, mine.func):
-            # In one function the later head is the inner loop, or another that follows: whoever asks knows the counts.
+            # In one function the later head is the inner loop, or another one that follows: callers know the counts.
             return theirs.line > mine.line or (theirs.line == mine.line and depth > 0)
     return False
 
 
 def grows(site: Site) -> bool:
-    """The graphs that end there are each larger than the one before, several times in a row, and not by little."""
+    """Whether the graphs that end there grew several times in a row, and by much."""
     visits, before, after = site.longest_growth
     return visits >= GROWTHS and after >= before * _FACTOR
 
 
 def visits_per_pass(run: Fold, stack: int) -> int:
-    """How often a barrier is reached in each pass of its loop: 7 in a hook that a model's seven layers call, mostly 1.
+    """Visits of a barrier in each pass of its loop: mostly 1, but 7 in a hook that a model's seven layers call.
 
-    Such a barrier stands in a function that none of the program's lines calls by its name, and another barrier of the
-    same loop ends the pass.
+    A barrier with several visits stands in a function that none of the program's lines calls by its name, and another
+    barrier of the same loop ends the pass.
     """
     loop = innermost(run.names, stack)
     if not loop.line or not _is_called_back(run.names, stack):
@@ -73,7 +72,7 @@ def visits_per_pass(run: Fold, stack: int) -> int:
 
 
 def _is_called_back(names: Names, stack: int) -> bool:
-    """The innermost function was called through a library: the line that led to it does not name it."""
+    """Whether a library called the innermost function: the line that led to it does not name it."""
     frames = names.frames(stack)
     if len(frames) < 2 or not frames[1].code:
         return False

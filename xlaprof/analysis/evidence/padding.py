@@ -1,10 +1,9 @@
-"""To which sizes a tensor is best padded: few sizes compile seldom, many waste little.
+"""The best sizes to pad a tensor to: few sizes compile seldom, many waste little.
 
-Given how often each size came, what one compile costs and what the device needs for one unit of size, the boundaries
-for 1, 2, 3... buckets that waste least are computed exactly, by dynamic programming. In an optimum every boundary is a
-size that came, and each bucket is a stretch of neighbouring sizes. The waste of a stretch grows the faster the longer
-it is (the quadrangle inequality), so the best split points are in order and each row is filled by divide and conquer:
-O(buckets x sizes x log sizes).
+The input is the count of each size, the cost of a compile and the device time for one unit of size. Dynamic programming
+computes exactly the boundaries for 1, 2, 3... buckets that waste least. In an optimum every boundary is a size that
+came, and each bucket is a stretch of neighbouring sizes. The waste of a stretch satisfies the quadrangle inequality, so
+the best split points are in order and divide and conquer fills each row: O(buckets x sizes x log sizes).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def choices(
 
 
 def best(found: tuple[Buckets, ...]) -> Buckets | None:
-    """The choice that costs least; of those that cost the same the fewest buckets."""
+    """The choice that costs least; among equals the one with the fewest buckets."""
     return min(found, key=lambda one: (one.cost_s, one.compiles), default=None)
 
 
@@ -74,7 +73,7 @@ def _best(sizes: list[int], counts: list[int], most: int) -> list[tuple[int, ...
     """For 1, 2, ... ``most`` buckets the boundaries with the least padding."""
     n = len(sizes)
     before = [0, *accumulate(counts)]  # how often one of the first i sizes came
-    # row[i]: units computed for the first i sizes with so many buckets, and where the last of these begins
+    # row[i]: units computed for the first i sizes with so many buckets; splits: where the last bucket begins
     row = [0.0] + [float(sizes[i] * before[i + 1]) for i in range(n)]
     splits: list[list[int]] = [[0] * (n + 1)]
     found: list[tuple[int, ...]] = [(sizes[-1],)]
@@ -105,8 +104,8 @@ def _best(sizes: list[int], counts: list[int], most: int) -> list[tuple[int, ...
 def unit_seconds(busy: Mapping[int, tuple[int, float]]) -> float:
     """Seconds of device time for one unit of size, from ``size -> (times it ran, seconds in all)``.
 
-    The slope of the line through the mean times that errs least; where one size ran, or larger ones ran no longer, the
-    mean time over the mean size (nothing but the size is then held against padding).
+    The slope of the least squares line through the mean times. Where only one size ran, or larger ones ran no longer,
+    the mean time over the mean size.
     """
     points = [(size, seconds / count, count) for size, (count, seconds) in busy.items() if count > 0 and size > 0]
     weight = sum(count for _, _, count in points)

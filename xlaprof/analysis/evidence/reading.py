@@ -15,19 +15,19 @@ SCALAR = "aten::_local_scalar_dense"
 
 
 class ReadAdvice(NamedTuple):
-    """How a value was asked for."""
+    """A read in the line's own words, and what to write instead."""
 
     name: str  # as the user knows it: ".item()", "print()", "the condition of the if"
-    what: str  # what is read: "one number", "a tensor"
-    purpose: str  # what for, where that can be seen: "to check for NaN or infinity"
+    what: str  # the thing read: "one number", "a tensor"
+    purpose: str  # where the line shows it: "to check for NaN or infinity"
     advice: str
     remedy: str  # code
 
 
 class _Pattern(NamedTuple):
-    """Reads of one purpose. Fits where both regular expressions are found."""
+    """Reads of one purpose. A pattern fits where both regular expressions are found."""
 
-    via: str  # in the name of the library function; empty: in any
+    via: str  # in the name of the library function; empty: any
     code: str  # in the code of the line
     advice: str  # with {every}: how often it may be read
     purpose: str = ""
@@ -43,7 +43,7 @@ _DISTRIBUTIONS = (
 _EVERY = "if step % {every} == 0:\n    "
 _DECIDE = "Decide on the device ({words.arrays}.where, a mask), or look at the value only every {every} steps"
 
-#: the first that fits
+#: the first that fits counts
 _PATTERNS = (
     _Pattern(
         r"clip_grad|clip_grads|get_total_norm",
@@ -161,7 +161,7 @@ _PATTERNS = (
     ),
 )
 
-#: the line's own words for it; the first that is found
+#: code of the line -> the line's own word for the read; the first that is found counts
 _WORDS = (
     (r"\.item\(\)", ".item()"),
     (r"\.tolist\(\)", ".tolist()"),
@@ -196,7 +196,7 @@ _SPECIAL = {
 
 
 def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD) -> ReadAdvice:
-    """How the line ``code`` asks for a value by ``op``, through ``via``; ``every``: how often it may be read."""
+    """Advice on the line ``code`` that reads by ``op`` through ``via``; ``every``: steps between the reads advised."""
     scalar = op == SCALAR
     what = "one number" if scalar else "a tensor"
     name = _name(via, code, scalar)
@@ -225,6 +225,6 @@ def _name(via: str, code: str, scalar: bool) -> str:
     for pattern, name in _WORDS:
         if re.search(pattern, code):
             return name
-    if method:  # a constructor, which the line calls by the name of its class
+    if method:  # a constructor: the line calls it by the name of its class
         return f"{via.split('.')[-2]}()" if "." in via else "a constructor"
     return "a tensor's value" if scalar else "a tensor's copy"

@@ -1,12 +1,13 @@
-"""The reads of a run by line of the program: which of them are a habit, and what they cost.
+"""The reads of a run by line of the program: which of them are a habit, and their cost.
 
-No habit are reads outside the loop (the result at the end), at the end of every epoch, and *late* ones: of values that
-were computed while the device had more to do. Rare reads, in less than one of ten steps, are one only where they cost.
+These reads are no habit: outside the loop (the result at the end), at the end of every epoch, and *late* ones (the
+device had more work to do after the value). Rare reads, in less than one of ten steps, are a habit only where they cost
+much.
 
-Cost: what the program would gain if the read did not wait. A read makes host and device take turns: the host waits for
-the device, then the device waits until the host has recorded the next graph. Had they overlapped, the shorter of the
-two waits would have vanished; so a read costs the shorter of its wait and of the idle time that follows it (and of the
-device's work for the read alone), plus the copy itself.
+Cost: the program's gain if the read did not wait. A read makes host and device take turns: the host waits for the
+device, then the device waits until the host has recorded the next graph. Had they overlapped, the shorter of the two
+waits would have vanished. So a read costs the shorter of its wait and of the idle time after it (with the device's work
+for the read alone), plus the copy itself.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from .looping import REPEATS, head, innermost, is_outside
 from .reading import SCALAR
 
 _LEAST = 3  # reads: once or twice is an accident
-_OFTEN = 0.1  # reads per step: rarer ones are a habit only if they take
-_EXPENSIVE = 0.05  # of the time of the steps
-_STEPS, _OF = 2, 8  # reads in fewer steps, of at least so many, are one event: a checkpoint halfway
-_NOTHING = 0.001  # of the time of the steps without compiles: a read that costs less costs nothing, where its wait was
-_MEASURED_NS = 20_000  # this long on average: shorter waits are too short to be measured
+_OFTEN = 0.1  # reads per step: rarer ones are a habit only if they are expensive
+_EXPENSIVE = 0.05  # share of the time of the steps
+_STEPS, _OF = 2, 8  # reads in fewer than 2 of at least 8 steps are one event: a checkpoint halfway
+_NOTHING = (
+    0.001  # share of the time of the steps without compiles: a read that costs less, with a measured wait, is none
+)
+_MEASURED_NS = 20_000  # mean wait: shorter ones are too short to be measured
 _EPOCH = 3  # barriers for each read: it lies in the loop around theirs
 
 
@@ -43,18 +46,18 @@ class Reads:
         self.count = 0  # in the loop
         self.via = ""
         self.stacks: list[int] = []
-        self.alone = 0  # ns the device worked for nothing but these: with
-        self.alone_at: list[int] = []  # these stacks
+        self.alone = 0  # ns of device work only for these reads
+        self.alone_at: list[int] = []  # the stacks of those with such work
         self._ops: dict[str, int] = {}
         self._counted: dict[str, set[Key]] = {"in_steps": set(), "looped": set(), "count": set()}
 
     @property
     def op(self) -> str:
-        """Of several operators at the line the most frequent."""
+        """The most frequent operator at the line."""
         return max(sorted(self._ops), key=lambda name: self._ops[name])
 
     def add(self, facts: Facts, key: tuple[int, int], tally: ReadTally) -> None:
-        """Add what was read by one operator with one stack."""
+        """Add the reads of one operator with one stack."""
         stack, op = key
         name = facts.names.text(op)
         self.tally.merge(tally)
@@ -90,14 +93,14 @@ class Reads:
 
     @property
     def copy_ns(self) -> int:
-        """ns, of the reads recorded one by one, of neither waiting nor compiling."""
+        """ns of the reads recorded one by one, without waiting and compiling."""
         tally = self.tally
         return max(0, tally.dur - tally.digest_dur - tally.wait - tally.compiled)
 
     def is_habit(self, facts: Facts) -> bool:
         """Whether they make a finding."""
         if self.count >= _LEAST and _breaks_graph(facts, self.place):
-            return True  # whether the host waited or not: the device stops there
+            return True  # even without a wait: the device stops there
         tally = self.tally
         stalled = self.count * tally.stalled // tally.known if tally.known else self.count
         if stalled < _LEAST:
@@ -110,7 +113,7 @@ class Reads:
         return stalled > _OFTEN * facts.step_count or cost >= _EXPENSIVE * facts.total_s
 
     def waited(self) -> str:
-        """What the host waited for, for people."""
+        """The parts of the wait, as text."""
         tally = self.tally
         compiled = f"{duration(tally.compiled / 1e9)} compiling, " if tally.compiled else ""
         return (
@@ -126,7 +129,7 @@ def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
         if tally.count <= 0 or is_sized(facts.names.text(key[1])) is not sized:
             continue
         place = facts.names.place(key[0])
-        # where the line is not known they are not thrown together; numbers and tensors of one line are
+        # numbers and tensors of one line go together; reads without a known line do not
         line = (place.file, place.line, "" if place.line else str(key))
         if line not in found:
             found[line] = Reads(place)
@@ -135,21 +138,21 @@ def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
 
 
 def _breaks_graph(facts: Facts, place: Place) -> bool:
-    """A graph of torch.compile ends at this line, for its value."""
+    """Whether torch.compile ends a graph at this line to read its value."""
     breaks = facts.run.torch_compile.breaks.items()
     lines = (facts.names.place(stack) for (stack, _), tally in breaks if not tally.event.by_design)
     return any((one.file, one.line) == (place.file, place.line) for one in lines)
 
 
 def _working_s(facts: Facts) -> float:
-    """The time of the steps without compiles; without steps that of the device, and not of what came before it."""
+    """The time of the steps without compiles; without steps, the device's window."""
     if not facts.step_count:
         return max(0.0, facts.idle.window_s - dict(facts.idle.causes).get("compile", 0.0))
     return max(0.0, facts.total_s - sum(stat.split.compile_s for stat in facts.steps))
 
 
 def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", "looped", "count", ""]:
-    """Which of the reads of ``tally`` lie in the loop of the program: those of this field; "": none."""
+    """The field of ``tally`` that counts the reads in the program's loop; "": there are none."""
     if facts.named_steps:
         return "in_steps"
     if _ends_unrolled_loop(facts, stack):
@@ -163,7 +166,7 @@ def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", 
 
 
 def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
-    """A loop without a barrier lies before these reads, which end its graph."""
+    """Whether these reads end the graph of a loop without a barrier before them."""
     site = facts.run.sites.get(stack)
     if site is None or site.trigger != "read" or site.loops < REPEATS:
         return False
@@ -179,7 +182,7 @@ def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
 
 
 def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:
-    """The innermost loops in which the device is given work otherwise than by reads."""
+    """The innermost loops in which something other than a read gives the device work."""
     run = facts.run
     stacks = [stack for stack, site in run.sites.items() if site.trigger != "read" and site.executed >= _LEAST]
     stacks += [stack for stack, count in run.given.items() if count >= _LEAST]
@@ -187,7 +190,7 @@ def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:
 
 
 def _after_epoch(facts: Facts, stack: int, tally: ReadTally) -> bool:
-    """They lie in a loop around that of the barriers: once for many steps."""
+    """Whether the reads lie in a loop around that of the barriers: once for many steps."""
     return any(
         site.trigger != "read" and site.executed >= _EPOCH * tally.count and is_outside(facts.names, stack, other)
         for other, site in facts.run.sites.items()

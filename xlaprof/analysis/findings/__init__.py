@@ -12,8 +12,8 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.model import Finding
 
-#: Findings that are weighed against each other. Each takes two runs of the prediction; further ones are ranked by their
-#: own gain, which is small by then.
+#: Findings weighed against each other. Each takes two replays; further ones are ranked by their own gain, which is
+#: small.
 _WEIGHED = 12
 
 
@@ -55,20 +55,20 @@ def _with_severity(kind: Kind, finding: Finding) -> Finding:
 
 
 def _worth_s(finding: Finding) -> float:
-    """What a fix gives back: the mean of being the first fix and the last, for two defects may hide each other.
+    """The gain of a fix: the mean of its gains as the first and as the last fix, for two defects may hide each other.
 
-    (Of two this is what each contributes, Shapley's value.)
+    (Of two defects this is Shapley's value.)
     """
     last = finding.gain_s if finding.gain_last_s is None else finding.gain_last_s
     return (finding.gain_s + last) / 2
 
 
 def _with_unique_ids(found: list[Finding]) -> tuple[Finding, ...]:
-    """Lines that read the same have the same id: from the second one on, in order of lines, it gets a number."""
-    taken: dict[str, int] = {}
+    """Lines with the same code give the same id: from the second one on, in order of lines, it gets a number."""
+    uses: dict[str, int] = {}
     numbered: dict[int, Finding] = {}
     for i in sorted(range(len(found)), key=lambda i: found[i].place.line):
         finding = found[i]
-        taken[finding.id] = nth = taken.get(finding.id, 0) + 1
+        uses[finding.id] = nth = uses.get(finding.id, 0) + 1
         numbered[i] = finding if nth == 1 else msgspec.structs.replace(finding, id=f"{finding.id}-{nth}")
     return tuple(numbered[i] for i in range(len(found)))

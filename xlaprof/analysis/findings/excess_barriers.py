@@ -66,10 +66,10 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
 
 
 def _updating(facts: Facts, record: CompileRecord) -> tuple[Place, int] | None:
-    """The line of the optimizer's step and the program that has it, where two graphs differ in nothing else.
+    """The line of the optimizer's step and the program that holds it, where two graphs differ only in that.
 
-    It is no accumulation of gradients if every third graph of a critic has the generator's whole step, nor if the
-    optimizer makes its state in its first step and not later: then both graphs ran the line.
+    Two cases are no accumulation of gradients: every third graph of a critic holds the generator's whole step; the
+    optimizer makes its state in its first step only, so that both graphs ran the line.
     """
     change = record.change
     if change is None or change.what != "operation":
@@ -85,7 +85,7 @@ def _updating(facts: Facts, record: CompileRecord) -> tuple[Place, int] | None:
 
 
 def _alike(records: list[CompileRecord], program: int) -> set[int]:
-    """``program``, and those that have the same optimizer's step with other shapes or numbers, or once it has state."""
+    """``program``, and programs of the same optimizer's step with other shapes or numbers, or once it has state."""
     found = {program}
     for record in records:
         change = record.change

@@ -1,11 +1,11 @@
 """fallback: the host takes part in an operation that should be the device's alone.
 
-Two sorts. An operation without a lowering runs on the CPU, its inputs and outputs copied there and back: all of that
-time is its cost. And an operation whose result's size depends on values (a selection by a mask, ``nonzero``,
-``unique``) cannot be recorded before the host has read that size; PyTorch/XLA runs these on the CPU, too. That costs
-what a read costs (:mod:`xlaprof.analysis.evidence.reads`).
+There are two sorts. An operation without a lowering runs on the CPU, its inputs and outputs are copied there and back:
+its cost is all of that time. An operation whose result's size depends on values (a selection by a mask, ``nonzero``,
+``unique``) cannot be recorded before the host has read that size; PyTorch/XLA runs these on the CPU, too. It costs as
+much as a read (:mod:`xlaprof.analysis.evidence.reads`).
 
-Not a finding is what ran only while the program was set up.
+Fallbacks only during the program's set-up are no finding.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """graph_break: something cut a graph that was meant to be one.
 
 Breaks by design are no findings: ``backward()`` in a compiled step, functions that PyTorch and libraries keep out of
-graphs themselves. Where those, or breaks inside a library, leave nothing to compile, the call is one: it captures no
-operation.
+graphs themselves. Where such breaks, or breaks inside a library, leave nothing to compile, the call is the finding: it
+captures no operation.
 
-Cost: the tracing that a break made useless; what it takes to compile the graphs behind it for being graphs of their
-own, for each as much as for the cheapest; and, where the value read at it is a guard, every version compiled for
-another value (the break causes these recompilations, so they are no findings of their own).
+Cost: the tracing that a break made useless; for each graph after the break the fixed cost of a graph, taken from the
+cheapest; and, where the value read at the break is a guard, every version compiled for another value (the break causes
+these recompilations, so they are no findings of their own).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _what(facts: Facts, function: str, tally: BreakTally, why: str) -> str:
 
 
 def _graphs(facts: Facts, tally: BreakTally) -> int:
-    """The number of graphs of which the function is made now."""
+    """The number of graphs into which the function is cut."""
     found = (one for one in facts.run.torch_compile.functions.values() if one.name == tally.event.func)
     return max((len(one.graphs) for one in found if one.callers & tally.callers), default=0)
 
@@ -102,7 +102,7 @@ def _captured(facts: Facts, tally: BreakTally) -> int:
 
 
 def _apart(facts: Facts, place: Place) -> BehindTally:
-    """The graphs behind the breaks at a line."""
+    """The graphs after the breaks at a line."""
     found = BehindTally()
     for stack, tally in facts.run.torch_compile.behind.items():
         if facts.names.place(stack) == place:

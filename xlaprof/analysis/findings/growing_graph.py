@@ -17,8 +17,8 @@ from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, Barrier, Compile
 from xlaprof.text.quantities import duration
 
-_MOST = 0.8  # of the compiles: a line that recorded more in so many is where the graph grows
-#: changes of a recompilation's: the graph has other inputs, not more work
+_MOST = 0.8  # share of the compiles: the graph grows at a line that recorded more in so many of them
+#: changes that make a recompilation: the graph has other inputs, not more work
 _RECOMPILES = ("inputs", "shape", "outputs", "size")
 
 
@@ -75,7 +75,7 @@ def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -
 
 
 def _line_that_grows(facts: Facts, again: list[CompileRecord]) -> Place:
-    """The line at which each graph has more operations than the one before; nowhere where lines differ."""
+    """The line at which each graph has more operations than the one before; NOWHERE where lines differ."""
     more = [record.change for record in again if record.change is not None and record.change.added]
     lines = Counter(facts.names.place(change.stack) for change in more if change.what == "operation")
     line, count = lines.most_common(1)[0] if lines else (NOWHERE, 0)

@@ -1,10 +1,10 @@
-"""growth: what should be the same in every step rises: the device's memory, the number of tensors, the time of a step.
+"""growth: the device's memory, the number of tensors or the time of a step rises from step to step.
 
 The place is the line that adds to the list or dict which retains the tensors, where that is known; else the line that
 made them. Graphs that grow are a kind of their own. A false alarm is worse than a late one: only long, steady, large
-rises count, and a list of detached numbers does not, for that is what the advice is to keep.
+rises count. A list of detached numbers does not count: the advice is to keep just that.
 
-Cost: of steps that get slower, the time above that of the first ones; of memory none, for it has none in seconds.
+Cost: of slower steps the time above that of the first ones; memory has no cost in seconds.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _end_of_step(facts: Facts) -> Place:
 
 
 class Rises(msgspec.Struct, frozen=True):
-    """The steps from one reading of what is alive on the device to the next."""
+    """Readings of the live tensors; each counts the steps since the one before."""
 
     def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
         fold = Fold()
@@ -176,7 +176,7 @@ class Rises(msgspec.Struct, frozen=True):
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """The steps of a name, but the first."""
+    """The steps of a name, without the first."""
 
     name: int = INFERRED
 

@@ -4,8 +4,8 @@ This kind covers the program's own Python: a named scope, plain Python between t
 checkpoint, garbage collection, a thread in the way. Idle time of compiles, reads and fallbacks belongs to their
 findings; that of tracing and dispatch is part of every step.
 
-A finding is a habit: it comes in most steps, or in every so many, or is long. Gaps of the first steps and gaps in which
-something was compiled do not count, nor does one long pause among short ones. Cost: the idle time blamed on it.
+A finding is a habit: it comes in most steps, or every N steps, or is long. Gaps of the first steps, gaps with a compile
+and one long pause among short ones do not count. Cost: the idle time blamed on it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _SAMPLED_NS = 10_000_000  # the idle sampler looks into gaps this long; of those
 _SEEN = 0.3  # this share outside of recording
 _STANDS_OUT = 0.5  # of the time in which the host recorded: a busy machine stretches that as it does the gaps
 _CLEARLY = 0.75  # of a scope's time: a line inside the scope is shown only if it takes that much
-_WORTH_SAYING = 0.2  # of a finding's time: a second reason is named from here on, and
-_OTHERS = 0.1  # that other programs had the processors
+_WORTH_SAYING = 0.2  # share of a finding's time from which on a second reason is named
+_OTHERS = 0.1  # the same for the wait for processors that other programs use
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -58,7 +58,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
-    own = activity.own
+    own = activity.own_tallies
     total = sum(tally.habit_total - min(tally.recorded, tally.habit_total) for tally in own)
     if total < _SHARE * window or total < _WORTH_NS:
         return False
@@ -88,7 +88,7 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
 def _has_line_between(facts: Facts, hole: tuple[int, int]) -> bool:
     """Whether a line of the program lies between two operations.
 
-    Inside one statement, and from one to the next, the host records, slowly where the machine is busy.
+    Inside one statement, and between neighbouring ones, the host records, slowly where the machine is busy.
     """
     before, after = facts.names.bracket(*hole)
     same = (before.file, before.func) == (after.file, after.func)
@@ -96,10 +96,10 @@ def _has_line_between(facts: Facts, hole: tuple[int, int]) -> bool:
 
 
 def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
-    """Whether, as far as is known, the host recorded operations in a scope.
+    """Whether the host, as far as known, spent a scope recording operations.
 
-    The idle sampler looked into long gaps. Short ones are known by the operations before and after them: where there
-    is no line of the program between those, recording took the time.
+    The idle sampler looked into long gaps. Short ones are judged by the operations before and after them: with no line
+    of the program between those, recording took the time.
     """
     if activity.kind != host.SCOPE:
         return False
@@ -107,7 +107,7 @@ def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
     seen = sum(ns for stack, ns in activity.lines.items() if facts.names.place(stack) not in recorded)
     if facts.run.samples and total >= _SAMPLED_NS * activity.gaps:
         return seen < _SEEN * total
-    if total < _SAMPLED_NS * activity.gaps and any(tally.recorded for tally in activity.own):
+    if total < _SAMPLED_NS * activity.gaps and any(tally.recorded for tally in activity.own_tallies):
         hollow = sum(ns for hole, ns in activity.holes().items() if _has_line_between(facts, hole))
         return max(seen, hollow) < _SEEN * total
     return bool(facts.run.samples) and total < _STANDS_OUT * _unexplained(facts, activity)
@@ -152,7 +152,7 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
 
 
 def _is_recorded(activity: Activity) -> bool:
-    """An event says what it was: no sample, no guess from the lines around it."""
+    """Whether an event names the activity: neither a sample nor a guess from the lines around it."""
     return isinstance(activity.main, int)
 
 
@@ -239,7 +239,7 @@ def _is_seen(cause: Cause, kind: int) -> TypeGuard[Seen]:
 
 
 def _held_at(activity: Activity) -> dict[int, int]:
-    """The stacks of the other thread, and ns; stack 0: in a library's code."""
+    """Stacks of the other thread -> ns; stack 0: in a library's code."""
     held: Counter[int] = Counter()
     for cause, tally in activity.causes.items():
         if isinstance(cause, Seen) and (cause.at or cause.cause == host.GIL):
@@ -293,9 +293,9 @@ def _longest_pause(facts: Facts, cause: int) -> Place:
 
 
 class IdleGaps(msgspec.Struct, frozen=True):
-    """The longest ``count`` gaps of the device in which the host did one of some things: in others it did so briefly.
+    """The ``count`` gaps of the device with most time of ``causes``; in further gaps these took little.
 
-    The recording is analysed again to find them.
+    A second analysis of the recording finds them.
     """
 
     causes: frozenset[Cause]
@@ -311,16 +311,16 @@ class IdleGaps(msgspec.Struct, frozen=True):
 
 
 class _EveryGap(IdleBlame):
-    """Keeps every gap that has one of some causes, where the analysis keeps the longest."""
+    """Keeps every gap with one of ``blamed``, where the analysis keeps the longest gaps."""
 
-    def __init__(self, wanted: frozenset[Cause]) -> None:
+    def __init__(self, blamed: frozenset[Cause]) -> None:
         super().__init__()
         self.gaps: list[Moment] = []
-        self._wanted = wanted
+        self._blamed = blamed
 
     def remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
-        if not self._wanted.isdisjoint(parts):
-            self.gaps.append(Moment(begin, sum(ns for cause, ns in parts.items() if cause in self._wanted)))
+        if not self._blamed.isdisjoint(parts):
+            self.gaps.append(Moment(begin, sum(ns for cause, ns in parts.items() if cause in self._blamed)))
 
 
 KIND = Kind(find, blamed_for=("max_idle",))

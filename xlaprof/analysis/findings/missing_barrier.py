@@ -60,7 +60,7 @@ def _inside(facts: Facts) -> Iterator[Finding]:
 
 
 def _runs_all_before(reads: dict[int, Site]) -> bool:
-    """Each of the reads runs all that was recorded before it: that is a growing_graph."""
+    """Whether each of the reads runs everything recorded before it: that is a growing_graph."""
     return any(site.longest_growth[0] >= REPEATS - 1 for site in reads.values())
 
 
@@ -70,13 +70,13 @@ def _longest(sites: dict[int, Site]) -> int:
 
 
 def _remains(turns: int, per_turn: int, ops: int) -> float:
-    """The share of the compile time that remains with one turn of the loop, and what is outside of it."""
+    """The share of the compile time that remains for one turn of the loop and the operations outside it."""
     once = 1 / max(1, turns)
     return smaller(max(once, 1 - (turns - 1) * per_turn / max(1, ops)) if per_turn else once)
 
 
 def _heaviest(compiles: list[CompileRecord], sites: dict[int, Site]) -> int:
-    """The read, or barrier, that ran most of what was recorded: another read may need next to nothing in each turn."""
+    """The read or barrier with the largest graph: another read may run next to nothing in each turn."""
     ops = dict.fromkeys(sites, 0)
     for record in compiles:
         if record.stack in ops:
@@ -85,7 +85,7 @@ def _heaviest(compiles: list[CompileRecord], sites: dict[int, Site]) -> int:
 
 
 def _loop(facts: Facts, repeated: int, cut: int, *, strict: bool) -> Place:
-    """Head of the loop around the ``repeated`` line that is not around the stack where the graph is ``cut``.
+    """Head of the outermost loop around the ``repeated`` line that is not around ``cut``, where the graph ends.
 
     ``strict``: no loop in a module's ``forward``, which goes over layers or a sequence.
     """

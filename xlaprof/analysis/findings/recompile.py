@@ -1,7 +1,7 @@
 """recompile: a graph compiled again although its code had run before.
 
-One finding for each line and cause, with all the compiles it caused; which those are, and which are warm-up, is decided
-in :mod:`xlaprof.analysis.recompiles.extra`. Cost: the compile time.
+One finding for each line and cause, with all the compiles it caused. :mod:`xlaprof.analysis.recompiles.extra` decides
+which compiles those are, and which are warm-up. Cost: the compile time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration
 
 _SHOWN = 8  # changes listed as evidence
-#: roles of operations that not every micro-batch has
+#: roles of operations that only some micro-batches have
 _ACCUMULATED = frozenset({"grad", "optimizer"})
 _SOME = 3  # runs from which on there is a rhythm
 
@@ -76,15 +76,15 @@ def _moment(extra: Extra) -> Moment:
 def _avoidable(facts: Facts, group: Group) -> list[CompileRecord]:
     """The compiles that a fix makes unnecessary."""
     records = [extra.record for extra in group.extras]
-    if group.first.role == "barrier":  # without it, what it ran needs no graph either
+    if group.first.role == "barrier":  # without the barrier none of its graphs is needed
         records += [r for r in facts.run.compiles if r.stack == group.first.stack and r not in records]
-    if group.first.role in _ACCUMULATED:  # what they did is in one graph then, larger than any of them
+    if group.first.role in _ACCUMULATED:  # one graph, larger than any of them, then holds their work
         records = [r for r in records if not _is_largest(facts, r)]
     return records
 
 
 def _is_largest(facts: Facts, record: CompileRecord) -> bool:
-    """Of the graphs that take turns at a barrier: the one that runs in few of the turns, and holds most operations."""
+    """Whether this is the largest of the graphs that take turns at a barrier, and runs in few of the turns."""
     others = [r.ops for r in facts.run.compiles if r.stack == record.stack and r is not record]
     turns = facts.run.sites[record.stack].executed if record.stack in facts.run.sites else 0
     return 2 * facts.run.program_runs.get(record.program, 0) <= turns and record.ops >= max(others, default=0)
@@ -95,7 +95,7 @@ def _when(record: CompileRecord) -> str:
 
 
 def _rhythm(facts: Facts, group: Group) -> str:
-    """How often the graph runs that was compiled for this: "every 4 steps"."""
+    """How often the graph runs that this change made: "every 4 steps"."""
     if len(group.extras) > 1 or group.sort not in ("operation", "outputs", "inputs"):
         return ""
     rhythm = facts.run.program_rhythms.get(group.extras[0].record.program)
@@ -103,7 +103,7 @@ def _rhythm(facts: Facts, group: Group) -> str:
 
 
 def _confidence(group: Group) -> str:
-    """The tape names the change; why operations came or went, and who holds a tensor, is concluded from the rest."""
+    """High where the tape names the change; medium where the cause is concluded, as of other operations or inputs."""
     change = group.first
     if group.sort == "operation" and change.role in ("", "mode", "backward") and not change.condition:
         return "medium"

@@ -1,7 +1,7 @@
 """transfer: a loop that reads values from the device, and stops until they are there.
 
-Which reads these are and what they cost is decided in :mod:`xlaprof.analysis.evidence.reads`. Reads inside a CPU
-fallback, and those of a size that values decide, belong to the fallback.
+:mod:`xlaprof.analysis.evidence.reads` decides which reads these are, and their cost. Reads inside a CPU fallback, and
+reads of a size that values decide, belong to the fallback.
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ def how_often(facts: Facts, reads: Reads) -> str:
 
 
 def rhythm_of(facts: Facts, reads: Reads) -> str:
-    """ "every step", "3 times a step"; empty in a program whose steps are not known."""
+    """ "every step", "3 times a step"; empty where steps are not known."""
     return reads.tally.rhythm.text() if facts.step_count else ""
 
 
 def _seldom(facts: Facts, reads: Reads) -> int:
-    """Every how many steps it may be read: a tenth as often as now, at least."""
+    """The number of steps between the reads to advise: at least ten times as many as now."""
     enough: int = 10 ** (len(str(max(1, facts.step_count))) - 1)
     every = reads.tally.rhythm.every
     return max(10, enough, 10 * every if every > 1 else 0)
 
 
 def _barrier_after(facts: Facts, reads: Reads) -> Place:
-    """The barrier whose graph the reads compute a part of beforehand; nowhere where they do not."""
+    """The barrier whose graph these reads compute in part beforehand; NOWHERE where there is none."""
     cut = [record.again for record in facts.run.compiles if record.trigger == "read" and record.stack in reads.stacks]
     if not reads.alone or (cut and not any(cut)):
         return NOWHERE

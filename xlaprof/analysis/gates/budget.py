@@ -1,4 +1,4 @@
-"""Holding a run to a budget: what it used of each limit, and the lines that used it.
+"""Holding a run to a budget: the use of each limit, and the lines that used it.
 
 Events are counted, not findings: a compile that is no finding counts all the same. Where a finding stands on the line
 to blame, its words explain the breach.
@@ -29,7 +29,7 @@ _SHOWN = 5  # findings named for a limit that counts what many of them cause
 
 
 class Offence(msgspec.Struct, frozen=True):
-    """A line that used up a limit: a finding, or what the events say where there is none."""
+    """A line that used up a limit: its finding, or a description made from the events where there is none."""
 
     kind: str
     id: str  # of the finding; "" where there is none
@@ -45,7 +45,7 @@ class Offence(msgspec.Struct, frozen=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """What a run used of one limit."""
+    """A run's use of one limit."""
 
     budget: str  # a name of LIMITS
     limit: float
@@ -76,8 +76,8 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(read: Read, budget: Budget, path: str = "", notes: Callable[[], tuple[str, ...]] = tuple) -> Verdict:
     """Hold the recording that ``read`` gives to ``budget``.
 
-    ``notes``: called after reading, what the reader has to say. Raises :class:`BudgetError` where the recording does
-    not show whether a limit was kept: a gate that does not know must not let pass.
+    ``notes``: called after reading, returns the reader's notes. Raises :class:`BudgetError` where the recording does
+    not show whether a limit was kept: a gate in doubt must not let pass.
     """
     kept: list[GraphBreak | Live | Recompile] = []
     run = Run().feed_all(_keeping(read(), kept)).settled()
@@ -88,9 +88,9 @@ def judge(read: Read, budget: Budget, path: str = "", notes: Callable[[], tuple[
 
 
 def lines(verdicts: Sequence[Verdict]) -> list[str]:
-    """The limits that were broken, for people, each with the lines to blame and what to change there.
+    """Text on the limits that were broken, each with the lines to blame and the advice.
 
-    Of several logs, ranks of one program mostly, each limit and each line is explained once.
+    Each limit and each line is explained once for all logs (mostly ranks of one program).
     """
     shown: list[str] = []
     seen = set()
@@ -116,7 +116,7 @@ def lines(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def reads_in_steps(run: Run, named: bool) -> Iterator[tuple[tuple[int, int], int]]:
-    """How often each read (its stack and operation) came in a step; between barriers, where steps have no names."""
+    """Reads (stack and operation) with their number inside steps; between barriers where steps have no names."""
     for key, tally in run.reads.items():
         reads = tally.in_steps if named else tally.looped
         if reads > 0:
@@ -124,7 +124,7 @@ def reads_in_steps(run: Run, named: bool) -> Iterator[tuple[tuple[int, int], int
 
 
 def _keeping(events: Iterable[AnyEvent], kept: list[GraphBreak | Live | Recompile]) -> Iterator[AnyEvent]:
-    """Passes the events on, and keeps those of which the analysis keeps less than all."""
+    """Passes the events on, and keeps those that the analysis keeps only in part."""
     for event in events:
         if isinstance(event, GraphBreak | Live | Recompile):
             kept.append(event)
@@ -240,11 +240,11 @@ def _recompiles(case: _Case, budget: Budget) -> _Measured:
         count = sum(finding.count for finding in recompiles)
         offences = map(_offence, recompiles)
     else:
-        # A barrier that was reached before had its first graph then, compiled or known from before the recording.
-        # torch.compile says itself what it compiled again: the parts of a function are compiled at one line, too.
+        # A barrier reached before had its first graph then, compiled or known from before the recording.
+        # torch.compile reports its recompilations itself: the parts of a function are compiled at one line, too.
         again = [one for one in case.compiles() if (one.nth or one.visits) and one.trigger != "dynamo"]
         guards = [event for event in case.events(Recompile) if not event.fresh]
-        # the run keeps a bounded number of records; only repetition goes beyond it
+        # the run keeps a bounded number of records; all compiles beyond them are repetitions
         count = len(again) + len(guards) + max(0, case.run.compile_bill.count - len(case.run.compiles))
         offences = (*_compiled(case, "max_recompiles", again), *_guarded(case, guards))
     return _Measured(count, plural(count, "recompilation"), offences)
@@ -388,7 +388,7 @@ def _no_findings(case: _Case, budget: Budget) -> _Measured:
     return _Measured(len(found), f"{plural(len(found), 'finding')}{worse}", map(_offence, found))
 
 
-#: how each limit is measured, and how it is written; None: of yes or no, which allows none
+#: how each limit is measured, and how its value is written; None: a yes-or-no limit, which allows none
 _MEASURES: dict[str, tuple[Callable[[_Case, Budget], _Measured], Callable[[float], str] | None]] = {
     "max_recompiles": (_recompiles, str),
     "max_compiles": (_compiles, str),

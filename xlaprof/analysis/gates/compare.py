@@ -19,8 +19,8 @@ from .budget import reads_in_steps
 from .difference import independent, shift
 
 TOLERANCE = 0.03  # of a step: what differs from process to process without any change
-_SAMPLE = 400  # steps of each run that are compared; of more, as many percentiles
-_COUNTS_ALIKE = 0.1  # relative: an epoch more or less moves counts by that
+_SAMPLE = 400  # steps of each run to compare; of more, as many percentiles
+_COUNTS_ALIKE = 0.1  # relative: an epoch more or less changes counts by that
 _COSTS_ALIKE = 0.2  # relative: costs vary from run to run more than step times
 _MATTERS = 0.01  # of a step: a change of cost below it is not worth a line
 
@@ -60,7 +60,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     before: RunInfo
     after: RunInfo
-    notes: tuple[str, ...]  # what a reader should know before believing it
+    notes: tuple[str, ...]  # reservations
     steps: tuple[StepChange, ...]
     quantities: tuple[Quantity, ...]
     gone: tuple[Finding, ...]
@@ -82,7 +82,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def better(self) -> tuple[str, ...]:
-        """What is better in the second run."""
+        """Improvements of the second run."""
         why = []
         if self.gone:
             why.append(f"{plural(len(self.gone), 'finding')} gone")
@@ -205,7 +205,7 @@ def _steps(before: Run, after: Run, one: Report, two: Report, tolerance: float) 
 
 
 def _durations(run: Run, stat: StepStats) -> tuple[list[float], float]:
-    """The lengths of the steps without the first, and how many independent ones they are worth."""
+    """The lengths of the steps without the first, and the number of independent values they are worth."""
     for name, tally in run.steps.items():
         if (not name) == stat.inferred and (not name or run.names.text(name) == stat.name):
             lengths = [ns / 1e9 for ns in tally.rest.sample(_SAMPLE)]
@@ -273,7 +273,7 @@ def _alike(finding: Finding) -> tuple[str, str, str, str]:
 
 
 def _differ(pair: Pair, steps_before: int, steps_after: int, report: Report) -> bool:
-    """More or fewer, by number and per step (a longer run has more of everything), or of another cost per step."""
+    """Whether count (in all and per step: a longer run has more of everything) or cost per step differ."""
     a, b = pair.before, pair.after
     if a.severity != b.severity:
         return True

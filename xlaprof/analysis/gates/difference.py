@@ -5,8 +5,8 @@ interval of the difference is recovered from the two (MOVER: Zou and Donner, 200
 values do. It holds for any distribution, a few steps of seconds among steps of milliseconds do not disturb it, and it
 is not sampled: the same logs give the same answer.
 
-Steps that follow each other are alike (a slow minute makes many slow steps), which makes a series worth less than its
-length: it counts as ``n (1 - r) / (1 + r)`` independent values, r being the correlation of neighbours' ranks.
+Neighbouring steps are alike (a slow minute makes many slow steps), so a series is worth less than its length: it counts
+as ``n (1 - r) / (1 + r)`` independent values, r being the correlation of neighbours' ranks.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _Z = 1.959964  # of the normal distribution, for CONFIDENCE
 
 
 class Shift(msgspec.Struct, frozen=True):
-    """By how much the median of the second series lies above that of the first, in its unit."""
+    """The median of the second series minus that of the first, in their unit."""
 
     by: float
-    low: float  # with CONFIDENCE it lies between this
-    high: float  # and this
+    low: float  # lower end of the interval for CONFIDENCE
+    high: float  # upper end
 
     @property
     def certain(self) -> bool:
-        """The interval leaves zero out."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
 def shift(before: Sequence[float], after: Sequence[float], worth: tuple[float, float] | None = None) -> Shift | None:
-    """From the values of ``before`` to those of ``after``; None where there are too few to say.
+    """The shift from ``before`` to ``after``; None where there are too few values.
 
-    ``worth``: how many independent values each stands for, where that is not its length.
+    ``worth``: the number of independent values in each, by default its length.
     """
     if min(len(before), len(after)) < FEWEST:
         return None
@@ -73,12 +73,12 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def independent(series: Sequence[float], count: int) -> float:
-    """How many independent values ``count`` of them are worth, judged by ``series``, consecutive ones."""
+    """The number of independent values that ``count`` values are worth, judged by consecutive ones, ``series``."""
     return max(2.0, count * (1 - correlation(series)) / (1 + correlation(series))) if count else 0.0
 
 
 def correlation(series: Sequence[float]) -> float:
-    """Of the ranks of neighbours in ``series``; 0 where it is negative (that would make few values worth many)."""
+    """The correlation of neighbours' ranks in ``series``; 0 if negative, which would make few values worth many."""
     if len(series) < 2 * FEWEST:
         return 0.0
     ranks = _ranks(series)

@@ -1,6 +1,6 @@
 """The limits to which a run can be held: one table for the command line, pyproject.toml and pytest's marker.
 
-What each counts is said in docs/ci.md, and done in :mod:`xlaprof.analysis.gates.budget`.
+docs/ci.md describes what each counts; :mod:`xlaprof.analysis.gates.budget` does it.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ class Budget(msgspec.Struct, frozen=True):
         return not any(limit.limits for limit in LIMITS if self.given(limit.name))
 
     def given(self, name: str) -> bool:
-        """Something was asked for under this name; 0 is something."""
+        """Whether this limit is set; 0 counts as set."""
         value = getattr(self, name)
         return value is not None and value is not False and value not in ("", ())
 
     def over(self, other: Budget) -> Budget:
-        """This budget, and where it says nothing what ``other`` says."""
+        """This budget, with ``other``'s limits where it sets none."""
         mine = {name: getattr(self, name) for name in self.__struct_fields__ if self.given(name)}
         return msgspec.structs.replace(other, **mine)
 
 
 class Limit(NamedTuple):
-    """One line of the table. ``sort``: what its value is, a key of :data:`SORTS`."""
+    """One line of the table. ``sort``: the type of its value, a key of :data:`SORTS`."""
 
     name: str
     sort: str
     metavar: str
     help: str
-    limits: bool = True  # False: it says how the others are meant
+    limits: bool = True  # False: it qualifies the others
 
 
 LIMITS = (
@@ -87,10 +87,10 @@ _SIZES |= {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 
 
 def budget(values: Mapping[str, object], where: str = "") -> Budget:
-    """The budget that ``values`` write down, under names with dashes or underscores.
+    """The budget in ``values``, whose names may have dashes or underscores.
 
-    ``where`` names the place they come from. Raises :class:`BudgetError` for a name that is none, with the nearest one
-    that is, and for a value that is not of its kind.
+    ``where`` names the place they come from. Raises :class:`BudgetError` for an unknown name, with the nearest known
+    one, and for a value of the wrong type.
     """
     prefix = f"{where}: " if where else ""
     read: dict[str, Any] = {}
@@ -168,7 +168,7 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-#: what the value of a limit may be -> how it is read, and what it should be
+#: type of a limit's value -> how it is parsed, and its description
 SORTS: dict[str, tuple[Callable[[object], object], str]] = {
     "count": (_count, "a number of 0 or more"),
     "rate": (_rate, "a number of 0 or more"),

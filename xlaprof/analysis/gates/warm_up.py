@@ -1,4 +1,4 @@
-"""The part of a recording that comes after a step: what ``--after-step`` leaves to count."""
+"""The part of a recording after a step, which ``--after-step`` counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .limits import BudgetError
 #: Gives the events of a recording from its beginning, each time it is called.
 Read = Callable[[], Iterable[AnyEvent]]
 
-#: what concerns ids and the recording, and did not happen at a moment
+#: events about ids and the recording, not about a moment of it
 _TIMELESS = (Header, Device, Text, Stack, Thread, Dropped, End)
 
 
@@ -61,8 +61,8 @@ def _noting(events: Iterable[AnyEvent], step: int, moments: list[int]) -> Iterat
         yield event
 
 
-def _after_visit(events: Iterable[AnyEvent], main: int, wanted: int) -> tuple[Run, int]:
-    """What comes after a visit of the barrier ``main``, and when the visit ended."""
+def _after_visit(events: Iterable[AnyEvent], main: int, nth: int) -> tuple[Run, int]:
+    """The recording after the ``nth`` visit of the barrier ``main``, and the end of that visit."""
     rest = Run()
     visits = 0
     begin: int | None = None
@@ -74,7 +74,7 @@ def _after_visit(events: Iterable[AnyEvent], main: int, wanted: int) -> tuple[Ru
                 rest.feed(event)
         elif isinstance(event, Barrier) and event.stack == main and event.execution and event.trigger != "read":
             visits += 1
-            if visits == wanted:
+            if visits == nth:
                 begin = event.t + event.dur
                 rest.resume(begin)
     return rest, begin or 0

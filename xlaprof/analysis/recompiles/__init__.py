@@ -1,1 +1,1 @@
-"""Graphs that were compiled again: which of them were too many, grouped by cause, and what to say of them."""
+"""Graphs that were compiled again: the unnecessary ones, grouped by cause, with explanation and advice."""

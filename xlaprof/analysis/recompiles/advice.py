@@ -1,4 +1,4 @@
-"""What to change so that a graph is compiled once: one sentence, and the code where code says it better."""
+"""Advice on compiling a graph once: one sentence, and code where that says it better."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary
 
 _LISTED = 6  # boundaries named in a sentence
-_GROWS = 2  # steps in which a size grows before it is said to
+_GROWS = 2  # sizes: only more of them, each larger than the one before, are called growth
 
 
 class Advice(NamedTuple):
@@ -29,7 +29,7 @@ class Advice(NamedTuple):
 
 
 def advise(facts: Facts, group: Group) -> Advice:
-    """How to do without these compiles."""
+    """How to avoid these compiles."""
     change, words, name = group.first, facts.words, _name(facts, group)
     if group.name == READ:
         return Advice("Read the value after the barrier, or keep it on the device and read it at the end.")
@@ -216,7 +216,7 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
 
 
 def _ran(facts: Facts, group: Group, axis: int) -> tuple[Mapping[int, int], Mapping[int, tuple[int, float]]]:
-    """By size: how often graphs with it ran, each at least once; and the runs with the seconds they took the device."""
+    """By size: how often graphs with it ran, each at least once; and the runs with their seconds on the device."""
     programs: dict[int, int] = {}
     for extra in group.extras:
         for program, text in ((extra.change.against, extra.change.old), (extra.record.program, extra.change.new)):

@@ -14,7 +14,7 @@ _FIXED = "Dynamo has one graph for all sizes, but a program of XLA's has fixed s
 
 
 def explanation(facts: Facts, group: Group, rhythm: str) -> str:
-    """What happened, and how much was compiled for it."""
+    """The sentence: the cause, and the compiles and seconds it took."""
     again = f"compiled again {times(len(group.extras))}, {duration(group.cost_s)} in all"
     fixed = f" {_FIXED}" if group.first.role == "dynamic" else ""
     return f"{_capital(_what(facts, group, rhythm))}: {again}.{fixed}"

@@ -1,11 +1,15 @@
-"""Which compiles are unnecessary, and which of them have one cause.
+"""The unnecessary compiles, grouped by cause.
 
-Warm-up is necessary: the first compile at a barrier (a new phase of the program, such as evaluation, has a barrier
-of its own), and a first graph that is replaced within the first steps and never comes back, or only with another
-optimizer that makes its state. So are graphs that a barrier of their own makes in advance, and one for each of the few
-stages of a training whose input grows: what runs long was worth it.
-Where graphs go on being replaced for the same reason, that was no warm-up. A read in a loop that has barriers needs a
-graph of its own, which is unnecessary from the first.
+Necessary are:
+
+* warm-up: the first compile at a barrier (a new phase of the program, such as evaluation, has a barrier of its own),
+  and a first graph that is replaced within the first steps and never comes back, or only with another optimizer that
+  makes its state;
+* graphs that a barrier of their own makes in advance;
+* one graph for each of the few stages of a training whose input grows, if each stage runs long.
+
+Where graphs go on being replaced for the same reason, it was no warm-up. A read in a loop with barriers needs a graph
+of its own: that one is unnecessary from the first.
 """
 
 from __future__ import annotations
@@ -23,12 +27,12 @@ from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
-_HABIT = 3  # reads in the loop, or graphs of one read outside it, that are no accident
+_HABIT = 3  # reads in the loop, or graphs of one read outside it: fewer are an accident
 _BUCKETS = 8  # sizes that a program pads to, at most
-_STAGES, _LONG = 3, 20  # sizes of an input that each stay for so many steps, at most
+_STAGES, _LONG = 3, 20  # stages of a growing input, at most; steps of each, at least
 _TASKS = 4  # modules that take turns by design, at most
-_UNIT = 8  # what they have in common, at least, unless they are powers of two from here on:
-_SMALLEST = 4
+_UNIT = 8  # common divisor of padded sizes, at least, unless they are powers of two,
+_SMALLEST = 4  # each at least this
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
 
 #: subject of the change of a read that cuts a step in two
@@ -36,7 +40,7 @@ READ = "read before the barrier"
 
 
 class Extra(NamedTuple):
-    """A compile that should not have been, why, and where to say so."""
+    """An unnecessary compile, its cause, and the line to report it at."""
 
     record: CompileRecord
     change: Change
@@ -53,7 +57,7 @@ class Group(NamedTuple):
 
     @property
     def first(self) -> Change:
-        """What changed at first."""
+        """The first change."""
         return self.extras[0].change
 
     @property
@@ -79,7 +83,7 @@ def groups(facts: Facts) -> list[Group]:
         else:
             found.setdefault(key, []).append(extra)
     settled = Counter(key for key, _ in early)
-    for key in settled:  # what a barrier's graph settles to, that of a read before it settles to as well
+    for key in settled:  # a read's graph settles together with the graph of the barrier after it
         if len(found.get(key, ())) <= settled[key] and all(e.record.trigger == "read" for e in found.get(key, ())):
             found.pop(key, None)
     for key, extra in reversed(early):
@@ -95,7 +99,7 @@ def groups(facts: Facts) -> list[Group]:
 
 
 def _with_consequences(all_groups: list[Group]) -> list[Group]:
-    """Which gradients there are, and which of them are cleared, follows from the path: one cause, not several."""
+    """Join groups with the group they follow from: another path brings other gradients, and clears others."""
     found = list(all_groups)
     for group in all_groups:
         leader = next((i for i, other in enumerate(found) if _leads(other, group)), -1)
@@ -106,7 +110,7 @@ def _with_consequences(all_groups: list[Group]) -> list[Group]:
 
 
 def _leads(one: Group, other: Group) -> bool:
-    if one.sort == other.sort == "shape":  # a tensor that was brought here, and what took its shape from it
+    if one.sort == other.sort == "shape":  # a tensor brought to the device, and others that took its shape
         return one.first.moved and not other.first.moved and _changes(one) == _changes(other)
     if one.sort != "operation" or one.first.role not in ("", "loop") or one.name == READ:
         return False
@@ -117,7 +121,7 @@ def _leads(one: Group, other: Group) -> bool:
 
 
 def _place(facts: Facts, record: CompileRecord, change: Change) -> Place:
-    """The line to show: of another shape the one that made the tensor, of anything else the operation's."""
+    """The line to show: for a shape or dtype the one that made the tensor, else the operation's."""
     if change.what in ("shape", "dtype"):
         made = facts.names.place(change.made)
         if made.line:
@@ -127,7 +131,7 @@ def _place(facts: Facts, record: CompileRecord, change: Change) -> Place:
 
 
 def _cause(facts: Facts, change: Change) -> tuple[str, str]:
-    """Sort, and what distinguishes it from other causes at one line."""
+    """The sort, and a name that distinguishes it from other causes at one line."""
     if change.what == "shape":
         rank = "rank" if len(dims(change.old) or ()) != len(dims(change.new) or ()) else ""
         return "shape", rank or ("" if change.made else change.subject)
@@ -141,7 +145,7 @@ def _cause(facts: Facts, change: Change) -> tuple[str, str]:
 
 
 def special_number(text: str) -> bool:
-    """Is it one of the numbers that are part of a graph: 0, 1, -1?"""
+    """Whether ``text`` is one of the numbers that are part of a graph: 0, 1, -1."""
     try:
         return float(text) in (0.0, 1.0, -1.0)
     except ValueError:
@@ -149,11 +153,10 @@ def special_number(text: str) -> bool:
 
 
 def _follows(facts: Facts, group: Group, causes: list[Group]) -> bool:
-    """Is it the consequence of something that is no recompilation, or has a finding of its own?
+    """Whether it follows from something that is no recompilation, or has a finding of its own.
 
-    A graph of its own for a read that asks for a size: the line has its finding. One graph that a copy between tensors
-    costs: they are the same until one of them is written to. What a graph that grows all the time has more each time:
-    that is a growing graph.
+    Three cases: a graph for a read of a size, whose line has its finding; one graph for a copy between tensors, which
+    are the same until one of them is written; the additions to a graph that grows all the time (a growing graph).
     """
     if group.sort == "aliasing" and len(group.extras) == 1:
         return True
@@ -168,7 +171,7 @@ def _follows(facts: Facts, group: Group, causes: list[Group]) -> bool:
 
 
 def _defect(facts: Facts, record: CompileRecord) -> Change | None:
-    """What changed, if this compile should not have been."""
+    """The change that made this compile, if the compile was unnecessary."""
     change = record.change
     if record.trigger == "read" and not (change is not None and change.what == "evicted"):
         sized, repeated = _reads(facts, record.stack)
@@ -183,13 +186,13 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
         if repeated < _HABIT and (few or record.t < _loop_begins(facts)):
             return None  # results read at the end; a model that is copied to the host before the first step
         if own and repeated >= _HABIT:
-            return None  # one line reads this and that in each step: the norm of every parameter's gradient, say
+            return None  # one line reads several values in each step: the norm of every parameter's gradient, say
     if change is None or change.what == "evicted":
         return change
     if record.trigger == "dynamo" and change.role != "dynamic":
-        return None  # of a graph that Dynamo captured: why it captured another one, Dynamo reports
+        return None  # Dynamo reports why it captured another graph
     if record.nth < visits_per_pass(facts.run, record.stack) or _warms_up(facts, record):
-        return None  # the first graph of this barrier, or of each of its turns in a step
+        return None  # the first graph of this barrier, or of each of its visits in a step
     if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
         return None
     if _is_anothers_turn(facts, record, change):
@@ -198,7 +201,7 @@ def _defect(facts: Facts, record: CompileRecord) -> Change | None:
 
 
 def _warms_up(facts: Facts, record: CompileRecord) -> bool:
-    """A barrier that makes graphs for others: it compiles whenever it is reached, and each of them runs elsewhere."""
+    """Whether the barrier makes graphs for others: each visit compiles one, which runs elsewhere, too."""
     site = facts.run.sites.get(record.stack)
     if site is None or record.trigger == "read" or not 1 < site.compiles == site.executed <= _BUCKETS:
         return False
@@ -207,7 +210,7 @@ def _warms_up(facts: Facts, record: CompileRecord) -> bool:
 
 
 def _is_anothers_turn(facts: Facts, record: CompileRecord, change: Change) -> bool:
-    """Another module's turn, one of a few: the players of a GAN, or the heads of several tasks, trained in turns."""
+    """Whether a few modules are trained in turns: the players of a GAN, or the heads of several tasks."""
     is_parameter = change.what == "shape" and change.name and not change.made  # a module made it
     if change.role != "turn" and not is_parameter:
         return False
@@ -215,7 +218,7 @@ def _is_anothers_turn(facts: Facts, record: CompileRecord, change: Change) -> bo
 
 
 def _settles(facts: Facts, record: CompileRecord, change: Change) -> bool:
-    """A first graph is replaced within the first steps, for good."""
+    """Whether the first graph is replaced within the first steps, for good."""
     if record.trigger in ("read", "dynamo") or change.what not in _SETTLING:
         return False
     if change.role == "state" and change.removed and _began_late(facts, record, change):
@@ -226,32 +229,32 @@ def _settles(facts: Facts, record: CompileRecord, change: Change) -> bool:
 
 
 def _reads(facts: Facts, stack: int) -> tuple[bool, int]:
-    """Were sizes read at ``stack`` that values decide; and how often was anything read there, in the loop?"""
+    """Whether sizes that values decide were read at ``stack``; and the number of all reads there in the loop."""
     tallies = {op: tally for (place, op), tally in facts.run.reads.items() if place == stack}
     sized = any(is_sized(facts.names.text(op)) for op in tallies)
     return sized, sum(tally.in_steps if facts.named_steps else tally.looped for tally in tallies.values())
 
 
 def _takes_turns(facts: Facts, record: CompileRecord, repeated: int) -> bool:
-    """One line reads several times a step, in a helper that each block calls: each time ends a graph of its own."""
+    """Whether one line reads several times a step, in a helper that each block calls: each read ends a graph."""
     steps = max((site.executed for site in facts.run.sites.values() if site.trigger != "read"), default=0)
     return steps > 0 and record.nth < ceil(repeated / steps)  # of the first step reads may not have counted
 
 
 def _has_loop(facts: Facts) -> bool:
-    """A barrier goes on with the graph that the read began."""
+    """Whether a barrier or read is reached again and again."""
     return any(site.executed >= _HABIT for site in facts.run.sites.values())
 
 
 def _loop_begins(facts: Facts) -> int:
-    """When a barrier of the loop was first reached with a graph; 0 where there is no loop that is known."""
+    """The moment at which a barrier of the loop first compiled a graph; 0 where no loop is known."""
     sites = facts.run.sites
     loop = (r.t for r in facts.run.compiles if r.trigger != "read" and sites[r.stack].executed >= _HABIT)
     return min(loop, default=0)
 
 
 def _comes_back(facts: Facts, record: CompileRecord) -> bool:
-    """A graph that this one replaced ran again later: the program goes back and forth between them."""
+    """Whether a graph that this one replaced ran again later: the program goes back and forth between them."""
     programs = facts.run.programs
     against = record.change.against if record.change is not None else 0
     return any(
@@ -260,20 +263,20 @@ def _comes_back(facts: Facts, record: CompileRecord) -> bool:
 
 
 def _began_late(facts: Facts, record: CompileRecord, change: Change) -> bool:
-    """It replaced, for good, a graph that had run in the first steps of a path of its own only: a generator's."""
+    """Whether it replaced, for good, a graph of the first steps of a path of its own, such as a generator's."""
     return 0 < facts.run.program_runs.get(change.against, 0) < EARLY and not _comes_back(facts, record)
 
 
 def _is_carried(record: CompileRecord, change: Change) -> bool:
-    """A sum that begins as a number: the first turn of its loop adds to that, the others to the sum so far."""
+    """Whether a sum begins as a number: the first pass of its loop adds to that, the others to a tensor."""
     of_one = not change.old.endswith(" tensors")  # a list's
     return record.nth == 1 and change.what in ("aliasing", "inputs") and not change.role and of_one
 
 
 def _enters_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
-    """What differs was recorded before the barrier's loop: sums set to zero at the begin of each epoch, say.
+    """Whether the difference was recorded before the barrier's loop: sums set to zero at each epoch's begin, say.
 
-    What a condition of the program decides on is none of that: a copy of the best weights.
+    Work that a condition of the program decides on, such as a copy of the best weights, is a difference of its own.
     """
     if facts.names.place(change.condition).code.startswith(("if ", "elif ")):
         return False
@@ -282,14 +285,14 @@ def _enters_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
 
 def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
     mine, theirs = innermost(facts.names, stack), facts.names.place(barrier)
-    if theirs.code.startswith(("for ", "async for ")):  # a loader's: the head of a loop is in the one around it
+    if theirs.code.startswith(("for ", "async for ")):  # a loader's barrier, at the head of a loop
         same = (mine.file, mine.func) == (theirs.file, theirs.func)
         return same and mine.line < theirs.line and facts.names.place(stack).line < theirs.line
     return is_outside(facts.names, stack, barrier)
 
 
 def _has_stages(facts: Facts, group: Group) -> bool:
-    """An input has one size for many steps, then another for good: progressive resizing, in two or three stages."""
+    """Whether an input has one size for many steps, then another for good: progressive resizing."""
     sizes = dict.fromkeys(extra.change.new for extra in group.extras)
     if group.sort != "shape" or len(sizes) >= _STAGES or group.first.old in sizes:
         return False
@@ -302,10 +305,10 @@ def _has_stages(facts: Facts, group: Group) -> bool:
 
 
 def already_bucketed(facts: Facts, group: Group) -> bool:
-    """One dimension takes turns between a few sizes, all multiples of eight: that is padding, done already.
+    """Whether the program pads already: one dimension alternates between a few multiples of eight.
 
-    So it is with multiples of ten, say, or powers of two, where there are three of them: two may be so by chance. Of
-    batch sizes that begin with the largest more than two have to take turns: the second is mostly that of a last batch.
+    Three or more multiples of ten, say, or powers of two, count as well; two may be so by chance. Batch sizes that
+    begin with the largest have to be more than two: the second is mostly that of a last batch.
     """
     axis = _axis(group)
     if axis < 0:
@@ -322,7 +325,7 @@ def already_bucketed(facts: Facts, group: Group) -> bool:
 
 
 def _is_padded(sizes: set[int]) -> bool:
-    """They are what one pads to, and hardly what lengths happen to be."""
+    """Whether these are sizes to pad to, and hardly lengths by chance."""
     unit = gcd(*sizes)
     if unit % _UNIT == 0:
         return unit > 0
@@ -335,7 +338,7 @@ def _changes(group: Group) -> set[tuple[str, str]]:
 
 
 def values(facts: Facts, group: Group) -> tuple[tuple[str, int], ...]:
-    """Every value seen of what changes, and how often the graph with it ran, in order of first use."""
+    """Every value of the thing that changes, and how often the graph with it ran, in order of first use."""
     if group.sort not in ("shape", "dtype", "size", "argument", "scalar"):
         return ()
     axis = _axis(group)

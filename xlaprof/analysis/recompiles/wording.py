@@ -1,4 +1,4 @@
-"""What the program's own text calls the things a recompile is about: read from the one line that a log holds."""
+"""The program's own words for the things a recompile is about, from the one line that a log holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def operator(change: Change) -> str:
 
 
 def expression(code: str, change: Change) -> str:
-    """What the line passes for the argument that changed: ``k`` of ``x.topk(k, dim=1)``; empty where it is not seen."""
+    """The expression passed for the argument that changed: ``k`` of ``x.topk(k, dim=1)``; empty if not found."""
     argument, _, operation = change.subject.partition(" of aten::")
     tree = _parsed(code)
     if not operation or tree is None:
