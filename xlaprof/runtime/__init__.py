@@ -84,7 +84,7 @@ def device_count() -> int:
 
 
 def device_type() -> str:
-    """What is behind the ``xla`` device: ``"CPU"``, ``"CUDA"`` or ``"TPU"``, as ``PJRT_DEVICE`` has it."""
+    """The hardware behind the ``xla`` device: ``"CPU"``, ``"CUDA"`` or ``"TPU"``, as in ``PJRT_DEVICE``."""
     return _tapes.device_type()
 
 

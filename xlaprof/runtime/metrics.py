@@ -1,8 +1,7 @@
 """Counters and metrics of the runtime, under PyTorch/XLA's names.
 
-The functions, what they return and the text of the reports are those of ``torch_xla.debug.metrics``; docs/metrics.md
-lists what is counted when. A metric is a series of samples: of time in nanoseconds unless :data:`_KINDS` says bytes or
-plain numbers.
+The functions, their results and the text of the reports are those of ``torch_xla.debug.metrics``; docs/metrics.md lists
+every counter. A metric is a series of samples, in nanoseconds unless :data:`_KINDS` says bytes or plain numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _PERCENTILES = sorted(
     float(p) for p in os.environ.get("XLA_METRICS_PERCENTILES", "0.01:0.05:0.1:0.2:0.5:0.8:0.9:0.95:0.99").split(":")
 )
 
-#: what the samples of a metric are, where they are not ns
+#: units of the metrics that are not ns
 _KINDS = {
     "InboundData": "bytes",
     "OutboundData": "bytes",
@@ -27,7 +26,7 @@ _KINDS = {
     "TensorsGraphSize": "value",
 }
 
-#: the second half of a report: what PyTorch/XLA's client counts, not its lazy tensors
+#: names that PyTorch/XLA's client counts, not its lazy tensors: the second half of a report
 _OF_THE_CLIENT = frozenset(
     {
         "CompileTime", "CreateCompileHandles", "CreateDataHandles", "ExecuteTime", "InboundData", "MarkStep",
@@ -54,23 +53,23 @@ class Metric:
 _counters: dict[str, int] = {}
 _metrics: dict[str, Metric] = {}
 _lock = threading.Lock()
-#: called before counters are read: who counts only then
+#: called before counters are read, for those who count only then
 _late: list[Callable[[], None]] = []
 
 
-def count(name: str, by: int = 1) -> None:
-    """Add ``by`` to the counter ``name``."""
+def count(name: str, times: int = 1) -> None:
+    """Add ``times`` to the counter ``name``."""
     with _lock:
-        _counters[name] = _counters.get(name, 0) + by
+        _counters[name] = _counters.get(name, 0) + times
 
 
 def before_reading(settle: Callable[[], None]) -> None:
-    """Call ``settle``, which counts what has not been counted yet, whenever counters are read."""
+    """Call ``settle``, which brings counters up to date, before they are read."""
     _late.append(settle)
 
 
 def sample(name: str, value: int) -> None:
-    """Add a sample to the metric ``name``: nanoseconds, or what its kind is."""
+    """Add a sample to the metric ``name``, in its unit."""
     samples((name, value))
 
 
@@ -78,26 +77,21 @@ def samples(*pairs: tuple[str, int]) -> None:
     """Add one sample to each of several metrics."""
     with _lock:
         for name, value in pairs:
-            metric = _metrics.get(name)
-            if metric is None:
-                metric = _metrics.setdefault(name, Metric())
-            metric.count += 1
-            metric.add(value)
+            found = metric(name)
+            found.count += 1
+            found.add(value)
 
 
 def metric(name: str) -> Metric:
-    """The metric ``name`` itself, for who adds to it in the microseconds of an eager operation."""
+    """The metric ``name`` itself; eager operations add to it directly, which is faster than :func:`samples`."""
     found = _metrics.get(name)
     return _metrics.setdefault(name, Metric()) if found is None else found
 
 
 def begin(name: str, times: int = 1) -> None:
-    """Count samples whose length :func:`end` adds later, if at all: an execution counts when it is handed over."""
+    """Count samples before they end: an execution counts once handed over. :func:`end` adds the length, if it ends."""
     with _lock:
-        metric = _metrics.get(name)
-        if metric is None:
-            metric = _metrics.setdefault(name, Metric())
-        metric.count += times
+        metric(name).count += times
 
 
 def end(name: str, ns: int) -> None:
@@ -111,7 +105,7 @@ def end(name: str, ns: int) -> None:
 def timed(name: str, ns: int) -> None:
     """Add the length of a sample that :func:`begin` counts later."""
     with _lock:
-        _metrics.setdefault(name, Metric()).add(ns)
+        metric(name).add(ns)
 
 
 def _settle() -> None:
@@ -178,9 +172,9 @@ def clear_all() -> None:
 
 
 def totals() -> tuple[dict[str, int], dict[str, float]]:
-    """``(counts, seconds)`` of what the runtime did: counters and numbers of samples, and the timed metrics' sums.
+    """``(counts, seconds)``: all counters and numbers of samples, and the sums of the timed metrics.
 
-    What was recorded (``xla::op``, ``LazyTracing``) is left out: a recording has it as tracing time.
+    Recorded operations (``xla::op``, ``LazyTracing``) are left out: a recording has them as tracing time.
     """
     with _lock:
         counts = {name: n for name, n in _counters.items() if not name.startswith("xla::")}
@@ -190,7 +184,7 @@ def totals() -> tuple[dict[str, int], dict[str, float]]:
 
 
 def metrics_report() -> str:
-    """The whole report as text: what PyTorch/XLA's lazy tensors count, then what its client counts."""
+    """The whole report as text: names that PyTorch/XLA's lazy tensors count, then those of its client."""
     metrics, counters = metric_names(), counter_names()
     return "".join(
         _report([m for m in metrics if (m in _OF_THE_CLIENT) is half], [c for c in counters if _of_client(c) is half])

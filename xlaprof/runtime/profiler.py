@@ -11,8 +11,8 @@
                 loss = loss_fn(model(x), y)
             ...
 
-A scope is seen by everything that looks: a recording of xlaprof's has it as its own, a profile of jax's shows it on the
-host's timeline, and the operations recorded inside it carry its name to the device's (``forward/Linear/train.py:31``).
+A scope appears in xlaprof's recordings and on the host's timeline of jax's profiles, and the operations recorded inside
+it carry its name to the device's timeline (``forward/Linear/train.py:31``).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Trace(scopes.Trace):
     """A named scope: ``with Trace("forward", layer=3):`` or ``@Trace("forward")``.
 
-    ``kwargs`` are shown with it. In a profile of the device, what is recorded in the scope bears its name.
+    ``kwargs`` are shown with it. In a profile of the device, operations recorded in the scope carry its name.
     """
 
     __slots__ = ("_annotations",)
 
     def __init__(self, name: str, /, **kwargs: object) -> None:
         super().__init__(name, **kwargs)
-        self._annotations: list[Any] = []  # of those that are open: a scope may be entered inside itself
+        self._annotations: list[Any] = []  # of the open ones: a scope may be entered inside itself
 
     def __enter__(self) -> Self:
         annotation = self._annotate()
@@ -70,9 +70,8 @@ class Trace(scopes.Trace):
         return jax.profiler.TraceAnnotation(self._name, **self._metadata)
 
     def _leave(self) -> None:
-        """No operation bears the name any more."""
         open_scopes = source.scopes()
-        if self._name in open_scopes:  # closed in another order than they were opened, perhaps
+        if self._name in open_scopes:  # scopes may be closed in another order than they were opened
             del open_scopes[len(open_scopes) - 1 - open_scopes[::-1].index(self._name)]
 
 
@@ -126,7 +125,7 @@ def trace_me(scope: str) -> Callable[[F], F]:
 
 
 class ProfilerServer:
-    """What :func:`start_server` returns: the server ends when nobody holds it."""
+    """A running profiler server, of :func:`start_server`. It ends when this object is deleted."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -173,9 +172,9 @@ def trace(
 ) -> None:
     """Profile the processes that listen at ``service_addr`` (``"host:port"``, several with commas) for ``duration_ms``.
 
-    Blocks until the profile stands in ``logdir/plugins/profile/``, where TensorBoard finds it. A request that fails is
-    made again every ``interval_s`` until ``timeout_s`` have passed; then ``RuntimeError``. Levels: of the host 1
-    critical events only, 2 more, 3 all; of the device 0 off, 1 on. Needs ``xprof``, whose client this is.
+    Blocks until the profile is in ``logdir/plugins/profile/``, where TensorBoard finds it. A request that fails is
+    repeated every ``interval_s`` until ``timeout_s`` have passed; then it raises ``RuntimeError``. Levels of the host:
+    1 critical events only, 2 more, 3 all; of the device: 0 off, 1 on. Needs ``xprof``, whose client this is.
     """
     try:
         from xprof.convert import _pywrap_profiler_plugin as client

@@ -1,4 +1,4 @@
-"""How the rooms are put together: what each installs, and the doors to those that few programs need."""
+"""Puts the rooms together: installs each, and registers those that few programs need, to be imported on first use."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def install() -> None:
     tapes.make_partition = _partition
 
 
-# -- rooms that are imported when they are first asked for -----------------------------------------------
+# -- rooms that are imported on first use ----------------------------------------------------------------
 
 
 def _join_job() -> None:

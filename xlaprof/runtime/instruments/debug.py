@@ -1,8 +1,8 @@
-"""``PT_XLA_DEBUG``: what PyTorch/XLA prints of compilations and executions, and the reason of each, which it does not.
+"""``PT_XLA_DEBUG``: PyTorch/XLA's output about compilations and executions, with the reason of each added.
 
 ``PT_XLA_DEBUG=1`` or ``PT_XLA_DEBUG_LEVEL`` (1: compilations, 2: executions too) switch it on, ``PT_XLA_DEBUG_FILE``
 names a file to append to in place of standard error, ``PT_XLA_DEBUG_MAX_FRAME`` (8) bounds the frames shown. The blocks
-are PyTorch/XLA 2.9's, line for line, so that what reads them goes on working; lines of ours begin with ``xlaprof:``.
+are PyTorch/XLA 2.9's, line for line, for programs that parse them; our own lines begin with ``xlaprof:``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from xlaprof.runtime.tape.graph import Graph
     from xlaprof.runtime.tape.tape import Tape
 
-#: what is printed: 0 nothing, 1 compilations, 2 executions too; negative until the environment was read
+#: 0: print nothing, 1: compilations, 2: executions too; negative until the environment was read
 level = -1
 
 _READ = "most likely user code trying to access tensor value before torch_xla.sync"
@@ -45,10 +45,10 @@ _lock = threading.Lock()
 
 def _read_environment() -> None:
     global level
-    asked = os.environ.get("PT_XLA_DEBUG", "").upper() in ("1", "TRUE", "ON", "YES", "Y")
+    enabled = os.environ.get("PT_XLA_DEBUG", "").upper() in ("1", "TRUE", "ON", "YES", "Y")
     given = os.environ.get("PT_XLA_DEBUG_LEVEL", "")
     rank = os.environ.get("PJRT_LOCAL_PROCESS_RANK", os.environ.get("LOCAL_RANK", "0"))
-    level = 0 if rank != "0" else int(given) if given.lstrip("-").isdigit() and int(given) >= 0 else 100 if asked else 0
+    level = 0 if rank != "0" else int(given) if given.isdigit() else 100 if enabled else 0
     if level:
         atexit.register(_print_fallbacks)
 
@@ -95,7 +95,7 @@ def _executing(tape: Tape, graph: Graph, trigger: str, results: list[Any]) -> No
     cause = "dynamo is executing a compiled program" if trigger == "dynamo" else _CAUSES.get(trigger, _READ)
     ours = []
     if trigger == "read":
-        place = _place(stacks.user_frames(1))
+        place = at_line(stacks.user_frames(1))
         ours = [
             f"xlaprof: {len(graph.nodes)} of {tape.node.depth} pending operations run for a value that is read{place}"
         ]
@@ -128,10 +128,10 @@ def _block(kind: str, cause: str, graph: Graph, trigger: str, ours: list[str]) -
 
 
 def frames_of(trigger: str) -> list[str]:
-    """``function (file:line)``, innermost first, from the function of ours that was called outwards.
+    """``function (file:line)``, innermost first, from the function of ours that the program called.
 
-    Reads have no such function: PyTorch came here by itself. Further out ours are shown as all others are, what has
-    launched the program among them.
+    For reads PyTorch calls us, so there is none. Frames of ours further out, like the command that launched the
+    program, are shown like all others.
     """
     found: list[str] = []
     frame: FrameType | None = sys._getframe(1)
@@ -153,7 +153,8 @@ def _shown(frame: FrameType) -> str:
     return f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})"
 
 
-def _place(frames: tuple[RawFrame, ...]) -> str:
+def at_line(frames: tuple[RawFrame, ...]) -> str:
+    """``, at train.py:12: loss.backward()``; empty without frames."""
     if not frames:
         return ""
     line = stacks.source_line(frames[0].file, frames[0].line)
@@ -164,7 +165,7 @@ def _place(frames: tuple[RawFrame, ...]) -> str:
 
 
 def _barrier_ended(*_: object) -> None:
-    """Report what is too frequent, too slow, or not lowered."""
+    """Report operations that are too frequent, too slow, or not lowered."""
     if _silent(""):
         return
     steps = metrics.counter_value("MarkStep") or 0
@@ -191,13 +192,13 @@ def _barrier_ended(*_: object) -> None:
         _print("".join(f"{line}\n" for line in lines), sys.stdout)
 
 
-# -- what ran on the CPU, printed at the end -------------------------------------------------------------
+# -- fallbacks, printed at exit --------------------------------------------------------------------------
 
 _fallbacks: Counter[tuple[str, tuple[str, ...]]] = Counter()
 
 
 def fell_back(op: str) -> None:
-    """``op`` ran on the CPU, or a value was read by ``aten::_local_scalar_dense``."""
+    """Count a fallback of ``op``, or a read by ``aten::_local_scalar_dense``."""
     if not _silent(""):
         _fallbacks[op, tuple(frames_of("read")[: int(os.environ.get("PT_XLA_DEBUG_MAX_FRAME", "8"))])] += 1
 

@@ -1,8 +1,8 @@
 """``XLA_SAVE_TENSORS_FILE``: every graph that runs, appended to a file as PyTorch/XLA writes it there.
 
 ``XLA_SAVE_TENSORS_FMT`` is ``text`` (operations, the default), ``hlo``, ``dot`` or ``stablehlo``. Each device has a
-file of its own, ``FILE.0``, ``FILE.1``...: of several processes, one for each rank. The variables are read when a graph
-is compiled, so that a program may set them while it runs.
+file of its own, ``FILE.0``, ``FILE.1``...; in a job each rank has one. The variables are read when a graph is compiled,
+so that a program may set them while it runs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "hlo", "dot", "stablehlo")
 
-#: where to; nothing is written while it is empty
+#: the file; nothing is written while it is empty
 path = ""
 _format = "text"
-#: makes a graph readable: given its format, tape and graph. The facade's, which has the formats.
+#: writes a graph as text, given its format, tape and graph; the torch_xla facade, which has the formats, sets it
 render: Callable[[str, Tape, Graph], str] | None = None
 #: The number in the file's name: the device's, or in a job of several processes the rank, which
 #: :mod:`xlaprof.runtime.distributed` knows.
@@ -36,8 +36,8 @@ _rendered: dict[tuple[str, str], str] = {}
 _lock = threading.Lock()
 
 
-def _look(*_: object) -> None:
-    """Read the environment. Where it names a format that there is not, warn, and write nothing."""
+def _read_environment(*_: object) -> None:
+    """Read the environment. For an unknown format, warn, and write nothing."""
     global path, _format
     path = os.environ.get("XLA_SAVE_TENSORS_FILE", "") if render is not None else ""
     if not path:
@@ -50,7 +50,7 @@ def _look(*_: object) -> None:
 
 
 def _save(tape: Tape, graph: Graph, trigger: str, results: Sequence[Any]) -> None:
-    """Append ``graph``, which runs now and makes the arrays ``results``, to the file."""
+    """Append ``graph``, which runs now with the arrays ``results``, to the file."""
     if not path:
         return
     assert render is not None
@@ -69,5 +69,5 @@ def _save(tape: Tape, graph: Graph, trigger: str, results: Sequence[Any]) -> Non
         file.write(block)
 
 
-hooks.compiling.append(_look)
+hooks.compiling.append(_read_environment)
 hooks.executing.append(_save)

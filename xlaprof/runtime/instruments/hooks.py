@@ -1,7 +1,7 @@
 """Where instruments attach to compilations, executions and barriers: each list is called at one moment.
 
-They are called in order on the thread that runs the graph, all but :data:`barrier_ended` with the tape's lock held:
-they may look, and record nothing. An instrument appends to these lists when it is imported.
+Functions are called in order on the thread that runs the graph, with the tape's lock held (except
+:data:`barrier_ended`), so they must not record operations. An instrument appends to these lists when it is imported.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from xlaprof.runtime.tape.tape import Tape
     from xlaprof.runtime.trace.storage import Storage
 
-#: what differs from the graphs known, as lines of text; empty where there are none. Found out when it is called.
+#: how a graph differs from the known ones, as lines of text, computed when called; empty where there are none
 Differs = Callable[[], list[str]]
 
-#: a graph is about to be compiled: (trigger, graph, how it differs from those known)
+#: a graph is about to be compiled: (trigger, graph, how it differs)
 compiling: list[Callable[[str, Graph, Differs], object]] = []
-#: it was compiled: (trigger, graph, jax's compiled program)
+#: a graph was compiled: (trigger, graph, jax's compiled program)
 compiled: list[Callable[[str, Graph, Any], object]] = []
 #: a program was handed to the device: (tape, graph, trigger, the arrays it makes)
 executing: list[Callable[[Tape, Graph, str, list[Any]], object]] = []
-#: a barrier has passed: (tape, when it began, the recording if one is on, storages that it gave their first value)
+#: a barrier has ended: (tape, when it began, the recording if one is on, storages that got their first value)
 barrier_ended: list[Callable[[Tape, int, Recorder | None, list[Storage]], object]] = []

@@ -1,7 +1,4 @@
-"""Accounts the host's time between events: tracing, or a hole.
-
-:mod:`~xlaprof.runtime.clock` keeps the moments; here the time between them is accounted to one or the other.
-"""
+"""Accounts the host's time between the moments of :mod:`~xlaprof.runtime.clock`: tracing, or a hole."""
 
 from __future__ import annotations
 
@@ -15,12 +12,12 @@ from xlaprof.runtime.clock import HOLE_NS, clock
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.trace import source
 
-#: s without a recorded operation from which on it is a hole
+#: :data:`HOLE_NS` in s
 HOLE_S = HOLE_NS / 1e9
 
 
 def arrive(frames: tuple[RawFrame, ...]) -> int:
-    """The host has come to ``frames``, a barrier; the recording's number for this thread."""
+    """Note that the host is at ``frames``, a barrier; return the recording's number for this thread."""
     rec = recorder.active
     tid = 1
     if rec is not None:
@@ -30,10 +27,10 @@ def arrive(frames: tuple[RawFrame, ...]) -> int:
 
 
 def account(now: int, frames: tuple[RawFrame, ...] | None = None) -> None:
-    """The time until ``now`` was tracing, but for a hole at its end; ``frames``: where the host is, by default here."""
+    """Count the time until ``now`` as tracing, except a hole at its end. ``frames``: by default this thread's."""
     gap, since, seen = 0, clock.since, now / 1e9
     if seen - clock.seen > HOLE_S:
-        gap = now - max(clock.last, since)  # of two threads that record, one may note its moment late
+        gap = now - max(clock.last, since)  # with two threads that record, one may note its time late
         if gap <= HOLE_NS:
             gap = 0
         elif not clock.asides:

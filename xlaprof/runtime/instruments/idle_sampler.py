@@ -1,7 +1,7 @@
-"""Samples the host's stack while the device idles. The watcher of executions does it: it has nothing else to do then.
+"""Samples the host's stack while the device idles, on the watcher's thread, which has nothing else to do then.
 
-It waits for the next execution with a limit, and when that has passed the device has idled for so long: in a loop whose
-gaps are short this costs nothing, not even a wake-up.
+The watcher waits for the next execution with a timeout. When it expires, the device has idled that long: in a loop with
+short gaps this costs nothing, not even a wake-up.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from xlaprof.recording.stack_sampler import StackSampler, Target
 from xlaprof.runtime.clock import clock
 
 _sampler: StackSampler | None = None
-_looked = False  # since what was found was last emitted
+_has_samples = False  # that were not emitted yet
 
 
 def start(rec: recorder.Recorder) -> None:
@@ -21,7 +21,7 @@ def start(rec: recorder.Recorder) -> None:
 
 
 def stop() -> None:
-    """It is about to end."""
+    """The recording is about to end."""
     global _sampler
     ending, _sampler = _sampler, None
     if ending is not None:
@@ -29,25 +29,25 @@ def stop() -> None:
 
 
 def begin() -> float | None:
-    """The device has finished what it was given: seconds until the first look, None where nobody wants to know."""
+    """The device has become idle: seconds until the first sample, None without a recording."""
     return None if _sampler is None else _sampler.idle_again()
 
 
 def end() -> None:
-    """The device has been given something."""
-    global _looked
-    if _looked:
-        _looked = False
+    """The device is no longer idle."""
+    global _has_samples
+    if _has_samples:
+        _has_samples = False
         if _sampler is not None:
             _sampler.flush()
 
 
 def look(idle_since: int) -> float | None:
-    """Look at the host, which has given the device nothing since ``idle_since``; seconds until the next look."""
-    global _looked
+    """Sample the host's stack; the device is idle since ``idle_since`` (ns). Returns seconds until the next sample."""
+    global _has_samples
     sampler = _sampler
     if sampler is None:
         return None
     pause = sampler.look(Target(clock.ident, clock.tid, clock.last, clock.frames), idle_since)
-    _looked = True
+    _has_samples = True
     return pause

@@ -1,11 +1,12 @@
-"""Samples the live tensors of the device, and finds where those were made that stay alive.
+"""Samples the live tensors of the device, and finds the lines that made those that stay alive.
 
-Read at barriers while a recording is on: at most every 100 ms, and so seldom that it takes a thousandth of the time.
-The first readings come at set barriers instead, closer together at the beginning, for runs that are over by then, and
-so that runs of as many steps are reported alike on every machine: a few milliseconds of work in all.
-Of the tensors a few are remembered, weakly: those made in the step of a reading. What of them is still there several
-readings later, somebody keeps. Where there are more tensors at nearly every reading, the program's lists and dicts are
-searched for what retains them, twice: the one that has grown in between is reported.
+While a recording is on, it reads them at barriers: at most every 100 ms, and seldom enough to take a thousandth of the
+time. The first readings instead come at fixed barriers, closer together at the beginning: short runs have some too, and
+runs of equally many steps are reported alike on every machine. They take a few milliseconds in all.
+
+A reading keeps weak references to some tensors made in its step. Those still alive several readings later are retained
+by the program. If there are more tensors at nearly every reading, the program's containers are searched twice, and the
+one that has grown in between is reported.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ if TYPE_CHECKING:
     from xlaprof.runtime.trace.storage import Storage
 
 EVERY_NS = 100_000_000
-_SHARE = 1000  # a reading may take this part of the time between two
-_APART, _WIDER = 4, 1.1  # barriers between the first readings, at least; and from one to the next, by this factor
-_FIRST_NS = 20_000_000  # CPU time that these may take in all
-_READINGS = 32  # whose tensors are remembered
-_TENSORS = 256  # remembered of one reading
-_AGE = 3  # readings after which what is alive is kept
-_LINES = 3  # reported
-_RISES = 5  # readings, each with more tensors than the one before, until it is looked for what keeps them
-_LOOKS = 6  # as often at most, for longer recordings ever more seldom
-_APART_LOOKS = 3  # readings
-_PUTS = 4  # lines reported
+_SHARE = 1000  # the time between two readings is at least this many times the time of one
+_APART, _GROWTH = 4, 1.1  # barriers between two of the first readings: at least, and growing by this factor
+_FIRST_NS = 20_000_000  # CPU time of all first readings
+_READINGS = 32  # readings whose tensors are remembered
+_TENSORS = 256  # tensors remembered per reading
+_AGE = 3  # readings that a retained tensor has outlived
+_LINES = 3  # lines reported per reading
+_RISES = 5  # readings in a row with more tensors, before the first search for a retainer
+_SEARCHES = 6  # searches at most, further and further apart
+_BETWEEN_SEARCHES = 3  # readings between the first two searches
+_RETAINING_LINES = 4  # lines reported per retainer
 
 
 class _Made(NamedTuple):
@@ -71,60 +72,62 @@ class Readings:
         self._left_ns = _FIRST_NS
         self._made: deque[list[_Made]] = deque(maxlen=_READINGS)
         self._rises = 0  # readings in a row that had more tensors than the one before
-        self._tensors = 0  # at the last reading
-        self._looks = 0
-        self._look_at = 0  # the rise at which to look next for what keeps them
-        self._lengths: dict[str, int] = {}  # of what was found to keep some
+        self._tensors = 0  # alive at the last reading
+        self._searches = 0
+        self._search_at = 0  # the number of rises at which to search next
+        self._lengths: dict[str, int] = {}  # path of a retainer -> its length at the last search
 
     def is_due(self, now: int) -> bool:
-        """Whether a barrier that begins at ``now`` is one to read at. Asked once of each."""
+        """Is the barrier that begins at ``now`` one to read at? Call it once per barrier."""
         self._barriers += 1
         return now >= self.due or (self._barriers >= self._next and self._left_ns > 0)
 
     def read(self, rec: Recorder, tape: Tape, fresh: list[Storage]) -> None:
-        """Emit what is alive on ``tape``'s device; ``fresh``: what was made since the barrier before, computed now."""
+        """Emit the live tensors of ``tape``'s device. ``fresh``: storages that got their first value now."""
         start, began = perf_counter_ns(), thread_time_ns()
         arrays = [array for array in jax.live_arrays(tape.device.platform) if not array.is_deleted()]
         size = sum(map(_size, arrays))
-        lines = self._kept()
+        lines = self._retained_lines()
         held = [[rec.stack(frames), count, total] for frames, count, total in lines]
-        looked = thread_time_ns()
-        kept = self._keeper(rec, [frames for frames, _, _ in lines]) if self._rising(len(arrays)) and lines else None
-        looked = thread_time_ns() - looked
+        search_ns = thread_time_ns()
+        kept = None
+        if self._rising(len(arrays)) and lines:
+            kept = self._grown_retainer(rec, [frames for frames, _, _ in lines])
+        search_ns = thread_time_ns() - search_ns
         rec.emit(events.Live(start, len(arrays), size, held, rec.thread(), kept))
         made = (storage for storage in fresh[-_TENSORS:] if storage.frames and isinstance(storage.array, jax.Array))
         self._made.append([_Made(weakref.ref(c.array), c.slot, c.frames, _size(c.array)) for c in made])
-        cost = thread_time_ns() - began - looked  # which is bounded by itself
+        cost = thread_time_ns() - began - search_ns  # searches have their own limit
         self._left_ns -= cost
-        self._next = max(self._barriers + _APART, int(self._barriers * _WIDER))
+        self._next = max(self._barriers + _APART, int(self._barriers * _GROWTH))
         self.due = perf_counter_ns() + max(EVERY_NS, _SHARE * cost)
 
     def _rising(self, tensors: int) -> bool:
-        """Whether it is time to look for what keeps tensors, of which there are so many now."""
+        """Is it time to search for a retainer, with ``tensors`` alive now?"""
         self._rises = self._rises + 1 if tensors > self._tensors else 0
         self._tensors = tensors
-        return self._looks < _LOOKS and self._rises >= max(_RISES, self._look_at)
+        return self._searches < _SEARCHES and self._rises >= max(_RISES, self._search_at)
 
-    def _keeper(self, rec: Recorder, made: list[tuple[RawFrame, ...]]) -> events.Kept | None:
-        """The container with tensors made there that has grown most since it was looked at before; None: none yet."""
+    def _grown_retainer(self, rec: Recorder, made: list[tuple[RawFrame, ...]]) -> events.Kept | None:
+        """The container with tensors made there that has grown most since the last search; None: none yet."""
         found = retainers(made)
         before = self._lengths
         grown = [one for one in found if one.length > before.get(one.path, one.length)]
         self._lengths = {one.path: one.length for one in found}
-        self._looks += 1
-        self._look_at = self._rises + _APART_LOOKS * 2 ** (self._looks // 2)
+        self._searches += 1
+        self._search_at = self._rises + _BETWEEN_SEARCHES * 2 ** (self._searches // 2)
         if not grown:
             return None
-        self._looks = _LOOKS
+        self._searches = _SEARCHES
         best = max(grown, key=lambda one: one.length - before[one.path])
-        puts = [rec.stack((frame,)) for frame in retaining_lines(best.name, best.owner, best.files)[:_PUTS]]
+        puts = [rec.stack((frame,)) for frame in retaining_lines(best.name, best.owner, best.files)[:_RETAINING_LINES]]
         return events.Kept(best.path, best.kind, best.length, best.history, puts)
 
-    def _kept(self) -> list[tuple[tuple[RawFrame, ...], int, int]]:
+    def _retained_lines(self) -> list[tuple[tuple[RawFrame, ...], int, int]]:
         """Lines whose tensors outlive several readings, with their number and bytes.
 
-        First the one that is last in its step: of a loss that is kept with its history, that is the loss. Then those
-        with the most tensors.
+        First the one that is last in its step: for a loss retained with its history, the loss. Then those with the most
+        tensors.
         """
         last: Counter[tuple[RawFrame, ...]] = Counter()
         count: Counter[tuple[RawFrame, ...]] = Counter()

@@ -1,7 +1,7 @@
 """The library function through which a value was read, between the user's line and ours.
 
-``loss.item()`` says itself what it does; ``clip_grad_norm_(..., error_if_nonfinite=True)``, ``scaler.step(optimizer)``
-or ``f"{loss}"`` do not. Looked up once for each place.
+``loss.item()`` is plainly a read; ``clip_grad_norm_(..., error_if_nonfinite=True)``, ``scaler.step(optimizer)`` and
+``f"{loss}"`` are not. Looked up once for each place.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from types import FrameType
 
 from xlaprof.recording.stacks import OWN, RawFrame, is_library
 
-#: functions that only pass on to what they wrap
+#: functions that only call what they wrap
 _WRAPPERS = frozenset(
     {"Module._call_impl", "Module._wrapped_call_impl", "OpOverload.__call__", "OpOverloadPacket.__call__"}
 )
-#: methods of tensors that nobody calls by name, whoever of PyTorch and this runtime has them
+#: methods of tensors that programs do not call by name, defined by PyTorch or by this runtime
 _METHODS = frozenset({"__repr__", "__str__", "__format__", "__contains__", "__array__", "__iter__", "__deepcopy__"})
 _DEPTH = 60  # frames looked at
 _LIMIT = 10_000  # places remembered
@@ -23,7 +23,7 @@ _LIMIT = 10_000  # places remembered
 _known: dict[tuple[tuple[RawFrame, ...], str], str] = {}
 
 
-def by(frames: tuple[RawFrame, ...], op: str) -> str:
+def caller(frames: tuple[RawFrame, ...], op: str) -> str:
     """Name of the library function that the user's line (the first of ``frames``) called and that led to ``op``.
 
     Empty where the line itself called the tensor's method.
@@ -38,7 +38,7 @@ def by(frames: tuple[RawFrame, ...], op: str) -> str:
 
 
 def _outermost(frame: FrameType | None) -> str:
-    """Of the library frames from ``frame`` outward, up to the first of the user's, the last that has a name of use."""
+    """The outermost library function with a useful name, between ``frame`` and the first of the user's frames."""
     name = ""
     for _ in range(_DEPTH):
         if frame is None:

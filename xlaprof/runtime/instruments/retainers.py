@@ -1,11 +1,11 @@
 """Which list, dict, variable or attribute of the program retains tensors.
 
 :func:`retainers` starts from the program's variables: it searches the locals of running functions, globals, and what
-these refer to, breadth first and for some milliseconds, for containers with many tensors of the same lines. It is asked
-when such tensors accumulate, and seldom. :func:`retainer_of` starts from one tensor and asks the garbage collector who
-refers to it. It is asked when a graph was compiled because a tensor is still alive.
+these refer to, breadth first and for some milliseconds, for containers with many tensors of the same lines. It runs,
+seldom, when such tensors accumulate. :func:`retainer_of` starts from one tensor and asks the garbage collector for
+references to it. It runs when a graph was compiled because a tensor is still alive.
 
-Both look at what is stored and run no code of the program.
+Both read only stored attributes and items, and run no code of the program.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 LIMIT_NS = 10_000_000
 _OBJECTS = 20_000
 _DEPTH = 60  # frames
-_ENDS = 16  # so many elements are looked at, at either end of a sequence
+_ENDS = 16  # elements inspected at either end of a sequence
 _ATTRIBUTES = 256
-_LEAST = 3  # tensors that make a container a retainer
+_LEAST = 3  # tensors found in a container that make it a retainer
 #: ns that :func:`retainer_of` may take in one process: it searches the whole heap
 _BUDGET_NS = 500_000_000
 _spent_ns = 0
@@ -95,7 +95,7 @@ def retainers(made: Iterable[tuple[RawFrame, ...]], limit_ns: int = LIMIT_NS) ->
 
 
 def _is(value: Any, kinds: type | tuple[type, ...]) -> bool:
-    """As isinstance(), which would ask a proxy for its ``__class__``."""
+    """``isinstance()`` without reading the ``__class__`` of proxies, which would run their code."""
     return issubclass(type(value), kinds)
 
 
@@ -103,7 +103,7 @@ def _is(value: Any, kinds: type | tuple[type, ...]) -> bool:
 
 
 def _variables() -> Iterator[_Named]:
-    """What the user's functions that are running have names for, the innermost first; then what their modules have."""
+    """The locals of the user's running functions, innermost first; then the globals of their modules."""
     frame: FrameType | None = sys._getframe(1)
     modules: set[int] = set()
     later: list[_Named] = []
@@ -125,9 +125,9 @@ def _variables() -> Iterator[_Named]:
 
 
 def _locals(frame: FrameType) -> list[tuple[str, Any]]:
-    """A function's variables. Nothing is left behind that would keep their values alive.
+    """A function's variables, without keeping their values alive.
 
-    Before Python 3.13 reading them makes a snapshot that stays with the frame, so it is emptied. Where the program may
+    Before Python 3.13 reading them makes a snapshot that stays with the frame, so it is emptied. If the program may
     hold that snapshot, or a debugger may write it back, nothing is read.
     """
     code = frame.f_code
@@ -151,7 +151,7 @@ def _is_worth(value: Any) -> bool:
 
 
 def _items(container: Any) -> Iterator[Any]:
-    """Its elements, of a dict the values: by the built-in type's own method, whatever a subclass makes of it."""
+    """Its elements (a dict's values), by the built-in type's method, even if a subclass overrides it."""
     if _is(container, dict):
         return iter(dict.values(container))
     kind: Any = next(kind for kind in (list, tuple, deque, set) if _is(container, kind))
@@ -174,7 +174,7 @@ def _some(container: Any) -> list[Any]:
 
 
 def _made(item: Any, places: frozenset[tuple[RawFrame, ...]], *, within: bool = True) -> list[XLATensor]:
-    """The item, if it is a tensor made at one of ``places``, or those that it has: a pair, a record."""
+    """Tensors made at one of ``places``: the item itself, or those in it (a pair, a record)."""
     if _is(item, XLATensor):
         return [item] if _made_at(item._storage) in places else []
     if not within or _is(item, _LEAVES):
@@ -190,7 +190,7 @@ def _made_at(storage: Storage) -> tuple[RawFrame, ...]:
 
 
 def _inside(one: _Named) -> Iterator[_Named]:
-    """What a value refers to that may hold tensors, by name."""
+    """Values inside a value that may hold tensors, with their names."""
     value = one.value
     if _is(value, dict):
         for key, item in list(islice(dict.items(value), _ATTRIBUTES)):
@@ -216,7 +216,7 @@ def _key(key: Any) -> str:
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
-    """The attributes that are stored in it."""
+    """The attributes stored in ``value``."""
     found: list[tuple[str, Any]] = []
     try:
         held = object.__getattribute__(value, "__dict__")
@@ -240,7 +240,7 @@ def _attributes(value: Any) -> list[tuple[str, Any]]:
 def retainer_of(storage: Storage) -> Retainer | None:
     """The container, variable or attribute that holds the tensor of ``storage``; ``None`` where none is found.
 
-    It searches the heap, for half a second in one process at most. Locals of running functions are not read.
+    It searches the heap, for half a second per process at most. Locals of running functions are not read.
     """
     global _spent_ns
     if _spent_ns >= _BUDGET_NS:
@@ -274,7 +274,7 @@ def _name_of(container: Any) -> str:
 
 
 def _attribute(value: Any) -> str:
-    """``Class.name`` of the object whose attribute it is."""
+    """``Class.name``, if ``value`` is an attribute of an object; else empty."""
     for one in gc.get_referrers(value):
         if isinstance(one, (type, list, tuple, dict, set)) or type(one).__module__.startswith("xlaprof"):
             continue

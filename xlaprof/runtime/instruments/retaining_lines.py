@@ -42,14 +42,14 @@ def retaining_lines(name: str, owner: str, files: Iterable[str]) -> tuple[RawFra
         for put in _puts(file):
             if _is_named(put.container, name, attribute=bool(owner)):
                 by_line.setdefault(put.line, put)
-        found, own = list(by_line.values()), owner.rpartition(".")[2]
-        for wanted in (
-            [put for put in found if own in put.scopes[:-1]],
+        found, class_name = list(by_line.values()), owner.rpartition(".")[2]
+        for chosen in (
+            [put for put in found if class_name in put.scopes[:-1]],
             [put for put in found if put.repeats],
             found,
         ):
-            if wanted:
-                return tuple(RawFrame(file, put.line, ".".join(put.scopes) or "<module>") for put in wanted)
+            if chosen:
+                return tuple(RawFrame(file, put.line, ".".join(put.scopes) or "<module>") for put in chosen)
     return ()
 
 
@@ -89,7 +89,7 @@ def _puts(file: str) -> Iterator[_Put]:
 
 
 def _put_into(node: ast.AST) -> ast.expr | None:
-    """The container that the statement or call puts something into."""
+    """The container that the statement or call adds to."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VERBS:
         return node.func.value
     if isinstance(node, ast.Assign):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.events import Block, Difference, GraphDiff, Operation
 from xlaprof.recording import recorder
-from xlaprof.recording.stacks import is_library, source_line
+from xlaprof.recording.stacks import is_library
+from xlaprof.runtime.instruments.debug import at_line
 from xlaprof.runtime.instruments.retainers import retainer_of
 from xlaprof.runtime.instruments.retaining_lines import retaining_line
 from xlaprof.runtime.tape.known_traces import KnownTrace
@@ -75,9 +76,9 @@ class Recorded(NamedTuple):
             what = f"it was compiled before and forgotten ({first.subject})"
         came = first.kept or (first.block.stack if first.block is not None else first.came.stack if first.came else 0)
         expected = first.expected.stack if first.expected is not None else 0
-        lines = [f"this graph is new because {what}{_at(frames[came])}"]
+        lines = [f"this graph is new because {what}{at_line(frames[came])}"]
         if expected and frames[expected][:1] != frames[came][:1]:
-            lines.append(f"what was expected there came{_at(frames[expected])}")
+            lines.append(f"what was expected there came{at_line(frames[expected])}")
         return lines if first.seen else [*lines, "that line had not run before"]
 
 
@@ -384,11 +385,6 @@ class _Recording:
 
 def _is_random(nodes: tuple[Node, ...]) -> bool:
     return any(node.op is not None and node.op.random for node in nodes)
-
-
-def _at(frames: Frames) -> str:
-    line = source_line(*frames[0][:2]) if frames else ""
-    return f", at {frames[0].file}:{frames[0].line}" + (f": {line}" if line else "") if frames else ""
 
 
 def _called(nodes: tuple[Node, ...]) -> Node | None:

@@ -1,7 +1,7 @@
-"""Arguments that PyTorch's CPU kernels refuse and its meta kernels accept: such calls are rehearsed.
+"""Finds calls that PyTorch's meta kernels accept and its CPU kernels may refuse.
 
-``CHECKS[operator](*args, **kwargs)`` is true of calls that look wrong. It need not be sure: such a call is made on the
-CPU with stand-ins (:mod:`.rehearse`), which raises, in PyTorch's words, or accepts it.
+``CHECKS[operator](*args, **kwargs)`` is true for calls that look wrong. It need not be certain: such a call is
+rehearsed on the CPU (:mod:`.rehearse`), which raises PyTorch's error or accepts it.
 """
 
 from __future__ import annotations
@@ -35,17 +35,8 @@ def _convolution(
 
 
 @_suspect(
-    "aten.addmm.default",
     "aten.addr.default",
-    "aten.addbmm.default",
-    "aten.baddbmm.default",
-    "aten.mm.default",
-    "aten.bmm.default",
-    "aten.mv.default",
-    "aten.dot.default",
-    "aten.vdot.default",
     "aten.linalg_cross.default",
-    "aten._cdist_forward.default",
     "aten.nll_loss_forward.default",
     "aten.nll_loss2d_forward.default",
     "aten.index_copy.default",
@@ -61,15 +52,13 @@ def _convolution(
     "aten.native_batch_norm.default",
     "aten._native_batch_norm_legit.default",
     "aten._native_batch_norm_legit_functional.default",
-    "aten.grid_sampler_2d.default",
     "aten.grid_sampler_3d.default",
-    "aten.heaviside.default",
     "aten.polar.default",
     "aten.binary_cross_entropy.default",
     "aten._softmax_backward_data.default",
 )
 def _mixed_dtypes(x: Any, *others: Any, **_: Any) -> bool:
-    """Tensors of several floating dtypes, where PyTorch does not promote."""
+    """Tensors of several dtypes, where PyTorch does not promote; int64 is allowed for indices."""
     found = {t.dtype for t in (x, *others) if isinstance(t, torch.Tensor)}
     return len(found - {torch.int64}) > 1
 

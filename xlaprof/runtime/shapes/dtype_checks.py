@@ -16,12 +16,12 @@ from .rehearse import rehearse
 Check = Callable[..., bool]
 
 _COMPLEX = {torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble"}
-#: they promote to nothing but themselves
+#: dtypes that do not promote with others
 _ALONE = {torch.uint16, torch.uint32, torch.uint64}
 
 
 def _register(check: Check, *names: str) -> None:
-    """``check`` for the overloads ``names`` and for their in-place forms, after what is checked of them already."""
+    """Check the overloads ``names`` and their in-place forms by ``check``, after the checks they already have."""
     for name in names:
         packet, overload = name.split(".")
         for key in (f"aten.{packet}.{overload}", f"aten.{packet}_.{overload}"):
@@ -108,19 +108,17 @@ def _clamp(*args: Any, **kwargs: Any) -> bool:
     return False
 
 
-for _name in ("clamp.default", "clamp.Tensor", "clamp_min.default", "clamp_min.Tensor", "clamp_max.default"):
-    _register(_clamp, _name)
-_register(_clamp, "clamp_max.Tensor")
+for _name in ("clamp", "clamp_min", "clamp_max"):
+    _register(_clamp, f"{_name}.default", f"{_name}.Tensor")
 
 
 def _complex_tensor(*args: Any, **_: Any) -> bool:
     return any(isinstance(value, torch.Tensor) and value.dtype.is_complex for value in args)
 
 
-for _name in ("maximum", "minimum", "fmax", "fmin", "heaviside"):  # these say so in their own words
+for _name in ("maximum", "minimum", "fmax", "fmin", "heaviside"):  # each has its own message
     _register(_complex_tensor, f"{_name}.default")
-for _name in ("div.Tensor_mode", "div.Scalar_mode"):
-    _register(_unordered("div"), _name)
+_register(_unordered("div"), "div.Tensor_mode", "div.Scalar_mode")
 
 # -- unsigned integers of more than a byte ------------------------------------------------------------
 
@@ -139,7 +137,7 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
 
 # -- operators that promote nothing -------------------------------------------------------------------
 
-#: operator -> the places of the arguments that must have one dtype
+#: operator -> positions of the arguments that must have one dtype
 _OF_ONE_DTYPE = {
     "mm.default": (0, 1),
     "bmm.default": (0, 1),
@@ -174,7 +172,7 @@ def _of_one_dtype(name: str, places: tuple[int, ...]) -> Check:
         given = [args[i] for i in places if i < len(args)]
         if len({value.dtype for value in given if isinstance(value, torch.Tensor)}) > 1:
             rehearse(Op(getattr(getattr(torch.ops.aten, packet), overload)), args, kwargs)
-        return False  # what the CPU accepts is recorded as any other call
+        return False  # the CPU accepts the call
 
     return check
 
@@ -184,7 +182,7 @@ for _name, _places in _OF_ONE_DTYPE.items():
 
 
 def loses_imaginary_part(args: tuple[Any, ...]) -> bool:
-    """Would an operation that writes to its first argument put complex numbers where real ones are?"""
+    """Would an operation that writes to its first argument put complex numbers into a real tensor?"""
     target = args[0] if args else None
     if not isinstance(target, torch.Tensor) or target.dtype.is_complex:
         return False

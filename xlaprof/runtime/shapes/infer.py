@@ -1,7 +1,7 @@
-"""Shapes of results: PyTorch's own meta kernels, asked once per edge of the trie.
+"""Shapes of results, from PyTorch's own meta kernels: once per edge of the trie.
 
-What they refuse is rehearsed on the CPU, so that a user sees the message they know; :mod:`.checks` has what they
-overlook, :mod:`.shapes` the operators that have none.
+A call that they refuse is rehearsed on the CPU, so that users see the message they know. :mod:`.checks` lists mistakes
+that they overlook, :mod:`.meta_functions` the operators that have none.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class NoMeta(Exception):
     """The operator's result shape depends on its values."""
 
 
-#: answers, by what the call is like; a repeated layer asks once
+#: results by signature of the call: a repeated layer is inferred once
 _known: dict[Hashable, list[Spec | None]] = {}
 _KNOWN_LIMIT = 100_000
 
 
 def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], alike: Hashable) -> list[Spec | None]:
-    """What each output of ``op`` over these tensors (of any device) will be; ``None`` for one that is left out.
+    """The spec of each output of ``op`` over these tensors (of any device); ``None`` for one that is left out.
 
-    ``alike`` is equal for calls that PyTorch gives the same answer: operator, shapes, dtypes, strides and numbers.
+    ``alike`` is equal for calls with the same result: operator, shapes, dtypes, strides and numbers.
     Raises what PyTorch raises on the CPU for bad arguments.
     """
     check = CHECKS.get(op.name)
@@ -50,11 +50,11 @@ def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], alike: Hashable
     if found is None:
         if len(_known) >= _KNOWN_LIMIT:
             _known.clear()
-        found = _known[alike] = _ask(op, args, kwargs)
+        found = _known[alike] = _run_meta(op, args, kwargs)
     return found
 
 
-def _ask(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec | None]:
+def _run_meta(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec | None]:
     metas: dict[int, torch.Tensor] = {}
     named = {
         name: torch.device("meta") if name == "device" else None if name == "generator" else _meta(value, metas)

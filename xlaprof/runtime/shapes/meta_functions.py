@@ -1,4 +1,4 @@
-"""Shapes of results that PyTorch has no meta kernels for: functions of the same arguments, over meta tensors."""
+"""Meta functions for operators that PyTorch has no meta kernel for: the same arguments, over meta tensors."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _quantized(self: torch.Tensor, *_: Any) -> Any:
 
 @_of("aten._ctc_loss.Tensor")
 def _ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *_: Any) -> Any:
-    # No target is longer than all there is room for: the lengths need not be read.
+    # Sized for the longest target possible, so the lengths need not be read.
     steps, samples, _classes = log_probs.shape
     return log_probs.new_empty(samples), log_probs.new_empty((samples, steps, 2 * targets.shape[-1] + 1))
 
@@ -93,7 +93,7 @@ def _grouped_mm(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Any:
-    # PyTorch's own wants bfloat16 and CUDA's strides; the CPU takes any dtype.
+    # PyTorch's own requires bfloat16 and CUDA's strides; the CPU takes any dtype.
     if not {self.ndim, mat2.ndim} <= {2, 3}:
         raise RuntimeError(f"grouped_mm: matrices must be 2D or 3D, but have {self.ndim} and {mat2.ndim} dimensions")
     if (offs is None) != (self.ndim == mat2.ndim == 3):
@@ -111,5 +111,5 @@ def _grouped_mm(
 @_of("aten.multilabel_margin_loss_forward.default")
 def _multilabel_margin_loss(self: torch.Tensor, target: torch.Tensor, reduction: int) -> Any:
     loss, among = torch.ops.aten.multilabel_margin_loss_forward.default(self, target, reduction)
-    # of one sample the CPU returns a 0-dim loss, whatever the reduction
+    # for one sample the CPU returns a 0-dim loss, whatever the reduction
     return loss.new_empty(()) if target.ndim <= 1 else loss, among

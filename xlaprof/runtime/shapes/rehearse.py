@@ -1,11 +1,11 @@
-"""Errors in PyTorch's words: the call is made on the CPU, with stand-ins of the same shapes.
+"""PyTorch's own errors: the call is made on the CPU, with stand-ins of the same shapes.
 
-Meta kernels and decompositions check less than kernels do, or say it in other words. So where a call is refused, or
-looks wrong (an ``out=`` of another dtype, memory written and read at once), the CPU kernel is called with tensors of
-ones and zeros that have the same shapes, strides, dtypes, and share memory as the call's own do. What it raises is what
-a user of PyTorch knows; and what it accepts is not refused.
+Meta kernels and decompositions check less than kernels do, or word their errors differently. So where a call is
+refused, or looks wrong (an ``out=`` of another dtype, memory written and read at once), the CPU kernel is called with
+tensors of ones and zeros that have the same shapes, strides and dtypes, and share memory like the call's own. The user
+gets the error that it raises; a call that it accepts is not refused.
 
-Nothing is read from the device, and nothing of the user's is touched.
+Nothing is read from the device, and the user's tensors are not touched.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ LIMIT = 1 << 28
 
 
 def rehearse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], *, about: str = "") -> bool:
-    """Raise what ``op`` raises on the CPU. ``True`` if it accepts the call, ``False`` where that was not tried.
+    """Raise what ``op`` raises on the CPU. ``True`` if it accepts the call, ``False`` if the call was not tried.
 
-    With ``about``, only errors whose message has it are raised.
+    With ``about``, only errors whose message contains that text are raised.
     """
     if "pivots" in op.names or "LU_pivots" in op.names:  # kernels trust them: zeros would be read as addresses
         return False
@@ -42,10 +42,10 @@ def rehearse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], *, about: st
         try:
             op.func(*here, **named)
         except NotImplementedError as error:
-            if "Could not run" in str(error):  # no CPU kernel: it has nothing to say
+            if "Could not run" in str(error):  # there is no CPU kernel
                 return False
-            raise rehearsed(error, op) from None  # a dtype that the kernel does not do
-        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # of the stand-ins' values
+            raise rehearsed(error, op) from None  # a dtype that the kernel does not support
+        except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # due to the stand-ins' values
             return True
         except RuntimeError as error:
             if "ZeroDivisionError" in str(error) or about not in str(error):  # likewise
@@ -70,12 +70,12 @@ def rehearsed(error: Exception, op: Op) -> Exception:
 def refuse_overlap(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise what the CPU raises for an operation that writes to memory it also reads, or to one place twice.
 
-    On the device values are never overwritten while they are read, so the result would be defined; but it would be
-    another than PyTorch's.
+    On the device the result would be defined, because values are never overwritten while they are read; but it would
+    differ from PyTorch's.
     """
     written = [_argument(op, i, args, kwargs) for i in op.writes]
-    rest = [value for value in tree_leaves((args, kwargs)) if type(value) is XLATensor]
-    if any(_overlaps(target, rest) for target in tree_leaves(written) if type(target) is XLATensor):
+    read = [value for value in tree_leaves((args, kwargs)) if type(value) is XLATensor]
+    if any(_overlaps(target, read) for target in tree_leaves(written) if type(target) is XLATensor):
         rehearse(op, args, kwargs, about="unsupported operation")
 
 
@@ -84,7 +84,7 @@ def _argument(op: Op, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _overlaps(target: XLATensor, others: list[XLATensor]) -> bool:
-    """May ``target`` show one place twice, or share memory with another tensor of the call?"""
+    """May ``target`` overlap itself, or share memory with another tensor of the call?"""
     if any(stride == 0 and size > 1 for stride, size in zip(target.stride(), target.shape, strict=True)):
         return True
     base = base_of(target._storage)
@@ -96,7 +96,7 @@ class _TooLarge(Exception):
 
 
 class _StandIns:
-    """Host tensors that take the place of those of one call."""
+    """Host tensors in place of the tensors of one call."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -104,7 +104,7 @@ class _StandIns:
         self._tensors: dict[int, torch.Tensor] = {}
 
     def of(self, value: Any) -> Any:
-        """The stand-in of an argument that is no container."""
+        """The stand-in for an argument that is not a container."""
         if isinstance(value, torch.device):
             return torch.device("cpu")
         if isinstance(value, torch.Generator):

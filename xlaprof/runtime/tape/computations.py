@@ -24,12 +24,12 @@ _numbers = itertools.count(1)
 class Computation:
     """``function`` over jax arrays, as an operation on ``xla`` tensors: ``computation(x, y)`` gives a list of tensors.
 
-    It returns an array or several, whose shapes follow from those of its arguments. No gradient is known of it.
+    It returns an array or several, whose shapes follow from those of its arguments. It has no gradient.
     """
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.function = function
-        # Two computations of one name are two operations.
+        # The number keeps two computations of one name apart.
         self.op: Any = Pseudo(f"{name}.{next(_numbers)}", lambda ctx, *arrays: _flat(function(*arrays)))
         self.op.aten = name
         self._specs: dict[tuple[Any, ...], list[Spec | None]] = {}
@@ -57,7 +57,7 @@ class Computation:
         return results
 
     def shapes(self, tensors: Sequence[torch.Tensor]) -> list[Spec]:
-        """What it returns for tensors like these, wherever they are."""
+        """Specs of the results for tensors of these shapes and dtypes, on any device."""
         specs = self._describe(tuple(sig(tuple(tensor.shape), tensor.dtype) for tensor in tensors))
         return [spec for spec in specs if spec is not None]
 
@@ -95,7 +95,7 @@ _pass: Callable[..., tuple[torch.Tensor, ...]] = _Barrier.apply
 
 
 def optimization_barrier(values: Sequence[Any]) -> tuple[Any, ...]:
-    """``values`` with its ``xla`` tensors as a barrier passes them on, which XLA moves no computation across."""
+    """``values`` with its ``xla`` tensors behind a barrier that XLA moves no computation across."""
     at = [i for i, value in enumerate(values) if isinstance(value, XLATensor)]
     passed = list(values)
     if at:
@@ -105,7 +105,7 @@ def optimization_barrier(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def optimization_barrier_(tensors: Sequence[torch.Tensor]) -> None:
-    """The same in place: ``tensors`` are what the barrier passes on."""
+    """The same in place."""
     with torch.no_grad():
         for tensor, passed in zip(tensors, optimization_barrier(tensors), strict=True):
             if passed is not tensor:

@@ -1,9 +1,9 @@
 """``torch.Generator(device="xla")``.
 
 PyTorch makes generators in C++ for the devices it was built with, and asks ``torch_xla`` for those of ``xla``. A
-generator is a state machine and the device it is for; the first is all the same to us, as a random operation only
-takes its key from it. So ours is a host generator whose device says ``xla``, and PyTorch itself refuses it on the host
-("Expected a 'cpu' device type for generator but found 'xla'").
+generator is a state machine and a device. Any state machine will do, as a random operation only takes its key from it.
+So ours is a host generator whose device is set to ``xla``, and PyTorch itself refuses it on the host ("Expected a 'cpu'
+device type for generator but found 'xla'").
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 #: c10::DeviceType::XLA
 _XLA = 9
-#: bytes of a c10::Device on the host without an index, and where in a GeneratorImpl to look for them
+#: bytes of the c10::Device "cpu", and the offsets in a GeneratorImpl at which to look for them
 _HOST, _WHERE = (0, 0xFF), range(16, 128, 8)
 
 
@@ -39,7 +39,7 @@ class Generator(torch.Generator):
         return made
 
     def clone_state(self) -> Generator:
-        """Another generator that stands where this one does."""
+        """A new generator in the same state."""
         return _restored(str(self.device), self.get_state())
 
     def __reduce__(self) -> Any:
@@ -53,7 +53,7 @@ def _restored(device: str, state: torch.Tensor) -> Generator:
 
 
 def on_host(generator: torch.Generator) -> torch.Generator:
-    """A host generator that stands where ``generator`` does."""
+    """A host generator in the state of ``generator``."""
     twin = torch.Generator()
     twin.set_state(generator.get_state())
     return twin
@@ -65,7 +65,7 @@ def _put(generator: torch.Generator, offset: int, device: tuple[int, int]) -> No
 
 
 def _find() -> int | None:
-    """Offset of the device in a generator: where a change of it shows in ``generator.device``."""
+    """Offset of the device in a generator: a write there changes ``generator.device``."""
     generator = torch.Generator()
     for offset in _WHERE:
         if tuple((ctypes.c_uint8 * 2).from_address(generator._cdata + offset)) != _HOST:  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""The graph a barrier needs: the recorded operations its outputs depend on, renumbered, with a canonical name.
+"""The graph that a barrier needs: the recorded operations that its outputs depend on, and a canonical hash.
 
-The same subgraph recorded at another place of the trie has the same name, so it finds the same program.
+The same subgraph at another place of the trie has the same hash, so it finds the same program.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Graph(NamedTuple):
-    """Operations in order, and what they read; slots are those of the trace it was taken from."""
+    """Operations in order, and their inputs. Slots are those of the trace that it was extracted from."""
 
     nodes: tuple[Node, ...]
     inputs: tuple[int, ...]  # slots
@@ -32,16 +32,16 @@ class Graph(NamedTuple):
     ints: tuple[Packed, ...]
     seeds: tuple[int, ...]  # rows of the tape's seeds
     outs: tuple[int, ...]  # slots
-    places: dict[int, tuple[RawFrame, ...]]  # of the outputs: the user's frames that recorded them
+    places: dict[int, tuple[RawFrame, ...]]  # slot of an output -> the user's frames that recorded it
     hash: str
 
     @property
     def numbering(self) -> dict[Packed, int]:
-        """Where each packed scalar stands among those of its kind that a program of this graph is given."""
+        """Index of each packed scalar among those of its kind in the program's arguments."""
         return {packed: i for group in (self.floats, self.ints) for i, packed in enumerate(group)}
 
     def reader(self, slot: int) -> Node | None:
-        """The first operation that reads a value."""
+        """The first operation that reads the value at ``slot``."""
         return next((node for node in self.nodes if slot in reads(node)), None)
 
 
@@ -76,7 +76,7 @@ def extract(end: Node, outs: tuple[int, ...]) -> Graph:
     lines: list[str] = []
 
     def number(slots: Iterable[int]) -> None:
-        """Inputs are numbered as they are read: where the trace entered them makes no difference to a graph."""
+        """Number inputs in order of first use: the hash does not depend on where the trace entered them."""
         for slot in slots:
             node = entered.pop(slot, None)
             if node is not None:
@@ -127,7 +127,7 @@ def size(end: Node, outs: tuple[int, ...]) -> int:
 
 
 def shared(end: Node, graph: Graph, outs: tuple[int, ...]) -> int:
-    """Operations of ``graph``, views aside, the values at ``outs`` depend on too (all on the trace to ``end``)."""
+    """How many operations of ``graph``, except views, the values at ``outs`` on the trace to ``end`` also need."""
     needed = _needed({out.slot: node for node in end.path() for out in node.outs}, outs)
     return sum(id(node) in needed and not _is_view(node) for node in graph.nodes)
 
@@ -149,7 +149,7 @@ def _needed(maker: dict[int, Node], outs: tuple[int, ...]) -> set[int]:
 
 
 def _canonical(node: Node) -> str:
-    """The operator's name; in place or not makes no difference to a graph."""
+    """The operator's name, that of the functional twin for one in place."""
     op = node.op
     assert op is not None
     twin = getattr(op, "twin", None)
@@ -188,5 +188,5 @@ def _text(value: Any, names: dict[int, str], scalars: dict[Packed, str]) -> str:
         return scalars[value]
     if type(value) is tuple:
         return "(" + ",".join(_text(v, names, scalars) for v in value) + ")"
-    # 1, 1.0 and True are one constant where dtypes say the rest
+    # 1, 1.0 and True are one constant: the dtypes of results tell them apart
     return repr(float(value)) if isinstance(value, (bool, int, float)) else repr(value)

@@ -1,7 +1,7 @@
 """New edges of the trie: the only place where recording an operation costs more than a lookup.
 
-A new edge asks PyTorch's meta kernels for the result's shape, checks that the lowering covers the arguments, and takes
-the user's stack. Steady state never comes here.
+For a new edge, PyTorch's meta kernels give the result's shape, the lowering is checked against the arguments, and the
+user's stack is read. Steady state never comes here.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Pseudo:
 
 INPUT: Any = Pseudo("xlaprof.input")
 EMPTY: Any = Pseudo("xlaprof.empty", lambda ctx: jnp.zeros(ctx.out[0].shape, ctx.out[0].jax))
-#: from here on another default dtype holds (:mod:`.pytorch.default_dtype`); nothing is computed
+#: marks a new default dtype (:mod:`xlaprof.runtime.pytorch.default_dtype`); computes nothing
 DEFAULT: Any = Pseudo("xlaprof.default_dtype")
 
 
 class Recording(Protocol):
-    """What a tape has of the trie."""
+    """A tape's position in the trie."""
 
     node: Node
     nodes: int
@@ -70,9 +70,9 @@ def grow(
     """Add the edge ``key`` to the tape's current node and return the new node.
 
     ``args`` and ``kwargs`` are the user's (tensors, numbers), and ``key`` is ``(op, a key per argument, then a pair
-    (name, key) per keyword)``. With ``spec``, what the result is (a list: the results), they are a template made
-    earlier. Raises what PyTorch raises for bad arguments, and :class:`Unlowered` when the operation has to take another
-    road.
+    (name, key) per keyword)``. With ``spec``, the spec of the result (a list: of the results), they are a template.
+    Raises what PyTorch raises for bad arguments, and :class:`Unlowered` if the operation has to be decomposed or
+    computed on the CPU.
     """
     start = perf_counter_ns()
     parent = tape.node
@@ -87,7 +87,7 @@ def grow(
     node.frames, node.module = source.here()
     node.role = source.role()
     if tape.divergence is None:
-        is_optimizer = node.role in ("optimizer", "state")  # whose numbers are known only now
+        is_optimizer = node.role in ("optimizer", "state")  # its hyperparameters are on the stack only now
         tape.divergence = Divergence(parent, node, naming.hyperparameters() if is_optimizer else ())
     parent.edges[key] = node
     tape.nodes += 1
@@ -99,7 +99,7 @@ def grow(
 def _template(
     op: Op, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with values on the tape as :class:`Ref`, scalars as :class:`Packed` or plain numbers."""
+    """The arguments: values on the tape as :class:`Ref`, scalars as :class:`Packed` or plain numbers."""
     n = len(args)
     keys = key[1 : 1 + n]
     return (
@@ -118,27 +118,27 @@ def _unkey(kind: str, key: Any) -> Any:
     return key
 
 
-#: lowerings over one kind of arguments each
+#: signature of a call -> its lowering
 _calls: dict[Hashable, Call] = {}
 _CALLS_LIMIT = 50_000
 
 
 def _describe(op: Op, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec | None]:
-    """What the new ``node`` returns; it is given its lowering over arguments of this kind.
+    """Specs of the results of the new ``node``, which also gets its lowering.
 
-    A layer that is repeated is neither asked about nor traced again: both are kept by what the call looks like.
+    Both are cached by the call's signature, so a repeated layer is neither inferred nor traced again.
     """
     sigs: dict[int, Sig] = {}
-    rest: list[Any] = []
+    others: list[Any] = []
     for template, value in zip(node.args, args, strict=False):
-        _collect(template, value, sigs, rest)
+        _collect(template, value, sigs, others)
     for name, template in node.kwargs.items():
-        _collect(template, kwargs[name], sigs, rest)
+        _collect(template, kwargs[name], sigs, others)
     names = {slot: i for i, slot in enumerate(sigs)}
     described = repr((_rename(node.args, names), _rename(node.kwargs, names)))
     like = (op, described, tuple(sigs.values()), torch.get_default_dtype())
     try:
-        specs = infer(op, args, kwargs, (like, tuple(rest)))
+        specs = infer(op, args, kwargs, (like, tuple(others)))
     except NoMeta as error:
         raise Unlowered(str(error)) from error
     if op.lowering is None:
@@ -157,22 +157,22 @@ def _describe(op: Op, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any])
     return specs
 
 
-def _collect(template: Any, value: Any, sigs: dict[int, Sig], rest: list[Any]) -> None:
-    """Signatures by slot, in order of first use, and what else PyTorch looks at: numbers, and strides of views."""
+def _collect(template: Any, value: Any, sigs: dict[int, Sig], others: list[Any]) -> None:
+    """Collect signatures by slot, in order of first use, and what else shapes depend on: numbers, strides of views."""
     if type(template) is Ref:
         storage = value._storage
         sigs[template.slot] = storage.sig
         if isinstance(storage, View):
-            rest.append((value.stride(), value.storage_offset()))
+            others.append((value.stride(), value.storage_offset()))
     elif type(template) is Packed:
-        rest.append(value)
+        others.append(value)
     elif type(template) is tuple and isinstance(value, (list, tuple)):
         for t, v in zip(template, value, strict=True):
-            _collect(t, v, sigs, rest)
+            _collect(t, v, sigs, others)
 
 
 def _rename(template: Any, names: dict[Any, int]) -> Any:
-    """``template`` with slots and packed scalars numbered in order of first use: equal numbers are one scalar."""
+    """``template`` with slots and packed scalars numbered in order of first use."""
     if type(template) is Ref:
         return f"%{names[template.slot]}"
     if type(template) is Packed:

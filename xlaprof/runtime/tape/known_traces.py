@@ -1,4 +1,4 @@
-"""Traces that new ones are compared with, to say how their graphs differ."""
+"""Traces that ran: the graph of a new one is compared with theirs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
     from .graph import Graph
 
-#: traces remembered on a tape, and how many of them when the trie is full: they hold on to nodes
+#: traces remembered on a tape, and how many of them stay when the trie is pruned: they keep nodes alive
 KNOWN, KEPT = 256, 16
 
 
 class Ran(Protocol):
-    """What is asked of a compiled program."""
+    """A compiled program."""
 
     number: int
-    scalars: Any  # the packed floats and ints that it was given last; None: it has not run
+    scalars: Any  # the packed floats and ints of its last run; None: it has not run
 
 
 class KnownTrace(NamedTuple):
@@ -32,10 +32,10 @@ class KnownTrace(NamedTuple):
     graph: Graph
     key: tuple[Any, ...]  # of its plan, at its end
     made: tuple[tuple[RawFrame, ...], ...]  # lines that made the graph's inputs
-    updates: frozenset[int]  # ids of what an optimizer reads in it from before: the parameters it updates
-    program: Callable[[], Ran | None]  # what its graph was compiled to; None: forgotten
+    updates: frozenset[int]  # ids of the graph's inputs that an optimizer reads: the parameters it updates
+    program: Callable[[], Ran | None]  # compiled from its graph; None: forgotten
 
 
 def latest(known: Iterable[KnownTrace]) -> list[KnownTrace]:
-    """The few that were used last."""
+    """The :data:`KEPT` most recently used."""
     return sorted(known, key=lambda trace: trace.end.last_used)[-KEPT:]

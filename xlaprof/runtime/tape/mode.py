@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from xlaprof.runtime.trace.storage import Storage
 
-#: runs what was recorded; for operations that did not come by the dispatch function. ``None``: lazy mode
+#: runs what was recorded, for operations recorded outside of dispatch. ``None``: lazy mode
 run_recorded: Callable[[], None] | None = None
-#: the present values of storages of a tape, whose lock is held. ``None``: lazy mode
+#: gives the current values of storages of a tape, whose lock is held. ``None``: lazy mode
 eager_values: Callable[[Any, list[Storage]], list[Any]] | None = None
 #: waits for what eager mode has run on a device, or on all; set when eager mode is first used
 wait_for_eager: Callable[[Any], None] | None = None
 
-#: what the function being compiled is called (:func:`.compile.compile`); empty outside of one
+#: name of the function being compiled (:func:`xlaprof.runtime.modes.compile.compile`); empty outside of one
 graph_name = ""
 
 
 def get_graph_name() -> str:
-    """What the function being compiled is called."""
+    """Name of the function being compiled."""
     return graph_name
 
 
 def set_graph_name(name: str) -> None:
-    """Call what is recorded from now on ``name``, in messages."""
+    """Set the name that messages give to what is recorded from now on."""
     global graph_name
     graph_name = name

@@ -1,7 +1,7 @@
-"""How often each operation was recorded (``xla::op``), and how many tensors came and went, read from the trie.
+"""Counts recorded operations (``xla::op``), and tensors made and destroyed, from the trie.
 
-Recording counts nothing. Where a trace ends, the node it ended on is counted, one lookup; what lies on the way there
-is added up when somebody asks for counters, or when many different traces have ended.
+Recording counts nothing. When a trace ends, only its last node is counted, by one lookup. The operations on the path to
+that node are added up when counters are read, or when many different traces have ended.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 #: different traces that are kept before their operations are added up
 _KEPT = 64
 
-#: operators that functionalization leaves as they are: PyTorch/XLA writes these in place
+#: operators that functionalization keeps in place in PyTorch/XLA
 _WRITTEN_IN_PLACE = frozenset(
     {"fill_", "zero_", "uniform_", "normal_", "random_", "exponential_", "index_fill_", "put_", "resize_", "set_"}
 )
-#: what is memory that is filled, to PyTorch/XLA
+#: operators that are fills of new memory in PyTorch/XLA
 _FILLED = {
     **dict.fromkeys(("ones", "ones_like", "new_ones", "full_like", "new_full", "fill"), "fill_"),
     **dict.fromkeys(("zeros", "zeros_like", "new_zeros", "zero"), "zero_"),
@@ -31,23 +31,23 @@ _FILLED = {
     **dict.fromkeys(("randn", "randn_like"), "normal_"),
     **dict.fromkeys(("randint", "randint_like"), "random_"),
 }
-#: operators that PyTorch/XLA registers with symbolic sizes, which its counters say
+#: operators that PyTorch/XLA registers, and counts, with symbolic sizes
 _SYMBOLIC = frozenset({"view_copy", "expand_copy", "narrow_copy", "select_backward", "diagonal_backward", "embedding"})
 
-#: operators that PyTorch takes apart for us, and not for PyTorch/XLA
+#: operators that PyTorch decomposes for us, but not for PyTorch/XLA
 _COMPOSED = {
     "_native_batch_norm_legit_functional": "native_batch_norm",
     "_native_batch_norm_legit": "native_batch_norm",
 }
 
-#: (last node, operations counted already, tensors held at the end) -> how many traces ended so
+#: (last node, operations already counted, tensors alive at the end) -> number of such traces
 _ended: dict[tuple[Node, int, int], int] = {}
 _lock = threading.Lock()
 _names: dict[Any, str] = {}
 
 
 def ended(node: Node, counted: int, held: int) -> None:
-    """A trace ends at ``node``: ``counted`` of its operations were counted before, ``held`` of its tensors live on."""
+    """Note the end of a trace at ``node``: ``counted`` operations are counted already, ``held`` tensors live on."""
     trace = (node, counted, held)
     with _lock:
         _ended[trace] = _ended.get(trace, 0) + 1
@@ -57,7 +57,7 @@ def ended(node: Node, counted: int, held: int) -> None:
 
 
 def recorded(last: Node, counted: int = 0, times: int = 1) -> None:
-    """The operations on the way to ``last``, without the first ``counted``, were recorded ``times`` times."""
+    """Count the operations on the path to ``last``, except the first ``counted``, ``times`` times."""
     seen: Counter[str] = Counter()
     _count(last, counted, times, seen)
     _report(seen)
@@ -82,11 +82,11 @@ def _report(seen: Counter[str]) -> None:
             metrics.count(name, n)
             recorded += n if name.startswith("xla::") else 0
     if recorded:
-        metrics.begin("LazyTracing", recorded)  # new ones have added how long they took
+        metrics.begin("LazyTracing", recorded)  # :mod:`.grow` has added the time of new ones
 
 
 def _count(last: Node, counted: int, times: int, seen: Counter[str]) -> int:
-    """Add the operations on the way to ``last``, without the first ``counted``, to ``seen``; the tensors they made."""
+    """Add the operations on the path to ``last``, except the first ``counted``, to ``seen``; return tensors made."""
     made = 0
     for node in last.path()[counted:]:
         name = _names.get(node.op)
@@ -103,7 +103,7 @@ def _count(last: Node, counted: int, times: int, seen: Counter[str]) -> int:
 def _name(op: Any) -> str:
     """The counter of an operator, as PyTorch/XLA names it after functionalization; empty for the tape's own."""
     func = getattr(op, "func", None)
-    if func is None or getattr(op, "collective", False):  # which count themselves
+    if func is None or getattr(op, "collective", False):  # collectives count themselves
         return ""
     namespace, name = func._schema.name.split("::")
     twin = getattr(op, "twin", None)

@@ -1,8 +1,8 @@
 """Random state of the ``xla`` devices: for each a seed, and the number of random operations since.
 
-Each random operation takes the threefry key of (seed, its number) as a hidden input of its graph, so the same seed
-gives the same numbers wherever barriers fall, and a new seed compiles nothing. ``torch.manual_seed`` and ``torch.seed``
-seed this too. The numbers are the same on every device, and are not the host's.
+The threefry key of (seed, number) is a hidden input of each random operation's graph. So the same seed gives the same
+numbers wherever barriers are, and a new seed compiles nothing. ``torch.manual_seed`` and ``torch.seed`` seed this too.
+The numbers are the same on every device, and differ from the host's.
 """
 
 from __future__ import annotations
@@ -110,9 +110,9 @@ def draw(index: int, generator: torch.Generator | None = None) -> tuple[int, int
     if generator.device.type == "cpu":
         return _key_from(generator)
     host = generators.on_host(generator)
-    key_ = _key_from(host)
+    drawn = _key_from(host)
     generator.set_state(host.get_state())
-    return key_
+    return drawn
 
 
 def generator_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Generator | None:
@@ -132,7 +132,7 @@ def host_generator(index: int, generator: torch.Generator | None = None) -> torc
 
 
 def _mixed(seed: int) -> int:
-    """SplitMix64's finalizer: neighbouring seeds come to lie far apart."""
+    """SplitMix64's finalizer: spreads neighbouring seeds far apart."""
     seed = (seed + _GOLDEN) & _LONG
     seed = ((seed ^ (seed >> 30)) * 0xBF58476D1CE4E5B9) & _LONG
     seed = ((seed ^ (seed >> 27)) * 0x94D049BB133111EB) & _LONG
@@ -140,9 +140,9 @@ def _mixed(seed: int) -> int:
 
 
 def install() -> None:
-    """Make ``torch.manual_seed`` and ``torch.seed`` seed the ``xla`` devices as they seed every other.
+    """Make ``torch.manual_seed`` and ``torch.seed`` seed the ``xla`` devices too.
 
-    Both pass the seed to the function of :mod:`torch.random` that seeds devices from outside of PyTorch.
+    Both call the function of :mod:`torch.random` that seeds devices from outside of PyTorch.
     """
     generators.install()
     seed_others = torch.random._seed_custom_device

@@ -1,7 +1,7 @@
-"""The tape: what has been recorded since the last barrier, as a path in the trie.
+"""The tape: the trace since the last barrier, as a path in the trie.
 
-Nothing is built while a known path is followed: an operation is one dict lookup, its result's shape stands on the node.
-What the tape itself holds is this trace's data: the arrays of its inputs, its scalars, its storages with new values.
+On a known path nothing is built: an operation is one dict lookup, and the node has its result's shape. The tape itself
+holds the data of this trace: the arrays of its inputs, its scalars, and the storages with new values.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 #: epochs are numbered over all tapes, so a storage's epoch also says which tape it is on
 _epochs = itertools.count(1)
 
-#: nodes of a trie at most (about 1 KB each); past it the least recently used quarter is forgotten
+#: limit of nodes in a trie (about 1 KB each); past it the least recently used quarter is forgotten
 MAX_NODES = int(os.environ.get("XLAPROF_TRIE_NODES", "250000"))
 
-#: operations on a tape from which on a read looks whether most of them are dead
+#: with more operations on a tape, a read checks whether most of them are dead
 SHED = 1000
 
-#: Scalars that are part of the graph, as PyTorch/XLA has them: others are inputs, so that they may change
+#: scalars that are constants of the graph, as in PyTorch/XLA; others are inputs, so that they may change
 SPECIAL = (0, 1, -1) if os.environ.get("XLA_NO_SPECIAL_SCALARS", "0") in ("", "0", "false") else ()
 SPECIAL_FLOATS = {float(v): Const(float(v)) for v in SPECIAL}
 SPECIAL_INTS = {v: Const(v) for v in SPECIAL}
@@ -53,7 +53,7 @@ _INT = [Packed("i", i) for i in range(256)]
 
 
 def const(value: Any) -> Const:
-    """The one :class:`Const` of a number (bool, complex, and what is baked in)."""
+    """The one :class:`Const` of a number."""
     found = _consts.get((type(value), value))
     if found is None:
         found = _consts.setdefault((type(value), value), Const(value))
@@ -61,13 +61,13 @@ def const(value: Any) -> Const:
 
 
 class Tape:
-    """One per device. All of it is guarded by its lock: a backward pass runs on a thread of autograd's."""
+    """One per device. Its lock guards all of it: backward passes run on autograd's thread."""
 
-    #: is it laid out without values, to be compiled for others? (:mod:`.dynamo.sketch`)
+    #: is it a tape without values, for Dynamo's graphs? (:mod:`xlaprof.runtime.dynamo.sketch`)
     abstract = False
-    #: has the thread of the last backward pass let go of all its values? If not, what to call to have it do so
+    #: call this to make the thread of the last backward pass release its last values; None: it has
     let_go: Callable[[], None] | None = None
-    #: how values lie over the devices of a virtual device, a ``Partition`` of :mod:`xlaprof.runtime.spmd`; or None
+    #: layout of values over the devices of a virtual device: a ``Partition`` of :mod:`xlaprof.runtime.spmd`, or None
     partition: Any = None
 
     def __init__(self, index: int, device: jax.Device) -> None:
@@ -79,7 +79,7 @@ class Tape:
         self.root, self.nodes = Node(None, None, None), 1
         self.known: deque[KnownTrace] = deque(maxlen=KNOWN)  # traces that made plans, to compare with
         self.eager = False
-        self.default = torch.get_default_dtype()  # what Python's floats become is no part of an edge's key
+        self.default = torch.get_default_dtype()  # dtype of Python's floats, not part of an edge's key
         self._resting: dict[tuple[bool, torch.dtype], tuple[Node, int]] = {}  # tries of other modes, other defaults
         self.node = self.root
         self.counted = 0
@@ -87,23 +87,23 @@ class Tape:
         self.reset()
 
     def begin(self, held: int = 0) -> None:
-        """Begin a new trace, at a barrier, and forget what has died. ``held`` of the tensors recorded live on."""
+        """Begin a new trace, at a barrier, and forget dead views. ``held`` of the recorded tensors live on."""
         self.trim_views()
         self.reset(held)
         self.trim_trie()
 
     def reset(self, held: int = 0) -> None:
-        """Begin a new trace at the root. Values that have no array are gone; what is ``held`` lives on."""
+        """Begin a new trace at the root. Recorded values are gone unless they have an array."""
         if self.node is not self.root:
             op_counters.ended(self.node, self.counted, held)
         if torch.get_default_dtype() is not self.default:
             self._change(self.eager, torch.get_default_dtype())
-        self.counted = 0  # operations on the trace that are counted (:mod:`.op_counters`)
+        self.counted = 0  # operations of the trace already counted (:mod:`.op_counters`)
         self.epoch = next(_epochs)
         self.node = self.root
         self.arrays: list[Any] = []  # inputs, in order of first use
         self.owners: list[Storage] = []  # and the storages they came from
-        self.input_at: dict[int, int] = {}  # slot of an input -> its place in these two
+        self.input_at: dict[int, int] = {}  # slot of an input -> index in these two
         self.storages: list[Storage] = []  # storages that were given a value: the possible outputs
         self.floats: list[float] = []
         self.ints: list[int] = []
@@ -124,7 +124,7 @@ class Tape:
                 self.reset()
 
     def mark_default(self, default: torch.dtype) -> None:
-        """What is recorded from now on has this default dtype: a mark on the trace, or a trace on another trie."""
+        """Record under another default dtype from now on: a mark on the trace, or a trace on another trie."""
         if self.node is self.root:
             self.reset()
         else:
@@ -137,7 +137,7 @@ class Tape:
         self.node = self.root
 
     def forget(self) -> None:
-        """Forget what was recorded before this trace: as if the process had just begun."""
+        """Forget all earlier traces, as if the process had just begun."""
         self.root.edges.clear()
         self.root.plans.clear()
         self.nodes = 1
@@ -147,7 +147,7 @@ class Tape:
     # -- reading values -------------------------------------------------------------------------------
 
     def enter(self, storage: Storage) -> int:
-        """Slot of a storage that has none on this trace: an input, a view to be derived again, or fresh memory."""
+        """Give a storage without a slot on this trace one: as an input, a view derived again, or new memory."""
         if isinstance(storage, View) and storage.array is None:
             return self._derive(storage)
         other: Tape = storage.tape
@@ -174,7 +174,7 @@ class Tape:
         return slot
 
     def slot_of(self, storage: Storage) -> int:
-        """Where the storage's present value stands on this trace."""
+        """Slot of the storage's current value on this trace."""
         return storage.slot if storage.epoch == self.epoch else self.enter(storage)
 
     def _derive(self, view: View) -> int:
@@ -186,11 +186,11 @@ class Tape:
         return slot
 
     def follow(self, step: Node, slot: int) -> int:
-        """Record the view operator of ``step`` again, on the value at ``slot``: by the line that made the view."""
+        """Record the view operator of ``step`` again, on the value at ``slot``, with the line that made the view."""
         key = (step.op, slot, *step.key[2:])
         node = self.node.edges.get(key)
         if node is None:
-            assert step.op is not None  # the root's alone is
+            assert step.op is not None  # only the root's is
             out = step.outs[0]
             args = (Ref(slot), *step.args[1:])
             node = grow(self, step.op, key, args, step.kwargs, Spec(out.sig, out.strides, out.offset))
@@ -199,7 +199,7 @@ class Tape:
         return node.slot
 
     def pseudo(self, op: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec) -> int:
-        """Record an operation that no user called, over slots; return the slot of its result."""
+        """Record an operation of the tape's own; return the slot of its result."""
         node = self.node.edges.get(key)
         if node is None:
             node = grow(self, op, key, args, kwargs, spec)
@@ -207,7 +207,7 @@ class Tape:
         return node.slot
 
     def _uninitialized(self, storage: Storage) -> int:
-        # Memory that was never written has no value to speak of; zeros are as good as any, and repeatable.
+        # Any value will do for memory that was never written; zeros are repeatable.
         storage.slot = self.pseudo(EMPTY, (EMPTY, storage.sig), (), {}, Spec(storage.sig))
         storage.epoch = storage.listed = self.epoch
         self.storages.append(storage)
@@ -216,7 +216,7 @@ class Tape:
     # -- scalars --------------------------------------------------------------------------------------
 
     def new_float(self, value: float) -> Packed:
-        """Key of a float seen for the first time on this trace: the next index of the packed floats."""
+        """Key of a float that is new on this trace: the next index of the packed floats."""
         index = len(self.floats)
         if index >= len(_FLOAT):
             _FLOAT.append(Packed("f", index))
@@ -225,7 +225,7 @@ class Tape:
         return key
 
     def new_int(self, value: int) -> Packed | Const:
-        """Key of an int seen for the first time on this trace."""
+        """Key of an int that is new on this trace."""
         if not -(2**63) <= value < 2**63:
             return const(value)  # does not fit the packed array
         index = len(self.ints)
@@ -236,7 +236,7 @@ class Tape:
         return key
 
     def scalar(self, value: Any) -> Packed | Const:
-        """Key of a scalar: :class:`Packed`, or :class:`Const` where the number is part of the graph."""
+        """Key of a scalar: :class:`Packed`, or :class:`Const` if it is part of the graph."""
         kind = type(value)
         if kind is float:
             if value == 0.0 and math.copysign(1.0, value) < 0:  # equal to 0.0, but another constant
@@ -251,13 +251,13 @@ class Tape:
     # -- writing values -------------------------------------------------------------------------------
 
     def write(self, storage: Storage, slot: int) -> None:
-        """The storage of ``storage`` now holds the value at ``slot`` (of the storage's own shape)."""
+        """Give ``storage`` the value at ``slot``, which has its shape."""
         epoch = self.epoch
         if isinstance(storage, View):
             written, exact = self._write_through(storage, slot)
             self.write(storage.base, written)
             if not exact:
-                return  # stale, as are all views of what was just written
+                return  # stale, like all views of the base
         elif storage.listed != epoch:
             storage.listed = epoch
             self.storages.append(storage)
@@ -268,8 +268,8 @@ class Tape:
     def _write_through(self, view: View, slot: int) -> tuple[int, bool]:
         """Record the write of the value at ``slot`` through ``view``.
 
-        Returns the slot of its base's new value, and whether the view now shows the value written: one that shows
-        elements of its base several times shows the last of those written there.
+        Returns the slot of its base's new value, and whether the view now shows the value written. A view that shows
+        elements of its base several times shows the last value written to each.
         """
         bases = [self.slot_of(view.base)]
         sigs = [view.base.sig]
@@ -286,7 +286,7 @@ class Tape:
         return slot, exact
 
     def invalidate(self, storage: Storage) -> None:
-        """What the views of ``storage`` show has changed: they are derived again on next use."""
+        """Have the views of ``storage``, whose value has changed, derived again on next use."""
         if storage.views is not None:
             alive = []  # a loop may make one view per turn
             for ref in storage.views:
@@ -303,14 +303,14 @@ class Tape:
         return storage
 
     def live(self) -> list[Storage]:
-        """Storages given a value on this trace that somebody still holds."""
-        self.trim_views()  # a list that holds what was viewed since the last barrier, for nobody's sake
+        """Storages that got a value on this trace and are still referenced."""
+        self.trim_views()  # its list would keep viewed storages alive
         epoch = self.epoch
         # 3: the list, the loop variable, getrefcount's argument
         return [storage for storage in self.storages if storage.epoch == epoch and getrefcount(storage) > 3]
 
     def trim_views(self) -> None:
-        """Forget dead views; called at barriers, and before it is asked what is alive."""
+        """Forget dead views."""
         for storage in self.viewed:
             if storage.views is not None:
                 alive = [ref for ref in storage.views if ref() is not None]
@@ -318,7 +318,7 @@ class Tape:
         self.viewed.clear()
 
     def trim_trie(self) -> None:
-        """Keep the trie within :data:`MAX_NODES`; called at barriers, when the trace stands at the root."""
+        """Keep the trie within :data:`MAX_NODES`. The trace must be at the root."""
         if self.nodes > MAX_NODES:
             self.nodes = prune(self.root, MAX_NODES * 3 // 4)
             self.known = deque(latest(self.known), KNOWN)

@@ -18,12 +18,12 @@ from xlaprof.runtime import metrics, parity
 from . import mode, op_counters
 from .tape import Tape
 
-# What rooms above do here: :mod:`xlaprof.runtime.wiring` and the observer of recordings set these.
-#: before jax has a backend: a process that was started as one of several joins the others (afterwards it is too late)
+# Doors for higher rooms: :mod:`xlaprof.runtime.wiring` and the observer of recordings set these.
+#: called before jax has a backend: a process of a job joins the others (afterwards it is too late)
 join_job: Callable[[], None] | None = None
-#: how the values of a virtual device lie over its devices (SPMD): what its tape has as :attr:`Tape.partition`
+#: makes the :attr:`Tape.partition` of a virtual device (SPMD)
 make_partition: Callable[[tuple[jax.Device, ...]], Any] | None = None
-#: a device is used for the first time
+#: called when a device is used for the first time
 opened: Callable[[Tape], None] | None = None
 
 _tapes: dict[int, Tape] = {}
@@ -36,18 +36,17 @@ _closed: Callable[[], Exception] | None = None
 def devices() -> tuple[jax.Device, ...]:
     """jax's devices behind ``xla:0``, ``xla:1``...: those of ``PJRT_DEVICE`` (CPU, CUDA, TPU), by default the best.
 
-    Raises ``RuntimeError`` naming the platforms there are when the one asked for is not among them.
+    Raises ``RuntimeError``, naming the platforms there are, if ``PJRT_DEVICE`` is not among them.
     """
-    wanted = os.environ.get("PJRT_DEVICE", "").strip().lower()
-    if wanted in ("", "cpu"):
+    platform = os.environ.get("PJRT_DEVICE", "").strip().lower()
+    if platform in ("", "cpu"):
         _ask_for_cpu_devices()
     if join_job is not None:
         join_job()
-    if not wanted:
+    if not platform:
         return tuple(jax.local_devices())
-    platform = {"gpu": "cuda"}.get(wanted, wanted)
     try:
-        return tuple(jax.local_devices(backend=platform))
+        return tuple(jax.local_devices(backend="cuda" if platform == "gpu" else platform))
     except RuntimeError as error:
         here = jax.default_backend()
         raise RuntimeError(
@@ -70,7 +69,7 @@ def _ask_for_cpu_devices() -> None:
     if not given.isdecimal() or not int(given):
         raise RuntimeError(f"CPU_NUM_DEVICES={given} is no number of devices: set it to 1, 2, 4...")
     if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
-        return  # which says the same
+        return  # the same setting, jax's own
     try:
         jax.config.update("jax_num_cpu_devices", int(given))
     except RuntimeError:
@@ -97,7 +96,7 @@ def asked_for_spmd() -> bool:
 
 
 def switch(virtual: bool) -> dict[int, Tape]:
-    """One virtual device for all from now on, or not; return the tapes that were in use and no longer are."""
+    """Use one virtual device for all from now on, or not; return the tapes that were in use before."""
     global _together, _tapes
     with _lock:
         before: dict[int, Tape] = {}
@@ -118,7 +117,7 @@ def device_type() -> str:
 
 
 def count() -> int:
-    """Number of ``xla`` devices of this process; one where all are one virtual device."""
+    """Number of ``xla`` devices of this process; 1 under SPMD."""
     return 1 if together() else len(devices())
 
 
@@ -159,8 +158,7 @@ def tape(index: int | None = None) -> Tape:
 
 def of_device(device: torch.device | str | None) -> Tape:
     """The tape of a ``torch.device``."""
-    index = torch.device(device).index if device is not None else None
-    return tape(index)
+    return tape(torch.device(device).index if device is not None else None)
 
 
 def current() -> int:
@@ -170,7 +168,7 @@ def current() -> int:
 
 @contextmanager
 def sketching(sketch: Tape) -> Iterator[None]:
-    """What this thread records on ``sketch``'s device is recorded on ``sketch``."""
+    """Within, this thread records on ``sketch`` in place of its device's tape."""
     before, _current.sketch = getattr(_current, "sketch", None), sketch
     try:
         yield
@@ -185,7 +183,7 @@ def set_current(index: int | torch.device) -> None:
 
 
 def _count_open() -> None:
-    """Count what was recorded up to now on traces that have not ended, before somebody reads the counters."""
+    """Count the operations of traces that have not ended."""
     op_counters.add_up()
     for tape in existing():
         with tape.lock:
@@ -205,7 +203,7 @@ parity.on_change.append(_forget)
 
 
 def close(error: Callable[[], Exception]) -> None:
-    """From now on there is no device: ``error`` says why."""
+    """From now on there is no device: every use raises ``error()``."""
     global _closed, _lock
     _closed, _lock = error, threading.Lock()
     _tapes.clear()

@@ -1,8 +1,8 @@
 """Loops that were recorded into one graph: how often a trace repeats itself.
 
-Layers repeat lines too. They differ from the iterations of a loop that could have ended with a barrier in what they
-read: each layer its own weights, each iteration the same. A recurrent network that is trained reads the same weights in
-each iteration as well, but a backward pass through all of them follows in the graph and needs them to be there.
+Layers repeat lines too. But each layer reads its own weights, and each iteration of a loop that could have ended with a
+barrier reads the same ones. A recurrent network in training also reads the same weights in each iteration, but there
+the graph needs all iterations, for the backward pass through them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from xlaprof.runtime.trace.trie import Ref, Unrolled
 if TYPE_CHECKING:
     from xlaprof.runtime.trace.trie import Node
 
-#: times from which on it is looked at more closely
+#: repetitions of one operation that may be a loop
 _MANY = 10
 
 
@@ -23,7 +23,7 @@ NONE = Unrolled()
 
 
 def of(end: Node) -> Unrolled:
-    """The repetition on the trace to ``end``. Looked for once for each end."""
+    """The repetition on the trace to ``end``, cached on the node."""
     if end.loops is None:
         end.loops = _find(end)
     return end.loops
@@ -38,7 +38,7 @@ def _find(end: Node) -> Unrolled:
     if not many:
         nodes = max(seen.values(), key=len, default=[])
         return _unrolled(nodes, shared=False) if nodes else Unrolled()
-    # A line may record an operation twice in an iteration: there are as many as most operations are repeated.
+    # A line may record an operation twice per iteration: the most frequent count is the number of iterations.
     sharing = [nodes for nodes in many if _shares(nodes)]
     chosen = sharing or many
     counts = Counter(len(nodes) for nodes in chosen)
@@ -52,7 +52,7 @@ def _unrolled(nodes: list[Node], *, shared: bool) -> Unrolled:
 
 
 def _is_differentiated(nodes: list[Node], end: Node) -> bool:
-    """Whether a backward pass follows that is about as long as all iterations: it goes through each of them."""
+    """Does a backward pass follow that is long enough to go through all iterations?"""
     last = nodes[-1].depth
     return 2 * sum(node.role == "backward" and node.depth > last for node in end.path()) >= _span(nodes)
 
@@ -62,7 +62,7 @@ def _span(nodes: list[Node]) -> int:
 
 
 def _shares(nodes: list[Node]) -> bool:
-    """Whether one value is an argument each time."""
+    """Is one value an argument each time?"""
     common: set[int] | None = None
     for node in nodes:
         slots = {arg.slot for arg in node.args if type(arg) is Ref}

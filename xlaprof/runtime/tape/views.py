@@ -1,10 +1,10 @@
-"""Views made functional: how each view operator is read, and how a write through a chain of them reaches its base.
+"""Views made functional: reading through each view operator, and writing through a chain of them to the base.
 
-Reading records the view operator itself. Writing records, from the innermost step out, its inverse: operators that
-only rearrange (``t``, ``view``, ``unsqueeze``...) have one that needs no base; slices and diagonals are updates of a
-part of it; all others put the new values where the view of the base's element numbers says they came from, which is
-right for any of them. Where a view shows one element of its base several times, the last value written to it stays, as
-it does in memory.
+A read records the view operator itself. A write records the inverse of each view operator, innermost first. Operators
+that only rearrange (``t``, ``view``, ``unsqueeze``...) have an inverse that does not need the base; slices and
+diagonals update a part of it. For all others the view operator is applied to the numbers of the base's elements, which
+gives the place of each new value. Where a view shows one element of its base several times, the last value written
+stays, as in memory.
 """
 
 from __future__ import annotations
@@ -160,18 +160,18 @@ _RESHAPES = {
 }
 
 
-#: what shows all of its base with other dimensions first
+#: views of all of the base, with its dimensions in another order
 _PERMUTING = {"aten.t.default", "aten.transpose.int", "aten.permute.default"}
 
-#: what shows an element of its base more than once, or may
+#: views that may show an element of the base more than once
 _REPEATING = {"aten.expand.default", "aten.unfold.default", "aten.as_strided.default"}
 
 
 def undoes(step: Node, before: Node) -> bool:
-    """Does the view operator of ``step`` take back what ``before``, of which it is taken, has rearranged?
+    """Does the view operator of ``step``, applied to ``before``, undo it?
 
-    A gradient of ``linear`` reaches its weight by two transpositions. Unlike a view it is then what it shows: a barrier
-    leaves nothing of it to be computed when it is read.
+    A gradient of ``linear`` reaches its weight by two transpositions. Unlike a view, it then needs no computation when
+    it is read after a barrier.
     """
     if step.op is not before.op or step.op is None or step.kwargs or before.kwargs:
         return False
@@ -188,7 +188,7 @@ def undoes(step: Node, before: Node) -> bool:
 
 
 def _write_back(ctx: Ctx, base: Any, value: Any, step: Node) -> Any:
-    """``base`` with ``value`` in the place that the view ``step`` shows."""
+    """``base`` with ``value`` written through the view ``step``."""
     assert step.op is not None
     name, args = step.op.name, step.args[1:]
     if name in _RESHAPES:
@@ -221,7 +221,7 @@ def _write_back(ctx: Ctx, base: Any, value: Any, step: Node) -> Any:
         return _write_diagonal(base, value, *args, **step.kwargs)
     if name == "aten.expand.default":
         return _write_expanded(base, value)
-    # Where did each element come from? Ask the view operator itself, over the numbers of the base's elements.
+    # Apply the view operator to the numbers of the base's elements: they say where each element comes from.
     numbers = jnp.arange(base.size, dtype=jnp.int64).reshape(base.shape)
     shape = ctx._replace(out=(step.outs[0].aval,))
     places = step.op.lowering(shape, numbers, *args, **step.kwargs).reshape(-1)  # type: ignore[misc]
@@ -257,8 +257,8 @@ def _write_diagonal(base: Any, value: Any, offset: int = 0, dim1: int = 0, dim2:
 
 
 def _write_expanded(base: Any, value: Any) -> Any:
-    # PyTorch writes to what is expanded only one number (fill_, masked_fill_...), and maybe not everywhere: what is as
-    # it was has not been written.
+    # PyTorch writes only one number to an expanded tensor (fill_, masked_fill_...), and maybe not everywhere: elements
+    # that have not changed were not written.
     new = value.ndim - base.ndim
     repeated = [d for d in range(value.ndim) if d < new or (base.shape[d - new] == 1 and value.shape[d] != 1)]
     ahead = jnp.moveaxis(value, repeated, range(len(repeated)))
@@ -276,7 +276,7 @@ class Scatter(Pseudo):
     def __init__(self, step: Node) -> None:
         super().__init__(f"xlaprof.scatter:{step.op}")
         self.lowering = lambda ctx, base, value, *_, **__: _write_back(ctx, base, value, step)
-        #: does the view show what was written to it, and nothing else?
+        #: does the view show exactly the value written to it?
         self.exact = step.op is not None and step.op.name not in _REPEATING
 
 
@@ -284,7 +284,7 @@ _scatters: dict[Any, Scatter] = {}
 
 
 def scatter_of(step: Node, base: Sig) -> Scatter:
-    """The operation that writes through the view operator of ``step`` to a base like ``base``."""
+    """The operation that writes through the view operator of ``step`` to a base of signature ``base``."""
     description = (step.key[0], base, step.sig, *step.key[2:])
     op = _scatters.get(description)
     if op is None:

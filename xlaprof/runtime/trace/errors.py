@@ -1,7 +1,7 @@
 """The runtime's own errors, and the note on every error on ``xla`` that names its operation and line.
 
-Messages are PyTorch's wherever it has one (:mod:`.rehearse`). What only this device can refuse is worded here, and is
-*final*: no other road (decomposition, CPU) is tried for the operation.
+Messages are PyTorch's wherever it has one (:mod:`xlaprof.runtime.shapes.rehearse`). Refusals of this device alone are
+worded here, and are *final*: neither a decomposition nor the CPU is tried for the operation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ E = TypeVar("E", bound=BaseException)
 #: raises what PyTorch's CPU raises for a call, if it does; :mod:`xlaprof.runtime.shapes.rehearse` sets it
 rehearse: Callable[[Op, tuple[Any, ...], dict[str, Any]], object] | None = None
 
-#: how notes of ours begin
+#: beginning of our notes
 _NOTE = "on xla: "
 
 
@@ -29,25 +29,25 @@ class Foreign(Exception):
 
 
 def final(error: E) -> E:
-    """``error``, which stands whatever other way there may be to compute the operation."""
+    """``error``, marked as the answer: no other way to compute the operation is tried."""
     error._xla_final = True  # type: ignore[attr-defined]
     return error
 
 
 def is_final(error: BaseException) -> bool:
-    """Was ``error`` made by :func:`final`, or is memory gone?"""
+    """Was ``error`` marked by :func:`final`, or is memory exhausted?"""
     return getattr(error, "_xla_final", False) or isinstance(error, torch.OutOfMemoryError)
 
 
 def raise_failed(failed: Failed) -> NoReturn:
-    """Raise the error that took a tensor its value again, as one of using the tensor."""
+    """Raise again the error of the computation that failed, for the use of its result."""
     raise final(failed.kind(f"the computation of this tensor failed: {failed.text}"))
 
 
 def explained(error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception:
-    """What is raised to the user when the handler of ``func`` raised ``error``: the CPU's error, if it raises one.
+    """The error to raise where the handler of ``func`` raised ``error``: the CPU's, if the CPU raises one.
 
-    A note names the call and the user's line; of nested calls the outermost, the user's own.
+    A note names the call and the user's line; among nested calls, the outermost, which is the user's own.
     """
     known = is_final(error) or getattr(error, "_xla_rehearsed", None) == str(func)
     if func.namespace == "aten" and not known and rehearse is not None:
@@ -60,7 +60,7 @@ def explained(error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def raise_explained(error: Exception, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-    """Raise what :func:`explained` makes of ``error``, which is being handled."""
+    """Raise ``error``, which is being handled, as :func:`explained`."""
     shown = explained(error, func, args, kwargs)
     try:
         if shown is error:
@@ -71,7 +71,7 @@ def raise_explained(error: Exception, func: Any, args: tuple[Any, ...], kwargs: 
 
 
 def name_operation(error: BaseException, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Note on ``error`` the call that raised it and the user's line."""
+    """Add a note to ``error``: the call that raised it, and the user's line."""
     notes = [n for n in getattr(error, "__notes__", ()) if not n.startswith(_NOTE)]
     frames, _ = source.here()
     place = f" at {frames[0].file}:{frames[0].line}" if frames else ""

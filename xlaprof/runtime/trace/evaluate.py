@@ -28,7 +28,7 @@ class Evaluator:
         self, values: dict[int, Any], floats: Any, ints: Any, seeds: Any, numbering: dict[Packed, int] | None = None
     ) -> None:
         self.values = values
-        self._numbering = numbering  # of the packed scalars; None: their own
+        self._numbering = numbering  # of the packed scalars; None: as the tape numbers them
         self._packed = {"f": floats, "i": ints}
         self._seeds = seeds
         self._scalars: dict[Packed, Any] = {}
@@ -37,7 +37,7 @@ class Evaluator:
     def run(
         self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], outs: tuple[Aval | None, ...], seed: int
     ) -> tuple[jax.Array, ...]:
-        """Results of ``op`` over template arguments, without those that ``outs`` leaves out (``None``).
+        """Results of ``op`` over template arguments, except those that are ``None`` in ``outs``.
 
         ``seed`` is the row of its threefry key, if it is random.
 
@@ -46,7 +46,7 @@ class Evaluator:
         assert op.lowering is not None
         given, named = self.read(args, kwargs)
         key = jax.random.wrap_key_data(self._seeds[seed], impl="threefry2x32") if op.random else None
-        # A lowering knows from its own arguments which outputs are left out, and looks at none of those.
+        # A lowering knows from its arguments which outputs are left out, and does not read their avals.
         result = op.lowering(Ctx(cast(tuple[Aval, ...], outs), key, frozenset(self._weak)), *given, **named)
         results = result if isinstance(result, (tuple, list)) else (result,)
         if len(results) != len(outs):
@@ -59,12 +59,12 @@ class Evaluator:
             if array.shape != out.shape:
                 raise Unsupported(f"{op.name}: result of shape {array.shape}, PyTorch says {out.shape}")
             array = array.astype(JAX_DTYPE[out.dtype])
-            # A scalar handed on as it is (``full``) is a tensor from now on: another object, which counts as one.
+            # A scalar returned unchanged (``full``) is a tensor from here on: a copy, which is not in the weak set.
             checked.append(jnp.array(array, copy=True) if id(array) in self._weak else array)
         return tuple(checked)
 
     def call(self, node: Node, seed: int) -> tuple[jax.Array, ...]:
-        """Results of a recorded operation, without those that are left out."""
+        """Results of a recorded operation, except those that are left out."""
         assert node.op is not None
         if node.call is None:
             return self.run(node.op, node.args, node.kwargs, tuple(out and out.aval for out in node.returns), seed)
@@ -111,11 +111,11 @@ _SEEDS = jax.ShapeDtypeStruct((1, 2), jnp.uint32)
 
 
 class Call:
-    """A lowering over arguments of one kind (shapes, dtypes, numbers of the graph): traced once, wherever it occurs.
+    """A lowering over arguments of one kind (shapes, dtypes, constants), traced by jax once.
 
-    jax keeps the trace, so a layer that is repeated, and a graph that is compiled again with other outputs, costs no
-    second one. ``error`` is what the lowering said when it raised: any exception counts. What fails while it is traced
-    cannot be compiled: the operation is to take another road (decomposition, CPU) instead of failing at the barrier.
+    jax keeps the trace: a repeated layer, or a graph compiled again with other outputs, is not traced again. ``error``
+    is the text of the exception that the lowering raised, if any. Such an operation could not be compiled at the
+    barrier, so it is decomposed or computed on the CPU instead.
     """
 
     __slots__ = ("error", "function")
@@ -141,7 +141,7 @@ class Call:
         try:
             with jax.enable_x64(True):
                 jax.eval_shape(self.function, arrays, [_SCALAR[p.kind] for p in packed], _SEEDS if op.random else None)
-        except Exception as error:  # its words are kept, and acted on; its traceback would hold the user's tensors
+        except Exception as error:  # only its text is kept: its traceback would hold the user's tensors
             self.error = str(error)
 
 

@@ -1,7 +1,7 @@
 """The program's own names for tensors and numbers: a parameter's path, the optimizer's ``lr``, a global variable.
 
-Asked only when a graph was compiled. Locals of running functions are not read: CPython's snapshot of a frame's locals
-would keep them alive, and tensors that live longer make another graph.
+Used only when a graph was compiled. The locals of the user's running functions are not read: CPython's snapshot of a
+frame's locals would keep their tensors alive, and tensors that live longer make another graph.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from xlaprof.recording.stacks import shown_file
 
 from . import source
-from .storage import Storage, View, base_of
+from .storage import Storage, base_of
 from .tensor import XLATensor
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def hyperparameters() -> tuple[tuple[str, float], ...]:
         if frame is None:
             break
         if frame.f_code.co_filename.startswith(_OPTIM):
-            owner = frame.f_locals.get("self")  # of a library's function, which ends before any barrier
+            owner = frame.f_locals.get("self")  # locals of a library's function may be read: it ends before any barrier
             if isinstance(owner, torch.optim.Optimizer):
                 groups = owner.param_groups[:_GROUPS]
                 found = {
@@ -50,7 +50,7 @@ def hyperparameters() -> tuple[tuple[str, float], ...]:
 
 
 def variable(file: str, names: Iterable[str], value: Any) -> str:
-    """The one of ``names`` that is a global number of the running script ``file``, and is ``value``."""
+    """The one of ``names`` that is a global of the running script ``file`` and equals the number ``value``."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if shown_file(frame) == file:
@@ -62,7 +62,7 @@ def variable(file: str, names: Iterable[str], value: Any) -> str:
 
 
 def parameter(storage: Storage) -> str:
-    """``model.layers.0.weight``, where the storage is a parameter's, a buffer's or a gradient's of a known module."""
+    """``model.layers.0.weight``, if the storage is that of a parameter, buffer or gradient of a known module."""
     base = base_of(storage)
     for ref in list(source.roots.values()):
         root = ref()
@@ -95,8 +95,7 @@ def _tensors(root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def _is(tensor: Any, storage: Storage) -> bool:
     if type(tensor) is not XLATensor and not isinstance(tensor, XLATensor):
         return False
-    own = tensor._storage
-    return own is storage or (isinstance(own, View) and own.base is storage)
+    return base_of(tensor._storage) is storage
 
 
 def _variable(value: Any) -> str:

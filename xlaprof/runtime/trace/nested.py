@@ -1,7 +1,7 @@
-"""Values in nested containers: finding them, and putting others in their place.
+"""Finds and replaces values in nested containers.
 
-Lists, tuples (named ones too), sets, dictionaries and their subclasses, and the attributes of other objects are looked
-into, as PyTorch/XLA does. What is called (functions, modules, classes) and everything else passes through as it is.
+As in PyTorch/XLA, it searches lists, tuples (named ones too), sets, dictionaries and their subclasses, and the
+attributes of other objects. Callables (functions, modules, classes) and everything else stay as they are.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ Select = Callable[[Any], bool]
 
 
 class DataWrapper:
-    """Base of the user's own containers: says which tensors it holds, and makes its like of others."""
+    """Base class for the user's own containers of tensors."""
 
     def get_tensors(self) -> list[Any]:
-        """The tensors held; ``None`` among them stays ``None``."""
+        """The tensors in this object; ``None`` among them stays ``None``."""
         raise NotImplementedError("The method is missing an implementation")
 
     def from_tensors(self, tensors: list[Any]) -> Any:
-        """What stands for this object when ``tensors`` have taken the place of :meth:`get_tensors`."""
+        """A copy of this object with ``tensors`` in the place of those of :meth:`get_tensors`."""
         raise NotImplementedError("The method is missing an implementation")
 
 
@@ -40,12 +40,12 @@ def found(value: Any, select: Select) -> list[Any]:
 
 
 def rewritten(value: Any, select: Select, change: Callable[[Any], Any]) -> Any:
-    """``value`` with the values selected replaced by what ``change`` says. Only containers that change are copied."""
+    """``value`` with each selected value replaced by ``change`` of it. Only containers that change are copied."""
     return _rewrite(value, select, change, {})
 
 
 def converted(value: Any, select: Select, convert: Callable[[list[torch.Tensor]], list[torch.Tensor]]) -> Any:
-    """``value`` with the tensors selected replaced by what ``convert`` makes of all of them at once."""
+    """``value`` with the selected tensors replaced: ``convert`` is called once, with the list of all of them."""
     old = tensors(value, select)
     if not old:
         return value
@@ -59,7 +59,7 @@ def tensors(value: Any, select: Select) -> list[torch.Tensor]:
 
 
 def _rewrite(value: Any, select: Select, change: Callable[[Any], Any], seen: dict[int, Any]) -> Any:
-    if id(value) in seen:  # shared, or inside itself
+    if id(value) in seen:  # shared, or a cycle
         return seen[id(value)]
     seen[id(value)] = value
     if select(value):
@@ -85,7 +85,7 @@ def _rewrite(value: Any, select: Select, change: Callable[[Any], Any], seen: dic
 
 
 def _dict_like(value: dict[Any, Any], items: dict[Any, Any]) -> Any:
-    """A dictionary of ``value``'s type and attributes (a ``state_dict`` has some) with other items."""
+    """A copy of ``value``, with its type and attributes (a ``state_dict`` has some), and other items."""
     if type(value) is dict:
         return items
     changed = copy.copy(value)

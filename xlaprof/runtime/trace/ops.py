@@ -1,4 +1,4 @@
-"""ATen operators as the tape sees them, read once from their schema."""
+"""The tape's view of ATen operators, read once from each schema."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KIND = {
     "Optional[number]": SCALAR,
 }
 
-#: arguments of schema type ``float`` that are numbers of a graph like any ``Scalar``: operator (in place too) -> names
+#: arguments of schema type ``float`` that are treated like a ``Scalar``: operator (in place too) -> names
 _FLOATS: dict[str, Collection[str]] = {
     "_batch_norm_no_update": {"momentum"},
     "_batch_norm_with_update": {"momentum"},
@@ -58,7 +58,7 @@ _DROPPED = {"device", "layout", "pin_memory", "generator", "non_blocking"}
 
 
 def registering(table: dict[str, F]) -> Callable[..., Callable[[F], F]]:
-    """A decorator ``@register("aten.add.Tensor", ...)``: the function goes into ``table`` under each of these names."""
+    """A decorator, ``@register("aten.add.Tensor", ...)``, that puts a function into ``table`` under each name."""
 
     def register(*names: str) -> Callable[[F], F]:
         def keep(function: F) -> F:
@@ -86,9 +86,11 @@ class Op:
         floats = _FLOATS.get(schema.name.split("::")[-1].rstrip("_"), ())
         self.kwarg_kinds = {a.name: BAKED if a.name in baked else _kind(a, floats) for a in schema.arguments}
         self.kinds = tuple(self.kwarg_kinds[a.name] for a in schema.arguments if not a.kwarg_only)
-        #: what stands for positional arguments that are left out. PyTorch leaves out those that are the default, so a
-        #: number that changes and once is the default (``bernoulli_(0.5)``) would need a graph of its own for it.
-        self.filled = _defaults(schema) if any(_may_change(a, self.kwarg_kinds) for a in schema.arguments) else ()
+        #: defaults of the positional arguments. PyTorch leaves out an argument that equals its default, so a number
+        #: that changes and once is the default (``bernoulli_(0.5)``) would otherwise be another graph there.
+        self.filled: tuple[Any, ...] = ()
+        if any(_may_change(a, self.kwarg_kinds) for a in schema.arguments):
+            self.filled = tuple(a.default_value for a in schema.arguments if not a.kwarg_only)
         self.lowering = LOWERINGS.get(self.name)
         if self.lowering is None and self.twin is not None:
             self.lowering = LOWERINGS.get(str(self.twin))
@@ -100,14 +102,10 @@ class Op:
 
 
 def _may_change(argument: Any, kinds: dict[str, str]) -> bool:
-    """A positional number whose default is a number like any other: not 0, 1 or -1, which are part of the graph."""
+    """Is it a positional number whose default is packed, that is, not 0, 1 or -1, which are constants?"""
     default = argument.default_value
     is_number = isinstance(default, (int, float)) and kinds[argument.name] == SCALAR and not argument.kwarg_only
     return is_number and default not in (0, 1, -1)
-
-
-def _defaults(schema: Any) -> tuple[Any, ...]:
-    return tuple(a.default_value for a in schema.arguments if not a.kwarg_only)
 
 
 def _kind(argument: Any, floats: Collection[str]) -> str:

@@ -1,9 +1,10 @@
-"""The program's source files as syntax trees. Read only when a graph was compiled, or tensors accumulate."""
+"""The program's source files as syntax trees. Read only after a compilation, or when tensors accumulate."""
 
 from __future__ import annotations
 
 import ast
 import linecache
+from contextlib import suppress
 
 _LONGEST = 20_000  # lines of a file that is parsed
 _REMEMBERED = 16
@@ -19,10 +20,8 @@ def parsed(file: str) -> ast.Module | None:
         return known[1]
     tree = None
     if 0 < len(lines) <= _LONGEST:
-        try:
+        with suppress(SyntaxError, ValueError, RecursionError):  # not Python, or not this version's
             tree = ast.parse("".join(lines))
-        except (SyntaxError, ValueError, RecursionError):  # no Python, a later version's, or changed since its import
-            tree = None
     if len(_trees) >= _REMEMBERED:
         _trees.clear()
     _trees[file] = lines, tree

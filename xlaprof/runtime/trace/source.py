@@ -1,4 +1,4 @@
-"""The user's line and module of a recorded operation. Looked up only when the trie grows."""
+"""The user's line and module of a recorded operation, looked up only when the trie grows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from xlaprof.recording.stacks import RawFrame
 #: outermost modules whose forward was recorded: where :mod:`.naming` looks for a parameter's path
 roots: dict[int, weakref.ref[torch.nn.Module]] = {}
 _ROOTS = 64
-#: frames looked at when the nn.Module path is collected
+#: frames searched for modules and for the part of training
 _DEPTH = 80
 _OPTIM = os.path.dirname(torch.optim.__file__)
 _FUNCTIONAL = torch.nn.functional.__file__
 _CLIP = os.path.join(os.path.dirname(torch.nn.utils.__file__), "clip_grad.py")
 _AUTOCAST = os.path.join(os.path.dirname(os.path.dirname(__file__)), "pytorch", "autocast.py")
-#: functions that do another thing in training than in evaluation
+#: functions that behave differently in training and in evaluation
 _MODES = frozenset(
     {"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout", "batch_norm",
      "instance_norm", "rrelu", "_verify_batch_size"}
@@ -51,7 +51,7 @@ _thread = threading.local()
 
 
 def scopes() -> list[str]:
-    """Names of the profiler's scopes that are open on this thread: what is recorded now bears them."""
+    """Names of the profiler's scopes open on this thread, outermost first. Recorded operations carry them."""
     try:
         return _thread.scopes  # type: ignore[no-any-return]
     except AttributeError:
@@ -61,7 +61,7 @@ def scopes() -> list[str]:
 
 @contextmanager
 def at(frames: tuple[RawFrame, ...], module: str) -> Iterator[None]:
-    """What this thread records comes from ``frames`` and ``module``, whatever its stack says."""
+    """Within, what this thread records gets ``frames`` and ``module`` in place of those on its stack."""
     before, _thread.place = getattr(_thread, "place", None), (frames, module)
     try:
         yield
@@ -74,12 +74,12 @@ def _in_backward() -> bool:
 
 
 def _backward_frames() -> tuple[RawFrame, ...]:
-    """Frames of the thread whose ``backward()`` the present one works for: the main thread, unless it does not wait."""
-    own = threading.get_ident()
+    """Frames of the thread that waits in ``backward()``: the main thread if it does, else another."""
+    here = threading.get_ident()
     main = threading.main_thread().ident
-    others = [t.ident for t in threading.enumerate() if t.ident not in (own, main)]
+    others = [t.ident for t in threading.enumerate() if t.ident != main]
     for ident in (main, *others):
-        if ident is None or ident == own:
+        if ident is None or ident == here:
             continue
         frame = sys._current_frames().get(ident)
         while frame is not None:
@@ -117,14 +117,6 @@ def role() -> str:
 _IN_OPTIMIZER = {"_init_group": "state", "zero_grad": "zero_grad"}
 
 
-def _remember(module: torch.nn.Module) -> None:
-    """``module`` is the outermost whose forward runs."""
-    if id(module) not in roots:
-        if len(roots) >= _ROOTS:
-            roots.clear()
-        roots[id(module)] = weakref.ref(module)
-
-
 def module_path() -> str:
     """Class names of the ``nn.Module``s whose ``forward`` runs, outermost first: ``"Decoder/Block/Attention"``."""
     names: list[str] = []
@@ -139,6 +131,8 @@ def module_path() -> str:
         if frame.f_back is None:
             break
         frame = frame.f_back
-    if outermost is not None:
-        _remember(outermost)
+    if outermost is not None and id(outermost) not in roots:
+        if len(roots) >= _ROOTS:
+            roots.clear()
+        roots[id(outermost)] = weakref.ref(outermost)
     return "/".join(reversed(names))

@@ -1,15 +1,15 @@
-"""Storage: a tensor on ``xla`` is a handle on one.
+"""Storages: a tensor on ``xla`` is a handle on one.
 
-A :class:`Storage` is one piece of storage. Its value is either on the tape (``epoch`` is the tape's: ``slot`` says
-which recorded value) or on the device (``array``), or not there yet (neither: ``torch.empty``). Writing in place
-gives the storage another slot; no recorded value ever changes.
+A :class:`Storage` has its value on the tape (``epoch`` is the tape's, and ``slot`` says which recorded value), or on
+the device (``array``), or has none yet (``torch.empty``). A write in place gives it another slot; recorded values never
+change.
 
-A storage's value is contiguous, whatever the strides of the tensors it was computed from (as in PyTorch/XLA); the
-strides a view's tensor shows are those over its base.
+Its value is contiguous, whatever the strides of the tensors it was computed from (as in PyTorch/XLA). The strides of a
+view's tensor are those over its base.
 
-A :class:`View` is a storage whose value is derived from another's by a chain of view operators. It caches its slot like
-any storage; a write to its base, or through a sibling, makes that stale, and the chain is recorded again on next use.
-It has an array only as one of several pieces of its base (``split``), until such a write.
+A :class:`View` is a storage whose value is derived from its base's by a chain of view operators. It caches its slot. A
+write to the base, or through another view, makes that slot stale: the chain is recorded again on next use. Only a piece
+of its base (``split``) has an array of its own, until such a write.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ class Storage(msgspec.Struct, gc=False, eq=False):
     listed: int  # the epoch in which it was put on the tape's list of possible outputs
     array: Any = None  # jax.Array, Failed, or None
     views: list[Any] | None = None  # weak references to View storages
-    frames: tuple[RawFrame, ...] = ()  # where in the user's program its memory was filled first
-    address: int = 0  # what data_ptr() says, once it was asked
+    frames: tuple[RawFrame, ...] = ()  # the user's line that first filled its memory
+    address: int = 0  # for data_ptr(), from its first call on
     sharding: Any = None  # over the devices, as annotated: an ``OpSharding`` of :mod:`xlaprof.runtime.spmd`, or None
 
 

@@ -1,4 +1,4 @@
-"""The tensor on ``xla``: a wrapper that PyTorch's dispatcher hands to the tape, below autograd."""
+"""The tensor on ``xla``: a wrapper subclass whose calls reach the runtime below autograd."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def make_normal(*args: Any) -> Any:
 
 #: id of an overload -> its handler; overloads live as long as the process
 HANDLERS: dict[int, Any] = {}
-#: where the dispatch function looks: there, or in eager mode among handlers that also run what they have recorded
+#: the table that the dispatch function uses; in eager mode its handlers also run what they have recorded
 current: dict[int, Any] = HANDLERS
-#: eager mode's: makes such a handler of an ordinary one
+#: makes eager mode's handler of an ordinary one; None in lazy mode
 at_once: Callable[[Any], Any] | None = None
 
 #: makes the handler of an operator that is called for the first time; :mod:`xlaprof.runtime.dispatch.handlers` sets it
@@ -37,7 +37,7 @@ make_handler: Any = None
 
 
 def look_in(handlers: dict[int, Any], make: Callable[[Any], Any] | None) -> None:
-    """Set where the dispatch function looks. Not the function itself: Python would forget all it knows of the class."""
+    """Set the dispatch function's table. Another function would make Python drop its caches for the class."""
     global current, at_once
     current, at_once = handlers, make
 
@@ -62,7 +62,7 @@ def _dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[st
         raise_explained(error, func, args, kwargs or {})
 
 
-#: what may stand as ``__torch_dispatch__``: Dynamo skips these functions
+#: functions used as ``__torch_dispatch__``: Dynamo skips them
 dispatchers: list[Callable[..., Any]] = [_dispatch]
 
 
@@ -148,19 +148,19 @@ def method(name: str) -> Callable[[M], M]:
 def _reshaping(name: str, view: str) -> Any:
     """The method ``t_`` (``name``), for the view operator ``t`` (``view``).
 
-    Of a view, autograd keeps how it is made from its base, to know where later writes through it go. Devices with
-    memory describe that by strides, which ``t_`` changes; PyTorch has it replay view operators on ``xla``, of which
-    ``t_`` would not be one, and on a base that is not what it was. So the tensor becomes a view of what it has been.
+    Autograd keeps how a view is made from its base, to know where later writes through it go. For devices with memory
+    that is its strides, which ``t_`` changes. For ``xla`` PyTorch replays view operators, and would replay them without
+    ``t_`` and on a base that has changed. So the tensor becomes a view of what it was.
     """
     write = getattr(torch.Tensor, name)
 
     def method(self: XLATensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        followed = not self.is_inference() and (
+        is_followed = not self.is_inference() and (
             torch._C._autograd._get_creation_meta(self) == torch._C._autograd.CreationMeta.DEFAULT
             if self._is_view()
             else self.requires_grad and not self.is_leaf and _has_views(self)
         )
-        if not followed:  # or not to be written to: PyTorch says why
+        if not is_followed:  # or a write is not allowed: PyTorch raises why
             return cast(torch.Tensor, write(self, *args, **kwargs))
         if self.requires_grad and torch.is_grad_enabled():
             _ask(write, self, *args, **kwargs)
@@ -182,7 +182,7 @@ class Allowed(BaseException):
 
 
 class _Question(local):
-    #: is a write of this thread only asked about?
+    #: does this thread only ask whether a write is allowed?
     open = False
 
 
@@ -192,7 +192,8 @@ question = _Question()
 def _ask(write: Callable[..., object], *args: Any, **kwargs: Any) -> None:
     """Raise what autograd raises at ``write``, and do not write.
 
-    Its test depends on whether anybody has asked for the ``grad_fn`` of a view, and asking would change the answer.
+    Autograd's test depends on whether the ``grad_fn`` of a view was used before, so reading it here would change the
+    result.
     """
     question.open = True
     try:
@@ -203,7 +204,7 @@ def _ask(write: Callable[..., object], *args: Any, **kwargs: Any) -> None:
 
 
 def _has_views(tensor: XLATensor) -> bool:
-    """Does another view of the storage of ``tensor``, which is none to autograd, live?"""
+    """Is another view of the storage of ``tensor`` alive? ``tensor`` itself is no view to autograd."""
     storage = tensor._storage
     base = base_of(storage)
     return any((view := weak()) is not None and view is not storage for weak in base.views or ())
@@ -214,7 +215,7 @@ for _view in ("t", "transpose", "swapdims", "swapaxes", "squeeze", "unsqueeze", 
 
 
 def dress(out: Out, storage: Storage) -> XLATensor:
-    """A tensor that is a handle on ``storage``, with the metadata of ``out``."""
+    """A new tensor on ``storage``, with the metadata of ``out``."""
     result = make(
         XLATensor, out.size, out.strides, out.offset, None, out.dtype, torch.strided, storage.tape.torch_device
     )

@@ -1,8 +1,8 @@
 """The trie of traces: every path from the root is a sequence of operations some trace recorded.
 
-A :class:`Node` is the state after one more operation. Recording is following an edge: when it exists, the operation's
-result shapes are already known. A node keeps what is needed to rebuild its graph (operator, arguments, the user's
-line) and the plans that were made for barriers which fell on it.
+A :class:`Node` is the state after one more operation. Recording an operation follows an edge; where the edge exists,
+the result's shapes are already known. A node keeps the operator, its arguments and the user's line, to rebuild the
+graph, and the plans of the barriers that ended a trace there.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Const:
 
 
 class Spec(NamedTuple):
-    """What an output will be: its signature, and for a view its strides (``None``: contiguous) and storage offset."""
+    """An output's signature, and for a view its strides (``None``: contiguous) and storage offset."""
 
     sig: Sig
     strides: tuple[int, ...] | None = None
@@ -68,7 +68,7 @@ class Spec(NamedTuple):
 
 
 class Out(NamedTuple):
-    """One output of an operation, and how its tensor is to be dressed."""
+    """One output of an operation, and the metadata of its tensor."""
 
     slot: int
     sig: Sig
@@ -93,10 +93,10 @@ class Lowered(Protocol):
 class Unrolled(NamedTuple):
     """The repetition that covers most of a trace (:mod:`~xlaprof.runtime.tape.unrolled_loops`)."""
 
-    times: int = 0  # that one line recorded the same operation
+    times: int = 0  # how often one line recorded the same operation
     frames: tuple[RawFrame, ...] = ()  # that line
-    ops: int = 0  # operations from one time to the next, on average
-    shared: bool = False  # each time with the same value among its arguments, and no backward pass through all of it
+    ops: int = 0  # operations per iteration, on average
+    shared: bool = False  # one value is an argument in every iteration, and no backward pass goes through all of them
 
 
 class Node:
@@ -141,14 +141,14 @@ class Node:
         self.module = ""
         self.role = ""  # which part of training recorded it (:func:`.source.role`)
         self.call: Lowered | None = None  # None: an operation of the tape's own
-        #: by what is to be computed: Plan, or Ready on the trie of eager mode
+        #: key of the live values -> Plan, or Ready on the trie of eager mode
         self.plans: dict[tuple[int, ...], Any] = {}
         self.last_used = 0
         self.loops: Unrolled | None = None
         self.next_slot: int = parent.next_slot if parent is not None else 0
         # Rows of the tape's seeds drawn by the random operations before this one.
         self.next_seed: int = parent.next_seed + int(parent.op is not None and parent.op.random) if parent else 0
-        # The first output again, flat: what the hot path reads.
+        # The first output again, flat, for the hot path.
         self.slot = -1
         self.sig: Any = None  # a Sig; None at the root
         self.size: tuple[int, ...] = ()

@@ -326,7 +326,7 @@ def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> lis
                 rec.stack(frames),
                 rec.thread(),
                 len(results),
-                rec.text(read_attribution.by(frames, op)),
+                rec.text(read_attribution.caller(frames, op)),
                 late,
             )
         )
