@@ -230,7 +230,7 @@ def test_a_text_that_cannot_be_read_has_no_lines(tmp_path: Path) -> None:
 def every_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read at each barrier, whatever that takes on this machine."""
     monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._APART", 1)
-    monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._WIDER", 1.0)
+    monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._GROWTH", 1.0)
     monkeypatch.setattr("xlaprof.runtime.instruments.live_tensors._FIRST_NS", 1 << 60)
     monkeypatch.setattr(
         "xlaprof.runtime.instruments.live_tensors.retainers", lambda made: retainers(made, limit_ns=1 << 60)

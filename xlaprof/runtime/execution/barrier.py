@@ -1,8 +1,7 @@
-"""The barrier: what live tensors need is run, and a new trace begins.
+"""The barrier: the graph of the live tensors runs, and a new trace begins.
 
-It passes each stage once: what is alive is settled; its graph is found or extracted (:mod:`.plans`); its program is
-found, or compiled (:mod:`.compiling`), and handed over (:mod:`.run`); the tensors are given their arrays; the barrier
-is recorded.
+Stages: collect the live tensors; find or extract their graph (:mod:`.plans`); find its program, or compile it
+(:mod:`.compiling`), and hand it over (:mod:`.run`); give the tensors their arrays; record the barrier.
 """
 
 from __future__ import annotations
@@ -33,33 +32,32 @@ def barrier(
 ) -> None:
     """Cut the tape: execute what its live tensors need, and begin a new trace.
 
-    ``frames``: the user's, where they are known.
+    ``frames``: the user's, if they are known already. With ``wait``, return when the device has finished.
 
-    With ``wait``, return when the device has finished. Where the graph fails, what does not depend on the failure is
-    computed, the error is raised, and the runtime goes on (:mod:`.failures`). Interrupted (Ctrl-C), nothing is cut: the
-    next barrier finds all as it was.
+    If the graph fails, values that do not depend on the failure are computed, the error is raised, and the runtime goes
+    on (:mod:`.failures`). If it is interrupted (Ctrl-C), the trace stays as it was.
     """
-    ends_step = trigger != "read"  # or else it is no event of its own
+    ends_step = trigger != "read"  # a barrier of :func:`.reads.shed` is not counted or recorded
     rec = recorder.active if ends_step else None
     start = perf_counter_ns()
     if ends_step and counted:
         metrics.count("MarkStep")
-    if tape.node is tape.root and rec is None and not wait:  # nothing is pending, and nobody looks
+    if tape.node is tape.root and rec is None and not wait:  # nothing to run or record
         failures.raise_unreported(tape)
         return
     if frames is None:
         frames = stacks.user_frames(skip=1) if rec is not None else ()
     thread = host_time.arrive(frames) if rec is not None else 0
-    asked = perf_counter_ns()
+    lock_start = perf_counter_ns()
     with tape.lock:
-        metrics.sample("DeviceLockWait", perf_counter_ns() - asked)
+        metrics.sample("DeviceLockWait", perf_counter_ns() - lock_start)
         loop = unrolled_loops.of(tape.node) if rec is not None else unrolled_loops.NONE
         cut = _cut(tape, trigger, frames)
     if rec is not None:
         _record(rec, start, trigger, frames, thread, loop, cut)
     if ends_step:
-        for see in hooks.barrier_ended:
-            see(tape, start, rec, cut.fresh)
+        for notify in hooks.barrier_ended:
+            notify(tape, start, rec, cut.fresh)
     if rec is not None:
         rec.turns += 1
         rec.breathe(perf_counter_ns())
@@ -88,9 +86,9 @@ def barriers(
 
 
 def wait_for(tape: Tape | None = None, frames: tuple[RawFrame, ...] | None = None) -> None:
-    """Return when ``tape``'s device, or every device, has finished what was handed to it.
+    """Wait for all programs handed to ``tape``'s device, or to every device.
 
-    ``frames``: the user's, where they are known.
+    ``frames``: the user's, if they are known already.
     """
     start = perf_counter_ns()
     with aside():
@@ -108,7 +106,7 @@ def wait_for(tape: Tape | None = None, frames: tuple[RawFrame, ...] | None = Non
 
 
 class _Cut(NamedTuple):
-    """What a barrier did."""
+    """The result of a barrier."""
 
     pending: int  # operations on the trace
     run: InFlight | None
@@ -116,7 +114,7 @@ class _Cut(NamedTuple):
 
 
 def _cut(tape: Tape, trigger: str, frames: tuple[RawFrame, ...]) -> _Cut:
-    """Run what is alive on the tape, which is locked, and begin the next trace."""
+    """Run the graph of the live tensors of the tape, which is locked, and begin the next trace."""
     pending = tape.node.depth
     live = _settled(tape)
     guard.require_allowed(tape, live, "a barrier")
@@ -145,16 +143,16 @@ def _cut(tape: Tape, trigger: str, frames: tuple[RawFrame, ...]) -> _Cut:
 
 
 def _settled(tape: Tape) -> list[Storage]:
-    """What is alive on the tape, which is locked.
+    """The live storages of the tape, which is locked.
 
-    The thread of a backward pass holds its last values for a moment after the pass. Where they would make another
-    program of the graph than is known, it is waited for: what is compiled does not depend on who was faster.
+    The thread of a backward pass holds its last values for a moment after the pass. If they would make a new graph, the
+    barrier waits for it: compilations must not depend on timing.
     """
     live = tape.live()
     let_go, tape.let_go = tape.let_go, None
     if let_go is None or plans.is_known(tape, live):
         return live
-    del live  # it holds them too
+    del live  # it keeps them alive too
     tape.lock.release()
     try:
         let_go()
@@ -166,7 +164,7 @@ def _settled(tape: Tape) -> list[Storage]:
 def _salvage(
     tape: Tape, live: list[Storage], error: Exception, trigger: str, frames: tuple[RawFrame, ...]
 ) -> tuple[dict[int, Any], InFlight | None]:
-    """Values of the ``live`` storages that are available although ``error`` ended their graph, and their execution."""
+    """Arrays of the ``live`` storages that do not depend on what ``error`` ended, and the execution that makes them."""
     for _ in range(failures.ATTEMPTS):
         culprit = getattr(error, "_xla_culprit", None)
         if culprit is None:
@@ -175,7 +173,7 @@ def _salvage(
         live = [storage for storage in live if storage.slot not in lost]
         try:
             return run_trace(tape, live, slots_of(live), trigger, frames, donate=False)
-        except Exception as another:  # the first is the one that is raised
+        except Exception as another:  # the caller raises the first error
             error = another
     return {}, None
 

@@ -36,7 +36,7 @@ _options: dict[str, Any] = {}
 
 
 def set_custom_compile_options(options: dict[str, Any]) -> None:
-    """Options for XLA, by flag name without dashes, of every program compiled from now on; ``{}`` takes them back.
+    """Set XLA options, by flag name without dashes, for all programs compiled from now on; ``{}`` removes them.
 
     As ``torch_xla.set_custom_compile_options``. An option XLA does not know is an error of the next compilation.
     """
@@ -45,7 +45,7 @@ def set_custom_compile_options(options: dict[str, Any]) -> None:
 
 
 def compile_options() -> dict[str, Any]:
-    """What :func:`set_custom_compile_options` was given last."""
+    """The options of :func:`set_custom_compile_options`."""
     return dict(_options)
 
 
@@ -58,9 +58,9 @@ def build(
     *,
     partition: Any = None,  # the tape's
 ) -> tuple[Program, Timing]:
-    """Compile ``graph`` for ``device``; the inputs numbered in ``donated`` are given up to it.
+    """Compile ``graph`` for ``device``; the inputs numbered in ``donated`` are donated to it.
 
-    Raises :class:`Broken` where an operation cannot be lowered, or whatever XLA raises.
+    Raises :class:`Broken` if an operation cannot be lowered, or XLA's error.
     """
     start = perf_counter_ns()
     outs_at = graph.outs
@@ -86,11 +86,11 @@ def build(
             return results
 
         evaluator.evaluate(graph.nodes, call)
-        # The last output is for whoever waits for the end: holding it keeps no buffer of the program's alive.
+        # The last output is for waiting: holding it keeps no buffer of the program alive.
         token = jnp.stack(rows) if rows else jnp.zeros((), jnp.bool_)
         return [*[values[slot] for slot in outs_at], token]
 
-    # Not by number: jax keeps programs between runs under their names too, and another run may count otherwise.
+    # Not by number: jax's persistent cache includes the name, and numbers differ between runs.
     trace.__name__ = trace.__qualname__ = f"graph_{graph.hash[:12]}"
     sharding: Any = jax.sharding.SingleDeviceSharding(device)
     together = placement_of(graph, device)
@@ -110,7 +110,7 @@ def build(
         jitted = jax.jit(trace, donate_argnums=tuple(3 + i for i in donated), keep_unused=True, out_shardings=outs)
         lowered = jitted.lower(*avals)
         lowered_at = perf_counter_ns()
-        with TraceAnnotation("PjRtComputationClient::Compile"):  # so it is called in PyTorch/XLA's profiles
+        with TraceAnnotation("PjRtComputationClient::Compile"):  # its name in PyTorch/XLA's profiles
             compiled, from_disk = persistent.compiled(lowered, _options)
     if together is not None:
         compiled = together.bind(compiled)
@@ -124,7 +124,7 @@ def _input(sig: Sig, sharding: Any) -> Any:
 
 
 def _numbers(n: int, dtype: Any, sharding: Any) -> Any:
-    """What a program is given of ``n`` numbers: one array, or as many (:mod:`.parity`)."""
+    """The argument for ``n`` packed numbers: one array, or one for each (strict parity)."""
     if parity.strict:
         return (jax.ShapeDtypeStruct((), dtype, sharding=sharding),) * n
     return jax.ShapeDtypeStruct((n,), dtype, sharding=sharding)
@@ -135,7 +135,7 @@ place_collectives: Callable[..., Any] | None = None
 
 
 def placement_of(graph: Graph, device: jax.Device, *, agreed: bool = True) -> Any:
-    """How several ranks run ``graph`` together, where it has collectives; ``None`` for all others."""
+    """How several ranks run ``graph`` together; ``None`` if it has no collectives."""
     if not any(getattr(node.op, "collective", False) for node in graph.nodes):
         return None
     assert place_collectives is not None, "collectives are recorded by xlaprof.runtime.distributed alone"
@@ -143,6 +143,6 @@ def placement_of(graph: Graph, device: jax.Device, *, agreed: bool = True) -> An
 
 
 def _scope(node: Any) -> str:
-    """``Decoder/Block/model.py:31``: what device profiles show for the operation."""
+    """``Decoder/Block/model.py:31``: the operation's name in device profiles."""
     place = file_line(node.frames[0].file, node.frames[0].line) if node.frames else "unknown"
     return f"{node.module}/{place}" if node.module else place

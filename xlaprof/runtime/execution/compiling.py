@@ -1,4 +1,4 @@
-"""Compiles a graph without a known program: timed, counted, shown to instruments, recorded."""
+"""Compiles a graph that has no program yet: timed, counted, passed to instruments, recorded."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .build import build
 from .plans import slots_of
 from .program import Plan, Program, Timing, cache
 
-#: says how a graph differs from those known, if it does
+#: how a graph differs from the known ones, computed when called
 Differs = Callable[[], graph_diff.Recorded | None]
 
 
 def nothing_differs() -> None:
-    """The graph was known, or nothing like it."""
+    """The graph is compiled without a diff."""
 
 
 def compile_plan(
@@ -37,9 +37,9 @@ def compile_plan(
     differs: Differs = nothing_differs,
     make: Callable[[int, Plan], tuple[Program, Timing]] | None = None,
 ) -> Program:
-    """Compile ``plan``'s graph, by ``make`` where it is another program than usual, and keep it.
+    """Compile ``plan``'s graph, by ``make`` if given, and keep the program.
 
-    ``differs`` says how the graph differs from those known. It is called only where somebody wants to know.
+    ``differs`` computes how the graph differs from the known ones; it is called only if the diff is recorded or shown.
     """
     graph = plan.graph
     start = perf_counter_ns()
@@ -47,13 +47,13 @@ def compile_plan(
         differs = lambda: graph_diff.record_eviction(cache.limit, frames)  # noqa: E731
     diff = once(differs)
     rec = recorder.active
-    if rec is not None:  # it may take minutes: whoever watches learns of it now
+    if rec is not None:  # announced before the compilation, which may take minutes
         rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
         diff()
-    for see in hooks.compiling:
-        see(trigger, graph, lambda: found.text() if (found := diff()) is not None else [])
+    for notify in hooks.compiling:
+        notify(trigger, graph, lambda: found.text() if (found := diff()) is not None else [])
     number = cache.number()
-    with aside():  # or else it would count as tracing too
+    with aside():  # not tracing
         if make is not None:
             program, timing = make(number, plan)
         else:
@@ -63,8 +63,8 @@ def compile_plan(
     metrics.count("CreateCompileHandles")
     kind = "EagerOpCompileTime" if trigger == "eager" else "CompileTime"
     metrics.samples((kind, took), ("InputOutputAliasCount", len(program.donated)))
-    for see_program in hooks.compiled:
-        see_program(trigger, graph, program.compiled)
+    for notify_compiled in hooks.compiled:
+        notify_compiled(trigger, graph, program.compiled)
     gone = cache.put(program)
     rec = recorder.active
     if rec is not None:
@@ -100,5 +100,5 @@ def compile_plan(
 
 
 def _run_again(tape: Tape, graph: Graph) -> int:
-    """Operations of a read's graph that what else is alive depends on, too: the next barrier runs them once more."""
+    """Operations of a read's graph that other live values need too: the next barrier runs them once more."""
     return shared(tape.node, graph, tuple(slot for slot in slots_of(tape.live()) if slot not in graph.outs))

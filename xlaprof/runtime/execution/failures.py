@@ -2,11 +2,11 @@
 
 A graph fails when it is compiled, when it is handed over (memory), or on the device, later. Then
 
-* the error is raised to whoever asked for the graph (a barrier, a read), naming the operation that failed, or the one
-  whose value is the largest where memory was short, and its line;
+* the barrier or read raises the error, which names the operation that failed and its line; if memory was short, the
+  operation with the largest value;
 * live values that do not depend on that operation are computed all the same;
-* a tensor that was to be overwritten keeps the value it had at the last barrier, if its storage is still there: as in a
-  program that stopped at the failing line, the write did not take place;
+* a tensor that the graph overwrites keeps its value of the last barrier, if its buffer still exists: as in a program
+  that stopped at the failing line, the write did not take place;
 * any other tensor is :class:`~xlaprof.runtime.trace.storage.Failed`: using it raises the error again.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from xlaprof.recording.stacks import RawFrame
     from xlaprof.runtime.tape.tape import Tape
 
-#: graphs tried, each without what depends on the operation that failed before, until all that is left is given up
+#: attempts to run the rest of a graph, each without the values that depend on the operation that failed before
 ATTEMPTS = 3
 
 #: The failure of another rank behind an error of a collective, if there is one; set by
@@ -45,7 +45,7 @@ failed_rank: Callable[[BaseException], RuntimeError | None] | None = None
 
 
 class NoValue(Exception):
-    """A value was asked for where none is: on an abstract tape."""
+    """A value was read on an abstract tape, which has none."""
 
     _xla_final = True
 
@@ -59,9 +59,9 @@ class OutOfMemory(Exception):
 
 
 def explain(error: Exception, tape: Tape, graph: Graph, frames: tuple[RawFrame, ...]) -> RuntimeError:
-    """What is raised for ``error``, which ended the compilation or the start of ``graph``, cut at ``frames``.
+    """The error to raise for ``error``, which ended the compilation or the start of ``graph``, cut at ``frames``.
 
-    ``torch.OutOfMemoryError`` where memory was short, ``RuntimeError`` otherwise.
+    ``torch.OutOfMemoryError`` if memory was short, ``RuntimeError`` otherwise.
     """
     failure = _of_another_rank(error)
     if failure is not None:
@@ -91,12 +91,12 @@ def explain(error: Exception, tape: Tape, graph: Graph, frames: tuple[RawFrame, 
 
 
 def _largest(graph: Graph) -> Node | None:
-    """The operation whose value is the largest; of equals the first."""
+    """The first operation with the largest value."""
     return max((node for node in graph.nodes if node.outs), key=_weight, default=None)
 
 
 def _weight(node: Node) -> tuple[int, bool]:
-    """Bytes of a value; of equal ones those that the user called for count more."""
+    """Bytes of the largest output; then whether the program called the operation itself."""
     size = max(math.prod(out.sig.shape) * out.dtype.itemsize for out in node.outs)
     return size, node.op is not None and node.op.func is not None
 
@@ -112,7 +112,7 @@ def _first_line(text: str) -> str:
 
 @functools.cache
 def memory_limit(device: jax.Device) -> int:
-    """Bytes of memory of ``device``; 0 where they are not known."""
+    """Bytes of memory of ``device``; 0: not known."""
     stats = device.memory_stats()
     if stats and stats.get("bytes_limit"):
         return int(stats["bytes_limit"])
@@ -125,7 +125,7 @@ def memory_limit(device: jax.Device) -> int:
 
 
 def raise_unreported(tape: Tape | None = None) -> None:
-    """Raise the error of an execution (on ``tape``'s device) that failed on the device, if it was not raised before."""
+    """Raise the error of an execution (of ``tape``) that failed on the device, unless it was raised before."""
     run = inflight.unreported(tape)
     if run is not None:
         assert run.error is not None
@@ -135,7 +135,7 @@ def raise_unreported(tape: Tape | None = None) -> None:
 
 
 def raise_unchecked(storages: list[Storage], arrays: list[Any]) -> None:
-    """Raise what the debug checks of the programs that made ``arrays``, the values of ``storages``, have found."""
+    """Raise the error of debug checks in the programs that made ``arrays``, the values of ``storages``."""
     run = inflight.settle(arrays)
     if run is not None:
         assert run.error is not None
@@ -146,7 +146,7 @@ def raise_unchecked(storages: list[Storage], arrays: list[Any]) -> None:
 
 
 def unreadable(storages: list[Storage], arrays: list[Any], error: Exception) -> RuntimeError:
-    """What is raised for ``error`` when ``storages`` are read; those without a value are failed from now on."""
+    """The error to raise for ``error`` in a read of ``storages``; those without a value become failed."""
     first: RuntimeError | None = None
     for storage, array in zip(storages, arrays, strict=True):
         try:
@@ -167,7 +167,7 @@ def unreadable(storages: list[Storage], arrays: list[Any], error: Exception) -> 
 
 
 def _of_another_rank(error: Exception) -> RuntimeError | None:
-    """A collective ends with an error about a connection; what became of the rank at its other end is known better."""
+    """The failure of the rank at the other end, if ``error`` is a collective's about its connection."""
     failure = None if failed_rank is None else failed_rank(error)
     return None if failure is None else final(failure)
 
@@ -184,7 +184,7 @@ def _on_device(error: Exception, what: str, tape: Tape) -> RuntimeError:
 
 
 def dependents(end: Node, culprit: Node) -> set[int]:
-    """Slots of the trace ending at ``end`` whose values need that of ``culprit``."""
+    """Slots on the trace to ``end`` whose values depend on ``culprit``."""
     slots: set[int] = set()
     for node in end.path():
         if node is culprit or not slots.isdisjoint(reads(node)):
@@ -193,13 +193,13 @@ def dependents(end: Node, culprit: Node) -> set[int]:
 
 
 def give_up(storage: Storage, error: BaseException) -> None:
-    """The value that ``storage`` was to have is lost: it keeps the one before, or is failed."""
+    """The new value of ``storage`` is lost: it keeps its old one if that still exists, or becomes failed."""
     before = storage.array
     if before is None or (type(before) is not Failed and before.is_deleted()):
         storage.array = Failed(type(error), str(error))
 
 
 def raise_if_failed(storage: Storage) -> None:
-    """Raise the error that took ``storage`` its value, if one did."""
+    """Raise the error of ``storage``'s computation, if it failed."""
     if type(storage.array) is Failed:
         raise_failed(storage.array)

@@ -1,4 +1,4 @@
-"""``full_graph=True``: inside of a compiled function nothing runs before its end."""
+"""``full_graph=True``: nothing runs before the compiled function returns."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _allowed = True
 class UnexpectedExecution(RuntimeError):
     """A function compiled with ``full_graph=True`` would be cut in two."""
 
-    _xla_final = True  # raised in these words, not tried another way
+    _xla_final = True  # raised as it is: no other way to compute is tried
 
 
 def get_allow_execution() -> bool:
-    """May what was recorded be run before the function being compiled has returned?"""
+    """May a graph run before the function being compiled has returned?"""
     return _allowed
 
 
 def set_allow_execution(allow: bool) -> None:
-    """Refuse (``False``) to run anything from now on, or no longer: for the whole process."""
+    """Allow or refuse (``False``) to run graphs from now on, for the whole process."""
     global _allowed
     _allowed = allow
 
 
 def require_allowed(tape: Tape, storages: list[Storage], what: str) -> None:
-    """Raise :class:`UnexpectedExecution` if ``what`` would run a graph, for ``storages``, where none may be run."""
+    """Raise :class:`UnexpectedExecution` if graphs may not run, and ``what`` would run one for ``storages``."""
     if _allowed:
         return
     pending = [storage for storage in storages if storage.epoch == tape.epoch and storage.slot not in tape.input_at]

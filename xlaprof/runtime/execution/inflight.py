@@ -1,8 +1,8 @@
-"""Executions in flight: a thread waits for their end and stamps it.
+"""Executions in flight: a watcher thread waits for their end and stamps it.
 
-A watcher thread blocks on each execution's last output. Its stamp can be late by as long as Python keeps the
-interpreter's lock from it (5 ms at most in pure Python), so while a recording is on the dispatch function asks too
-(:func:`poll`); whoever sees the end first stamps it.
+The watcher blocks on each execution's last output. It stamps late if it does not get the interpreter's lock (by up to
+5 ms in pure Python), so while a recording is on, the dispatch function polls too (:func:`poll`). The first to see the
+end stamps it.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 
 class InFlight(msgspec.Struct, eq=False):
-    """One execution, from its enqueueing until its end was seen."""
+    """One execution, from its start to the stamp of its end."""
 
     tape: Tape
     number: int  # of its program
     tests: list[value_checks.Test]
-    enqueued: int  # ns: when, and how long that took
-    enqueue: int
-    token: Any  # an array that is there when it has ended
+    enqueued: int  # ns: when it was handed over
+    enqueue: int  # ns: how long that took
+    token: Any  # an output that is ready when it has ended
     trigger: str
     frames: tuple[RawFrame, ...]
     graph: Graph
     results: tuple[int, ...] = ()  # ids of the arrays, in order of graph.outs
-    calls: int = 1  # programs it stands for: eager mode's are one event, and counted apart
+    calls: int = 1  # programs: a burst of eager mode has several
     seq: int = 0
     ended: bool = False
     error: Exception | None = None
@@ -56,9 +56,9 @@ _running: deque[InFlight] = deque()
 _handed_over: queue.SimpleQueue[InFlight | None] = queue.SimpleQueue()
 _stamping = threading.Lock()
 _last_end: dict[int, int] = {}
-#: index of a tape -> ids of the arrays that the execution handed over last makes
+#: index of a tape -> ids of the arrays of its latest execution
 _latest: dict[int, tuple[int, ...]] = {}
-#: those that failed on the device: not yet raised to anybody, and the latest of all
+#: executions that failed on the device: those not yet raised, and the latest of all
 _unreported: deque[InFlight] = deque(maxlen=64)
 _failed: deque[InFlight] = deque(maxlen=64)
 _numbers = itertools.count(1)
@@ -68,8 +68,8 @@ _watcher: threading.Thread | None = None
 def add(run: InFlight, arrays: list[Any]) -> None:
     """``run`` was handed to the device; it makes ``arrays``."""
     tape = run.tape
-    for see in hooks.executing:
-        see(tape, run.graph, run.trigger, arrays)
+    for notify in hooks.executing:
+        notify(tape, run.graph, run.trigger, arrays)
     run.seq, run.results = next(_numbers), tuple(map(id, arrays))
     _latest[tape.index] = run.results
     if run.trigger != "eager":
@@ -80,12 +80,12 @@ def add(run: InFlight, arrays: list[Any]) -> None:
 
 
 def add_burst(run: InFlight, ended: int) -> None:
-    """Eager operations were run one after the other, up to ``ended``; the token of ``run`` is a result of the last.
+    """Add a burst of eager operations, up to ``ended``; the token of ``run`` is a result of the last.
 
-    Nobody watched the device: where it has finished, it is taken to have done so by ``ended``.
+    Nobody watched the device: if it has finished, ``ended`` is taken as the end.
     """
     run.seq, run.results = next(_numbers), (id(run.token),)
-    _latest.pop(run.tape.index, None)  # which arrays it made is not known
+    _latest.pop(run.tape.index, None)  # the arrays it made are not known
     if run.token.is_ready():
         run.token = None
         _stamp(run, now=ended)
@@ -105,7 +105,7 @@ def _watch_over(run: InFlight) -> None:
 
 
 def _watch() -> None:
-    pause: float | None = None  # until the next look at what keeps the device waiting; None: nobody wants to know
+    pause: float | None = None  # until the next sample of the idle host; None: no sampling
     while True:
         try:
             run = _handed_over.get(timeout=pause)
@@ -120,10 +120,10 @@ def _watch() -> None:
 
 
 def _dismiss() -> None:
-    """At exit: the watcher sees the end of what is on its way, then goes.
+    """At exit: let the watcher see the end of what is in flight, and end it.
 
-    Were it inside jax while the interpreter is finalized, the attempt to take the interpreter's lock would end the
-    thread in the middle of C++, and the process with it.
+    A thread inside jax that asks for the interpreter's lock after finalization is killed in the middle of C++, and the
+    process with it.
     """
     if _watcher is not None and _watcher.is_alive():  # it is not in a forked child
         _handed_over.put(None)
@@ -138,9 +138,7 @@ def _end(run: InFlight) -> None:
             token.block_until_ready()
             if run.tests:
                 run.error = value_checks.verdict(run.tests, np.asarray(token))
-        except (
-            Exception
-        ) as failure:  # stands in the event, and is raised to whoever reads, waits, or cuts the next graph
+        except Exception as failure:  # recorded, and raised by the next read, wait or barrier
             error = f"{type(failure).__name__}: {failure}".splitlines()[0]
             run.error = failure.with_traceback(None)
     _stamp(run, error)
@@ -164,7 +162,7 @@ def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
         except ValueError:  # cleared by a fork, or never watched
             if run.trigger != "eager":
                 return
-        clock.alarm = NEVER  # before it is known, for who hands something over meanwhile sets it after that
+        clock.alarm = NEVER  # set first: another thread may hand something over meanwhile
         if _running:
             clock.alarm = 0.0
     if run.trigger != "eager":
@@ -173,7 +171,7 @@ def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
             metrics.end("ExecuteReplicatedTime", end - start)
     rec = recorder.active
     if rec is not None:
-        idle_sampler.end()  # emits what was found in the gap before it
+        idle_sampler.end()  # emits the samples of the gap before it
         rec.emit(
             events.Execute(
                 run.seq,
@@ -192,12 +190,12 @@ def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
 
 
 def busy() -> bool:
-    """Is anything on its way whose end nobody has seen?"""
+    """Is anything in flight?"""
     return bool(_running)
 
 
 def poll() -> bool:
-    """Stamp the oldest execution if it has ended; is anything on its way still?"""
+    """Stamp the oldest execution if it has ended; is anything in flight still?"""
     try:
         run = _running[0]
     except IndexError:
@@ -209,7 +207,7 @@ def poll() -> bool:
 
 
 def _stamp_ended() -> None:
-    """Stamp what has ended: metrics read after a value was read count the execution that was waited for."""
+    """Stamp what has ended, so that metrics read after a value include the execution that made it."""
     for run in list(_running):
         token = run.token
         if token is not None and token.is_ready():
@@ -220,7 +218,7 @@ metrics.before_reading(_stamp_ended)
 
 
 def unreported(tape: Tape | None = None) -> InFlight | None:
-    """An execution (of ``tape``'s) that failed on the device and was not raised to anybody; from now on it was."""
+    """An execution (of ``tape``) that failed on the device and was not raised yet; now it counts as raised."""
     for run in list(_unreported):
         if tape is None or run.tape is tape:
             _unreported.remove(run)
@@ -229,7 +227,7 @@ def unreported(tape: Tape | None = None) -> InFlight | None:
 
 
 def origin(array: Any) -> tuple[InFlight, int] | None:
-    """The execution that ``array``, which cannot be read, comes from, and its slot there; counted as reported."""
+    """The execution that made ``array``, which cannot be read, and its slot there; it now counts as raised."""
     for run in (*_running, *_failed):
         if id(array) in run.results:
             _end(run)
@@ -240,15 +238,13 @@ def origin(array: Any) -> tuple[InFlight, int] | None:
 
 
 def is_older(tape: Tape, arrays: list[Any]) -> bool:
-    """Whether ``arrays`` were on the device or on their way before what was handed over last: whoever waits for them
-    leaves the device something to do.
-    """
+    """Are ``arrays`` older than the latest execution? Waiting for them then leaves the device something to do."""
     latest = _latest.get(tape.index)
     return latest is not None and not any(id(array) in latest for array in arrays)
 
 
 def settle(arrays: list[Any]) -> InFlight | None:
-    """Wait for the executions that make ``arrays``; one of them whose debug checks failed, now counted as reported."""
+    """Wait for the executions that make ``arrays``; return one that failed debug checks, which now counts as raised."""
     ids = {id(array) for array in arrays}
     for run in (*_running, *_unreported):
         if run.tests and not ids.isdisjoint(run.results):

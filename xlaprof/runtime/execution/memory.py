@@ -1,8 +1,7 @@
 """Live memory of a device: bytes, by shape, dtype and the line that made them.
 
-A tensor holds memory once its value was computed or uploaded; what is only recorded holds none yet. Buffers that the
-tape reads at the next barrier count although their tensor is gone, or was overwritten in place: they are on the device
-until then. Several tensors on one storage count once.
+A tensor holds memory once its value was computed or uploaded. Buffers that the next barrier reads count too, even if
+their tensor is gone or was overwritten: they stay on the device until then. Several tensors on one storage count once.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class MemoryInfo(msgspec.Struct, frozen=True):
-    """What :func:`memory_info` found. ``print`` it for a table."""
+    """The result of :func:`memory_info`. ``print`` it for a table."""
 
     device: str
-    bytes_in_use: int  # by tensors: those alive, and those that what was recorded still reads
-    buffers: int  # how many that are
-    pending_bytes: int  # what tensors whose values are only recorded will take
+    bytes_in_use: int  # by live tensors, and by inputs of pending operations
+    buffers: int  # how many buffers these are
+    pending_bytes: int  # of live tensors whose values are not computed yet
     other_bytes: int  # other arrays of jax's on the device: numbers handed to programs, and arrays made without torch
     peak_bytes: int | None  # the most ever allocated, temporary memory of programs included; None: not known
     limit_bytes: int | None  # memory of the device; None: not known
@@ -61,10 +60,10 @@ class MemoryInfo(msgspec.Struct, frozen=True):
 
 
 def memory_info(device: torch.device | str | None = None, top: int = 10) -> MemoryInfo:
-    """What is alive on ``device`` (by default the current one), with the ``top`` largest groups of buffers.
+    """Live memory of ``device`` (by default the current one), with the ``top`` largest groups of buffers.
 
-    Nothing is run and nothing waited for; it takes as long as looking at every object of the interpreter. Tensors that
-    ``gc.freeze()`` has hidden are counted among ``other_bytes``.
+    It runs nothing and waits for nothing, but visits every object of the interpreter. Tensors hidden by ``gc.freeze()``
+    count among ``other_bytes``.
     """
     tape = tapes.of_device(device)
     alive = storages(tape)

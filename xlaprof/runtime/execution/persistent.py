@@ -18,8 +18,8 @@ _listening = False
 def initialize_cache(path: str, readonly: bool = False) -> None:
     """Keep compiled programs in the folder ``path`` between runs (``torch_xla.runtime.initialize_cache``).
 
-    This is jax's persistent compilation cache; it is set for the whole process. What it has of a program counts as
-    ``PersistentCacheHit``, what it has not as ``PersistentCacheMiss``.
+    This is jax's persistent compilation cache, set for the whole process. Counters: ``PersistentCacheHit``,
+    ``PersistentCacheMiss``.
     """
     global _listening
     jax.config.update("jax_compilation_cache_dir", path)
@@ -33,19 +33,19 @@ def initialize_cache(path: str, readonly: bool = False) -> None:
 def clear_computation_cache() -> None:
     """Forget every compiled program, in memory and in the folder of :func:`initialize_cache`.
 
-    (``torch_xla.runtime.clear_computation_cache``.) What a ``torch.compile``d function runs stays with it.
+    (``torch_xla.runtime.clear_computation_cache``.) Functions under ``torch.compile`` keep their programs.
     """
     cache.clear()
     kept_in = folder()
     if kept_in is None or jax.config.jax_persistent_cache_min_compile_time_secs == float("inf"):  # type: ignore[attr-defined]
         return
     for kept in Path(kept_in).iterdir():
-        if kept.name.endswith(("-cache", "-atime")):  # as jax names what it keeps; the rest is not ours
+        if kept.name.endswith(("-cache", "-atime")):  # jax's file names; other files stay
             kept.unlink(missing_ok=True)
 
 
 def folder() -> str | None:
-    """Where programs are kept, if they are."""
+    """The folder of :func:`initialize_cache`, or None."""
     found: str | None = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     return found
 

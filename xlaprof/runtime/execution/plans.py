@@ -1,4 +1,4 @@
-"""Which graph a barrier or a read needs, and the key of its program: kept at the node where the trace has come to."""
+"""Which graph a barrier or a read needs, and the key of its program: cached at the node where the trace ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _uses = itertools.count(1)
 
 
 def use(node: Node) -> None:
-    """A plan that ends at ``node`` is used now: the trie keeps what was used last."""
+    """Mark ``node`` as used now: pruning the trie keeps the most recently used."""
     node.last_used = next(_uses)
 
 
@@ -31,7 +31,7 @@ def slots_of(storages: Iterable[Storage]) -> tuple[int, ...]:
 
 
 def computed(tape: Tape, slots: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of ``slots`` that a program has to compute: the others are inputs."""
+    """Those of ``slots`` that are not inputs, so that a program has to compute them."""
     return tuple(slot for slot in slots if slot not in tape.input_at)
 
 
@@ -43,34 +43,34 @@ def is_known(tape: Tape, storages: list[Storage]) -> bool:
 def find(
     tape: Tape,
     storages: list[Storage],
-    wanted: tuple[int, ...],
+    slots: tuple[int, ...],
     trigger: str,
     frames: tuple[RawFrame, ...],
     *,
     donate: bool,
 ) -> tuple[Plan, KnownTrace | None]:
-    """The plan that computes ``wanted``, the slots of ``storages``; the trace too where the plan is new.
+    """The plan that computes ``slots``, those of ``storages``; the trace too if the plan is new.
 
-    With ``donate``, inputs that an output overwrites are given up to the program.
+    With ``donate``, inputs that an output overwrites are donated to the program.
     """
     end = tape.node
     use(end)
-    at_end = _key(tape, storages, wanted, donate=donate)
+    at_end = _key(tape, storages, slots, donate=donate)
     plan: Plan | None = end.plans.get(at_end)
     if plan is not None:
         return plan, None
-    graph = extract(end, wanted)
+    graph = extract(end, slots)
     key: tuple[Any, ...] = (tape.index, graph.hash, _donatable(tape, graph) if donate else (), value_checks.enabled)
     if tape.partition is not None:
-        key = (repr(tape.partition), *key[1:], tape.partition.output_shardings(tape, storages, wanted))
+        key = (repr(tape.partition), *key[1:], tape.partition.output_shardings(tape, storages, slots))
     plan = end.plans[at_end] = Plan(key, graph)
     return plan, graph_diff.remember(tape, trigger, frames, end, graph, at_end, lambda: cache.peek(key))
 
 
-def _key(tape: Tape, storages: list[Storage], wanted: tuple[int, ...], *, donate: bool) -> tuple[Any, ...]:
-    """What names the plan for ``wanted``, of ``storages``, at the trace's end."""
-    asked = () if tape.partition is None else tape.partition.output_shardings(tape, storages, wanted)
-    key: tuple[Any, ...] = (*asked, *(wanted if donate else (-1, *wanted)))
+def _key(tape: Tape, storages: list[Storage], slots: tuple[int, ...], *, donate: bool) -> tuple[Any, ...]:
+    """Key of the plan for ``slots``, of ``storages``, among those of the last node."""
+    shardings = () if tape.partition is None else tape.partition.output_shardings(tape, storages, slots)
+    key: tuple[Any, ...] = (*shardings, *(slots if donate else (-1, *slots)))
     return (-2, *key) if value_checks.enabled else key  # programs that check values are others
 
 

@@ -12,8 +12,8 @@ from xlaprof.runtime.tape.graph import Graph
 
 from . import value_checks
 
-#: programs kept at most; the least recently used is forgotten, and that is reported. XLA maps memory for each, and
-#: the system bounds the number of maps of a process.
+#: limit of programs; past it the least recently used is evicted, and that is recorded. XLA maps memory for each
+#: program, and the system limits the number of maps per process.
 CACHE_SIZE = int(os.environ.get("XLAPROF_COMPILE_CACHE_SIZE", "1024"))
 
 
@@ -33,7 +33,7 @@ class Program:
         self.donated = donated
         self.needs = _memory(compiled)  # bytes it allocates when it runs
         self.tests: list[value_checks.Test] = tests  # debug checks, whose rows are its last output
-        # The packed scalars last handed over, and their arrays on the device: what has not changed is not sent again.
+        # The packed scalars of the last run, and their arrays on the device: unchanged ones are not sent again.
         self.scalars: Any = None
         self.uploaded: tuple[Any, Any, Any] | None = None
 
@@ -47,14 +47,14 @@ def _memory(compiled: Any) -> int:
 
 
 class Plan(NamedTuple):
-    """How to run a program from a trace that ends at one node with one set of live outputs."""
+    """The graph of one set of live outputs at one node, and the key of its program."""
 
     key: Any  # of the program in the cache
     graph: Graph
 
 
 class Timing(NamedTuple):
-    """ns of a compilation: our lowering to StableHLO, and XLA's; was its program found on disk?"""
+    """ns of a compilation: lowering to StableHLO, and XLA; was the program found on disk?"""
 
     lower: int
     backend: int
@@ -69,7 +69,7 @@ class Cache:
         self._programs: OrderedDict[Any, Program] = OrderedDict()
         self._lock = threading.Lock()
         self._built = 0
-        #: hashes of graphs that were compiled and forgotten
+        #: hashes of graphs whose programs were evicted
         self.forgotten: OrderedDict[str, None] = OrderedDict()
 
     def get(self, key: Any) -> Program | None:
@@ -81,7 +81,7 @@ class Cache:
             return program
 
     def peek(self, key: Any) -> Program | None:
-        """The program, used or not."""
+        """The program, without a change of its place in the order."""
         return self._programs.get(key)
 
     def number(self) -> int:
@@ -91,17 +91,17 @@ class Cache:
             return self._built
 
     def put(self, program: Program) -> list[Program]:
-        """Keep ``program``; return those that had to go."""
-        gone = []
+        """Keep ``program``; return the evicted ones."""
+        evicted = []
         with self._lock:
             self._programs[program.key] = program
             while len(self._programs) > self.limit:
                 _, old = self._programs.popitem(last=False)
-                gone.append(old)
+                evicted.append(old)
                 self.forgotten[old.hash] = None
                 if len(self.forgotten) > 16 * self.limit:
                     self.forgotten.popitem(last=False)
-        return gone
+        return evicted
 
     def clear(self) -> None:
         """Forget all programs."""

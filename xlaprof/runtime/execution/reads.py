@@ -1,4 +1,4 @@
-"""Reads before a barrier: the part of the graph that a value needs is run, and all that was recorded stays pending."""
+"""Reads before a barrier: the part of the trace that a value needs runs, and everything recorded stays pending."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .run import made_at, run_trace
 def values(
     tape: Tape, storages: list[Storage], frames: tuple[RawFrame, ...], trigger: str = "read", op: str = "a read"
 ) -> list[Any]:
-    """The present values of ``storages``, by one execution. What was recorded stays pending, as in PyTorch/XLA.
+    """The current values of ``storages``, by one execution. The trace stays pending, as in PyTorch/XLA.
 
-    ``op`` names who asks.
+    ``op`` names the reader.
     """
     if tape.abstract:
         raise failures.NoValue
@@ -42,7 +42,7 @@ def values(
 
 
 def materialize(tape: Tape, storage: Storage, array: Any) -> None:
-    """``storage`` is no longer pending: its value was read whole. What was recorded from it stays."""
+    """Give ``storage`` the ``array`` that was read, so that it is no longer pending."""
     with tape.lock:
         if storage.epoch == tape.epoch and not isinstance(storage, View):
             storage.array = array
@@ -50,9 +50,9 @@ def materialize(tape: Tape, storage: Storage, array: Any) -> None:
 
 
 def settle(tape: Tape) -> None:
-    """Begin a new trace if nothing alive is pending: after a read, when what was read no longer is.
+    """After a read, begin a new trace if nothing alive is pending.
 
-    A program that reads and never cuts (inference, mostly) would otherwise keep all it ever computed.
+    A program that reads and has no barriers (inference, mostly) would otherwise keep all it ever computed.
     """
     with tape.lock:
         if tape.node is not tape.root and not tape.live():
@@ -60,9 +60,9 @@ def settle(tape: Tape) -> None:
 
 
 def shed(tape: Tape) -> None:
-    """Cut the tape if most of what is on it is dead: read value by value, it holds on to what nobody needs.
+    """Cut the trace if most of it is dead, as in a program that reads value by value.
 
-    PyTorch/XLA bounds its graphs too (``XLA_TRIM_GRAPH_SIZE``); as there, this is no barrier of the user's.
+    PyTorch/XLA bounds its graphs too (``XLA_TRIM_GRAPH_SIZE``). As there, this does not count as a barrier.
     """
     with tape.lock:
         depth = tape.node.depth

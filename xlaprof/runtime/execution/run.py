@@ -1,4 +1,4 @@
-"""Running what was recorded: plan, program, hand over. The tape is locked all the while."""
+"""Runs what was recorded: plan, program, hand over. The tape stays locked throughout."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def run_trace(
     *,
     donate: bool,
 ) -> tuple[dict[int, Any], InFlight | None]:
-    """Arrays of the values at ``slots``, those of ``storages``; what makes them, ``None`` where all were inputs."""
+    """Arrays of the values at ``slots``, those of ``storages``; and the execution, ``None`` if all are inputs."""
     arrays = {slot: tape.arrays[tape.input_at[slot]] for slot in slots if slot in tape.input_at}
-    wanted = plans.computed(tape, slots)
-    if not wanted:
+    computed = plans.computed(tape, slots)
+    if not computed:
         return arrays, None
-    plan, new = plans.find(tape, storages, wanted, trigger, frames, donate=donate)
+    plan, new = plans.find(tape, storages, computed, trigger, frames, donate=donate)
     program = cache.get(plan.key)
     try:
         if program is None:
@@ -46,12 +46,12 @@ def run_trace(
             program = compile_plan(tape, plan, trigger, frames, differs)
         else:
             metrics.count("CachedCompile")
-        if program.needs > failures.memory_limit(tape.device) > 0:  # raised before any input is given up
+        if program.needs > failures.memory_limit(tape.device) > 0:  # before any input is donated
             raise failures.OutOfMemory(program.needs)
         results, run = _hand_over(tape, plan.graph, program, trigger, frames)
     except Exception as error:
         raise failures.explain(error, tape, plan.graph, frames or stacks.user_frames(1)) from error
-    arrays.update(zip(wanted, results, strict=True))
+    arrays.update(zip(computed, results, strict=True))
     return arrays, run
 
 
@@ -63,7 +63,7 @@ def _hand_over(
     for i in program.donated:
         owner = tape.owners[graph.positions[i]]
         still_shown = owner.epoch != tape.epoch or owner.slot == graph.inputs[i]
-        # 4: the storage's, the tape's, this list's and getrefcount's. More: somebody else shows this buffer.
+        # 4: the storage's, the tape's, this list's and getrefcount's. More: another holder needs this buffer.
         if still_shown or getrefcount(inputs[i]) > 4:
             with jax.enable_x64(True):
                 inputs[i] = jax.numpy.array(inputs[i], copy=True)

@@ -1,7 +1,7 @@
 """Uploads: host arrays, and the numbers that graphs read.
 
-Numbers travel packed, those of a program together, and what is on the device already is not sent again. As PyTorch/XLA
-has it (:mod:`~xlaprof.runtime.parity`) each distinct number travels alone.
+The numbers of a program are sent together, packed, and not again if they are on the device already. Under strict parity
+each distinct number is sent alone, as in PyTorch/XLA.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from .program import Program
 
-#: packs of numbers that are kept on the device and found there by their values, and numbers where each travels alone
+#: limit of packs of numbers kept on the device, and of single numbers under strict parity
 KEPT, KEPT_ALONE = 64, 1024
 
 _kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
@@ -40,13 +40,13 @@ def upload(
     sharding: Any = None,
     frames: tuple[RawFrame, ...] = (),
 ) -> Any:
-    """A copy of ``host`` on the tape's device, as a ``jax.Array``; on all of its devices, as ``sharding`` says.
+    """A copy of ``host`` on the tape's device; with several, laid out by ``sharding``.
 
-    ``frames``: the user's, where they are known.
+    ``frames``: the user's, if they are known already.
     """
     start = perf_counter_ns()
     with aside(), jax.enable_x64(True), TraceAnnotation("PjRtComputationClient::TransferToDevice"):
-        # jax may read the memory later, or use it as the buffer: give it memory nobody else writes to.
+        # jax may read the memory later, or use it as the buffer: it gets memory that nobody else writes to.
         own = host.copy()
         where = tape.partition
         array = jax.device_put(own, tape.device) if where is None else where.put(own, sharding)
@@ -62,7 +62,7 @@ def upload(
 
 
 def scalars(tape: Tape, graph: Graph, program: Program, frames: tuple[RawFrame, ...] = ()) -> tuple[Any, Any, Any]:
-    """What ``program`` reads of floats, integers and seeds, on the device; what was there already is not sent again."""
+    """The floats, integers and seeds that ``program`` reads, on the device. Unchanged ones are not sent again."""
     now = (
         tuple([tape.floats[p.index] for p in graph.floats]),
         tuple([tape.ints[p.index] for p in graph.ints]),
@@ -120,7 +120,7 @@ def _find(tape: Tape, key: tuple[Any, ...], host: np.ndarray[Any, Any], frames: 
 
 
 def forget() -> None:
-    """Send all numbers again, when they are next read."""
+    """Forget the numbers on the device."""
     _kept.clear()
 
 

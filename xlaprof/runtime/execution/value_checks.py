@@ -1,11 +1,10 @@
 """Debug checks: the errors that eager PyTorch raises for *values*, compiled into programs.
 
-An index out of range, a probability below zero, an integer division by zero: eager PyTorch looks at the values and
-raises; a compiled program would have to be waited for. So, as on every XLA device, reads are clamped and writes
-dropped. While debug checks are on, programs are compiled with these tests inside, and the first that fails is raised as
-PyTorch's error, with the operation and the line that recorded it, where the host next waits for the program: at a read,
-``sync(wait=True)``, ``wait_device_ops()`` or the barrier after. Programs compiled while they are off have no trace of
-them.
+For an index out of range, a probability below zero or an integer division by zero, eager PyTorch checks the values and
+raises. Here that would mean waiting for the program, so, as on every XLA device, reads are clamped and writes dropped.
+While debug checks are on, programs are compiled with these tests inside. The first test that fails is raised as
+PyTorch's error, with the operation and its line, when the host next waits for the program: at a read,
+``sync(wait=True)``, ``wait_device_ops()`` or the next barrier. Programs compiled while they are off are unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ enabled = os.environ.get("XLAPROF_DEBUG_CHECKS", "0") not in ("", "0", "false")
 
 
 class Check(NamedTuple):
-    """A test in a program: it fails where ``bad`` holds, and reports the first such of ``values``."""
+    """A test in a program: it fails where ``bad`` is true, and reports the first such value."""
 
     values: Any
     bad: Any
@@ -40,7 +39,7 @@ class Check(NamedTuple):
 
 
 class Test(NamedTuple):
-    """What a test of a compiled program would raise."""
+    """The error of a test in a compiled program."""
 
     kind: type[Exception]
     text: str
@@ -49,7 +48,7 @@ class Test(NamedTuple):
 
 @contextmanager
 def debug_checks(enable: bool = True) -> Iterator[None]:
-    """Within: values that eager PyTorch refuses are raised as its errors. Costs a compilation of every graph, and time.
+    """Within, raise eager PyTorch's errors for bad values. It recompiles every graph, and programs are slower.
 
     >>> with xr.debug_checks():
     ...     loss = train_step(batch)
@@ -120,7 +119,7 @@ def _index_put(self: Any, indices: Any, values: Any, **_: Any) -> list[Check]:
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(given) != 1 or given[0][1].dtype not in (jnp.bool_, jnp.uint8):
         return _index(self, indices)
-    # One mask: as many elements as there are values, unless one serves all.
+    # One mask: it must select as many elements as there are values, unless one value is broadcast.
     ((dim, mask),) = given
     before, after = self.shape[:dim], self.shape[dim + mask.ndim :]
     if values.ndim <= len(after) or values.shape[-1 - len(after)] == 1:
@@ -160,7 +159,7 @@ def _embedding(weight: Any, indices: Any, *_: Any, **__: Any) -> list[Check]:
 
 
 def _along(kind: type[Exception], text: str = "", *, negative: bool = False) -> Rule:
-    """Indices along the dimension ``dim``; ``text`` goes ahead of what is said of them."""
+    """Indices along the dimension ``dim``; ``text`` is the beginning of the message."""
 
     def rule(self: Any, dim: int, index: Any, **_: Any) -> list[Check]:
         size = _size(self, dim)

@@ -1,4 +1,4 @@
-"""Programs of eager mode: they take only the packed scalars that they read, and return only values.
+"""Programs of eager mode: they take only the packed scalars that they use, and return only values.
 
 Every argument and every result of a call costs about a microsecond.
 """

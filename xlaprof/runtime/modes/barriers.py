@@ -17,15 +17,15 @@ from . import closures
 
 
 def sync(wait: bool = False, reset_scope: bool = True) -> None:
-    """The barrier: run what live tensors need, on every device in use, and begin a new graph.
+    """The barrier: run the graph of the live tensors, on every device in use, and begin a new trace.
 
     Returns once the work is handed over; with ``wait=True`` (or ``XLA_SYNC_WAIT=1``), once it is done. Then step
-    closures are called. Raises ``torch.OutOfMemoryError`` where memory does not suffice and ``RuntimeError`` where the
-    graph fails otherwise, now or since the last barrier; both name the operation and the line. What does not depend on
-    it is computed, and the runtime goes on.
+    closures are called. Raises ``torch.OutOfMemoryError`` if memory does not suffice, and ``RuntimeError`` if a graph
+    fails otherwise, now or since the last barrier; both name the operation and the line. Values that do not depend on
+    it are computed, and the runtime goes on.
 
-    Inside of the profiler's ``Trace``, which names operations of one graph, it is a ``RuntimeError``, as it is there;
-    ``reset_scope=False`` allows it. (Around :class:`xlaprof.Trace` there is no such limit.)
+    Inside of the profiler's ``Trace``, which names operations of one graph, it raises ``RuntimeError``, as PyTorch/XLA
+    does; ``reset_scope=False`` allows it. :class:`xlaprof.Trace` has no such limit.
     """
     _barrier("sync", wait, reset_scope)
 
@@ -41,7 +41,7 @@ def _barrier(trigger: str, wait: bool, reset_scope: bool) -> None:
             f"Expecting scope to be empty but it is {'/'.join(f'{name}.1' for name in scopes)}: "
             "a barrier cuts the graph that the scope is of; leave the Trace first, or use StepTrace or xlaprof.Trace"
         )
-    # asked for here, two frames from who calls: from further inside, each of our own frames would cost as much
+    # read here, two frames below the caller: further inside there are more of our own frames to skip
     frames = stacks.user_frames(skip=2) if recorder.active is not None else None
     wait = wait or os.environ.get("XLA_SYNC_WAIT", "0").lower() in ("1", "true", "on", "yes")
     barrier.barriers(tapes.existing() or [tapes.tape()], trigger, wait=wait, frames=frames)
@@ -52,7 +52,7 @@ _tracer_marked_step = False
 
 
 def set_tracer_marked_step(value: bool) -> None:
-    """Say that a profiler's ``StepTrace`` makes the barrier of this step: the device loader then makes none."""
+    """Set whether a profiler's ``StepTrace`` makes the barrier of this step: the device loader then makes none."""
     global _tracer_marked_step
     _tracer_marked_step = value
 
@@ -63,7 +63,7 @@ def get_tracer_marked_step() -> bool:
 
 
 def wait_device_ops(devices: Sequence[torch.device | str] | None = ()) -> None:
-    """Return when ``devices``, by default all, have finished what was handed to them. Nothing new is run."""
+    """Wait for the programs handed to ``devices``, by default all. Nothing new runs."""
     frames = stacks.user_frames(skip=1) if recorder.active is not None else None
     for device in devices or ():
         barrier.wait_for(tapes.of_device(device), frames)
@@ -86,7 +86,7 @@ def optimizer_step(
     """Average the gradients of the parameters over all processes, then ``optimizer.step(**optimizer_args)``.
 
     ``groups``: lists of ordinals that average among themselves. With ``barrier``, :func:`sync` follows; a device loader
-    brings one with each batch. Returns what the optimizer returns. ``pin_layout`` is PyTorch/XLA's.
+    has one for each batch. Returns the optimizer's result. ``pin_layout`` is PyTorch/XLA's.
     """
     if reduce_gradients is not None:
         reduce_gradients(optimizer, groups=groups, pin_layout=pin_layout)

@@ -1,6 +1,6 @@
-"""Eager operations that follow each other closely are one execution in the log.
+"""Bursts: eager operations that follow each other closely are one execution in the log.
 
-So a log grows with time, not with operations: an ``Execute`` at most every :data:`LONGEST`, or where the host paused.
+So a log grows with time, not with operations: an ``Execute`` every :data:`LONGEST`, or where the host paused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST = 20_000_000
 
 
 class Burst(InFlight, eq=False):
-    """Operations that were run one after the other on one device, as one execution."""
+    """Consecutive operations on one device, as one execution."""
 
     end: int = 0  # ns: when the last call returned
 
@@ -31,7 +31,7 @@ _open: dict[int, Burst] = {}
 
 
 def note(tape: Tape, graph: Graph, program: Program, start: int, took: int, results: list[Any]) -> None:
-    """An operation was run, while a recording is on; the call took ``took`` ns from ``start`` on."""
+    """Add an operation to the burst, while a recording is on; its call took ``took`` ns from ``start`` on."""
     burst = _open.get(tape.index)
     if burst is None or start - burst.end > HOLE_NS or start - burst.enqueued > LONGEST:
         if burst is not None:
@@ -45,7 +45,7 @@ def note(tape: Tape, graph: Graph, program: Program, start: int, took: int, resu
 
 
 def close(tape: Tape | None = None) -> None:
-    """Emit what is open, of ``tape`` or of all."""
+    """Emit the open bursts, of ``tape`` or of all."""
     for index in list(_open):
         if tape is None or tape.index == index:
             burst = _open.pop(index)

@@ -1,8 +1,8 @@
 """Step closures: functions called after the next barrier, which computes all the values they read at once.
 
 Closures run in the order in which they were added, after the barrier's graph was handed over. Those added with
-``run_async`` run on a thread, in order too, which waits for the device instead of the program; the error of one is
-raised by the next barrier, or printed when the program ends.
+``run_async`` run on another thread, in order too, so that the program does not wait for the device. Their errors are
+raised by the next barrier, or printed at exit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 Closure = Callable[[], Any]
 
-#: batches of closures that wait for the thread before a barrier waits for it too
+#: limit of batches of closures that wait for the thread; past it a barrier waits too
 _WAITING = 100
 
 _lock = threading.Lock()
@@ -26,11 +26,11 @@ _next_async: list[Closure] = []
 
 
 def add_step_closure(closure: Callable[..., Any], args: Sequence[Any] = (), run_async: bool = False) -> None:
-    """Have ``closure(*args)`` called at the next barrier, on a thread of its own with ``run_async``.
+    """Have ``closure(*args)`` called at the next barrier; with ``run_async``, on another thread.
 
-    Reading a tensor there costs no execution of its own: at the barrier it is computed with all the others. What the
-    closure raises is raised by that barrier; with ``run_async``, by one that follows. A closure added by a closure is
-    for the barrier after. PyTorch/XLA's ``xm.add_step_closure``.
+    Reading a tensor there needs no execution of its own: the barrier computes it with all others. Errors of the closure
+    are raised by that barrier; with ``run_async``, by a later one. A closure added by a closure runs at the next
+    barrier. PyTorch/XLA's ``xm.add_step_closure``.
     """
     if not callable(closure):
         raise TypeError(f"a step closure is something to be called, not {type(closure).__name__}")
@@ -39,7 +39,7 @@ def add_step_closure(closure: Callable[..., Any], args: Sequence[Any] = (), run_
 
 
 def run() -> None:
-    """At a barrier: call what was added. Raises the first error, when all have been called."""
+    """At a barrier: call the closures that were added. Raises the first error, after all have been called."""
     if not (_next or _next_async or _thread.errors):
         return
     with _lock:
@@ -60,7 +60,7 @@ def run() -> None:
 
 
 class Thread:
-    """Runs batches of closures one after the other, on a thread that is made for the first."""
+    """Runs batches of closures in order, on a thread that starts with the first."""
 
     def __init__(self) -> None:
         self._batches: queue.Queue[list[Closure] | None] = queue.Queue(_WAITING)
@@ -68,7 +68,7 @@ class Thread:
         self.errors: list[Exception] = []
 
     def run_all(self, closures: list[Closure]) -> None:
-        """Run ``closures`` some time, after those that came before."""
+        """Queue ``closures`` for the thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, name="xlaprof-closures", daemon=True)
             self._thread.start()
@@ -76,7 +76,7 @@ class Thread:
         self._batches.put(closures)
 
     def error(self) -> Exception | None:
-        """The first error that was not raised yet."""
+        """Take the first error that was not raised yet."""
         return self.errors.pop(0) if self.errors else None
 
     def _loop(self) -> None:
@@ -93,7 +93,7 @@ class Thread:
         self._batches.join()
 
     def finish(self) -> None:
-        """At exit: the closures that are left are run, and errors that were not raised are printed."""
+        """At exit: run the remaining closures, and print errors that were not raised."""
         if self._thread is not None and self._thread.is_alive():  # it is not in a forked child
             self._batches.put(None)
             self._thread.join()

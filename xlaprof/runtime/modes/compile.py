@@ -1,4 +1,4 @@
-"""``compile``: what a function, a module or a ``with`` block records is one graph, run where it ends.
+"""``compile``: the operations of a function, a module or a ``with`` block are one graph, which runs where it ends.
 
 Inside, operations are recorded as in lazy mode, whatever the mode outside. PyTorch/XLA's ``torch_xla.compile`` and
 ``torch_xla.step``.
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Compiled(AbstractContextManager[None]):
-    """What ``compile`` returns without a function: a context, and a decorator."""
+    """The result of ``compile`` without a function: a context, and a decorator."""
 
     def __init__(self, name: str | None, full_graph: bool, limit: int | None, session: sessions.Session | None) -> None:
         self._name = name
@@ -75,15 +75,15 @@ def compile(
 ) -> Any:
     """``f`` (a function or a module) compiled: each call records one graph, and runs it when the call returns.
 
-    What was pending before is run on entry. Without ``f``, a decorator, or a context whose block is the function::
+    Pending operations run on entry. Without ``f``, it returns a decorator, which is also a context::
 
         @xr.compile(full_graph=True)
         def step(x, y): ...
 
-    ``full_graph``: raise ``RuntimeError``, with the line and the reason, where something inside would run part of the
-    graph early (a value is read, an operation takes the way over the CPU, a barrier). ``name`` stands in messages, by
-    default the function's. ``max_different_graphs``: raise ``RuntimeError``, saying what differs, when a call records
-    one graph more than that; it is raised before anything is compiled, and what was recorded stays pending.
+    ``full_graph``: raise ``RuntimeError``, with the line and the reason, if something inside would run part of the
+    graph early (a read, a fallback to the CPU, a barrier). ``name`` is for messages, by default the function's.
+    ``max_different_graphs``: raise ``RuntimeError``, with the difference, when a call records one graph more than that;
+    it is raised before anything is compiled, and the trace stays pending.
     ``num_different_graphs_allowed`` is its name in PyTorch/XLA 2.6.
     """
     if max_different_graphs is None:
@@ -119,7 +119,7 @@ def _region(name: str | None, full_graph: bool, limit: int | None, session: sess
             guard.set_allow_execution(was_allowed)
             try:
                 _cut()
-            except Exception as another:  # the function's own error is the one that is raised
+            except Exception as another:  # the function's own error is raised
                 error.add_note(f"what it had recorded failed too: {another}")
             raise
         guard.set_allow_execution(was_allowed)

@@ -1,13 +1,9 @@
-"""Eager mode: every operation is compiled alone, kept, and run at once.
+"""Eager mode: every operation is a program of its own, which runs at once and is cached.
 
-An operation is recorded as in lazy mode, on a trie of its own, and the trace ends with it: the program that belongs to
-the node it ended on and to the values that are alive is called, and the next operation begins at the root again. So
-views, writes in place, random numbers and errors are those of lazy mode. Views are not run: they become part of the
-programs of the operations that read them. What one operation of PyTorch's is made of (a decomposition, a list of
-tensors) is one program.
-
-These programs take only the packed scalars they read, and return nothing but values: an operation is to cost
-microseconds.
+An operation is recorded as in lazy mode, but on another trie, and the trace ends with it: the program for the last node
+and the live values runs, and the next operation begins at the root again. So views, writes in place, random numbers and
+errors behave as in lazy mode. Views do not run: they become part of the programs that read them. An operation of
+PyTorch that records several (a decomposition, a list of tensors) is one program.
 """
 
 from __future__ import annotations
@@ -39,14 +35,14 @@ if TYPE_CHECKING:
     from xlaprof.runtime.tape.tape import Tape
     from xlaprof.runtime.trace.trie import Node
 
-#: views of a storage that are kept before the dead ones among them are forgotten
+#: dead views of a storage are forgotten after this many views
 _VIEWS = 64
-#: bytes up to which nobody asks whether the device has them
+#: bytes; only larger programs are checked against the device's memory
 _LARGE = 1 << 26
 
 
 class _Inside(threading.local):
-    #: is an operation on its way, of which others are part?
+    #: is this thread inside an operation, so that what it records is part of that one?
     operation = False
 
 
@@ -57,15 +53,15 @@ _inside = _Inside()
 
 
 def is_eager_mode() -> bool:
-    """Is each operation run at once?"""
+    """Does each operation run at once?"""
     return mode.run_recorded is not None
 
 
 def eager_mode(enable: bool) -> None:
     """Run every operation at once from now on (``True``), or record them until a barrier (``False``, the default).
 
-    As ``torch_xla.experimental.eager_mode``: for the whole process, all threads. What was recorded is run when the mode
-    is entered. :func:`~.compile.compile` makes one graph of a function all the same.
+    As ``torch_xla.experimental.eager_mode``: for the whole process, all threads. Pending operations run when the mode
+    changes. :func:`~.compile.compile` makes one graph of a function all the same.
     """
     enable = bool(enable)
     if enable is is_eager_mode():
@@ -101,7 +97,7 @@ parity.on_change.append(HANDLERS.clear)
 
 
 def _at_once(handler: Any) -> Any:
-    """The handler of eager mode: that of lazy mode, and then what it has recorded is run."""
+    """The handler of eager mode: calls that of lazy mode, then runs what it has recorded."""
 
     def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _inside.operation:
@@ -130,32 +126,32 @@ def _done() -> None:
 
 
 class Ready:
-    """How to run what a trace is for: the program, and where it finds its arguments."""
+    """How to run the trace that ends at a node: the program, and where its arguments are."""
 
     __slots__ = ("graph", "kept", "key", "node", "numbers", "packed", "passed", "positions", "shared", "uses")
 
     def __init__(self, tape: Tape, slots: tuple[int, ...]) -> None:
         self.node = tape.node
         self.uses = 0  # not counted yet
-        wanted = tuple(slot for slot in slots if slot not in tape.input_at)
-        #: where each of ``slots`` is found: a place among the inputs, or -1 for the program's next result
-        self.passed = tuple(tape.input_at.get(slot, -1) for slot in slots) if len(wanted) < len(slots) else ()
-        self.graph: Graph | None = extract(tape.node, wanted) if wanted else None
+        computed = plans.computed(tape, slots)
+        #: for each of ``slots``: its index among the inputs, or -1 for the program's next result
+        self.passed = tuple(tape.input_at.get(slot, -1) for slot in slots) if len(computed) < len(slots) else ()
+        self.graph: Graph | None = extract(tape.node, computed) if computed else None
         if self.graph is not None:
             self.positions = self.graph.positions
-            #: is it more than one device's? Then barriers' programs run it
+            #: does it run on several devices? Then it runs as at a barrier
             self.shared = tape.partition is not None or any(
                 getattr(node.op, "collective", False) for node in self.graph.nodes
             )
             self.packed = bool(self.graph.floats or self.graph.ints or self.graph.seeds)
-            #: the packed numbers of the last run, where their arrays are on the device, and those
+            #: the packed numbers of the last run and their arrays, if those are on the device
             self.numbers: tuple[Any, ...] | None = None
             self.kept: list[Any] = []
             self.key = (tape.index, self.graph.hash, (), False, "eager")
 
 
 def flush(tape: Tape) -> None:
-    """Run what the live values of the trace need, and begin the next one."""
+    """Run the graph of the live values, and begin the next trace."""
     with tape.lock:
         _flush(tape)
 
@@ -185,7 +181,7 @@ def _flush(tape: Tape) -> None:
 
 def _fill(tape: Tape, live: list[Storage]) -> None:
     """Give several storages their values."""
-    slots = tuple(sorted({storage.slot for storage in live}))
+    slots = plans.slots_of(live)
     arrays = dict(zip(slots, _run(tape, slots, live), strict=True))
     for storage in live:
         storage.array = arrays[storage.slot]
@@ -195,19 +191,19 @@ def _fill(tape: Tape, live: list[Storage]) -> None:
 
 
 def _begin(tape: Tape) -> None:
-    """The next trace."""
+    """Begin the next trace."""
     if tape.viewed:
         for storage in tape.viewed:
             if storage.views is not None and len(storage.views) % _VIEWS == 0:
                 storage.views = [ref for ref in storage.views if ref() is not None] or None
         tape.viewed.clear()
-    tape.node = tape.root  # no trace to be counted: see _settle
+    tape.node = tape.root  # so that reset() counts no trace: see _settle
     tape.reset()
     tape.trim_trie()
 
 
 def values(tape: Tape, storages: list[Storage]) -> list[Any]:
-    """The present values of ``storages``, with the tape's lock held. What is pending inside an operation runs too."""
+    """The current values of ``storages``, with the tape's lock held. Pending operations run too."""
     _flush(tape)
     slots = [tape.slot_of(storage) for storage in storages]
     distinct = tuple(sorted(set(slots)))
@@ -219,7 +215,7 @@ def values(tape: Tape, storages: list[Storage]) -> list[Any]:
 
 
 def _run(tape: Tape, slots: tuple[int, ...], storages: list[Storage]) -> list[Any]:
-    """Arrays of the values at ``slots``, which are in order, those of ``storages``."""
+    """Arrays of the values at ``slots``, in ascending order, those of ``storages``."""
     global _cached, _running
     node = tape.node
     ready: Ready | None = node.plans.get(slots)
@@ -262,7 +258,7 @@ def _call(tape: Tape, ready: Ready, graph: Graph, program: Program) -> list[Any]
         if now is not None and now == ready.numbers:
             results = program.compiled(*ready.kept, *given)
         else:
-            with jax.enable_x64(True):  # or else jax would take float64 for float32
+            with jax.enable_x64(True):  # else jax makes float64 float32
                 packed, kept = numbers.packed(tape, graph)
                 results = program.compiled(*packed, *given)
             if kept:
@@ -291,12 +287,12 @@ def _compile(tape: Tape, ready: Ready, graph: Graph) -> Program:
     )
 
 
-#: the recording, and (operator, line) -> its turn when a program was compiled there first
+#: the recording, and (operator, line) -> the number of the step in which a program was first compiled there
 _places: tuple[recorder.Recorder | None, dict[Any, int]] = (None, {})
 
 
 def _comes_again(rec: recorder.Recorder, node: Node) -> bool:
-    """Was a program compiled for this line in an earlier step? Within one, a line may go through any shapes."""
+    """Was a program compiled for this line in an earlier step? Within one step, a line may have any shapes."""
     global _places
     if _places[0] is not rec:
         _places = (rec, {})
@@ -305,12 +301,12 @@ def _comes_again(rec: recorder.Recorder, node: Node) -> bool:
 
 
 def _wait(tape: Tape | None) -> None:
-    """Return when the values on the device of ``tape``, or on all, are there."""
+    """Wait for the values on the device of ``tape``, or on all devices."""
     global _running
     bursts.close(tape)
     if not _running:
         return
-    _running = tape is not None  # another's may be
+    _running = tape is not None  # another tape's may be
     for device in [tape.device] if tape is not None else tapes.devices():
         for array in jax.live_arrays(device.platform):
             if not array.is_deleted() and device in array.devices():
@@ -319,7 +315,7 @@ def _wait(tape: Tape | None) -> None:
 
 
 def _run_as_barriers_do(tape: Tape, slots: tuple[int, ...], storages: list[Storage]) -> list[Any]:
-    """For what is more than one device's, and with the debug checks on: what they find is raised by the operation."""
+    """Run an operation on several devices, or under debug checks, whose errors are raised at once."""
     start = perf_counter_ns()
     arrays, _ = run.run_trace(tape, storages, slots, "eager", stacks.user_frames(1), donate=False)
     metrics.sample("EagerOpExecuteTime", perf_counter_ns() - start)
@@ -329,15 +325,15 @@ def _run_as_barriers_do(tape: Tape, slots: tuple[int, ...], storages: list[Stora
     return [arrays[slot] for slot in slots]
 
 
-#: what ran since counters were asked for, and how often its program was known
+#: what ran since counters were last read, and how often its program was cached
 _used: list[Ready] = []
 _cached = 0
-#: has anything run since all was waited for?
+#: has anything run since the last wait for all?
 _running = False
 
 
 def _settle() -> None:
-    """Count what has run: an operation itself only notes that it did."""
+    """Count the operations that ran: each only notes itself."""
     global _cached
     used, _used[:] = _used[:], []
     for ready in used:

@@ -1,4 +1,4 @@
-"""The packed numbers of eager operations: host memory, or arrays on the device where they recur."""
+"""The packed numbers of eager operations: on the host, or on the device if they recur."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from xlaprof.runtime.tape.graph import Graph
     from xlaprof.runtime.tape.tape import Tape
 
-#: times that the same numbers come before an upload (30 us) pays (3 us saved each time)
+#: uses of the same numbers before an upload (30 us) pays (it saves 3 us per use)
 _OFTEN = 16
-#: different numbers that are remembered
+#: limit of different numbers that are remembered
 _KEPT = 4096
 
-#: (device, dtype, numbers) -> how often they came, then their array
+#: (device, dtype, numbers) -> number of uses, then their array
 _seen: dict[Any, Any] = {}
 
 
 def of(tape: Tape, graph: Graph) -> tuple[Any, ...] | None:
-    """The packed numbers that ``graph`` reads on this trace; ``None``: a random key is among them, never the same."""
+    """The packed numbers that ``graph`` reads on this trace; ``None`` with a random key, which never recurs."""
     if graph.seeds:
         return None
     floats, ints = tape.floats, tape.ints
@@ -29,7 +29,7 @@ def of(tape: Tape, graph: Graph) -> tuple[Any, ...] | None:
 
 
 def packed(tape: Tape, graph: Graph) -> tuple[list[Any], bool]:
-    """The packed floats, ints and seeds that a bare program of ``graph`` takes (jax in 64-bit mode); are they kept?"""
+    """Arguments of a bare program for its packed floats, ints and seeds (jax in 64-bit mode); are all on the device?"""
     found: list[Any] = []
     if graph.floats:
         floats = tape.floats
@@ -43,7 +43,7 @@ def packed(tape: Tape, graph: Graph) -> tuple[list[Any], bool]:
 
 
 def _array(tape: Tape, dtype: Any, numbers: tuple[Any, ...]) -> Any:
-    """``numbers`` on the host, or where they came often, on the device."""
+    """``numbers`` on the host, or on the device if they recur."""
     key = (tape.index, dtype, numbers)
     seen = _seen.get(key, 0)
     if type(seen) is not int:

@@ -1,7 +1,7 @@
 """``max_different_graphs``: the graphs that a compiled function was traced into, and how the next one differs.
 
-A trace from the function's entry to its end, or to where it is cut, is one graph of it. Which operations
-were recorded makes the difference, not which of their values live.
+A trace from the function's entry to its end, or to a barrier, is one graph. Graphs differ by their operations, not by
+which values are alive.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from xlaprof.runtime.recompile.places import Places
-from xlaprof.runtime.recompile.trie_divergence import between
+from xlaprof.runtime.recompile.trie_divergence import Match, between
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.graph import place
 from xlaprof.runtime.trace.trie import Node
 
 
 class Traced(NamedTuple):
-    """One graph: the keys of its trace, by which traces differ, and their nodes."""
+    """One graph: the keys of its trace, which are compared, and its nodes."""
 
     keys: tuple[Any, ...]
     nodes: tuple[Node, ...]
 
 
 class Session:
-    """What is known of one function."""
+    """The graphs of one function."""
 
     def __init__(self) -> None:
         self.graphs: list[Traced] = []
 
     def add(self, limit: int, name: str) -> None:
-        """The function ``name`` has been traced. Raises ``RuntimeError`` if that made one graph more than ``limit``."""
+        """Add the trace of the function ``name``. Raises ``RuntimeError`` if that is one graph more than ``limit``."""
         for tape in tapes.existing():
             nodes = tuple(tape.node.path())
             if not _operations(nodes):
@@ -44,7 +44,7 @@ class Session:
             self.graphs.append(traced)
 
     def _exceeded(self, limit: int, name: str, traced: Traced) -> str:
-        """What PyTorch/XLA says, and after it the reason and the lines."""
+        """PyTorch/XLA's message, followed by the reason and the lines."""
         common = max(_common(known, traced) for known in self.graphs) if self.graphs else 0
         known = [k for k in self.graphs if _common(k, traced) == common]
         got = _first(traced.nodes[common:])
@@ -65,7 +65,7 @@ class Session:
 
 
 def _reason(common: int, traced: Traced, known: list[Traced], got: Node | None, expected: Node | None) -> str:
-    """What ``traced`` does differently from ``known`` graphs, after the nodes they have in ``common``."""
+    """How ``traced`` differs from ``known`` graphs after their first ``common`` nodes."""
     if got is None:
         assert expected is not None
         return f" ended before {place(expected)}: each way through it that ends elsewhere is another graph"
@@ -73,7 +73,7 @@ def _reason(common: int, traced: Traced, known: list[Traced], got: Node | None, 
         return f" went on with {place(got)} where it had ended before"
     new = traced.nodes[common]
     old = next(k.nodes[common] for k in known if len(k.nodes) > common)
-    change = between(Places(), old, new, expected, got)
+    change = between(Places(), Match(old, new, expected, got))
     return f": {change.subject} changed from {change.old} to {change.new} ({place(got)})"
 
 
@@ -109,7 +109,7 @@ def _shape(sig: Any) -> str:
     return f"{sig.text}{{{order}}}" if sig.shape else str(sig.text)
 
 
-# -- by name, as PyTorch/XLA's detector of dynamic shapes has them ---------------------------------------------
+# -- by name: PyTorch/XLA's dynamic shape detector -------------------------------------------------------------
 
 _named: dict[str, Session] = {}
 _open: list[tuple[str, Session]] = []
@@ -117,7 +117,7 @@ _limit = 1
 
 
 def set_limit(graphs: int) -> None:
-    """How many graphs a named session may have."""
+    """Set how many graphs a named session may have."""
     global _limit
     _limit = graphs
 
@@ -128,12 +128,12 @@ def get_limit() -> int:
 
 
 def start(name: str) -> None:
-    """What is recorded from now on, up to :func:`end`, is a graph of the session ``name``."""
+    """Begin a graph of the session ``name``; :func:`end` ends it."""
     _open[:] = [(name, _named.setdefault(name, Session()))]
 
 
 def end() -> None:
-    """The session that was started has been traced. Raises ``RuntimeError`` where that made one graph too many."""
+    """End the graph that :func:`start` began. Raises ``RuntimeError`` if it is one graph too many."""
     if not _open:
         raise RuntimeError("no session of the dynamic shape detector was started")
     name, found = _open.pop()
@@ -151,7 +151,7 @@ _of_function: WeakKeyDictionary[Callable[..., Any], Session] = WeakKeyDictionary
 
 
 def session(function: Callable[..., Any] | None) -> Session:
-    """What is known of ``function``, however often it is given to ``compile``; ``None``: of a function of its own."""
+    """The one session of ``function``, however often it is compiled; a new one for ``None``."""
     if function is None:
         return Session()
     try:

@@ -1,9 +1,8 @@
 """Lets the watcher run before a full garbage collection, which holds the interpreter's lock to its end.
 
-What the device finishes meanwhile could only be stamped afterwards, and the device, idle all the while, would seem to
-have been busy. So while a recording is on, a collection that finds something on its way first lets go of the lock, for
-a hundredth at most of what the last one took. It only sleeps: it may interrupt this module's neighbours anywhere, with
-their locks taken.
+Executions that end during the collection are stamped only after it, so the device would seem busy while it idles. So
+while a recording is on and something is in flight, a collection first releases the lock, for at most a hundredth of the
+time of the last one. It only sleeps, because it may interrupt any code, whatever locks that holds.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Any
 
 from xlaprof.runtime.execution import inflight
 
-#: a collection holds the lock for a hundred times as long as is waited before it, at least
+#: the wait before a collection is at most the last one's time divided by this
 SHARE = 100
 _PAUSE_S = 50e-6
 
 
 class _Pause:
-    """The callback, and what it remembers of the last full collection."""
+    """The callback, and the time of the last full collection."""
 
     def __init__(self) -> None:
         self.began = self.took = 0
@@ -48,6 +47,6 @@ def start() -> None:
 
 
 def stop() -> None:
-    """It is over."""
+    """A recording ends."""
     if _pause in gc.callbacks:
         gc.callbacks.remove(_pause)

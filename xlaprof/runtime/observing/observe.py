@@ -1,7 +1,7 @@
-"""The runtime's side of a recording: it starts and stops what measures the time between events.
+"""The runtime's side of a recording: starts and stops the instruments that run between events.
 
-With no recording none of this costs anything: :func:`timed_dispatch`, which keeps the :mod:`.clock`, takes the plain
-dispatch function's place only while a recording is on.
+Without a recording they cost nothing: :func:`timed_dispatch`, which updates :mod:`xlaprof.runtime.clock`, replaces the
+plain dispatch function only while a recording is on.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from xlaprof.runtime.trace.tensor import XLATensor
 
 from . import before_gc
 
-#: s between two looks at what is on its way: by so much an execution may seem to end too late
+#: s between two polls of executions in flight: their stamps may be this late
 LOOK_S = 100e-6
 _plain_dispatch = XLATensor.__torch_dispatch__
 
 
 def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-    """The dispatch function while a recording is on: the plain one after a glance at the clock."""
+    """The dispatch function while a recording is on: the plain one, with the time noted."""
     known = clock
     now = perf_counter()
     if now - known.seen > HOLE_S or now > known.alarm:
-        _look(now)
+        _check(now)
     known.seen = now
     handler = tensor.current.get(id(func))
     if handler is None:
@@ -52,16 +52,16 @@ def timed_dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: di
 tensor.dispatchers.append(timed_dispatch)
 
 
-def _look(now: float) -> None:
-    """Account for the time since the last look, and see whether the device has finished."""
+def _check(now: float) -> None:
+    """Account for the host's time, and poll the executions in flight."""
     host_time.account(round(now * 1e9))
-    clock.alarm = NEVER  # first: what another thread hands over meanwhile sets it
+    clock.alarm = NEVER  # set first: another thread may hand something over meanwhile
     if inflight.poll():
         clock.alarm = now + LOOK_S
 
 
 class _Observer:
-    """Has the runtime's instruments on during a recording."""
+    """Keeps the runtime's instruments on during a recording."""
 
     def attach(self, rec: recorder.Recorder) -> _Observer:
         clock.reset()
@@ -84,7 +84,7 @@ class _Observer:
 
 
 def announce(rec: recorder.Recorder, tape: Tape) -> None:
-    """Emit which device is behind ``tape``."""
+    """Emit the hardware behind ``tape``."""
     device = tape.device
     count = tapes.count() if tape.partition is None else len(tape.partition.devices)
     cores = processors() if device.platform == "cpu" else 0
@@ -92,7 +92,7 @@ def announce(rec: recorder.Recorder, tape: Tape) -> None:
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """Number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,8 +1,8 @@
 """Two graphs of one barrier side by side: which operations are the same, and what differs.
 
-Operations of the same name from the same line are one pair; what is left came or went. In a pair, arguments are
-compared with values of one graph translated into those of the other, so that what follows from an earlier difference
-(the sizes after a size) is not listed again.
+Operations of the same name from the same line are a pair; all others came or went. The arguments of a pair are compared
+after values of the old graph are mapped to those of the new, so that consequences of an earlier difference (the sizes
+after a size) are not listed again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from xlaprof.runtime.tape.graph import Graph
     from xlaprof.runtime.trace.trie import Node
 
-#: operations compared with operations at most, where two graphs differ in the middle
+#: limit of pairs of operations compared, where two graphs differ in the middle
 _EFFORT = 1_000_000
 _LIMIT = 64  # differences listed
 
 
 class Unmatched(NamedTuple):
-    """Operations ``old`` that had been recorded where now ``new`` came; each may be empty."""
+    """Operations ``old`` in whose place ``new`` came; either may be empty."""
 
     old: tuple[Node, ...]
     new: tuple[Node, ...]
-    before: Node | None  # the pair around them, of the new graph
+    before: Node | None  # operations of the new graph around them
     after: Node | None
 
     @property
@@ -42,17 +42,17 @@ class Found(NamedTuple):
     """One thing that differs. ``kind`` is that of :class:`xlaprof.events.Difference`."""
 
     kind: str
-    argument: str  # of the operation, where it is one
+    argument: str  # name of the argument, if one differs
     old: Any
     new: Any
-    expected: Node | None  # the operation of the old graph, and
-    came: Node | None  # of the new
+    expected: Node | None  # the operation of the old graph
+    came: Node | None  # that of the new graph
     input: int = -1  # slot of the new graph's input that differs
     block: Unmatched | None = None
 
 
 class Alignment(NamedTuple):
-    """All that differs."""
+    """All differences of two graphs."""
 
     differences: tuple[Found, ...]
     blocks: tuple[Unmatched, ...]
@@ -82,7 +82,7 @@ class Alignment(NamedTuple):
 
 def align(old: Graph, new: Graph) -> Alignment:
     """How ``new`` differs from ``old``, in the order of recording."""
-    side = _Side(old, new)
+    mapping = _Mapping(old, new)
     found: list[Found] = []
     blocks: list[Unmatched] = []
     common = -1
@@ -90,8 +90,8 @@ def align(old: Graph, new: Graph) -> Alignment:
         if tag == "equal":
             for a, b in zip(old.nodes[i:i_end], new.nodes[j:j_end], strict=True):
                 if len(found) < _LIMIT:
-                    found += side.pair(a, b)
-                side.match(a, b)
+                    found += mapping.pair(a, b)
+                mapping.match(a, b)
                 if found and common < 0:
                     common = j
                 j += 1
@@ -109,15 +109,15 @@ def align(old: Graph, new: Graph) -> Alignment:
             came = block.new[0] if block.new else block.after
             expected = block.old[0] if block.old else old.nodes[i] if i < len(old.nodes) else None
             found.append(Found("operation", "", None, None, expected, came, block=block))
-    return Alignment(tuple(found), tuple(blocks), len(new.nodes) if common < 0 else common, side.slots)
+    return Alignment(tuple(found), tuple(blocks), len(new.nodes) if common < 0 else common, mapping.slots)
 
 
-#: what to do with a range of the old graph, and with which of the new
+#: (tag, from, to, from, to): a range of the old graph, and one of the new, as in :mod:`difflib`
 _Opcode = tuple[str, int, int, int, int]
 
 
 def _opcodes(old: tuple[Node, ...], new: tuple[Node, ...]) -> list[_Opcode]:
-    """What of ``old`` is what of ``new``: ``(tag, from, to, from, to)``, as :mod:`difflib` has it."""
+    """Which ranges of the two graphs are equal, and which differ."""
     if len(old) == len(new) and all(a.op is b.op or _name(a) == _name(b) for a, b in zip(old, new, strict=True)):
         return [("equal", 0, len(old), 0, len(new))] if old else []
     a, b = [token(node) for node in old], [token(node) for node in new]
@@ -141,12 +141,12 @@ def _name(node: Node) -> str:
 
 
 def token(node: Node) -> tuple[Any, ...]:
-    """What two operations have in common that may be one: name and line."""
+    """Name and line: equal for two operations that may be a pair."""
     return _name(node), node.frames
 
 
-class _Side:
-    """Two graphs, and which value of the old is which of the new, as far as they were compared."""
+class _Mapping:
+    """Maps values of the old graph to those of the new, as far as they were compared."""
 
     def __init__(self, old: Graph, new: Graph) -> None:
         self.slots: dict[int, int] = {}
@@ -157,12 +157,12 @@ class _Side:
         self._new = dict(zip(new.inputs, new.sigs, strict=True))
 
     def match(self, a: Node, b: Node) -> None:
-        """Results of a pair are the same values."""
+        """Map the results of a pair to each other."""
         for out, other in zip(a.outs, b.outs, strict=False):
             self.slots.setdefault(out.slot, other.slot)
 
     def pair(self, a: Node, b: Node) -> Iterator[Found]:
-        """What differs between the arguments of one operation."""
+        """Differences between the arguments of a pair."""
         assert b.op is not None
         names = getattr(b.op, "names", ())
         kinds = getattr(b.op, "kinds", ())
@@ -196,7 +196,7 @@ class _Side:
         elif Packed in (type(x), type(y)):
             yield Found("scalar", name, x, y, a, b)
         elif not _same(x, y):
-            if name == getattr(b.op, "read", None):  # values decided it, not the program's text
+            if name == getattr(b.op, "read", None):  # decided by values, not by the program's text
                 yield Found("size", name, x, y, a, b)
             else:
                 yield Found("scalar" if kind is SCALAR else "argument", name, x, y, a, b)
@@ -221,14 +221,14 @@ class _Side:
 
 
 def _arguments(node: Node, count: int) -> tuple[Any, ...]:
-    """At least ``count`` positional arguments where the operator has them: those left out are its defaults."""
+    """Positional arguments, with defaults for those left out, up to ``count``."""
     names = getattr(node.op, "names", ())
     missing = names[len(node.args) : count]
     return (*node.args, *(_default(node, name) for name in missing)) if missing else node.args
 
 
 def _default(node: Node, name: str) -> Any:
-    """What an argument is that a call leaves out."""
+    """The default of an argument."""
     schema = getattr(getattr(node.op, "func", None), "_schema", None)
     return next((a.default_value for a in schema.arguments if a.name == name), None) if schema is not None else None
 

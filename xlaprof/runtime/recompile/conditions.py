@@ -1,6 +1,6 @@
 """The program's text around a line: the condition that decides whether it runs, the variables on it.
 
-Source files are read and parsed: asked only when a graph was compiled.
+Source files are read and parsed, so it is used only when a graph was compiled.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     Frames = tuple[RawFrame, ...]
 
-_OPERATIONS = 200  # of a block that are looked at
+_OPERATIONS = 200  # inspected per block
 
 
 def decision(block: Unmatched, barrier: Frames) -> tuple[Frames, Frames]:
-    """The line that stands for all operations of ``block``, and the line that decides whether it runs (may be empty).
+    """The line that represents all operations of ``block``, and the line that decides whether it runs (may be empty).
 
-    The first is the outermost call which their neighbours do not share, or the innermost one that they all share if
-    that is further out; of the calls from there inward the first that stands under a condition of its own.
+    The first line is the outermost call that the neighbours do not share, or the innermost call that all operations
+    share, if that is further out. From there inward, the first call under a condition of its own is taken.
     """
     nodes = (block.new or block.old)[:_OPERATIONS]
     stacks = [node.frames[::-1] for node in nodes]  # outermost first
@@ -32,7 +32,7 @@ def decision(block: Unmatched, barrier: Frames) -> tuple[Frames, Frames]:
     if not first:
         return (), ()
     around = [node for node in (block.before, block.after) if node is not None]
-    # A condition that the barrier stands under as well held whenever the barrier was reached: it decides nothing.
+    # A condition around the barrier too held whenever the barrier was reached: it decides nothing.
     others = [barrier, *(node.frames for node in around)]
     shared = min(_common(first, stack) for stack in stacks)
     level = min(max(shared, 1), max((_common(first, node.frames[::-1]) for node in around), default=0) + 1, len(first))
@@ -40,17 +40,17 @@ def decision(block: Unmatched, barrier: Frames) -> tuple[Frames, Frames]:
         frame = first[at - 1]
         line = _condition(frame, *others)
         if line:
-            return _from(first, at), (RawFrame(frame.file, line, frame.func),)
+            return first[:at][::-1], (RawFrame(frame.file, line, frame.func),)
     frame = first[level - 1]
     loop = loop_line(frame.file, frame.line)
-    ours = any(f.file == frame.file and loop_line(f.file, f.line) == loop for f in barrier)
-    if loop and not ours and any(stack[:level] == first[:level] for stack in [n.frames[::-1] for n in around]):
-        return _from(first, level), (RawFrame(frame.file, loop, frame.func),)
-    return _from(first, level), ()
+    has_barrier = any(f.file == frame.file and loop_line(f.file, f.line) == loop for f in barrier)
+    if loop and not has_barrier and any(stack[:level] == first[:level] for stack in [n.frames[::-1] for n in around]):
+        return first[:level][::-1], (RawFrame(frame.file, loop, frame.func),)
+    return first[:level][::-1], ()
 
 
 def condition(stack: Frames, other: Frames) -> Frames:
-    """The line that decides whether ``stack`` is reached; empty where none is found, or ``other`` stands under it."""
+    """The line that decides whether ``stack`` is reached; empty if none is found, or ``other`` is under it too."""
     for frame in stack:
         line = _condition(frame, other)
         if line:
@@ -58,10 +58,10 @@ def condition(stack: Frames, other: Frames) -> Frames:
     return ()
 
 
-def choosing(stack: Frames, head: RawFrame) -> Frames:
-    """The line that decides, in each iteration of the loop at ``head``, whether ``stack`` is reached; empty: all do.
+def condition_in_loop(stack: Frames, head: RawFrame) -> Frames:
+    """The line that decides, in each iteration of the loop at ``head``, whether ``stack`` is reached; empty: always.
 
-    An ``if`` around it, or one before it that goes on with the next iteration or leaves the loop.
+    It is an ``if`` around it, or one before it that ends in ``continue`` or ``break``.
     """
     frame = next((f for f in stack if f.file == head.file and loop_line(f.file, f.line) == head.line), None)
     tree = parsed(head.file)
@@ -69,12 +69,12 @@ def choosing(stack: Frames, head: RawFrame) -> Frames:
         return ()
     loops = (node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.AsyncFor, ast.While)))
     loop = next((node for node in loops if node.lineno == head.line), None)
-    line = _chosen(loop.body, frame.line) if loop is not None else 0
+    line = _last_condition(loop.body, frame.line) if loop is not None else 0
     return (RawFrame(frame.file, line, frame.func),) if line else ()
 
 
-def _chosen(body: list[ast.stmt], line: int) -> int:
-    """The last ``if`` of these statements, and of those within, on the way to ``line``."""
+def _last_condition(body: list[ast.stmt], line: int) -> int:
+    """Line of the last ``if`` on the way to ``line``, in these statements and inside them; 0: none."""
     found = 0
     for statement in body:
         if isinstance(statement, ast.If) and (statement.end_lineno or 0) < line:
@@ -83,19 +83,15 @@ def _chosen(body: list[ast.stmt], line: int) -> int:
         elif statement.lineno <= line <= (statement.end_lineno or 0):
             if isinstance(statement, ast.If):
                 within = statement.body if line < _start(statement.orelse) else statement.orelse
-                return _chosen(within, line) or (statement.lineno if line > statement.lineno else found)
+                return _last_condition(within, line) or (statement.lineno if line > statement.lineno else found)
             if isinstance(statement, (ast.With, ast.AsyncWith, ast.Try)):
-                return _chosen(statement.body, line) or found
+                return _last_condition(statement.body, line) or found
             return found
     return found
 
 
 def _start(body: list[ast.stmt]) -> float:
     return body[0].lineno if body else float("inf")
-
-
-def _from(outermost_first: Frames, level: int) -> Frames:
-    return outermost_first[:level][::-1]
 
 
 def _common(one: Frames, other: Frames) -> int:
@@ -108,7 +104,7 @@ def _common(one: Frames, other: Frames) -> int:
 
 
 def _condition(frame: RawFrame, *others: Frames) -> int:
-    """Line of the innermost condition around ``frame``'s line that the stacks ``others`` do not stand under, or 0."""
+    """Line of the innermost condition around ``frame``'s line that is not around ``others``, or 0."""
     tree = parsed(frame.file)
     lines = [f.line for stack in others for f in stack if (f.file, f.func) == (frame.file, frame.func)]
     return max(
@@ -123,7 +119,7 @@ def _condition(frame: RawFrame, *others: Frames) -> int:
 
 
 class _Arm(NamedTuple):
-    """Lines that run if a condition holds, or if it does not; of a conditional expression all of its lines."""
+    """Lines of one branch of an ``if``; for a conditional expression, all of its lines."""
 
     condition: int
     first: int

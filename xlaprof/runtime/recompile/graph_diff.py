@@ -1,7 +1,7 @@
 """How a new graph differs from the closest one that ran at the same barrier: facts, for the analysis to judge.
 
-Nothing is kept or looked at while known graphs run. A graph that is compiled is compared with those compiled before at
-its barrier (:mod:`.alignment`). Where there is none to compare with, the difference is where the trace left the trie
+A known graph that runs again costs nothing here. A graph that is compiled is compared with those compiled before at its
+barrier (:mod:`.alignment`); if there is none, the difference is where the trace left the trie
 (:mod:`.trie_divergence`).
 """
 
@@ -26,7 +26,7 @@ from .alignment import Alignment, Found, Unmatched, align, token
 from .conditions import condition, decision, names
 from .loop_iterations import iterations, numbers, selected
 from .places import Places, line_of, operation, show
-from .trie_divergence import left
+from .trie_divergence import departure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,25 +43,25 @@ if TYPE_CHECKING:
 
 _COMPARED = 6  # graphs of one barrier that a new one is compared with
 _LISTED = 8  # differences in a diff, unless there are more sorts of them
-_OF_A_SORT = 2
-_OPERATIONS = 4  # of a block, on either side
-_MOST = 0.8  # of a barrier's operations that are those of a block, to say that it ran them
+_OF_A_SORT = 2  # differences of one sort in a diff
+_OPERATIONS = 4  # listed of a block, on either side
+_MOST = 0.8  # a barrier ran a block if the block is at least this share of the barrier's graph
 _INPUTS = frozenset({"shape", "dtype", "sharding"})
 _NUMBERS = frozenset({"scalar", "argument", "size"})
 
 
 class Recorded(NamedTuple):
-    """A diff, and the places that it names."""
+    """A diff, and the stacks that it refers to."""
 
     diff: GraphDiff
     places: Places
 
     def of(self, rec: Recorder) -> GraphDiff | None:
-        """The diff, if its places are those of this recording."""
+        """The diff, if its stacks are interned in this recording."""
         return self.diff if self.places.rec is rec else None
 
     def text(self) -> list[str]:
-        """What differs in one line, and where, for ``PT_XLA_DEBUG``."""
+        """The first difference in one line, and where it is, for ``PT_XLA_DEBUG``."""
         diff, frames = self.diff, self.places.frames
         inputs = diff.inputs or [one for one in diff.differences if one.kind in _INPUTS]
         first = next(iter(inputs or diff.differences), diff.left)
@@ -102,14 +102,11 @@ def remember(
 
 
 def record(tape: Tape, new: KnownTrace, storages: Sequence[Storage]) -> Recorded | None:
-    """How the graph of ``new`` differs from known ones; ``None``: nothing came before it.
-
-    ``storages`` are those whose values it is to compute.
-    """
+    """How the graph of ``new``, which computes ``storages``, differs from known ones; ``None``: it is the first."""
     places = Places(recorder.active)
     try:
         diff = _graph_diff(tape, new, storages, places)
-    except Exception as error:  # whatever is wrong with an explanation, the program goes on
+    except Exception as error:  # a failed explanation must not stop the program
         warnings.warn(f"xlaprof cannot say why a graph is new: {error!r}", RuntimeWarning, stacklevel=2)
         return None
     return Recorded(diff, places) if diff is not None else None
@@ -118,12 +115,12 @@ def record(tape: Tape, new: KnownTrace, storages: Sequence[Storage]) -> Recorded
 def record_departure(tape: Tape, end: Node, outs: tuple[int, ...]) -> Recorded | None:
     """Where the trace that ends at ``end`` left the trie; no graphs are compared."""
     places = Places(recorder.active)
-    diff = left(places, tape.divergence, end, outs)
+    diff = departure(places, tape.divergence, end, outs)
     return Recorded(diff, places) if diff is not None else None
 
 
 def record_eviction(limit: int, frames: Frames) -> Recorded:
-    """The graph needed at ``frames`` had been compiled, and was dropped from the cache of ``limit`` programs."""
+    """The graph needed at ``frames`` was compiled before, and evicted from the cache of ``limit`` programs."""
     places = Places(recorder.active)
     barrier = Operation("barrier", places(frames))
     cache = f"compile cache of {limit} programs"
@@ -133,11 +130,11 @@ def record_eviction(limit: int, frames: Frames) -> Recorded:
 def _graph_diff(tape: Tape, new: KnownTrace, storages: Sequence[Storage], places: Places) -> GraphDiff | None:
     closest = _closest(tape, new)
     diff = _Recording(tape, *closest, new, places).diff(storages) if closest is not None else None
-    return diff or left(places, tape.divergence, new.end, new.key)
+    return diff or departure(places, tape.divergence, new.end, new.key)
 
 
 def _closest(tape: Tape, new: KnownTrace) -> tuple[KnownTrace, Alignment] | None:
-    """The latest graph that ran at the same barrier, unless another is more than twice as like; and how it differs."""
+    """The latest graph of the same barrier, unless another is more than twice as close; and how it differs."""
     same = [known for known in _others(tape, new) if known.trigger == new.trigger and known.place == new.place]
     same.sort(key=lambda known: known.end.last_used, reverse=True)
     compared = [(known, align(known.graph, new.graph)) for known in same[:_COMPARED]]
@@ -146,7 +143,7 @@ def _closest(tape: Tape, new: KnownTrace) -> tuple[KnownTrace, Alignment] | None
     latest = compared[0]
     closest = min(compared, key=lambda pair: (pair[1].distance[0], pair[1].has_other_shapes, pair[1].distance[1]))
     if latest[1].has_other_shapes and not closest[1].has_other_shapes:
-        return closest  # one line works on this tensor and on that, in turns
+        return closest  # the program alternates between tensors of several shapes
     (operations, others), (fewest, least) = latest[1].distance, closest[1].distance
     return latest if operations <= 2 * fewest and (fewest or others <= 2 * least) else closest
 
@@ -156,7 +153,7 @@ def _others(tape: Tape, new: KnownTrace) -> list[KnownTrace]:
 
 
 class _Recording:
-    """The comparison of two graphs, as it becomes a diff."""
+    """Makes a diff from the alignment of two graphs."""
 
     def __init__(self, tape: Tape, old: KnownTrace, found: Alignment, new: KnownTrace, places: Places) -> None:
         self.tape = tape
@@ -165,10 +162,10 @@ class _Recording:
         self.found = found
         self.places = places
         self._parameters: dict[int, str] = {}
-        self._tokens: dict[int, set[Any]] = {}  # of known graphs
+        self._tokens: dict[int, set[Any]] = {}  # id of a known graph -> tokens of its operations
 
     def diff(self, storages: Sequence[Storage]) -> GraphDiff | None:
-        """All of it; ``None`` where nothing differs."""
+        """The diff; ``None`` if nothing differs."""
         found, old, new = self.found, self.old, self.new
         if found.differences:
             differences = [self._difference(one) for one in self._listed()]
@@ -212,20 +209,20 @@ class _Recording:
         if one.kind in _NUMBERS:
             return self._number(one)
         owner = self._owner(one.input)
-        made, moved = origin(self.tape, owner) if owner is not None else ((), False)
+        made, from_host = origin(self.tape, owner) if owner is not None else ((), False)
         old, new = one.old, one.new
         if one.kind == "inputs" and not isinstance(old, str):
             here, before = "computed in the graph", "held from before"
             old, new = (here, before) if new is not None else (before, here)
         return Difference(
             one.kind, old or "", new or "", one.argument, self.places.of(one.expected), self.places.of(one.came),
-            name=self._parameter(one.input), made=self.places(made), moved=moved,
+            name=self._parameter(one.input), made=self.places(made), moved=from_host,
         )  # fmt: skip
 
     # -- inputs
 
     def _inputs_of_one_line(self) -> Iterable[Found]:
-        """Inputs that one line of the program made in both traces, and that now have another shape or dtype."""
+        """Inputs made by one line of the program in both traces that now have another shape or dtype."""
         before: dict[Frames, list[Any]] = {}
         for frames, sig in zip(self.old.made, self.old.graph.sigs, strict=True):
             if frames:
@@ -282,9 +279,9 @@ class _Recording:
         )  # fmt: skip
 
     def _read_between(self, expected: Node, came: Node) -> Frames:
-        """The read that may have decided which of two like values is used: both traces recorded and read both.
+        """The read that may have decided which of two similar values is used: both traces recorded and read both.
 
-        Not of the elements of a tensor that a loop goes over: they are recorded at its head, and each has its turn.
+        Empty for the elements of a tensor that a loop iterates over: they are all recorded at its head.
         """
         mine, theirs = _same_operation(came, self.old.end), _same_operation(expected, self.new.end)
         if mine is None or theirs is None:
@@ -331,36 +328,36 @@ class _Recording:
         )
 
     def _ran_at(self, block: Unmatched) -> Frames:
-        """Another barrier whose graph has these operations; if they went, only the barrier that ran last."""
-        others = [known for known in self.tape.known if known is not self.new]
+        """Another barrier whose graph has these operations. If they were removed: only the one that ran last."""
+        others = _others(self.tape, self.new)
         if block.old:
             others = [max(others, key=lambda known: known.end.last_used)]
-        moved = block.old or block.new
+        nodes = block.old or block.new
         for other in others:
             elsewhere = other.place and other.place != self.new.place and other.trigger != "read"
-            if elsewhere and self._has(other.graph, moved):
+            if elsewhere and self._has(other.graph, nodes):
                 return other.place
         return ()
 
-    def _has(self, graph: Graph, moved: tuple[Node, ...]) -> bool:
+    def _has(self, graph: Graph, nodes: tuple[Node, ...]) -> bool:
         """Are these operations in ``graph``, by their lines; or are they most of it, by their names?
 
-        Where two pieces of a program record the same operations, both have the line of the first.
+        Two parts of a program that record the same operations share nodes, with the lines of the first.
         """
         tokens = self._tokens.get(id(graph))
         if tokens is None:
             tokens = self._tokens[id(graph)] = {token(node) for node in graph.nodes}
-        if all(token(node) in tokens for node in moved):
+        if all(token(node) in tokens for node in nodes):
             return True
-        if len(moved) < _MOST * len(graph.nodes):
+        if len(nodes) < _MOST * len(graph.nodes):
             return False
-        these, those = (Counter(node.op and node.op.aten for node in some) for some in (moved, graph.nodes))
+        these, those = (Counter(node.op and node.op.aten for node in some) for some in (nodes, graph.nodes))
         return these <= those
 
     # -- outputs
 
     def _outputs(self, storages: Sequence[Storage]) -> Difference | None:
-        """The operations are the same: the tensors that live on are not, or how they may be overwritten."""
+        """The operations are the same; other tensors are alive."""
         old, new = self.old.graph, self.new.graph
         before, now = {self.found.slots.get(slot, slot) for slot in old.outs}, set(new.outs)
         extra, missing = sorted(now - before), sorted(before - now)
@@ -388,12 +385,12 @@ def _is_random(nodes: tuple[Node, ...]) -> bool:
 
 
 def _called(nodes: tuple[Node, ...]) -> Node | None:
-    """The first operation that the program called, else the first of the runtime's own."""
+    """The first operation called by the program, else the first of the runtime's own."""
     return next((node for node in nodes if node.op is not None and node.op.func is not None), next(iter(nodes), None))
 
 
 def origin(tape: Tape, storage: Storage) -> tuple[Frames, bool]:
-    """The program's line that made the tensor of ``storage``, if one did, and whether it brought it from the host."""
+    """The program's line that made the tensor of ``storage``, if one did, and whether it came from the host."""
     frames = storage.frames
     if not frames or is_library(frames[0].file, None):
         return (), False
@@ -402,7 +399,7 @@ def origin(tape: Tape, storage: Storage) -> tuple[Frames, bool]:
 
 
 def _given(trace: KnownTrace, kind: str) -> dict[int, Any]:
-    """Numbers that the program of ``trace`` was given last, by their place on the tape."""
+    """Numbers of the last run of ``trace``'s program, by their index on the tape."""
     program = trace.program()
     if program is None or program.scalars is None:
         return {}
@@ -411,7 +408,7 @@ def _given(trace: KnownTrace, kind: str) -> dict[int, Any]:
 
 
 def _number(value: Any, floats: dict[int, Any], ints: dict[int, Any]) -> Any:
-    """The number an argument was: of a packed one, what was handed over."""
+    """The number that an argument is; for a packed one, that of the run."""
     if type(value) is not Packed:
         return value
     return (floats if value.kind == "f" else ints).get(value.index, "another number")
@@ -422,12 +419,12 @@ def _text(value: Any) -> str:
 
 
 def _same_operation(node: Node, end: Node) -> Node | None:
-    """An operation like ``node``, with its numbers, on the trace to ``end``, used or not."""
+    """An operation on the trace to ``end`` with the name, line and numbers of ``node``."""
     alike = (one for one in end.path() if one.op is not None and token(one) == token(node))
     return next((one for one in alike if one.frames and numbers(one) == numbers(node)), None)
 
 
 def _users(node: Node, end: Node) -> set[tuple[Any, ...]]:
-    """What used the result of ``node`` before ``end``."""
+    """Operations up to ``end`` that use the result of ``node``."""
     path = (one for one in end.path() if one.op is not None)
     return {token(one) for one in path if any(type(arg) is Ref and arg.slot == node.slot for arg in one.args)}

@@ -1,8 +1,8 @@
-"""A loop of the program that was recorded into one graph, with more or fewer iterations than into another.
+"""A loop of the program that was recorded into two graphs with different numbers of iterations.
 
-Unrolled, each number of iterations is a graph of its own: four micro-batches to an optimizer step, and two in the last
-one. It shows in the forward pass: both graphs have the same operations of the same lines, and some of them as many
-times more as others.
+A loop is unrolled, so each number of iterations is another graph: four micro-batches per optimizer step, and two in the
+last. The forward pass shows it: both graphs have the same operations of the same lines, and some of them more often, by
+one common factor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from xlaprof.events import Loop
 from xlaprof.recording.stacks import RawFrame, loop_line
 
 from .alignment import token
-from .conditions import choosing
+from .conditions import condition_in_loop
 
 if TYPE_CHECKING:
     from xlaprof.runtime.tape.graph import Graph
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def iterations(old: Graph, new: Graph, barrier: Frames, places: Places) -> Loop | None:
-    """The loop of which ``new`` has more or fewer iterations than ``old``; ``None`` where one graph took another path.
+    """The loop with more or fewer iterations in ``new`` than in ``old``; ``None`` where one graph took another path.
 
-    The loop that ``barrier`` is in is none: each of its iterations ends a graph.
+    A loop around ``barrier`` does not count: each of its iterations ends a graph.
     """
     before, now = (Counter(token(node) for node in graph.nodes if _is_forward(node)) for graph in (old, new))
-    if before.keys() != now.keys():  # some are in one graph only: another path, not another number of iterations
+    if before.keys() != now.keys():  # another path, not another number of iterations
         return None
     differing = {key: Fraction(now[key], count) for key, count in before.items() if now[key] != count}
     if not differing:
@@ -43,17 +43,17 @@ def iterations(old: Graph, new: Graph, barrier: Frames, places: Places) -> Loop 
     head = _head(frames, barrier)
     if not head:
         return None
-    choice = places(choosing(frames, head[0]))
+    choice = places(condition_in_loop(frames, head[0]))
     return Loop(places(head), before[key], now[key], choice, agreeing, len(differing))
 
 
 def selected(old: Graph, new: Graph, node: Node, barrier: Frames, places: Places) -> Loop | None:
-    """The loop around ``node`` in which a condition selects the iterations that do their work.
+    """The loop around ``node`` in which a condition selects the iterations that record it.
 
-    Where other iterations are selected, their numbers differ: how many there are in one graph is ``distinct``.
+    ``distinct`` of it: how many different numbers one graph has there, for the selected iterations.
     """
     head = _head(node.frames, barrier) if _is_forward(node) else ()
-    choice = choosing(node.frames, head[0]) if head else ()
+    choice = condition_in_loop(node.frames, head[0]) if head else ()
     if not choice:
         return None
     same = [[numbers(one) for one in graph.nodes if token(one) == token(node)] for graph in (old, new)]
@@ -71,7 +71,7 @@ def _is_forward(node: Node) -> bool:
 
 
 def _head(stack: Frames, barrier: Frames) -> Frames:
-    """Of the loops that repeat ``stack`` the innermost that does not go around the barrier, too."""
+    """The innermost loop that repeats ``stack``; empty if the barrier is in it too."""
     for at, frame in enumerate(stack):
         loop = loop_line(frame.file, frame.line)
         if not loop:

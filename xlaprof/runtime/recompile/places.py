@@ -1,4 +1,4 @@
-"""Operations and lines as a graph diff holds them: text, and ids of interned stacks."""
+"""Operations and lines in a graph diff: text, and ids of interned stacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """Ids of stacks: those of a recording, or without one its own. 0 is no place."""
+    """Ids of stacks: a recording's, or without one its own. 0 is the empty stack."""
 
     def __init__(self, rec: Recorder | None = None) -> None:
         self.rec = rec
@@ -44,7 +44,7 @@ class Places:
 
 
 def line_of(node: Node) -> tuple[str, int] | None:
-    """File and line that recorded it."""
+    """File and line that recorded the operation."""
     return (node.frames[0].file, node.frames[0].line) if node.frames else None
 
 

@@ -1,6 +1,6 @@
-"""Where a trace left the trie: for graphs that no other is compared with.
+"""Where a trace left the trie, for a graph that cannot be compared with another.
 
-The edge that was missing is the difference; its siblings are what had been recorded there before.
+The new edge is the difference; its siblings are the operations recorded there before.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .places import Places
 
 
-def left(places: Places, divergence: Divergence | None, end: Node, outs: tuple[int, ...]) -> GraphDiff | None:
-    """How the trace that ends at ``end`` with live outputs ``outs`` differs from all known; ``None``: it is the first.
+def departure(places: Places, divergence: Divergence | None, end: Node, outs: tuple[int, ...]) -> GraphDiff | None:
+    """How the trace to ``end`` with live outputs ``outs`` differs from all known ones; ``None``: it is the first.
 
     ``divergence`` is its first new edge, ``None`` when every edge was known.
     """
@@ -33,9 +33,9 @@ def left(places: Places, divergence: Divergence | None, end: Node, outs: tuple[i
     siblings = [edge for edge in parent.edges.values() if edge is not node]
     if siblings:
         match = _closest(siblings, node)
-        return GraphDiff(common=match.new.depth - 1, left=_between(places, match))
+        return GraphDiff(common=match.new.depth - 1, left=between(places, match))
     if parent.parent is None or not parent.plans:
-        return None  # the first trace of all, or one that grew here after an early read that cut nothing off
+        return None  # the first trace, or one that goes on after a read
     came = _consumer(node)
     barrier = Operation("barrier", places(parent.frames))
     found = Difference("operation", "barrier", operation(came), "", barrier, places.operation(came))
@@ -43,7 +43,7 @@ def left(places: Places, divergence: Divergence | None, end: Node, outs: tuple[i
 
 
 class Match(NamedTuple):
-    """Two edges out of one node, known and new, and the operation each was entered for."""
+    """Two edges out of one node, known and new, and the operations that follow (``expected``, ``came``)."""
 
     old: Node
     new: Node
@@ -52,11 +52,11 @@ class Match(NamedTuple):
 
 
 def _closest(siblings: list[Node], node: Node) -> Match:
-    """The known edge that ``node`` is compared with best, and the edge of the new trace beside it.
+    """The known edge most like ``node``, and the edge of the new trace beside it.
 
-    The inputs of an operation are edges of their own. Another piece of the program may have entered the same first
-    input by chance, and the trace parts from that piece only at the second; what a reader compares with is the same
-    operation with other inputs, whose path parted from this one at an earlier input.
+    The inputs of an operation are edges of their own. Another part of the program may have the same first input by
+    chance, and differ only from the second on. A reader rather expects the same operation with other inputs, whose path
+    left this one at an earlier input.
     """
     came = _consumer(node)
     matches = [Match(sibling, node, _consumer(sibling, came.op), came) for sibling in siblings]
@@ -73,7 +73,7 @@ def _is_input(node: Node) -> bool:
 
 
 def _consumers(node: Node) -> Iterator[Node]:
-    """The operations an input was entered for: the first that are not inputs themselves, the latest path first."""
+    """The operations that follow an input: the first that are not inputs, the latest path first."""
     if not _is_input(node) or not node.edges:
         yield node
         return
@@ -82,13 +82,13 @@ def _consumers(node: Node) -> Iterator[Node]:
 
 
 def _consumer(node: Node, like: Op | None = None) -> Node:
-    """The operation ``node`` was entered for: a ``like`` if there is one, else the latest."""
+    """The operation that follows the input ``node``, or is ``node``: one of operator ``like``, else the latest."""
     seen = list(islice(_consumers(node), 100))
     return next((consumer for consumer in seen if consumer.op is like), seen[0])
 
 
 def _likeness(match: Match) -> tuple[int, int, int, int]:
-    """How well ``old`` explains ``new``: the same operation, the same line, few differences, recent use."""
+    """How alike the edges are: the same operation, the same line, few differences, recent use."""
     old, new, expected, came = match
     return (
         int(expected.op is came.op) + int(old.op is new.op),
@@ -114,7 +114,7 @@ def _differences(old: Node, new: Node) -> list[tuple[str, str, str, str]]:
     for name, a, b in pairs:
         if a == b and type(a) is type(b):
             continue
-        if name == getattr(new.op, "read", None):  # values decided it, not the program's text
+        if name == getattr(new.op, "read", None):  # decided by values, not by the program's text
             found.append(("size", name, show(a), show(b)))
             continue
         kinds = {type(a), type(b)}
@@ -125,12 +125,8 @@ def _differences(old: Node, new: Node) -> list[tuple[str, str, str, str]]:
     return found
 
 
-def between(places: Places, old: Node, new: Node, expected: Node, came: Node) -> Difference:
-    """What differs between two edges out of one node, ``old`` and ``new``, entered for ``expected`` and ``came``."""
-    return _between(places, Match(old, new, expected, came))
-
-
-def _between(places: Places, match: Match) -> Difference:
+def between(places: Places, match: Match) -> Difference:
+    """The difference between two edges out of one node."""
     old, new, expected, came = match
     differences = _differences(old, new)
     kind, argument, before, after = "operation", "", operation(expected), operation(came)
@@ -142,7 +138,7 @@ def _between(places: Places, match: Match) -> Difference:
 def _known_path(places: Places, end: Node, outs: tuple[int, ...]) -> Difference | None:
     others = [key for key in end.plans if key != outs]
     if others:
-        # of several devices, keys also say how outputs lie
+        # with several devices, keys also have the shardings of outputs
         keys = others[-1], outs
         old, outs = (tuple(k for k in key if type(k) is int) for key in keys)
         if old == outs:

@@ -35,7 +35,7 @@ class BatchSharding(Protocol):
     def op_sharding(self) -> Any: ...
 
     def can_apply(self, t: torch.Tensor, /) -> bool:
-        """Has ``t`` the rank this is for?"""
+        """Has ``t`` the rank of this sharding?"""
 
 
 #: operators that take index tensors from the host (PyTorch allows it on every device)
@@ -49,7 +49,7 @@ _HOST_INDICES = {
 
 _BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
 
-#: the nearest dtype that the device has, where PyTorch converts to it
+#: unsupported dtype -> the nearest supported one that PyTorch converts to
 _NEAREST = {
     torch.complex32: torch.complex64,
     torch.float8_e4m3fnuz: torch.float32,
@@ -71,9 +71,9 @@ def tape_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tape:
 
 
 def adopt(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with host tensors brought to the device where PyTorch allows mixing: 0-dim ones, and indices.
+    """The arguments, with host tensors uploaded where PyTorch allows them: 0-dim ones, and indices.
 
-    Raises PyTorch's error for any other.
+    Raises PyTorch's error for any other host tensor.
     """
     if not any(_has_host(value) for value in (*args, *kwargs.values())):
         return args, kwargs
@@ -98,7 +98,7 @@ def adopt(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _require_in_range(shape: torch.Size, indices: Any) -> None:
-    """Raise PyTorch's ``IndexError`` for positions that are out of range and known: those on the host."""
+    """Raise PyTorch's ``IndexError`` for indices on the host that are out of range."""
     for dim, index in enumerate(indices):
         if isinstance(index, torch.Tensor) and index.device.type == "cpu" and index.dtype in (torch.int64, torch.int32):
             for value in (index.min().item(), index.max().item()) if index.numel() else ():
@@ -107,7 +107,7 @@ def _require_in_range(shape: torch.Size, indices: Any) -> None:
 
 
 def yield_to(value: torch.Tensor) -> None:
-    """Raise :class:`~.errors.Foreign` for a tensor that has a dispatch of its own: the call is for that to answer."""
+    """Raise :class:`~xlaprof.runtime.trace.errors.Foreign` for a tensor with a dispatch function of its own."""
     if type(value).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
         raise Foreign
 
@@ -123,7 +123,7 @@ def refuse_nested() -> RuntimeError:
 
 
 def misplaced(op: Op, argument: str, expected: torch.device, found: torch.device) -> RuntimeError:
-    """PyTorch's error for a tensor that is not where the others are."""
+    """PyTorch's error for a tensor on another device than the others."""
     if argument == "indices" and op.name in _HOST_INDICES:
         return final(
             RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({expected})")
@@ -143,20 +143,20 @@ def _has_host(value: Any) -> bool:
 
 
 def require_dtype(dtype: torch.dtype) -> None:
-    """Raise ``RuntimeError``, with the way out, for a dtype that no value on the device has."""
+    """Raise ``RuntimeError``, with advice, for a dtype that the device does not support."""
     if dtype in JAX_DTYPE:
         return
     if str(dtype).startswith(("torch.qint", "torch.quint")):
-        way_out = "call dequantize() first"
+        advice = "call dequantize() first"
     elif dtype in _NEAREST:
-        way_out = f"convert to {_NEAREST[dtype]} first"
+        advice = f"convert to {_NEAREST[dtype]} first"
     else:
-        way_out = "move its bits, view(torch.uint8)"
-    raise final(RuntimeError(f"a {dtype} tensor cannot live on xla: {way_out}"))
+        advice = "move its bits, view(torch.uint8)"
+    raise final(RuntimeError(f"a {dtype} tensor cannot live on xla: {advice}"))
 
 
 def require_form(dtype: torch.dtype, layout: torch.layout) -> None:
-    """Raise ``RuntimeError``, with the way out, for a dtype or layout that no value on the device has."""
+    """Raise ``RuntimeError``, with advice, for a dtype or layout that the device does not support."""
     require_dtype(dtype)
     if layout is not torch.strided:
         raise final(
@@ -178,10 +178,10 @@ def to_device(tape: Tape, value: torch.Tensor) -> XLATensor:
 
 
 def fill(tape: Tape, storage: Storage, value: torch.Tensor) -> None:
-    """Give a base ``storage`` the host tensor's value, which has its shape and dtype.
+    """Give a base ``storage`` the value of a host tensor of its shape and dtype.
 
     A 0-dim value becomes a scalar of the graph, as in PyTorch/XLA: 0, 1 and -1 are constants of it, others are inputs.
-    Raises ``RuntimeError`` for a dtype or layout that the device does not have.
+    Raises ``RuntimeError`` for a dtype or layout that the device does not support.
     """
     require_form(value.dtype, value.layout)
     if value.ndim == 0 and value.dtype not in (torch.complex64, torch.complex128, torch.uint64):
@@ -191,7 +191,7 @@ def fill(tape: Tape, storage: Storage, value: torch.Tensor) -> None:
             tape.write(storage, tape.slot_of(full._storage))
         metrics.sample("TensorToData", perf_counter_ns() - start)
         return
-    # for several devices it stays on the host until its sharding is known
+    # with several devices it stays on the host until its sharding is known
     array = upload(tape, to_numpy(value)) if tape.partition is None else to_numpy(value).copy()
     metrics.count("CreateXlaTensor")
     metrics.count("xla::_copy_from")
@@ -205,8 +205,7 @@ def fill(tape: Tape, storage: Storage, value: torch.Tensor) -> None:
 def send(tape: Tape, values: list[torch.Tensor], sharding: BatchSharding | None = None) -> list[XLATensor]:
     """New tensors on ``tape``'s device with the values of host tensors, 0-dim ones too: one TransferToDevice.
 
-    On several devices those of the rank that ``sharding`` is for lie as it says. Safe on any thread: nothing is
-    recorded.
+    With several devices, tensors of ``sharding``'s rank are laid out by it. Safe on any thread: nothing is recorded.
     """
     start = perf_counter_ns()
     for value in values:
@@ -259,7 +258,7 @@ def compute(storages: list[Storage], *, wait: bool) -> None:
 
 
 def to_numpy(value: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The host tensor's values as numpy has them; its memory where that is possible."""
+    """The host tensor as a numpy array, sharing its memory if possible."""
     value = value.detach().resolve_conj().resolve_neg().contiguous()
     bits = _BITS.get(value.dtype)
     if bits is None:
@@ -279,8 +278,8 @@ def to_torch(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
 def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> list[torch.Tensor]:
     """The values of ``storages`` on the host, as tensors of their own: one TransferFromDevice.
 
-    Unless ``keep_pending``, the storages are materialised: no longer pending, an input to later operations. ``op``
-    names the reading operator in the log.
+    Unless ``keep_pending``, the storages are materialised: they become inputs of later operations. ``op`` names the reader
+    in the log.
     """
     start = perf_counter_ns()
     rec = recorder.active
@@ -293,14 +292,14 @@ def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> lis
         arrays = reads.values(tape, storages, frames, op=op)
         if rec is not None:
             late = inflight.is_older(tape, arrays)
-        asked = perf_counter_ns()
+        wait_start = perf_counter_ns()
         try:
             jax.block_until_ready(arrays)
         except Exception as error:
             raise failures.unreadable(storages, arrays, error) from error
         if value_checks.enabled:
             failures.raise_unchecked(storages, arrays)
-        waited = perf_counter_ns() - asked
+        waited = perf_counter_ns() - wait_start
         if not keep_pending:
             for storage, array in zip(storages, arrays, strict=True):
                 reads.materialize(tape, storage, array)

@@ -1,8 +1,8 @@
-"""Values shared with jax, and handed to whatever reads DLPack.
+"""Values shared with jax, and exported by DLPack.
 
-A tensor on ``xla`` is a ``jax.Array`` once its value is computed, so either is made from the other without a copy:
-arrays never change, a write gives the tensor another array, and a buffer with other holders is not donated to a
-program. The holder of a DLPack capsule is unknown, so it gets a copy.
+The value of a tensor on ``xla`` is a ``jax.Array`` once it is computed, so either is made from the other without a
+copy: arrays never change, a write gives the tensor another array, and a buffer with other holders is not donated. The
+holder of a DLPack capsule is unknown, so it gets a copy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xlaprof.runtime.trace.tensor import XLATensor, handle, method
 def to_jax(tensor: torch.Tensor) -> jax.Array:
     """The value of ``tensor``, which is on ``xla``, as a jax array of its shape and dtype, without a copy.
 
-    Its pending operations run, as when it is read; later writes to the tensor do not show in the array. Raises
+    Its pending operations run, as in a read; later writes to the tensor do not show in the array. Raises
     ``TypeError`` for a tensor on another device.
     """
     if not isinstance(tensor, XLATensor):
@@ -66,7 +66,7 @@ def from_jax(array: jax.Array) -> torch.Tensor:
 def dlpack(
     tensor: XLATensor, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
 ) -> Any:
-    """A capsule with a copy of the value. ``BufferError`` where a copy will not do, or gradients would be lost."""
+    """A capsule with a copy of the value. ``BufferError`` if no copy is allowed, or gradients are required."""
     if tensor.requires_grad:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
     if copy is False:

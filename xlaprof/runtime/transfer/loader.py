@@ -5,10 +5,10 @@
     for x, y in MpDeviceLoader(loader, torch.device("xla")):   # x and y are on the device
         train_step(x, y)                                       # the barrier comes with the next batch
 
-One thread reads the user's loader, others upload: ``device_prefetch_size`` batches at a time, as PyTorch/XLA does, and
-as many wait on each device. The threads end after the last batch, after an error, on :meth:`ParallelLoader.close`, or
-when nobody holds the iterator any more. An exception in them is raised, with its traceback, where the next batch is
-asked for, once the batches before it were given out.
+One thread reads the user's loader, others upload: ``device_prefetch_size`` batches at a time, as in PyTorch/XLA, and as
+many wait on each device. The threads end after the last batch, after an error, on :meth:`ParallelLoader.close`, or when
+the iterator is deleted. An exception in them is raised, with its traceback, after the batches before it, in place of
+the next one.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _END: Any = object()
 
 
 class _Channel:
-    """A bounded queue that can be closed, which wakes all who wait in it."""
+    """A bounded queue that can be closed, which wakes all waiting threads."""
 
     def __init__(self, size: int) -> None:
         self.size = max(size, 1)
-        self.error: BaseException | None = None  # what ended it, if not the last item
+        self.error: BaseException | None = None  # the error that ended it, if any
         self._items: deque[Any] = deque()
         self._changed = threading.Condition()
         self._finished = False
 
     def put(self, item: Any) -> bool:
-        """Add ``item`` when there is room. False: the channel has ended, nobody will read it."""
+        """Add ``item`` when there is room. False: the channel has ended."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._items) < self.size or self._finished)
             if self._finished:
@@ -87,46 +87,46 @@ class _Channel:
 
 
 class _Lane:
-    """The batches of one device, in the loader's order: those still on the host, and those uploaded."""
+    """The batches of one device, in the loader's order, on the host and uploaded. Threads upload them in groups."""
 
     def __init__(self, device: torch.device, host_size: int, device_size: int, threads: int) -> None:
         self.tape = tapes.of_device(device)
         self.on_host = _Channel(host_size)
         self.on_device = _Channel(device_size)
-        self.left = threads  # upload threads that have not ended
+        self.threads_left = threads  # upload threads that have not ended
         self.taking = threading.Lock()  # held while a group of batches is taken
-        self.taken = 0
-        self.turn = 0  # number of the group that is given out next
-        self.turned = threading.Condition()
+        self.groups_taken = 0
+        self.next_group = 0  # number of the group that is given out next
+        self.changed = threading.Condition()
 
     def take(self) -> tuple[int, list[Any]]:
-        """Number of a group, and its batches: those uploaded together. None are left where it is empty."""
+        """Number and batches of the next group to upload together; no batches: there are none left."""
         with self.taking:
-            number = self.taken
-            self.taken += 1
+            number = self.groups_taken
+            self.groups_taken += 1
             batches: list[Any] = []
             while len(batches) < self.on_device.size and (batch := self.on_host.get()) is not _END:
                 batches.append(batch)
             return number, batches
 
     def give(self, number: int, batches: Iterable[Any], error: BaseException | None = None) -> bool:
-        """Give the group out when its turn has come, and after it, with an ``error``, no more. False: it has ended."""
-        with self.turned:
-            self.turned.wait_for(lambda: self.turn == number)
+        """Give the group out, in order of numbers; with an ``error``, the last one. False: the lane has ended."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.next_group == number)
         alive = all(self.on_device.put(batch) for batch in batches)
         if error is not None:
             self.on_device.finish(error)
             self.on_host.close()
-        with self.turned:
-            self.turn += 1
-            self.turned.notify_all()
+        with self.changed:
+            self.next_group += 1
+            self.changed.notify_all()
         return alive and error is None
 
     def ended(self) -> None:
         """An upload thread has ended; the last one closes the lane."""
-        with self.turned:
-            self.left -= 1
-            if not self.left:
+        with self.changed:
+            self.threads_left -= 1
+            if not self.threads_left:
                 self.on_device.finish()
 
     def close(self) -> None:
@@ -168,15 +168,15 @@ class PerDeviceLoader:
 
 
 class ParallelLoader:
-    """Gives the batches of ``cpu_loader`` out to ``devices`` in turn, each on its device.
+    """Distributes the batches of ``cpu_loader`` over ``devices``, in turn.
 
     Args:
-        cpu_loader: iterable over batches: tensors in any nested containers; other values are passed on.
-        devices: where they go, the i-th to ``devices[i % len(devices)]``. An incomplete last round is dropped.
-        batchdim: taken for compatibility.
-        batches_per_execution: how many batches there are to one barrier.
+        cpu_loader: iterable over batches: tensors in any nested containers; other values are not changed.
+        devices: the i-th batch goes to ``devices[i % len(devices)]``. An incomplete last round is dropped.
+        batchdim: ignored, for compatibility.
+        batches_per_execution: batches per barrier.
         loader_prefetch_size: batches that wait on the host, per device.
-        device_prefetch_size: batches that wait on each device; so many are uploaded together.
+        device_prefetch_size: batches that wait on each device, and that are uploaded together.
         host_to_device_transfer_threads: threads that upload, per device. The order is kept.
         input_sharding: a ``ShardingSpec`` for the tensors it fits, or a dictionary of them by the batches' keys.
     """
@@ -201,7 +201,7 @@ class ParallelLoader:
             device: _Lane(device, loader_prefetch_size, device_prefetch_size, threads) for device in self._devices
         }
         lanes = list(self._lanes.values())
-        # The threads know the lanes and not this object, so that it can go while they wait.
+        # The threads refer to the lanes and not to this object, so that it can be deleted while they wait.
         work: list[tuple[Callable[..., None], tuple[Any, ...]]] = [(_read, (cpu_loader, lanes))]
         work += [(_upload, (lane, input_sharding)) for lane in lanes for _ in range(threads)]
         self._threads = [
@@ -243,7 +243,7 @@ class ParallelLoader:
         return None
 
     def close(self) -> None:
-        """Stop: who waits for a batch gets none, and the threads have ended when this returns."""
+        """Stop: a waiting iterator ends, and the threads have ended when this returns."""
         self._abandon()
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -251,12 +251,12 @@ class ParallelLoader:
 
     @property
     def batches_per_execution(self) -> int:
-        """How many batches there are to one barrier."""
+        """Batches per barrier."""
         return self._batches_per_execution
 
 
 class MpDeviceLoader:
-    """Each iteration over it is one over ``loader`` whose batches are on ``device``.
+    """Iterates over ``loader``, with the batches on ``device``.
 
     ``kwargs`` are those of :class:`ParallelLoader`.
     """
@@ -278,7 +278,7 @@ class MpDeviceLoader:
         return len(self._loader)
 
     def close(self) -> None:
-        """Give up the last iteration, if it is not at its end: its threads have ended when this returns."""
+        """Stop the last iteration; its threads have ended when this returns."""
         last = self._last() if self._last is not None else None
         if last is not None:
             last.close()
@@ -343,7 +343,7 @@ def _step_was_marked() -> bool:
 
 
 def _read(loader: Iterable[Any], lanes: list[_Lane]) -> None:
-    """Deal the user's batches out to the lanes."""
+    """Distribute the user's batches over the lanes."""
     error: BaseException | None = None
     try:
         batches = iter(loader)

@@ -1,6 +1,6 @@
-"""``repr`` of a tensor on ``xla``: what PyTorch prints for any other device, of one copy on the host.
+"""``repr`` of a tensor on ``xla``, as for any other device, by one read.
 
-PyTorch's own printer would name the class, which its users never see, and indent by that name.
+PyTorch's own printer would show the name of our class, and indent by its length.
 """
 
 from __future__ import annotations
