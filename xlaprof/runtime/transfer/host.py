@@ -278,8 +278,8 @@ def to_torch(array: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
 def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> list[torch.Tensor]:
     """The values of ``storages`` on the host, as tensors of their own: one TransferFromDevice.
 
-    Unless ``keep_pending``, the storages are materialised: they become inputs to later operations. ``op`` names the read
-    in the log.
+    Unless ``keep_pending``, the storages are materialised: they become inputs to later operations. ``op`` is the name
+    of the read in the log.
     """
     start = perf_counter_ns()
     rec = recorder.active
