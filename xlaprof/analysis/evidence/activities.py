@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import count
-from typing import TYPE_CHECKING
 
+from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
 from xlaprof.analysis.places import culprit
@@ -19,9 +19,6 @@ from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.timeline.occasions import rhythm
 from xlaprof.analysis.timeline.rhythm import Rhythm
-
-if TYPE_CHECKING:
-    from xlaprof.analysis.fold.fold import Fold
 
 _MAIN = 0.5  # a line further in is shown only if it takes this share of the activity's time
 _CHARACTERISTIC = 0.2  # drawing data, or a checkpoint, with this share of the time names the activity

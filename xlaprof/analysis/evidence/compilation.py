@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from heapq import nlargest
-from typing import TYPE_CHECKING
 
+from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import CompileStat, ProgramStat
-
-if TYPE_CHECKING:
-    from xlaprof.analysis.fold.fold import Fold
 
 PROGRAMS = 50  # listed one by one
 

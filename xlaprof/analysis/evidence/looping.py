@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from xlaprof.analysis.fold.fold import Fold
+from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
-
-if TYPE_CHECKING:
-    from xlaprof.analysis.fold.fold import Fold
-    from xlaprof.analysis.fold.tallies import Site
 
 #: times that one line recorded the same operation in one graph: fewer may be layers, not an unrolled loop
 REPEATS = 10

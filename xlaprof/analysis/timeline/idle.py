@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from xlaprof.analysis.names import Ids
-from xlaprof.analysis.sums import add_up
+from xlaprof.analysis.sums import add_bounded, add_up
 
 from .device import IdleStretch
 from .host import CHECKPOINT, COMPILE, DATA, GIL, OTHER, SCOPE, TRACING, Segment
@@ -137,12 +137,10 @@ class Tally:
         add_up(self, other)
 
     def add_hole(self, hole: tuple[int, int], ns: int) -> None:
-        if hole in self.holes or len(self.holes) < _PLACES:
-            self.holes[hole] = self.holes.get(hole, 0) + ns
+        add_bounded(self.holes, hole, ns, _PLACES)
 
     def add_line(self, stack: int, ns: int) -> None:
-        if stack in self.lines or len(self.lines) < _PLACES:
-            self.lines[stack] = self.lines.get(stack, 0) + ns
+        add_bounded(self.lines, stack, ns, _PLACES)
 
 
 class IdleBlame:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, islice
+from itertools import chain
 from operator import sub
+
+from xlaprof.analysis.sums import add_bounded
 
 _GAPS = 16  # different distances kept apart
 _MOST = 0.7  # share of the distances that makes a rhythm
@@ -48,26 +50,17 @@ class Rhythm:
         if not steps:
             return
         self.count += len(steps)
-        gaps = self.gaps
         for gap, count in Counter(map(sub, steps, chain((self.last,), steps))).items():  # as they came first
-            if not gap:
-                continue
-            self.steps += count
-            if gap in gaps:
-                gaps[gap] += count
-            elif len(gaps) < _GAPS:
-                gaps[gap] = count
+            if gap:
+                self.steps += count
+                add_bounded(self.gaps, gap, count, _GAPS)
         self.last = steps[-1]
 
     @classmethod
     def of(cls, steps: Sequence[int]) -> Rhythm:
         """The rhythm of something that happened once in each of these steps, ascending."""
         found = cls()
-        if steps:
-            found.count = found.steps = len(steps)
-            found.first, found.last = steps[0], steps[-1]
-            gaps = Counter(map(sub, steps[1:], steps))  # in the order in which they came first
-            found.gaps = dict(islice(gaps.items(), _GAPS))
+        found.at_all(steps)
         return found
 
     def merge(self, other: Rhythm) -> None:
@@ -76,8 +69,7 @@ class Rhythm:
         self.count += other.count
         self.steps += other.steps
         for gap, count in other.gaps.items():
-            if gap in self.gaps or len(self.gaps) < _GAPS:
-                self.gaps[gap] = self.gaps.get(gap, 0) + count
+            add_bounded(self.gaps, gap, count, _GAPS)
 
     @property
     def every(self) -> int:

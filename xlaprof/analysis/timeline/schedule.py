@@ -103,27 +103,6 @@ class Batch:
 class Schedule:
     """The batches kept of one recording, and those of the recordings merged into it."""
 
-    __slots__ = (
-        "add_compile",
-        "add_execution",
-        "add_hole",
-        "add_recording",
-        "add_wait",
-        "batches",
-        "compiles",
-        "digest_ns",
-        "end",
-        "executions",
-        "first_run",
-        "holes",
-        "others",
-        "recordings",
-        "seen",
-        "span",
-        "stride",
-        "waits",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.batches: list[tuple[int, Batch]] = []  # with their number
         self.others: list[Schedule] = []
