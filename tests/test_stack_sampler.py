@@ -24,7 +24,7 @@ from xlaprof.recording.stack_sampler import (
     SOON_S,
     StackSampler,
     Target,
-    turned,
+    change_moment,
 )
 from xlaprof.recording.stacks import RawFrame
 from xlaprof.recording.thread_cpu import Ran, ThreadCpu
@@ -149,7 +149,7 @@ def target(somebody: Somebody, since: int = 0) -> Target:
 
 def test_looks_that_find_the_same_are_one_sample_from_the_beginning_of_the_gap(somebody: Somebody) -> None:
     looks, log, clock = sampler()
-    assert looks.idle_again() == FIRST_S
+    assert looks.gap_began() == FIRST_S
     for moment in (5, 8, 12, 17):
         clock.now = moment * MS
         looks.look(target(somebody), 0)
@@ -192,16 +192,16 @@ def test_what_was_seen_before_a_scope_began_ended_with_it(somebody: Somebody) ->
 def test_the_processors_time_tells_when_a_sleeper_woke_and_when_a_runner_fell_asleep() -> None:
     """Looks at 100 and 120 ms: it needed 4 ms of a processor in between."""
     look = 100 * MS, 120 * MS, 120 * MS, 0
-    assert turned(*look, was_asleep=True, asleep=False, on_cpu=4 * MS) == 116 * MS
-    assert turned(*look, was_asleep=False, asleep=True, on_cpu=4 * MS) == 104 * MS
-    assert turned(*look, was_asleep=True, asleep=True, on_cpu=4 * MS) == 110 * MS
-    assert turned(*look, was_asleep=True, asleep=False, on_cpu=None) == 110 * MS  # no CPU times on this system
+    assert change_moment(*look, was_asleep=True, asleep=False, on_cpu=4 * MS) == 116 * MS
+    assert change_moment(*look, was_asleep=False, asleep=True, on_cpu=4 * MS) == 104 * MS
+    assert change_moment(*look, was_asleep=True, asleep=True, on_cpu=4 * MS) == 110 * MS
+    assert change_moment(*look, was_asleep=True, asleep=False, on_cpu=None) == 110 * MS  # no CPU times on this system
 
 
 def test_what_kept_a_look_from_the_lock_had_begun_when_the_look_was_due() -> None:
-    assert turned(100 * MS, 150 * MS, 120 * MS, 0, was_asleep=False, asleep=False, on_cpu=50 * MS) == 110 * MS
+    assert change_moment(100 * MS, 150 * MS, 120 * MS, 0, was_asleep=False, asleep=False, on_cpu=50 * MS) == 110 * MS
     # it was let go of before it had to be: by the call that was found
-    assert turned(100 * MS, 123 * MS, 120 * MS, 0, was_asleep=False, asleep=False, on_cpu=23 * MS) == 123 * MS
+    assert change_moment(100 * MS, 123 * MS, 120 * MS, 0, was_asleep=False, asleep=False, on_cpu=23 * MS) == 123 * MS
 
 
 @given(
@@ -215,7 +215,7 @@ def test_what_kept_a_look_from_the_lock_had_begun_when_the_look_was_due() -> Non
 def test_a_turn_is_between_the_looks_whatever_the_cpu_times_say(
     begin: int, span: int, due: int, edge: int, states: tuple[bool, bool], on_cpu: int | None
 ) -> None:
-    assert begin <= turned(begin, begin + span, due, edge, *states, on_cpu) <= begin + span
+    assert begin <= change_moment(begin, begin + span, due, edge, *states, on_cpu) <= begin + span
 
 
 Looked = tuple[int, int, bool]  # ms, ms of a processor by then, whether it sleeps
@@ -262,7 +262,7 @@ def test_after_a_look_that_came_late_the_next_comes_soon(somebody: Somebody) -> 
 
 def test_the_pauses_grow_and_a_gap_of_a_minute_is_few_looks(somebody: Somebody) -> None:
     looks, _, clock = sampler()
-    pause = looks.idle_again()
+    pause = looks.gap_began()
     while clock.now < 60_000 * MS:
         clock.now += round(pause * 1e9)
         pause = looks.look(target(somebody), 0)
@@ -276,7 +276,7 @@ def test_of_many_short_gaps_some_are_looked_into_at_different_moments(somebody: 
     early = []
     for _ in range(8 * GLANCE_EVERY):
         begin = clock.now
-        first = looks.idle_again()
+        first = looks.gap_began()
         if first < FIRST_S:
             early.append(first)
             clock.now += round(first * 1e9)
@@ -297,7 +297,7 @@ def test_where_the_host_records_in_short_gaps_they_are_looked_into_more_seldom_u
         count = 0
         for _ in range(gaps):  # 4 ms each
             begin = clock.now
-            first = looks.idle_again()
+            first = looks.gap_began()
             if first < FIRST_S:
                 count += 1
                 clock.now += round(first * 1e9)
@@ -321,7 +321,7 @@ def test_a_look_that_waited_for_a_lock_that_was_let_go_of_does_not_say_what_was_
     looks = StackSampler(any_log, clock, lambda native: cpu_times)
     for moment, ran in ((8, 8), (11, 8), (14, 8)):  # the first one was due at 5
         if moment == 8:
-            assert looks.idle_again() == FIRST_S
+            assert looks.gap_began() == FIRST_S
         clock.now, cpu_times.ran = moment * MS, ran * MS
         looks.look(target(worker), 0)
     looks.close()

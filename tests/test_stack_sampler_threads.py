@@ -82,7 +82,7 @@ class Contention:
 
     def watch(self, late: int, main_runs: float = 0.1, hog_runs: float = 0.9, asleep: bool = False) -> list[Sample]:
         """Looks over 100 ms, each ``late`` ms later than it was to be."""
-        pause = self.samples.idle_again()
+        pause = self.samples.gap_began()
         while self.clock.now < 100 * MS:
             passed = round(pause * 1e9) + late * MS
             self.clock.now += passed
@@ -106,7 +106,7 @@ def test_what_ran_little_since_it_was_last_heard_of_was_kept_out(ran: int, state
     here = target(contended.main)
     looks._read_cpu(0, here.ident)
     looks._holder(here.ident, 0)
-    looks.idle_again()
+    looks.gap_began()
     clock.now = 5 * MS
     looks.look(here._replace(since=4 * MS), 0)  # it does something: nothing to look at
     clock.now, main.ran, hog.ran = 10 * MS, ran * MS, 8 * MS

@@ -142,8 +142,10 @@ class Recorder:
         self._gc_began = self._gc_count = self._gc_ns = 0
         self._file = LogFile(path, overwrite)
         sampler = Sampler() if detail == "auto" else None
-        self._writer = Writer(self._file, self.queue, self._interner, self._take_overflow, sampler, self._meet_torch)
-        self._meet_torch()
+        self._writer = Writer(
+            self._file, self.queue, self._interner, self._take_overflow, sampler, self._find_dynamo_flag
+        )
+        self._find_dynamo_flag()
 
     # -- the hot path -----------------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ class Recorder:
         if now > self._writer.due:
             self._writer.let_in(now)
 
-    def breathe(self, now: int) -> None:
+    def let_writer_in(self, now: int) -> None:
         """Let an overdue writer in. Called at barriers; ``now`` is ``time.perf_counter_ns()``."""
         if now > self._writer.due:
             self._writer.let_in(now)
@@ -226,12 +228,12 @@ class Recorder:
                     seconds[name] = seconds.get(name, 0.0) + total - one.seconds.get(name, 0.0)
             except Exception as error:
                 self._attached.remove(one)
-                self._leave_out(one, error)
+                self._report_defect(one, error)
         counts = {name: count for name, count in counts.items() if count}
         seconds = {name: total for name, total in seconds.items() if name in counts}
         self.emit(Counters(time.perf_counter_ns(), counts, seconds))
 
-    def _leave_out(self, one: _Attached, error: Exception) -> None:
+    def _report_defect(self, one: _Attached, error: Exception) -> None:
         """Report an observer's defect, and keep it out of the observed program."""
         warn(f"{one.name} records nothing more: {type(error).__name__}: {error}")
 
@@ -243,7 +245,7 @@ class Recorder:
         self._writer.start()
         gc.callbacks.append(self._on_gc)
 
-    def _wind_up(self) -> None:
+    def _detach_all(self) -> None:
         """Detach the observers and emit the final counters."""
         if self._on_gc in gc.callbacks:
             gc.callbacks.remove(self._on_gc)
@@ -251,7 +253,7 @@ class Recorder:
             try:
                 one.attachment.detach()
             except Exception as error:
-                self._leave_out(one, error)
+                self._report_defect(one, error)
         self._emit_counters()
 
     def _close(self, error: str) -> None:
@@ -267,7 +269,7 @@ class Recorder:
             warn(f"{self.path} lacks {self._file.lost_ever} events that could not be written: {self._file.why}")
         self._file.close()
 
-    def _meet_torch(self) -> None:
+    def _find_dynamo_flag(self) -> None:
         """Find Dynamo's flag once torch is imported: in code that Dynamo traces, scopes must not break the graph.
 
         Dynamo traces ``is_dynamo_compiling()`` as True; at run time it returns False. torch may be imported at any
@@ -415,7 +417,7 @@ def _finish(recorder: Recorder, error: str) -> None:
     with _switch:
         if active is not recorder:  # stopped already, or this is a forked child
             return
-        recorder._wind_up()
+        recorder._detach_all()
         active = None
         recorder._close(error)
 

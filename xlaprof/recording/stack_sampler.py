@@ -92,7 +92,7 @@ class _Look(NamedTuple):
     verdict: _Verdict
 
 
-def _see(target: Target) -> Activity | None:
+def _activity_of(target: Target) -> Activity | None:
     with looking:
         frame = sys._current_frames().get(target.ident)
         seen = activity(frame, target.spine) if frame is not None else None
@@ -116,7 +116,7 @@ def _at_most(before: _CpuReading | None, now: _CpuReading, span: int) -> _Spent 
     return _Spent(span, spent.running, spent.queued)
 
 
-def turned(begin: int, end: int, due: int, edge: int, was_asleep: bool, asleep: bool, on_cpu: int | None) -> int:
+def change_moment(begin: int, end: int, due: int, edge: int, was_asleep: bool, asleep: bool, on_cpu: int | None) -> int:
     """The moment (ns) at which a thread changed its activity between two looks, at ``begin`` and at ``end``.
 
     ``on_cpu``, its CPU time since ``begin``, dates the change where the thread slept and now runs, or the other way
@@ -131,12 +131,12 @@ def turned(begin: int, end: int, due: int, edge: int, was_asleep: bool, asleep: 
         return min(end, begin + on_cpu)
     if begin < edge < end:
         return edge
-    if let_go(end - due):
+    if released_by_itself(end - due):
         return end
     return (begin + max(begin, min(due, end))) // 2
 
 
-def let_go(waited: int) -> bool:
+def released_by_itself(waited: int) -> bool:
     """Whether the owner of the interpreter's lock released it by itself after ``waited`` ns."""
     return LATE_WAKE_NS <= waited < FORCED_NS
 
@@ -173,7 +173,7 @@ class StackSampler:
         self._others: dict[int, tuple[ThreadCpu, Ran | None, int]] = {}  # and when they were read
         self._known: set[tuple[RawFrame, ...]] = set()
 
-    def idle_again(self) -> float:
+    def gap_began(self) -> float:
         """The device has just become idle: seconds until the first look."""
         looked, self._looks_here, self._busy = self._looks_here, 0, 0
         now = self._now()
@@ -196,13 +196,13 @@ class StackSampler:
         now = self._now()
         since = max(target.since, idle_since)
         due = self._due or now
-        if now - due >= KEPT_OUT_NS and self._kept_out(now, target, idle_since):
+        if now - due >= KEPT_OUT_NS and self._sample_lock_wait(now, target, idle_since):
             return self._next(now, 0.0)
         if now - since < self._short * 1e9:
-            return self._come_again(now, max(FIRST_S - (now - since) / 1e9, 0.001))
-        seen = _see(target)
+            return self._nothing_to_sample(now, max(FIRST_S - (now - since) / 1e9, 0.001))
+        seen = _activity_of(target)
         if seen is None or not seen.frames:
-            return self._come_again(now, 0.0)
+            return self._nothing_to_sample(now, 0.0)
         self.looks += 1
         self._busy = 0
         self._in_vain = 0
@@ -215,7 +215,7 @@ class StackSampler:
         spent = _spent(before, cpu) if before is not None else _at_most(lately, cpu, now - since)
         if spent is None:
             self._wary = now + LATELY_NS
-        if let_go(now - due) and (self._last is None or self._last.at != begin):
+        if released_by_itself(now - due) and (self._last is None or self._last.at != begin):
             # the thread waits, or computes without the lock, only now: its activity until then is not known
             self._until = now
         elif begin < now:
@@ -243,7 +243,7 @@ class StackSampler:
             cpu.close()
         self._main, self._others = None, {}
 
-    def _come_again(self, now: int, least: float) -> float:
+    def _nothing_to_sample(self, now: int, least: float) -> float:
         """There is nothing to sample: the host is busy with recorded work."""
         self.flush()
         if self._short < FIRST_S * 0.8:
@@ -257,7 +257,7 @@ class StackSampler:
         self._due = now + round(pause * 1e9)
         return pause
 
-    def _kept_out(self, now: int, target: Target, idle_since: int) -> bool:
+    def _sample_lock_wait(self, now: int, target: Target, idle_since: int) -> bool:
         """This look waited for the interpreter's lock. So did the thread if it neither ran nor sleeps: a sample.
 
         That holds for a thread that records much as well: each time it releases the lock it has to wait for it again.
@@ -272,7 +272,7 @@ class StackSampler:
         if spent.running + spent.queued >= _RAN * spent.span:
             return False
         assert self._main is not None
-        seen = _see(target)
+        seen = _activity_of(target)
         if self._main[1].sleeps_elsewhere() or (seen is not None and seen.in_wait_call):
             return False
         frames = seen.frames if seen is not None else frames_of_thread(target.ident)
@@ -303,7 +303,7 @@ class StackSampler:
             return _Verdict(seen.kind, 1.0, *reader)
         torch = seen.kind == TORCH
         if spent is None:
-            return _Verdict("torch") if torch else self._waits(seen, ident) if asleep else _Verdict("")
+            return _Verdict("torch") if torch else self._judge_wait(seen, ident) if asleep else _Verdict("")
         ran, queued = spent.running / spent.span, spent.queued / spent.span
         if ran >= _RAN:
             return _Verdict(seen.kind)
@@ -316,9 +316,9 @@ class StackSampler:
                 return _Verdict("gil", 1.0 - min(ran, 1.0), *held)
             if not asked_before and not torch:
                 return _Verdict("")  # which thread ran is known from the next look on
-        return self._waits(seen, ident) if ran < _RAN / 2 and not torch else _Verdict(seen.kind)
+        return self._judge_wait(seen, ident) if ran < _RAN / 2 and not torch else _Verdict(seen.kind)
 
-    def _waits(self, seen: Activity, ident: int) -> _Verdict:
+    def _judge_wait(self, seen: Activity, ident: int) -> _Verdict:
         """The thread waits; at a lock of Python's, for the thread that runs, if one does."""
         assert self._main is not None
         locked = seen.in_wait_call and not self._main[1].sleeps_elsewhere()
@@ -381,7 +381,7 @@ class StackSampler:
         last = self._last
         if last is not None and last.at == begin and last.frames != seen.frames:
             on_cpu = None if spent is None or verdict.state == "gil" else spent.running + spent.queued
-            turn = turned(begin, end, due, self._rec.edge, last.asleep, asleep, on_cpu)
+            turn = change_moment(begin, end, due, self._rec.edge, last.asleep, asleep, on_cpu)
             if spent is not None and on_cpu is not None and last.asleep != asleep and turn < end:
                 # all of the CPU time belongs to one of the two
                 running, queued = (0, 0) if asleep else (spent.running, spent.queued)

@@ -88,7 +88,7 @@ class Watched:
         frames = stacks.user_frames()
         run = self._emit(frames)
         rec.emit(events.Barrier(start, now - start, "mark_step", rec.stack(frames), execution=run, tid=rec.thread()))
-        rec.breathe(now)
+        rec.let_writer_in(now)
 
     def _data(self, name: str) -> tuple[int, float, list[tuple[float, float]]]:
         count, total, samples = self._metrics.metric_data(name) or (0, 0.0, [])

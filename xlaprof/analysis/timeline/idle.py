@@ -192,7 +192,7 @@ class IdleBlame:
                 while first_seen < seen_count and samples[first_seen].end <= start:
                     first_seen += 1
                 if first_seen < seen_count and samples[first_seen].start < end:
-                    inside = self._see(start, end, inside, samples, first_seen, holes, first_hole, parts)
+                    inside = self._blame_samples(start, end, inside, samples, first_seen, holes, first_hole, parts)
             blank: list[tuple[int, int]] = []
             scoped: Segment | None = None  # the longest of a scope
             longest = (end - start) // 8  # shorter ones do not explain the gap
@@ -214,7 +214,7 @@ class IdleBlame:
             if cursor < end:
                 blank.append((cursor, end))
             if blank:
-                self._blank(blank, holes, first_hole, traced, first_traced, parts)
+                self._blame_blank(blank, holes, first_hole, traced, first_traced, parts)
             step = -2
             steady = end - start >= LONG and COMPILE not in parts
             for each, ns in parts.items():
@@ -255,7 +255,7 @@ class IdleBlame:
         for each, ns_of_each in lasting.items():
             causes[each].add_habit(ns_of_each, occasions[each])
 
-    def _see(
+    def _blame_samples(
         self,
         start: int,
         end: int,
@@ -381,7 +381,7 @@ class IdleBlame:
             tally = self.causes[cause] = Tally()
         return tally
 
-    def _blank(
+    def _blame_blank(
         self,
         blank: Iterable[tuple[int, int]],
         holes: Sequence[HoleRow],

@@ -60,7 +60,7 @@ def barrier(
             notify(tape, start, rec, cut.fresh)
     if rec is not None:
         rec.turns += 1
-        rec.breathe(perf_counter_ns())
+        rec.let_writer_in(perf_counter_ns())
         clock.leave(frames, tape.node)
     if wait:
         wait_for(tape, frames)

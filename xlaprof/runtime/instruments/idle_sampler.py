@@ -30,7 +30,7 @@ def stop() -> None:
 
 def begin() -> float | None:
     """The device has become idle: seconds until the first sample, None without a recording."""
-    return None if _sampler is None else _sampler.idle_again()
+    return None if _sampler is None else _sampler.gap_began()
 
 
 def end() -> None:
