@@ -1,7 +1,6 @@
 """``torch_xla._XLAC``: the functions of PyTorch/XLA's C++ module that scripts and its own tests call.
 
-Those that ask or do something have it done by the runtime. The rest of that module has no meaning here: an
-``AttributeError`` says so.
+They call the runtime. The other functions of that module have no meaning here and raise ``AttributeError``.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def _xla_computation_cache_is_initialized() -> bool:
 
 @functools.cache
 def _init_xla_lazy_backend() -> None:
-    """Done when the runtime was imported. Counts when first asked for: the metrics of a program begin empty."""
+    """Done when the runtime was imported. Counted at the first call: the metrics of a program begin empty."""
     metrics.count("RegisterXLAFunctions")
 
 
@@ -90,7 +89,7 @@ def _has_cuda_support() -> bool:
 
 
 def _get_git_revs() -> dict[str, str]:
-    """Versions, there being no commits to name."""
+    """Versions, in place of commits."""
     return {"torch": torch.version.git_version, "xla": import_hook.version()}
 
 
@@ -121,7 +120,7 @@ def _xla_warm_up_cache(tensors: Tensors, devices: Sequence[str] = ()) -> None:
 
 
 def _is_placeholder(tensor: torch.Tensor) -> bool:
-    """Is the tensor one that no value was ever given to?"""
+    """Has the tensor never had a value?"""
     storage: Any = tensor._storage  # type: ignore[attr-defined]
     return storage.array is None and storage.epoch != storage.tape.epoch
 
@@ -130,7 +129,7 @@ _is_placecholder = _is_placeholder  # so it is spelled there
 
 
 def _check_tensor_need_materialization(tensors: Tensors) -> list[bool]:
-    """Which of them are pending."""
+    """For each tensor, is it pending?"""
     return [isinstance(t, XLATensor) and _pending(t._storage) for t in tensors]
 
 
@@ -162,7 +161,7 @@ def _xla_get_cpu_tensors(tensors: Tensors) -> list[torch.Tensor]:
 
 
 def _xla_get_tensor_id(tensor: torch.Tensor) -> int:
-    """A number that is the tensor's as long as it lives."""
+    """A number that identifies the tensor as long as it lives."""
     if not isinstance(tensor, XLATensor):
         raise RuntimeError("Input tensor is not an XLA tensor: " + tensor.type())
     return id(tensor._storage)
@@ -219,7 +218,7 @@ def _xla_set_mat_mul_precision(precision: str) -> None:
 
 
 def _xla_set_use_full_mat_mul_precision(use_full_mat_mul_precision: bool = True) -> None:
-    """:func:`_xla_set_mat_mul_precision` with two values, as it was first."""
+    """The older form of :func:`_xla_set_mat_mul_precision`, with two values."""
     _xla_set_mat_mul_precision("highest" if use_full_mat_mul_precision else "default")
 
 

@@ -1,4 +1,4 @@
-"""PyTorch/XLA's interface over :mod:`xlaprof.runtime`: scripts written for ``torch_xla`` run with it as they are.
+"""PyTorch/XLA's interface over :mod:`xlaprof.runtime`: scripts written for ``torch_xla`` run unchanged.
 
 ::
 
@@ -7,8 +7,8 @@
     import torch_xla.core.xla_model as xm
 
 ``xlaprof run script.py`` does the first line for a script. The modules have PyTorch/XLA's names, signatures and
-defaults and hold no logic beyond that; what they say is the runtime's (:mod:`xlaprof.import_hook` has the mechanism).
-Where PyTorch/XLA itself is installed, that is what ``import torch_xla`` and ``import xlaprof.torch_xla`` give.
+defaults and no logic beyond that: they call the runtime (:mod:`xlaprof.import_hook` has the mechanism). Where
+PyTorch/XLA itself is installed, ``import torch_xla`` and ``import xlaprof.torch_xla`` both import that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if _hook.installed() is not None:
 
     _sys.modules[__name__] = _real
 else:
-    from xlaprof.torch_xla import _environment  # what PyTorch/XLA sets before its runtime is there
+    from xlaprof.torch_xla import _environment  # what PyTorch/XLA sets before its runtime is loaded
 
     _environment.prepare()
 

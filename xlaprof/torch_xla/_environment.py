@@ -14,7 +14,7 @@ def prepare() -> None:
 
 
 def best() -> str:
-    """``TPU``, ``CUDA`` or ``CPU``, by what is installed and plugged in: to ask jax would start it."""
+    """``TPU``, ``CUDA`` or ``CPU``, by what is installed and plugged in, without starting jax."""
     if find_spec("libtpu") is not None and (os.path.exists("/dev/accel0") or os.path.exists("/dev/vfio/0")):
         return "TPU"
     if any(find_spec(f"jax_cuda{n}_plugin") for n in (13, 12)) and os.path.exists("/dev/nvidia0"):
@@ -22,7 +22,7 @@ def best() -> str:
     return "CPU"
 
 
-#: what PyTorch/XLA 2.9 announces to go, and what to write instead
+#: variables that PyTorch/XLA 2.9 deprecates, and what to write instead
 _OTHER_TYPES = {
     "XLA_USE_BF16": "model.to(torch.bfloat16)",
     "XLA_DOWNCAST_BF16": "model.to(torch.bfloat16)",
@@ -31,7 +31,7 @@ _OTHER_TYPES = {
 
 
 def finish() -> None:
-    """After it: eager mode, where it is asked for from outside; and a word on what has no effect."""
+    """After the runtime is imported: turn on eager mode if requested, and warn of variables without effect."""
     for name, instead in _OTHER_TYPES.items():
         if os.environ.get(name, "").lower() in ("1", "true", "on", "yes", "y"):
             warnings.warn(

@@ -29,13 +29,13 @@ from xlaprof.text.strings import file_line
 
 
 def _has_value(storage: Storage) -> bool:
-    """Is there a value behind ``storage``, or a record of one? Where there is none, asking would record zeros."""
+    """Has ``storage`` a value, or a recorded one? For any other, ``slot_of`` would record zeros."""
     base = base_of(storage)
     return base.array is not None or base.epoch == base.tape.epoch
 
 
 def graph_of(tensors: Sequence[torch.Tensor]) -> tuple[Tape, Graph] | None:
-    """The graph that ``tensors``, by default all that live, need of what is pending; ``None`` where nothing is."""
+    """The pending graph of ``tensors``, by default of all live ones; ``None`` where nothing is pending."""
     ours = [tensor._storage for tensor in tensors if isinstance(tensor, XLATensor)]
     tape = ours[0].tape if ours else tapes.tape()
     with tape.lock:
@@ -45,7 +45,7 @@ def graph_of(tensors: Sequence[torch.Tensor]) -> tuple[Tape, Graph] | None:
 
 
 def _lowered(tensors: Sequence[torch.Tensor]) -> Any:
-    """The graph as ``jax.stages.Lowered``: what is packed of its numbers, and its inputs, are the parameters."""
+    """The graph as ``jax.stages.Lowered``: its parameters are the packed scalars and the inputs."""
     found = graph_of(tensors)
     if found is None:
         raise RuntimeError("nothing is pending: what was recorded has been run, or nothing was")
@@ -54,7 +54,7 @@ def _lowered(tensors: Sequence[torch.Tensor]) -> Any:
 
 def _lower(tape: Tape, graph: Graph, storages: Sequence[Any] = ()) -> Any:
     partition = tape.partition
-    asked = () if partition is None else partition.output_shardings(tape, storages, graph.outs)
+    shardings = () if partition is None else partition.output_shardings(tape, storages, graph.outs)
 
     def pending(floats: Any, ints: Any, seeds: Any, *inputs: Any) -> list[Any]:
         if partition is not None:
@@ -70,7 +70,7 @@ def _lower(tape: Tape, graph: Graph, storages: Sequence[Any] = ()) -> Any:
 
         evaluator.evaluate(graph.nodes, named if ir_debug() else None)
         outputs = [values[slot] for slot in graph.outs]
-        return outputs if partition is None else partition.constrained(outputs, asked)
+        return outputs if partition is None else partition.constrained(outputs, shardings)
 
     sizes: list[tuple[tuple[int, ...], Any]] = [
         ((len(graph.floats),), jax.numpy.float64),
@@ -80,29 +80,29 @@ def _lower(tape: Tape, graph: Graph, storages: Sequence[Any] = ()) -> Any:
     if partition is None:
         sizes += [(s.shape, JAX_DTYPE[s.dtype]) for s in graph.sigs]
     inputs = [] if partition is None else partition.avals(graph)
-    together = placement_of(graph, tape.device, agreed=False)
-    sharding = None if together is None else together.sharding
-    program = pending if together is None else together.on_all_ranks(pending)
+    shared = placement_of(graph, tape.device, agreed=False)
+    sharding = None if shared is None else shared.sharding
+    program = pending if shared is None else shared.on_all_ranks(pending)
     with jax.enable_x64(True):
         given = (jax.ShapeDtypeStruct(shape, dtype, sharding=sharding) for shape, dtype in sizes)
         return jax.jit(program).lower(*given, *inputs)
 
 
-_asked: bool | None = None
+_override: bool | None = None
 
 
 def ir_debug() -> bool:
-    """Is HLO to say which operation of which module and line each instruction comes from (``XLA_HLO_DEBUG=1``)?"""
-    if _asked is not None:
-        return _asked
+    """Does HLO text name each instruction's operation, module and line (``XLA_HLO_DEBUG=1``)?"""
+    if _override is not None:
+        return _override
     names = ("XLA_IR_DEBUG", "XLA_HLO_DEBUG")
     return any(os.environ.get(name, "").lower() in ("1", "true", "on", "yes", "y") for name in names)
 
 
 def set_ir_debug(on: bool) -> None:
     """Override :func:`ir_debug` from now on."""
-    global _asked
-    _asked = on
+    global _override
+    _override = on
 
 
 def _name_of(node: Node) -> str:
@@ -114,7 +114,7 @@ def _name_of(node: Node) -> str:
 
 
 def hlo(tensors: Sequence[torch.Tensor]) -> str:
-    """The graph as HLO text, as XLA is given it; with ``XLA_DUMP_POST_OPTIMIZATIONS`` as it has compiled it.
+    """The graph as HLO text, before XLA's optimizations or, with ``XLA_DUMP_POST_OPTIMIZATIONS``, after them.
 
     With :func:`ir_debug` each instruction has ``metadata={op_name="..."}``: module, operation and the user's line.
     """
@@ -134,9 +134,9 @@ def _text_of(module: Any, *, metadata: bool) -> str:
 
 
 def _printed(stablehlo: str) -> str:
-    """HLO as PyTorch/XLA prints it, which its readers match: ``%dot.5 = f32[2,2]{1,0} dot(f32[2,3]{1,0} %p0.1, ...)``.
+    """HLO as PyTorch/XLA prints it, and scripts match it: ``%dot.5 = f32[2,2]{1,0} dot(f32[2,3]{1,0} %p0.1, ...)``.
 
-    From text, which leaves out where jax's operations came from: instructions are named after what they do.
+    From text, which has no locations, so that instructions are named after their opcodes.
     """
     module: Any = _jax.mlir.mlir_module_to_xla_computation(
         stablehlo, use_tuple_args=False, return_tuple=False
@@ -151,7 +151,7 @@ def hlo_proto(tensors: Sequence[torch.Tensor]) -> bytes:
 
 
 def module_and_parameters(tensors: Sequence[torch.Tensor]) -> tuple[bytes, dict[int, Any]]:
-    """:func:`hlo_proto`, and what each of the module's parameters stands for: packed numbers, or an input's array."""
+    """:func:`hlo_proto`, and the value of each of the module's parameters: packed scalars, or an input's array."""
     lowered = _lowered(tensors)
     found = graph_of(tensors)
     assert found is not None
@@ -174,7 +174,7 @@ def value_of(array: Any) -> torch.Tensor:
 
 
 def stablehlo(tensors: Sequence[torch.Tensor] | None = None) -> str:
-    """The graph that ``tensors`` need, by default all that is pending, as StableHLO text."""
+    """The pending graph of ``tensors``, by default of all live ones, as StableHLO text."""
     return str(_lowered(tensors or ()).as_text(dialect="stablehlo"))
 
 
@@ -201,23 +201,23 @@ def _rows(tape: Tape, graph: Graph) -> Iterator[tuple[int, str, list[int], str, 
 
     types = {slot: s.dtype for slot, s in zip(graph.inputs, graph.sigs, strict=True)}
     types.update((out.slot, out.sig.dtype) for node in graph.nodes for out in node.outs)
-    read: dict[Any, str] = {}  # numbers, and the type that the first operation reads them as
+    read: dict[Any, str] = {}  # numbers, and the type in which the first operation reads them
     for node in graph.nodes:
         for scalar in _operands(node)[0]:
             if isinstance(scalar, (_Constant, Packed)):
                 read.setdefault(scalar, _type_of(scalar, node, types))
     for scalar, dtype in sorted(read.items(), key=lambda item: isinstance(item[0], Packed)):
         if isinstance(scalar, Packed):
-            yield number(scalar), "xla::device_data", [], f"{dtype}[]", f"device={_real(tape)}"
+            yield number(scalar), "xla::device_data", [], f"{dtype}[]", f"device={_device_name(tape)}"
         else:
             yield number(scalar), "prim::Constant", [], f"{dtype}[]", f"value={scalar.text}"
     for slot, signature in zip(graph.inputs, graph.sigs, strict=True):
-        yield number(slot), "xla::device_data", [], _shape(signature), f"device={_real(tape)}"
+        yield number(slot), "xla::device_data", [], _shape(signature), f"device={_device_name(tape)}"
     outs = {slot: i for i, slot in enumerate(graph.outs)}
     for node in graph.nodes:
         operands, rest = _operands(node)
         roots = [outs[out.slot] for out in node.outs if out.slot in outs]
-        said = [*rest, *(f"location={p}" for p in _place(node)), *(f"ROOT={root}" for root in roots)]
+        properties = [*rest, *(f"location={p}" for p in _place(node)), *(f"ROOT={root}" for root in roots)]
         shapes = [_shape(out.sig) for out in node.outs]
         shape = shapes[0] if len(shapes) == 1 else f"({', '.join(shapes)})"
         assert node.op is not None
@@ -225,7 +225,7 @@ def _rows(tape: Tape, graph: Graph) -> Iterator[tuple[int, str, list[int], str, 
         first = number(node.outs[0].slot) if node.outs else len(numbers)
         for out in node.outs[1:]:
             numbers[out.slot] = first
-        yield first, _IR_NAMES.get(node.op.aten, node.op.aten), numbered, shape, ", ".join(said)
+        yield first, _IR_NAMES.get(node.op.aten, node.op.aten), numbered, shape, ", ".join(properties)
 
 
 class _Constant(NamedTuple):
@@ -236,7 +236,7 @@ class _Constant(NamedTuple):
 
 
 def _type_of(scalar: _Constant | Packed, node: Node, types: dict[int, torch.dtype]) -> str:
-    """XLA's name of what a number is in ``node``: of the tensors' dtype, as far as that holds it."""
+    """XLA's name of a number's type in ``node``: the tensors' dtype, if that can hold it."""
     slot = next((slot for slot in _operands(node)[0] if slot in types), node.outs[0].slot)
     like = types[slot]
     if not (like.is_floating_point or like.is_complex):
@@ -285,27 +285,27 @@ def _shape(signature: Any) -> str:
     return f"{signature.text}{{{layout}}}" if signature.shape else str(signature.text)
 
 
-def _real(tape: Tape) -> str:
+def _device_name(tape: Tape) -> str:
     if tape.partition is not None:
         return "SPMD:0"
     return f"{tape.device.platform.upper()}:{tape.device.id}"
 
 
 def text(tensors: Sequence[torch.Tensor]) -> str:
-    """The operations that ``tensors`` need, as PyTorch/XLA prints its IR."""
+    """The pending operations of ``tensors``, as PyTorch/XLA prints its IR."""
     return _text(graph_of(tensors))
 
 
 def _text(found: tuple[Tape, Graph] | None) -> str:
     lines = []
-    for number, name, operands, shape, said in _rows(*found) if found is not None else ():
+    for number, name, operands, shape, properties in _rows(*found) if found is not None else ():
         read = ", ".join(f"%{operand}" for operand in operands)
-        lines.append(f"  %{number} = {shape} {name}({read}), xla_shape={shape}{', ' if said else ''}{said}")
+        lines.append(f"  %{number} = {shape} {name}({read}), xla_shape={shape}{', ' if properties else ''}{properties}")
     return "IR {\n" + "\n".join(lines) + "\n}\n"
 
 
 def dot(tensors: Sequence[torch.Tensor]) -> str:
-    """The same for Graphviz."""
+    """The pending operations of ``tensors``, for Graphviz."""
     return _dot(graph_of(tensors))
 
 
@@ -319,7 +319,7 @@ def _dot(found: tuple[Tape, Graph] | None) -> str:
 
 
 def rendered(kind: str, tape: Tape, graph: Graph) -> str:
-    """A graph of ``tape``'s as ``"text"``, ``"dot"``, ``"hlo"`` or ``"stablehlo"``."""
+    """A graph of ``tape`` as ``"text"``, ``"dot"``, ``"hlo"`` or ``"stablehlo"``."""
     if kind in ("text", "dot"):
         return {"text": _text, "dot": _dot}[kind]((tape, graph))
     module = str(_lower(tape, graph).compiler_ir(dialect="stablehlo"))
@@ -333,14 +333,14 @@ def debug_info(tensor: torch.Tensor) -> str:
     storage = tensor._storage
     tape = storage.tape
     pending = storage.epoch == tape.epoch and storage.slot not in tape.input_at
-    lines = [f"XLA Tensor: {hex(id(storage))}", f"XLA Shape: {_shape(storage.sig)}", f"Device: {_real(tape)}"]
+    lines = [f"XLA Tensor: {hex(id(storage))}", f"XLA Shape: {_shape(storage.sig)}", f"Device: {_device_name(tape)}"]
     if tape.partition is not None and not pending:
         lines += _sharded(tensor)
     elif pending:
         lines += ["XLAData: None", "IR:", text([tensor]).rstrip()]
     else:
         held = getattr(storage, "array", None)
-        lines += ["XLAData:", f"  Data Device: {_real(tape)}", f"  Data Shape: {_shape(storage.sig)}"]
+        lines += ["XLAData:", f"  Data Device: {_device_name(tape)}", f"  Data Shape: {_shape(storage.sig)}"]
         lines += [f"  Data Handle: {'Deleted' if type(held) is Failed else hex(id(held))}", "IR: None"]
     return "\n".join(lines) + "\n"
 
@@ -354,9 +354,9 @@ def _sharded(tensor: XLATensor) -> list[str]:
     used = storage.epoch == storage.tape.epoch or storage.sharding is not None
     shape = _shape(storage.sig)
     return [
-        f"IR: [] {shape} xla::device_data, device={_real(storage.tape)}, sharding={how}" if used else "IR: None",
+        f"IR: [] {shape} xla::device_data, device={_device_name(storage.tape)}, sharding={how}" if used else "IR: None",
         "XLAData: None" if storage.array is None else "XLAShardedData:",
-        f"  Data Device: {_real(storage.tape)}",
+        f"  Data Device: {_device_name(storage.tape)}",
         f"  Data Shape: {shape}",
         f"  OpSharding: {how}",
         f"  NumShards: {len(tapes.devices())}",

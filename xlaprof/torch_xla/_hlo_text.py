@@ -1,8 +1,8 @@
 """An ``HloModuleProto`` in protobuf's text format, as ``LoweringContext.hlo_text`` of PyTorch/XLA prints it.
 
 The schema is ``xla/service/hlo.proto`` and ``xla/xla_data.proto`` of openxla/xla. No installable package ships its
-generated classes, so those of what a reader looks for are built here: fields that are not named are printed by their
-numbers, as protobuf prints what it does not know.
+generated classes, so those for the fields that readers need are built here. Other fields are printed by their numbers,
+as protobuf prints unknown ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``torch_xla._XLAC.lowering``: a pending graph as XLA is given it, with the values that its parameters stand for."""
+"""``torch_xla._XLAC.lowering``: a pending graph as HLO, with the values of its parameters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LoweringContext:
         self._name = name
 
     def build(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Lower what ``tensors`` need of what is pending. Raises ``RuntimeError`` where nothing is."""
+        """Lower the pending graph of ``tensors``. Raises ``RuntimeError`` where nothing is pending."""
         self._module, self._parameters = _graphs.module_and_parameters(tensors)
 
     def hlo(self) -> bytes:

@@ -19,10 +19,10 @@ Dimensions = Sequence[Sequence[int]]
 
 @functools.lru_cache(maxsize=256)
 def _product(numbers: Any, precision: str | None, dtype: torch.dtype | None) -> Computation:
-    wanted = None if dtype is None else JAX_DTYPE[dtype]
+    result_type = None if dtype is None else JAX_DTYPE[dtype]
 
     def product(lhs: jax.Array, rhs: jax.Array) -> jax.Array:
-        return jax.lax.dot_general(lhs, rhs, numbers, precision=precision, preferred_element_type=wanted)
+        return jax.lax.dot_general(lhs, rhs, numbers, precision=precision, preferred_element_type=result_type)
 
     return Computation("xla::dot_general", product)
 
@@ -39,10 +39,10 @@ def dot_general(
     precision_config: str | Sequence[str] | None = None,
     preferred_element_type: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """The product of ``lhs`` and ``rhs`` over ``dim_numbers``: dimensions contracted, and of the batch.
+    """The product of ``lhs`` and ``rhs`` over ``dim_numbers``: the contracted dimensions, and those of the batch.
 
-    The result has the batch's dimensions, then what is left of ``lhs``, then of ``rhs``, in
-    ``preferred_element_type``, by default that of the operands. It has no gradient of its own.
+    The result has the batch's dimensions, then the other ones of ``lhs`` and of ``rhs``, in ``preferred_element_type``,
+    by default the operands'. It has no gradient of its own.
     """
     contracted, batch = (_positive(dimensions, lhs, rhs) for dimensions in dim_numbers)
     precision = precision_config if isinstance(precision_config, str | None) else precision_config[0]
@@ -51,10 +51,10 @@ def dot_general(
 
 @functools.cache
 def _to_int4() -> Computation:
-    # Integers on the device are 8 bits or more: those of 4 are only seen inside the computation that makes them.
+    # Tensors have integers of 8 bits or more: 4 bits exist only inside this computation.
     return Computation("xla::cast_int4", lambda x: x.astype(jnp.int4).astype(x.dtype))
 
 
 def cast_int4(weight: torch.Tensor, values: Sequence[int] = ()) -> torch.Tensor:
-    """``weight`` with its values as 4 bits hold them, -8 to 7; ``values``, they on the host, are not needed."""
+    """``weight`` with its values wrapped to 4 bits, -8 to 7; ``values``, the same on the host, is not needed."""
     return _to_int4()(weight)[0]

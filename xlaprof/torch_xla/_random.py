@@ -26,7 +26,7 @@ def get_rng_state(device: Device | None = None) -> int:
 
 @contextlib.contextmanager
 def fork_rng(device: Device | None = None, enabled: bool = True) -> Iterator[None]:
-    """Context after which the random state of ``device`` is again what it was."""
+    """Context that restores the random state of ``device`` at its end."""
     before = get_rng_state(device)
     try:
         yield

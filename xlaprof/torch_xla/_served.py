@@ -1,4 +1,4 @@
-"""How the facade's modules name what the runtime provides (:mod:`._names`), without importing it before it is used."""
+"""The facade's modules get their names from the runtime (:mod:`._names`), which is imported at first use."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def homes(module: str) -> dict[str, tuple[str, str]]:
 def served(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The ``__getattr__`` and ``__dir__`` of a facade ``module``: its names of the table, and its submodules.
 
-    Both are imported when they are first named, as PyTorch/XLA's are there once it is imported. Everything else is an
-    ``AttributeError`` that names PyTorch/XLA's module, not ours.
+    Both are imported at first use. For any other name an ``AttributeError`` is raised, with PyTorch/XLA's module name.
     """
     names = homes(module)
     rest, _ = names.pop("*", ("", ""))

@@ -33,7 +33,7 @@ def set_device_type(pjrt_device: str) -> None:
 
 
 def device_type() -> str | None:
-    """``"CPU"``, ``"CUDA"`` or ``"TPU"``; ``None`` where PJRT_SELECT_DEFAULT_DEVICE=0 leaves it open."""
+    """``"CPU"``, ``"CUDA"`` or ``"TPU"``; ``None`` where none is chosen and PJRT_SELECT_DEFAULT_DEVICE=0."""
     named = os.environ.get("PJRT_DEVICE")
     if named:
         return named.split("_")[0]
@@ -41,7 +41,7 @@ def device_type() -> str | None:
 
 
 def using_pjrt() -> bool:
-    """Is it known which device is to be used? Where nothing says so the best is chosen, and logged."""
+    """Is a device chosen? Without PJRT_DEVICE the best one is chosen, and logged."""
     if "PJRT_DEVICE" not in os.environ and os.environ.get("PJRT_SELECT_DEFAULT_DEVICE") != "0":
         chosen = _environment.best()
         logging.warning("Defaulting to PJRT_DEVICE=%s", chosen)
@@ -55,7 +55,7 @@ def addressable_device_count() -> int:
 
 
 def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
-    """``xm.xla_device``. Raises ``NotImplementedError`` where it is not known which device is to be used."""
+    """``xm.xla_device``. Raises ``NotImplementedError`` where no device is chosen."""
     if not using_pjrt():
         raise NotImplementedError("no device is chosen: set PJRT_DEVICE, or unset PJRT_SELECT_DEFAULT_DEVICE")
     return xla_model.xla_device(n, devkind)

@@ -1,7 +1,7 @@
 """``torch_xla.stablehlo``: exported programs as StableHLO.
 
-An exported program is run once, recorded instead of computed, over inputs of the shapes it was exported with; its
-graph is lowered by the same table as everything else. Its parameters are arguments of the function, the buffers too.
+An exported program is recorded once, over inputs of the shapes it was exported with; its graph is lowered by the
+runtime's table. Parameters and buffers become arguments of the function.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from xlaprof.runtime.transfer import host
 
 @dataclass(frozen=True)
 class _Signature:
-    """How a program is called: the structure of ``(args, kwargs)``, what in it is no tensor, and of the results."""
+    """How a program is called: the structures of ``(args, kwargs)`` and of the results, and their fixed leaves."""
 
     names: tuple[str, ...]  # of the keyword arguments, in order
     spec: pytree.TreeSpec
@@ -199,7 +199,7 @@ def _moved(values: Sequence[Any], device: torch.device) -> list[Any]:
 
 
 def _function(inputs: Sequence[Any], outs: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The pending computation of ``outs`` as a function of the values of ``inputs``, and what those are."""
+    """The pending graph of ``outs`` as a function of the values of ``inputs``, and the abstract values of those."""
     tape = tapes.tape()
     storages = [t._storage for t in inputs if isinstance(t, XLATensor)]
     with tape.lock:

@@ -23,7 +23,7 @@ def to_copy(ctx: Ctx, self: Any, dtype: Any = None, non_blocking: bool = False, 
     return cast(self, ctx.out[0].jax)
 
 
-@lower("prims.convert_element_type.default")  # Dynamo's, of a Python number that changes
+@lower("prims.convert_element_type.default")  # Dynamo's cast of a Python number that changes
 def convert_element_type(ctx: Ctx, a: Any, dtype: Any) -> Any:
     return cast(a, ctx.out[0].jax)
 

@@ -54,7 +54,7 @@ def _accumulation_dtype(ctx: Ctx) -> Any:
     return jnp.int64 if jnp.issubdtype(ctx.out[0].jax, jnp.integer) else jnp.float64
 
 
-#: the overloads of what runs between two ends, each a tensor or a number
+#: overloads of the ranges between two ends, each end a tensor or a number
 _ENDS = ("default", "Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
 
 
@@ -64,7 +64,7 @@ def linspace(ctx: Ctx, start: Any, end: Any, steps: int, **kwargs: Any) -> Any:
     if jnp.issubdtype(out, jnp.complexfloating):
         return _linspace(start, end, steps, jnp.complex128)
     if jnp.issubdtype(out, jnp.integer):
-        # Truncated: 6.9999... is another number than 7, so the summands are rounded as there.
+        # The result is truncated: 6.9999... becomes 6, not 7, so sums must be rounded as in PyTorch's kernel.
         start, end = scalar(start, jnp.int64), scalar(end, jnp.int64)
         return cast(_linspace(start, end, steps, jnp.float64, _fused_multiply_add), out)
     return _linspace(start, end, steps, jnp.float64)

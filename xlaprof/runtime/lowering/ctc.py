@@ -16,7 +16,7 @@ from .registry import Array, Ctx, lower
 
 
 def _labels(targets: Array, lengths: Array, count: int) -> Array:
-    """Targets as [N, count], from that or from all of them in a row; what lies behind a target's end is arbitrary."""
+    """Targets as [N, count], from two-dimensional or concatenated ones; elements after a target's end are arbitrary."""
     if targets.ndim == 2:
         if targets.shape[1] >= count:
             return targets[:, :count]
@@ -61,7 +61,7 @@ def _forward(log_probs: Array, labels: Array, inputs: Array, lengths: Array, bla
     end = jnp.take_along_axis(last, 2 * lengths[:, None], axis=1)[:, 0]
     label = jnp.take_along_axis(last, jnp.maximum(2 * lengths - 1, 0)[:, None], axis=1)[:, 0]
     loss = -_log_sum(end, jnp.where(lengths > 0, label, -jnp.inf))
-    # no steps produce the empty target, and no other
+    # without steps only the empty target is possible
     return jnp.where(inputs == 0, jnp.where(lengths == 0, 0, jnp.inf), loss), alpha
 
 

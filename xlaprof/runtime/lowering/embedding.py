@@ -41,7 +41,7 @@ _SUM, _MEAN, _MAX = 0, 1, 2
 
 
 def _bag_of(offsets: Array, bags: int, size: int) -> Array:
-    """The bag each of ``size`` indices belongs to; ``bags`` for one behind the end, if the last offset is that."""
+    """The bag of each of ``size`` indices; ``bags`` for an index after the last offset, if that is the end."""
     place = jnp.arange(size)
     bag = jnp.searchsorted(offsets[:bags], place, side="right") - 1
     return jnp.where(place < offsets[bags], bag, bags) if offsets.shape[0] > bags else bag

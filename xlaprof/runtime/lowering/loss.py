@@ -170,7 +170,7 @@ def _pulled_back(losses: Callable[[Array], Array], grad_output: Array, self: Arr
 
 
 def _targets(target: Array) -> tuple[Array, Array, Array]:
-    """For targets ``(N, C)``: each, or 0 from the first -1 on; which come before it; which classes are among those.
+    """For targets ``(N, C)``: labels (0 from the first -1 on), which come before that, and which classes those name.
 
     (PyTorch 2.13's decomposition counts the targets behind the first -1 too.)
     """

@@ -20,7 +20,7 @@ def positions(ctx: Ctx, mask: Array, size: int, fill: int = 0) -> Array:
     dtype = jnp.int32 if 2 * chosen.size < 2**31 else jnp.int64
     place = lax.iota(dtype, chosen.size)
     rank = jnp.cumsum(chosen, dtype=dtype) - 1
-    # Those not chosen write past the end, each elsewhere, so that no two write to one place.
+    # Elements not chosen write past the end, each to its own place, so that no two write to the same one.
     return (
         jnp.full(size, fill, jnp.int64)
         .at[jnp.where(chosen, rank, size + place)]
@@ -29,7 +29,7 @@ def positions(ctx: Ctx, mask: Array, size: int, fill: int = 0) -> Array:
 
 
 def coordinates(ctx: Ctx, mask: Array, size: int, fill: int = 0) -> Array:
-    """The same places as i64[size, mask.ndim]: the operator ``nonzero``."""
+    """The same positions as i64[size, mask.ndim]: the operator ``nonzero``."""
     if mask.ndim == 0 or mask.size == 0:
         return jnp.full((size, mask.ndim), fill, jnp.int64)
     places = positions(ctx, mask, size, mask.size)

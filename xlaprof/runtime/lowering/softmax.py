@@ -11,7 +11,7 @@ from .registry import JAX_DTYPE, Array, Ctx, lower, wide
 
 
 def _shifted(x: Array, dim: int) -> Array:
-    """``x`` less its maximum, so that no exponential overflows; the maximum of nothing is never asked for."""
+    """``x`` less its maximum, so that no exponential overflows; also for empty ``x``, which has no maximum."""
     return x - jnp.max(x, axis=dim, keepdims=True, initial=-jnp.inf) if x.size else x
 
 

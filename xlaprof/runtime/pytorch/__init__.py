@@ -1,1 +1,1 @@
-"""What PyTorch asks of a device type: its guard, ``torch.xla``, autograd's threads, autocast, generators, modules."""
+"""What PyTorch needs from a device type: its guard, ``torch.xla``, autograd's threads, autocast, modules."""

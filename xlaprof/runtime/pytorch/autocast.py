@@ -1,12 +1,12 @@
 """``torch.autocast("xla")``: PyTorch/XLA's policy of which operators run in the lower precision and which in float32.
 
-The policy is three lists of operators (the rest run in whatever they are given). Each gets a kernel on the dispatch key
-``AutocastXLA`` that casts its floating-point arguments and calls the operator again, below that key; the key is
-excluded outside autocast regions, so there nothing is paid.
+The policy is three lists of operators (others run in the dtypes of their arguments). Each operator gets a kernel on the
+dispatch key ``AutocastXLA`` that casts its floating-point arguments and calls the operator again, below that key. The
+key is excluded outside autocast regions, so there is no cost there.
 
-As on other devices, the casts of parameters are kept while a region lasts: a weight that is used twice is cast once.
-PyTorch's own store of them is out of Python's reach, so this is one beside it, emptied when PyTorch's is
-(``torch.clear_autocast_cache``, which every outermost region calls when it is left).
+As on other devices, the casts of parameters are cached while a region lasts: a weight that is used twice is cast once.
+Python cannot reach PyTorch's own cache, so there is one here, emptied together with PyTorch's
+(``torch.clear_autocast_cache``, which every outermost region calls at its end).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 
 import torch
 
-# What PyTorch/XLA registers: torch_xla/csrc/autocast_mode.cpp, less the overloads for named dimensions, which no tensor
-# of ours has. ``op`` means ``op.default``.
+# As registered in torch_xla/csrc/autocast_mode.cpp, without overloads for named dimensions, which tensors on xla do not
+# have. ``op`` means ``op.default``.
 
 #: run in the region's dtype, bfloat16 by default
 LOWER_PRECISION = (
     "conv1d", "conv1d.padding", "conv2d", "conv2d.padding", "conv3d", "conv3d.padding", "conv_tbc", "conv_transpose1d",
     "conv_transpose2d.input", "conv_transpose3d.input", "bmm", "mm", "baddbmm", "addmm", "addbmm", "linear", "matmul",
     "einsum", "prelu", "relu", "max_pool2d",
-    # listed there, and left out of the build only for a symbol that the linker did not find
+    # listed there, but left out of the build because of a symbol that the linker did not find
     "scaled_dot_product_attention",
 )  # fmt: skip
 
@@ -41,7 +41,7 @@ FLOAT32 = (
     "multilabel_margin_loss", "multilabel_margin_loss_forward",
 )  # fmt: skip
 
-#: run in float32 on the CPU and not there, where they have no lowering ("enable if op is lowered"); here they have
+#: run in float32 by the CPU's policy; PyTorch/XLA leaves them out, having no lowering ("enable if op is lowered")
 FLOAT32_ONCE_LOWERED = (
     "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "polar", "quantile", "quantile.scalar", "nanquantile",
     "nanquantile.scalar", "stft", "stft.center", "view_as_complex", "lu_solve", "orgqr", "ormqr", "pinverse",
@@ -61,7 +61,7 @@ _XLA = "xla"
 _FLOAT64 = torch.float64
 _AUTOCAST_KEY = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastXLA"))
 
-#: (id of a parameter, was its cast made for a backward pass?) -> the parameter, which thereby lives, and its cast
+#: (id of a parameter, was its cast made for a backward pass?) -> the parameter, kept alive, and its cast
 _casts: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}
 
 
@@ -91,7 +91,7 @@ def _cast(value: Any, dtype: torch.dtype, lower: bool) -> Any:
 def _cached(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if not torch.is_autocast_cache_enabled() or parameter._is_view():
         return parameter.to(dtype)
-    # A cast made under no_grad leads to no gradient: it serves no one who wants one.
+    # A cast made under no_grad passes no gradient, so it has a key of its own.
     key = (id(parameter), torch.is_grad_enabled())
     found = _casts.get(key)
     if found is None or found[1].dtype is not dtype:
@@ -111,7 +111,7 @@ def _float32(args: tuple[Any, ...]) -> tuple[torch.dtype, bool]:
 
 
 def _promote(args: tuple[Any, ...]) -> tuple[torch.dtype, bool]:
-    """float32 if any argument has it, otherwise the region's dtype. ``RuntimeError`` if there is a third."""
+    """float32 if any argument has it, else the region's dtype. Raises ``RuntimeError`` for a third dtype."""
     lower = torch.get_autocast_dtype(_XLA)
     widest = lower
     for value in args:
@@ -160,7 +160,7 @@ def install() -> None:
 
 
 def _clear_with_pytorch() -> None:
-    # PyTorch tells nobody when a region ends; what it calls then is looked up in ``torch`` each time.
+    # PyTorch has no hook for the end of a region, but looks this function up in ``torch`` each time.
     original = torch.clear_autocast_cache
 
     @functools.wraps(original)

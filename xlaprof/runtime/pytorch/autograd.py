@@ -1,4 +1,4 @@
-"""Two problems of PyTorch's autograd engine with a device in Python.
+"""Threads of PyTorch's autograd engine for ``xla``: that there are some, and that they end before the interpreter.
 
 The engine counts devices when the first backward pass of the process begins, and never again: a pass that ran before
 :mod:`xlaprof.runtime` was imported leaves ``xla`` without a thread. So an empty pass runs before the first one after
@@ -56,8 +56,8 @@ def _empty(index: int) -> torch.Tensor:
     return torch.Tensor._make_wrapper_subclass(_Empty, (), dtype=torch.float32, device=torch.device("xla", index))
 
 
-class _Hand(torch.autograd.Function):
-    """Hands the gradient on."""
+class _Identity(torch.autograd.Function):
+    """The identity: hands the gradient on."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -73,11 +73,11 @@ def _empty_pass(index: int) -> None:
     # outside any transform of torch.func that is running
     with temporarily_clear_interpreter_stack(), torch.inference_mode(False), torch.enable_grad():
         x = _empty(index).requires_grad_()
-        torch.autograd.grad(_Hand.apply(x), x, _empty(index))  # type: ignore[no-untyped-call]
+        torch.autograd.grad(_Identity.apply(x), x, _empty(index))  # type: ignore[no-untyped-call]
 
 
 def _get_ready() -> None:
-    """Have a thread for ``xla``, whatever ran in this process before."""
+    """Make sure that there is a thread for ``xla``, whatever ran in this process before."""
     with _State.lock:
         if _State.ready or _State.trying:  # trying: this is the empty pass
             return
@@ -112,7 +112,7 @@ def _at_exit() -> None:
 
 
 def _require_same_device(outputs: Sequence[Any] = (), gradients: Sequence[Any] = (), *_: Any) -> None:
-    """PyTorch's error for a gradient that is not where its tensor is: the engine asks tensors in C++ only."""
+    """Raise PyTorch's error for a gradient on another device than its tensor: the engine checks C++ tensors only."""
     for i, (output, gradient) in enumerate(zip(outputs, gradients, strict=False)):
         if isinstance(output, torch.Tensor) and isinstance(gradient, torch.Tensor) and gradient.dim():
             here, there = gradient.device, output.device
@@ -146,7 +146,7 @@ def _prepared(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    """Have the engine start its threads, and let them finish before the interpreter does."""
+    """Make the engine start its threads, and let them finish before the interpreter exits."""
     transforms.install()
     engine.count_devices()
     prepared = _prepared(torch.autograd.graph._engine_run_backward)

@@ -1,8 +1,8 @@
 """``torch.set_default_dtype`` changes the operations recorded after it, although their calls look the same.
 
-The default decides the dtype of Python floats and of tensors created without one, and is not part of an edge's key. So
-each default has its own trie, and a trace during which it changes has a mark. PyTorch has no hook for the change: its
-two functions are wrapped, which programs call a few times only.
+The default decides the dtype of Python floats and of tensors created without one, but is not part of an edge's key. So
+each default has its own trie, and a trace during which it changes is marked. PyTorch has no hook for the change, so its
+two setters are wrapped; programs call them rarely.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xlaprof.runtime.tape import tapes
 
 
 def install() -> None:
-    """Wrap PyTorch's setters: each then informs the tapes."""
+    """Wrap PyTorch's setters, so that they inform the tapes."""
     for name in ("set_default_dtype", "set_default_tensor_type"):
         setattr(torch, name, _informing(getattr(torch, name)))
 

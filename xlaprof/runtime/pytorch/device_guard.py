@@ -1,9 +1,9 @@
 """Makes ``torch.device("xla")`` real: a device guard in XLA's slot, and nothing else.
 
-PyTorch knows the device type ``xla``, its dispatch, autograd and autocast keys. It lacks a *device guard*
-(what tells autograd and factories how many devices there are and which is current). torch lets Python
-implement one (``torch._C._acc.DeviceGuard``) but registers it for PrivateUse1 only, so the registered
-pointer is moved to XLA's slot of c10's registry, and PrivateUse1 gets back what it had.
+PyTorch knows the device type ``xla``, its dispatch, autograd and autocast keys. It lacks a *device guard*, which tells
+autograd and factories how many devices there are and which is current. torch lets Python implement one
+(``torch._C._acc.DeviceGuard``) but registers it for PrivateUse1 only. So the registered pointer is moved to XLA's slot
+of c10's registry, and PrivateUse1's slot is restored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _guard: Any = None  # kept alive for as long as the process: C++ holds a bare po
 
 
 class DeviceUnavailable(RuntimeError):
-    """``torch.device("xla")`` could not be taken; the message says why and what to do."""
+    """``torch.device("xla")`` is not available; the message says why and what to do."""
 
 
 def install() -> None:
@@ -84,9 +84,9 @@ def _libc10() -> str:
 
 
 class _RefuseTorchXla(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Importing the real ``torch_xla`` afterwards would register a second ``xla`` backend in C++: say so instead.
+    """Refuses a later import of the real ``torch_xla``, which would register a second ``xla`` backend in C++.
 
-    Whether it is installed can still be asked (``importlib.util.find_spec``), as diffusers and others do.
+    Its spec is still found (``importlib.util.find_spec``), as diffusers and others need.
     """
 
     def find_spec(
@@ -95,7 +95,7 @@ class _RefuseTorchXla(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if name != "torch_xla" or "torch_xla" in sys.modules:
             return None
         found = importlib.machinery.PathFinder.find_spec(name, path)
-        if found is None or found.origin is None:  # not there, or just a folder of that name
+        if found is None or found.origin is None:  # not installed, or just a folder of that name
             return None
         return importlib.machinery.ModuleSpec(name, self, origin=found.origin, is_package=True)
 

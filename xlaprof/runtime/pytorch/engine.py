@@ -1,10 +1,10 @@
 """Threads of PyTorch's autograd engine for the ``xla`` devices.
 
-The engine works off a backward pass with one thread per device, and counts devices once: when the first backward pass
-of the process begins. Two things go wrong with a device guard in Python. It always counts one device, because torch
-does not ask Python how many there are: so its ``deviceCount`` is replaced, in a copy of its table of virtual functions
-(:func:`count_devices`). And a pass that ran before :mod:`xlaprof.runtime` was imported has counted none: so
-:func:`start_threads` calls the engine's own function that starts its device threads.
+The engine runs a backward pass with one thread per device, and counts devices once: when the first backward pass of the
+process begins. A device guard in Python breaks this in two ways. It always counts one device, because torch does not
+ask Python for the number: :func:`count_devices` replaces ``deviceCount`` in a copy of its table of virtual functions.
+And a pass before :mod:`xlaprof.runtime` was imported has counted no device: :func:`start_threads` calls the engine's
+own function that starts its device threads.
 """
 
 from __future__ import annotations

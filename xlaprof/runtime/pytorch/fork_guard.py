@@ -45,5 +45,5 @@ def install() -> None:
     """Watch for forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_after_in_child)
-        # jax warns at every fork of a danger that the child is protected from here
+        # jax warns at every fork of a danger from which the child is protected here
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)

@@ -1,8 +1,8 @@
 """``fused=True`` of ``torch.optim``'s Adam, AdamW, SGD and Adagrad.
 
-PyTorch has one operator each that updates all parameters, and a list of devices that have it. Here its arithmetic is
-recorded and compiled into the step's graph like everything else; PyTorch/XLA is not on the list. (Hugging Face's
-``Trainer`` asks for it by default.)
+For each, PyTorch has one operator that updates all parameters, and a list of devices that have it; PyTorch/XLA is not
+on the list. Here the operator's arithmetic is recorded and compiled into the step's graph. (Hugging Face's ``Trainer``
+uses it by default.)
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Tensors = Sequence[torch.Tensor]
 
 
 _optimizers: Any = _optimizer
-_others: Callable[[], list[str]] = _optimizers._get_fused_kernels_supported_devices
+_original: Callable[[], list[str]] = _optimizers._get_fused_kernels_supported_devices
 
 
 def devices_with_fused() -> list[str]:
-    """Device types that have fused optimizers. Compiled steps ask too: Dynamo takes the answer for a constant."""
-    return [*_others(), "xla"]
+    """Device types that have fused optimizers. A constant to Dynamo, whose compiled steps call it too."""
+    return [*_original(), "xla"]
 
 
 def install() -> None:
@@ -36,7 +36,7 @@ def install() -> None:
 def _update(
     parameters: Tensors, gradients: Tensors, *states: Tensors, options: dict[str, Any], step: Callable[..., Any]
 ) -> None:
-    """Call ``step(p, gradient, *state)`` for each parameter, which writes; nothing stays written where infinities were.
+    """Call ``step(p, gradient, *state)``, which writes, for each parameter; undo it where ``found_inf`` is set.
 
     ``grad_scale`` and ``found_inf``, of a ``GradScaler``, are among the ``options``.
     """
@@ -70,7 +70,7 @@ def _adam(args: tuple[Any, ...], o: dict[str, Any], decoupled: bool) -> None:
         root = (square if most is None else most).sqrt() / (1 - beta2**count).sqrt()
         p.sub_(lr / (1 - beta1**count) * (average / (root + o["eps"])))
 
-    counts = [count.clone() for count in steps]  # they are the caller's to write
+    counts = [count.clone() for count in steps]  # the caller increments the originals
     _update(parameters, gradients, counts, averages, squares, largest, options=o, step=step)
 
 

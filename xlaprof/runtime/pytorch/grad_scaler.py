@@ -30,7 +30,7 @@ NON_FINITE: Any = Pseudo("xlaprof.non_finite", _any_non_finite)
 
 @special("aten._amp_foreach_non_finite_check_and_unscale_.default")
 def check_and_unscale(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Gradients times ``inv_scale``, and ``found_inf`` set to 1 if one is not finite."""
+    """Multiply gradients by ``inv_scale``; set ``found_inf`` to 1 if one is not finite."""
     gradients, found_inf, inv_scale = args
     for name, tensor in (("inv_scale", inv_scale), ("found_inf", found_inf)):
         if tensor.numel() != 1:
@@ -48,7 +48,7 @@ def check_and_unscale(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     factor = aten.view.default(inv_scale, ()) if inv_scale.ndim else inv_scale
     for gradient in gradients:
         if gradient.dtype in (torch.float16, torch.bfloat16):
-            # a scale that float32 was chosen for may be 0 in half precision
+            # in float32: the factor may be 0 in half precision
             gradient.copy_(gradient.float() * factor)
         else:
             gradient.mul_(factor)
@@ -56,7 +56,7 @@ def check_and_unscale(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 @special("aten._amp_update_scale_.default")
 def update_scale(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The scale shrunk after a step with infinities, grown after ``growth_interval`` steps in a row without."""
+    """Shrink the scale after a step with infinities, grow it after ``growth_interval`` steps in a row without."""
     scale, growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval = args
     found = found_inf.view(scale.shape) != 0
     steps = growth_tracker + 1

@@ -1,7 +1,7 @@
 """Operators that take functions (``torch.cond``, ``while_loop``, ``scan``...), run on ``xla`` as PyTorch runs them.
 
-PyTorch wants a rule for each type of tensor, and has one that calls the functions: a condition is read, and the passes
-of a loop are recorded one after another.
+PyTorch needs a rule for each type of tensor. Ours is its own generic rule, which calls the functions: a condition is
+read, and the passes of a loop are recorded one after another.
 """
 
 from __future__ import annotations
@@ -18,49 +18,50 @@ from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 from xlaprof.when_imported import when_imported
 
-#: those whose first function is asked before each pass of the second
+#: loops: the first function decides before each pass of the second
 _WHILE = ("while_loop", "while_loop_stack_output")
 
 
 def install() -> None:
-    """Give every such operator that has one PyTorch's own rule, for our tensors."""
+    """Register PyTorch's generic rule for our tensors, for every operator that has one."""
     for name, operator in _higher_order_ops.items():
         rule = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
         if rule is not None and XLATensor not in operator.python_key_table:
             operator.py_impl(XLATensor)(_pass_by_pass(rule) if name in _WHILE else rule)
-    when_imported(_LOOK[0], _leave_alone)
+    when_imported(_SEARCH[0], _leave_alone)
 
 
 def _leave_alone() -> None:
-    """Have PyTorch's look for aliases that custom operators return leave these operators alone.
+    """Exclude these operators from PyTorch's search for aliases that custom operators return.
 
-    It is made at the first call of a compiled graph, and looks at none of them; and yet it declines those of tensors
-    that it does not know, with nobody left to ask.
+    The search runs at the first call of a compiled graph. It inspects none of these operators, but declines them for
+    tensors of unknown types, and no other rule is left to handle them.
     """
-    mode = getattr(sys.modules[_LOOK[0]], _LOOK[1], None)
+    mode = getattr(sys.modules[_SEARCH[0]], _SEARCH[1], None)
     for operator in _higher_order_ops.values():
         if mode is not None and mode not in operator.python_key_table:
-            operator.py_impl(mode)(functools.partial(_not_looked_at, operator))
+            operator.py_impl(mode)(functools.partial(_not_searched, operator))
 
 
-_LOOK = ("torch._functorch._aot_autograd.runtime_wrappers", "_AnalyzeCustomOpInputOutputMode")
+_SEARCH = ("torch._functorch._aot_autograd.runtime_wrappers", "_AnalyzeCustomOpInputOutputMode")
 
 
-def _not_looked_at(operator: Any, mode: Any, *args: Any, **kwargs: Any) -> Any:
+def _not_searched(operator: Any, mode: Any, *args: Any, **kwargs: Any) -> Any:
     return operator(*args, **kwargs)
 
 
 def _pass_by_pass(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """``rule``, which runs each pass before it asks whether there is to be another: two programs for all of them.
+    """``rule``, but each pass is computed before the next condition: two programs for all passes.
 
-    A read leaves pending operations: each would run one more pass than the one before, as a program of its own.
+    The condition's read leaves other operations pending. Without this, each read would compute one more pass than the
+    one before, by another program.
     """
 
     def run(condition: Callable[..., Any], *rest: Any) -> Any:
-        def asked(*carried: Any) -> Any:
+        def after_pass(*carried: Any) -> Any:
             host.compute([value._storage for value in carried if type(value) is XLATensor], wait=False)
             return condition(*carried)
 
-        return rule(asked, *rest)
+        return rule(after_pass, *rest)
 
     return run

@@ -1,7 +1,7 @@
 """Lazy modules (``LazyLinear``, ``LazyConv2d``...): on the host until their first call shows their shapes.
 
-PyTorch turns an uninitialized parameter into a real one in place, which it cannot across implementations. So those
-meant for ``xla`` are made and initialised on the host, and move at the end of that first call's preparations.
+PyTorch turns an uninitialized parameter into a real one in place, which it cannot do across tensor implementations. So
+parameters for ``xla`` are created and initialized on the host, and move in the first call, after their initialization.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter, is_l
 from xlaprof.runtime.trace.tensor import XLATensor
 
 
-def waits(module: torch.nn.Module, fn: Any) -> bool:
-    """Has ``module`` parameters or buffers of its own, not yet initialized, that ``fn`` would bring to ``xla``?"""
+def is_uninitialized(module: torch.nn.Module, fn: Any) -> bool:
+    """Has ``module`` itself uninitialized parameters or buffers that ``fn`` would bring to ``xla``?"""
     own = (*module._parameters.values(), *module._buffers.values())
     lazy = any(tensor is not None and is_lazy(tensor) for tensor in own)
     return lazy and isinstance(fn(torch.empty(0)), XLATensor)
 
 
 def move_later(module: torch.nn.Module, fn: Any) -> None:
-    """Apply ``fn`` to ``module``'s own tensors in its first call, once that has initialised them."""
+    """Apply ``fn`` to ``module``'s own tensors in its first call, which initializes them first."""
 
     def move(module: torch.nn.Module, args: Any) -> None:
         hook.remove()
@@ -38,18 +38,18 @@ def move_later(module: torch.nn.Module, fn: Any) -> None:
 
 def _made_on_host(original: Any, trained: bool) -> Any:
     def new(cls: Any, requires_grad: bool = trained, device: Any = None, dtype: Any = None, **rest: Any) -> Any:
-        asked = torch.empty(0, device=device, dtype=dtype)
-        if not isinstance(asked, XLATensor):
+        sample = torch.empty(0, device=device, dtype=dtype)
+        if not isinstance(sample, XLATensor):
             return original(cls, requires_grad, device, dtype, **rest)
-        made = original(cls, requires_grad, torch.device("cpu"), asked.dtype, **rest)
-        made._meant_for = asked.device
+        made = original(cls, requires_grad, torch.device("cpu"), sample.dtype, **rest)
+        made._target_device = sample.device
         return made
 
     return new
 
 
 def _registered(module: torch.nn.Module, name: str, tensor: Any) -> None:
-    device = getattr(tensor, "_meant_for", None)
+    device = getattr(tensor, "_target_device", None)
     if device is not None and is_lazy(tensor):
         move_later(module, lambda t: t.to(device))
 

@@ -1,9 +1,9 @@
 """Modules that move to ``xla`` and back: tied parameters stay tied, optimizers made before follow.
 
 Between other devices, ``Module.to`` gives each parameter new data and keeps the object. Between the host and ``xla`` it
-cannot (their implementations differ), so PyTorch makes a new ``Parameter`` for each place that holds one: a weight
-that an embedding and a head share would become two, and an optimizer made before would go on training the old ones.
-Neither is an error anywhere: the losses are just wrong. PyTorch has no hook for this, so ``Module._apply`` is wrapped.
+cannot (their tensor implementations differ), so PyTorch makes a new ``Parameter`` for each attribute that holds one: a
+weight that an embedding and a head share would become two, and an optimizer made before would train the old ones.
+Neither raises an error: the losses are just wrong. PyTorch has no hook for this, so ``Module._apply`` is wrapped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xlaprof.runtime.trace.tensor import XLATensor
 
 from . import lazy
 
-#: a parameter that somebody still holds -> the one that took its place in its module
+#: a replaced parameter that is still alive -> the one that replaced it in its module
 _successors = WeakTensorKeyDictionary()
 
 
@@ -32,14 +32,14 @@ class _Move(threading.local):
 
 _move = _Move()
 
-#: of :func:`_follow`, while there is anything to follow: a hook of all optimizers, it would cut the graph of every
-#: step that is compiled, on any device
+#: :func:`_follow`'s, only while there is anything to follow: a hook of all optimizers breaks the graph of every
+#: compiled step, on any device
 _hook: RemovableHandle | None = None
 _apply_once: Any = torch.nn.Module._apply
 
 
 def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
-    if lazy.waits(self, fn):
+    if lazy.is_uninitialized(self, fn):
         if recurse:
             for child in self.children():
                 child._apply(fn)
@@ -78,12 +78,12 @@ def _ours(parameter: torch.Tensor) -> bool:
 
 
 def _watch_optimizers() -> None:
-    """Call :func:`_follow` before each step from now on, if somebody holds a parameter that has a successor.
+    """Call :func:`_follow` before each step from now on, if a replaced parameter is still alive.
 
-    Asked when modules have moved: a hook cannot take itself away while it runs.
+    Called when modules have moved: a hook cannot remove itself while it runs.
     """
     global _hook
-    wanted = len(_successors) > 0  # parameters that moved and that nobody holds are not in it
+    wanted = len(_successors) > 0  # replaced parameters that died are not in it
     if wanted and _hook is None:
         _hook = register_optimizer_step_pre_hook(_follow)
     elif not wanted and _hook is not None:
@@ -92,7 +92,7 @@ def _watch_optimizers() -> None:
 
 
 def _follow(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """Before a step: have the optimizer train the parameters that took the place of its own."""
+    """Before a step: make the optimizer train the parameters that replaced its own."""
     for group in optimizer.param_groups:
         for i, old in enumerate(group["params"]):
             new = _latest(old)

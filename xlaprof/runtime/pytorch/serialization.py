@@ -1,8 +1,8 @@
 """``torch.save``, ``torch.load`` and ``pickle`` of tensors on ``xla``: by storage, as for every other device.
 
-PyTorch writes a storage once, however many tensors show it, tagged with the device it was on. So tied weights and
-views are still tied when they are loaded, ``map_location`` works in all its forms, and a file loads with
-``map_location="cpu"`` where there is no ``xla``. Files of PyTorch/XLA, which saves each tensor by itself, load too.
+PyTorch writes a storage once, however many tensors share it, tagged with its device. So tied weights and views are
+still tied when they are loaded, ``map_location`` works in all its forms, and a file loads with ``map_location="cpu"``
+where there is no ``xla``. Files of PyTorch/XLA, which saves each tensor by itself, load too.
 
 A storage from a file is bytes. The first tensor made from it decides the dtype and shape of the storage on the device.
 """
@@ -25,7 +25,7 @@ from xlaprof.runtime.trace.storage import NOWHERE, Storage, View, sig
 from xlaprof.runtime.trace.tensor import XLATensor, method
 from xlaprof.runtime.transfer import host
 
-#: behind PyTorch's own (10 to 26), of which none knows the device; no two may have the same
+#: after PyTorch's own (10 to 26), none of which knows the device; priorities must differ
 _PRIORITY = 30
 
 #: views that no offset and strides describe
@@ -37,7 +37,7 @@ _given: WeakSet[SavedStorage] = WeakSet()
 
 @method("__reduce_ex__")
 def reduce(tensor: XLATensor, protocol: Any = None) -> tuple[Any, ...]:
-    """What pickle writes for ``tensor``: PyTorch's own functions, so that reading it needs nothing of ours."""
+    """Pickle ``tensor`` in terms of PyTorch's own functions, so that reading it needs no code of ours."""
     warn_if_has_hooks(tensor)
     parameter = getattr(tensor, "_is_param", False)
     state = {name: value for name, value in tensor.__dict__.items() if name != "_is_param"}
@@ -63,7 +63,7 @@ def reduce(tensor: XLATensor, protocol: Any = None) -> tuple[Any, ...]:
 
 
 def _changes_values(tensor: XLATensor) -> bool:
-    """Does it show its storage's elements conjugated or negated?"""
+    """Is ``tensor`` a conjugated or negated view of its storage?"""
     storage = tensor._storage
     return isinstance(storage, View) and any(step.op is not None and step.op.name in _NUMBERS for step in storage.steps)
 
@@ -119,10 +119,10 @@ class LoadedStorage(XLAStorage):
         return self.tape.torch_device  # type: ignore[no-any-return]
 
     def data_ptr(self) -> int:
-        return self.bytes.data_ptr()  # asked only whether it is 0
+        return self.bytes.data_ptr()  # only compared with 0
 
     def base(self, dtype: torch.dtype, size: tuple[int, ...] | None) -> Storage:
-        """The storage on the device: made when first asked for, of ``dtype``, and of ``size`` if that covers it."""
+        """The storage on the device: made at the first call, of ``dtype``, and of ``size`` if that covers it."""
         if "storage" not in self.__dict__:
             count = self.bytes.nbytes() // dtype.itemsize
             shape = size if size is not None and math.prod(size) == count else (count,)
@@ -136,7 +136,7 @@ class LoadedStorage(XLAStorage):
         host.fill(self.tape, self.storage, value)
 
     def _set_from_file(self, file: Any, offset: int | None, is_real_file: bool, element_size: int) -> LoadedStorage:
-        # The older format has the values behind all that is made of them.
+        # In the older format the values come after the objects made of them.
         self.bytes._set_from_file(file, offset, is_real_file, element_size)
         if "storage" in self.__dict__:
             self._fill()

@@ -1,4 +1,4 @@
-"""``torch.xla``: what PyTorch asks of every device's module (random state for checkpointing, the current device...)."""
+"""``torch.xla``: what PyTorch expects of every device's module (random state for checkpoints, current device...)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def install() -> None:
         synchronize=synchronize,
         get_device_name=get_device_name,
         memory_allocated=memory_allocated,
-        empty_cache=lambda: None,  # nothing is kept back: a buffer is freed with the last that shows it
+        empty_cache=lambda: None,  # no cache: a buffer is freed with its last tensor
         is_bf16_supported=lambda: True,
         get_amp_supported_dtype=lambda: [torch.bfloat16, torch.float16],
         manual_seed=lambda seed: randomness.manual_seed(seed),

@@ -1,7 +1,7 @@
 """Operators of ``torch.func`` and forward-mode AD that concern a tensor's storage.
 
 A tangent has the memory layout of its primal: PyTorch compares storages, and where they differ copies the tangent into
-zeros laid out as the primal is. Here storage is contiguous, so only the element counts can tell two layouts apart.
+zeros laid out as the primal is. Here storage is contiguous, so layouts differ only in their element counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ aten = torch.ops.aten
 
 
 def _storage_numel(tensor: torch.Tensor) -> int:
-    """Elements of the storage that ``tensor`` shows, in its own dtype."""
+    """Number of elements of ``tensor``'s storage, in the tensor's dtype."""
     if type(tensor) is not XLATensor:
         return tensor.untyped_storage().nbytes() // tensor.element_size()
     storage = tensor._storage
@@ -30,7 +30,7 @@ def _storage_numel(tensor: torch.Tensor) -> int:
 
 @special("aten._has_same_storage_numel.default")
 def has_same_storage_numel(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Have both tensors storages of as many elements?"""
+    """Have both tensors' storages the same number of elements?"""
     return _storage_numel(args[0]) == _storage_numel(args[1])
 
 
@@ -56,8 +56,8 @@ def new_zeros_with_same_feature_meta(
 def install() -> None:
     """Let ``make_fx`` (which ``torch.func.linearize`` traces with) record operations on our tensors.
 
-    It takes tensors of the types it lists for values, and of any other for something that traces itself: then it would
-    trace what happens inside of our dispatch, and bake our results in as constants.
+    It records operations on tensors of the types that it lists. With other types it would trace inside our dispatch
+    instead, and bake our results in as constants.
     """
     if XLATensor not in proxy_tensor.HANDLED_TYPES:
         proxy_tensor.HANDLED_TYPES = (*proxy_tensor.HANDLED_TYPES, XLATensor)  # type: ignore[assignment]

@@ -1,8 +1,8 @@
-"""Which modules of a model are wrapped, by policies, and wrapping them: for both kinds of fully sharded training.
+"""Wrapping the modules that a policy chooses, for both kinds of fully sharded training.
 
-A policy is asked ``policy(module=m, recurse=True, unwrapped_params=n)`` whether to look into ``m``, and with
-``recurse=False`` whether to wrap it; ``n`` is the number of parameters that no wrapper has yet. PyTorch's own policies,
-which call it ``nonwrapped_numel``, are asked in their words.
+``policy(module=m, recurse=True, unwrapped_params=n)`` decides whether to descend into ``m``, and with
+``recurse=False`` whether to wrap it; ``n`` is the number of parameters that are not wrapped yet. For PyTorch's own
+policies that keyword is ``nonwrapped_numel``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def always_wrap_policy(*args: Any, **kwargs: Any) -> bool:
 def lambda_auto_wrap_policy(
     module: nn.Module, recurse: bool, unwrapped_params: int, lambda_fn: Callable[[nn.Module], bool]
 ) -> bool:
-    """The modules ``lambda_fn`` says yes to."""
+    """The modules for which ``lambda_fn`` is true."""
     return recurse or lambda_fn(module)
 
 
@@ -73,10 +73,10 @@ def recursive_wrap(
     only_wrap_children: bool = False,
     **kwargs: Any,
 ) -> tuple[nn.Module, int]:
-    """Wrap what ``auto_wrap_policy`` chooses in ``module``, from the inside out, by ``wrapper_cls(child, **kwargs)``.
+    """Wrap modules in ``module`` that ``auto_wrap_policy`` chooses, inner ones first, by ``wrapper_cls(m, **kwargs)``.
 
-    Returns the module, wrapped unless ``only_wrap_children``, and how many parameters are wrapped now. Raises
-    ``AssertionError`` where something in it is wrapped already.
+    ``module`` itself is not wrapped with ``only_wrap_children``. Returns it, and how many parameters are wrapped now.
+    Raises ``AssertionError`` where a module inside is wrapped already.
     """
     assert auto_wrap_policy is not None, "Must specify auto_wrap_policy."
     assert wrapper_cls is not None, "Must specify wrapper_cls"
@@ -84,9 +84,9 @@ def recursive_wrap(
     if isinstance(wrapper_cls, type):
         for name, child in module.named_modules():
             assert id(child) in skipped or not isinstance(child, wrapper_cls), f"{name} is wrapped already"
-    ask = _in_its_words(auto_wrap_policy)
+    decide = _with_its_keyword(auto_wrap_policy)
     count = sum(p.numel() for p in module.parameters() if id(p) not in kept)
-    if not ask(module, True, count):
+    if not decide(module, True, count):
         return module, 0
     wrapped = 0
     for name, child in module.named_children():
@@ -95,20 +95,20 @@ def recursive_wrap(
         changed, more = recursive_wrap(child, auto_wrap_policy, wrapper_cls, ignored_modules, ignored_params, **kwargs)
         setattr(module, name, changed)
         wrapped += more
-    if only_wrap_children or not ask(module, False, count - wrapped):
+    if only_wrap_children or not decide(module, False, count - wrapped):
         return module, wrapped
     overrides = getattr(module, "_wrap_overrides", {})
     return wrapper_cls(module, **{**kwargs, **overrides}), count
 
 
-def _in_its_words(policy: Callable[..., bool]) -> Callable[[nn.Module, bool, int], bool]:
+def _with_its_keyword(policy: Callable[..., bool]) -> Callable[[nn.Module, bool, int], bool]:
     theirs = "nonwrapped_numel" in inspect.signature(policy).parameters
     name = "nonwrapped_numel" if theirs else "unwrapped_params"
     return lambda module, recurse, count: policy(module=module, recurse=recurse, **{name: count})
 
 
 class Wrapper(nn.Module):
-    """A module around another one, whose names it has too."""
+    """A module around another one, whose attributes it has too."""
 
     _inner: ClassVar[str]  # the attribute that holds the wrapped module
 
@@ -138,7 +138,10 @@ class Wrapper(nn.Module):
 
     @classmethod
     def _wrap_children(cls, module: nn.Module, policy: Any, wrapper: Any, **kwargs: Any) -> None:
-        """Wrap what ``policy`` chooses in ``module``, by ``wrapper`` or this class. Raises ``ValueError``."""
+        """Wrap the children that ``policy`` chooses, by ``wrapper`` or this class.
+
+        Raises ``ValueError`` where a module inside is wrapped already.
+        """
         for name, child in module.named_modules():
             if isinstance(child, cls):
                 kind = cls.__name__.removeprefix("Xla")

@@ -11,10 +11,10 @@
     spmd.mark_sharding(model.fc1.weight, mesh, ("model", None))
     x = spmd.mark_sharding(batch.to("xla"), mesh, ("data", None))
 
-Tensors are global; XLA partitions what is recorded by what is annotated.
+Tensors are global; XLA partitions the recorded operations according to the annotations.
 """
 
-from . import executable as _executable  # noqa: F401 - what torch.compile's programs are there
+from . import executable as _executable  # noqa: F401 - registers itself with dynamo
 from .annotate import (
     MarkShardingFunction,
     annotate_custom_sharding,

@@ -1,4 +1,4 @@
-"""Annotations: the sharding that a tensor is to have.
+"""Annotations: requested shardings of tensors.
 
 A tensor with a value is resharded. A pending one gets an operation that constrains its value, which is part of the
 graph. Either way its storage remembers the sharding: in-place writes have it again after the next barrier.
@@ -36,7 +36,7 @@ def mark_sharding(
         mesh: all devices, as a grid.
         partition_spec: for each dimension of ``t`` the axis of the mesh (number or name), or a tuple of them, that it
             is split over; ``None`` leaves it whole on every device.
-        use_dynamo_custom_op: of older releases; makes no difference.
+        use_dynamo_custom_op: for older scripts; has no effect.
 
     Returns ``t`` wrapped: its shards can be read. Raises ``AssertionError`` where the spec does not fit,
     ``RuntimeError`` where the SPMD mode is off or ``t`` has another sharding already (:func:`clear_sharding` first).
@@ -53,7 +53,7 @@ def _check_length(t: torch.Tensor, partition_spec: PartitionSpec) -> None:
 
 
 def annotate_custom_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> XLAShardedTensor:
-    """Constrain the value of ``t`` in what is recorded from now on; how it is stored stays."""
+    """Constrain the value of ``t`` in operations recorded from now on; the stored value keeps its sharding."""
     _check_length(t, partition_spec)
     tensor = unwrap_sharded_tensor(t)
     require_spmd()
@@ -75,7 +75,7 @@ def mark(tensor: torch.Tensor, sharding: OpSharding) -> None:
         raise RuntimeError(f"{tape.torch_device} was not in SPMD mode when the tensor was made: make it again")
     if not _at_rest(storage):
         constrain(storage, sharding)
-    elif type(storage.array) is np.ndarray:  # not there yet
+    elif type(storage.array) is np.ndarray:  # still on the host
         storage.sharding = sharding
         partition.on_devices(storage)
     else:
@@ -86,14 +86,14 @@ def mark(tensor: torch.Tensor, sharding: OpSharding) -> None:
                 "call clear_sharding(tensor)"
             )
         if partition.sharding_of(partition.on_devices(storage)) is not sharding:
-            array = partition.moved(storage, sharding)
+            array = partition.resharded(storage, sharding)
             with tape.lock:
                 storage.array, storage.epoch = array, NOWHERE
     storage.sharding = sharding
 
 
 def _at_rest(storage: Storage) -> bool:
-    """Does it have a value in an array, and none that is pending?"""
+    """Has ``storage`` an array, and no pending value?"""
     if isinstance(storage, View) or storage.array is None:
         return False
     return storage.epoch != storage.tape.epoch or storage.slot in storage.tape.input_at
@@ -105,7 +105,7 @@ def constrain(storage: Storage, sharding: OpSharding) -> None:
     with tape.lock:
         slot = tape.slot_of(storage)
         new = tape.pseudo(MARK, (MARK, slot, sharding), (Ref(slot), sharding, tape.partition), {}, Spec(storage.sig))
-        if isinstance(storage, View):  # the value is the same: nothing is written to what it shows
+        if isinstance(storage, View):  # the same value: the view's base is not written
             storage.slot, storage.epoch = new, tape.epoch
         else:
             tape.write(storage, new)

@@ -17,7 +17,7 @@ _TILED = re.compile(r"\{devices=\[([\d,]+)\]([\d,]+)( last_tile_dim_replicate)?\
 
 
 def _table(sharding: str) -> list[list[int | list[int]]]:
-    """Device, or devices, by row and column."""
+    """The device, or devices, of each row and column."""
     if not sharding:
         raise ValueError("sharding has no value")
     if sharding == "{replicated}":
@@ -41,8 +41,8 @@ def visualize_sharding(
 ) -> Any:
     """Print the table of a sharding's text, ``{devices=[2,2]0,1,2,3}``, and return it (a ``rich.table.Table``).
 
-    ``scale`` is that of its cells, ``min_width`` and ``max_width`` are in characters. Raises ``ValueError`` for a text
-    that is none, or has more dimensions than a table.
+    ``scale`` scales the cells; ``min_width`` and ``max_width`` are in characters. Raises ``ValueError`` for a text that
+    is no sharding, or has more dimensions than a table.
     """
     from rich import align, box, console, padding, style, table
 

@@ -1,4 +1,4 @@
-"""``torch.distributed.tensor``'s words: device meshes and placements, for tensors and modules on ``xla``."""
+"""``torch.distributed.tensor``'s device meshes and placements, for tensors and modules on ``xla``."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def auto_policy(mod_name: str, mod: nn.Module, mesh: Any) -> None:
     use_spmd(auto=True)
 
 
-def _on() -> None:
+def _ensure_spmd() -> None:
     if not is_spmd():
         use_spmd()
 
 
 def convert_to_xla_mesh(dt_mesh: Any) -> Mesh:
     """The :class:`~.mesh.Mesh` of a ``DeviceMesh``."""
-    _on()
+    _ensure_spmd()
     assert dt_mesh.size() == global_runtime_device_count(), (
         f"the mesh has {dt_mesh.size()} devices, there are {global_runtime_device_count()}"
     )
@@ -42,7 +42,7 @@ def convert_to_xla_partition_spec(tensor: torch.Tensor, placements: Sequence[Any
 
     Raises ``ValueError`` for placements other than ``Shard`` and ``Replicate``.
     """
-    _on()
+    _ensure_spmd()
     spec: list[Any] = [None] * len(tensor.shape)
     for axis, placement in enumerate(placements):
         if placement.is_shard():
@@ -87,11 +87,12 @@ def xla_distribute_module(
     input_fn: Callable[..., Any] | None = None,
     output_fn: Callable[..., Any] | None = None,
 ) -> nn.Module:
-    """Annotate ``module``: ``partition_fn(name, submodule, mesh)`` its parameters, the others what goes in and out.
+    """Annotate ``module``: ``partition_fn(name, submodule, mesh)`` annotates parameters.
 
-    ``input_fn(module, inputs, mesh)`` and ``output_fn(module, outputs, mesh)`` become hooks of its forward pass.
+    ``input_fn(module, inputs, mesh)`` and ``output_fn(module, outputs, mesh)``, which annotate inputs and outputs,
+    become hooks of its forward pass.
     """
-    _on()
+    _ensure_spmd()
     if partition_fn is not None:
         for name, child in module.named_modules():
             partition_fn(name, child, device_mesh)
@@ -105,7 +106,7 @@ def xla_distribute_module(
 
 
 def _hook(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` with three arguments, of which it may leave out the module."""
+    """``function`` as one of three arguments; the deprecated form has two, without the module."""
     count = len(inspect.signature(function).parameters)
     if count == 2:
         what = name.removesuffix("_fn") + "s"

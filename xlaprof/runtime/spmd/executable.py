@@ -35,21 +35,23 @@ class SpreadExecutable(executable.Executable):
             if type(inputs[i]) is np.ndarray or partition.sharding_at_rest(inputs[i], storage.sig) is None:
                 inputs[i] = partition.on_devices(storage)
             forms.append(partition.form(inputs[i], storage.sig))
-        self.program = self._program(partition, tuple(forms), self._asked(partition, pool))
+        self.program = self._program(partition, tuple(forms), self._output_shardings(partition, pool))
         return partition.with_named_shardings(super()._run(pool, inputs, frames))
 
-    def _asked(self, partition: Partition, pool: list[Any]) -> tuple[OpSharding | None, ...]:
+    def _output_shardings(self, partition: Partition, pool: list[Any]) -> tuple[OpSharding | None, ...]:
         """The shardings of the outputs: an output that overwrites an argument has that argument's."""
-        asked: list[OpSharding | None] = [None] * len(self.layout.graph.outs)
+        shardings: list[OpSharding | None] = [None] * len(self.layout.graph.outs)
         for place, new in self.layout.writes:
             if new.kind == COMPUTED:
                 storage = pool[place]._storage
-                asked[new.at] = storage.sharding or partition.sharding_at_rest(storage.array, storage.sig)
-        return tuple(asked)
+                shardings[new.at] = storage.sharding or partition.sharding_at_rest(storage.array, storage.sig)
+        return tuple(shardings)
 
-    def _program(self, partition: Partition, forms: tuple[Form, ...], asked: tuple[OpSharding | None, ...]) -> Program:
+    def _program(
+        self, partition: Partition, forms: tuple[Form, ...], shardings: tuple[OpSharding | None, ...]
+    ) -> Program:
         donated = self._plan.key[2]
-        key = (repr(partition), self._plan.graph.hash, donated, value_checks.enabled, asked, forms)
+        key = (repr(partition), self._plan.graph.hash, donated, value_checks.enabled, shardings, forms)
         program = cache.get(key)
         if program is not None:
             metrics.count("CachedCompile")

@@ -19,7 +19,7 @@ from .tensors.layout import sharding_of
 
 
 def _spec(shape: torch.Size, extra_data_axis: str | None = None, largest: bool = False) -> PartitionSpec:
-    """A dimension, the first or the largest, over ``fsdp``; a 0-dim tensor is replicated."""
+    """The first or the largest dimension split over ``fsdp``; a 0-dim tensor is replicated."""
     spec: list[Any] = [None] * len(shape)
     if spec:
         axis = shape.index(max(shape)) if largest else 0
@@ -31,10 +31,10 @@ class SpmdFullyShardedDataParallel(wrapping.Wrapper):
     """``module`` with its parameters split over ``fsdp``; XLA gathers what a layer needs, and scatters gradients.
 
     Args:
-        module: moved to ``xla`` if it is not there. Parameters that are annotated stay as they are, so that inner
-            modules can be wrapped first.
-        mesh: one with an axis ``fsdp``; the global one by default.
-        shard_output: ``shard_output(output, mesh)`` annotates what ``module`` returns; by default the first tensor is
+        module: moved to ``xla``. Parameters that are annotated already keep their sharding, so that inner modules can
+            be wrapped first.
+        mesh: has an axis ``fsdp``; the global mesh by default.
+        shard_output: ``shard_output(output, mesh)`` annotates the output of ``module``; by default the first tensor is
             split in its first dimension.
         auto_wrap_policy: which children are wrapped too (:mod:`xlaprof.runtime.pytorch.wrapping`), by
             ``auto_wrapper_callable`` if that is given.

@@ -1,6 +1,6 @@
-"""Linear layers that keep the dimensions of their input apart, and barriers between modules' backward passes.
+"""Linear layers that do not flatten their input's dimensions, and barriers between modules' backward passes.
 
-``nn.Linear`` over more than two dimensions flattens them into one, and with them the axes of a mesh that they are split
+``nn.Linear`` over more than two dimensions flattens them into one, and with them the mesh axes that they are split
 over; an einsum does not.
 """
 
@@ -71,7 +71,7 @@ class EinsumLinear(torch.nn.Linear):
 
 
 def apply_xla_patch_to_nn_linear(module: torch.nn.Module) -> torch.nn.Module:
-    """Put an :class:`EinsumLinear` with the same parameters in the place of each ``nn.Linear`` in ``module``."""
+    """Replace each ``nn.Linear`` in ``module`` by an :class:`EinsumLinear` with the same parameters."""
     for name, child in module.named_children():
         if isinstance(child, torch.nn.Linear) and not isinstance(child, EinsumLinear):
             with torch.device("meta"):

@@ -13,7 +13,7 @@ from .sharding import OpSharding
 
 @dataclass
 class ShardingSpec:
-    """For ``MpDeviceLoader(input_sharding=)`` and ``send_cpu_data_to_device``: the sharding of tensors of its rank.
+    """For ``MpDeviceLoader(input_sharding=)`` and ``send_cpu_data_to_device``: the sharding of tensors of one rank.
 
     ``minibatch`` says that each process loads its own part of the batch.
     """
@@ -31,7 +31,7 @@ class ShardingSpec:
         return self.op_sharding if self.can_apply(t) else None
 
     def can_apply(self, t: torch.Tensor) -> bool:
-        """Has ``t`` the rank this is for?"""
+        """Has ``t`` as many dimensions as the spec?"""
         return len(t.shape) == len(self.partition_spec)
 
     def apply(self, t: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Manual sharding: a part of the program in which every device computes with its own tile, as the user says.
+"""Manual sharding: a part of the program in which every device computes with its own tile.
 
 Between :func:`enable_manual_sharding` and :func:`disable_manual_sharding` a tensor has the shape of a tile, and XLA
 partitions nothing. :mod:`.tiles` computes with such values.
@@ -62,7 +62,7 @@ def shard_to_full_shape(
 
 
 def mark_manual_sharding(t: torch.Tensor) -> XLAShardedTensor:
-    """Say that a recorded value is manually sharded. Raises ``RuntimeError`` for one that is on the devices."""
+    """Mark a recorded value as manually sharded. Raises ``RuntimeError`` for a value on the devices."""
     ours = cast(XLATensor, unwrap_sharded_tensor(t))
     storage = ours._storage
     if storage.epoch != storage.tape.epoch or storage.slot in storage.tape.input_at:
@@ -103,7 +103,7 @@ def disable_manual_sharding(
 def spmd_all_reduce(
     reduce_type: str, tensor: torch.Tensor, scale: float = 1.0, groups: Sequence[Sequence[int]] = ()
 ) -> XLATensor:
-    """In a manual part: the tiles of each group of devices reduced, ``sum``, ``mul``, ``min``, ``max``, and scaled."""
+    """In a manual part: reduce the tiles of each group of devices (``sum``, ``mul``, ``min``, ``max``), and scale."""
     ours, rest = _collective(reduce_type, tensor, scale, groups)
     return _record(tiles.ALL_REDUCE, ours, rest, tuple(ours.shape), manual())
 
@@ -112,7 +112,7 @@ def spmd_reduce_scatter(
     reduce_type: str, tensor: torch.Tensor, scale: float, scatter_dim: int, shard_count: int,
     groups: Sequence[Sequence[int]] = (),
 ) -> XLATensor:  # fmt: skip
-    """In a manual part: as :func:`spmd_all_reduce`, of which each device keeps its part along ``scatter_dim``."""
+    """In a manual part: as :func:`spmd_all_reduce`, but each device keeps only its part along ``scatter_dim``."""
     ours, (kind, factor, members) = _collective(reduce_type, tensor, scale, groups)
     dim = scatter_dim % ours.dim()
     if ours.shape[dim] % shard_count or shard_count != len(members[0]):

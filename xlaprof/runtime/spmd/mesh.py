@@ -1,4 +1,4 @@
-"""Meshes: the devices as a grid with named axes, and what a partition spec over it means."""
+"""Meshes: the devices as a grid with named axes, and the shardings that partition specs over it describe."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Mesh:
         mesh_shape: the grid's shape.
         axis_names: a name for each axis, each once.
 
-    Raises ``AssertionError``, as PyTorch/XLA does, where these do not fit together or the devices that there are.
+    Raises ``AssertionError``, as PyTorch/XLA does, where these contradict each other or the number of devices.
     """
 
     device_ids: Array
@@ -73,14 +73,14 @@ class Mesh:
         return self.device_ids.reshape(self.mesh_shape)
 
     def get_axis_name_idx(self, name: str) -> int | None:
-        """Number of the axis called ``name``; ``None`` if none is."""
+        """Number of the axis called ``name``; ``None`` if there is none."""
         return self.axis_names.index(name) if self.axis_names is not None and name in self.axis_names else None
 
     @functools.cache  # noqa: B019 - meshes are few, and live as long as the process
     def get_op_sharding(self, partition_spec: PartitionSpec) -> OpSharding:
         """The sharding of a tensor whose dimensions are split as ``partition_spec`` says.
 
-        Raises ``AssertionError`` for an axis that is not there or is used twice, ``ValueError`` for a name that is not.
+        Raises ``AssertionError`` for an axis that is out of range or used twice, ``ValueError`` for an unknown name.
         """
         metrics.count("CreateOpSharding")
         if not partition_spec:
@@ -121,7 +121,7 @@ class Mesh:
 
     @classmethod
     def from_str(cls, mesh_str: str) -> Mesh | None:
-        """The mesh that ``str`` wrote; ``None`` where it did not."""
+        """The mesh whose ``str`` is ``mesh_str``; ``None`` for any other text."""
         try:
             fields = ast.literal_eval(mesh_str.replace("Mesh", ""))
             return Mesh(np.array(fields["device_ids"]), fields["mesh_shape"], fields["axis_names"])
@@ -219,7 +219,7 @@ def _axes_of(entry: Any) -> tuple[int, ...]:
 
 
 def _numbered(mesh: Mesh, spec: Any) -> tuple[Any, ...]:
-    """``spec`` with the numbers of axes for their names."""
+    """``spec`` with axis names replaced by their numbers."""
     numbered: list[Any] = []
     for entry in spec:
         if type(entry) is tuple:
@@ -249,10 +249,10 @@ def _tile_assignment(mesh: Mesh, spec: tuple[Any, ...]) -> Array:
     """The mesh's devices with an axis for each dimension that is split, in order, and the mesh's other axes last."""
     split = [entry for entry in spec if entry is not None]
     used = [axis for entry in split for axis in _axes_of(entry)]
-    rest = [axis for axis in range(len(mesh.mesh_shape)) if axis not in used]
+    others = [axis for axis in range(len(mesh.mesh_shape)) if axis not in used]
     sizes = [math.prod(mesh.mesh_shape[axis] for axis in _axes_of(entry)) for entry in split]
-    tiles = mesh.get_logical_mesh().transpose(used + rest)
-    return tiles.reshape([*sizes, *(mesh.mesh_shape[axis] for axis in rest)])
+    tiles = mesh.get_logical_mesh().transpose(used + others)
+    return tiles.reshape([*sizes, *(mesh.mesh_shape[axis] for axis in others)])
 
 
 def _groups(kind: ShardingType, tiles: Array, spec: tuple[Any, ...]) -> tuple[list[Any], list[list[int]]]:

@@ -17,11 +17,11 @@ _set_here = False
 
 
 def use_spmd(auto: bool | None = False, force_tensors_on_spmd_device: bool = True) -> None:
-    """One virtual device ``xla:0`` from now on, whose values are sharded over all devices of the process.
+    """Use one virtual device ``xla:0`` from now on, whose values are sharded over all devices of the process.
 
-    Existing tensors move there, replicated, with a warning; with
-    ``force_tensors_on_spmd_device=False`` they stay what they are. ``auto`` asks for automatic sharding: XLA
-    propagates annotations in either case, and replicates what they do not reach.
+    Existing tensors move there, replicated, with a warning; with ``force_tensors_on_spmd_device=False`` they stay where
+    they are. ``auto`` requests automatic sharding, which changes nothing: XLA always propagates annotations, and
+    replicates values that they do not reach.
     """
     global _set_here
     if os.environ.get("XLA_USE_SPMD") is not None and not _set_here:
@@ -50,7 +50,7 @@ def use_spmd(auto: bool | None = False, force_tensors_on_spmd_device: bool = Tru
 
 
 def disable_spmd() -> None:
-    """One ``xla`` device for each device again. Tensors of the virtual device stay there and mix with no others."""
+    """Use one ``xla`` device for each device again. Tensors of the virtual device stay there, apart from others."""
     global _set_here
     for tape in tapes.existing() if tapes.together() else []:
         barrier.barrier(tape, "disable_spmd")
@@ -62,12 +62,12 @@ def disable_spmd() -> None:
 
 
 def is_spmd() -> bool:
-    """Is the mode on? As PyTorch/XLA, ``XLA_USE_SPMD`` is asked, which :func:`use_spmd` sets."""
+    """Is the mode on? As in PyTorch/XLA ``XLA_USE_SPMD`` decides, which :func:`use_spmd` sets."""
     return tapes.asked_for_spmd()
 
 
 def is_auto_spmd() -> bool:
-    """Was automatic sharding asked for?"""
+    """Was automatic sharding requested?"""
     return os.environ.get("XLA_AUTO_SPMD", "0") in ("1", "true", "True")
 
 
@@ -86,7 +86,7 @@ def _adopt(old: Tape, new: Tape) -> int:
 
 
 def global_runtime_device_count() -> int:
-    """How many devices there are, over all processes: what a mesh is made of."""
+    """How many devices all processes have together: those of a mesh."""
     return len(tapes.all_devices())
 
 

@@ -43,7 +43,7 @@ class Form:
         self.shape: tuple[int, ...] = sig.shape
         self.dtype: torch.dtype = sig.dtype
         self.sharding = sharding
-        #: of a manual one a tile for each device
+        #: the shape of the array: for a manual sharding, a tile for each device
         self.stored = (devices, *sig.shape) if sharding is manual() else sharding.stored_shape(sig.shape)
         self.text = f"{sig.text}{sharding.text}"
 
@@ -63,12 +63,12 @@ class Partition:
     def __repr__(self) -> str:
         return f"SPMD:{len(self.devices)}"
 
-    # -- between XLA's and jax's words -------------------------------------------------------------------
+    # -- between XLA's shardings and jax's ---------------------------------------------------------------
 
     def _factor(self, axes: Sequence[Axis]) -> None:
-        """Use a mesh whose axes are the prime factors of ``axes``, which are those of the devices' order.
+        """Make the mesh: its axes are the prime factors of ``axes``, which are axes of the devices' order.
 
-        One mesh for all there is: jax must find words in it for what XLA makes of what is not annotated.
+        There is one mesh for all values: jax must be able to express in it the shardings that XLA chooses by itself.
         """
         self._axes: list[Axis] = []
         for size, stride in sorted(axes, key=lambda axis: axis[1]):
@@ -82,12 +82,12 @@ class Partition:
         self._named: dict[OpSharding, NamedSharding] = {}
 
     def named(self, sharding: OpSharding) -> NamedSharding:
-        """jax's form of ``sharding``, over one order of the devices: jax mixes no two in a program."""
+        """jax's form of ``sharding``, over the one order of the devices: jax refuses a program with several."""
         if not sharding.grid:
             return self.one_each if sharding is manual() else self.everywhere
         found = self._named.get(sharding)
         if found is None:
-            # A tile assignment that is no transposition of the devices' order has its tiles elsewhere than it says.
+            # Tiles that are no transposition of the devices' order are placed in that order, not where they say.
             dims = _dissect(sharding.tiles) or _dissect(np.arange(sharding.tiles.size).reshape(sharding.tiles.shape))
             assert dims is not None
             spec = [self._names(parts) for parts in dims]
@@ -146,7 +146,7 @@ class Partition:
     # -- values at rest ----------------------------------------------------------------------------------
 
     def form(self, array: Any, sig: Sig) -> Form:
-        """Key of ``array``, the value at rest of a storage of ``sig``, as an input."""
+        """The form, as an input, of ``array``, the value at rest of a storage of ``sig``."""
         sharding = self.sharding_at_rest(array, sig)
         assert sharding is not None
         key = (sig, sharding)
@@ -156,7 +156,7 @@ class Partition:
         return found
 
     def on_devices(self, storage: Storage) -> Any:
-        """The value at rest of ``storage``, on the devices from now on."""
+        """Move the value at rest of ``storage`` to the devices, if it is not there; return it."""
         array = storage.array
         if type(array) is np.ndarray:
             storage.array = upload(storage.tape, array, sharding=storage.sharding)
@@ -165,7 +165,7 @@ class Partition:
         return storage.array
 
     def put(self, host: np.ndarray[Any, Any], sharding: OpSharding | None) -> jax.Array:
-        """A global array of ``host``'s values. jax may keep the memory: nobody is to write to it."""
+        """A global array of ``host``'s values. jax may keep the memory: it must not be written to."""
         sharding = sharding or replicated()
         stored = sharding.stored_shape(host.shape)
         if stored != host.shape:
@@ -174,14 +174,14 @@ class Partition:
             where = self.named(sharding)
             if where.is_fully_addressable:
                 array: jax.Array = jax.device_put(host, where)
-            else:  # every process has the whole value, and gives its devices their part
+            else:  # every process has the whole value, and fills its own devices
                 array = jax.make_array_from_callback(host.shape, where, lambda index: host[index])
         return array
 
     def put_part(self, host: np.ndarray[Any, Any], sharding: OpSharding | None) -> jax.Array:
-        """A global array of all processes' values, one after the other along the first dimension.
+        """A global array of all processes' values, joined along the first dimension.
 
-        Raises ``ValueError`` where the devices of this process do not hold its part and nothing else.
+        Raises ``ValueError`` where the devices of this process do not hold exactly its part.
         """
         if sharding is None or self.everywhere.is_fully_addressable:
             return self.put(host, sharding)
@@ -190,14 +190,14 @@ class Partition:
             array: jax.Array = jax.make_array_from_process_local_data(self.named(sharding), host, shape)
         return array
 
-    def moved(self, storage: Storage, sharding: OpSharding) -> jax.Array:
+    def resharded(self, storage: Storage, sharding: OpSharding) -> jax.Array:
         """The value at rest of ``storage``, resharded."""
         array = storage.array
         shape = storage.sig.shape
         if array.shape == shape == sharding.stored_shape(shape):
             with jax.enable_x64(True):
-                moved: jax.Array = jax.device_put(array, self.named(sharding))
-            return moved
+                resharded: jax.Array = jax.device_put(array, self.named(sharding))
+            return resharded
         return self.put(cut(on_host(array), shape), sharding)
 
     def gathered(self, storages: Sequence[Storage], arrays: Sequence[Any]) -> list[Any]:
@@ -225,7 +225,7 @@ class Partition:
     def output_shardings(
         self, tape: Tape, storages: Iterable[Storage], slots: Iterable[int]
     ) -> tuple[OpSharding | None, ...]:
-        """The shardings for the outputs at ``slots``: annotated, or of what they overwrite; ``None``: XLA chooses."""
+        """The shardings of the outputs at ``slots``: annotated, or of what they overwrite; ``None``: XLA chooses."""
         known: dict[int, OpSharding | None] = {}
         for owner, array in zip(tape.owners, tape.arrays, strict=True):
             if owner.epoch == tape.epoch:
@@ -243,22 +243,22 @@ class Partition:
             for form in forms
         ]
 
-    def out_shardings(self, asked: Sequence[OpSharding | None]) -> list[Any]:
-        """The shardings of a program's results, the last one its token's; ``None`` is XLA's choice."""
-        return [*(sharding and self.named(sharding) for sharding in asked), self.everywhere]
+    def out_shardings(self, shardings: Sequence[OpSharding | None]) -> list[Any]:
+        """jax's shardings of a program's results and, last, of its token; ``None`` is XLA's choice."""
+        return [*(sharding and self.named(sharding) for sharding in shardings), self.everywhere]
 
     def evaluator(self, graph: Graph) -> Any:
-        """The class of what evaluates the operations of ``graph``."""
+        """A function that makes the evaluator of the operations of ``graph``."""
         forms: Any = graph.sigs
         tiles = {slot for slot, form in zip(graph.inputs, forms, strict=True) if form.sharding is manual()}
         return lambda *args: ManualEvaluator(self, tiles, *args)
 
-    def with_padding(self, trace: Any, graph: Graph, asked: Sequence[OpSharding | None]) -> Any:
-        """``trace`` over values as they are stored: inputs are cut to their sizes, outputs filled up to whole tiles."""
+    def with_padding(self, trace: Any, graph: Graph, shardings: Sequence[OpSharding | None]) -> Any:
+        """``trace`` over stored values: inputs are cut to their sizes, outputs padded to whole tiles."""
 
         def whole(floats: Any, ints: Any, seeds: Any, *inputs: Any) -> list[Any]:
             *outputs, token = trace(floats, ints, seeds, *self.unpadded(inputs, graph))
-            return [*(self._fill(value, how) for value, how in zip(outputs, asked, strict=True)), token]
+            return [*(self._fill(value, how) for value, how in zip(outputs, shardings, strict=True)), token]
 
         whole.__name__ = whole.__qualname__ = trace.__name__
         return whole
@@ -268,11 +268,11 @@ class Partition:
         forms: Any = graph.sigs
         return [self._cut(value, form) for value, form in zip(inputs, forms, strict=True)]
 
-    def constrained(self, outputs: Sequence[Any], asked: Sequence[OpSharding | None]) -> list[Any]:
-        """Inside a program: ``outputs`` constrained to the shardings ``asked``."""
+    def constrained(self, outputs: Sequence[Any], shardings: Sequence[OpSharding | None]) -> list[Any]:
+        """Inside a program: ``outputs`` constrained to ``shardings``."""
         return [
             value if sharding is None else jax.lax.with_sharding_constraint(value, self.named(sharding))
-            for value, sharding in zip(outputs, asked, strict=True)
+            for value, sharding in zip(outputs, shardings, strict=True)
         ]
 
     def _cut(self, value: Any, form: Form) -> Any:
@@ -321,7 +321,7 @@ def _primes(n: int) -> list[int]:
 
 
 def _dissect(tiles: np.ndarray[Any, Any]) -> list[list[Axis]] | None:
-    """Each axis of ``tiles`` as (size, stride) of the axes of the devices' order it runs through, the slowest first.
+    """For each axis of ``tiles``, the axes of the devices' order that it runs through, slowest first.
 
     ``None`` where ``tiles`` is no transposition of a row-major order.
     """

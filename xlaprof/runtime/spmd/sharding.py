@@ -1,8 +1,7 @@
 """The sharding of one value over the devices: XLA's ``OpSharding``, which tile each device holds.
 
-An :class:`OpSharding` is frozen and interned, so that two that mean the same are one object: it is compared and hashed
-by identity where it is part of a graph's identity. XLA's text of it (:attr:`OpSharding.text`) is what PyTorch/XLA
-shows.
+An :class:`OpSharding` is frozen and interned: equal ones are one object, so a graph's identity compares and hashes them
+by identity. PyTorch/XLA shows a sharding by XLA's text of it, :attr:`OpSharding.text`.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class OpSharding:
     ``tiles[i, j, ..., r]`` is the device that holds tile ``(i, j, ...)``, one index for each dimension of the value;
     with :attr:`partial` the last axis counts the replicas of a tile. Replicated and manual ones have no tiles.
 
-    Made from what ``torch_xla._XLAC.OpSharding`` takes, as nested lists: the mesh of devices, the numbers of the groups
-    and the devices of each group (both for ``PARTIAL`` alone), and the :class:`ShardingType`.
+    Takes the arguments of ``torch_xla._XLAC.OpSharding`` as nested lists: the mesh of devices, the numbers of the
+    groups and the devices of each group (both for ``PARTIAL`` alone), and the :class:`ShardingType`.
     """
 
     __slots__ = ("partial", "text", "tiles", "type")
@@ -60,7 +59,7 @@ class OpSharding:
             return tiled(np.asarray(tile_assignment))
         if kind is ShardingType.PARTIAL:
             order = np.asarray(group_assignment)
-            groups = np.sort(np.asarray(replication_groups), axis=1)  # no replica is another's better
+            groups = np.sort(np.asarray(replication_groups), axis=1)  # replicas are interchangeable
             return tiled(groups[order.reshape(-1)].reshape(*order.shape, groups.shape[1]), partial=True)
         return _REPLICATED
 
@@ -72,17 +71,17 @@ class OpSharding:
         return tuple(self.tiles.shape[:-1] if self.partial else self.tiles.shape)
 
     def shard_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Shape of a tile of a value of ``shape``; the last ones may be padded to it."""
+        """Shape of a tile of a value of ``shape``; the last tiles may be padded."""
         return tuple(-(-n // tiles) for n, tiles in zip(shape, self.grid, strict=True)) if self.grid else tuple(shape)
 
     def stored_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """``shape`` with its dimensions filled up to whole tiles."""
+        """``shape`` with its dimensions rounded up to whole tiles."""
         if not self.grid:
             return tuple(shape)
         return tuple(n * tiles for n, tiles in zip(self.shard_shape(shape), self.grid, strict=True))
 
     def places(self, devices: int) -> list[tuple[tuple[int, ...] | None, int]]:
-        """For each of ``devices`` the index of its tile (``None``: it holds all), and its replica of that tile."""
+        """For each of ``devices``, the index of its tile (``None``: the whole value) and its replica number."""
         if not self.grid:
             return [(None, device) for device in range(devices)]
         found: dict[int, tuple[tuple[int, ...] | None, int]] = {}
@@ -119,7 +118,7 @@ def replicated() -> OpSharding:
 
 
 def manual() -> OpSharding:
-    """Every device holds a value of its own; XLA does not partition what is computed with it."""
+    """Every device holds a value of its own; XLA does not partition operations on it."""
     return _MANUAL
 
 

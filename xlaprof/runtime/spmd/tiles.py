@@ -1,7 +1,7 @@
-"""Operations on tiles, inside a program: what manual sharding computes with.
+"""Operations on tiles, inside a program, for manual sharding.
 
 A manually sharded value is one array with the devices as its first dimension, a tile on each. Operations are mapped
-over that dimension (``jax.vmap``), so any operation can stand there.
+over that dimension (``jax.vmap``), so any operation works on tiles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SPMD under the names of PyTorch/XLA's C++ module, ``torch_xla._XLAC``, where a function is not another's alias."""
+"""SPMD under the names of PyTorch/XLA's C++ module, ``torch_xla._XLAC``: the functions that are no mere aliases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .tensors.layout import unwrap_sharded_tensor
 
 
 class XlaShardingSpec:
-    """The sharding that one host tensor is to get."""
+    """The sharding that a host tensor gets on the devices."""
 
     def __init__(
         self, tensor: torch.Tensor, tile_assignment: Any, group_assignment: Any, replication_groups: Any,
@@ -27,7 +27,7 @@ class XlaShardingSpec:
         self.minibatch = minibatch
 
     def can_apply(self, t: torch.Tensor) -> bool:
-        """Has ``t`` the rank this is for?"""
+        """Has ``t`` as many dimensions as the tensor that this was made for?"""
         return t.dim() == self.rank
 
 

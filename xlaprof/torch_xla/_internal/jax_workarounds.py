@@ -1,6 +1,6 @@
-"""``torch_xla._internal.jax_workarounds``: what keeps jax and PyTorch/XLA out of each other's way there.
+"""``torch_xla._internal.jax_workarounds``: guards between jax and PyTorch/XLA.
 
-Both are one here, with one client for the devices: there is nothing to guard.
+Here both share one client for the devices: there is nothing to guard.
 """
 
 from __future__ import annotations

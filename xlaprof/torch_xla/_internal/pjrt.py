@@ -11,7 +11,7 @@ from xlaprof.runtime import distributed
 
 
 def run_multiprocess(fn: Callable[..., Any], *args: Any, start_method: str = "spawn", **kwargs: Any) -> dict[int, Any]:
-    """``fn(*args, **kwargs)`` in one process per device: what it returned, by global ordinal.
+    """Run ``fn(*args, **kwargs)`` in one process per device; return the results by global ordinal.
 
     Raises what ``fn`` raised.
     """
@@ -33,5 +33,5 @@ def spawn(
 
 
 def spawn_threads(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> None:
-    """``fn(index, *args)`` once for each device; where there are several, in processes: here a device has one."""
+    """``fn(index, *args)`` once for each device; several devices have a process each, in place of threads."""
     distributed.spawn(fn, args)

@@ -1,4 +1,4 @@
-"""``torch_xla._internal.tpu``: what is asked about TPUs before one is used."""
+"""``torch_xla._internal.tpu``: facts about TPUs."""
 
 from __future__ import annotations
 

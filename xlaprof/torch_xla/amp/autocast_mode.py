@@ -10,10 +10,8 @@ import torch
 class autocast(torch.amp.autocast_mode.autocast):
     """``torch.autocast("xla")``, the device named first: ``with autocast(torch_xla.device()): ...``.
 
-    Any other ``dtype`` than bfloat16 is warned of, and nothing is lowered, as there.
-
-    PyTorch/XLA leaves the region in full precision on CPU, with a message; here it does on every device what it would
-    do on an accelerator.
+    A ``dtype`` other than bfloat16 gives a warning and full precision, as in PyTorch/XLA. On CPU PyTorch/XLA always
+    keeps full precision, with a message; here all devices behave like its accelerators.
     """
 
     def __init__(

@@ -11,11 +11,11 @@ from xlaprof.torch_xla import torch_xla as _top
 
 
 class GradScaler(torch.amp.GradScaler):
-    """``torch.amp.GradScaler("xla")``, and two ways to step that read nothing of the device.
+    """``torch.amp.GradScaler("xla")``, with two ways to step that read nothing from the device.
 
     An optimizer whose ``step`` takes ``found_inf`` (:mod:`.syncfree`) gets it, and skips the step where it is not 0.
-    With ``use_zero_grad`` any other steps with gradients of zero where one was not finite. Otherwise there is a barrier
-    and one read per step, as everywhere.
+    With ``use_zero_grad`` any other optimizer steps with zero gradients where one was not finite. Otherwise there is a
+    barrier and one read per step.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class Shape:
         return self._shape
 
     def is_tuple(self) -> bool:
-        """Is it that of several values?"""
+        """Is this the shape of several values?"""
         return isinstance(self._shape, (list, tuple))
 
     def tuple_size(self) -> int:
@@ -46,11 +46,11 @@ class Shape:
         return len(self._shape)
 
     def tuple_shape(self, index: int) -> Any:
-        """That of one of them."""
+        """The shape of one of the values."""
         return self._shape[index]
 
     def is_dynamic(self) -> bool:
-        """Has it dimensions whose size values decide?"""
+        """Are there dimensions whose size depends on values?"""
         return "dynamic_dimensions" in self._shape
 
     def as_scalar(self) -> Shape:
@@ -70,7 +70,7 @@ class Shape:
 
     @property
     def dynamic_dimensions(self) -> tuple[bool, ...] | None:
-        """Which dimensions have a size that values decide."""
+        """Which dimensions have a size that depends on values."""
         dynamic: tuple[bool, ...] | None = self._shape.get("dynamic_dimensions")
         return dynamic
 

@@ -47,8 +47,8 @@ class AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: torch.Tensor) -> Any:
-        own = grad_output.size(ctx.dim) // distributed.world_size()
-        return torch.narrow(grad_output.clone(), ctx.dim, distributed.global_ordinal() * own, own), None
+        size = grad_output.size(ctx.dim) // distributed.world_size()
+        return torch.narrow(grad_output.clone(), ctx.dim, distributed.global_ordinal() * size, size), None
 
 
 def all_reduce(reduce_type: str, value: torch.Tensor, scale: float = 1.0, groups: Any = None) -> torch.Tensor:
@@ -57,7 +57,7 @@ def all_reduce(reduce_type: str, value: torch.Tensor, scale: float = 1.0, groups
 
 
 def all_gather(value: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    """``xm.all_gather``; the gradient is the part of the result that this replica gave."""
+    """``xm.all_gather``; the gradient is that of this replica's part of the result."""
     return AllGather.apply(value, dim)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -71,7 +71,7 @@ def nms(
     """Non-maximum suppression: the boxes to keep (``int32[output_size]``, zeros after the last) and how many there are.
 
     ``boxes`` is ``[N, 4]``, corners ``(y0, x0, y1, x1)``, ``scores`` ``[N]``; the thresholds are 0-dim. Nothing is
-    read of the device.
+    read from the device.
     """
     order = scores.argsort(descending=True, stable=True)
     sorted_boxes = boxes[order]
@@ -93,8 +93,8 @@ def nms(
 def distributed_mm(w: torch.Tensor, x: torch.Tensor, split: int = 1) -> torch.Tensor:
     """``W @ x`` of a weight whose columns are divided over the replicas.
 
-    ``w`` is this replica's part ``[N, K / world]``, ``x`` ``[K, M]`` its own input, of which ``M / split`` columns are
-    taken at a time.
+    ``w`` is this replica's part ``[N, K / world]``, ``x`` ``[K, M]`` its own input. ``M / split`` columns are exchanged
+    at a time.
     """
     ordinal, world = distributed.global_ordinal(), distributed.world_size()
     if x.size(0) // world != w.size(1):
@@ -110,7 +110,7 @@ def distributed_mm(w: torch.Tensor, x: torch.Tensor, split: int = 1) -> torch.Te
 
 
 class _MeanOfReplicas(torch.autograd.Function):
-    """The mean over all replicas, each of whose losses depends on it: so its gradient is the mean of theirs."""
+    """The mean over all replicas. Each replica's loss depends on it, so its gradient is the mean of theirs."""
 
     @staticmethod
     def forward(ctx: Any, input: torch.Tensor) -> torch.Tensor:
@@ -130,7 +130,7 @@ def _mean(value: torch.Tensor) -> torch.Tensor:
 class SyncBatchNorm(torch.nn.Module):
     """Batch normalization over the batches of all replicas together, ``[N, C, ...]`` of equal size in each.
 
-    Its state is ``torch.nn.BatchNorm2d``'s, but for the count of batches. Raises ``ValueError`` for other shapes.
+    Its state is ``torch.nn.BatchNorm2d``'s without the count of batches. Raises ``ValueError`` for other shapes.
     """
 
     running_mean: torch.Tensor

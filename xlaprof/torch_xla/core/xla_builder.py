@@ -46,7 +46,7 @@ def as_function(fn: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
 
 
 def _on_tuple(fn: Callable[..., Any]) -> Callable[[Any], Any]:
-    """``fn`` as a function over one operand: a tuple is given to it as its elements."""
+    """``fn`` as a function over one operand; a tuple is passed as its elements."""
     function = as_function(fn)
 
     def apply(operand: Any) -> Any:
@@ -67,7 +67,7 @@ class Op:
         return Shape(shape_of(self.op))
 
     def builder(self) -> None:
-        """The builder of the computation, which some functions want to be given: there is none here."""
+        """The builder of the computation, an argument of some functions: always ``None`` here."""
 
     # -- arithmetic: operators, and functions of each element, are defined below -------------------------
 
@@ -301,7 +301,7 @@ class Op:
 
     @classmethod
     def sort(cls, ops: Sequence[Op], comparator: Any = None, dimension: int = -1, is_stable: bool | None = None) -> Op:
-        """Ascending by the first of ``ops``, the others rearranged with it. Comparators of one's own are not served."""
+        """Sorted by the first of ``ops``, ascending, the others rearranged with it. Comparators are not supported."""
         if comparator is not None:
             raise NotImplementedError("xla_builder.Op.sort is served in ascending order only: leave out the comparator")
         values = lax.sort([item.op for item in ops], dimension=dimension, is_stable=bool(is_stable), num_keys=1)
@@ -334,7 +334,7 @@ class Op:
         return Op(lax.broadcasted_iota(dtype_of(shape.dtype), shape.sizes, iota_dimension))
 
     def scalar_like(self, value: Any) -> Op:
-        """A number, as often as there are elements here."""
+        """An Op of this shape and dtype filled with a number."""
         return Op(jnp.full(self.op.shape, value, self.op.dtype))
 
     def zeros_like(self) -> Op:
@@ -356,7 +356,7 @@ class Op:
 
 
 def _like(new: Any, old: Any) -> Any:
-    """A loop's values keep their dtypes."""
+    """``new`` in the dtypes of ``old``: a loop's values keep theirs."""
     return jax.tree.map(lambda n, o: n.astype(o.dtype), list(new) if isinstance(old, list) else new, old)
 
 
@@ -394,4 +394,4 @@ for _name, _function in _ELEMENTWISE.items():
 
 
 def create_builder(name: str) -> None:
-    """A builder, which some functions want to be given: there is none here."""
+    """A builder, an argument of some functions: always ``None`` here."""

@@ -27,7 +27,7 @@ __getattr__, __dir__ = served(__name__)
 
 
 def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
-    """The device ``xla:n``, which becomes this thread's current one; by default that which is.
+    """The device ``xla:n``, which becomes this thread's current device; by default the current one.
 
     Raises ``IndexError`` where there is no such device, and ``RuntimeError`` where none is of ``devkind``.
     """
@@ -125,9 +125,9 @@ def unlazy(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def send_cpu_data_to_device(datas: Any, device: Device, input_sharding: Any = None) -> Any:
-    """``datas`` with its host tensors, wherever in it, on ``device``, by one transfer; a tensor gives ``[tensor]``.
+    """``datas`` with all host tensors inside on ``device``, by one transfer; for a tensor, returns ``[tensor]``.
 
-    ``input_sharding`` (:class:`~xlaprof.runtime.spmd.ShardingSpec`) says how they are sharded over the devices.
+    ``input_sharding`` (:class:`~xlaprof.runtime.spmd.ShardingSpec`) is their sharding over the devices.
     """
     if isinstance(datas, torch.Tensor):
         datas = [datas]
@@ -137,7 +137,7 @@ def send_cpu_data_to_device(datas: Any, device: Device, input_sharding: Any = No
 def save(data: Any, file_or_path: Any, master_only: bool = True, global_master: bool = False) -> None:
     """``torch.save`` of ``data`` with its tensors brought to the host, by one execution and one transfer.
 
-    With ``master_only`` only the master of each host writes, or with ``global_master`` that of all.
+    With ``master_only`` only the master of each host writes, with ``global_master`` only that of all hosts.
     """
     from xlaprof.runtime import distributed  # heavy: torch.distributed and jax's
 
@@ -167,7 +167,7 @@ def _read(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 class ToXlaTensorArena:
-    """Converts all that is in containers at once: ``ToXlaTensorArena(convert, select).transform(data)``."""
+    """Converts the tensors in containers together: ``ToXlaTensorArena(convert, select).transform(data)``."""
 
     def __init__(
         self,
@@ -210,6 +210,6 @@ def _fetch_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
 
 
-# What does not change while a program runs is a constant to Dynamo, not a place to cut the graph.
+# Constants to Dynamo: none changes while a program runs, so none has to break the graph.
 for _function in (xla_device, get_xla_supported_devices, xla_real_devices, xla_device_hw, xla_device_kind):
     constant(_function)

@@ -1,4 +1,4 @@
-"""``torch_xla.core.xla_op_registry``, customarily ``xor``: operations of the user's own, written over XLA's."""
+"""``torch_xla.core.xla_op_registry``, customarily ``xor``: the user's own operations, composed of XLA's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xlaprof.torch_xla.core import xla_builder as xb
 
 
 class Op:
-    """``op(*tensors, **numbers)``: what ``opfn(*ops, **numbers)`` computes of :class:`xla_builder.Op`, as tensors."""
+    """``op(*tensors, **numbers)`` computes ``opfn(*ops, **numbers)``, whose arguments are :class:`xla_builder.Op`."""
 
     def __init__(self, name: str, opfn: Callable[..., Any]) -> None:
         self._name = name

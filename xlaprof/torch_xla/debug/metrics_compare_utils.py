@@ -51,9 +51,9 @@ def get_data_points_from_metrics_reports(metrics_reports: Sequence[str]) -> dict
 
 
 def compare_metrics(data_points: Points, metrics_report: str, config: Mapping[str, float] | None = None) -> str:
-    """The numbers of ``metrics_report`` that are unlike those of the reports before it, one line each.
+    """The numbers of ``metrics_report`` that differ from those of earlier reports, one line each.
 
-    ``config`` says how many standard deviations are too many: ``base_tolerance``, or ``{name}_tolerance`` for one.
+    ``config`` has the tolerated number of standard deviations: ``base_tolerance``, or ``{name}_tolerance`` for one.
     """
     config = config or {"base_tolerance": 2.0}
     lines = []

@@ -8,7 +8,7 @@ from xlaprof.runtime import metrics
 
 
 def save_metrics(metrics_file: str | None = None) -> None:
-    """Append the report to ``metrics_file``; of several processes each to one of its own, ``FILE.RANK``."""
+    """Append the report to ``metrics_file``; each of several processes has its own file, ``FILE.RANK``."""
     path = metrics_file or os.environ.get("XLA_METRICS_FILE")
     if not path:
         return

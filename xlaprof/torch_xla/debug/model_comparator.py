@@ -25,7 +25,7 @@ _saving.counts = {}
 
 
 def configure(save_dir: str | None) -> None:
-    """Save into the folder ``save_dir`` from now on; ``None``: where ``MODELCMP_SAVEDIR`` says, or nowhere."""
+    """Save into the folder ``save_dir`` from now on; ``None``: into ``MODELCMP_SAVEDIR``, if that is set."""
     _saving.folder, _saving.step, _saving.counts = save_dir, None, {}
 
 

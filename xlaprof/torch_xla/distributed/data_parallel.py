@@ -21,14 +21,14 @@ class Context:
         self.device = device
 
     def getattr_or(self, name: str, defval: Any) -> Any:
-        """The attribute, made of ``defval`` (called, if it can be) where it is missing."""
+        """The attribute; a missing one is set to ``defval``, or to ``defval()`` if that is callable."""
         if getattr(self, name, None) is None:
             setattr(self, name, defval() if callable(defval) else defval)
         return getattr(self, name)
 
 
 class DataParallel:
-    """Copies of ``network`` (a module, or what makes one) on ``device_ids``, by default all devices of the process.
+    """Copies of ``network`` (a module, or a function that makes one) on ``device_ids``, by default on all devices.
 
     Calling it with ``loop_fn(model, loader, device, context)`` runs that for each device in a thread of its own.
     """

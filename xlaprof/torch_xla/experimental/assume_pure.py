@@ -27,12 +27,12 @@ _LIMIT = 256
 def assume_pure(fn: Callable[P, R]) -> Callable[P, R]:
     """``fn``, traced once for arguments of the same shapes, dtypes and numbers, and not called again for those.
 
-    A call is then one operation to record, in the forward and in the backward pass, however many ``fn`` consists of.
-    Arguments and results are pytrees. Gradients pass to tensors among the arguments, and to those ``fn`` reads besides:
-    the same ones, and the same numbers, as when it was traced.
+    A call then records one operation in each pass, however many ``fn`` consists of. Arguments and results are pytrees.
+    Gradients pass to tensors among the arguments, and to other tensors that ``fn`` reads. Those tensors, and the
+    numbers that it reads, stay the ones of the trace.
 
-    A function that cannot be traced (it reads values, writes to tensors, runs collectives) is called each time, as are
-    all where an argument is no tensor on ``xla`` and no hashable number, and under SPMD.
+    ``fn`` is called each time if it cannot be traced (it reads values, writes to tensors, runs collectives), if an
+    argument is neither a tensor on ``xla`` nor hashable, and under SPMD.
     """
     known: OrderedDict[Any, _Pure | None] = OrderedDict()
 
@@ -70,7 +70,7 @@ class _Pure:
 
     def __init__(self, fn: Callable[..., Any], leaves: list[Any], at: list[int], spec: Any) -> None:
         self.spec: Any = None
-        self.rest: list[Any] = []  # of the results: what is no tensor
+        self.results: list[Any] = []  # those that are no tensors, and a mark for each tensor
 
         def flat(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
             given = list(leaves)
@@ -78,7 +78,7 @@ class _Pure:
                 given[i] = tensor
             args, kwargs = tree_unflatten(given, spec)
             results, self.spec = tree_flatten(fn(*args, **kwargs))
-            self.rest = [_TENSOR if isinstance(result, torch.Tensor) else result for result in results]
+            self.results = [_TENSOR if isinstance(result, torch.Tensor) else result for result in results]
             return [result for result in results if isinstance(result, torch.Tensor)]
 
         first: Any = leaves[at[0]]
@@ -89,7 +89,7 @@ class _Pure:
 
     def __call__(self, tensors: list[torch.Tensor]) -> Any:
         results = iter(call(self.traced, tensors))
-        return tree_unflatten([next(results) if kept is _TENSOR else kept for kept in self.rest], self.spec)
+        return tree_unflatten([next(results) if kept is _TENSOR else kept for kept in self.results], self.spec)
 
 
 _TENSOR = object()

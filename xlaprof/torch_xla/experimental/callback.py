@@ -1,4 +1,4 @@
-"""``torch_xla.experimental.callback``: to be called when a tensor's value is there, without waiting for it."""
+"""``torch_xla.experimental.callback``: a callback once a tensor's value is computed, without waiting for it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from xlaprof.runtime.trace.tensor import XLATensor
 def on_ready_callback(tensor: torch.Tensor, callback: Callable[[torch.Tensor], None]) -> None:
     """Call ``callback(tensor)`` on another thread, once the device has computed the tensor's value.
 
-    Raises ``RuntimeError`` for a tensor that is not on ``xla``, or whose value no execution was begun for. Where that
-    execution fails, its error goes to ``threading.excepthook`` and ``callback`` is not called.
+    Raises ``RuntimeError`` for a tensor that is not on ``xla`` or still pending. Where the execution fails, its error
+    goes to ``threading.excepthook`` and ``callback`` is not called.
     """
     if not isinstance(tensor, XLATensor):
         raise RuntimeError(f"on_ready_callback takes a tensor on xla, got one on {tensor.device}")

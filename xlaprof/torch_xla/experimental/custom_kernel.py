@@ -1,4 +1,4 @@
-"""``torch_xla.experimental.custom_kernel``: what its kernels compute, left to XLA to fuse."""
+"""``torch_xla.experimental.custom_kernel``: its kernels as ordinary operations, which XLA fuses."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def _hide(bias: Tensor | None, hidden: Tensor, like: Tensor) -> Tensor:
 
 
 def repeat_with_fixed_output_size(input: Tensor, repeats: Tensor, total_repeat_length: int) -> Tensor:
-    """``torch.repeat_interleave(input, repeats)`` cut, or filled with the last of ``input``, to a length known now.
+    """``torch.repeat_interleave(input, repeats)`` cut, or padded with the last of ``input``, to a fixed length.
 
-    Both are one-dimensional. The length does not depend on values, so the graph goes on.
+    Both are one-dimensional. The length does not depend on values, so nothing is read.
     """
     if input.dim() != 1 or repeats.dim() != 1:
         raise ValueError(f"input {list(input.shape)} and repeats {list(repeats.shape)} have to be one-dimensional")

@@ -1,4 +1,4 @@
-"""``torch_xla.experimental.deprecation``: old names of functions, which say once what the new ones are."""
+"""``torch_xla.experimental.deprecation``: old names of functions, which warn once with the new name."""
 
 from __future__ import annotations
 

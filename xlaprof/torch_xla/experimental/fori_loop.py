@@ -1,6 +1,6 @@
-"""``torch_xla.experimental.fori_loop``: a function applied so many times, on the device.
+"""``torch_xla.experimental.fori_loop``: a function applied a number of times, on the device.
 
-Importing it is what PyTorch/XLA wants for ``torch.while_loop`` on ``xla``, which takes tensors there in any case.
+PyTorch/XLA requires this import for ``torch.while_loop`` on ``xla``; here it works without.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Number = int | torch.Tensor
 def fori_loop(lower: Number, upper: Number, body_fun: Callable[..., Any], *init_val: torch.Tensor) -> tuple[Any, ...]:
     """``(left, *values)``: ``values = body_fun(*values)``, ``upper - lower`` times, and how many times are left: 0.
 
-    ``init_val`` are tensors, of which ``body_fun`` returns as many, of the same shapes and dtypes (one: itself). With
-    no gradient to pass it is one loop of XLA's, and bounds on the device are not read. Where one is asked for, or
-    ``body_fun`` cannot be traced (see ``scan``), the passes are recorded one after another, and the bounds read.
+    ``body_fun`` returns as many tensors as ``init_val`` has, of the same shapes and dtypes (a single one by itself).
+    Without gradients it is one XLA loop, and bounds on the device are not read. Where a gradient is needed, or
+    ``body_fun`` cannot be traced (see ``scan``), the passes are recorded one after another, and the bounds are read.
 
     Raises ``ValueError`` where the bounds are no numbers, or ``body_fun`` returns other tensors than it was given.
     """

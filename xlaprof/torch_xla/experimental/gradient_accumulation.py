@@ -16,12 +16,12 @@ def gradient_accumulation(
 ) -> tuple[torch.Tensor, ...]:
     """``(loss, *carried)``: forward and backward pass for each batch along the first dimension of ``iterable_tensors``.
 
-    ``train_step(*batch, *carried)`` returns the loss, or ``(loss, *carried)`` where something is carried on. Losses
-    are summed and divided by their number, and so are gradients, which are added to ``grad`` of ``model``'s parameters.
-    What is carried on takes no gradient from one batch to another.
+    ``train_step(*batch, *carried)`` returns the loss, or ``(loss, *carried)`` where tensors are carried on. Losses and
+    gradients are averaged over the batches; gradients are added to ``grad`` of ``model``'s parameters. No gradient
+    passes from batch to batch through carried tensors.
 
-    The batches are recorded one after another into one graph, which computes them at once: what there is to compile
-    grows with their number, unlike in PyTorch/XLA.
+    The batches are recorded one after another into one graph: unlike in PyTorch/XLA, compile time grows with their
+    number.
 
     Raises ``ValueError`` where ``iterable_tensors`` are none, empty, no tensors or of several lengths, or
     ``train_step`` carries on another number of tensors than it was given.
@@ -31,7 +31,7 @@ def gradient_accumulation(
     many = len(carried)
     total: torch.Tensor | None = None
     for i in range(steps):
-        # What the step writes in place is written to copies, which XLA leaves out again.
+        # The step may write in place to these copies; XLA eliminates unneeded ones.
         result = train_step(*(tensor[i] for tensor in iterable_tensors), *(tensor.clone() for tensor in carried))
         loss, *carried = result if isinstance(result, (tuple, list)) else [result]
         if len(carried) != many:

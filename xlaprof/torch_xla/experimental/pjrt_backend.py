@@ -1,4 +1,4 @@
-"""``torch_xla.experimental.pjrt_backend``: what :mod:`torch_xla.distributed.xla_backend` was called first."""
+"""``torch_xla.experimental.pjrt_backend``: the older name of :mod:`torch_xla.distributed.xla_backend`."""
 
 from xlaprof.torch_xla.distributed.xla_backend import ProcessGroupXla
 

@@ -17,7 +17,7 @@ from xlaprof.runtime.trace.tensor import XLATensor
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
 
-#: loops of functions that are said to be pure; ``None`` for those that are not traced
+#: loops of functions that the user declared pure; ``None`` for those that cannot be traced
 _pure: OrderedDict[Any, _Rolled | None] = OrderedDict()
 _LIMIT = 256
 _lock = threading.Lock()
@@ -30,18 +30,18 @@ class Changed(ValueError):
 def scan(fn: Step, init: Any, xs: Any, partition_fn: Any = None, is_fn_pure: bool = False) -> tuple[Any, Any]:
     """``(carry, ys)``: ``carry, y = fn(carry, x)`` for each ``x`` along the first dimension of ``xs``, ``ys`` stacked.
 
-    ``init``, ``xs`` and what ``fn`` returns are pytrees of tensors on ``xla``; leaves of ``y`` may be ``None``. The
-    carry keeps its structure, shapes and dtypes. Gradients pass to ``init``, ``xs`` and the tensors ``fn`` reads
-    besides. What ``fn`` writes into its arguments stays inside.
+    ``init``, ``xs`` and the results of ``fn`` are pytrees of tensors on ``xla``; leaves of ``y`` may be ``None``. The
+    carry keeps its structure, shapes and dtypes. Gradients pass to ``init``, ``xs`` and other tensors that ``fn``
+    reads. Writes of ``fn`` to its arguments have no effect outside.
 
-    ``fn`` is traced at each call of ``scan``, or once and for all with ``is_fn_pure=True``, and becomes the body of one
-    loop of XLA's in either pass: what there is to compile does not grow with the passes. ``partition_fn`` chooses what
-    the backward pass computes again, as ``functorch.compile.min_cut_rematerialization_partition`` does.
-    A function that cannot be traced (it reads values, writes to other tensors, runs collectives) and one under SPMD is
-    called for each pass: one graph with all of them.
+    ``fn`` is traced at each call of ``scan``, or only once with ``is_fn_pure=True``, and becomes the body of one XLA
+    loop in each pass: compile time does not grow with the length. ``partition_fn`` decides what the backward pass
+    computes again, as ``functorch.compile.min_cut_rematerialization_partition`` does. A function that cannot be traced
+    (it reads values, writes to other tensors, runs collectives), or runs under SPMD, is called for each element, all in
+    one graph.
 
-    Raises ``ValueError`` where ``fn`` is no function, ``xs`` has no tensors or such of several lengths, or the carry
-    changes.
+    Raises ``ValueError`` where ``fn`` is not callable, ``xs`` has no tensors or tensors of different lengths, or the
+    carry changes.
     """
     if not callable(fn):
         raise ValueError(f"scan calls fn for the elements of xs: it has to be callable, got {fn!r}")
@@ -77,7 +77,7 @@ def _described(carry: Any, name: str) -> Any:
 
 
 def _checked(result: Any, expected: Any) -> tuple[Any, Any]:
-    """The result of ``fn``, if it is a pair whose carry is like the one it was given."""
+    """The result of ``fn``, checked: a pair whose carry has the shapes and dtypes of the previous one."""
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         kind = "a tensor" if isinstance(result, torch.Tensor) else repr(result)
         raise ValueError(f"scan wants fn to return a pair (carry, y), got {kind}")
@@ -109,7 +109,7 @@ class _Rolled:
             self.present = [leaf is not None for leaf in leaves]
             return [*tree_leaves(onward), *(leaf for leaf in leaves if leaf is not None)]
 
-        # Whatever is carried has a gradient: one pass's is made of the next one's.
+        # The whole carry has a gradient: each element's is computed from the next one's.
         like = [Like(tuple(t.shape), t.dtype, t.is_floating_point() or t.is_complex(), t.requires_grad) for t in carry]
         like += [Like(tuple(t.shape[1:]), t.dtype, t.requires_grad, t.requires_grad) for t in slices]
         traced = trace(flat, like, first._storage.tape, partition_fn)
@@ -158,7 +158,7 @@ def value_and_grad_partitioned(
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The two passes of one step of ``scan(fn, init, xs)``, as functions of tensors that no gradient passes through.
 
-    ``forward(carry, x)`` returns ``(new_carry, (y, kept))``, where ``kept`` is a tuple of what the backward pass reads;
+    ``forward(carry, x)`` returns ``(new_carry, (y, kept))``, where ``kept`` are tensors that the backward pass reads;
     ``backward(grad_of_new_carry, (grad_of_y, kept))`` returns ``(grad_of_carry, grad_of_x)``, ``None`` where there is
     none. Raises ``RuntimeError`` where ``fn`` cannot be traced, or no leaf of ``init`` or ``xs`` asks for a gradient.
     """
@@ -211,7 +211,7 @@ def _unrolled(fn: Step, init: Any, xs: Any, length: int) -> tuple[Any, Any]:
     carry, ys = init, []
     spec: Any = None
     for i in range(length):
-        # What is written in place is written to copies, which XLA leaves out again.
+        # ``fn`` may write in place to these copies; XLA eliminates unneeded ones.
         x = tree_map(lambda leaf, i=i: leaf[i].clone(), xs)
         carry, y = _checked(fn(tree_map(torch.clone, carry), x), expected)
         leaves, spec = tree_flatten(y)

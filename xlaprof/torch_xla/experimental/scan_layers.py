@@ -32,7 +32,7 @@ def scan_layers(
     stacked = tree_map(lambda *each: torch.stack(each), *tensors)
     try:
         loop = rolled(step, input_data, stacked, len(stack), partition_fn, is_layer_pure) if stacked else None
-    except Changed:  # of the first layer only, maybe: under autocast it is given what no other one is
+    except Changed:  # maybe only of the first layer, whose input has another dtype under autocast
         loop = None
     if loop is None or loop.writes_to_xs:
         for layer in stack:

@@ -23,14 +23,14 @@ def _quantized_matmul(
     int4_weight: bool = False,
     quantize_activation: bool = False,
 ) -> torch.Tensor:
-    """``x @ (w - zero_point).T * scale`` for ``w`` of int8, with a number of each for every row, or for every block.
+    """``x @ (w - zero_point).T * scale`` for int8 ``w``, with one ``scale`` and ``zero_point`` for each row or block.
 
-    Blocks are ``w`` of [blocks, block_size, out_features], with ``scale`` and ``zero_point`` of [blocks, out_features].
+    With blocks, ``w`` is [blocks, block_size, out_features], ``scale`` and ``zero_point`` are [blocks, out_features].
     With ``quantize_activation`` the rows of ``x`` are rounded to 8 bits, too.
     """
     _check(x, w, scale, zero_point, block_size)
     if int4_weight:
-        w = (w << 4) >> 4  # as 4 bits hold it, -8 to 7
+        w = (w << 4) >> 4  # wrapped to 4 bits, -8 to 7
     steps = None
     if quantize_activation:
         steps = x.abs().amax(-1, keepdim=True).clamp(min=1e-5) / 127
@@ -48,12 +48,12 @@ def _quantized_matmul(
     return product if steps is None else product * steps
 
 
-# It is what it consists of: recorded, compiled and differentiated like that.
+# Composite: recorded, compiled and differentiated as the operations that it calls.
 _library.impl("quantized_matmul", _quantized_matmul, "CompositeImplicitAutograd")
 
 
 def _check(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor | None, size: int) -> None:
-    """Raise ``AssertionError`` for weights that are not of the form that is wanted, as PyTorch/XLA does."""
+    """Raise ``AssertionError`` for weights of another form, as PyTorch/XLA does."""
     last = x.shape[-1]
     if size == -1:
         whole = (scale.shape[0], last)
@@ -65,13 +65,13 @@ def _check(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor, zero_point: to
         numbers = (whole[0], scale.shape[-1])
     if w.dtype != torch.int8:
         raise AssertionError(f"Weight dtype is expected to be torch.int8, got {w.dtype}.")
-    for name, tensor, wanted in (("Weight", w, whole), ("scale", scale, numbers), ("zero_point", zero_point, numbers)):
-        if tensor is not None and tuple(tensor.shape) != wanted:
-            raise AssertionError(f"{name} shape is expected to be {list(wanted)}, got {list(tensor.shape)}.")
+    for name, tensor, shape in (("Weight", w, whole), ("scale", scale, numbers), ("zero_point", zero_point, numbers)):
+        if tensor is not None and tuple(tensor.shape) != shape:
+            raise AssertionError(f"{name} shape is expected to be {list(shape)}, got {list(tensor.shape)}.")
 
 
 class XlaQuantizedLinear(torch.nn.Module):
-    """A linear layer without bias, of quantized weights: :meth:`load_quantized_weight` sets them."""
+    """A linear layer with quantized weights, without bias: :meth:`load_quantized_weight` sets the weights."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """``torch_xla.utils.checkpoint``: activations computed again in the backward pass instead of kept.
 
-PyTorch's own does it on every device; here what is computed again reads its inputs through an optimization barrier, or
-XLA would find that it has been computed before and keep that.
+PyTorch's own function works on every device. Here the second computation reads its inputs through an optimization
+barrier; without it, XLA would merge both computations and keep the activations.
 """
 
 from __future__ import annotations

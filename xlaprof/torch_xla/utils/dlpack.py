@@ -17,7 +17,7 @@ def to_dlpack(xla_tensor: torch.Tensor) -> Any:
 
 
 def from_dlpack(ext_tensor: Any) -> torch.Tensor:
-    """A tensor on the current ``xla`` device with the value of a capsule, or of what can give one.
+    """A tensor on the current ``xla`` device with the value of a capsule, or of an object with ``__dlpack__``.
 
     Raises ``RuntimeError`` for a capsule that was consumed before.
     """

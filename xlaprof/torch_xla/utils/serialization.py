@@ -1,6 +1,6 @@
-"""``torch_xla.utils.serialization``, customarily ``xser``: each tensor in a file of its own, beside the rest.
+"""``torch_xla.utils.serialization``, customarily ``xser``: each tensor in a file of its own.
 
-So that no more than one tensor at a time is on the host.
+So only one tensor at a time is on the host.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _file(path: str, tid: int) -> str:
 def save(data: Any, path: str, master_only: bool = True, global_master: bool = False, **more: Any) -> None:
     """Write ``data`` to ``path`` and its ``xla`` tensors to files in ``path.tensors``.
 
-    With ``master_only`` only the master of each host writes, or with ``global_master`` that of all.
+    With ``master_only`` only the master of each host writes, with ``global_master`` only that of all hosts.
     """
     writes = not master_only or xm.is_master_ordinal(local=not global_master)
     tensors = nested.tensors(data, xm.is_xla_tensor)

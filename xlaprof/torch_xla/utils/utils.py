@@ -51,7 +51,7 @@ class _Generator:
 
 
 class SampleGenerator(_Generator):
-    """``data`` again and again, ``sample_count`` times: in the place of a ``DataLoader``."""
+    """``data``, repeated ``sample_count`` times, in place of a ``DataLoader``."""
 
     def __init__(self, data: Any, sample_count: int) -> None:
         super().__init__(sample_count)
@@ -83,7 +83,7 @@ class FnDataGenerator(_Generator):
 
 
 class LazyProperty:
-    """``value`` is what ``gen_fn()`` returned when it was first asked for."""
+    """``value`` is ``gen_fn()``, called at first use."""
 
     def __init__(self, gen_fn: Callable[[], Any]) -> None:
         self._gen_fn: Callable[[], Any] | None = gen_fn
@@ -98,7 +98,7 @@ class LazyProperty:
 
 
 class TmpFolder:
-    """A temporary folder, ``name``, which goes with this object."""
+    """A temporary folder, ``name``, deleted with this object."""
 
     def __init__(self) -> None:
         self.name = tempfile.mkdtemp()
@@ -111,7 +111,7 @@ def as_list(t: Any) -> Any:
 
 
 def getenv_as(name: str, type: Callable[[Any], Any], defval: Any = None) -> Any:
-    """The environment variable as ``type`` makes it (``bool`` of a number), or ``defval``."""
+    """The environment variable converted by ``type`` (``bool`` of a number), or ``defval``."""
     env = os.environ.get(name)
     if env is None:
         return defval

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: one for each of some steps, in a folder, written while training goes on."""
+"""Checkpoints of a run, in a folder for each saved step, written while training goes on."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ class CheckpointManager:
             manager.save_async(step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
         manager.join()
 
-    ``torch.distributed`` has to be initialized, on all processes. With ``chkpt_on_preemption`` a checkpoint is taken
-    out of turn when the machine is about to be taken away (SIGTERM): call ``save`` or ``save_async`` at every step.
+    ``torch.distributed`` has to be initialized, on all processes. With ``chkpt_on_preemption`` an extra checkpoint is
+    taken when the machine is about to be preempted (SIGTERM): call ``save`` or ``save_async`` at every step.
 
     Args:
         path: a folder for each step is made in it.
         save_interval: steps from one checkpoint to the next.
         max_to_keep: the oldest are deleted; 0 keeps all.
         max_pending_async: checkpoints that may wait to be written; one more waits for the first of them.
-        num_of_threads: that write a checkpoint.
-        process_group: of the processes that save together; by default a new one, of the host's.
+        num_of_threads: number of threads that write a checkpoint.
+        process_group: the processes that save together; by default a new group, over host tensors.
         chkpt_on_preemption: watch for SIGTERM.
     """
 
@@ -93,7 +93,7 @@ class CheckpointManager:
             preemption.activate()
 
     def _found(self) -> deque[CheckpointMetadata]:
-        """The checkpoints that there are."""
+        """The checkpoints in the folder, oldest first."""
         fs, path = url_to_fs(self.base_path)
         if not fs.exists(path):
             fs.makedirs(path, exist_ok=True)
@@ -129,7 +129,7 @@ class CheckpointManager:
                     planner=SPMDSavePlanner(),
                     process_group=self.pg,
                 )
-            except CheckpointException as error:  # which is no Exception, and a page long
+            except CheckpointException as error:  # not an Exception, and a page long
                 rank, (why, _) = min(error.failures.items())
                 raise RuntimeError(f"step {step} could not be saved to {path}: rank {rank}: {why}") from error
             metadata = CheckpointMetadata(step, datetime.now())
@@ -157,17 +157,17 @@ class CheckpointManager:
         return True
 
     def save_async(self, step: int, state_dict: Any, force: bool = False) -> bool:
-        """The same, written by a thread: this returns when the state is on the host.
+        """As :meth:`save`, but a thread writes: returns when the state is on the host.
 
-        Raises what has gone wrong with a checkpoint before.
+        Raises the error of an earlier checkpoint.
         """
         if not (self.should_save(step) or force):
             return False
         barriers.sync(wait=True)
-        there = sharded_cpu_state_dict(state_dict)
+        on_host = sharded_cpu_state_dict(state_dict)
         self._places.acquire()
         self._forget_done()
-        future = self._pool.submit(self._save, step, there)
+        future = self._pool.submit(self._save, step, on_host)
         future.add_done_callback(lambda _: self._places.release())
         self._futures.append(future)
         return True
@@ -190,11 +190,11 @@ class CheckpointManager:
         )
 
     def all_steps(self) -> list[int]:
-        """The steps there are checkpoints of."""
+        """The steps that have a checkpoint."""
         return sorted(one.step for one in self._tracked)
 
     def join(self) -> None:
-        """Wait for what is being written. Raises what went wrong."""
+        """Wait until all checkpoints are written. Raises the error of the first that failed."""
         futures, self._futures = self._futures, []
         for future in futures:
             future.result()

@@ -1,6 +1,6 @@
 """Planners for ``torch.distributed.checkpoint``: each process writes and reads the parts that its devices hold.
 
-What is saved is of global tensors: it loads into any other sharding, or none, and with PyTorch's own planner.
+A checkpoint holds global tensors: it loads into any other sharding, or none, and with PyTorch's own planner.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _chunk(indices: Sequence[slice]) -> ChunkStorageMetadata:
 
 
 def _places(value: XLAShardedTensor | CpuShards) -> list[tuple[int, list[slice]]]:
-    """For each device of this process the replica and the part that it holds."""
+    """For each device of this process, the replica and the part that it holds."""
     if isinstance(value, CpuShards):
         return [(shard.replica_id, shard.indices) for shard in value.shards]  # type: ignore[misc]
     return shards.replica_and_indices(value.global_tensor)  # type: ignore[return-value]
@@ -81,8 +81,8 @@ class SPMDSavePlanner(SavePlanner):
 
     def create_local_plan(self) -> SavePlan:
         plan = default.create_default_local_save_plan(self.unsharded_state_dict, self.is_coordinator)
-        own = [item for name, value in self.sharded_state_dict.items() for item in _write_items(name, value)]
-        return dataclasses.replace(plan, items=[*plan.items, *own], planner_data=self.mappings)
+        sharded = [item for name, value in self.sharded_state_dict.items() for item in _write_items(name, value)]
+        return dataclasses.replace(plan, items=[*plan.items, *sharded], planner_data=self.mappings)
 
     def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
         plans, metadata = default.create_default_global_save_plan(
@@ -137,7 +137,7 @@ def _write_items(name: str, value: XLAShardedTensor | CpuShards) -> list[WriteIt
 class SPMDLoadPlanner(LoadPlanner):
     """``torch.distributed.checkpoint.load(state, planner=SPMDLoadPlanner(), storage_reader=...)``.
 
-    The tensors of ``state``, on ``xla`` and sharded as they are to be, get their values in place.
+    The tensors of ``state``, on ``xla`` and sharded already, get their values in place.
     """
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class SPMDLoadPlanner(LoadPlanner):
         return central_plan
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        loaded = torch.load(value, weights_only=False)  # what the same program has saved
+        loaded = torch.load(value, weights_only=False)  # saved by the same program
         put(self.original_state_dict, self.mappings[read_item.dest_index.fqn], loaded)
 
     def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
@@ -197,7 +197,7 @@ class SPMDLoadPlanner(LoadPlanner):
         return self._local_shards[name]
 
     def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
-        """The values have been read. After the last ones of a tensor its shards go to the devices."""
+        """Count the values that have been read; after a tensor's last ones, send its shards to the devices."""
         name = read_item.dest_index.fqn
         if name not in self.sharded_state_dict:
             return

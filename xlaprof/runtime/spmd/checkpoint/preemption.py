@@ -44,9 +44,9 @@ def _received(number: int, frame: FrameType | None) -> None:
 
 
 def reached(step: int) -> bool:
-    """Has any rank got the signal by ``step``? All ranks ask at every step, and get the same answer, once for a signal.
+    """Has any rank got the signal by ``step``? All ranks must call this at every step; all get the same answer.
 
-    With several ranks it is a meeting on the host.
+    ``True`` once for each signal. Several ranks meet on the host.
     """
     if not _Notice.active:
         raise RuntimeError("preemption is not watched for: _activate_preemption_sync_manager() comes first")

@@ -1,4 +1,4 @@
-"""Optimizers that have not stepped have no state to load into."""
+"""State for optimizers that have not stepped, so that a checkpoint can be loaded into it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xlaprof.runtime.trace.tensor import XLATensor
 def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """Make ``optimizer`` create its state, by a step with zero gradients, before a checkpoint is loaded.
 
-    Parameters may change by it: weight decay does.
+    The step may change parameters, by weight decay for example.
     """
     barriers.sync(wait=True)
     for group in optimizer.param_groups:

@@ -59,14 +59,14 @@ def _holds_tensors(value: Any) -> bool:
 
 def put(state: Any, path: tuple[Any, ...], value: Any) -> None:
     """Set the item at ``path``."""
-    *way, last = path
-    for key in way:
+    *keys, last = path
+    for key in keys:
         state = state[key]
     state[last] = value
 
 
 def is_sharded(value: Any) -> bool:
-    """Is it a wrapped tensor that is sharded?"""
+    """Is ``value`` a wrapped tensor that is sharded?"""
     return isinstance(value, XLAShardedTensor) and value.sharding_type != ShardingType.REPLICATED
 
 

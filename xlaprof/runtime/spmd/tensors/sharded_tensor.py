@@ -1,4 +1,4 @@
-"""The tensor that knows it is sharded: a wrapper that lets its shards be seen and set."""
+"""A wrapper of sharded tensors, by which their shards can be read and set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .shards import XLAShard, load, local_shards
 
 
 class XLAShardedTensor(torch.Tensor):
-    """A tensor on ``xla``, wrapped: what is computed with it is wrapped too."""
+    """A wrapped tensor on ``xla``; results computed with it are wrapped too."""
 
     #: the tensor itself
     global_tensor: torch.Tensor
@@ -72,7 +72,7 @@ class XLAShardedTensor(torch.Tensor):
         return self.global_tensor.tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
-        """As for any device: only ``force=True`` copies to the host by itself."""
+        """As on any device: copies to the host only with ``force=True``."""
         return self.global_tensor.numpy(force=force)
 
     @classmethod
@@ -86,5 +86,5 @@ class XLAShardedTensor(torch.Tensor):
 
 
 def wrap_as_sharded_tensor(t: torch.Tensor) -> XLAShardedTensor:
-    """``t`` wrapped, unless it is."""
+    """``t``, wrapped if it is not yet."""
     return t if isinstance(t, XLAShardedTensor) else XLAShardedTensor(t)

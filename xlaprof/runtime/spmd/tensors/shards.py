@@ -23,9 +23,9 @@ Indices = EllipsisType | list[slice]
 
 @dataclass
 class XLAShard:
-    """One device's part of a tensor, as it was when it was asked for."""
+    """One device's part of a tensor, as it was when it was read."""
 
-    #: on the host; filled up with zeros to the size that all shards have
+    #: on the host; padded with zeros to the size that all shards have
     data: torch.Tensor
     #: where it belongs in the global tensor, a slice per dimension; ``...`` for the whole tensor
     indices: Indices
@@ -36,7 +36,7 @@ class XLAShard:
 
     @property
     def unpadded_data(self) -> torch.Tensor:
-        """:attr:`data` without what fills it up."""
+        """:attr:`data` without its padding."""
         return self.data[self._filled]
 
     @unpadded_data.setter
@@ -53,10 +53,10 @@ class XLAShard:
 def device_names() -> list[str]:
     """``CPU:0``, ``CPU:1``...: the devices of this process."""
     platform = tapes.devices()[0].platform.upper()
-    return [f"{ {'GPU': 'CUDA'}.get(platform, platform) }:{number}" for number in _here()]
+    return [f"{ {'GPU': 'CUDA'}.get(platform, platform) }:{number}" for number in _local_numbers()]
 
 
-def _here() -> list[int]:
+def _local_numbers() -> list[int]:
     """Numbers of this process's devices among all."""
     mine = set(tapes.devices())
     return [number for number, device in enumerate(tapes.all_devices()) if device in mine]
@@ -70,11 +70,11 @@ def _indices(sharding: OpSharding, shape: tuple[int, ...], tile: tuple[int, ...]
 
 
 def replica_and_indices(tensor: torch.Tensor) -> list[tuple[int, Indices]]:
-    """For each device which replica of which part of ``tensor`` it holds."""
+    """For each device of this process, the number of its replica and its part of ``tensor``."""
     sharding = sharding_of(tensor) or replicated()
     places = sharding.places(len(tapes.all_devices()))
-    here = [places[number] for number in _here()]
-    return [(replica, _indices(sharding, tuple(tensor.shape), tile)) for tile, replica in here]
+    local = [places[number] for number in _local_numbers()]
+    return [(replica, _indices(sharding, tuple(tensor.shape), tile)) for tile, replica in local]
 
 
 def local_shards(tensor: XLATensor) -> list[XLAShard]:
@@ -95,7 +95,7 @@ def local_shards(tensor: XLATensor) -> list[XLAShard]:
 
 
 def blank_shards(tensor: torch.Tensor) -> list[XLAShard]:
-    """Shards of zeros for what each device is to hold of ``tensor``: nothing is read."""
+    """Shards of zeros for each device's part of ``tensor``: nothing is read."""
     size = (sharding_of(tensor) or replicated()).shard_shape(tuple(tensor.shape))
     return [
         XLAShard(torch.zeros(size, dtype=tensor.dtype), indices, name, replica)
@@ -113,7 +113,7 @@ def load(tensor: Any, data: Sequence[torch.Tensor], devices: Sequence[str]) -> N
     if sorted(devices) != sorted(names):
         raise RuntimeError(f"expected one shard for each of {len(names)} local devices, got {len(data)}")
     by_name = dict(zip(devices, data, strict=True))
-    value = _together([by_name[name] for name in names], sharding, tuple(tensor.shape))
+    value = _assembled([by_name[name] for name in names], sharding, tuple(tensor.shape))
     host.fill(tensor._storage.tape, tensor._storage, value.to(tensor.dtype))
     _settle(tensor._storage, sharding)
 
@@ -123,8 +123,8 @@ def global_tensor_from_cpu_shards(
 ) -> XLATensor:
     """A tensor on ``xla`` with this ``sharding``, from one host tensor for each device.
 
-    Without ``global_shape`` it has all that the shards have; with it, the last tiles may be padded. Raises
-    ``RuntimeError`` where number or sizes of the shards do not fit.
+    ``global_shape`` is needed where the last tiles are padded. Raises ``RuntimeError`` where number or sizes of the
+    shards do not fit.
     """
     count = len(tapes.devices())
     if len(shards) != count:
@@ -134,7 +134,7 @@ def global_tensor_from_cpu_shards(
         shape = tuple(global_shape)
     else:
         shape = tuple(n * tiles for n, tiles in zip(sizes, sharding.grid, strict=True)) if sharding.grid else sizes
-    value = _together(shards, sharding, shape)
+    value = _assembled(shards, sharding, shape)
     tape = tapes.tape()
     storage = Storage(tape, sig(shape, value.dtype), 0, NOWHERE, 0)
     result = handle(storage)
@@ -150,7 +150,7 @@ def _settle(storage: Storage, sharding: OpSharding) -> None:
         storage.tape.partition.on_devices(storage)
 
 
-def _together(data: Sequence[torch.Tensor], sharding: OpSharding, shape: tuple[int, ...]) -> torch.Tensor:
+def _assembled(data: Sequence[torch.Tensor], sharding: OpSharding, shape: tuple[int, ...]) -> torch.Tensor:
     """The global tensor of ``shape`` whose parts are ``data``, one for each device."""
     if sharding.grid and len(sharding.grid) != len(shape):
         raise RuntimeError(f"a tensor of shape {list(shape)} has no sharding {sharding}")
@@ -163,7 +163,7 @@ def _together(data: Sequence[torch.Tensor], sharding: OpSharding, shape: tuple[i
             )
     value = torch.empty(shape, dtype=data[0].dtype)
     places = sharding.places(len(tapes.all_devices()))
-    for shard, number in zip(data, _here(), strict=True):  # what other processes' devices hold, those say
+    for shard, number in zip(data, _local_numbers(), strict=True):  # other processes fill their own parts
         indices: Any = _indices(sharding, shape, places[number][0])
         if indices is ...:
             value[...] = shard

@@ -1,4 +1,4 @@
-"""``torch_xla.amp.syncfree``: optimizers that skip a step without asking the device whether to."""
+"""``torch_xla.amp.syncfree``: optimizers that skip a step without reading from the device."""
 
 from .optimizers import SGD, Adam, AdamW
 

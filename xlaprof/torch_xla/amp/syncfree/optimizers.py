@@ -1,7 +1,7 @@
 """Optimizers whose ``step(found_inf=...)`` does nothing where ``found_inf`` is not 0, decided on the device.
 
-The step is taken as PyTorch takes it, ``capturable`` so that the count of steps is on the device too, and every tensor
-it wrote gets its value from before back where it was not to be taken: one graph, nothing read.
+PyTorch's own step runs, ``capturable`` so that the count of steps is on the device too. Where it has to be skipped,
+every tensor that it wrote gets its previous value back: one graph, no reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _step(optimizer: Any, closure: _Closure, found_inf: torch.Tensor | None, ste
     before = {id(tensor): tensor.clone() for tensor in _written(optimizer)}
     step()
     for tensor in _written(optimizer):
-        # what the first step makes begins at zero: SGD's momentum, whose first value is a gradient, included
+        # state that the first step creates begins at zero: also SGD's momentum, whose first value is a gradient
         old = before.get(id(tensor))
         tensor.copy_(torch.where(skip, torch.zeros_like(tensor) if old is None else old, tensor))
     return loss
@@ -71,9 +71,9 @@ class SGD(torch.optim.SGD):
         return _step(self, closure, found_inf, super().step if found_inf is None else self._damped(found_inf))
 
     def _damped(self, found_inf: torch.Tensor) -> Callable[[], Any]:
-        """The step that begins momentum with a whole gradient, as the first one that is taken does.
+        """A step that begins momentum with an undampened gradient, as PyTorch's first step does.
 
-        The first that is not taken leaves zeros: what dampening would take off the gradient then is added to them.
+        A skipped first step leaves zeros, and the next one would dampen its gradient: that part is added beforehand.
         """
         whole = super().step
         begins: dict[torch.Tensor, torch.Tensor] = self.__dict__.setdefault("_begins", {})
