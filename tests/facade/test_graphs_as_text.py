@@ -117,7 +117,7 @@ def test_hlo_says_where_its_instructions_come_from(monkeypatch: pytest.MonkeyPat
     assert re.search(rf'dot\(.*op_name="[^"]*Sequential/Linear[^"]*/aten__addmm/{place}/dot_general"', text), text
     assert torch_xla._XLAC._get_ir_debug()
     monkeypatch.delenv("XLA_HLO_DEBUG")
-    monkeypatch.setattr("xlaprof.torch_xla._graphs._asked", None)  # or else what is set here would outlive the test
+    monkeypatch.setattr("xlaprof.torch_xla._graphs._override", None)  # or else what is set here would outlive the test
     assert not torch_xla._XLAC._get_ir_debug()
     torch_xla._XLAC._set_ir_debug(True)
     context = torch_xla._XLAC.lowering.LoweringContext()
