@@ -23,7 +23,6 @@ from xlaprof.runtime.trace.trie import Unrolled
 
 from . import failures, guard, inflight, plans
 from .inflight import InFlight
-from .plans import slots_of
 from .run import made_at, run_trace
 
 
@@ -120,7 +119,7 @@ def _cut(tape: Tape, trigger: str, frames: tuple[RawFrame, ...]) -> _Cut:
     guard.require_allowed(tape, live, "a barrier")
     failure = None
     try:
-        arrays, run = run_trace(tape, live, slots_of(live), trigger, frames, donate=True)
+        arrays, run = run_trace(tape, live, trigger, frames, donate=True)
     except Exception as error:
         failure = error
         arrays, run = _salvage(tape, live, error, trigger, frames)
@@ -172,7 +171,7 @@ def _salvage(
         lost = failures.dependents(tape.node, culprit)
         live = [storage for storage in live if storage.slot not in lost]
         try:
-            return run_trace(tape, live, slots_of(live), trigger, frames, donate=False)
+            return run_trace(tape, live, trigger, frames, donate=False)
         except Exception as another:  # the caller raises the first error
             error = another
     return {}, None

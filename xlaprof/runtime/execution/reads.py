@@ -34,7 +34,7 @@ def values(
             return mode.eager_values(tape, storages)
         slots = [tape.slot_of(storage) for storage in storages]
         guard.require_allowed(tape, storages, op)
-        arrays, run = run_trace(tape, storages, tuple(sorted(set(slots))), trigger, frames, donate=False)
+        arrays, run = run_trace(tape, storages, trigger, frames, donate=False)
         for storage in storages:
             if not storage.frames:
                 storage.frames = made_at(tape, run, storage.slot)

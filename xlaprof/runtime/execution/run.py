@@ -27,13 +27,13 @@ from .upload import scalars
 def run_trace(
     tape: Tape,
     storages: list[Storage],
-    slots: tuple[int, ...],
     trigger: str,
     frames: tuple[RawFrame, ...],
     *,
     donate: bool,
 ) -> tuple[dict[int, Any], InFlight | None]:
-    """Arrays of the values at ``slots``, those of ``storages``; and the execution, ``None`` if all are inputs."""
+    """Arrays of the values of ``storages`` by slot; and the execution, ``None`` if all are inputs."""
+    slots = plans.slots_of(storages)
     arrays = {slot: tape.arrays[tape.input_at[slot]] for slot in slots if slot in tape.input_at}
     computed = plans.computed(tape, slots)
     if not computed:

@@ -317,7 +317,7 @@ def _wait(tape: Tape | None) -> None:
 def _run_as_barriers_do(tape: Tape, slots: tuple[int, ...], storages: list[Storage]) -> list[Any]:
     """Run an operation on several devices, or under debug checks, whose errors are raised at once."""
     start = perf_counter_ns()
-    arrays, _ = run.run_trace(tape, storages, slots, "eager", stacks.user_frames(1), donate=False)
+    arrays, _ = run.run_trace(tape, storages, "eager", stacks.user_frames(1), donate=False)
     metrics.sample("EagerOpExecuteTime", perf_counter_ns() - start)
     if value_checks.enabled:
         inflight.wait(tape)

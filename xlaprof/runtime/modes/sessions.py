@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from xlaprof.runtime.recompile.conditions import common_length
 from xlaprof.runtime.recompile.places import Places
 from xlaprof.runtime.recompile.trie_divergence import Match, between
 from xlaprof.runtime.tape import tapes
@@ -45,8 +46,8 @@ class Session:
 
     def _exceeded(self, limit: int, name: str, traced: Traced) -> str:
         """PyTorch/XLA's message, followed by the reason and the lines."""
-        common = max(_common(known, traced) for known in self.graphs) if self.graphs else 0
-        known = [k for k in self.graphs if _common(k, traced) == common]
+        common = max((common_length(known.keys, traced.keys) for known in self.graphs), default=0)
+        known = [k for k in self.graphs if common_length(k.keys, traced.keys) == common]
         got = _first(traced.nodes[common:])
         expected = {_text(node): node for k in known if (node := _first(k.nodes[common:])) is not None}
         lines = [f"Maximum number of different graphs allowed per function exceeded: {limit}"]
@@ -75,15 +76,6 @@ def _reason(common: int, traced: Traced, known: list[Traced], got: Node | None, 
     old = next(k.nodes[common] for k in known if len(k.nodes) > common)
     change = between(Places(), Match(old, new, expected, got))
     return f": {change.subject} changed from {change.old} to {change.new} ({place(got)})"
-
-
-def _common(a: Traced, b: Traced) -> int:
-    count = 0
-    for one, other in zip(a.keys, b.keys, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
 
 
 def _operations(nodes: tuple[Node, ...]) -> list[Node]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.recording.stacks import RawFrame, loop_line
 from xlaprof.runtime.trace.program_text import parsed
@@ -34,8 +34,10 @@ def decision(block: Unmatched, barrier: Frames) -> tuple[Frames, Frames]:
     around = [node for node in (block.before, block.after) if node is not None]
     # A condition around the barrier too held whenever the barrier was reached: it decides nothing.
     others = [barrier, *(node.frames for node in around)]
-    shared = min(_common(first, stack) for stack in stacks)
-    level = min(max(shared, 1), max((_common(first, node.frames[::-1]) for node in around), default=0) + 1, len(first))
+    shared = min(common_length(first, stack) for stack in stacks)
+    level = min(
+        max(shared, 1), max((common_length(first, node.frames[::-1]) for node in around), default=0) + 1, len(first)
+    )
     for at in range(level, max(shared, level) + 1):
         frame = first[at - 1]
         line = _condition(frame, *others)
@@ -44,7 +46,7 @@ def decision(block: Unmatched, barrier: Frames) -> tuple[Frames, Frames]:
     frame = first[level - 1]
     loop = loop_line(frame.file, frame.line)
     has_barrier = any(f.file == frame.file and loop_line(f.file, f.line) == loop for f in barrier)
-    if loop and not has_barrier and any(stack[:level] == first[:level] for stack in [n.frames[::-1] for n in around]):
+    if loop and not has_barrier and any(stack[:level] == first[:level] for stack in neighbours):
         return first[:level][::-1], (RawFrame(frame.file, loop, frame.func),)
     return first[:level][::-1], ()
 
@@ -94,7 +96,8 @@ def _start(body: list[ast.stmt]) -> float:
     return body[0].lineno if body else float("inf")
 
 
-def _common(one: Frames, other: Frames) -> int:
+def common_length(one: tuple[Any, ...], other: tuple[Any, ...]) -> int:
+    """Length of the longest common beginning."""
     count = 0
     for a, b in zip(one, other, strict=False):
         if a != b:

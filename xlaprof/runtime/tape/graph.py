@@ -103,7 +103,7 @@ def extract(end: Node, outs: tuple[int, ...]) -> Graph:
         for i, out in enumerate(node.outs):
             names[out.slot] = f"v{first + i}"
         results = ",".join(out.sig.text for out in node.outs)
-        lines.append(f"{names[node.slot] if node.outs else ''}={_canonical(node)}{arguments}:{results}")
+        lines.append(f"{names[node.slot] if node.outs else ''}={canonical_name(node)}{arguments}:{results}")
         nodes.append(node)
     number(outs)
     lines.append("return " + ",".join(names[slot] for slot in outs))
@@ -148,7 +148,7 @@ def _needed(maker: dict[int, Node], outs: tuple[int, ...]) -> set[int]:
     return needed
 
 
-def _canonical(node: Node) -> str:
+def canonical_name(node: Node) -> str:
     """The operator's name, that of the functional twin for one in place."""
     op = node.op
     assert op is not None

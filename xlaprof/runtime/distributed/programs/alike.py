@@ -12,8 +12,7 @@ from typing import Any
 
 from xlaprof.runtime.distributed.groups import from_text
 from xlaprof.runtime.distributed.job.ledger import Line, Outline
-from xlaprof.runtime.tape.graph import Graph
-from xlaprof.runtime.tape.graph import reads as refs
+from xlaprof.runtime.tape.graph import Graph, canonical_name, reads
 from xlaprof.runtime.trace.ops import STATIC
 from xlaprof.runtime.trace.trie import Node, Packed, Ref
 
@@ -44,14 +43,14 @@ def outline(graph: Graph, ranks: int) -> Outline:
     for node in graph.nodes:
         if node not in concerned:
             continue
-        for slot in refs(node):
+        for slot in reads(node):
             if slot not in names:  # an input
                 names[slot] = f"{sigs[slot].text} p{len(names)}"
         arguments = ", ".join(_arguments(node, names, ranks))
         for out in node.outs:
             names[out.slot] = f"%{len(names)}"
         results = ", ".join(out.sig.text for out in node.outs)
-        lines.append(Line(f"{_operator(node)}({arguments}) -> {results}", _place(node)))
+        lines.append(Line(f"{canonical_name(node)}({arguments}) -> {results}", _place(node)))
         if not first and getattr(node.op, "collective", False):
             first = f"{node.op.aten}{_place(node) and ' at ' + _place(node)}"  # type: ignore[union-attr]
     digest = hashlib.sha256("\n".join(line.text for line in lines).encode()).hexdigest()[:24]
@@ -63,7 +62,7 @@ def _concerned(graph: Graph) -> set[Node]:
     made = {out.slot: node for node in graph.nodes for out in node.outs}
     after: set[Node] = set()
     for node in graph.nodes:
-        if getattr(node.op, "collective", False) or any(made.get(slot) in after for slot in refs(node)):
+        if getattr(node.op, "collective", False) or any(made.get(slot) in after for slot in reads(node)):
             after.add(node)
     concerned: set[Node] = set()
     todo = list(after)
@@ -71,16 +70,8 @@ def _concerned(graph: Graph) -> set[Node]:
         node = todo.pop()
         if node not in concerned:
             concerned.add(node)
-            todo += [made[slot] for slot in refs(node) if slot in made]
+            todo += [made[slot] for slot in reads(node) if slot in made]
     return concerned
-
-
-def _operator(node: Node) -> str:
-    """The operator's name, in place or not."""
-    op = node.op
-    assert op is not None
-    twin = getattr(op, "twin", None)
-    return str(twin) if twin is not None else op.name
 
 
 def _arguments(node: Node, names: dict[int, str], ranks: int) -> list[str]:
@@ -92,7 +83,7 @@ def _arguments(node: Node, names: dict[int, str], ranks: int) -> list[str]:
             groups = f"groups of {len(named[0])}"
         return [_text(value, names, exact=True) for value in (*args, groups)]
     kinds = getattr(op, "kinds", ())
-    loose = _operator(node) in _OFFSETS
+    loose = canonical_name(node) in _OFFSETS
     texts = []
     for i, value in enumerate(node.args):
         static = i >= len(kinds) or kinds[i] is STATIC
