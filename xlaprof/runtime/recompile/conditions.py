@@ -35,9 +35,8 @@ def decision(block: Unmatched, barrier: Frames) -> tuple[Frames, Frames]:
     # A condition around the barrier too held whenever the barrier was reached: it decides nothing.
     others = [barrier, *(node.frames for node in around)]
     shared = min(common_length(first, stack) for stack in stacks)
-    level = min(
-        max(shared, 1), max((common_length(first, node.frames[::-1]) for node in around), default=0) + 1, len(first)
-    )
+    neighbours = [node.frames[::-1] for node in around]
+    level = min(max(shared, 1), max((common_length(first, stack) for stack in neighbours), default=0) + 1, len(first))
     for at in range(level, max(shared, level) + 1):
         frame = first[at - 1]
         line = _condition(frame, *others)
