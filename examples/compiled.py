@@ -1,4 +1,4 @@
-"""One training, recorded and compiled by torch.compile: the same losses, and what each executes per step.
+"""One training in lazy mode and with torch.compile: the same losses, and the executions of each per step.
 
 python examples/compiled.py
 """
@@ -47,7 +47,6 @@ def executed() -> int:
 
 
 def main() -> None:
-    """Train both ways."""
     lazy, one = train(None)
     compiled, three = train("openxla")
     torch.testing.assert_close(torch.tensor(compiled), torch.tensor(lazy), rtol=1e-4, atol=1e-5)

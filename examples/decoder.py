@@ -2,7 +2,7 @@
 
     python examples/decoder.py --record run.log && xlaprof report run.log
 
-says why and on which lines. ``decoder_fixed.py`` is the same training with that put right.
+says why and on which lines. ``decoder_fixed.py`` is the same training without these mistakes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Train a small language model on the ``xla`` device: ``decoder.py`` with its four mistakes put right.
+"""Train a small language model on the ``xla`` device: ``decoder.py`` without its four mistakes.
 
 1. The last, smaller batch of an epoch is dropped: every step has the shapes of the first, and one graph.
 2. Losses stay on the device until training is over: no step waits for its own.
 3. The text is tokenized once, before training, not again for every batch.
-4. The spectral radius comes from matrix products, which the device has, not from eigenvalues, which it has not.
+4. The spectral radius comes from matrix products, which run on the device, not from eigenvalues, which do not.
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ def main() -> None:
         run(HERE / f"{name}.py", "--steps", STEPS, "--record", log)
         print(f"  {time.perf_counter() - started:.1f} s, compilation included; recorded into {log}\n")
 
-    heading("2. What went wrong in the first run: look at the findings, what gives back most first")
+    heading("2. What went wrong in the first run: the findings, largest gain first")
     run("-m", "xlaprof", "report", runs["decoder"])
 
-    heading("3. The second run, with the findings' advice taken")
+    heading("3. The second run, after the fixes")
     run("-m", "xlaprof", "report", runs["decoder_fixed"])
 
-    heading("4. What it was worth")
+    heading("4. The gain")
     before, after = (step_time(log) for log in runs.values())
     print(f"Step time (median): {before * 1e3:.1f} ms with the mistakes, {after * 1e3:.1f} ms without", end="")
     print(f": {before / after:.1f} times as fast.\n")

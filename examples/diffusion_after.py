@@ -1,4 +1,4 @@
-"""Text to image with Stable Diffusion on the xla device, the report's advice taken: docs/case-study-diffusion.md.
+"""Text to image with Stable Diffusion on the xla device, after the report's fixes: docs/case-study-diffusion.md.
 
     xlaprof run -o after.log examples/diffusion_after.py
 
@@ -30,7 +30,7 @@ def draw(pipe, prompt, steps):
     wanted, unwanted = pipe.encode_prompt(prompt, device, 1, do_classifier_free_guidance=True)
     embeddings = torch.cat([unwanted, wanted])
     pipe.scheduler.set_timesteps(steps, device="cpu")  # recompile: a constant of the graph changed from step to step
-    pipe.scheduler.set_begin_index(0)  # transfer: "count the position in Python", as diffusers' scheduler can by now
+    pipe.scheduler.set_begin_index(0)  # transfer: "count the position in Python", as diffusers' scheduler can today
     latents = torch.randn(1, 4, 16, 16).to(device) * pipe.scheduler.init_noise_sigma
     torch_xla.sync()  # so that the first step's graph is that of all steps
     for t in tqdm(pipe.scheduler.timesteps, desc=prompt):

@@ -1,10 +1,10 @@
-"""Text to image with Stable Diffusion on the xla device, as it is first written: docs/case-study-diffusion.md.
+"""Text to image with Stable Diffusion on the xla device, first version: docs/case-study-diffusion.md.
 
     xlaprof run -o before.log examples/diffusion_before.py
 
 It is the loop of diffusers' StableDiffusionPipeline written out, with the Euler scheduler as diffusers had it when
-PyTorch/XLA's documents profiled it: where a time step stands in the schedule is looked up on the device. What is
-wrong with it examples/diffusion_after.py does right.
+PyTorch/XLA's documents profiled it, which searches its table for the time step on the device.
+examples/diffusion_after.py has the fixes.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""One training in lazy mode, in eager mode, and compiled: the same losses, and what each of them runs.
+"""One training in lazy mode, in eager mode, and compiled: the same losses, and the programs that each runs.
 
 python examples/modes.py
 """
@@ -52,21 +52,21 @@ def compiled(step: Callable[[], torch.Tensor]) -> torch.Tensor:
 
 
 def main() -> None:
-    told = []
+    losses = []
     for name, run, eager in (("lazy", lazily, False), ("eager", at_once, True), ("compile", compiled, True)):
         with xr.eager_mode_context(eager):
             before, _ = xr.metrics.totals()
-            told.append(train(run))
+            losses.append(train(run))
             after, _ = xr.metrics.totals()
         graphs, compiles, alone = (
             after.get(metric, 0) - before.get(metric, 0)
             for metric in ("ExecuteTime", "CompileTime", "EagerOpExecuteTime")
         )
         print(
-            f"{name}: {graphs} graphs run, {compiles} compiled, {alone} operations run alone; loss {told[-1][-1]:.4f}"
+            f"{name}: {graphs} graphs run, {compiles} compiled, {alone} operations run alone; loss {losses[-1][-1]:.4f}"
         )
-    for losses in told[1:]:
-        torch.testing.assert_close(torch.tensor(losses), torch.tensor(told[0]), rtol=1e-4, atol=1e-5)
+    for others in losses[1:]:
+        torch.testing.assert_close(torch.tensor(others), torch.tensor(losses[0]), rtol=1e-4, atol=1e-5)
     print("the same losses in all three")
 
 

@@ -3,8 +3,8 @@
     python examples/profile_steps.py /tmp/profile
     tensorboard --logdir /tmp/profile        # with xprof installed
 
-Each step is a step of XProf's, the scopes are on the host's timeline, and the operations on the device bear the scopes'
-names and the line that recorded them.
+XProf shows each step, the scopes on the host's timeline, and the operations on the device with the names of their
+scopes and the line that recorded them.
 """
 
 from __future__ import annotations

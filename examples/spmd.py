@@ -3,7 +3,7 @@
     CPU_NUM_DEVICES=4 python examples/spmd.py
 
 The batch is split over one axis, the layers over the other (by rows, then by columns, as Megatron does). Everything
-else is what it was for one device: XLA puts the communication where it is needed.
+else is as for one device: XLA inserts the communication.
 """
 
 import torch

@@ -13,7 +13,7 @@ class Tokenizer:
         self.merges: dict[tuple[int, int], int] = {}
         tokens = list(text.encode())
         for token in range(256, 256 + merges):
-            # The most frequent pair; of equally frequent ones the smallest, so that the outcome is one.
+            # The most frequent pair; of equally frequent ones the smallest, so that the result is unique.
             pair = min(Counter(pairwise(tokens)).items(), key=lambda item: (-item[1], item[0]))[0]
             self.merges[pair] = token
             tokens = _merge(tokens, pair, token)
