@@ -71,7 +71,7 @@ def _on_cpu(op: Op) -> Handler:
     return record
 
 
-#: also counted as ``xla::op`` by PyTorch/XLA, which computes them only if asked to
+#: PyTorch/XLA also counts these as ``xla::op``, and computes them on the device only with ``XLA_EXPERIMENTAL``
 _TRIED = frozenset({"aten.nonzero.default", "aten.masked_select.default"})
 
 

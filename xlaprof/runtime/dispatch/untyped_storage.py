@@ -246,7 +246,7 @@ def resize_(args: Args, kwargs: Kwargs) -> Any:
 
 @special("aten.resize_as_.default")
 def resize_as_(args: Args, kwargs: Kwargs) -> Any:
-    """``resize_`` to the shape, and if asked the memory format, of another tensor."""
+    """``resize_`` to the shape, and with ``preserve_format`` the memory format, of another tensor."""
     tensor, template = args
     memory_format = kwargs.get("memory_format")
     if memory_format is torch.preserve_format:

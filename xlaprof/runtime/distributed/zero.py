@@ -72,8 +72,8 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         super().__init__(params, defaults)
         self.global_world_size = world.world_size()
         self.global_rank = world.global_ordinal()
-        everybody = [list(range(self.global_world_size))]
-        self._sharding_groups = everybody if sharding_groups is None else sharding_groups
+        whole_world = [list(range(self.global_world_size))]
+        self._sharding_groups = whole_world if sharding_groups is None else sharding_groups
         self._grad_norm_groups = grad_norm_groups
         self.optimizer_class = optimizer_class
         self.defaults = defaults
@@ -217,8 +217,10 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         return loss
 
     def _get_sharding_scheme(self, kwargs: dict[str, Any]) -> Scheme:
-        everybody = [{"scale_factor": 1.0, "sharding_group": self.sharding_groups, "group_size": self.local_world_size}]
-        scheme: Scheme = kwargs.get("sharding_scheme", everybody)
+        whole_world = [
+            {"scale_factor": 1.0, "sharding_group": self.sharding_groups, "group_size": self.local_world_size}
+        ]
+        scheme: Scheme = kwargs.get("sharding_scheme", whole_world)
         return scheme
 
     def _reduce_gradients(self, **kwargs: Any) -> None:

@@ -25,7 +25,7 @@ def record(
     tensors: Sequence[torch.Tensor],
     size: tuple[int, ...],
 ) -> list[torch.Tensor]:
-    """``function(arrays, bits)`` over ``tensors`` on ``xla``, of which there is at least one, as an operation ``name``.
+    """Record ``function(arrays, bits)`` over ``tensors`` on ``xla``, at least one, as an operation ``name``.
 
     Functions with the same key compute the same. The bits (u32 of ``size``) come from the device's generator, new at
     each call.

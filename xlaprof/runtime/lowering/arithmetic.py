@@ -138,7 +138,7 @@ def _integer_power(base: Any, exponent: Any) -> Any:
 @pointwise("aten.pow.Tensor_Tensor", "aten.pow.Scalar", tensors=2)
 def _power(base: Any, exponent: Any) -> Any:
     if is_complex(base):
-        # log(0) is -inf, of which jax makes NaN
+        # jax computes 0 ** x by log(0) = -inf, which gives NaN
         powered = jnp.power(base, exponent)
         of_zero = jnp.where(exponent == 0, jnp.ones_like(powered), jnp.zeros_like(powered))
         return jnp.where((base == 0) & ((exponent.real > 0) | (exponent == 0)), of_zero, powered)

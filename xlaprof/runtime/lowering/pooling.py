@@ -135,7 +135,7 @@ def _fixed(
     dilation: Ints = (1,),
     ceil_mode: bool = False,
 ) -> list[_Windows]:
-    """The windows of a pooling operator's own arguments, of which ``out`` are the results' sizes."""
+    """The windows that a pooling operator's arguments describe; ``out`` are the sizes of its results."""
     dims = len(out)
     kernel = _per_dim(kernel_size, dims)
     geometry = (kernel, _per_dim(stride or kernel, dims), _per_dim(padding, dims), _per_dim(dilation, dims))
@@ -170,7 +170,7 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Array:
-    """Averages over windows of the trailing dimensions of ``x``, of which ``out`` are the results' sizes."""
+    """Averages over windows of the trailing dimensions of ``x``; ``out`` are the sizes of the results."""
     dims = len(out)
     kernel = _per_dim(kernel_size, dims)
     stride, padding = _per_dim(stride or kernel, dims), _per_dim(padding, dims)

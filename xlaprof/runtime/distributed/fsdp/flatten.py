@@ -82,7 +82,7 @@ class FlattenedModule(Wrapper):
                     replace_parameter(place, view)
 
     def metadata(self, index: int) -> tuple[list[str], list[torch.Size], list[int]]:
-        """Names, shapes and sizes of what is in ``flat_param_<index>``."""
+        """Names, shapes and sizes of the parameters in ``flat_param_<index>``."""
         shapes = [shape for _, shape in self._shown[index]]
         return self._names[index], shapes, [shape.numel() for shape in shapes]
 

@@ -309,7 +309,7 @@ def _jax_service(address: str, world: int) -> tuple[Any, int]:
             return _jax.get_distributed_runtime_service(
                 f"{address}:{port}", world, heartbeat_timeout=7 * 86400, shutdown_timeout=5
             ), port
-        except Exception:  # somebody took the port in between
+        except Exception:  # another process took the port in between
             if attempt == 7:
                 raise
     raise AssertionError

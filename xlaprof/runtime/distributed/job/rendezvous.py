@@ -49,7 +49,7 @@ def exchange_objects(tag: str, data: Any, ranks: Sequence[int] | None = None) ->
 def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> list[bytes]:
     """Wait until all ranks (or those in ``replicas``) have come to ``tag``; the payloads of all, in their order.
 
-    A barrier for this rank's device too: what is pending runs, and has ended when this returns.
+    Also a barrier for this rank's device: pending operations run, and have ended when this returns.
     """
     return xla_rendezvous(payload, list(replicas) or None, tag)
 

@@ -149,7 +149,7 @@ class CheckpointManager:
         return preempted or step % self.save_interval == 0
 
     def save(self, step: int, state_dict: Any, force: bool = False) -> bool:
-        """Save ``state_dict`` if ``step`` is to be saved, or with ``force``; returns whether it was."""
+        """Save ``state_dict`` if :meth:`should_save` is true, or with ``force``; returns whether it was saved."""
         if not (self.should_save(step) or force):
             return False
         barriers.sync(wait=True)
