@@ -7,8 +7,8 @@
             story.barrier(line, device=20)
     run = story.run()
 
-All lengths are milliseconds. The device works through what it is given, in order, while the host goes on; reads wait
-for it. An execution is recorded when it has ended, as the runtime's watcher does.
+All lengths are milliseconds. The device runs its programs in order while the host goes on; reads wait for it. An
+execution is recorded when it has ended, as by the runtime's watcher.
 """
 
 from __future__ import annotations
@@ -51,15 +51,14 @@ from xlaprof.recording.logfile import LogFile, line
 
 MS = 1_000_000
 
-
 #: Unix time at which every story begins, ns
 UNIX = 1_700_000_000_000_000_000
 
 
 class Story:
-    """What a program did. ``events`` is its log, which is also written to ``path``, event by event, if there is one.
+    """A program's events. ``events`` is the log, which is also written to ``path``, if given, event by event.
 
-    ``fields`` of its header may differ from the usual ones; with ``header=False`` it has none.
+    ``fields`` replace fields of the usual header; with ``header=False`` there is none.
     """
 
     def __init__(
@@ -139,11 +138,11 @@ class Story:
     # -- the host
 
     def spend(self, ms: float) -> None:
-        """The host does something that no event shows."""
+        """Let the host do something that no event shows."""
         self.now += round(ms * MS)
 
     def trace(self, ms: float) -> None:
-        """The host records operations."""
+        """Let the host record operations."""
         self.spend(ms)
         self._tracing += round(ms * MS)
 
@@ -194,7 +193,7 @@ class Story:
         loop_shared: bool = False,
         again: int = -1,
     ) -> None:
-        """Compile ``graph``, unless it was before."""
+        """Compile ``graph``, unless it is compiled already."""
         if graph in self._programs:
             return
         self._programs[graph] = len(self._programs) + 1
@@ -222,7 +221,7 @@ class Story:
         )
 
     def execute(self, graph: str, device: float, stack: int, trigger: str = "sync") -> int:
-        """Hand a program to the device, which needs ``device`` ms for it."""
+        """Dispatch a program that runs for ``device`` ms."""
         self._seq += 1
         start = max(self.now, self._device_free)
         self._device_free = start + round(device * MS)
@@ -254,7 +253,7 @@ class Story:
         loop_ops: int = 0,
         loop_shared: bool = False,
     ) -> None:
-        """End a graph: compile it if it is new, run it."""
+        """End a graph: compile it if it is new, and run it."""
         start = self.now
         if ops:
             self.compile(graph, compile, stack, change, trigger, ops)
@@ -286,7 +285,7 @@ class Story:
         via: str = "",
         late: bool = False,
     ) -> None:
-        """Wait for the device, then copy; a ``late`` one need not wait."""
+        """Wait for the device, then copy; a ``late`` read does not wait."""
         start = self.now
         self.now = self.now if late else max(self.now, self._device_free)
         wait = self.now - start
@@ -319,7 +318,7 @@ class Story:
         self.emit(Fallback(t=start, dur=self.now - start, op=self.text(op), stack=stack, tid=tid))
 
     def replay_fallback(self, stack: int, op: str, start: int) -> None:
-        """What was recorded since ``start`` was part of an operation on the CPU."""
+        """Count the time since ``start`` as an operation on the CPU."""
         self.emit(Fallback(t=start, dur=self.now - start, op=self.text(op), stack=stack))
 
     def upload(self, ms: float, stack: int, tid: int = 1) -> None:
@@ -337,7 +336,7 @@ class Story:
         self.put(*done, event)
 
     def put(self, *events: AnyEvent | Event) -> None:
-        """Events of one moment, whatever the device does."""
+        """Append events without those of finished executions."""
         self.events += events
         if self.log is not None:
             for event in events:

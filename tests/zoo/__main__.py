@@ -1,6 +1,6 @@
 """``python -m tests.zoo [docs/parity.md] [NAME ...]``: run the programs, compare, and write the page.
 
-Without a page, what differs is printed. The exit code says whether strict mode counts what torch_xla 2.9 counted.
+The differences are printed. The exit code is 1 if strict mode counts differently from torch_xla 2.9.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running the programs of ``ptxla/`` here, and what they count beside what torch_xla 2.9 counted."""
+"""Runs the programs of ``ptxla/`` here, and compares their counts with those of torch_xla 2.9."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from xlaprof.runtime.tape import tapes
 
 FOLDER = Path(__file__).parent / "ptxla"
 
-#: what is compared: counters and numbers of samples (``CompileTime`` counts what ``UncachedCompile`` does, and is not
+#: the compared counters and numbers of samples (``CompileTime`` counts what ``UncachedCompile`` does, and is not
 #: cleared by Dynamo)
 COUNTED = (
     "CompileTime", "CachedCompile", "ExecuteTime", "TransferFromDeviceTime", "TransferToDeviceTime", "MarkStep",
@@ -30,7 +30,7 @@ COUNTED = (
 
 
 class Counts(NamedTuple):
-    """What one run counted."""
+    """The counts of one run."""
 
     counted: dict[str, int]
     fallbacks: dict[str, int]
@@ -53,14 +53,14 @@ def names() -> list[str]:
 
 
 def peer(name: str) -> Counts:
-    """What torch_xla 2.9 counted."""
+    """The counts of torch_xla 2.9."""
     story = json.loads((FOLDER / f"{name.removesuffix('_fixed')}.expected.json").read_text())
     counted = story["fixed_torch_xla" if name.endswith("_fixed") else "torch_xla"]
     return Counts({key: counted[key] for key in COUNTED}, counted["aten_fallbacks"])
 
 
 def run(name: str, *, strict: bool) -> Counts:
-    """What the runtime counts while the program runs, as if in a process of its own."""
+    """The runtime's counts while the program runs as if in a new process."""
     return run_file(FOLDER / f"{name}.py", strict=strict)
 
 
@@ -77,7 +77,7 @@ def run_file(path: Path, *, strict: bool) -> Counts:
 
 
 def counts() -> Counts:
-    """What was counted since the beginning of :func:`as_if_new`."""
+    """The counts since the beginning of :func:`as_if_new`."""
     found, _ = xr.metrics.totals()
     fallbacks = {op: found[op] for op in xr.metrics.executed_fallback_ops()}
     return Counts({name: found.get(name, 0) for name in COUNTED}, fallbacks)

@@ -1,4 +1,4 @@
-"""The zoo's truth is told about lines that are there, the rule counts what it says, and the diagnosis finds it."""
+"""The zoo's truths name existing lines, the scoring follows its rule, and the diagnosis finds the truths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent.parent
 STORIES = list(stories(Path(__file__).parent))
 OWN = [story for story in STORIES if story.path.parent.name == "own" and not story.name.endswith("_fixed")]
 
-#: told in the fast suite: the scorer, the recording and the report of a program that needs little time
+#: scored in the fast suite too: a program that needs little time
 FAST = {"dynamo_print_in_block"}
 
 

@@ -17,7 +17,7 @@ FAST = {("log_every_n_item", True), ("grad_accum_if_fixed", False)}
 
 MISTAKES = Path(__file__).parent / "eight_mistakes"
 
-#: counters that are another's in the default mode too, by program
+#: further counters that differ in the default mode, by program
 _OTHERWISE = {
     "masked_loss": {"CachedCompile", "ExecuteTime", "TransferFromDeviceTime", "fallbacks"},
     "dynamo_print_item": {"CachedCompile", "MarkStep", "fallbacks"},
@@ -57,8 +57,8 @@ def test_every_difference_has_a_reason_on_the_page() -> None:
 @pytest.mark.slow
 def test_eight_mistakes_count_the_same_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
     run_file(MISTAKES / "mistakes.py", strict=True)
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("##### end")]
-    assert told == (MISTAKES / "expected.txt").read_text().splitlines()
+    ends = [line for line in capsys.readouterr().err.splitlines() if line.startswith("##### end")]
+    assert ends == (MISTAKES / "expected.txt").read_text().splitlines()
 
 
 @pytest.mark.slow
@@ -70,9 +70,9 @@ def test_the_command_line_asks_for_strict_mode(tmp_path: Path) -> None:
     )
     run = [sys.executable, "-m", "xlaprof", "run", "--no-report", "-o", str(tmp_path / "run.log")]
     environment = {key: value for key, value in os.environ.items() if key != "XLAPROF_STRICT_PARITY"}
-    for flags, told in ([], "[]\n"), (["--strict-parity"], "['aten::nonzero']\n"):
+    for flags, printed in ([], "[]\n"), (["--strict-parity"], "['aten::nonzero']\n"):
         done = subprocess.run(
             [*run, *flags, str(script)], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
         )
-        assert done.stdout == told
+        assert done.stdout == printed
         (tmp_path / "run.log").unlink()

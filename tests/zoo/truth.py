@@ -1,7 +1,7 @@
-"""What is wrong with a program of the zoo, as an expert wrote it down, and when a finding says just that.
+"""The mistakes of the zoo's programs, written down by an expert, and the rule by which a finding matches one.
 
-The truth of ``NAME.py`` stands in ``NAME.expected.json`` beside it; ``NAME_fixed.py`` has none of these mistakes, so
-whatever is reported there is a false alarm, as it is where ``clean`` is true. **A finding is right** when
+``NAME.expected.json`` has the truth of ``NAME.py``. ``NAME_fixed.py`` has none of these mistakes, so every finding
+there is a false alarm, as it is where ``clean`` is true. **A finding is right** when
 
 1. its ``kind`` is the truth's;
 2. its line, in the program's own file, is the truth's ``line`` or one of ``also_ok``;
@@ -9,15 +9,15 @@ whatever is reported there is a false alarm, as it is where ``clean`` is true. *
    are these numbers, up to a millionth. Of shapes (``[32, 16] -> [8, 16]``) the sizes that differ are compared
    (``32 -> 8``), so that another input which changed with it, ``[32] -> [8]``, is as good; where the rank differs,
    ranks and numbers of elements are. Dtypes are compared under their usual names (``bf16``, ``bfloat16``). Where the
-   truth gives words (``(step+1) % 4 == 0``, ``opt.step()``), what the finding says changed has to be of the same
+   truth gives words (``(step+1) % 4 == 0``, ``opt.step()``), the finding's change must be of the same
    sort: a size, a dtype, a constant, a path of the program, live outputs, the place of the barrier, the mode of a
    module... (``SORTS``, looked for in the finding's ``change`` and ``cause``);
 4. it has the idea. Of a fallback the operator is named (without ``aten::`` and underscores); ``idea``, where the truth
    has it, is a regular expression that is found in cause, advice, change, operation or remedy.
 
-A truth is met by one finding and a finding meets one truth. Findings that are right a second time are *repeated*, not
-wrong: the same mistake may be met at two tensors of one line. Everything else is a false alarm, and so is what is
-``acceptable`` neither: a list of findings that nobody has to make, but that an expert would not call wrong.
+Truths and findings match one to one. Findings that are right a second time are *repeated*, not wrong: two tensors of a
+line may show the same mistake. ``acceptable`` lists findings that are not required, but that an expert would not call
+wrong. Every other finding is a false alarm.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Truth(NamedTuple):
 
 
 class Story(NamedTuple):
-    """A program, or its fixed version, and all that is wrong with it."""
+    """A program, or its fixed version, and its mistakes."""
 
     path: Path
     truths: tuple[Truth, ...]
@@ -82,7 +82,7 @@ class Story(NamedTuple):
 
 
 class Score(NamedTuple):
-    """What was found of a story. Findings are those of the report's JSON."""
+    """The findings of a story, sorted by the rule. They are those of the report's JSON."""
 
     met: list[tuple[Truth, dict[str, Any]]]
     missed: list[Truth]
@@ -95,16 +95,16 @@ def stories(folder: Path) -> Iterator[Story]:
     """The programs of ``folder`` and of the folders in it that have a truth, each followed by its fixed version."""
     for truth in sorted(folder.rglob("*.expected.json")):
         name = truth.name.removesuffix(".expected.json")
-        told = json.loads(truth.read_text())
+        expected = json.loads(truth.read_text())
         yield Story(
-            truth.with_name(f"{name}.py"), _truths(told["findings"]), _truths(told.get("acceptable", ())),
+            truth.with_name(f"{name}.py"), _truths(expected["findings"]), _truths(expected.get("acceptable", ())),
         )  # fmt: skip
         fixed = truth.with_name(f"{name}_fixed.py")
         if fixed.exists():
-            yield Story(fixed, (), _truths(told.get("acceptable_fixed", ())))
+            yield Story(fixed, (), _truths(expected.get("acceptable_fixed", ())))
 
 
-def _truths(told: Any) -> tuple[Truth, ...]:
+def _truths(entries: Any) -> tuple[Truth, ...]:
     return tuple(
         Truth(
             kind=one["kind"],
@@ -115,16 +115,16 @@ def _truths(told: Any) -> tuple[Truth, ...]:
             idea=one.get("idea", ""),
             source=one.get("source", ""),
         )
-        for one in told
+        for one in entries
     )
 
 
-def _change(told: dict[str, Any] | None) -> tuple[str, str, str] | None:
-    return (str(told["what"]), str(told["from"]), str(told["to"])) if told else None
+def _change(change: dict[str, Any] | None) -> tuple[str, str, str] | None:
+    return (str(change["what"]), str(change["from"]), str(change["to"])) if change else None
 
 
 def score(story: Story, findings: list[dict[str, Any]]) -> Score:
-    """Truths and findings brought together: as many as can be, one to one."""
+    """Match truths and findings one to one, as many as possible."""
     fitting = [[i for i, finding in enumerate(findings) if is_right(truth, finding, story)] for truth in story.truths]
     taken: dict[int, int] = {}  # finding -> truth
     for truth in range(len(fitting)):
@@ -143,7 +143,7 @@ def score(story: Story, findings: list[dict[str, Any]]) -> Score:
 
 
 def _assign(truth: int, fitting: list[list[int]], taken: dict[int, int], tried: set[int]) -> bool:
-    """Give ``truth`` a finding, moving those given before where that makes room."""
+    """Match ``truth`` with a finding; earlier matches move where that makes room."""
     for finding in fitting[truth]:
         if finding in tried:
             continue
@@ -160,7 +160,7 @@ def is_right(truth: Truth, finding: dict[str, Any], story: Story) -> bool:
 
 
 def wrong(truth: Truth, finding: dict[str, Any], story: Story) -> str:
-    """What keeps ``finding`` from being ``truth``: "kind", "line", "change", "idea", or nothing."""
+    """Why ``finding`` is not ``truth``: "kind", "line", "change", "idea"; "" where it is."""
     if finding["kind"] != truth.kind:
         return "kind"
     if Path(finding["file"]).name != story.path.name or finding["line"] not in truth.lines:
