@@ -15,6 +15,7 @@ from xlaprof import events
 from xlaprof.analysis.diagnosis import cause
 from xlaprof.runtime.instruments import retainers
 from xlaprof.runtime.recompile import graph_diff
+from xlaprof.runtime.tape import tapes
 
 from .recorded_programs import RecordedProgram, record
 
@@ -25,6 +26,14 @@ history: list[torch.Tensor] = []
 def with_time_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process looks for names for half a second in all: the tests before this one may have used it up."""
     monkeypatch.setattr(retainers, "_spent_ns", 0)
+
+
+@pytest.fixture(autouse=True)
+def with_no_trace_of_other_tests() -> None:
+    """A new graph is compared with those that ran before: with this test's alone."""
+    xr.sync()
+    for tape in tapes.existing():
+        tape.forget()
 
 
 @pytest.fixture
