@@ -2,7 +2,7 @@
 
     python benchmarks/analyse_log.py [--events 1000000] [--log run.log | --digests | --hostile] [--json]
 
-Writes a log of a training of that many events, told in full (a recorder would sum most of its steps), then reads
+Writes a log of a training of that many events, in full (a recorder would sum most of its steps), then reads
 and analyses it in a fresh process. The aim: 1,000,000 events in at most 2 s.
 
 --digests writes what a recorder makes of most steps of a long run: their sums.
@@ -84,9 +84,9 @@ def training() -> Iterator[AnyEvent]:
 
 
 def hours() -> Iterator[AnyEvent]:
-    """The same training for so long that after its beginning steps are told by their sums."""
-    told = training()
-    yield from islice(told, 1_000)
+    """The same training for so long that after its beginning only sums of steps are recorded."""
+    stream = training()
+    yield from islice(stream, 1_000)
     step, t = 100, 2_000_000 * US
     while True:
         dur = 9_500 * US + step % 101 * US
@@ -99,10 +99,10 @@ def hours() -> Iterator[AnyEvent]:
         step += 1
 
 
-def write(path: Path, told: Iterator[AnyEvent], events: int) -> None:
+def write(path: Path, stream: Iterator[AnyEvent], events: int) -> None:
     encode = msgspec.json.Encoder().encode
     with path.open("wb", buffering=1 << 20) as file:
-        for event in islice(told, events):
+        for event in islice(stream, events):
             file.write(encode(event))
             file.write(b"\n")
 
@@ -156,17 +156,17 @@ def main() -> int:
     parser.add_argument("--log", help="measure this log instead of a made one")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--measure", metavar="LOG", help=argparse.SUPPRESS)
-    parser.add_argument("--digests", action="store_true", help="most steps are told by their sums")
+    parser.add_argument("--digests", action="store_true", help="of most steps only sums")
     parser.add_argument("--hostile", action="store_true", help="fold events that hardly ever repeat")
     args = parser.parse_args()
     if args.hostile:
         sys.path.insert(0, str(Path(__file__).parent.parent))
-        told = measure_hostile(args.events)
+        measured = measure_hostile(args.events)
         print(
-            json.dumps(told)
+            json.dumps(measured)
             if args.json
-            else f"{told['events']:,} events that hardly repeat: {told['cpu_s']:.1f} s of CPU, "
-            f"peak {told['peak_mb']:.0f} MB (aim {AIM_MB:.0f} MB)"
+            else f"{measured['events']:,} events that hardly repeat: {measured['cpu_s']:.1f} s of CPU, "
+            f"peak {measured['peak_mb']:.0f} MB (aim {AIM_MB:.0f} MB)"
         )
         return 0
     if args.measure:

@@ -5,7 +5,7 @@
 Each program of ``tests/zoo`` (or DIR) and its fixed version run under ``xlaprof run --json``, one after the other, in a
 process of their own, as a user runs them. A finding counts when kind, line and change are those of the program's
 ``expected.json``; the rule, word for word, is the text of ``tests/zoo/truth.py``. In short: numbers and shapes of a
-change have to be the truth's, changes told in words have to be of the same sort, and anything that is reported beside
+change have to be the truth's, changes in words have to be of the same sort, and anything that is reported beside
 the truth, on a clean or on a fixed program, is a false alarm.
 
 ``recall`` is the share of truths that were found, ``precision`` the share of findings that are right. The exit code is
@@ -157,10 +157,10 @@ def nearest(truth: Truth, result: Result) -> str:
     near = sorted(left, key=lambda f: order.index(wrong(truth, f, result.story)))
     if not near or wrong(truth, near[0], result.story) == "kind":
         return "nothing of this kind"
-    return f"another {wrong(truth, near[0], result.story)}: {told(near[0])}"
+    return f"another {wrong(truth, near[0], result.story)}: {in_a_line(near[0])}"
 
 
-def told(finding: dict[str, Any]) -> str:
+def in_a_line(finding: dict[str, Any]) -> str:
     """A finding in a line."""
     change = finding.get("change")
     went = f" [{change['what']}: {change['from']} -> {change['to']}]" if change else ""
@@ -175,7 +175,7 @@ def sentences(result: Result) -> Iterator[tuple[str, str]]:
         went = f" [{truth.change[0]}: {truth.change[1]} -> {truth.change[2]}]" if truth.change else ""
         yield "missed", f"{truth.kind} at line {truth.line}{went} {truth.cause}; {nearest(truth, result)}"
     for finding in result.score.alarms:
-        yield "false alarm", told(finding)
+        yield "false alarm", in_a_line(finding)
 
 
 def show(results: list[Result], console: Console) -> None:

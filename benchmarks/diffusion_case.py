@@ -38,7 +38,7 @@ class Case(NamedTuple):
 
     name: str
     log: Path
-    told: dict[str, Any]  # its report as JSON
+    report: dict[str, Any]  # its report as JSON
     text: str  # and for people
     compiles: list[Compile]
     runs: Counter[int]  # program -> times it ran
@@ -61,7 +61,7 @@ def record(name: str, steps: int, folder: Path) -> Case:
     if not path.exists():
         _xlaprof("run", "--no-report", "-o", path.name, str(script), "--steps", str(steps), cwd=folder)
         path.write_text(path.read_text().replace(f"{ROOT}{os.sep}", ""))  # a page is read elsewhere
-    told = json.loads(_xlaprof("report", "--json", path.name, cwd=folder))
+    report = json.loads(_xlaprof("report", "--json", path.name, cwd=folder))
     text = _xlaprof("report", path.name, cwd=folder)
     compiles, runs = [], Counter[int]()
     for event in log.read(path):
@@ -69,7 +69,7 @@ def record(name: str, steps: int, folder: Path) -> Case:
             compiles.append(event)
         elif isinstance(event, Execute):
             runs[event.program] += event.calls
-    return Case(name, path, told, text, compiles, runs, Timeline(path))
+    return Case(name, path, report, text, compiles, runs, Timeline(path))
 
 
 def _xlaprof(*words: str, cwd: Path) -> str:
@@ -84,7 +84,7 @@ def _xlaprof(*words: str, cwd: Path) -> str:
 
 def wrong(before: Case, after: Case, steps: int) -> list[str]:
     """What does not hold of the story that the page tells."""
-    kinds = {(finding["kind"], finding["function"]) for finding in before.told["findings"]}
+    kinds = {(finding["kind"], finding["function"]) for finding in before.report["findings"]}
     expected = {
         ("missing_barrier", "draw"),
         ("transfer", "watermark"),
@@ -92,7 +92,7 @@ def wrong(before: Case, after: Case, steps: int) -> list[str]:
         ("transfer", "LookedUpEuler.scale_model_input"),
     }
     said = [f"before: no {kind} in {function}" for kind, function in sorted(expected - kinds)]
-    said += [f"after: {found['kind']} at line {found['line']}" for found in after.told["findings"]]
+    said += [f"after: {found['kind']} at line {found['line']}" for found in after.report["findings"]]
     most, times = after.runs.most_common(1)[0]
     if times != 3 * steps:
         said.append(f"after: the program that ran most often, {most}, ran {times} times in {3 * steps} steps")
@@ -101,8 +101,8 @@ def wrong(before: Case, after: Case, steps: int) -> list[str]:
 
 def figures(before: Case, after: Case, steps: int) -> str:
     """The table of the page."""
-    predicted = before.told["predicted"]["gain_s"]
-    measured = before.told["run"]["wall_s"] - after.told["run"]["wall_s"]
+    predicted = before.report["predicted"]["gain_s"]
+    measured = before.report["run"]["wall_s"] - after.report["run"]["wall_s"]
     often = after.runs.most_common(1)[0][0]
     step = next(one for one in after.compiles if one.program == often)
     rows = [
@@ -112,10 +112,10 @@ def figures(before: Case, after: Case, steps: int) -> str:
         ("a denoising step", f"1/{steps} of the largest graph", f"{step.ops:,} operations, compiled once"),
         (
             "values read from the device",
-            *(f"{case.told['counters']['TransferFromDeviceTime']:,}" for case in (before, after)),
+            *(f"{case.report['counters']['TransferFromDeviceTime']:,}" for case in (before, after)),
         ),
         ("three pictures, imports apart", *(duration(case.wall_s) for case in (before, after))),
-        ("findings", *(f"{len(case.told['findings'])}" for case in (before, after))),
+        ("findings", *(f"{len(case.report['findings'])}" for case in (before, after))),
     ]
     lines = [f"| three pictures of {steps} steps | before | after |", "|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]

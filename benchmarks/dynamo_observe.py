@@ -67,12 +67,12 @@ def main() -> None:
                 torch.compile(net, backend="eager")(x)
 
         steps()
-        told("steady compiled step", *alternating(steps, args.rounds), args.steps)
+        print_times("steady compiled step", *alternating(steps, args.rounds), args.steps)
         compilation()
-        told("compilation", *alternating(compilation, args.rounds), 1)
+        print_times("compilation", *alternating(compilation, args.rounds), 1)
 
 
-def told(what: str, without: float, within: float, times: int) -> None:
+def print_times(what: str, without: float, within: float, times: int) -> None:
     each, recorded = without / times * 1e6, within / times * 1e6
     print(f"{what:22} {each:12,.1f} us  recorded {recorded:12,.1f} us  {within / without - 1:+.2%}")
 

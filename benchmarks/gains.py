@@ -89,10 +89,10 @@ class Gain(NamedTuple):
 def run(program: Path, log: Path) -> Run:
     """Run ``program`` once, recorded."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    told = report(program, log)
+    found = report(program, log)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Run(worked_s(log), cpu, told["gain_s"])
+    return Run(worked_s(log), cpu, found["gain_s"])
 
 
 def worked_s(log: Path) -> float:
