@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import importlib
 
-from .version import __version__
-
 TYPE_CHECKING = False  # typing itself would cost more than the rest of this file
 if TYPE_CHECKING:
     from typing import Any
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from .log import LogError, read
     from .recording.recorder import RecordingError, record, start_recording, stop_recording
     from .recording.trace import StepTrace, Trace
+    from .version import __version__
 
 _HOME = {
     "Trace": "recording.trace",
@@ -36,6 +35,7 @@ _HOME = {
     "RecordingError": "recording.recorder",
     "read": "log",
     "LogError": "log",
+    "__version__": "version",
 }
 
 __all__ = [

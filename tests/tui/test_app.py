@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Footer
 
 from xlaprof import events as ev
 from xlaprof.tui.app import LiveApp
@@ -22,6 +23,9 @@ async def news(app: LiveApp, pilot: Pilot[None]) -> str:
     """Let the app read what is new; the screen after that."""
     await app.refresh_now()
     await pilot.pause()
+    footer = app.screen_stack[0].query_one(Footer)
+    while footer.display and not (footer.children and footer.children[0].region):  # it lists its keys when it is idle
+        await pilot.pause()
     return screen(app)
 
 
