@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from pathlib import Path
 
 import pytest
-from contributing import blocks, examples
+from contributing import add_module, blocks, examples
 
 from xlaprof import commands
 from xlaprof.cli import main
@@ -17,11 +16,7 @@ VERB, TEST = blocks("Adding a CLI verb")
 
 @pytest.fixture(autouse=True)
 def _added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "verbs"
-    folder.mkdir()
-    (folder / "count.py").write_text(VERB)
-    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(folder)])
-    monkeypatch.delitem(sys.modules, f"{commands.__name__}.count", raising=False)
+    add_module(commands, "count", VERB, tmp_path / "verbs", monkeypatch)
 
 
 @pytest.mark.parametrize("number", range(TEST.count("def test_")))

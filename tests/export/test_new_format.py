@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-from contributing import blocks, examples
+from contributing import add_module, blocks, examples
 
 from xlaprof.cli import main
 from xlaprof.export import formats
@@ -16,11 +15,7 @@ FORMAT, TEST = blocks("Adding an export format")
 
 @pytest.fixture(autouse=True)
 def _added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "formats"
-    folder.mkdir()
-    (folder / "jsonl.py").write_text(FORMAT)
-    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(folder)])
-    monkeypatch.delitem(sys.modules, f"{formats.__name__}.jsonl", raising=False)
+    add_module(formats, "jsonl", FORMAT, tmp_path / "formats", monkeypatch)
 
 
 def test_its_test_passes(tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from contributing import blocks, examples
+from contributing import add_module, blocks, examples
 
 from xlaprof.tui import panels
 from xlaprof.tui.app import LiveApp
@@ -20,11 +19,7 @@ PANEL, TEST = blocks("Adding a screen")
 
 @pytest.fixture(autouse=True)
 def _added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "panels"
-    folder.mkdir()
-    (folder / "compiling.py").write_text(PANEL)
-    monkeypatch.setattr(panels, "__path__", [*panels.__path__, str(folder)])
-    monkeypatch.delitem(sys.modules, f"{panels.__name__}.compiling", raising=False)
+    add_module(panels, "compiling", PANEL, tmp_path / "panels", monkeypatch)
 
 
 def test_its_test_passes() -> None:
