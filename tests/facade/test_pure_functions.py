@@ -152,10 +152,10 @@ def test_gradients_of_several_batches_are_one_step() -> None:
         return torch.nn.functional.mse_loss(moved(x), y), seen
 
     there = x.to("xla"), y.to("xla")
-    gradient_accumulation(train_step, there, moved, (seen,))
+    gradient_accumulation(train_step, there, moved, seen)
     torch_xla.sync()
     with counted() as counts:
-        total, count = gradient_accumulation(train_step, there, moved, (seen,))
+        total, count = gradient_accumulation(train_step, there, moved, seen)
         torch_xla.sync()
     assert counts.runs == 1
     assert (count.item(), seen.item(), total.requires_grad) == (20.0, 0.0, False)
@@ -163,6 +163,8 @@ def test_gradients_of_several_batches_are_one_step() -> None:
     for got, want in zip(moved.parameters(), model.parameters(), strict=True):
         assert got.grad is not None
         torch.testing.assert_close(got.grad.cpu(), want.grad)
+    alone = gradient_accumulation(lambda x, y: torch.nn.functional.mse_loss(moved(x), y), there, moved)
+    torch.testing.assert_close(alone.cpu(), loss.detach())
 
 
 def test_batches_have_to_be_batches() -> None:

@@ -12,13 +12,14 @@ def gradient_accumulation(
     train_step: Callable[..., Any],
     iterable_tensors: Sequence[torch.Tensor],
     model: torch.nn.Module,
-    carried_tensors: Sequence[torch.Tensor] | None = None,
-) -> tuple[torch.Tensor, ...]:
-    """``(loss, *carried)``: forward and backward pass for each batch along the first dimension of ``iterable_tensors``.
+    *carried_tensors: torch.Tensor,
+) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """The loss, after a forward and a backward pass for each batch along the first dimension of ``iterable_tensors``.
 
-    ``train_step(*batch, *carried)`` returns the loss, or ``(loss, *carried)`` where tensors are carried on. Losses and
-    gradients are averaged over the batches; gradients are added to ``grad`` of ``model``'s parameters. No gradient
-    passes from batch to batch through carried tensors.
+    ``train_step(*batch, *carried)`` returns the loss. Where there are ``carried_tensors``, it returns
+    ``(loss, *carried)``, from which the next batch goes on, and so does this function. Losses and gradients are
+    averaged over the batches; gradients are added to ``grad`` of ``model``'s parameters. No gradient passes from batch
+    to batch through carried tensors.
 
     The batches are recorded one after another into one graph: unlike in PyTorch/XLA, compile time grows with their
     number.
@@ -27,8 +28,7 @@ def gradient_accumulation(
     ``train_step`` carries on another number of tensors than it was given.
     """
     steps = _steps(iterable_tensors)
-    carried = [carried_tensors] if isinstance(carried_tensors, torch.Tensor) else list(carried_tensors or ())
-    many = len(carried)
+    carried, many = list(carried_tensors), len(carried_tensors)
     total: torch.Tensor | None = None
     for i in range(steps):
         # The step may write in place to these copies; XLA eliminates unneeded ones.
@@ -42,7 +42,7 @@ def gradient_accumulation(
         carried = [tensor.detach() for tensor in carried]
         total = loss.detach() / steps if total is None else total + loss.detach() / steps
     assert total is not None
-    return total, *carried
+    return (total, *carried) if many else total
 
 
 def _steps(tensors: Sequence[torch.Tensor]) -> int:
