@@ -113,6 +113,56 @@ def test_a_library_running_itself_shows_its_outermost_frames(tmp_path: Path) -> 
     assert frames[-1].func == "Thread._bootstrap"
 
 
+def test_the_command_that_launches_a_program_is_nobodys_line_and_a_script_beside_it_is() -> None:
+    import sysconfig
+
+    folder = Path(sysconfig.get_path("scripts"))
+    code = "def main():\n    return user_frames()\n"
+    found = {}
+    for name in ("made-up-launcher", "made_up_script.py"):
+        namespace = {"__name__": "__main__", "user_frames": user_frames}
+        exec(compile(code, str(folder / name), "exec"), namespace)
+        found[name] = namespace["main"]()[0].file
+    assert found == {"made-up-launcher": __file__, "made_up_script.py": str(folder / "made_up_script.py")}
+
+
+def test_the_first_line_of_a_worker_process_is_nobodys() -> None:
+    for line, users in (
+        ("from multiprocessing.spawn import spawn_main; frames = user_frames()", False),
+        ("frames = user_frames()", True),  # as of python -c
+    ):
+        namespace = {"__name__": "__main__", "user_frames": user_frames}
+        exec(compile(line, "<string>", "exec"), namespace)
+        assert (namespace["frames"][0].file == "<string>") is users
+
+
+def test_a_program_that_has_ended_has_no_line(tmp_path: Path) -> None:
+    """Exit handlers and finalizers of a library, and what ``xlaprof run`` itself does for a program's last words."""
+    lib = tmp_path / "site-packages" / "closing.py"
+    lib.parent.mkdir()
+    lib.write_text(
+        "import atexit\nfrom xlaprof.recording.stacks import is_users, user_frames\n"
+        "def look(who):\n    frames = user_frames()\n    print(who, *frames[0], is_users(frames), sep='|')\n"
+        "class LastWords:\n    def __str__(self):\n        look('words')\n        return 'bye'\n"
+        "def register():\n    atexit.register(look, 'handler')\n"
+    )
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import closing\nclosing.register()\nclosing.look('running')\nraise SystemExit(closing.LastWords())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "xlaprof", "run", "--no-report", str(program)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(lib.parent), *sys.path])},
+    )
+    running, words, handler = done.stdout.splitlines()
+    assert running == f"running|{program}|3|<module>|True"
+    assert (words, handler) == ("words|at exit|0||False", "handler|at exit|0||False")
+
+
 def test_another_thread_is_seen_where_it_is() -> None:
     ready, go = threading.Event(), threading.Event()
 

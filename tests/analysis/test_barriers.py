@@ -285,3 +285,15 @@ def test_a_graph_that_grows_is_told_once_at_the_line_that_records_more_each_time
     assert (finding.kind, finding.place.line) == ("growing_graph", 32)
     assert [place.line for place in finding.also] == [35]
     assert "ends at line 35 grew 8 times in a row" in finding.cause
+
+
+@pytest.mark.parametrize("loop", [0, 16])
+def test_a_graph_that_is_run_at_exit_belongs_to_the_line_that_recorded_it(loop: int) -> None:
+    story = Story()
+    line = story.line(18, "w = w - lr * grad", func="main", loops=(loop,))
+    story.trace(30)
+    story.compile("all", 500, exit := story.line(0, func="", file="at exit"), trigger="read", ops=900)
+    story.barrier(exit, 40, graph="all", ops=900, trigger="read", loops=30, loop=line, loop_ops=30)
+    (finding,) = story.findings("missing_barrier")
+    assert (finding.place.file, finding.place.line) == ("train.py", loop or 18)
+    assert "compiled and run only at exit (500 ms to compile)" in finding.cause

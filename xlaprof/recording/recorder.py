@@ -28,7 +28,7 @@ from xlaprof.events import Compile, Compiling, Counters, DynamoLimit, End, Event
 from .intern import TEXT_LIMIT, Interner
 from .logfile import LogFile, header, line, rank_and_world, rank_path
 from .sampling import Sampler, StepOpened
-from .stacks import RawFrame, is_library, user_frames
+from .stacks import RawFrame, is_users, user_frames
 from .writer import Writer, warn
 
 #: The recording of this process, or None. Hot paths read it once per use.
@@ -300,7 +300,7 @@ class Recorder:
         if dur >= GC_PAUSE_NS:
             frames = user_frames()
             # a collection in a thread without the program's lines (ours, say) has no line
-            place = 0 if frames and is_library(frames[0].file, None) else self.stack(frames)
+            place = self.stack(frames) if is_users(frames) else 0
             self.emit(Gc(began, dur, info["generation"], info["collected"], self.thread(), place))
 
     def _abandon(self) -> None:

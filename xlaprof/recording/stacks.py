@@ -1,8 +1,8 @@
 """Places in the user's program: cheap stacks that leave out libraries, and the source text of a line.
 
-A frame is *the user's* unless its file belongs to the interpreter, to an installed package, to a compiled-code cache
-or to xlaprof itself. The verdict is cached by file name: walking a stack costs one dict lookup per frame. Only
-:func:`source_line` and :func:`loop_line` read files.
+A frame is *the user's* unless its file belongs to the interpreter, to an installed package or command, to a
+compiled-code cache or to xlaprof itself. The verdict is cached by file name: walking a stack costs one dict lookup per
+frame. Only :func:`source_line` and :func:`loop_line` read files.
 """
 
 from __future__ import annotations
@@ -27,27 +27,33 @@ class RawFrame(NamedTuple):
 def user_frames(limit: int = 8, skip: int = 0) -> tuple[RawFrame, ...]:
     """The user's frames that called this, innermost first, at most ``limit``.
 
-    ``skip`` leaves out that many frames next to the caller, the user's or not. Where no frame is the user's
-    (a library running itself), the outermost frames outside xlaprof are returned rather than nothing.
+    ``skip`` leaves out that many frames next to the caller, the user's or not. Where no frame is the user's, the
+    result is :data:`AT_EXIT` on the main thread when the program has ended, else the outermost frames outside xlaprof
+    (a library running itself).
     """
     try:
-        return _walk(sys._getframe(1 + skip), limit)
+        frame = sys._getframe(1 + skip)
     except ValueError:  # skip reaches past the end of the stack
         return ()
+    return _walk(frame, limit) or _outermost(frame, limit, threading.get_ident())
 
 
 def frames_of_thread(ident: int, limit: int = 8) -> tuple[RawFrame, ...]:
     """The user's frames of another thread (``threading.get_ident()``) now; empty if it has ended."""
     with looking:
         frame = sys._current_frames().get(ident)
-        found = () if frame is None else _walk(frame, limit)
+        found = () if frame is None else _walk(frame, limit) or _outermost(frame, limit, ident)
         del frame
     return found
 
 
+#: in place of a line, where none of the program's runs any more: its exit handlers, or who launched it
+AT_EXIT = (RawFrame("at exit", 0, ""),)
+
+
 def is_users(frames: tuple[RawFrame, ...]) -> bool:
-    """Whether the frames of a stack are the user's, not a library's in their place."""
-    return bool(frames) and _shown.get(frames[0].file) != ""
+    """Whether the frames of a stack are the user's, not a library's or :data:`AT_EXIT` in their place."""
+    return bool(frames) and frames is not AT_EXIT and _shown.get(frames[0].file) != ""
 
 
 #: Held while one thread looks at the frames of others. A frame that is referenced keeps its function's locals alive,
@@ -130,7 +136,8 @@ _CALLED_FROM = 4  # of one place
 
 
 def _walk(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
-    """The user's frames. A stack seen lately gives the same tuple again, without looking up a line."""
+    """The user's frames, () if there are none. A stack seen lately gives the same tuple again, without looking up a
+    line."""
     frame = start
     code = frame.f_code
     known = _seen.get((id(code), frame.f_lasti, limit))  # the caller is the user's, mostly
@@ -144,7 +151,7 @@ def _walk(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
                 break
             back = frame.f_back
             if back is None:
-                return _outermost(start, limit)
+                return ()
             frame = back
             code = frame.f_code
         known = _seen.get((id(code), frame.f_lasti, limit), [])
@@ -181,24 +188,37 @@ def _look(innermost: FrameType, limit: int) -> _Seen:
     return seen
 
 
-def _outermost(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
-    """The frames nearest the bottom of a stack in which nothing is the user's."""
+def _outermost(start: FrameType, limit: int, thread: int) -> tuple[RawFrame, ...]:
+    """The frames nearest the bottom of a stack of ``thread`` in which nothing is the user's, without xlaprof's and
+    launchers'.
+
+    While a program runs, its main thread executes a module. Once it has ended, an exit handler, a finalizer or
+    whoever launched it is at the bottom of the stack.
+    """
     found: list[RawFrame] = []
+    running = thread != threading.main_thread().ident
     frame: FrameType | None = start
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith((OWN, "<frozen")):
-            found.append(RawFrame(code.co_filename, frame.f_lineno, code.co_qualname))
+        file = code.co_filename
+        if file == _RUNNER:
+            break
+        if not file.startswith((OWN, "<")):
+            running = running or code.co_name == "<module>"
+            if not _is_command(file):
+                found.append(RawFrame(file, frame.f_lineno, code.co_qualname))
         frame = frame.f_back
-    return tuple(found[-limit:])
+    return tuple(found[-limit:]) if running else AT_EXIT
 
 
 def _classify(frame: FrameType) -> str:
     code = frame.f_code
     name = code.co_filename
     if name == "<string>":
-        # `python -c`, `exec` and the methods that dataclasses and namedtuples generate all bear this name
+        # `python -c`, `exec`, the methods that dataclasses and namedtuples generate and the first line of
+        # multiprocessing's workers all bear this name
         generated = code.co_name.startswith("__") or str(frame.f_globals.get("__name__")).startswith("namedtuple_")
+        generated = generated or not _WORKERS.isdisjoint(code.co_names)
         return "" if generated else name
     if is_library(name, frame.f_globals.get("__name__")):
         shown = ""
@@ -220,9 +240,12 @@ def _classify(frame: FrameType) -> str:
 _LIBRARIES = frozenset({"torch", "torch_xla", "functorch", "jax", "jaxlib", "numpy", "xlaprof"})
 #: code written by code: nobody's line
 _GENERATED = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__array_function__", "<decorator-gen", "<torch_")
+_WORKERS = frozenset({"multiprocessing.spawn", "multiprocessing.forkserver"})
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", f"{os.sep}torchinductor_")
 #: the folder of xlaprof itself
 OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: what ``xlaprof run`` executes a program from: frames around it are the launcher's
+_RUNNER = os.path.join(OWN, "commands", "run.py")
 
 
 def _standard_library() -> tuple[str, ...]:
@@ -233,10 +256,28 @@ def _standard_library() -> tuple[str, ...]:
 _STANDARD = _standard_library()
 
 
+def _commands() -> frozenset[str]:
+    """Folders of the commands that installed packages have, as torchrun."""
+    user = sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))
+    found = (sysconfig.get_path("scripts"), user, os.path.dirname(sys.executable))
+    return frozenset(form for path in found if path for form in (path, os.path.realpath(path)))
+
+
+_COMMANDS = _commands()
+
+
+def _is_command(file: str) -> bool:
+    """Whether ``file`` is the command of an installed package, as torchrun; a script beside them ends in .py."""
+    folder, _, name = file.rpartition(os.sep)
+    return folder in _COMMANDS and "." not in name
+
+
 def is_library(file: str, module: object) -> bool:
     if file.startswith("<"):
         return file.startswith(_GENERATED)
     if file.startswith((OWN, *_STANDARD)) or any(part in file for part in _PACKAGES):
+        return True
+    if _is_command(file) or file == AT_EXIT[0].file:
         return True
     return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
 

@@ -26,10 +26,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def file_line(file: str, line: int) -> str:
-    """A line of code by the name of its file: "train.py:12"."""
-    return f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}"
+    """A line of code by the name of its file: "train.py:12"; "at exit" where no line ran."""
+    name = file.replace(chr(92), "/").rpartition("/")[2]
+    return f"{name}:{line}" if line else name
 
 
 def path_line(file: str, line: int) -> str:
-    """A line of code by the path of its file: "/home/ada/train.py:12"."""
-    return f"{file}:{line}" if line else "no line is known"
+    """A line of code by the path of its file: "/home/ada/train.py:12"; "at exit" where no line ran."""
+    return f"{file}:{line}" if line else file or "no line is known"

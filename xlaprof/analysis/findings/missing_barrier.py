@@ -111,7 +111,9 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
     place = loop if loop.line else facts.names.bracket(stack or largest.stack, largest.stack)[0]
     line = facts.names.place(stack)
     is_read = largest.trigger == "read"
-    by = f"the {'read' if is_read else 'barrier'} at line {cut.line}" if cut.line else "the first read"
+    by = (
+        f"by the {'read' if is_read else 'barrier'} at line {cut.line}" if cut.line else cut.file or "by the first read"
+    )
     per_turn = run.sites[site].loop_ops if site else 0
     each = f", about {per_turn:,} for each" if per_turn else ""
     remains = _remains(count, per_turn, largest.ops)
@@ -124,7 +126,7 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
         cut=replay.compiles((r for r in own if r.ops * 2 > largest.ops), remains),
         cause=(
             f"No barrier ends the graph inside the loop: {count} {noun} became one graph of {largest.ops:,} "
-            f"operations{each}, compiled and run only by {by} ({duration(largest.dur / 1e9)} to compile)."
+            f"operations{each}, compiled and run only {by} ({duration(largest.dur / 1e9)} to compile)."
         ),
         advice=(
             f"Call {facts.words.barrier} at the end of every turn of the loop: one small graph is then compiled once."
