@@ -211,10 +211,15 @@ def _xla_get_rng_seed(device: str = "") -> int:
 
 
 def _xla_set_mat_mul_precision(precision: str) -> None:
-    """``"default"``, ``"high"`` or ``"highest"``: how exact products of float32 are on hardware that has a choice."""
+    """``"default"``, ``"high"`` or ``"highest"``: how exact products of float32 are on hardware that has a choice.
+
+    Graphs are compiled again for it. Functions under ``torch.compile`` keep their programs.
+    """
     if precision not in ("default", "high", "highest"):
         raise ValueError(f"mat mul precision must be default, high or highest, not {precision!r}")
-    jax.config.update("jax_default_matmul_precision", precision)
+    if precision != _xla_get_mat_mul_precision():
+        jax.config.update("jax_default_matmul_precision", precision)
+        program.cache.clear()
 
 
 def _xla_set_use_full_mat_mul_precision(use_full_mat_mul_precision: bool = True) -> None:

@@ -25,6 +25,12 @@ TABLE: dict[str, dict[str, str]] = {
         "set_custom_compile_options step sync",
         "xlaprof.torch_xla.version": "__version__ __xla_gitrev__",
         "xlaprof.torch_xla.stablehlo": "save_as_stablehlo save_torch_model_as_stablehlo",
+        "xlaprof.torch_xla": "xr=runtime",
+        "xlaprof.torch_xla._internal": "tpu",
+        "xlaprof.torch_xla.core": "xenv=xla_env_vars xm=xla_model",
+        "xlaprof.torch_xla.distributed": "xmp=xla_multiprocessing",
+        "xlaprof.torch_xla.experimental": "plugins",
+        "xlaprof.torch_xla.utils": "xu=utils",
     },
     "_XLAC": {
         "xlaprof.runtime": "_get_use_eager_mode=is_eager_mode _set_use_eager_mode=eager_mode "
@@ -59,7 +65,9 @@ TABLE: dict[str, dict[str, str]] = {
         "_get_xla_sharding_specs _mark_manual_sharding _xla_annotate_custom_sharding _xla_get_spmd_config_is_locked "
         "_xla_set_auto_sharding",
         "xlaprof.runtime.dynamo.donation": "_get_buffer_donation=get_buffer_donation "
-        "_set_buffer_donation=set_buffer_donation _xla_get_should_alias_with_buffer_donor_config=aliasing "
+        "_set_buffer_donation=set_buffer_donation _xla_get_enable_alias_with_buffer_donor_config=aliasing "
+        "_xla_get_should_alias_with_buffer_donor_config=aliasing "
+        "_xla_set_enable_alias_with_buffer_donor_config=set_aliasing "
         "_xla_set_should_alias_with_buffer_donor_config=set_aliasing",
         "xlaprof.runtime.dynamo.xlac": "_clear_pending_irs _get_base_seed_as_tensor _get_graph_hash _get_seed_info_id "
         "_get_tensors_handle _get_tensors_xla_device_data_node _run_cached_graph _unique_id_for_ir_and_data",
@@ -84,6 +92,9 @@ TABLE: dict[str, dict[str, str]] = {
     "_dynamo.config": {"xlaprof.runtime.dynamo.config": "="},
     "_dynamo.dynamo_backend2": {_DYNAMO: "dynamo_backend"},
     "_dynamo.dynamo_bridge": _BRIDGE,
+    "amp.syncfree.adam": {"xlaprof.torch_xla.amp.syncfree": "Adam"},
+    "amp.syncfree.adamw": {"xlaprof.torch_xla.amp.syncfree": "AdamW"},
+    "amp.syncfree.sgd": {"xlaprof.torch_xla.amp.syncfree": "SGD"},
     "core.dynamo_bridge": _BRIDGE,
     "core.xla_model": {
         _DISTRIBUTED: "CoalescingBuckets REDUCE_AND REDUCE_MAX REDUCE_MIN REDUCE_MUL REDUCE_OR REDUCE_SUM all_gather "
@@ -172,5 +183,6 @@ TABLE: dict[str, dict[str, str]] = {
         "local_process_count process_count process_index world_size",
         _SPMD: "addressable_runtime_device_count disable_spmd global_runtime_device_count is_spmd use_spmd",
     },
+    "utils.buffer_donor_context": {"xlaprof.runtime.dynamo.donation": "alias_with_buffer_donor_config"},
     "utils.closures": {"xlaprof.runtime.modes.closures": "AsyncClosureHandler=Thread"},
 }

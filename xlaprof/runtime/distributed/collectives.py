@@ -63,10 +63,19 @@ def all_reduce(
     return inputs
 
 
-def all_gather(value: Any, dim: int = 0, groups: Groups = None, output: Any = None, pin_layout: bool = True) -> Any:
+def all_gather(
+    value: Any,
+    dim: int = 0,
+    groups: Groups = None,
+    output: Any = None,
+    pin_layout: bool = True,
+    channel_id: int | None = None,
+    use_global_device_ids: bool | None = None,
+) -> Any:
     """The values of all ranks, in their order, joined along ``dim``; written to ``output`` if there is one.
 
-    ``value`` is a tensor or, with ``pin_layout=False``, a list of tensors; then a list is returned.
+    ``value`` is a tensor or, with ``pin_layout=False``, a list of tensors; then a list is returned. ``channel_id`` and
+    ``use_global_device_ids`` have no effect.
     """
     named = _groups.normalized(groups)
     shards = _groups.shards(named)
@@ -95,10 +104,13 @@ def reduce_scatter(
     groups: Groups = None,
     output: Any = None,
     pin_layout: bool = True,
+    channel_id: int | None = None,
+    use_global_device_ids: bool | None = None,
 ) -> Any:
     """As :func:`all_reduce`, but each rank gets its part along ``scatter_dim``; written to ``output`` if given.
 
-    ``input`` is a tensor or a list of tensors; ``shard_count`` is the number of ranks of a group.
+    ``input`` is a tensor or a list of tensors; ``shard_count`` is the number of ranks of a group. ``channel_id`` and
+    ``use_global_device_ids`` have no effect.
     """
     named = _groups.normalized(groups)
     _require_reduction(reduce_type)
@@ -298,9 +310,7 @@ def all_reduce_bucketized_gradients(
         all_reduce(REDUCE_SUM, [every[i] for i in bucket], scale=scale, groups=groups, pin_layout=pin_layout)
 
 
-def reduce_gradients(
-    optimizer: torch.optim.Optimizer, groups: Groups = None, cctx: Any = None, pin_layout: bool = True
-) -> None:
+def reduce_gradients(optimizer: torch.optim.Optimizer, groups: Groups = None, pin_layout: bool = True) -> None:
     """Average the gradients of ``optimizer``'s parameters over the ranks, in place.
 
     ``ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB`` bounds the size of an exchange, starting with the last parameters.

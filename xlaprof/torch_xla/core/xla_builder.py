@@ -18,10 +18,13 @@ from jax import lax
 from xlaprof.runtime.functional.jax_functions import cache as _JAX_TO_XLA_COMPUTATION_CACHE
 from xlaprof.runtime.functional.jax_functions import call_jax
 from xlaprof.runtime.lowering.registry import JAX_DTYPE
+from xlaprof.runtime.tape.computations import Computation
 
 from ._shapes import TORCH, Shape, Type, dtype_of, mkshape, shape_of, tensor_shape
 
-__all__ = ["Op", "Shape", "Type", "as_function", "call_jax", "create_builder", "mkshape", "tensor_shape"]
+__all__ = [
+    "Op", "Shape", "Type", "as_function", "call_jax", "create_builder", "create_computation", "mkshape", "tensor_shape",
+]  # fmt: skip
 
 
 def _jax_to_xla_computation_cache_elements() -> int:
@@ -391,6 +394,11 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 for _name, _function in _ELEMENTWISE.items():
     _elementwise(_name, _function)
+
+
+def create_computation(name: str, fn: Callable[..., Any], shapes: Sequence[Shape], **kwargs: Any) -> Computation:
+    """``fn(*ops, **kwargs)``, for ``torch_xla._XLAC._xla_user_computation``; ``shapes`` are taken from the tensors."""
+    return Computation(f"xla::{name}", as_function(fn, **kwargs))
 
 
 def create_builder(name: str) -> None:

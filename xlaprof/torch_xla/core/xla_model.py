@@ -36,11 +36,13 @@ def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device
     return _top.device(n)
 
 
-def get_xla_supported_devices(devkind: str | None = None, max_devices: int | None = None) -> list[str] | None:
-    """``["xla:0", "xla:1", ...]``: the devices of this process, ``max_devices`` at most.
+def get_xla_supported_devices(devkind: str | int | None = None, max_devices: int | None = None) -> list[str] | None:
+    """``["xla:0", "xla:1", ...]``: the devices of this process, ``max_devices`` at most (which may come first).
 
     With ``devkind`` (deprecated), those that are ``"CPU"``, ``"CUDA"`` or ``"TPU"``; ``None`` where there are none.
     """
+    if isinstance(devkind, int):
+        devkind, max_devices = None, devkind
     found = [f"xla:{i}" for i in range(tapes.count())]
     if devkind:
         warnings.warn("`devkind` argument is deprecated and will be removed in a future release.", stacklevel=2)

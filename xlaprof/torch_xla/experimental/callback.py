@@ -12,6 +12,13 @@ from xlaprof.runtime.trace.storage import Failed, View
 from xlaprof.runtime.trace.tensor import XLATensor
 
 
+def on_ready_event(tensor: torch.Tensor) -> threading.Event:
+    """An event that is set once the device has computed the tensor's value; raises as :func:`on_ready_callback`."""
+    event = threading.Event()
+    on_ready_callback(tensor, lambda _: event.set())
+    return event
+
+
 def on_ready_callback(tensor: torch.Tensor, callback: Callable[[torch.Tensor], None]) -> None:
     """Call ``callback(tensor)`` on another thread, once the device has computed the tensor's value.
 

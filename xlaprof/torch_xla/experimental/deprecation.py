@@ -12,14 +12,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def deprecated(module: ModuleType, new: Callable[P, R], old_name: str | None = None) -> Callable[P, R]:
+def deprecated(
+    module: ModuleType, new: Callable[P, R], old_name: str | None = None, extra_msg: str | None = None
+) -> Callable[P, R]:
     """``new`` under an old name of ``module``, its own by default; the first call warns in the log."""
-    return _warning(f"{module.__name__}.{old_name or new.__name__}", new, new)
+    return _warning(f"{module.__name__}.{old_name or new.__name__}", new, new, extra_msg)
 
 
-def mark_deprecated(new: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def mark_deprecated(
+    new: Callable[..., Any], extra_msg: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator of old functions: ``new`` is called in their place."""
-    return lambda old: _warning(old.__name__, new, old)
+    return lambda old: _warning(old.__name__, new, old, extra_msg)
 
 
 def register_deprecated(module: ModuleType, new: Callable[..., Any]) -> None:
@@ -27,13 +31,14 @@ def register_deprecated(module: ModuleType, new: Callable[..., Any]) -> None:
     setattr(module, new.__name__, deprecated(module, new))
 
 
-def _warning(name: str, new: Callable[P, R], like: Callable[..., Any]) -> Callable[P, R]:
+def _warning(name: str, new: Callable[P, R], like: Callable[..., Any], more: str | None) -> Callable[P, R]:
     """``new``, with the name and documentation of ``like``, which warns when it is first called."""
 
     @functools.cache
     def warn() -> None:
         logger = logging.getLogger("torch_xla")
-        logger.warning("%s is deprecated. Use %s.%s instead.", name, new.__module__, new.__name__)
+        advice = f"{name} is deprecated. Use {new.__module__}.{new.__name__} instead."
+        logger.warning(f"{advice} {more}" if more else advice)
 
     @functools.wraps(like)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -18,7 +18,7 @@ from xlaprof.runtime.trace.tensor import XLATensor
 Step = Callable[[Any, Any], tuple[Any, Any]]
 
 #: loops of functions that the user declared pure; ``None`` for those that cannot be traced
-_pure: OrderedDict[Any, _Rolled | None] = OrderedDict()
+_SCAN_COMPUTATION_CACHE: OrderedDict[Any, _Rolled | None] = OrderedDict()
 _LIMIT = 256
 _lock = threading.Lock()
 
@@ -137,9 +137,9 @@ def rolled(fn: Step, init: Any, xs: Any, length: int, partition_fn: Any, pure: b
     kinds = tuple((tuple(leaf.shape), leaf.dtype, leaf.requires_grad) for leaf in leaves)
     key = (fn, partition_fn, spec, kinds, *tapes, *modes()) if pure else None
     with _lock:
-        if pure and key in _pure:
-            _pure.move_to_end(key)
-            return _pure[key]
+        if pure and key in _SCAN_COMPUTATION_CACHE:
+            _SCAN_COMPUTATION_CACHE.move_to_end(key)
+            return _SCAN_COMPUTATION_CACHE[key]
     made: _Rolled | None
     try:
         made = _Rolled(fn, init, xs, length, partition_fn)
@@ -147,20 +147,21 @@ def rolled(fn: Step, init: Any, xs: Any, length: int, partition_fn: Any, pure: b
         made = None
     if pure:
         with _lock:
-            _pure[key] = made
-            if len(_pure) > _LIMIT:
-                _pure.popitem(last=False)
+            _SCAN_COMPUTATION_CACHE[key] = made
+            if len(_SCAN_COMPUTATION_CACHE) > _LIMIT:
+                _SCAN_COMPUTATION_CACHE.popitem(last=False)
     return made
 
 
 def value_and_grad_partitioned(
-    fn: Step, init: Any, xs: Any, partition_fn: Any = None
+    fn: Step, init: Any, xs: Any, partition_fn: Any = None, is_fn_pure: bool = True
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The two passes of one step of ``scan(fn, init, xs)``, as functions of tensors that no gradient passes through.
 
     ``forward(carry, x)`` returns ``(new_carry, (y, kept))``, where ``kept`` are tensors that the backward pass reads;
     ``backward(grad_of_new_carry, (grad_of_y, kept))`` returns ``(grad_of_carry, grad_of_x)``, ``None`` where there is
-    none. Raises ``RuntimeError`` where ``fn`` cannot be traced, or no leaf of ``init`` or ``xs`` asks for a gradient.
+    none. ``is_fn_pure`` has no effect. Raises ``RuntimeError`` where ``fn`` cannot be traced, or no leaf of ``init`` or
+    ``xs`` asks for a gradient.
     """
     length = _length(xs)
     try:

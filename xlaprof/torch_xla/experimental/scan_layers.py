@@ -9,7 +9,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+from .scan import _SCAN_COMPUTATION_CACHE as _ONE_LAYER_CACHE
 from .scan import Changed, rolled
+
+__all__ = ["_ONE_LAYER_CACHE", "scan_layers"]
 
 
 def scan_layers(
