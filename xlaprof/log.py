@@ -18,6 +18,7 @@ from typing import BinaryIO, Protocol, Union
 import msgspec
 
 from xlaprof.errors import UserError
+from xlaprof.text.quantities import plural
 
 from .events import SCHEMA, AnyEvent, Header, kinds
 
@@ -116,7 +117,7 @@ class Lines:
             )
         if self.unknown:
             kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(self.unknown.items()))
-            notes.append(f"skipped {sum(self.unknown.values())} events of unknown kinds: {kinds}")
+            notes.append(f"skipped {plural(sum(self.unknown.values()), 'event')} of unknown kinds: {kinds}")
         if self.garbage:
             notes.append(f"skipped {self.garbage} {'line that is' if self.garbage == 1 else 'lines that are'} no event")
         if self._size:

@@ -279,7 +279,7 @@ def test_what_makes_the_figures_uncertain_is_said() -> None:
     story = clean()
     story.emit(Dropped(t=story.now, count=7, why="disk"))
     assert held(story, max_recompiles=0).warnings == (
-        "7 events are missing (disk)",
+        "7 events missing (disk)",
         "no end of the recording: the program still runs, or was killed",
     )
     story.finish(error="ValueError")

@@ -227,7 +227,7 @@ async def test_what_is_missing_from_the_log_is_said(story: Training, follow: Fol
     story.put(ev.Dropped(t=story.now, count=1234, why="disk"))
     app = follow(story)
     async with app.run_test(size=(80, 24)) as pilot:
-        assert "(1,234 events were not written)" in await news(app, pilot)
+        assert "(1,234 events not written)" in await news(app, pilot)
     story.put(ev.Text(id=91, text="x"))
     with Path("run.log").open("ab") as file:
         file.write(b"!garbage\n")

@@ -23,6 +23,7 @@ from xlaprof.export.names import Names
 from xlaprof.export.steps import AveragedSteps
 from xlaprof.export.timeline import Execution
 from xlaprof.export.xplane import Plane, Stats, Value
+from xlaprof.text.quantities import plural
 
 #: The program id of what is not one program: 0 means none to XProf.
 _UNKNOWN = 2**31 - 1
@@ -52,7 +53,7 @@ class DeviceLanes:
         if line.where:
             stats |= {"line": line.where, "code": line.code}
         if e.summed:
-            stats["summed"] = f"{e.summed} executions of a step recorded as sums: their moments are not known"
+            stats["summed"] = f"{plural(e.summed, 'execution')} of a step recorded as sums: when is not known"
         else:
             stats |= {"run_id": e.seq, "trigger": e.trigger, "flow": flow_in(e.seq)}
         if e.error:

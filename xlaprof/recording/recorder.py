@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from xlaprof.errors import UserError
 from xlaprof.events import Compile, Compiling, Counters, DynamoLimit, End, Event, Gc, GraphBreak, Recompile, Step
+from xlaprof.text.quantities import plural
 
 from .intern import TEXT_LIMIT, Interner
 from .logfile import LogFile, header, line, rank_and_world, rank_path
@@ -266,7 +267,9 @@ class Recorder:
             return
         if self._file.waiting or self._file.lost_ever:
             self._file.give_up()
-            warn(f"{self.path} lacks {self._file.lost_ever} events that could not be written: {self._file.why}")
+            warn(
+                f"{self.path} lacks {plural(self._file.lost_ever, 'event')} that could not be written: {self._file.why}"
+            )
         self._file.close()
 
     def _find_dynamo_flag(self) -> None:

@@ -90,7 +90,7 @@ def _warnings(run: RunInfo) -> Iterator[str]:
     elif not run.finished:
         yield "no end of the recording: the program still runs, or was killed"
     for why, count in run.dropped.items():
-        yield f"{count:,} events are missing ({printable(why)})"
+        yield f"{plural(count, 'event')} missing ({printable(why)})"
     for note in run.notes:
         yield printable(note)
 
@@ -156,7 +156,7 @@ def _idle(idle: IdleStat, width: int) -> Iterator[RenderableType]:
 def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
     compiled = report.compilation
     share = compiled.total_s / report.run.wall_s if report.run.wall_s > 0 else 0.0
-    note = f"{compiled.count:,} programs in {duration(compiled.total_s)}, {percent(share)} of the run"
+    note = f"{plural(compiled.count, 'program')} in {duration(compiled.total_s)}, {percent(share)} of the run"
     yield title("Compilation", width, note)
     rows = [
         (f"{plural(program.ops, 'operation')}, {plural(program.runs, 'run')}", program.compile_s, "yellow")

@@ -23,6 +23,7 @@ from xlaprof.events import (
     StepDigest,
     TransferFromDevice,
 )
+from xlaprof.text.quantities import plural
 
 Key = tuple[int, int]  # stack, operation
 
@@ -38,7 +39,7 @@ class Known(msgspec.Struct, frozen=True):
 
 def compiles(records: Iterable[CompileRecord]) -> Known:
     """These compiles, each with what it compiled."""
-    return Known(tuple(Moment(one.t, one.dur, detail=f"{one.ops:,} operations") for one in records))
+    return Known(tuple(Moment(one.t, one.dur, detail=plural(one.ops, "operation")) for one in records))
 
 
 class Matching(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ class Matching(msgspec.Struct, frozen=True):
     event: type[Event]
     fields: tuple[str, ...]
     keys: frozenset[tuple[int | str, ...]]
-    detail: str = ""  # a template over the ``event``
+    detail: str = ""  # the field that says what it was: "ops", "reason"
     nonzero: str = ""  # a further field, which must not be 0
     digest: str = ""  # the field of StepDigest with the sums of such events by stack and operation
 
@@ -56,9 +57,13 @@ class Matching(msgspec.Struct, frozen=True):
             if type(event) is self.event and (not self.nonzero or getattr(event, self.nonzero)):
                 if tuple(getattr(event, name) for name in self.fields) in self.keys:
                     t: int = getattr(event, "t", 0)
-                    yield Moment(t, getattr(event, "dur", 0), detail=self.detail.format(event=event))
+                    yield Moment(t, getattr(event, "dur", 0), detail=self._detail(event))
             elif self.digest and isinstance(event, StepDigest):
                 yield from _of_digest(event, getattr(event, self.digest), self.keys)
+
+    def _detail(self, event: AnyEvent) -> str:
+        value = getattr(event, self.detail) if self.detail else ""
+        return plural(value, "operation") if self.detail == "ops" else value
 
 
 class ReadEvents(msgspec.Struct, frozen=True):

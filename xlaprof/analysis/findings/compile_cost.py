@@ -16,7 +16,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.whatif import replay
-from xlaprof.text.quantities import duration
+from xlaprof.text.quantities import duration, plural, times
 
 _LONG_NS = 60_000_000_000  # nobody restructures a program for a shorter compile
 _VERY_LONG_NS = 300_000_000_000  # a finding without smaller graphs to compare with
@@ -59,15 +59,18 @@ def _finding(facts: Facts, record: CompileRecord, usual: float) -> Finding:
         counted=compiles([record]),
         cost_s=cost,
         cut=replay.compiles([record], 1 - cost * 1e9 / record.dur),
-        cause=f"One graph of {record.ops:,} operations took {duration(record.dur / 1e9)} to compile: {each}{compared}.",
+        cause=(
+            f"One graph of {plural(record.ops, 'operation')} took {duration(record.dur / 1e9)} to compile: "
+            f"{each}{compared}."
+        ),
         advice=(
             "Put a barrier (sync()) between its parts, such as after the backward pass: two graphs of half the size "
             "compile faster. Keep what was compiled between runs with initialize_cache()."
         ),
         evidence=(
             f"lowering {duration(record.lower / 1e9)}, XLA {duration(record.backend / 1e9)}",
-            f"{record.inputs:,} inputs, {record.outputs:,} outputs, "
-            f"run {facts.run.program_runs.get(record.program, 0):,} times",
+            f"{plural(record.inputs, 'input')}, {plural(record.outputs, 'output')}, "
+            f"run {times(facts.run.program_runs.get(record.program, 0))}",
         ),
         confidence="medium" if usual else "low",
         rhythm="once",

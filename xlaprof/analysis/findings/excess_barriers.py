@@ -18,7 +18,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, Barrier, Execute
-from xlaprof.text.quantities import duration, times
+from xlaprof.text.quantities import duration, plural, times
 
 _LINES = 3  # with barriers, in one step: two may end two programs, a generator's and a critic's
 _SMALL = 200  # operations between two barriers: with more, a graph of its own costs little beside its work
@@ -57,8 +57,8 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
             counted=Runs(barrier, frozenset(updating)),
             cost_s=cost,
             cause=(
-                f"The barrier is reached {site.executed} times but the optimizer (line {line.line}) runs only "
-                f"{steps} times: {count} of the graphs hold one micro-batch each, {duration(cost)} of host time."
+                f"The barrier is reached {times(site.executed)} but the optimizer (line {line.line}) runs only "
+                f"{times(steps)}: {count} of the graphs hold one micro-batch each, {duration(cost)} of host time."
             ),
             advice=f"Put the barrier right after the optimizer's step (line {line.line}): one graph then holds it all.",
             discriminator="accumulation",
@@ -113,7 +113,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             continue
         place = names.place(stack)
         cost = site.dispatch.total / 1e9
-        per_step = f"{site.executed / steps:.0f} times a step" if steps else times(site.executed)
+        per_step = f"{times(round(site.executed / steps))} a step" if steps else times(site.executed)
         yield facts.finding(
             "excess_barriers",
             place,
@@ -123,8 +123,8 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             cut=replay.barriers([stack]),
             cause=(
                 f"A barrier {_where(facts, stack, place)} cuts the graph {per_step}, into pieces of "
-                f"{round(site.ops / site.executed)} operations: XLA cannot fuse across them and each costs the host "
-                f"{duration(cost / site.executed)}."
+                f"{plural(round(site.ops / site.executed), 'operation')}: XLA cannot fuse across them and each costs "
+                f"the host {duration(cost / site.executed)}."
             ),
             advice="Remove this barrier, and keep the one at the end of the step.",
             rhythm=per_step if steps else "",
@@ -169,8 +169,8 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
         cost_s=cost,
         cut=replay.barriers(excess),
         cause=(
-            f"Each step is cut into {per_step} graphs of {round(ops / visits)} operations on average, by barriers at "
-            f"lines {', '.join(map(str, numbers))}: XLA cannot fuse across them and each costs the host "
+            f"Each step is cut into {per_step} graphs of {plural(round(ops / visits), 'operation')} on average, by "
+            f"barriers at lines {', '.join(map(str, numbers))}: XLA cannot fuse across them and each costs the host "
             f"{duration(cost / max(1, count))}."
         ),
         advice=f"Keep the barrier at the end of the step (line {numbers[-1]}) and remove the others.",
@@ -180,7 +180,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
 def _ran(stacks: Iterable[int]) -> Matching:
     """The barriers at these stacks that ran something: nothing is pending at the others."""
     keys = frozenset((stack,) for stack in stacks)
-    return Matching(Barrier, ("stack",), keys, "{event.ops:,} operations", nonzero="execution")
+    return Matching(Barrier, ("stack",), keys, "ops", nonzero="execution")
 
 
 class Runs(msgspec.Struct, frozen=True):

@@ -72,7 +72,7 @@ def _finding(facts: Facts, place: Place, tally: BreakTally, keys: list[tuple[int
         place,
         operation=facts.names.text(event.op) if limit is None else LIMIT,
         count=tally.count,
-        counted=Matching(GraphBreak, ("stack", "reason"), frozenset(keys), "{event.reason}"),
+        counted=Matching(GraphBreak, ("stack", "reason"), frozenset(keys), "reason"),
         cost_s=(tally.restarted + apart.count * apart.least + sum(record.dur for record in behind)) / 1e9,
         cause=f"{'; '.join(cause)}.",
         advice=event.hint or _advice(place.code),
@@ -137,7 +137,7 @@ def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding
         place,
         operation="",
         count=call.compiles,
-        counted=Matching(DynamoCompile, ("stack",), frozenset([(stack,)]), "{event.ops:,} operations"),
+        counted=Matching(DynamoCompile, ("stack",), frozenset([(stack,)]), "ops"),
         cost_s=call.dur / 1e9,
         cause=(
             f"torch.compile captured 0 operations of {function or 'what is called here'}, though it tried "

@@ -15,7 +15,7 @@ from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, Barrier, Compile
-from xlaprof.text.quantities import duration
+from xlaprof.text.quantities import duration, plural, times
 
 _MOST = 0.8  # share of the compiles: the graph grows at a line that recorded more in so many of them
 #: changes that make a recompilation: the graph has other inputs, not more work
@@ -36,7 +36,9 @@ def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -
     cost = sum(record.dur for record in again) / 1e9
     end = facts.names.place(stack)
     each = (after - before) / visits
-    grew = f"grew {visits} times in a row, from {before:,} to {after:,} operations ({each:,.0f} more each time)"
+    grew = (
+        f"grew {times(visits)} in a row, from {before:,} to {plural(after, 'operation')} ({each:,.0f} more each time)"
+    )
     if site.trigger == "read":
         place = innermost(facts.names, stack)
         line = f" at line {end.line}" if end.line else ""
@@ -100,7 +102,7 @@ class Growths(msgspec.Struct, frozen=True):
             elif isinstance(event, Compile) and event.trigger == "read":
                 site.grow(event.ops)
             if site.grew > before:
-                row.append(Moment(event.t, event.dur, detail=f"{event.ops:,} operations"))
+                row.append(Moment(event.t, event.dur, detail=plural(event.ops, "operation")))
                 longest = row if len(row) > len(longest) else longest
             elif site.grew < before:
                 row = []

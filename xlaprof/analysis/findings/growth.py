@@ -23,7 +23,7 @@ from xlaprof.analysis.fold.totals import INFERRED
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.events import AnyEvent, Kept, Live
-from xlaprof.text.quantities import duration, size_text
+from xlaprof.text.quantities import duration, plural, size_text
 
 _STEPS = 100  # in fewer no trend shows, and a list of results may be as long as it is meant to be
 _STEPS_OF_HISTORY = 40  # enough where results keep their autograd history, which nobody intends
@@ -73,7 +73,8 @@ def _alive(facts: Facts) -> Finding | None:
         return None
     if kept is not None:
         history = kept.history
-    numbers = f"from {first.tensors:,} tensors ({size_text(first.bytes)}) to {last.tensors:,} ({size_text(last.bytes)})"
+    many = plural(first.tensors, "tensor")
+    numbers = f"from {many} ({size_text(first.bytes)}) to {last.tensors:,} ({size_text(last.bytes)})"
     return facts.finding(
         "growth",
         place,
@@ -81,13 +82,13 @@ def _alive(facts: Facts) -> Finding | None:
         counted=Rises(),
         cost_s=0.0,
         cause=(
-            f"What is alive on the device grows all the time, {numbers} in {passed:,} steps"
+            f"What is alive on the device grows all the time, {numbers} in {plural(passed, 'step')}"
             f"{_why(kept, place, made, history=history)}."
         ),
         advice=_advice(kept, history=history),
         evidence=(
             *(f"line {one.line}: {one.code} ({count} of the tensors looked at)" for one, count in held if one.line),
-            *((f"{kept.path} had {kept.length:,} elements when it was looked at",) if kept is not None else ()),
+            *((f"{kept.path} had {plural(kept.length, 'element')} when it was looked at",) if kept is not None else ()),
         ),
         confidence="high" if place.line else "medium",
         rhythm="every step",
@@ -172,7 +173,7 @@ class Rises(msgspec.Struct, frozen=True):
             if isinstance(event, Live) and fold.lives.values and fold.lives.values[-1] is not latest:
                 before, latest = latest, fold.lives.values[-1]
                 if before is not None:
-                    yield Moment(event.t, 0, latest.step - before.step, f"{latest.tensors:,} tensors")
+                    yield Moment(event.t, 0, latest.step - before.step, plural(latest.tensors, "tensor"))
 
 
 class Steps(msgspec.Struct, frozen=True):

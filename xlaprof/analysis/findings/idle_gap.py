@@ -29,7 +29,7 @@ from xlaprof.analysis.timeline.host import Segment
 from xlaprof.analysis.timeline.idle import Cause, IdleBlame, Seen
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent
-from xlaprof.text.quantities import duration, percent
+from xlaprof.text.quantities import duration, percent, plural
 
 _SHARE = 0.05  # of the window without compiles: a fix that gives back less is not worth the reader's time
 _WORTH_NS = 20_000_000  # in all: less is the noise of any short run
@@ -140,7 +140,7 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         cost_s=cost,
         cut=replay.doing(activity.causes),
         cause=(
-            f"The device idles while the host {what}: {duration(cost)} in {gaps:,} gaps, "
+            f"The device idles while the host {what}: {duration(cost)} in {plural(gaps, 'gap')}, "
             f"{percent(activity.total / window)} of the time that was not compiling."
         ),
         advice=advice,

@@ -19,7 +19,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.whatif import replay
-from xlaprof.text.quantities import duration
+from xlaprof.text.quantities import duration, plural, times
 
 _STEPS = 8  # in one graph: fewer may be gradient accumulation
 _STEPS_WITHOUT = 3  # the same where the program has no barrier at all
@@ -121,7 +121,7 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
         "missing_barrier",
         place,
         count=count,
-        counted=Known((Moment(largest.t, largest.dur, count, f"one graph of {largest.ops:,} operations"),)),
+        counted=Known((Moment(largest.t, largest.dur, count, f"one graph of {plural(largest.ops, 'operation')}"),)),
         cost_s=cost * (1 - remains),
         cut=replay.compiles((r for r in own if r.ops * 2 > largest.ops), remains),
         cause=(
@@ -131,9 +131,9 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
         advice=(
             f"Call {facts.words.barrier} at the end of every turn of the loop: one small graph is then compiled once."
         ),
-        evidence=(f"{len(own)} graphs compiled there, {duration(sum(r.dur for r in own) / 1e9)} in all",),
+        evidence=(f"{plural(len(own), 'graph')} compiled there, {duration(sum(r.dur for r in own) / 1e9)} in all",),
         confidence="high" if loop.line else "medium",
-        rhythm=f"{count} times in one graph",
+        rhythm=f"{times(count)} in one graph",
         also=tuple(p for p in dict.fromkeys((cut, line)) if p.line and p != place),
         remedy=f"{loop.code}\n    ...\n    {facts.words.barrier_code}" if loop.line else "",
     )

@@ -154,7 +154,7 @@ class _Case:
         self.named = any(not stat.inferred for stat in self.after.steps)
 
     def warnings(self) -> tuple[str, ...]:
-        warnings = [f"{count:,} events are missing ({why})" for why, count in self.report.run.dropped.items()]
+        warnings = [f"{plural(count, 'event')} missing ({why})" for why, count in self.report.run.dropped.items()]
         if self.report.run.error:
             warnings.append(f"the program ended with {self.report.run.error}")
         elif not self.report.run.finished:
@@ -301,13 +301,14 @@ def _transfers(case: _Case, budget: Budget) -> _Measured:
         here = sum(count for count, _ in group)
         name = counted.names.text(group[-1][1])
         what = f" ({name})" if name else ""
-        cause = f"A value was read from the device {times(here)}{what}, in {case.steps:,} steps."
+        cause = f"A value was read from the device {times(here)}{what}, in {plural(case.steps, 'step')}."
         advice = "Keep the value on the device, or read it after the loop."
         offences.append((here, case.at("max_transfers_per_step", place, here, cause, advice)))
     offences.sort(key=lambda one: -one[0])
     count = sum(here for here, _ in offences)
     value = count / case.steps
-    text = f"{value:.3g} transfers per step ({count:,} in {case.steps:,} steps)"
+    each = plural(1, "transfer") if value == 1 else f"{value:.3g} transfers"
+    text = f"{each} per step ({count:,} in {plural(case.steps, 'step')})"
     return _Measured(value, text, [offence for _, offence in offences])
 
 

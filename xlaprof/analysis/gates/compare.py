@@ -133,7 +133,7 @@ def obstacles(one: Report, two: Report) -> list[str]:
                 f"one ran on {a.device_kind or 'an unknown device'}, the other on {b.device_kind or 'another'}"
             )
         elif a.device_count != b.device_count:
-            found.append(f"one had {a.device_count} devices, the other {b.device_count}")
+            found.append(f"one had {plural(a.device_count, 'device')}, the other {b.device_count}")
     mine, theirs = program(a), program(b)
     if mine and theirs and not _versions_of_one(mine, theirs):
         found.append(f"they are of different programs, {mine} and {theirs}")
@@ -179,7 +179,7 @@ def _notes(one: Report, two: Report) -> list[str]:
         elif not run.finished:
             notes.append(f"the recording {which} has no end: the program still runs, or was killed")
         for why, count in run.dropped.items():
-            notes.append(f"{count:,} events of the recording {which} are missing ({why})")
+            notes.append(f"{plural(count, 'event')} of the recording {which} missing ({why})")
         notes += [f"the recording {which}: {note}" for note in run.notes]
     return notes
 

@@ -6,7 +6,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.recompiles.extra import READ, Group, special_number
 from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
-from xlaprof.text.quantities import duration, times
+from xlaprof.text.quantities import duration, plural, times
 
 _MORE = "such change"
 #: where Dynamo's graph served all sizes, so that Dynamo itself reports nothing
@@ -159,13 +159,13 @@ def _path(facts: Facts, group: Group, rhythm: str) -> str:
     count = change.added or change.removed
     if change.added and not change.removed and change.against:
         return (
-            f"another path is taken{often}{decides}: {count:,} operations from {change.new} on, recorded here, are in "
-            "this graph and not in the others"
+            f"another path is taken{often}{decides}: {plural(count, 'operation')} from {change.new} on, recorded here, "
+            "in this graph and not in the others"
         )
     if change.removed and not change.added and change.against:
         return (
-            f"another path is taken{often}{decides}: the {count:,} operations from {change.old} on that are recorded "
-            "here in other steps were left out"
+            f"another path is taken{often}{decides}, without {plural(count, 'operation')} from {change.old} on, "
+            "recorded here in other steps"
         )
     where = f" (line {expected.line})" if expected.line and expected.line != here.line else ""
     kinds = len(dict.fromkeys((extra.change.old, extra.change.new) for extra in group.extras))

@@ -26,6 +26,7 @@ from xlaprof.export.steps import AveragedSteps, main_steps
 from xlaprof.export.timeline import Execution, StepSpan, Timeline
 from xlaprof.export.written import Job, Written
 from xlaprof.export.xplane import LONGEST_NS, Plane, write_space
+from xlaprof.text.quantities import plural
 
 _HOST, _ENVIRONMENT, _FIRST_DEVICE = 1, 2, 3  # ids of planes
 
@@ -117,9 +118,9 @@ def _notes(timeline: Timeline, steps: int, devices: int, points: int) -> tuple[s
     if timeline.others:
         notes.append("the log holds more than one recording: only the first was exported")
     if timeline.implausible:
-        notes.append(f"{timeline.implausible} events were left out: their times are impossible")
+        notes.append(f"{plural(timeline.implausible, 'event')} left out: impossible times")
     if timeline.dropped:
-        notes.append(f"{timeline.dropped} events are missing: the recording dropped them")
+        notes.append(f"{plural(timeline.dropped, 'event')} missing: the recording dropped them")
     if not devices:
         notes.append("the log has no execution on a device: XProf has no idle time to show")
     if not steps:

@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from xlaprof.analysis.model import RunInfo
 from xlaprof.text.cells import fit, shorten
+from xlaprof.text.quantities import plural
 from xlaprof.tui.snapshot import Snapshot, Tone, status
 from xlaprof.tui.widgets.panel import Line, line
 
@@ -61,7 +62,7 @@ class StatusBar(Static):
         badge = "  PAUSED, p resumes" if self._paused else ""
         notes = [] if snapshot.report is None else list(snapshot.report.run.notes)
         if snapshot.report and (lost := sum(snapshot.report.run.dropped.values())):
-            notes.append(f"{lost:,} events were not written")
+            notes.append(f"{plural(lost, 'event')} not written")
         if snapshot.restarts:
             notes.append("the log was begun anew")
         rest = max(0, width - 2 - cell_len(now.word) - 2 - len(badge))
