@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -62,9 +63,41 @@ def test_it_is_chosen_before_the_runtime_is_there(monkeypatch: pytest.MonkeyPatc
     assert os.environ["PJRT_DEVICE"] == "TOASTER"
 
 
-def test_a_cpu_is_no_tpu() -> None:
-    with pytest.raises(RuntimeError, match="the device is no TPU, but"):
+def test_without_a_tpu_other_devices_take_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tpu.num_available_chips() == 0
+    with pytest.raises(OSError, match="this host has no TPU: TPU_ACCELERATOR_TYPE is not set"):
         tpu.version()
+    monkeypatch.setenv("CPU_NUM_DEVICES", "3")  # as many as launch starts processes
+    assert tpu.num_available_devices() == 3
+    monkeypatch.delenv("CPU_NUM_DEVICES")
+    assert tpu.num_available_devices() == 1
+    monkeypatch.delenv("PJRT_DEVICE", raising=False)
+    monkeypatch.setenv("PJRT_SELECT_DEFAULT_DEVICE", "0")
+    assert tpu.num_available_devices() == 0
+
+
+@pytest.mark.parametrize(("device", "generation", "devices"), [("0x0027", 3, 4), ("0x005e", 4, 2), ("0x006f", 6, 2)])
+def test_chips_are_found_on_the_bus(
+    device: str, generation: int, devices: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, vendor in enumerate(("0x1ae0", "0x8086", "0x1ae0")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / str(number) / "device").write_text(f"{device}\n")
+    planted = [str(path) for path in tmp_path.glob("*/vendor")]
+    monkeypatch.setattr("glob.glob", lambda pattern: planted)
+    assert (tpu.num_available_chips(), tpu.version(), tpu.num_available_devices()) == (2, generation, devices)
+
+
+def test_a_tpu_described_by_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v5litepod-8")
+    monkeypatch.setenv("TPU_PROCESS_BOUNDS", "2,2,1")
+    monkeypatch.setenv("TPU_WORKER_ID", "1")
+    assert (tpu.get_tpu_type(), tpu.version(), tpu.worker_id()) == ("v5litepod", 5, 1)
+    assert (tpu.process_bounds_size(), tpu.task_id()) == (4, None)
+    assert tpu.get_tpu_env()["TPU_CHIPS_PER_PROCESS_BOUNDS"] is None
+    monkeypatch.setenv("CLOUD_TPU_TASK_ID", "7")
+    assert tpu.task_id() == 7
 
 
 def test_older_names_are_the_same_things() -> None:

@@ -74,7 +74,7 @@ def spawn(
     here = world.from_environment()
     if here is not None:
         return _in_place(fn, here.rank, args)
-    count = _count(nprocs)
+    count = processes_here(nprocs)
     nodes, node = _nodes()
     if count == 1 and nodes == 1:
         return fn(0, *args)
@@ -97,7 +97,7 @@ def run_multiprocess(
     here = world.from_environment()
     if here is not None:
         return {here.rank: _in_place(lambda _: fn(*args, **kwargs), here.rank, ())}
-    count = _count(nprocs)
+    count = processes_here(nprocs)
     _check_sendable(fn, start_method)
     with tempfile.TemporaryDirectory(prefix="xlaprof-results-") as folder:
         given = (fn, args, kwargs, folder)
@@ -151,7 +151,7 @@ def _in_place(fn: Callable[..., Any], index: int, args: tuple[Any, ...]) -> Any:
 # -- which ranks are started --------------------------------------------------------------------------
 
 
-def _count(nprocs: int | None) -> int:
+def processes_here(nprocs: int | None = None) -> int:
     """Number of processes on this host: ``nprocs`` on the CPU, one per device elsewhere."""
     kind = world.device_kind()
     if kind == "CPU":
