@@ -165,7 +165,7 @@ def test_remedy_values_sizes_and_other_lines(tmp_path: Path, capsys: pytest.Capt
             "f32[8,4]",
             "30x",
             "and 10 more",
-            "2 32, 64 2 200 ms 10% 600 ms",
+            "2 32, 64 2 200 ms 10% 600 ms" if width > 50 else "2 32, 64 2 200 ms 600 ms",
             "train.py:39 in train",
             "> 39 | xr.sync()",
             "no line is known",

@@ -14,6 +14,7 @@ from story import Story, clean
 from report.test_json import wild
 from xlaprof.analysis.model import Place, Report
 from xlaprof.report.terminal import show
+from xlaprof.text.quantities import duration
 
 
 def page(report: Report, width: int = 80, hidden: int = 0, colour: bool = False) -> str:
@@ -54,7 +55,7 @@ def test_findings_left_out_are_not_called_clean() -> None:
 )
 def test_no_line_is_wider_than_the_terminal_nor_ends_in_blanks(story: Story, width: int) -> None:
     for line in page(story.report(), width).splitlines():
-        assert cell_len(line) <= max(width, 80)
+        assert cell_len(line) <= width
         assert line == line.rstrip(" ")
 
 
@@ -79,11 +80,35 @@ def test_nothing_in_a_log_is_taken_for_markup_or_reaches_the_terminal_as_control
     assert "\ud800" not in text
 
 
-def test_an_ascii_terminal_gets_question_marks_instead_of_an_error() -> None:
+@pytest.mark.parametrize("story", [ragged(), reading(), training()], ids=["ragged", "reads", "all"])
+@pytest.mark.parametrize("width", [40, 80])
+def test_figures_are_neither_cut_nor_wrapped_in_a_narrow_terminal(story: Story, width: int) -> None:
+    report = story.report()
+    lines = page(report, width).splitlines()
+    steps = next(line for line in lines if line.startswith("train ")).split("  ")
+    assert duration(report.steps[0].median_s) in [part.strip() for part in steps]
+    heads = lines[lines.index(next(line for line in lines if line.startswith("Steps"))) + 1]
+    assert heads.split()[:2] == ["steps", "median"]
+    for scope in report.scopes:
+        row = next(line for line in lines if line.startswith(scope.name) and duration(scope.total_s) in line)
+        assert row.endswith(duration(scope.device_idle_s) if scope.device_idle_s > 0 else "-")
+
+
+@pytest.mark.parametrize(("encoding", "term"), [("ascii", "xterm"), ("utf-8", "dumb"), ("latin-1", "xterm")])
+def test_a_terminal_without_these_letters_gets_the_same_page_in_others(
+    encoding: str, term: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", term)
     raw = io.BytesIO()
-    file = io.TextIOWrapper(raw, encoding="ascii")
+    file = io.TextIOWrapper(raw, encoding=encoding)
     show(training().report(), console=Console(file=file, width=80, color_system=None))
-    assert b"train" in raw.getvalue()
+    plain = raw.getvalue().decode("ascii")
+    assert "?" not in plain
+    assert re.search(r"^Steps -{50,}$", plain, re.MULTILINE)
+    assert re.search(r"^compile +#+[:=#]? +\d", plain, re.MULTILINE)
+    monkeypatch.setenv("TERM", "xterm")
+    drawn = page(training().report()).splitlines()
+    assert [len(line) for line in plain.splitlines()] == [len(line) for line in drawn]
 
 
 def test_what_the_reader_noted_and_what_is_missing_is_said() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from textwrap import fill
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -12,7 +13,7 @@ from rich.text import Text
 from xlaprof.analysis.gates.compare import Comparison, Pair, StepChange
 from xlaprof.analysis.gates.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding
-from xlaprof.report.page import SEVERITY_STYLE, new_table, paragraph, show_page, title
+from xlaprof.report.page import SEVERITY_STYLE, paragraph, show_page, table, title
 from xlaprof.text.cells import shorten
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.strings import path_line, printable
@@ -56,23 +57,23 @@ def _header(comparison: Comparison, width: int) -> Text:
         if run.argv:
             line.append(f"{'':8}{shorten(' '.join(run.argv), width - 8)}\n", "dim")
     for note in comparison.notes:
-        line.append(f"! {shorten(note, width - 2)}\n", "yellow")
+        line.append(f"{fill(f'! {printable(note)}', width, subsequent_indent='  ')}\n", "yellow")
     line.rstrip()
     return line
 
 
 def _figures(comparison: Comparison, width: int) -> RenderableType:
-    table = new_table("before", "after", "", widest=max(20, width - 36))
+    rows: list[tuple[str | Text, ...]] = []
     for change in comparison.steps:
         ratio = _ratio(change.before_s, change.after_s)
         counts = f"{change.before_count:,} and {change.after_count:,}"
         name = Text(f"{printable(change.name)} step, median of {counts}", "bold")
-        table.add_row(name, duration(change.before_s), duration(change.after_s), Text(ratio, _STYLE[change.verdict]))
+        rows.append((name, duration(change.before_s), duration(change.after_s), Text(ratio, _STYLE[change.verdict])))
     for quantity in comparison.quantities:
         if quantity.before or quantity.after:
             trend = Text(_ratio(quantity.before, quantity.after), "dim")
-            table.add_row(quantity.name, *(_value(v, quantity.unit) for v in (quantity.before, quantity.after)), trend)
-    return table
+            rows.append((quantity.name, *(_value(v, quantity.unit) for v in (quantity.before, quantity.after)), trend))
+    return table(("", "before", "after", " "), rows, width, text="")
 
 
 def _value(value: float, unit: str) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import fill
 
+from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from xlaprof.analysis.model import Finding, Report
 from xlaprof.analysis.occurrences import Occurrence, Occurrences
-from xlaprof.report.page import SEVERITY_STYLE, new_table, paragraph, show_page, title, where
+from xlaprof.report.page import SEVERITY_STYLE, paragraph, show_page, table, title, where
 from xlaprof.report.source import Source
 from xlaprof.report.terminal import ALIKE
 from xlaprof.text.cells import bar, shorten, sparkline
@@ -60,7 +61,7 @@ def render(
             *(Text(f"   {printable(line.expandtabs(4))}") for line in finding.remedy.splitlines()),
         ]
     if finding.buckets:
-        parts += [title("Sizes to pad to", width), _buckets(finding)]
+        parts += [title("Sizes to pad to", width), _buckets(finding, width)]
     if finding.values:
         parts += [title("Values seen", width, "in order of first use"), _values(finding, width)]
     if finding.evidence:
@@ -127,16 +128,15 @@ def _amount(total: float, per_step: float, steps: int) -> str:
     return f"{duration(total)}{each}"
 
 
-def _buckets(finding: Finding) -> RenderableType:
-    table = new_table("   sizes", "pad to", "compiles", "saved", "padding", "cost")
-    table.columns[1].justify = "left"
+def _buckets(finding: Finding, width: int) -> RenderableType:
     best = min(finding.buckets, key=lambda one: one.cost_s)
+    rows = []
     for one in finding.buckets:
-        style = "bold green" if one == best else ""
         edges = ", ".join(map(str, one.edges))
         row = (str(len(one.edges)), edges, str(one.compiles), duration(one.saved_s), percent(one.waste))
-        table.add_row(*(Text(cell, style) for cell in (*row, duration(one.cost_s))))
-    return table
+        rows.append([Text(cell, "bold green" if one == best else "") for cell in (*row, duration(one.cost_s))])
+    headings = ("   sizes", "pad to", "compiles", "saved", "padding", "cost")
+    return table(headings, rows, width, ("padding", "saved"), text="pad to")
 
 
 def _values(finding: Finding, width: int) -> RenderableType:
@@ -158,7 +158,9 @@ def _values(finding: Finding, width: int) -> RenderableType:
 def _timeline(finding: Finding, happened: Occurrences, width: int) -> Iterator[RenderableType]:
     yield title("When", width, f"{times(happened.total)} in {duration(happened.wall_s)}")
     line = Text("   ")
-    blank = [count if count else -1 for count in happened.parts]
+    each = -(-len(happened.parts) // max(1, width - 3))  # parts to a cell
+    summed = [sum(happened.parts[first : first + each]) for first in range(0, len(happened.parts), max(1, each))]
+    blank = [count if count else -1 for count in summed]
     marks = sparkline([max(count, 0) for count in blank], len(blank))
     line.append("".join("·" if count < 0 else mark for count, mark in zip(blank, marks, strict=True)), "cyan")
     yield line
@@ -172,6 +174,7 @@ def _occurrence(one: Occurrence, width: int) -> Text:
     step = f"step {one.step:,}" if one.step is not None else "outside named steps"
     many = f"  {one.count} x" if one.count > 1 else ""
     line = Text(f"   {one.at_s:>9.3f} s  {step:<12}  {duration(one.dur_s) if one.dur_s else '':>8}{many}")
-    if one.detail:
-        line.append(f"  {shorten(one.detail, max(8, width - line.cell_len - 2))}", "dim")
+    line.rstrip()
+    if one.detail and (room := width - line.cell_len - 2) >= min(12, cell_len(one.detail)):
+        line.append(f"  {shorten(one.detail, room)}", "dim")
     return line

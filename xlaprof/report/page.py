@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from textwrap import fill
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -51,11 +52,36 @@ def where(place: Place, width: int) -> Text:
     return line
 
 
-def new_table(*headings: str, widest: int = 0) -> Table:
-    """An empty table: names of at most ``widest`` columns, if that is given, and figures under ``headings``."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    if widest:
-        table.add_column("", overflow="ellipsis", max_width=widest)
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    width: int,
+    drop: Sequence[str] = (),
+    text: str = "",
+) -> Table:
+    """``rows`` under ``headings`` in ``width`` columns, no figure cut or wrapped.
+
+    Where that is too narrow, the columns of ``drop`` go, the first named first; then the column ``text``, which holds
+    words, is wrapped.
+    """
+    drawn = [[Text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    widths = {
+        heading: max([cell_len(heading), *(row[column].cell_len for row in drawn)])
+        for column, heading in enumerate(headings)
+    }
+    for heading in drop:
+        if sum(widths.values()) + _BETWEEN * (len(widths) - 1) > width:
+            del widths[heading]
+    page = Table(box=None, pad_edge=False, padding=(0, _BETWEEN, 0, 0), header_style="dim")
+    others = sum(length for heading, length in widths.items() if heading != text) + _BETWEEN * (len(widths) - 1)
+    for heading in widths:
+        words = heading == text
+        room = max(_NARROWEST, width - others) if words else None
+        page.add_column(heading, justify="left" if words else "right", no_wrap=not words, max_width=room)
+    for row in drawn:
+        page.add_row(*(cell for heading, cell in zip(headings, row, strict=True) if heading in widths))
+    return page
+
+
+_BETWEEN = 2  # columns
+_NARROWEST = 8  # a column of words

@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from xlaprof.analysis.model import Finding, IdleStat, Prediction, Report, RunInfo, ScopeStat, StepStats
-from xlaprof.report.page import SEVERITY_STYLE, new_table, paragraph, show_page, title, where
+from xlaprof.report.page import SEVERITY_STYLE, paragraph, show_page, table, title, where
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import parts
 from xlaprof.text.quantities import duration, percent, plural
@@ -48,14 +48,14 @@ def render(report: Report, width: int, hidden: int = 0) -> RenderableType:
     """The page, to be printed ``width`` columns wide."""
     parts: list[RenderableType] = [_header(report.run, width)]
     if report.steps:
-        parts += [title("Steps", width), _steps(report.steps)]
+        parts += [title("Steps", width), _steps(report.steps, width)]
         parts += list(_split(report.steps[0], width))
     if report.idle.idle_s > 0:
         parts += list(_idle(report.idle, width))
     if report.compilation.total_s >= _COMPILED_S:
         parts += list(_compilation(report, width))
     if report.scopes:
-        parts += [title("Scopes", width), _scopes(report.scopes)]
+        parts += [title("Scopes", width), _scopes(report.scopes, width)]
     parts += list(_findings(report, width, hidden))
     return Group(*parts)
 
@@ -112,12 +112,11 @@ def _moment(unix_s: float) -> str:
         return "at an unknown time"
 
 
-def _steps(steps: tuple[StepStats, ...]) -> RenderableType:
-    table = new_table("steps", "median", "p95", "max", "first", widest=26)
-    table.add_column("last ones", overflow="crop", max_width=24)
-    for stat in steps:
-        table.add_row(
-            Text(printable(stat.name) + (" (between barriers)" if stat.inferred else ""), "bold"),
+def _steps(steps: tuple[StepStats, ...], width: int) -> RenderableType:
+    headings = ("", "steps", "median", "p95", "max", "first", "last ones")
+    rows = [
+        (
+            Text(shorten(stat.name + (" (between barriers)" if stat.inferred else ""), 26), "bold"),
             f"{stat.count:,}",
             Text(duration(stat.median_s), "bold"),
             duration(stat.p95_s),
@@ -125,7 +124,9 @@ def _steps(steps: tuple[StepStats, ...]) -> RenderableType:
             Text(duration(stat.first_s), "dim"),
             Text(sparkline(stat.recent_s[1:] if stat.count == len(stat.recent_s) > 1 else stat.recent_s, 20), "cyan"),
         )
-    return table
+        for stat in steps
+    ]
+    return table(headings, rows, width, ("last ones", "p95", "first", "max"), text="")
 
 
 def _split(stat: StepStats, width: int) -> Iterator[RenderableType]:
@@ -174,29 +175,33 @@ def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
 
 
 def _bars(rows: list[tuple[str, float, str]], whole: float, width: int) -> RenderableType:
-    bar_width = max(10, width - _LABEL - 20)
+    label_width = min(_LABEL, max(12, width - 22))
+    bar_width = width - label_width - 20
+    if bar_width < 10:
+        bar_width = max(4, width - label_width - 16)
     lines = []
     for label, value, style in rows:
         share = value / whole if whole > 0 else 0.0
         if label.startswith("python "):  # of plain Python the lines matter, which come last
-            label = "python " + shorten(label[7:], _LABEL - 8, keep_end=True)
-        name, drawn = fit(shorten(label, _LABEL - 1), _LABEL), f"{bar(share, bar_width):<{bar_width}}"
+            label = "python " + shorten(label[7:], label_width - 8, keep_end=True)
+        name, drawn = fit(shorten(label, label_width - 1), label_width), f"{bar(share, bar_width):<{bar_width}}"
         lines.append(Text.assemble(name, (drawn, style), f"{duration(value):>10}", (f"{percent(share):>6}", "dim")))
     return Text("\n").join(lines)
 
 
-def _scopes(scopes: tuple[ScopeStat, ...]) -> RenderableType:
-    table = new_table("count", "total", "self", "median", "max", "idle", widest=24)
+def _scopes(scopes: tuple[ScopeStat, ...], width: int) -> RenderableType:
+    rows: list[tuple[str | Text, ...]] = []
     for scope in scopes[:_SCOPES]:
-        name = Text(printable(scope.name), "bold")
+        name = Text(shorten(scope.name, 24), "bold")
         if scope.errors:
-            name.append(f" ({scope.errors} raised)", "red")
+            name.append(f" ({scope.errors:,} raised)", "red")
         idle = Text(duration(scope.device_idle_s), "red") if scope.device_idle_s > 0 else Text("-", "dim")
         lengths = map(duration, (scope.total_s, scope.self_s, scope.median_s, scope.max_s))
-        table.add_row(name, f"{scope.count:,}", *lengths, idle)
+        rows.append((name, f"{scope.count:,}", *lengths, idle))
     if len(scopes) > _SCOPES:
-        table.add_row(Text(f"and {len(scopes) - _SCOPES} more", "dim"))
-    return table
+        rows.append((Text(f"and {len(scopes) - _SCOPES} more", "dim"), *(Text() for _ in range(6))))
+    headings = ("", "count", "total", "self", "median", "max", "idle")
+    return table(headings, rows, width, ("median", "max", "self", "count"), text="")
 
 
 def _findings(report: Report, width: int, hidden: int) -> Iterator[RenderableType]:

@@ -48,7 +48,7 @@ class Matching(msgspec.Struct, frozen=True):
     event: type[Event]
     fields: tuple[str, ...]
     keys: frozenset[tuple[int | str, ...]]
-    detail: str = ""  # the field that says what it was: "ops", "reason"
+    detail: str = ""  # the field that says what it was: a text, or a number of operations
     nonzero: str = ""  # a further field, which must not be 0
     digest: str = ""  # the field of StepDigest with the sums of such events by stack and operation
 
@@ -62,8 +62,8 @@ class Matching(msgspec.Struct, frozen=True):
                 yield from _of_digest(event, getattr(event, self.digest), self.keys)
 
     def _detail(self, event: AnyEvent) -> str:
-        value = getattr(event, self.detail) if self.detail else ""
-        return plural(value, "operation") if self.detail == "ops" else value
+        value: int | str = getattr(event, self.detail) if self.detail else ""
+        return plural(value, "operation") if isinstance(value, int) else value
 
 
 class ReadEvents(msgspec.Struct, frozen=True):
