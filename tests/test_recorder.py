@@ -152,7 +152,7 @@ def test_an_exception_that_ends_the_recording_is_named_and_raised_on(log: Path) 
 
 
 def test_leaving_by_sys_exit_is_an_error_only_with_a_code(log: Path) -> None:
-    for code, error in ((0, ""), (None, ""), (3, "SystemExit")):
+    for code, error in ((0, ""), (None, ""), (3, "exit code 3"), ("sorry", "exit code 1")):
         with pytest.raises(SystemExit), recording(log) as recorded:
             sys.exit(code)
         assert recorded().of(End)[0].error == error

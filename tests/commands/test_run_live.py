@@ -87,7 +87,7 @@ def test_the_output_comes_when_the_ui_is_closed_and_then_the_report(tmp_path, pr
     session.until("Step time")  # a title of the UI
     assert b"to stderr" not in session.seen
     session.press("q")
-    session.until("No findings")
+    session.until("Nothing was observed but")
     assert session.end() == 3
     shown = session.seen.decode()
     after = shown[shown.rindex("\x1b[?1049l") :]  # the UI gives the screen back

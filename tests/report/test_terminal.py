@@ -13,6 +13,7 @@ from story import Story, clean
 
 from report.test_json import wild
 from xlaprof.analysis.model import Place, Report
+from xlaprof.report.json import to_json
 from xlaprof.report.terminal import show
 from xlaprof.text.quantities import duration
 
@@ -38,8 +39,22 @@ def test_the_page_names_the_mistake_its_line_its_cost_and_what_to_do() -> None:
 
 def test_a_clean_run_says_so_and_nothing_else() -> None:
     text = page(clean().report())
-    assert text.rstrip().endswith("No findings.")
+    assert text.rstrip().endswith("No findings: 1 graph, 20 steps.")
     assert "Fix:" not in text
+
+
+def test_a_program_of_which_nothing_was_seen_is_not_called_clean() -> None:
+    looked_for = "no graph of torch.compile, no program on an xla device."
+    story = Story()
+    assert page(story.report()).rstrip().endswith(f"Nothing was observed: {looked_for}")
+    with story.step(), story.scope("forward"):
+        story.gc(3)
+    story.finish(error="exit code 3")
+    text = " ".join(page(story.report()).split())
+    assert text.endswith(f"Nothing was observed but 1 step and 1 scope: {looked_for}")
+    assert "! the program ended with exit code 3" in text
+    assert not to_json(story.report())["observed"]
+    assert to_json(clean().report())["observed"]
 
 
 def test_findings_left_out_are_not_called_clean() -> None:

@@ -103,7 +103,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     device_kind: str
     device_count: int
     finished: bool  # an End event was read
-    error: str  # type name of the exception that ended the program
+    error: str  # type name of the exception that ended the program, or "exit code 3"
     events: int
     dropped: dict[str, int]  # why -> count
     notes: tuple[str, ...] = ()  # of the reader: "torn last line skipped", ...
@@ -247,3 +247,8 @@ class Report(msgspec.Struct, frozen=True):
     def clean(self) -> bool:
         """Whether there is no finding."""
         return not self.findings
+
+    @property
+    def observed(self) -> bool:
+        """Whether a compiler or a device was seen at work. Without, no finding says nothing of the program."""
+        return any(count for name, count in self.counters.items() if name != "GarbageCollection")

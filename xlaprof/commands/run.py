@@ -35,6 +35,7 @@ import xlaprof
 from xlaprof import import_hook
 from xlaprof.errors import UserError
 from xlaprof.recording.logfile import rank_and_world, rank_path
+from xlaprof.recording.recorder import ending
 
 if TYPE_CHECKING:
     from xlaprof.commands._beside import Beside
@@ -87,7 +88,7 @@ class _Program(NamedTuple):
 
 
 class _Outcome:
-    """How the program ended, for the exit handler: type name of the exception, or ""."""
+    """How the program ended, for the exit handler."""
 
     error = ""
 
@@ -181,10 +182,10 @@ def _execute(program: _Program, outcome: _Outcome) -> int:
         else:
             print(e.code, file=sys.stderr)
             code = 1
-        outcome.error = "SystemExit" if code else ""
+        outcome.error = ending(e)
         return code
     except BaseException as e:
-        outcome.error = type(e).__name__
+        outcome.error = ending(e)
         e.__traceback__ = e.__traceback__.tb_next if e.__traceback__ else None  # without the frame of this function
         sys.last_type, sys.last_value, sys.last_traceback = type(e), e, e.__traceback__
         sys.excepthook(type(e), e, e.__traceback__)

@@ -398,7 +398,7 @@ class End(Event, frozen=True, tag="end"):
     """Last line of a recording that was stopped in order."""
 
     t: int
-    error: str = ""  # type name of the exception that ended the program
+    error: str = ""  # how the program ended, if not in order: type name of the exception, or "exit code 3"
 
 
 #: What a recording consists of.

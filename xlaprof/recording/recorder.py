@@ -388,7 +388,7 @@ class record:  # used like a function
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.stop(_error_name(kind, value))
+        self.stop(ending(value))
 
 
 def start_recording(path: str | os.PathLike[str], *, overwrite: bool = True, detail: Detail = "auto") -> record:
@@ -425,10 +425,12 @@ def _finish(recorder: Recorder, error: str) -> None:
         recorder._close(error)
 
 
-def _error_name(kind: type[BaseException] | None, value: BaseException | None) -> str:
-    if kind is None or (isinstance(value, SystemExit) and not value.code):
-        return ""
-    return kind.__name__
+def ending(error: BaseException | None) -> str:
+    """How a program ended that ``error`` ends, as :class:`~xlaprof.events.End` has it: "ValueError", "exit code 3"."""
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)  # 1 where it is a message
+        return f"exit code {code}" if code else ""
+    return "" if error is None else type(error).__name__
 
 
 # -- the end of the process, and forks ----------------------------------------------------------------
@@ -437,11 +439,10 @@ def _error_name(kind: type[BaseException] | None, value: BaseException | None) -
 def _at_exit() -> None:
     if active is None:
         return
-    kind, value, _ = sys.exc_info()  # multiprocessing ends its children while their exception is in flight
-    if kind is None and not hasattr(sys, "ps1"):  # at a prompt the last error ended nothing
-        value = getattr(sys, "last_value", None)
-        kind = None if value is None else type(value)
-    _finish(active, _error_name(kind, value))
+    error = sys.exc_info()[1]  # multiprocessing ends its children while their exception is in flight
+    if error is None and not hasattr(sys, "ps1"):  # at a prompt the last error ended nothing
+        error = getattr(sys, "last_value", None)
+    _finish(active, ending(error))
 
 
 _finalized_in: int = 0  # pid

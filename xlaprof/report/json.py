@@ -51,6 +51,7 @@ def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
         "compilation": _plain(report.compilation),
         "hidden": hidden,
         "clean": report.clean and not hidden,
+        "observed": report.observed,
     }
 
 

@@ -208,7 +208,11 @@ def _findings(report: Report, width: int, hidden: int) -> Iterator[RenderableTyp
     count = len(report.findings) + hidden
     if not count:
         yield Text("\n")
-        yield Text("No findings.", "bold green")
+        yield (
+            paragraph("", _nothing(report), width, indent="")
+            if not report.observed
+            else Text(_clean(report), "bold green")
+        )
         return
     yield title(plural(count, "finding"), width, "the one whose fix gives back most first")
     for number, finding in enumerate(report.findings, 1):
@@ -219,6 +223,20 @@ def _findings(report: Report, width: int, hidden: int) -> Iterator[RenderableTyp
         yield Text(f"\n{hidden} more not shown (--top {count} shows all)", "dim")
     if report.predicted is not None and report.predicted.gain_s >= _WORTH_SAYING * report.run.wall_s:
         yield Text(f"\n{_predicted(report.predicted)}", "green")
+
+
+def _nothing(report: Report) -> str:
+    """What was looked for in a program of which nothing was seen."""
+    own = [(sum(stat.count for stat in report.steps), "step"), (len(report.scopes), "scope")]
+    seen = " and ".join(plural(count, noun) for count, noun in own if count)
+    return f"Nothing was observed{f' but {seen}' * bool(seen)}: no graph of torch.compile, no program on an xla device."
+
+
+def _clean(report: Report) -> str:
+    graphs = report.compilation.count or report.counters.get("DynamoCompile", 0)
+    counts = [(graphs, "graph"), (sum(stat.count for stat in report.steps), "step")]
+    looked_at = ", ".join(plural(count, noun) for count, noun in counts if count)
+    return f"No findings: {looked_at}." if looked_at else "No findings."
 
 
 def _predicted(predicted: Prediction) -> str:
