@@ -163,6 +163,67 @@ def test_a_program_that_has_ended_has_no_line(tmp_path: Path) -> None:
     assert (words, handler) == ("words|at exit|0||False", "handler|at exit|0||False")
 
 
+def test_a_library_that_acts_is_named_below_the_users_line_and_its_launcher_is_not(tmp_path: Path) -> None:
+    """A trainer runs the program's callback in a loop of its own, and the callback calls the library again."""
+    lib = library(
+        tmp_path,
+        "def launch(program):\n"
+        "    program()\n"
+        "def train(callback):\n"
+        "    for step in range(2):\n"
+        "        callback(step)\n"
+        "def read():\n"
+        "    return value()\n"
+        "def value():\n"
+        "    return look()\n"
+        "def items():\n"
+        "    while True:\n"
+        "        yield look()\n",
+    )
+    lib["look"] = user_frames
+    seen = []
+
+    def callback(step: int) -> None:
+        seen.append(lib["read"]())  # the read
+
+    def program() -> None:
+        lib["train"](callback)  # the training
+
+    thread = threading.Thread(target=lib["launch"], args=(program,))
+    thread.start()
+    thread.join()
+    first, second = seen
+    assert first == second
+    assert [frame.line for frame in first[:2]] == [line_of("# the read"), line_of("# the training")]
+    below = [(called.depth, called.frame.line, called.frame.func) for called in stacks.library(first)]
+    assert below == [(0, 9, "value"), (0, 7, "read"), (1, 5, "train")]
+    assert [frame.func for frame in stacks.whole(first)[:2]] == ["value", "read"]
+    assert stacks.split(stacks.whole(first)) == first
+    drawn = next(lib["items"]())
+    assert stacks.library(drawn)[0].drawn, "a generator is repeated by the loop that draws from it"
+
+
+def test_stacks_that_differ_in_the_librarys_line_are_different_places(tmp_path: Path) -> None:
+    lib = library(
+        tmp_path, "def run(which):\n    if which:\n        return look()\n    else:\n        return look()\n"
+    )
+    lib["look"] = user_frames
+    one, other, again = (lib["run"](which) for which in (True, False, True))
+    assert one == again
+    assert one != other, "two lines of the library"
+    assert tuple(one) == tuple(other), "which the program reaches through one of its own"
+    assert len({one, other, again, tuple(one)}) == 3
+    assert one[1:] == other[1:]
+
+
+def test_pytorch_and_tools_around_it_do_not_act(tmp_path: Path) -> None:
+    for name in ("torch", "numpy", "tqdm", "pytest"):
+        file = tmp_path / "site-packages" / name / "core.py"
+        namespace = {"__name__": f"{name}.core", "look": user_frames}
+        exec(compile("def call():\n    return look()\n", str(file), "exec"), namespace)
+        assert stacks.library(namespace["call"]()) == (), name
+
+
 def test_another_thread_is_seen_where_it_is() -> None:
     ready, go = threading.Event(), threading.Event()
 

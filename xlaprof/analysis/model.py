@@ -17,13 +17,20 @@ CONFIDENCES = ("high", "medium", "low")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A line of the user's code."""
+    """A line of the user's code, and what a library did under it."""
 
     file: str = ""
     line: int = 0
     func: str = ""
     code: str = ""  # the source line, stripped
     module: str = ""  # nn.Module path running there, where known
+    library: tuple[Place, ...] = ()  # the lines of libraries under it that led to the event, innermost first
+    loop: int = 0  # of a library's line: line of the innermost loop around it in its function; 0: none, or not known
+
+    @property
+    def acting(self) -> Place:
+        """The innermost line: a library's, or this one where it acts itself."""
+        return self.library[0] if self.library else self
 
 
 class FromTo(msgspec.Struct, frozen=True):

@@ -72,13 +72,13 @@ class Names:
             return NOWHERE
         if not stack.frames:
             return Place(module=self.text(stack.module))
-        place = self._place_of(stack.frames[0], stack.module)
+        place = self._at(_path(stack), 0, stack.module)
         if place.file and not place.file.startswith("#"):
             self._places[stack_id] = place
         return place
 
     def frames(self, stack_id: int) -> tuple[Place, ...]:
-        """The lines of a stack, innermost first; none for one that the log never named."""
+        """The user's lines of a stack, innermost first; none for one that the log never named."""
         stack = self._stacks.get(stack_id)
         return tuple(self._place_of(frame) for frame in stack.frames) if stack is not None else ()
 
@@ -91,16 +91,18 @@ class Names:
         one, two = self._stacks.get(before), self._stacks.get(after)
         if one is None or two is None or not one.frames or not two.frames:
             return self.place(before), self.place(after)
-        best: tuple[Frame, Frame] | None = None
-        for old, new in zip(reversed(one.frames), reversed(two.frames), strict=False):
-            if (old.file, old.func) != (new.file, new.func):
+        best: tuple[int, int] | None = None
+        old, new = _path(one), _path(two)
+        for i in range(1, min(len(old), len(new)) + 1):
+            (mine, _), (theirs, _) = old[-i], new[-i]
+            if (mine.file, mine.func) != (theirs.file, theirs.func):
                 break
-            best = (old, new)
-            if old.line != new.line:
+            best = len(old) - i, len(new) - i
+            if mine.line != theirs.line:
                 break  # frames further in belong to different calls
         if best is None:
             return self.place(before), self.place(after)
-        return self._place_of(best[0]), self._place_of(best[1])
+        return self._at(old, best[0]), self._at(new, best[1])
 
     def loops(self, stack_id: int) -> tuple[Place, ...]:
         """Heads of the loops that repeat a place, innermost first: the innermost one of each function on its stack.
@@ -112,7 +114,7 @@ class Names:
             return ()
         return tuple(
             Place(file=self.text(f.file), line=f.loop, func=func, code=self.text(f.head))
-            for f in stack.frames
+            for f, _ in _path(stack)
             if f.loop and not (func := self.text(f.func)).endswith(_COMPREHENSIONS)
         )
 
@@ -131,8 +133,11 @@ class Names:
         places = {_key(stack): id for id, stack in self._stacks.items()}
         free = max(self._stacks, default=0) + 1
         for id, stack in other._stacks.items():
-            frames = [ids.mapped(frame, texts=("file", "func", "code", "head")) for frame in stack.frames]
-            mine = Stack(id=free, frames=frames, module=ids.text(stack.module))
+            frames, library = (
+                [ids.mapped(frame, texts=("file", "func", "code", "head")) for frame in some]
+                for some in (stack.frames, stack.library)
+            )
+            mine = Stack(free, frames, ids.text(stack.module), library, stack.depths)
             key = _key(mine)
             if key not in places:
                 places[key] = free
@@ -141,15 +146,39 @@ class Names:
             ids.stacks[id] = places[key]
         return ids
 
-    def _place_of(self, frame: Frame, module: int = 0) -> Place:
+    def _at(self, path: Path, at: int, module: int = 0) -> Place:
+        """The line at ``path[at]``: the user's there or the next further out, with the library's frames up to it."""
+        mine = next((i for i in range(at, len(path)) if path[i][1]), -1)
+        if mine < 0:
+            return self._place_of(path[at][0], module)
+        library = tuple(self._place_of(frame, loop=frame.loop) for frame, _ in path[at:mine])
+        return self._place_of(path[mine][0], module, library)
+
+    def _place_of(self, frame: Frame, module: int = 0, library: tuple[Place, ...] = (), loop: int = 0) -> Place:
         return Place(
             file=self.text(frame.file),
             line=frame.line,
             func=self.text(frame.func),
             code=self.text(frame.code),
             module=self.text(module),
+            library=library,
+            loop=loop,
         )
 
 
-def _key(stack: Stack) -> tuple[tuple[tuple[int, int, int], ...], int]:
-    return tuple((frame.file, frame.line, frame.func) for frame in stack.frames), stack.module
+#: frames innermost first, and whether they are the user's
+Path = list[tuple[Frame, bool]]
+
+
+def _path(stack: Stack) -> Path:
+    """All frames of a stack."""
+    if not stack.library:
+        return [(frame, True) for frame in stack.frames]
+    under: dict[int, list[tuple[Frame, bool]]] = {}
+    for frame, depth in zip(stack.library, stack.depths, strict=False):
+        under.setdefault(depth, []).append((frame, False))
+    return [one for depth, frame in enumerate(stack.frames) for one in (*under.get(depth, ()), (frame, True))]
+
+
+def _key(stack: Stack) -> tuple[tuple[tuple[int, int, int, bool], ...], int]:
+    return tuple((frame.file, frame.line, frame.func, users) for frame, users in _path(stack)), stack.module

@@ -95,15 +95,18 @@ class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Stack(Event, frozen=True, tag="stack"):
-    """An interned place in the user's program: frames innermost first, library frames left out.
+    """An interned place in the user's program: frames innermost first, those of libraries apart.
 
     ``frames[0]`` is *the line*: the innermost frame of code that is the user's own. ``module`` names the
-    ``nn.Module`` path that was running there, where known.
+    ``nn.Module`` path that was running there, where known. ``library``: the frames of installed packages below that
+    line, or between two of the user's, innermost first; PyTorch's, Python's and our own are left out.
     """
 
     id: int
     frames: list[Frame]
     module: int = 0  # Text id
+    library: list[Frame] = []
+    depths: list[int] = []  # of each frame in ``library``: how many of the user's are further in; 0: below the line
 
 
 class Thread(Event, frozen=True, tag="thread"):

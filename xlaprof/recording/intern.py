@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.events import Frame, Stack, Text, Thread
 
-from .stacks import RawFrame, loop_line, source_line
+from .stacks import RawFrame, library, loop_line, source_line
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,8 +31,7 @@ class NewStack(NamedTuple):
 
     id: int
     frames: tuple[RawFrame, ...]
-    files: tuple[int, ...]
-    funcs: tuple[int, ...]
+    names: tuple[tuple[int, int], ...]  # ids of file and function: of the frames, then of its libraries' frames
     module: int
 
 
@@ -133,9 +132,9 @@ class Interner:
             if len(self._stacks) >= STACK_LIMIT:
                 self.refused += 1
                 return 0
-            files = tuple(self.text(frame.file) for frame in frames)
-            funcs = tuple(self.text(frame.func) for frame in frames)
-            new = NewStack(next(self._stack_ids), frames, files, funcs, self.text(module))
+            all_frames = (*frames, *(called.frame for called in library(frames)))
+            names = tuple((self.text(frame.file), self.text(frame.func)) for frame in all_frames)
+            new = NewStack(next(self._stack_ids), frames, names, self.text(module))
             self._publish(new)
             self._stacks[key] = new.id
             return new.id
@@ -157,15 +156,21 @@ class Interner:
 
     def resolve(self, new: NewStack, write: Callable[[Text], None]) -> Stack:
         """The event for a new place. Reads source files: the writer's thread only."""
-        frames = []
-        for raw, file, func in zip(new.frames, new.files, new.funcs, strict=True):
-            code = self._code(source_line(raw.file, raw.line), write)
-            loop = loop_line(raw.file, raw.line)
-            if loop:
-                frames.append(Frame(file, raw.line, func, code, loop, self._code(source_line(raw.file, loop), write)))
-            else:
-                frames.append(Frame(file, raw.line, func, code))
-        return Stack(new.id, frames, new.module)
+        called = library(new.frames)
+        frames = [self._frame(*one, write) for one in zip(new.frames, new.names, strict=False)]
+        libraries = [
+            self._frame(one.frame, ids, write, loops=not one.drawn)
+            for one, ids in zip(called, new.names[len(frames) :], strict=True)
+        ]
+        return Stack(new.id, frames, new.module, libraries, [one.depth for one in called])
+
+    def _frame(
+        self, raw: RawFrame, ids: tuple[int, int], write: Callable[[Text], None], *, loops: bool = True
+    ) -> Frame:
+        file, func = ids
+        code = self._code(source_line(raw.file, raw.line), write)
+        loop = loop_line(raw.file, raw.line) if loops else 0
+        return Frame(file, raw.line, func, code, loop, self._code(source_line(raw.file, loop), write) if loop else 0)
 
     def _code(self, code: str, write: Callable[[Text], None]) -> int:
         known = self._codes.get(code)

@@ -1,8 +1,12 @@
-"""Places in the user's program: cheap stacks that leave out libraries, and the source text of a line.
+"""Places in the user's program: cheap stacks of the user's frames, and the source text of a line.
 
 A frame is *the user's* unless its file belongs to the interpreter, to an installed package or command, to a
-compiled-code cache or to xlaprof itself. The verdict is cached by file name: walking a stack costs one dict lookup per
-frame. Only :func:`source_line` and :func:`loop_line` read files.
+compiled-code cache or to xlaprof itself. The frames of a *library that acts* are kept beside the user's: an installed
+package that calls PyTorch (``transformers``, ``accelerate``...). PyTorch, jax, numpy and the standard library do what
+they are told: their frames are left out.
+
+The verdict is cached by file name: walking a stack costs one dict lookup per frame. Only :func:`source_line` and
+:func:`loop_line` read files.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import os
 import sys
 import sysconfig
 import threading
+from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import NamedTuple
 
@@ -24,8 +29,82 @@ class RawFrame(NamedTuple):
     func: str
 
 
+class Called(NamedTuple):
+    """A library's frame, below the user's innermost line or between two of the user's."""
+
+    frame: RawFrame
+    depth: int  # how many of the user's frames are further in; 0: it is below the user's line
+    drawn: bool = False  # a generator: the loop that draws from it repeats it, not a loop of its own
+
+
+class Frames(tuple[RawFrame, ...]):
+    """The user's frames, innermost first, of a stack that libraries take part in.
+
+    A stack without them is a plain tuple. Two stacks that differ in ``library`` are different places; a part of one
+    (``frames[1:]``) is a plain tuple of the user's.
+    """
+
+    library: tuple[Called, ...]  # innermost first
+
+    def __new__(cls, frames: Iterable[RawFrame], library: tuple[Called, ...]) -> Frames:
+        self = super().__new__(cls, frames)
+        self.library = library
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (tuple.__eq__(self, other) is True and self.library == library(other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            self._hash: int = hash((*self, self.library))
+            return self._hash
+
+
+def library(frames: object) -> tuple[Called, ...]:
+    """The libraries' frames of a stack, innermost first."""
+    return getattr(frames, "library", ())
+
+
+def whole(frames: tuple[RawFrame, ...]) -> tuple[RawFrame, ...]:
+    """The user's frames and the libraries', innermost first."""
+    called = library(frames)
+    if not called:
+        return frames
+    return tuple(
+        frame
+        for depth in range(len(frames))
+        for frame in (*(one.frame for one in called if one.depth == depth), frames[depth])
+    )
+
+
+def split(frames: Iterable[RawFrame]) -> tuple[RawFrame, ...]:
+    """The opposite of :func:`whole`: a stack from frames of any kind, innermost first.
+
+    Where none is the user's, they stand for themselves.
+    """
+    frames = tuple(frames)
+    users: list[RawFrame] = []
+    called: list[Called] = []
+    for frame in frames:
+        if not is_library(frame.file, None):
+            users.append(frame)
+        elif _calls_torch(frame.file):
+            called.append(Called(frame, len(users)))
+    return _stack(users, called) if users else frames
+
+
+def _stack(users: list[RawFrame], called: list[Called]) -> tuple[RawFrame, ...]:
+    inside = tuple(one for one in called if one.depth < len(users))  # launchers are around the user's frames
+    return Frames(users, inside) if inside else tuple(users)
+
+
 def user_frames(limit: int = 8, skip: int = 0) -> tuple[RawFrame, ...]:
-    """The user's frames that called this, innermost first, at most ``limit``.
+    """The user's frames that called this, innermost first, at most ``limit``; :class:`Frames` where libraries act.
 
     ``skip`` leaves out that many frames next to the caller, the user's or not. Where no frame is the user's, the
     result is :data:`AT_EXIT` on the main thread when the program has ended, else the outermost frames outside xlaprof
@@ -117,37 +196,41 @@ _LARGEST_SOURCE = 16 << 20
 
 #: file name of a code object -> name to show, or "" where it is not the user's
 _shown: dict[str, str] = {}
+#: file name of a code object -> whether its frames are kept: the user's, and those of libraries that act
+_kept: dict[str, bool] = {}
 _SHOWN_LIMIT = 100_000
 
 
 class _Seen(NamedTuple):
-    """A stack that was walked: the user's frames, and the code objects that identify it."""
+    """A stack that was walked: the frames that are kept, and the code objects that identify it."""
 
     frames: tuple[RawFrame, ...]
-    innermost: CodeType  # the user's; held because its id is part of the key
+    innermost: CodeType  # of the kept ones; held because its id is part of the key
     callers: tuple[tuple[CodeType, int], ...]  # code and instruction of each frame around it, as far as was walked
     to_the_end: bool
 
 
-#: id of the user's innermost code object, its instruction, limit -> stacks seen there, the latest first
+#: id of the innermost code object that is kept, its instruction, limit -> stacks seen there, the latest first
 _seen: dict[tuple[int, int, int], list[_Seen]] = {}
 _SEEN_LIMIT = 4_096
 _CALLED_FROM = 4  # of one place
+_LIBRARY = 32  # frames of libraries kept of a stack
+_GENERATOR = 0x20  # inspect.CO_GENERATOR, without importing inspect
 
 
 def _walk(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
-    """The user's frames, () if there are none. A stack seen lately gives the same tuple again, without looking up a
-    line."""
+    """The frames that are kept, () if none is the user's. A stack seen lately gives the same tuple again, without
+    looking up a line."""
     frame = start
     code = frame.f_code
     known = _seen.get((id(code), frame.f_lasti, limit))  # the caller is the user's, mostly
     if known is None:
-        shown = _shown
+        kept = _kept
         while True:
-            file = shown.get(code.co_filename)
-            if file is None:
-                file = _classify(frame)
-            if file:
+            keep = kept.get(code.co_filename)
+            if keep is None:
+                keep = _is_kept(frame)
+            if keep:
                 break
             back = frame.f_back
             if back is None:
@@ -164,28 +247,49 @@ def _walk(start: FrameType, limit: int) -> tuple[RawFrame, ...]:
         else:
             if outer is None or not to_the_end:
                 return frames
-    return _look(frame, limit).frames
+    return _look(frame, limit)
 
 
-def _look(innermost: FrameType, limit: int) -> _Seen:
-    found: list[RawFrame] = []
+def _look(innermost: FrameType, limit: int) -> tuple[RawFrame, ...]:
+    """The frames from ``innermost`` outward; empty where none is the user's."""
+    users: list[RawFrame] = []
+    called: list[Called] = []
     places: list[tuple[CodeType, int]] = []
     frame: FrameType | None = innermost
-    while frame is not None and len(found) < limit:
+    while frame is not None and len(users) < limit:
         # read together: the frame may belong to another thread, which goes on meanwhile
         code, at, line = frame.f_code, frame.f_lasti, frame.f_lineno
         places.append((code, at))
-        file = shown_file(frame)
-        if file:
-            found.append(RawFrame(file, line or code.co_firstlineno, code.co_qualname))
+        if _is_kept(frame):
+            file = shown_file(frame)
+            found = RawFrame(file or code.co_filename, line or code.co_firstlineno, code.co_qualname)
+            if file:
+                users.append(found)
+            elif len(called) < _LIBRARY:
+                called.append(Called(found, len(users), bool(code.co_flags & _GENERATOR)))
         frame = frame.f_back
+    if not users:
+        return ()
     code, at = places[0]
     if len(_seen) >= _SEEN_LIMIT:
         _seen.clear()
-    seen = _Seen(tuple(found), code, tuple(places[1:]), len(found) < limit)
+    seen = _Seen(_stack(users, called), code, tuple(places[1:]), len(users) < limit)
     here = _seen.setdefault((id(code), at, limit), [])
     here[:] = [seen, *here[: _CALLED_FROM - 1]]
-    return seen
+    return seen.frames
+
+
+def _is_kept(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    kept = _kept.get(name)
+    if kept is None:
+        # "<string>" is one name of many files (:func:`_classify`): the user's, or generated
+        if name == "<string>":
+            return bool(shown_file(frame))
+        if len(_kept) >= _SHOWN_LIMIT:
+            _kept.clear()
+        kept = _kept[name] = bool(shown_file(frame)) or _calls_torch(name)
+    return kept
 
 
 def _outermost(start: FrameType, limit: int, thread: int) -> tuple[RawFrame, ...]:
@@ -238,10 +342,16 @@ def _classify(frame: FrameType) -> str:
 
 #: packages whose frames are never the user's, even from a source checkout
 _LIBRARIES = frozenset({"torch", "torch_xla", "functorch", "jax", "jaxlib", "numpy", "xlaprof"})
+#: and that do as they are told, or only call what they are given: their frames are left out
+_PASSIVE = _LIBRARIES | {
+    "IPython", "_pytest", "absl", "click", "debugpy", "decorator", "hydra", "ipykernel", "opt_einsum", "pluggy", "pytest",
+    "rich", "scipy", "tqdm", "typer", "xdist",
+}  # fmt: skip
 #: code written by code: nobody's line
 _GENERATED = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__array_function__", "<decorator-gen", "<torch_")
 _WORKERS = frozenset({"multiprocessing.spawn", "multiprocessing.forkserver"})
-_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", f"{os.sep}torchinductor_")
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_PACKAGES = (*_INSTALLED, f"{os.sep}torchinductor_")
 #: the folder of xlaprof itself
 OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: what ``xlaprof run`` executes a program from: frames around it are the launcher's
@@ -273,6 +383,7 @@ def _is_command(file: str) -> bool:
 
 
 def is_library(file: str, module: object) -> bool:
+    """Whether code of ``file``, in a module of that name (where it is known), is not the user's."""
     if file.startswith("<"):
         return file.startswith(_GENERATED)
     if file.startswith((OWN, *_STANDARD)) or any(part in file for part in _PACKAGES):
@@ -280,6 +391,15 @@ def is_library(file: str, module: object) -> bool:
     if _is_command(file) or file == AT_EXIT[0].file:
         return True
     return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
+
+
+def _calls_torch(file: str) -> bool:
+    """Whether ``file`` belongs to a library that acts: an installed package that is no tool around PyTorch."""
+    for part in _INSTALLED:
+        _, found, path = file.rpartition(part)
+        if found:
+            return path.partition(os.sep)[0].removesuffix(".py") not in _PASSIVE
+    return False
 
 
 def _lenient_line(file: str, line: int) -> str:

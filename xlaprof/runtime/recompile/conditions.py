@@ -9,7 +9,7 @@ import ast
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xlaprof.recording.stacks import RawFrame, loop_line
+from xlaprof.recording.stacks import RawFrame, loop_line, split, whole
 from xlaprof.runtime.trace.program_text import parsed
 
 if TYPE_CHECKING:
@@ -27,33 +27,33 @@ def decision(block: Unmatched, barrier: Frames) -> tuple[Frames, Frames]:
     share, if that is further out. From there inward, the first call under a condition of its own is taken.
     """
     nodes = (block.new or block.old)[:_OPERATIONS]
-    stacks = [node.frames[::-1] for node in nodes]  # outermost first
+    stacks = [whole(node.frames)[::-1] for node in nodes]  # outermost first
     first = stacks[0]
     if not first:
         return (), ()
     around = [node for node in (block.before, block.after) if node is not None]
     # A condition around the barrier too held whenever the barrier was reached: it decides nothing.
-    others = [barrier, *(node.frames for node in around)]
+    others = [whole(barrier), *(whole(node.frames) for node in around)]
     shared = min(common_length(first, stack) for stack in stacks)
-    neighbours = [node.frames[::-1] for node in around]
+    neighbours = [whole(node.frames)[::-1] for node in around]
     level = min(max(shared, 1), max((common_length(first, stack) for stack in neighbours), default=0) + 1, len(first))
     for at in range(level, max(shared, level) + 1):
         frame = first[at - 1]
         line = _condition(frame, *others)
         if line:
-            return first[:at][::-1], (RawFrame(frame.file, line, frame.func),)
+            return split(first[:at][::-1]), (RawFrame(frame.file, line, frame.func),)
     frame = first[level - 1]
     loop = loop_line(frame.file, frame.line)
-    has_barrier = any(f.file == frame.file and loop_line(f.file, f.line) == loop for f in barrier)
+    has_barrier = any(f.file == frame.file and loop_line(f.file, f.line) == loop for f in others[0])
     if loop and not has_barrier and any(stack[:level] == first[:level] for stack in neighbours):
-        return first[:level][::-1], (RawFrame(frame.file, loop, frame.func),)
-    return first[:level][::-1], ()
+        return split(first[:level][::-1]), (RawFrame(frame.file, loop, frame.func),)
+    return split(first[:level][::-1]), ()
 
 
 def condition(stack: Frames, other: Frames) -> Frames:
     """The line that decides whether ``stack`` is reached; empty if none is found, or ``other`` is under it too."""
-    for frame in stack:
-        line = _condition(frame, other)
+    for frame in whole(stack):
+        line = _condition(frame, whole(other))
         if line:
             return (RawFrame(frame.file, line, frame.func),)
     return ()
@@ -64,7 +64,7 @@ def condition_in_loop(stack: Frames, head: RawFrame) -> Frames:
 
     It is an ``if`` around it, or one before it that ends in ``continue`` or ``break``.
     """
-    frame = next((f for f in stack if f.file == head.file and loop_line(f.file, f.line) == head.line), None)
+    frame = next((f for f in whole(stack) if f.file == head.file and loop_line(f.file, f.line) == head.line), None)
     tree = parsed(head.file)
     if frame is None or tree is None:
         return ()

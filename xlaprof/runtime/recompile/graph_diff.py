@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.events import Block, Difference, GraphDiff, Operation
 from xlaprof.recording import recorder
-from xlaprof.recording.stacks import is_library
+from xlaprof.recording.stacks import is_library, whole
 from xlaprof.runtime.instruments.debug import at_line
 from xlaprof.runtime.instruments.retainers import retainer_of
 from xlaprof.runtime.instruments.retaining_lines import retaining_line
@@ -286,7 +286,7 @@ class _Recording:
         mine, theirs = _same_operation(came, self.old.end), _same_operation(expected, self.new.end)
         if mine is None or theirs is None:
             return ()
-        if linecache.getline(*came.frames[0][:2]).lstrip().startswith(("for ", "async for ")):
+        if linecache.getline(*whole(came.frames)[0][:2]).lstrip().startswith(("for ", "async for ")):
             return ()
         depths = {id(node): node.depth for node in self.new.end.path()}
         reads = [known for known in _others(self.tape, self.new) if known.trigger == "read" and known.place]
@@ -303,7 +303,7 @@ class _Recording:
         nodes = (*block.old, *block.new)
         came, expected = _called(block.new) or one.came, _called(block.old) or one.expected
         stack, deciding = decision(block, new.place)
-        line = stack[0] if stack else None
+        line = whole(stack)[0] if stack else None
         inside = set(map(id, block.new))
         other = self._ran_at(block) if new.trigger != "read" else ()
         return Difference(
@@ -312,7 +312,7 @@ class _Recording:
             operation(came) if came is not None else "barrier",
             expected=places.of(expected),
             came=places.of(came),
-            seen=not block.new or any(id(node) not in inside and line in node.frames for node in new.graph.nodes),
+            seen=not block.new or any(id(node) not in inside and line in whole(node.frames) for node in new.graph.nodes),
             block=Block(
                 old=[places.operation(node) for node in block.old[:_OPERATIONS]],
                 new=[places.operation(node) for node in block.new[:_OPERATIONS]],

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from xlaprof.events import Loop
-from xlaprof.recording.stacks import RawFrame, loop_line
+from xlaprof.recording.stacks import RawFrame, loop_line, split, whole
 
 from .alignment import token
 from .conditions import condition_in_loop
@@ -43,7 +43,7 @@ def iterations(old: Graph, new: Graph, barrier: Frames, places: Places) -> Loop 
     head = _head(frames, barrier)
     if not head:
         return None
-    choice = places(condition_in_loop(frames, head[0]))
+    choice = places(condition_in_loop(frames, whole(head)[0]))
     return Loop(places(head), before[key], now[key], choice, agreeing, len(differing))
 
 
@@ -53,7 +53,7 @@ def selected(old: Graph, new: Graph, node: Node, barrier: Frames, places: Places
     ``distinct`` of it: how many different numbers one graph has there, for the selected iterations.
     """
     head = _head(node.frames, barrier) if _is_forward(node) else ()
-    choice = condition_in_loop(node.frames, head[0]) if head else ()
+    choice = condition_in_loop(node.frames, whole(head)[0]) if head else ()
     if not choice:
         return None
     same = [[numbers(one) for one in graph.nodes if token(one) == token(node)] for graph in (old, new)]
@@ -72,11 +72,12 @@ def _is_forward(node: Node) -> bool:
 
 def _head(stack: Frames, barrier: Frames) -> Frames:
     """The innermost loop that repeats ``stack``; empty if the barrier is in it too."""
-    for at, frame in enumerate(stack):
+    frames = whole(stack)
+    for at, frame in enumerate(frames):
         loop = loop_line(frame.file, frame.line)
         if not loop:
             continue
-        if any(f.file == frame.file and loop_line(f.file, f.line) == loop for f in barrier):
+        if any(f.file == frame.file and loop_line(f.file, f.line) == loop for f in whole(barrier)):
             return ()
-        return (RawFrame(frame.file, loop, frame.func), *stack[at + 1 :])
+        return split((RawFrame(frame.file, loop, frame.func), *frames[at + 1 :]))
     return ()

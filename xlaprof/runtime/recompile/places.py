@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xlaprof.events import Operation
+from xlaprof.recording.stacks import whole
 from xlaprof.runtime.trace.trie import Const, Node, Packed, Ref
 
 if TYPE_CHECKING:
@@ -44,8 +45,8 @@ class Places:
 
 
 def line_of(node: Node) -> tuple[str, int] | None:
-    """File and line that recorded the operation."""
-    return (node.frames[0].file, node.frames[0].line) if node.frames else None
+    """File and line that recorded the operation, a library's where one acts."""
+    return whole(node.frames)[0][:2] if node.frames else None
 
 
 def operation(node: Node) -> str:
