@@ -113,12 +113,14 @@ class Story:
         outer: tuple[int, ...] = (),
         loops: tuple[int, ...] = (),
         call: str = "",
+        library: tuple[tuple[str, int, str, str, int], ...] = (),
     ) -> int:
         """A stack whose innermost frame is this line; ``outer``: lines of main() it was called from.
 
         ``loops``: of each frame the line of the loop around it, 0 for none. ``call``: the code of the outer lines.
+        ``library``: lines of libraries below this one, innermost first: file, line, function, code, line of its loop.
         """
-        key = (number, code, func, file, outer, loops, call)
+        key = (number, code, func, file, outer, loops, call, library)
         if key not in self._stacks:
             where = self.text(file or self.file)
             frames = [Frame(where, number, self.text(func), self.text(code) if code else 0)]
@@ -132,7 +134,12 @@ class Story:
                 for frame, loop in zip_longest(frames, loops[: len(frames)], fillvalue=0)
             ]
             self._stacks[key] = len(self._stacks) + 1
-            self.put(Stack(id=self._stacks[key], frames=frames))
+            head = self.text("for batch in epoch:") if any(one[-1] for one in library) else 0
+            below = [
+                Frame(self.text(path), line, self.text(name), self.text(text), loop, head if loop else 0)
+                for path, line, name, text, loop in library
+            ]
+            self.put(Stack(id=self._stacks[key], frames=frames, library=below, depths=[0] * len(below)))
         return self._stacks[key]
 
     # -- the host

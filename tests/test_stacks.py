@@ -204,9 +204,7 @@ def test_a_library_that_acts_is_named_below_the_users_line_and_its_launcher_is_n
 
 
 def test_stacks_that_differ_in_the_librarys_line_are_different_places(tmp_path: Path) -> None:
-    lib = library(
-        tmp_path, "def run(which):\n    if which:\n        return look()\n    else:\n        return look()\n"
-    )
+    lib = library(tmp_path, "def run(which):\n    if which:\n        return look()\n    else:\n        return look()\n")
     lib["look"] = user_frames
     one, other, again = (lib["run"](which) for which in (True, False, True))
     assert one == again

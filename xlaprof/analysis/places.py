@@ -1,9 +1,9 @@
-"""Two lines between which plain Python ran: which to show, and how to write them."""
+"""Two lines between which plain Python ran: which to show, and how to write them. A library's line under the user's."""
 
 from __future__ import annotations
 
 from xlaprof.analysis.model import Place
-from xlaprof.text.strings import file_line
+from xlaprof.text.strings import package_path
 
 
 def culprit(before: Place, after: Place) -> Place:
@@ -16,7 +16,8 @@ def culprit(before: Place, after: Place) -> Place:
         return after
     if not after.line:
         return before
-    back = before.file == after.file and before.func == after.func and after.line < before.line
+    one, two = before.acting, after.acting
+    back = one.file == two.file and one.func == two.func and two.line < one.line
     return after if back else before
 
 
@@ -25,14 +26,26 @@ def span(before: Place, after: Place) -> str:
     if not before.line or not after.line:
         known = before if before.line else after
         return short(known) if known.line else "between unknown lines"
-    if before.file == after.file:
-        if before.line == after.line:
+    one, two = before.acting, after.acting
+    if one.file == two.file:
+        if one.line == two.line:
             return short(before)
-        sign = "-" if before.line < after.line else " -> "
-        return f"{short(before)}{sign}{after.line}"
+        sign = "-" if one.line < two.line else " -> "
+        return f"{short(before)}{sign}{two.line}"
     return f"{short(before)} -> {short(after)}"
 
 
 def short(place: Place) -> str:
-    """File name and line: "train.py:12"."""
-    return file_line(place.file, place.line)
+    """The innermost line: "train.py:12", or a library's, "transformers/trainer.py:2345"."""
+    return f"{package_path(place.acting.file)}:{place.acting.line}"
+
+
+def called(line: Place) -> str:
+    """A library's line in words: "transformers/trainer.py:2345 (_get_output): value = loss.item()"."""
+    where = f"{package_path(line.file)}:{line.line} ({line.func.rpartition('.')[2]})"
+    return f"{where}: {line.code}" if line.code else where
+
+
+def way(place: Place) -> str:
+    """The functions of libraries between the user's line and the innermost: "train, _inner_training_loop"."""
+    return ", ".join(dict.fromkeys(line.func.rpartition(".")[2] for line in reversed(place.library[1:])))

@@ -93,7 +93,7 @@ def split(frames: Iterable[RawFrame]) -> tuple[RawFrame, ...]:
     for frame in frames:
         if not is_library(frame.file, None):
             users.append(frame)
-        elif _calls_torch(frame.file):
+        elif acts(frame.file):
             called.append(Called(frame, len(users)))
     return _stack(users, called) if users else frames
 
@@ -288,7 +288,7 @@ def _is_kept(frame: FrameType) -> bool:
             return bool(shown_file(frame))
         if len(_kept) >= _SHOWN_LIMIT:
             _kept.clear()
-        kept = _kept[name] = bool(shown_file(frame)) or _calls_torch(name)
+        kept = _kept[name] = bool(shown_file(frame)) or acts(name)
     return kept
 
 
@@ -344,8 +344,8 @@ def _classify(frame: FrameType) -> str:
 _LIBRARIES = frozenset({"torch", "torch_xla", "functorch", "jax", "jaxlib", "numpy", "xlaprof"})
 #: and that do as they are told, or only call what they are given: their frames are left out
 _PASSIVE = _LIBRARIES | {
-    "IPython", "_pytest", "absl", "click", "debugpy", "decorator", "hydra", "ipykernel", "opt_einsum", "pluggy", "pytest",
-    "rich", "scipy", "tqdm", "typer", "xdist",
+    "IPython", "_pytest", "absl", "click", "debugpy", "decorator", "hydra", "ipykernel", "opt_einsum", "pluggy",
+    "pytest", "rich", "scipy", "tqdm", "typer", "xdist",
 }  # fmt: skip
 #: code written by code: nobody's line
 _GENERATED = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__array_function__", "<decorator-gen", "<torch_")
@@ -393,7 +393,7 @@ def is_library(file: str, module: object) -> bool:
     return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
 
 
-def _calls_torch(file: str) -> bool:
+def acts(file: str) -> bool:
     """Whether ``file`` belongs to a library that acts: an installed package that is no tool around PyTorch."""
     for part in _INSTALLED:
         _, found, path = file.rpartition(part)

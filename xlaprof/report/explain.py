@@ -9,8 +9,9 @@ from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from xlaprof.analysis.model import Finding, Report
+from xlaprof.analysis.model import Finding, Place, Report
 from xlaprof.analysis.occurrences import Occurrence, Occurrences
+from xlaprof.analysis.places import called
 from xlaprof.report.page import SEVERITY_STYLE, paragraph, show_page, table, title, where
 from xlaprof.report.source import Source
 from xlaprof.report.terminal import ALIKE
@@ -51,6 +52,7 @@ def render(
     if finding.place.module:
         parts.append(Text(f"   in module {shorten(finding.place.module, width - 13)}", "dim"))
     parts += list(_code(mine, width))
+    parts += list(_library(finding.place, width))
     parts.append(Text())
     parts.append(paragraph("Cause: ", finding.cause, width))
     parts.append(paragraph("Fix: ", finding.advice, width, "bold green"))
@@ -87,6 +89,12 @@ def _head(finding: Finding) -> Text:
         head.append(f"{printable(finding.operation)}  ", "dim")
     head.append(finding.id, "dim")
     return head
+
+
+def _library(place: Place, width: int) -> Iterator[Text]:
+    """The lines of libraries from the user's line to the innermost."""
+    for line in reversed(place.library):
+        yield Text.assemble(("   in ", "dim"), shorten(called(line), width - 6))
 
 
 def _code(mine: Source, width: int) -> Iterator[Text]:

@@ -109,6 +109,7 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
         "severity": finding.severity,
         **place_to_json(place),
         "module": place.module,
+        "library": [{**place_to_json(line), "loop": line.loop} for line in place.library],
         **{name: _plain(getattr(finding, name)) for name in names},
         "values": _rows(("value", "count"), finding.values),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import fill
 
 from rich.cells import cell_len
@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xlaprof.analysis.model import Place
+from xlaprof.analysis.places import called, way
 from xlaprof.report.output import write
 from xlaprof.text.cells import shorten
 from xlaprof.text.strings import path_line, printable
@@ -50,6 +51,14 @@ def where(place: Place, width: int) -> Text:
     line = Text.assemble("   ", file, (func, "dim"))
     line.truncate(width, overflow="ellipsis")
     return line
+
+
+def under(place: Place, width: int) -> Iterator[Text]:
+    """The library's line under the user's, if there is one, in ``width`` columns."""
+    if place.library:
+        yield Text.assemble(("   in ", "dim"), shorten(called(place.acting), width - 6))
+        if names := way(place):
+            yield Text(f"   by way of {shorten(names, width - 13)}", "dim")
 
 
 def table(

@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from xlaprof.analysis.model import Finding, IdleStat, Prediction, Report, RunInfo, ScopeStat, StepStats
-from xlaprof.report.page import SEVERITY_STYLE, paragraph, show_page, table, title, where
+from xlaprof.report.page import SEVERITY_STYLE, paragraph, show_page, table, title, under, where
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import parts
 from xlaprof.text.quantities import duration, percent, plural
@@ -263,6 +263,7 @@ def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableTy
     yield from _beside(where(finding.place, width - len(right) - 2 if beside else width), Text(right, "green"), width)
     code = Text.assemble(("   | ", "dim"), (shorten(finding.place.code, width - 5 - len(finding.id) - 2), "bold"))
     yield from _beside(code if finding.place.code else Text("  "), Text(finding.id, "dim"), width)
+    yield from under(finding.place, width)
     yield paragraph("", finding.cause, width)
     yield paragraph("Fix: ", finding.advice, width, "bold green")
 

@@ -31,6 +31,13 @@ def file_line(file: str, line: int) -> str:
     return f"{name}:{line}" if line else name
 
 
+def package_path(file: str) -> str:
+    """A file of an installed package by its path within: "transformers/trainer.py"; any other by its name."""
+    parts = file.replace(chr(92), "/").split("/")
+    at = max((i + 1 for i, part in enumerate(parts[:-1]) if part in ("site-packages", "dist-packages")), default=-1)
+    return "/".join(parts[at:])
+
+
 def path_line(file: str, line: int) -> str:
     """A line of code by the path of its file: "/home/ada/train.py:12"; "at exit" where no line ran."""
     return f"{file}:{line}" if line else file or "no line is known"

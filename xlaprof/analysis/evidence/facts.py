@@ -117,7 +117,11 @@ class Facts:
 
 def stable_id(kind: str, place: Place, operation: str, discriminator: str = "") -> str:
     """An id that a defect keeps from run to run, even below added lines: the line's code counts, not its number."""
-    line = place.code or str(place.line)
-    file = place.file.replace("\\", "/").rpartition("/")[2]
-    parts = (kind, file, place.func, line, operation, discriminator)
+    lines = (place, place.acting) if place.library else (place,)
+    code = [
+        part
+        for line in lines
+        for part in (line.file.replace("\\", "/").rpartition("/")[2], line.func, line.code or str(line.line))
+    ]
+    parts = (kind, *code, operation, discriminator)
     return blake2s("\0".join(parts).encode("utf-8", "replace"), digest_size=6).hexdigest()

@@ -16,6 +16,7 @@ from typing import Literal
 
 from xlaprof.analysis.fold.tallies import ReadTally
 from xlaprof.analysis.model import Place
+from xlaprof.analysis.places import short
 from xlaprof.analysis.whatif import replay
 from xlaprof.analysis.whatif.replay import Cut
 from xlaprof.text.quantities import duration, size_text
@@ -130,7 +131,7 @@ def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
             continue
         place = facts.names.place(key[0])
         # numbers and tensors of one line go together; reads without a known line do not
-        line = (place.file, place.line, "" if place.line else str(key))
+        line = (place.file, place.line, short(place) if place.line else str(key))
         if line not in found:
             found[line] = Reads(place)
         found[line].add(facts, key, tally)

@@ -26,7 +26,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _finding(facts: Facts, reads: Reads) -> Finding:
     tally, place = reads.tally, reads.place
-    way = advise_read(reads.op, reads.via, place.code, _seldom(facts, reads), facts.words)
+    way = advise_read(reads.op, reads.via, place.acting.code, _seldom(facts, reads), facts.words)
     per_read = tally.dur / max(1, tally.count) / 1e9
     barrier = _barrier_after(facts, reads)
     purpose = f" {way.purpose}" if way.purpose else ""

@@ -8,7 +8,7 @@ import re
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import short
 from xlaprof.events import Change
-from xlaprof.text.strings import clip
+from xlaprof.text.strings import clip, package_path
 
 _MOVES = re.compile(r"\.(to|cuda|xla|send)\(|\bsend_cpu_data_to_device\(|\bdevice\s*=")
 
@@ -92,5 +92,7 @@ def tensor(change: Change, made: Place) -> str:
 
 
 def quoted(place: Place) -> str:
-    """The line as a reader finds it: "line 36 (`if step % 4 == 0:`)"."""
-    return f"line {place.line} (`{clip(place.code, 60)}`)" if place.code else f"line {place.line}"
+    """The line as a reader finds it: "line 36 (`if step % 4 == 0:`)"; a library's with its file."""
+    line = place.acting
+    where = short(place) if "/" in package_path(line.file) else f"line {line.line}"
+    return f"{where} (`{clip(line.code, 60)}`)" if line.code else where

@@ -1,4 +1,4 @@
-"""The library function through which a value was read, between the user's line and ours.
+"""The library function through which a value was read, between the line that acts and ours.
 
 ``loss.item()`` is plainly a read; ``clip_grad_norm_(..., error_if_nonfinite=True)``, ``scaler.step(optimizer)`` and
 ``f"{loss}"`` are not. Looked up once for each place.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-from xlaprof.recording.stacks import OWN, RawFrame, is_library
+from xlaprof.recording.stacks import OWN, RawFrame, acts, is_library
 
 #: functions that only call what they wrap
 _WRAPPERS = frozenset(
@@ -24,9 +24,9 @@ _known: dict[tuple[tuple[RawFrame, ...], str], str] = {}
 
 
 def caller(frames: tuple[RawFrame, ...], op: str) -> str:
-    """Name of the library function that the user's line (the first of ``frames``) called and that led to ``op``.
+    """Name of the function of PyTorch's or Python's that a line called and that led to ``op``.
 
-    Empty where the line itself called the tensor's method.
+    The line is the user's (the first of ``frames``), or a library's below it. Empty where it called a tensor's method.
     """
     key = (frames, op)
     name = _known.get(key)
@@ -38,7 +38,7 @@ def caller(frames: tuple[RawFrame, ...], op: str) -> str:
 
 
 def _outermost(frame: FrameType | None) -> str:
-    """The outermost library function with a useful name, between ``frame`` and the first of the user's frames."""
+    """The outermost function with a useful name, between ``frame`` and the first line that acts."""
     name = ""
     for _ in range(_DEPTH):
         if frame is None:
@@ -47,7 +47,7 @@ def _outermost(frame: FrameType | None) -> str:
         if code.co_name in _METHODS:
             name = f"Tensor.{code.co_name}"
         elif not code.co_filename.startswith((OWN, "<frozen")):
-            if not is_library(code.co_filename, frame.f_globals.get("__name__")):
+            if acts(code.co_filename) or not is_library(code.co_filename, frame.f_globals.get("__name__")):
                 return name
             if "<" not in code.co_qualname and code.co_qualname not in _WRAPPERS:
                 name = code.co_qualname

@@ -312,7 +312,8 @@ class _Recording:
             operation(came) if came is not None else "barrier",
             expected=places.of(expected),
             came=places.of(came),
-            seen=not block.new or any(id(node) not in inside and line in whole(node.frames) for node in new.graph.nodes),
+            seen=not block.new
+            or any(id(node) not in inside and line in whole(node.frames) for node in new.graph.nodes),
             block=Block(
                 old=[places.operation(node) for node in block.old[:_OPERATIONS]],
                 new=[places.operation(node) for node in block.new[:_OPERATIONS]],

@@ -16,6 +16,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from xlaprof.analysis.model import Finding, Place, Report
+from xlaprof.analysis.places import called
 from xlaprof.text.cells import fit, shorten, shorten_place
 from xlaprof.text.quantities import duration
 from xlaprof.text.strings import printable
@@ -137,7 +138,10 @@ class FindingDetail(Panel[Finding | Nothing]):
         out = [line((shorten(path + inside, width), "$text-muted"))]
         if place.code:
             code = highlight(printable(place.code), language="python").wrap(max(8, width - 4))
-            out += [line("    " if i else "  ", part) for i, part in enumerate(code)] + [line("")]
+            out += [line("    " if i else "  ", part) for i, part in enumerate(code)]
+            if place.library:
+                out.append(line((shorten(f"  in {called(place.acting)}", width), "$text-muted")))
+            out.append(line(""))
         out += self._labelled("cause", data.cause, width)
         out += self._labelled("advice", data.advice, width, "$text-success")
         if data.change is not None:

@@ -1,0 +1,105 @@
+"""A program that a library drives: findings stand at the user's line, and name the library's line under it."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+from rich.console import Console
+from story import Story
+
+from xlaprof.analysis.model import Finding
+from xlaprof.analysis.names import Names
+from xlaprof.analysis.places import short, span, way
+from xlaprof.events import Stack, Text
+from xlaprof.report.json import finding_to_json
+from xlaprof.report.terminal import show
+
+TRAINER = "/venv/lib/python3.11/site-packages/transformers/trainer.py"
+USERS = (8, "trainer.train()", "<module>")
+STEP = (TRAINER, 2500, "Trainer._inner_training_loop", "self.training_step(model, inputs)", 2400)
+LOG = (TRAINER, 2560, "Trainer._inner_training_loop", "self._log()", 2400)
+READ = (TRAINER, 3100, "Trainer._log", "loss = tr_loss.item()", 0)
+CHECK = (TRAINER, 2511, "Trainer._inner_training_loop", "if torch.isnan(tr_loss):", 2400)
+BARRIER = (TRAINER, 2540, "Trainer._inner_training_loop", "xm.mark_step()", 2400)
+
+
+def training() -> Story:
+    """The library ends each step with a barrier, and looks at the loss at one or the other of two lines."""
+    story = Story()
+    barrier, read, check = (story.line(*USERS, library=below) for below in ((BARRIER,), (READ, LOG), (CHECK,)))
+    for n in range(80):
+        story.trace(4)
+        story.barrier(barrier, 20)
+        story.read(check if n % 2 else read)
+    return story
+
+
+def names_of(story: Story) -> Names:
+    return story.run().names
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[int, Finding]:
+    return {finding.place.acting.line: finding for finding in training().findings("transfer")}
+
+
+def test_two_lines_of_a_library_that_one_of_the_users_reaches_are_two_findings(found: dict[int, Finding]) -> None:
+    assert set(found) == {READ[1], CHECK[1]}
+    assert {(one.place.file, one.place.line) for one in found.values()} == {("train.py", 8)}
+    assert len({one.id for one in found.values()}) == 2
+
+
+def test_the_librarys_own_words_are_read(found: dict[int, Finding]) -> None:
+    assert found[READ[1]].cause.startswith(".item() reads one number")
+    assert "NaN or infinity" in found[CHECK[1]].cause
+
+
+def test_the_rhythm_is_that_of_the_librarys_loop(found: dict[int, Finding]) -> None:
+    assert found[READ[1]].rhythm == "every 2 steps"
+
+
+def test_report_and_json_show_the_librarys_line_and_the_way_there(found: dict[int, Finding]) -> None:
+    page = io.StringIO()
+    show(training().report(), console=Console(file=page, width=100, color_system=None))
+    assert "in transformers/trainer.py:3100 (_log): loss = tr_loss.item()" in page.getvalue()
+    assert "by way of _inner_training_loop" in page.getvalue()
+    written = finding_to_json(found[READ[1]])
+    assert (written["file"], written["line"], written["code"]) == ("train.py", 8, "trainer.train()")
+    assert [(line["line"], line["function"], line["loop"]) for line in written["library"]] == [
+        (3100, "Trainer._log", 0),
+        (2560, "Trainer._inner_training_loop", 2400),
+    ]
+    assert way(found[READ[1]].place) == "_inner_training_loop"
+
+
+def test_a_stretch_of_python_between_two_lines_of_a_library_is_named_there() -> None:
+    story = Story()
+    step, log = story.line(*USERS, library=(STEP,)), story.line(*USERS, library=(READ, LOG))
+    names = names_of(story)
+    before, after = names.bracket(step, log)
+    assert (short(before), short(after)) == ("transformers/trainer.py:2500", "transformers/trainer.py:2560")
+    assert span(before, after) == "transformers/trainer.py:2500-2560"
+    assert before.line == after.line == 8
+
+
+def test_names_of_two_recordings_are_one_where_their_libraries_lines_are() -> None:
+    story, other = Story(), Story()
+    mine = story.line(*USERS, library=(READ, LOG))
+    other.line(3, "other()")
+    theirs, differs = other.line(*USERS, library=(READ, LOG)), other.line(*USERS, library=(CHECK,))
+    names = names_of(story)
+    ids = names.adopt(names_of(other))
+    assert ids.stack(theirs) == mine
+    assert names.place(ids.stack(differs)).acting.line == CHECK[1]
+
+
+def test_a_log_without_libraries_lines_is_read_as_before() -> None:
+    names = Names()
+    for id, text in enumerate(("train.py", "main", "x.item()"), 1):
+        names.on_text(Text(id, text))
+    names.on_stack(msgspec.json.decode(b'{"k": "stack", "id": 1, "frames": [[1, 8, 2, 3, 7]]}', type=Stack))
+    place = names.place(1)
+    assert (place.file, place.line, place.code, place.library) == ("train.py", 8, "x.item()", ())
+    assert place.acting is place
