@@ -33,7 +33,8 @@ def looks(kind: str, program: str) -> str:
         log.write_text(log.read_text().replace(f"{os.path.realpath(folder)}{os.sep}", ""))  # a page is read elsewhere
         report = _xlaprof("report", "run.log", cwd=folder)
     block = re.search(rf"^ *\d+ ({kind} .*?)(?:\n\n|\Z)", report, re.DOTALL | re.MULTILINE)
-    return f" 1 {block[1].rstrip()}\n" if block else ""
+    numbered = re.sub(r"(explain run.log) [0-9]+", r"\1 1", block[1].rstrip()) if block else ""
+    return f" 1 {numbered}\n" if block else ""
 
 
 def _xlaprof(*words: str, cwd: str) -> str:

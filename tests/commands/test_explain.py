@@ -1,6 +1,8 @@
 """xlaprof explain: one finding in depth, from a log on disk; a kind, from its page."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from msgspec.structs import replace
 from story import Story, clean
 
 from xlaprof.analysis.model import Buckets, Finding, Place
+from xlaprof.analysis.run import Run
 from xlaprof.cli import main
 from xlaprof.commands.explain import pages
 
@@ -87,6 +90,46 @@ def test_the_beginning_of_an_id_is_enough_where_it_is_the_only_one(
     assert finding.id in printed(capsys)
 
 
+def eigenvalues() -> Story:
+    """Twenty findings, one on each line."""
+    story = Story()
+    barrier = story.line(99, "xr.sync()")
+    lines = [story.line(n, f"torch.linalg.eigvals(w{n})") for n in range(1, 21)]
+    for _ in range(3):
+        with story.step():
+            for line in lines:
+                story.fallback(line, "aten::linalg_eig", 3)
+            story.barrier(barrier, 5)
+    return story
+
+
+def test_the_command_under_a_finding_explains_that_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write(eigenvalues(), tmp_path / "a run.log")
+    ids = [finding.id for finding in Run(1).feed_all(eigenvalues().events).report().findings]
+    assert any(id.startswith(str(number)) for number in range(1, 21) for id in [*ids[: number - 1], *ids[number:]])
+    assert main(["report", "--top", "20", "--since-step", "1", log]) == 0
+    page = printed(capsys)
+    commands = re.findall(r"More: (xlaprof explain '.+?' \d+ --since-step 1)", page)
+    assert len(commands) == len(ids)
+    for command, id in zip(commands, ids, strict=True):
+        assert main(shlex.split(command)[1:]) == 0
+        assert f"aten::linalg_eig {id} " in printed(capsys)
+
+
+def test_a_log_and_a_finding_are_known_in_either_order(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([log, "1"], ["1", log], [log, "transfer"], ["transfer", log]):
+        assert main(["explain", *words]) == 0
+        assert found(reading()).id in printed(capsys)
+    for words, complaint in (
+        ([log], f"which finding of {log}? Name its number in the report: xlaprof explain {log} 1"),
+        ([log, "99"], f"no finding '99' in {log}; there are: 1: {found(reading()).id}"),
+        ([log, "1", "2"], "explain takes a recording and a finding, not"),
+        (["missing.log", "1"], "missing.log does not exist"),
+    ):
+        assert main(["explain", *words]) == 2
+        assert complaint in capsys.readouterr().err
+
+
 def test_an_id_that_is_none_names_those_there_are(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "nothing", log]) == 2
     out, err = capsys.readouterr()
@@ -96,16 +139,9 @@ def test_an_id_that_is_none_names_those_there_are(log: str, capsys: pytest.Captu
 
 
 def test_a_beginning_of_several_names_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    story = Story()
-    barrier = story.line(99, "xr.sync()")
-    lines = [story.line(n, f"torch.linalg.eigvals(w{n})") for n in range(20)]
-    for _ in range(3):
-        with story.step():
-            for line in lines:
-                story.fallback(line, "aten::linalg_eig", 3)
-            story.barrier(barrier, 5)
+    story = eigenvalues()
     ids = [finding.id for finding in story.report().findings]
-    first = next(a[0] for a in ids if sum(b[0] == a[0] for b in ids) > 1)
+    first = next(a[0] for a in ids if a[0].isalpha() and sum(b[0] == a[0] for b in ids) > 1)
     assert main(["explain", first, write(story, tmp_path / "run.log")]) == 2
     assert f"'{first}' is the beginning of {sum(id[0] == first for id in ids)} ids" in capsys.readouterr().err
 
@@ -192,7 +228,7 @@ def test_a_kind_with_dashes_is_understood_and_one_that_is_none_is_reported(capsy
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert "did you mean 'recompile'?" in err
-    assert "name the log too: xlaprof explain recompiles run.log" in err
+    assert "name the log too: xlaprof explain run.log recompiles" in err
 
 
 def test_wrong_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,18 +1,21 @@
 """Explain one finding of a recorded run in depth, or a kind of finding.
 
-    xlaprof explain 3803bc14f5b2 run.log
-    xlaprof explain 38 run.log --json
+    xlaprof explain run.log 2
+    xlaprof explain run.log 3803bc14f5b2 --json
+    xlaprof explain run.log recompile
     xlaprof explain recompile
-    xlaprof explain recompile run.log
 
-The id is the one that xlaprof report shows; its beginning is enough where only one begins so. With a kind instead every
-finding of that kind is explained; without a log, what the kind means, how it looks and how to fix it. The code around
-the line is read from the file, if the line still is what it was when it was recorded.
+FINDING is its number in xlaprof report, which prints the command, or its id; the beginning of an id is enough where it
+is no number of a finding and only one id begins so. With a kind instead every finding of that kind is explained;
+without a log, what the kind means, how it looks and how to fix it. The code around the line is read from the file, if
+the line still is what it was when it was recorded.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -33,20 +36,23 @@ PAGES = Path(__file__).parents[1] / "findings_pages"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("finding", metavar="FINDING", help="id of a finding, its beginning, or a kind of finding")
-    parser.add_argument("log", nargs="?", help="the recording it was found in: run.log")
+    parser.usage = "%(prog)s [-h] [--json] [--since-step N] [LOG] FINDING"
+    parser.add_argument("words", metavar="LOG", nargs="+", help="the recording: run.log; not needed for a kind alone")
     parser.add_argument("--json", action="store_true", help="print JSON (docs/report-json.md)")
     parser.add_argument("--since-step", type=natural, metavar="N", help="leave out everything before step N")
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.log is None:
-        _show_page(args.finding, args.json)
+    if len(args.words) > 2:
+        raise UserError(f"explain takes a recording and a finding, not {' '.join(args.words)} (see explain --help)")
+    if len(args.words) == 1:
+        _show_page(args.words[0], args.json)
         return 0
-    folded, notes = fold(args.log, args.since_step)
-    report = folded.report(args.log, notes)
-    chosen = choose(report, args.finding)
-    explained = [(finding, *_details(finding, folded, args.log)) for finding in chosen]
+    log, wanted = _log_and_finding(*args.words)
+    folded, notes = fold(log, args.since_step)
+    report = folded.report(log, notes)
+    chosen = choose(report, wanted)
+    explained = [(finding, *_details(finding, folded, log)) for finding in chosen]
     if args.json:
         from xlaprof.report.json import explanation_to_json, text
 
@@ -62,17 +68,27 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _log_and_finding(first: str, second: str) -> tuple[str, str]:
+    """A recording and a finding, in whichever order they were given."""
+    if not os.path.exists(first) and (os.path.exists(second) or re.fullmatch("[0-9a-fA-F]{1,12}", first)):
+        return second, first
+    return first, second
+
+
 def choose(report: Report, wanted: str) -> list[Finding]:
-    """The finding whose id begins with ``wanted``, or those of that kind. Raises :class:`UserError`."""
+    """The finding with the number ``wanted``, whose id it begins, or those of that kind. Raises :class:`UserError`."""
+    if wanted.isdecimal() and 1 <= int(wanted) <= len(report.findings):
+        return [report.findings[int(wanted) - 1]]
     exact = [finding for finding in report.findings if wanted in (finding.id, finding.kind)]
     if exact:
         return exact
     if not report.findings:
         raise UserError(f"there are no findings in {report.run.path}, so there is nothing to explain")
-    begin = [finding for finding in report.findings if wanted and finding.id.startswith(wanted.lower())]
+    numbered = list(enumerate(report.findings, 1))
+    begin = [(number, one) for number, one in numbered if wanted and one.id.startswith(wanted.lower())]
     if len(begin) == 1:
-        return begin
-    ids = "; ".join(f"{finding.id} ({_short(finding)})" for finding in (begin or report.findings)[:20])
+        return [begin[0][1]]
+    ids = "; ".join(f"{number}: {one.id} ({_short(one)})" for number, one in (begin or numbered)[:20])
     if begin:
         raise UserError(f"'{wanted}' is the beginning of {len(begin)} ids, give more of it: {ids}")
     raise UserError(f"no finding '{wanted}' in {report.run.path}; there are: {ids}")
@@ -98,12 +114,14 @@ def _details(finding: Finding, folded: Run, path: str) -> tuple[Occurrences, Sou
 
 def _show_page(wanted: str, as_json: bool) -> None:
     known = pages()
+    if os.path.isfile(wanted):
+        raise UserError(f"which finding of {wanted}? Name its number in the report: xlaprof explain {wanted} 1")
     page = known.get(wanted.replace("-", "_"))
     if page is None:
         hint = did_you_mean(wanted, known)
         raise UserError(
             f"'{wanted}' is no kind of finding: {hint}{' ' if hint else ''}There are {', '.join(known)}. "
-            f"Of a finding name the log too: xlaprof explain {wanted} run.log"
+            f"Of a finding name the log too: xlaprof explain run.log {wanted}"
         )
     from xlaprof.report.output import write
 

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         from xlaprof.report.terminal import show
 
-        show(shown, hidden)
+        show(shown, hidden, since_step=args.since_step)
     if args.fail_on is not None:
         counted = SEVERITIES[: SEVERITIES.index(args.fail_on) + 1]
         return FOUND if any(finding.severity in counted for finding in report.findings) else 0

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     beside = _open_live(recording.path) if args.live else None
     outcome = _Outcome()
     # As an exit handler, set up before those of the script, this runs after them and after its threads have ended.
-    report = None if args.no_report else _Report(args.output, time.time(), args.json)
+    report = None if args.no_report else _Report(args.output, time.time(), args.json, os.getcwd())
     atexit.register(_finish, recording, outcome, os.getpid(), beside, report)
     return _execute(program, outcome)
 
@@ -207,6 +207,7 @@ class _Report(NamedTuple):
     output: str  # as given to -o
     began: float  # s, unix
     as_json: bool
+    folder: str  # the current one at the start
 
 
 def _finish(
@@ -223,6 +224,8 @@ def _finish(
     from xlaprof.commands import report as verb
 
     path, others = _ranks(report.output, recording.path, report.began)
+    if os.getcwd() == report.folder and path.startswith(os.path.join(report.folder, "")):
+        path = os.path.relpath(path)  # as people name it: the report has commands with it
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
     with contextlib.redirect_stdout(sys.stderr):

@@ -67,11 +67,12 @@ def table(
     width: int,
     drop: Sequence[str] = (),
     text: str = "",
+    curve: str = "",
 ) -> Table:
     """``rows`` under ``headings`` in ``width`` columns, no figure cut or wrapped.
 
     Where that is too narrow, the columns of ``drop`` go, the first named first; then the column ``text``, which holds
-    words, is wrapped.
+    words, is wrapped. The column ``curve`` is drawn.
     """
     drawn = [[Text(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     widths = {
@@ -86,7 +87,9 @@ def table(
     for heading in widths:
         words = heading == text
         room = max(_NARROWEST, width - others) if words else None
-        page.add_column(heading, justify="left" if words else "right", no_wrap=not words, max_width=room)
+        page.add_column(
+            heading, justify="left" if words or heading == curve else "right", no_wrap=not words, max_width=room
+        )
     for row in drawn:
         page.add_row(*(cell for heading, cell in zip(headings, row, strict=True) if heading in widths))
     return page

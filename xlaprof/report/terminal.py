@@ -6,6 +6,7 @@ loses its control characters on the way: nothing in a log can draw on the termin
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
@@ -39,12 +40,15 @@ _PART_STYLE = {
 }
 
 
-def show(report: Report, hidden: int = 0, console: Console | None = None) -> None:
-    """Print the report on standard output. ``hidden``: how many findings were left out of it."""
-    show_page(lambda width: render(report, width, hidden), console)
+def show(report: Report, hidden: int = 0, console: Console | None = None, since_step: int | None = None) -> None:
+    """Print the report on standard output.
+
+    ``hidden``: how many findings were left out of it. ``since_step``: the step at which it begins.
+    """
+    show_page(lambda width: render(report, width, hidden, since_step), console)
 
 
-def render(report: Report, width: int, hidden: int = 0) -> RenderableType:
+def render(report: Report, width: int, hidden: int = 0, since_step: int | None = None) -> RenderableType:
     """The page, to be printed ``width`` columns wide."""
     parts: list[RenderableType] = [_header(report.run, width)]
     if report.steps:
@@ -56,7 +60,8 @@ def render(report: Report, width: int, hidden: int = 0) -> RenderableType:
         parts += list(_compilation(report, width))
     if report.scopes:
         parts += [title("Scopes", width), _scopes(report.scopes, width)]
-    parts += list(_findings(report, width, hidden))
+    since = ["--since-step", str(since_step)] if since_step is not None else []
+    parts += list(_findings(report, width, hidden, since))
     return Group(*parts)
 
 
@@ -126,7 +131,7 @@ def _steps(steps: tuple[StepStats, ...], width: int) -> RenderableType:
         )
         for stat in steps
     ]
-    return table(headings, rows, width, ("last ones", "p95", "first", "max"), text="")
+    return table(headings, rows, width, ("last ones", "p95", "first", "max"), text="", curve="last ones")
 
 
 def _split(stat: StepStats, width: int) -> Iterator[RenderableType]:
@@ -204,7 +209,7 @@ def _scopes(scopes: tuple[ScopeStat, ...], width: int) -> RenderableType:
     return table(headings, rows, width, ("median", "max", "self", "count"), text="")
 
 
-def _findings(report: Report, width: int, hidden: int) -> Iterator[RenderableType]:
+def _findings(report: Report, width: int, hidden: int, since: list[str]) -> Iterator[RenderableType]:
     count = len(report.findings) + hidden
     if not count:
         yield Text("\n")
@@ -219,6 +224,8 @@ def _findings(report: Report, width: int, hidden: int) -> Iterator[RenderableTyp
         if number > 1:
             yield Text()
         yield from _finding(number, finding, width)
+        command = shlex.join(["xlaprof", "explain", printable(report.run.path), str(number), *since])
+        yield Text(f"   More: {command}", "dim")
     if hidden:
         yield Text(f"\n{hidden} more not shown (--top {count} shows all)", "dim")
     if report.predicted is not None and report.predicted.gain_s >= _WORTH_SAYING * report.run.wall_s:
