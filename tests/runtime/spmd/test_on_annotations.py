@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.distributed.tensor import Partial, Replicate, Shard
 
 import xlaprof
 import xlaprof.runtime as xr
@@ -93,7 +94,7 @@ def test_in_place_and_copies_keep_it():
     assert xs.get_sharding_spec(copy.deepcopy(x)) == BY_ROWS
     with counted() as counts:
         xr.sync()
-    assert counts["ExecuteReplicatedTime"] == counts.runs == 1
+    assert counts["ExecuteReplicatedTime"] == counts["ExecuteReplicated"] == counts.runs == 1
     assert xs.get_sharding_spec(x) == BY_ROWS
     assert len({shard.data.unsafe_buffer_pointer() for shard in x._storage.array.addressable_shards}) == 4
 
@@ -169,8 +170,7 @@ def test_numbers_are_replicated():
     assert marked == number
     assert (marked.sharding_spec, marked.sharding_type) == ("{replicated}", xs.ShardingType.REPLICATED)
     assert [shard.replica_id for shard in marked.local_shards] == [0, 1, 2, 3]
-    with pytest.raises(AttributeError):
-        marked.mesh_shape  # noqa: B018
+    assert (marked.mesh_shape, marked.partition_spec, marked.placements) == ((4,), (), (Replicate(),))
 
 
 def test_a_tensor_elsewhere_is_refused():
@@ -265,3 +265,82 @@ def test_tables_of_shardings(capsys):
         xs.visualize_sharding("")
     with pytest.raises(ValueError, match="a table shows two"):
         xs.visualize_sharding("{devices=[1,2,2]0,1,2,3}")
+
+
+def test_another_sharding_by_an_operation():
+    value, x = on_device()
+    xs.mark_sharding(x, ROW, ("x", None))
+    xr.sync()
+    with pytest.raises(RuntimeError, match="Existing annotation must be cleared first"):
+        xs.mark_sharding(x, GRID, ("a", "b"))
+    annotated = xs.annotate_custom_sharding(x, GRID, ("a", "b"))
+    blocks = "{devices=[2,2]0,1,2,3}"
+    assert xs.get_sharding_spec(x) == blocks
+    assert (annotated.mesh_shape, annotated.partition_spec) == ((2, 2), (0, 1))
+    with counted() as counts:
+        xr.sync()
+    assert (counts["ExecuteReplicated"], counts["ExecuteComputation"], counts["TransferFromDeviceTime"]) == (1, 0, 0)
+    assert xs.get_sharding_spec(x) == blocks
+    assert {shard.data.shape for shard in x._storage.array.addressable_shards} == {(4, 4)}
+    assert torch.equal(x.cpu(), value)
+
+
+def test_placements_say_what_a_partition_spec_says():
+    x = xs.mark_sharding(on_device((8, 4, 2))[1], GRID, (None, ("a", "b"), None))
+    assert x.placements == (Shard(1), Shard(1))
+    moved = xs.mark_sharding(on_device((8, 4))[1], GRID, ("b", None))
+    assert moved.placements == (Replicate(), Shard(0))
+    with pytest.raises(ValueError, match="Placements not available"):
+        _ = (moved + 1).placements
+    named = xs.wrap_as_sharded_tensor(on_device()[1], mesh_shape=(4,), partition_spec=(None, 0))
+    assert named.placements == (Shard(1),)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "placements", "spec", "text"),
+    [
+        (ROW, [Shard(1)], (None, 0), "{devices=[1,4]0,1,2,3}"),
+        (ROW, [Replicate()], (None, None), "{replicated}"),
+        (GRID, [Shard(0), Shard(-1)], (0, 1), "{devices=[2,2]0,1,2,3}"),
+        (GRID, [Shard(0), Shard(0)], ((0, 1), None), BY_ROWS),
+        (GRID, [Replicate(), Shard(0)], (1, None), "{devices=[2,1,2]0,2,1,3 last_tile_dim_replicate}"),
+    ],
+)
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_redistributing(mesh, placements, spec, text, asynchronous):
+    value, x = on_device()
+    before = xs.mark_sharding(x, ROW, ("x", None))
+    moved = before.redistribute(mesh, placements, async_op=asynchronous)
+    xr.sync()
+    assert (moved.partition_spec, moved.sharding_spec) == (spec, text)
+    assert (moved.global_tensor is x) is not asynchronous
+    assert before.sharding_spec == (BY_ROWS if asynchronous else text)
+    assert torch.equal(moved.cpu(), value)
+
+
+def test_redistributing_to_what_cannot_be():
+    x = xs.mark_sharding(on_device()[1], ROW, ("x", None))
+    with pytest.raises(IndexError, match="of a tensor of 2 dimensions"):
+        x.redistribute(ROW, [Shard(2)])
+    with pytest.raises(ValueError, match="2 placements for the 1 axes of the mesh"):
+        x.redistribute(ROW, [Shard(0), Shard(1)])
+    with pytest.raises(NotImplementedError, match="redistribute to Shard or Replicate"):
+        x.redistribute(ROW, [Partial()])
+
+
+def test_an_annotation_inside_a_compiled_function():
+    value, x = on_device()
+    x.requires_grad_()
+
+    def by_columns(t):
+        return torch.ops.xla.dynamo_mark_sharding(t * 2, [0, 1, 2, 3], [4], "('x',)", "(None, 0)") + 1
+
+    marked = torch.compile(by_columns, backend="openxla", fullgraph=True)(x)
+    marked.sum().backward()
+    xr.sync()
+    assert xs.get_sharding_spec(marked) == "{devices=[1,4]0,1,2,3}"
+    assert torch.equal(marked.detach().cpu(), value * 2 + 1)
+    assert torch.equal(x.grad.cpu(), torch.full_like(value, 2))
+    eager = by_columns(x.detach())
+    assert torch.equal(eager.cpu(), value * 2 + 1)
+    assert torch.ops.xla.dynamo_mark_sharding(value, [0], [1], "", "(None, None)").equal(value)

@@ -75,10 +75,16 @@ def _key(tape: Tape, storages: list[Storage], slots: tuple[int, ...], *, donate:
 
 
 def _donatable(tape: Tape, graph: Graph) -> tuple[int, ...]:
-    """Numbers of the graph's inputs whose storage is overwritten by one of its outputs."""
+    """Numbers of the graph's inputs whose storage is overwritten by one of its outputs, which lies as they do."""
     epoch, outs = tape.epoch, set(graph.outs)
     return tuple(
         i
         for i, (slot, position) in enumerate(zip(graph.inputs, graph.positions, strict=True))
-        if (owner := tape.owners[position]).epoch == epoch and owner.slot != slot and owner.slot in outs
+        if (owner := tape.owners[position]).epoch == epoch
+        and owner.slot != slot
+        and owner.slot in outs
+        and (
+            owner.sharding is None
+            or owner.sharding is tape.partition.sharding_at_rest(tape.arrays[position], owner.sig)
+        )
     )

@@ -76,7 +76,7 @@ def _hand_over(
     end = perf_counter_ns()
     run = InFlight(tape, program.number, program.tests, start, end - start, token, trigger, frames, graph)
     inflight.add(run, results)
-    metrics.count("ExecuteComputation")
+    metrics.count("ExecuteComputation" if tape.partition is None else "ExecuteReplicated")
     metrics.count("CreateDataHandles", len(results))
     metrics.samples(
         ("TensorsGraphSize", len(graph.nodes)),

@@ -15,6 +15,7 @@ Tensors are global; XLA partitions the recorded operations according to the anno
 """
 
 from . import executable as _executable  # noqa: F401 - registers itself with dynamo
+from . import operators as _operators  # noqa: F401 - defines torch.ops.xla.dynamo_mark_sharding
 from .annotate import (
     MarkShardingFunction,
     annotate_custom_sharding,

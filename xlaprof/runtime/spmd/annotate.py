@@ -15,15 +15,14 @@ import torch
 from xlaprof.runtime import metrics
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor
-from xlaprof.runtime.trace.trie import Ref, Spec
 
 from .mesh import Mesh, PartitionSpec
 from .mode import require_spmd
 from .placement import on_host
 from .sharding import OpSharding
-from .tensors.layout import sharding_of, unwrap_sharded_tensor
+from .tensors.layout import constrain, sharding_of, unwrap_sharded_tensor
 from .tensors.sharded_tensor import XLAShardedTensor, wrap_as_sharded_tensor
-from .tiles import MARK, cut
+from .tiles import cut
 
 
 def mark_sharding(
@@ -43,7 +42,7 @@ def mark_sharding(
     """
     _check_length(t, partition_spec)
     mark(t, mesh.get_op_sharding(partition_spec))
-    return wrap_as_sharded_tensor(t)
+    return wrap_as_sharded_tensor(t, mesh.mesh_shape, mesh.numbered(partition_spec))
 
 
 def _check_length(t: torch.Tensor, partition_spec: PartitionSpec) -> None:
@@ -53,12 +52,14 @@ def _check_length(t: torch.Tensor, partition_spec: PartitionSpec) -> None:
 
 
 def annotate_custom_sharding(t: torch.Tensor, mesh: Mesh, partition_spec: PartitionSpec) -> XLAShardedTensor:
-    """Constrain the value of ``t`` in operations recorded from now on; the stored value keeps its sharding."""
+    """:func:`mark_sharding` by an operation of the graph, whatever sharding ``t`` had before.
+
+    Its values stay on the devices: the next barrier exchanges them.
+    """
     _check_length(t, partition_spec)
-    tensor = unwrap_sharded_tensor(t)
     require_spmd()
-    constrain(tensor._storage, mesh.get_op_sharding(partition_spec))
-    return wrap_as_sharded_tensor(t)
+    constrain(unwrap_sharded_tensor(t)._storage, mesh.get_op_sharding(partition_spec))
+    return wrap_as_sharded_tensor(t, mesh.mesh_shape, mesh.numbered(partition_spec))
 
 
 def mark(tensor: torch.Tensor, sharding: OpSharding) -> None:
@@ -75,7 +76,8 @@ def mark(tensor: torch.Tensor, sharding: OpSharding) -> None:
         raise RuntimeError(f"{tape.torch_device} was not in SPMD mode when the tensor was made: make it again")
     if not _at_rest(storage):
         constrain(storage, sharding)
-    elif type(storage.array) is np.ndarray:  # still on the host
+        return
+    if type(storage.array) is np.ndarray:  # still on the host
         storage.sharding = sharding
         partition.on_devices(storage)
     else:
@@ -97,18 +99,6 @@ def _at_rest(storage: Storage) -> bool:
     if isinstance(storage, View) or storage.array is None:
         return False
     return storage.epoch != storage.tape.epoch or storage.slot in storage.tape.input_at
-
-
-def constrain(storage: Storage, sharding: OpSharding) -> None:
-    """Record that the value of ``storage`` gets ``sharding``."""
-    tape = storage.tape
-    with tape.lock:
-        slot = tape.slot_of(storage)
-        new = tape.pseudo(MARK, (MARK, slot, sharding), (Ref(slot), sharding, tape.partition), {}, Spec(storage.sig))
-        if isinstance(storage, View):  # the same value: the view's base is not written
-            storage.slot, storage.epoch = new, tape.epoch
-        else:
-            tape.write(storage, new)
 
 
 def clear_sharding(t: torch.Tensor) -> torch.Tensor:

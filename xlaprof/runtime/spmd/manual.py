@@ -16,10 +16,10 @@ from xlaprof.runtime.trace.tensor import XLATensor, handle
 from xlaprof.runtime.trace.trie import Ref, Spec
 
 from . import tiles
-from .annotate import constrain, mark_sharding
+from .annotate import mark_sharding
 from .mesh import Mesh, PartitionSpec, get_global_mesh
 from .sharding import OpSharding, ShardingType, manual
-from .tensors.layout import sharding_of, unwrap_sharded_tensor
+from .tensors.layout import constrain, sharding_of, unwrap_sharded_tensor
 from .tensors.sharded_tensor import XLAShardedTensor, wrap_as_sharded_tensor
 
 # -- recording -----------------------------------------------------------------------------------------------
@@ -68,7 +68,6 @@ def mark_manual_sharding(t: torch.Tensor) -> XLAShardedTensor:
     if storage.epoch != storage.tape.epoch or storage.slot in storage.tape.input_at:
         raise RuntimeError("Marking manual sharding is not supported for a tensor whose value is on the devices")
     constrain(storage, manual())
-    storage.sharding = manual()
     return wrap_as_sharded_tensor(t)
 
 

@@ -88,8 +88,8 @@ class Mesh:
         return OpSharding(*self._get_op_sharding_args(partition_spec))
 
     def _get_op_sharding_args(self, partition_spec: PartitionSpec) -> tuple[Any, Any, Any, int]:
-        spec = _numbered(self, partition_spec)
-        used = [axis for entry in spec for axis in _axes_of(entry)]
+        spec = self.numbered(partition_spec)
+        used = [axis for entry in spec for axis in axes_of(entry)]
         assert all(0 <= axis < len(self.mesh_shape) for axis in used), (
             f"partition_spec ({spec}) contains out of bound index into mesh_shape."
         )
@@ -104,6 +104,24 @@ class Mesh:
         )
         groups, members = _groups(kind, tiles, spec)
         return tiles.tolist(), groups, members, int(kind)
+
+    def numbered(self, partition_spec: Any) -> tuple[Any, ...]:
+        """``partition_spec`` with axis names replaced by their numbers. Raises ``ValueError`` for an unknown name."""
+        numbered: list[Any] = []
+        for entry in partition_spec:
+            if type(entry) is tuple:
+                assert not any(type(x) is tuple for x in entry), "Partition spec cannot contain nested tuples"
+                numbered.append(self.numbered(entry))
+            elif entry is None or type(entry) is int:
+                numbered.append(entry)
+            elif type(entry) is str:
+                axis = self.get_axis_name_idx(entry)
+                if axis is None:
+                    raise ValueError(f"Axis name {entry} is not defined in the given mesh")
+                numbered.append(axis)
+            else:
+                raise ValueError(f"Spec type {type(entry)} is not supported in partition spec")
+        return tuple(numbered)
 
     def get_jax_mesh(self) -> Any:
         """The same grid as a ``jax.sharding.Mesh``."""
@@ -214,27 +232,9 @@ def get_1d_mesh(axis_name: str | None = None) -> Mesh:
 # -- partition specs -----------------------------------------------------------------------------------------
 
 
-def _axes_of(entry: Any) -> tuple[int, ...]:
+def axes_of(entry: Any) -> tuple[int, ...]:
+    """The axes that an entry of a numbered partition spec names."""
     return () if entry is None else entry if isinstance(entry, tuple) else (entry,)
-
-
-def _numbered(mesh: Mesh, spec: Any) -> tuple[Any, ...]:
-    """``spec`` with axis names replaced by their numbers."""
-    numbered: list[Any] = []
-    for entry in spec:
-        if type(entry) is tuple:
-            assert not any(type(x) is tuple for x in entry), "Partition spec cannot contain nested tuples"
-            numbered.append(_numbered(mesh, entry))
-        elif entry is None or type(entry) is int:
-            numbered.append(entry)
-        elif type(entry) is str:
-            axis = mesh.get_axis_name_idx(entry)
-            if axis is None:
-                raise ValueError(f"Axis name {entry} is not defined in the given mesh")
-            numbered.append(axis)
-        else:
-            raise ValueError(f"Spec type {type(entry)} is not supported in partition spec")
-    return tuple(numbered)
 
 
 def _sharding_type(spec: tuple[Any, ...], devices: int) -> ShardingType:
@@ -248,9 +248,9 @@ def _sharding_type(spec: tuple[Any, ...], devices: int) -> ShardingType:
 def _tile_assignment(mesh: Mesh, spec: tuple[Any, ...]) -> Array:
     """The mesh's devices with an axis for each dimension that is split, in order, and the mesh's other axes last."""
     split = [entry for entry in spec if entry is not None]
-    used = [axis for entry in split for axis in _axes_of(entry)]
+    used = [axis for entry in split for axis in axes_of(entry)]
     others = [axis for axis in range(len(mesh.mesh_shape)) if axis not in used]
-    sizes = [math.prod(mesh.mesh_shape[axis] for axis in _axes_of(entry)) for entry in split]
+    sizes = [math.prod(mesh.mesh_shape[axis] for axis in axes_of(entry)) for entry in split]
     tiles = mesh.get_logical_mesh().transpose(used + others)
     return tiles.reshape([*sizes, *(mesh.mesh_shape[axis] for axis in others)])
 

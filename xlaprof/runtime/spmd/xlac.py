@@ -9,7 +9,7 @@ import torch
 
 from xlaprof.runtime.tape import tapes
 
-from . import annotate, manual, mode
+from . import manual, mode
 from .sharding import OpSharding, ShardingType
 from .tensors import layout, shards
 from .tensors.layout import unwrap_sharded_tensor
@@ -37,7 +37,7 @@ def _get_xla_sharding_specs(tensors: Sequence[torch.Tensor]) -> list[str]:
 
 def _xla_annotate_custom_sharding(tensor: torch.Tensor, sharding: OpSharding) -> None:
     mode.require_spmd()
-    annotate.constrain(unwrap_sharded_tensor(tensor)._storage, sharding)
+    layout.constrain(unwrap_sharded_tensor(tensor)._storage, sharding)
 
 
 def _get_local_shards(tensors: Sequence[torch.Tensor]) -> list[list[tuple[torch.Tensor, str]]]:

@@ -1,4 +1,7 @@
-"""The sharding of a tensor, as far as it is known: from its annotation, its value, or the recorded operations."""
+"""The sharding of a tensor, as far as it is known: from its annotation, its value, or the recorded operations.
+
+:func:`constrain` records another.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ from typing import Any, cast
 
 import torch
 
+from xlaprof.runtime import metrics
 from xlaprof.runtime.spmd.sharding import OpSharding, ShardingType
 from xlaprof.runtime.spmd.tiles import MARK
+from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.grow import INPUT
 from xlaprof.runtime.tape.tape import Tape
-from xlaprof.runtime.trace.storage import Storage
-from xlaprof.runtime.trace.trie import Node
+from xlaprof.runtime.trace.storage import Storage, View
+from xlaprof.runtime.trace.trie import Node, Ref, Spec
 
 #: operations whose result has the sharding of their operand, before XLA has chosen one
 _ALIKE = {"aten.clone.default"}
@@ -51,6 +56,24 @@ def _recorded(tape: Tape, slot: int) -> OpSharding | None:
             return cast(Any, node.key).sharding  # type: ignore[no-any-return]
         node = makers.get(node.args[0].slot) if node.op is not None and node.op.name in _ALIKE else None
     return None
+
+
+def constrain(storage: Storage, sharding: OpSharding) -> None:
+    """Record that the value of ``storage`` gets ``sharding``, which it has from then on."""
+    metrics.count("XlaAnnotateCustomSharding")
+    tape = storage.tape
+    # An abstract tape, on which a graph of torch.compile is laid out, stands for another.
+    partition = (
+        next(t.partition for t in tapes.existing() if t.index == tape.index) if tape.abstract else tape.partition
+    )
+    with tape.lock:
+        slot = tape.slot_of(storage)
+        new = tape.pseudo(MARK, (MARK, slot, sharding), (Ref(slot), sharding, partition), {}, Spec(storage.sig))
+        if isinstance(storage, View):  # the same value: the view's base is not written
+            storage.slot, storage.epoch = new, tape.epoch
+        else:
+            tape.write(storage, new)
+    storage.sharding = sharding
 
 
 def get_sharding_spec(t: torch.Tensor) -> str:
