@@ -30,10 +30,11 @@ class Compiling:
 
     def recompile(self, name: str, *guards: Guard, ms: float = 100, **fields: object) -> None:
         event = {"stack": self.call, "code": self.code, **fields}
+        event.pop("restarted", None)
         self.story.emit(
             Recompile(t=self.story.now, compile=name, func=self.func, guards=list(guards), versions=1, **event)  # type: ignore[arg-type]
         )
-        self.compile(name, ms, **{key: value for key, value in fields.items() if key in ("stack", "resumed")})  # type: ignore[arg-type]
+        self.compile(name, ms, **{key: value for key, value in fields.items() if key != "fresh"})  # type: ignore[arg-type]
 
     def broke(self, name: str, line: int, reason: str = "print cannot be in a graph", **fields: object) -> None:
         stack = self.story.line(line, "print(x)", func="forward")
@@ -109,7 +110,7 @@ def test_the_limit_joins_its_cause_and_comes_first() -> None:
     limit = DynamoLimit(t=compiling.story.now, compile="0/8", func=compiling.func, stack=compiling.call, value=8)
     compiling.story.emit(msgspec.structs.replace(limit, guard=last))
     first, second = compiling.findings()
-    assert (first.severity, first.place.line, first.count) == ("high", 40, 8)
+    assert (first.severity, first.place.line, first.count) == ("high", 40, 7)
     assert "recompile_limit = 8" in first.cause
     assert "since step 7" in first.cause
     assert "compiled again 7 times" in first.cause
@@ -285,3 +286,82 @@ def test_nothing_in_the_events_is_trusted() -> None:
     for _ in range(20):
         rng.shuffle(events)
         Run().feed_all(events + rng.sample(events, 3)).report()
+
+
+def test_the_first_compilation_of_a_graph_is_said_to_be_normal() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0", 29_000)
+    compiling.compile("0/0", 700, backward=True, ops=0)
+    report = compiling.story.report()
+    assert report.clean
+    stat = report.torch_compile
+    assert (stat.count, stat.graphs, stat.total_s) == (1, 1, pytest.approx(29.7))
+    (charge,) = stat.charges
+    assert (charge.what, charge.seconds) == ("first", pytest.approx(29.7))
+    assert "first compilation of 1 graph: normal" in charge.why
+    assert "inductor's cache" in charge.why
+
+
+def test_every_second_of_compiling_is_charged_once() -> None:
+    compiling = Compiling()
+    place = compiling.story.line(21, "print(x)", func="forward")
+    compiling.broke("0/0", 21)
+    compiling.compile("0/0", 400, restarted=150 * MS)
+    compiling.compile("1/0", 90, resumed=place)
+    compiling.broke("0/1", 21)
+    compiling.recompile("0/1", shape(4, 5), ms=300, restarted=100 * MS)
+    compiling.recompile("0/2", Guard("mode", "grad_mode", "True", "False"), ms=50, stack=compiling.story.line(70))
+    compiling.compile("7/3", 20)
+    report = compiling.story.report()
+    seconds = {charge.what: round(charge.seconds, 6) for charge in report.torch_compile.charges}
+    assert seconds == {
+        "first": 0.25,  # of 400 ms 150 ms were in vain
+        "break": 0.34,  # tracing in vain, twice, and the graph behind the break
+        "recompile": 0.2,  # of 300 ms 100 ms were in vain, because of the break
+        "necessary": 0.05,
+        "unexplained": 0.02,
+    }
+    assert sum(finding.cost_s for finding in report.findings) == pytest.approx(0.34 + 0.2)
+    assert sum(seconds.values()) == pytest.approx(report.torch_compile.total_s)
+
+
+def test_what_runs_as_plain_python_is_told_from_what_is_cut() -> None:
+    compiling = Compiling()
+    earlier = compiling.story.line(12, "f = open(path)", func="forward")
+    compiling.broke("0/0", 12, "open cannot be in a graph")
+    compiling.compile("0/0")
+    compiling.broke("1/0", 15, "a context manager", skipped=True, inside="a loop")
+    compiling.compile("1/0", ops=0, compiled=False, resumed=earlier)
+    causes = {finding.place.line: finding.cause for finding in compiling.findings()}
+    assert causes[12].startswith("forward was cut in two here once")
+    assert causes[15].startswith("Nothing after line 12 of forward is compiled:")
+    assert "cannot leave a loop half-way" in causes[15]
+    (function,) = compiling.story.report().torch_compile.functions
+    assert (function.graphs, function.breaks, function.plain) == (1, 2, ("what follows line 12",))
+
+
+def test_two_breaks_of_one_line_are_one_finding() -> None:
+    compiling = Compiling()
+    line = compiling.story.line(12, "print(x)", func="forward")
+    compiling.broke("0/0", 12, "open cannot be in a graph", hint="Open it outside.")
+    compiling.compile("0/0", restarted=10 * MS)
+    compiling.broke("1/0", 12, "a file is no context manager", hint="Enter it outside.", skipped=True)
+    compiling.compile("1/0", ops=0, compiled=False, resumed=line, restarted=20 * MS)
+    (finding,) = compiling.findings()
+    assert finding.count == 2
+    assert finding.cost_s == pytest.approx(0.03)
+    assert "open cannot be in a graph, and a file is no context manager" in finding.cause
+    assert finding.advice == "Open it outside. Enter it outside."
+
+
+def test_two_functions_of_one_name_are_told_apart_by_their_lines() -> None:
+    compiling = Compiling()
+    other = compiling.story.line(80, "def forward(x):", func="forward")
+    for number, code in enumerate((compiling.code, other)):
+        compiling.broke(f"{number}/0", 21 + number)
+        compiling.compile(f"{number}/0", code=code)
+    compiling.recompile("1/1", shape(4, 5), code=other)
+    causes = " ".join(finding.cause for finding in compiling.findings())
+    assert "forward (train.py:10) was cut in two" in causes
+    assert "forward (train.py:80) was cut in two" in causes
+    assert "forward (train.py:80) was compiled again once" in causes

@@ -4,6 +4,7 @@ import io
 import re
 
 import pytest
+from analysis.test_compiled import Compiling
 from analysis.test_findings import ragged, reading
 from analysis.test_run import training
 from msgspec.structs import replace
@@ -180,3 +181,28 @@ def test_a_finding_without_a_cost_or_a_line_has_room_for_what_is_known() -> None
     assert finding.id in text
     for word in ("costs 5", "gain 4", "/step"):
         assert word not in text[text.index("1 finding") :]
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_section_on_torch_compile_has_functions_versions_time_and_reasons(width: int) -> None:
+    compiling = Compiling()
+    compiling.compile("0/0", 29_000)
+    compiling.broke("1/0", 12, skipped=True, inside="a loop")
+    compiling.compile("1/0", 100, ops=0, compiled=False, restarted=90_000_000)
+    text = page(compiling.story.report(), width)
+    section = text[text.index("torch.compile  ") : text.index("1 finding")]
+    assert max(map(len, section.splitlines())) <= width
+    words = " ".join(section.split())
+    assert "1 graph in 29.1 s, 100% of the run" in words
+    assert "forward train.py:10 29.1 s 1 graph, broken at 1 line, all of it runs as plain Python" in words
+    assert "29.0 s for the first compilation of 1 graph: normal." in words
+    assert "90 ms for what graph breaks made useless or cut off: see the findings." in words
+
+
+def test_without_steps_nothing_is_said_per_step() -> None:
+    compiling = Compiling()
+    compiling.broke("0/0", 12, hint="Move it.")
+    compiling.compile("0/0", restarted=90_000_000)
+    text = page(compiling.story.report())
+    assert "costs 90 ms" in text
+    assert "/step" not in text

@@ -218,6 +218,37 @@ class CompileStat(msgspec.Struct, frozen=True):
     programs: tuple[ProgramStat, ...] = ()
 
 
+class FunctionStat(msgspec.Struct, frozen=True):
+    """A function that ``torch.compile`` compiled, with the parts after its graph breaks."""
+
+    name: str
+    place: Place  # its definition
+    backend: str
+    graphs: int  # compiled, the backward ones not counted
+    again: int  # of graphs: compiled again, for another value, size or mode
+    breaks: int  # lines that break a graph
+    compile_s: float
+    plain: tuple[str, ...] = ()  # what of it runs as plain Python: "all of it", "what follows line 9"
+
+
+class Charge(msgspec.Struct, frozen=True):
+    """A part of the time that ``torch.compile`` spent on compiling, with its reason."""
+
+    what: str  # "first" | "necessary" | "break" | "recompile" | "unexplained"
+    seconds: float
+    why: str  # a sentence
+
+
+class TorchCompileStat(msgspec.Struct, frozen=True):
+    """What ``torch.compile`` did. ``functions``: those that took longest. The charges sum to ``total_s``."""
+
+    count: int = 0  # functions
+    graphs: int = 0
+    total_s: float = 0.0
+    functions: tuple[FunctionStat, ...] = ()
+    charges: tuple[Charge, ...] = ()
+
+
 class Activity(msgspec.Struct, frozen=True):
     """What the program is doing now, for the live UI."""
 
@@ -249,6 +280,7 @@ class Report(msgspec.Struct, frozen=True):
     activity: Activity
     predicted: Prediction | None = None  # None: nothing would be gained
     compilation: CompileStat = CompileStat()
+    torch_compile: TorchCompileStat = TorchCompileStat()
 
     @property
     def clean(self) -> bool:

@@ -17,6 +17,7 @@ from xlaprof.analysis.names import NOWHERE, Names
 from xlaprof.analysis.places import culprit, short, span
 
 from .evidence.compilation import compilation
+from .evidence.compiled_functions import compiled_functions
 from .evidence.facts import Facts
 from .fold import xla_metrics
 from .fold.fold import Fold
@@ -45,6 +46,7 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
         activity=_activity(run),
         predicted=facts.predicted(),
         compilation=compilation(run),
+        torch_compile=compiled_functions(facts, findings),
     )
 
 

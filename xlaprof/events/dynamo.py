@@ -21,7 +21,10 @@ class GraphBreak(Event, frozen=True, tag="break"):
     gb: str = ""  # "GB0059": its number in PyTorch's registry of graph breaks
     compile: str = ""  # "0/0": the compilation that met it; see DynamoCompile
     func: int = 0  # Text id: the function that was being compiled
-    skipped: bool = False  # nothing of that function is compiled: it runs as if it were not
+    skipped: bool = (
+        False  # Dynamo gave the function up: it, or what follows an earlier break in it, runs as plain Python
+    )
+    inside: str = ""  # of skipped: what Dynamo cannot leave half-way, "a loop"
     by_design: bool = False  # PyTorch or a library cuts here on purpose: nothing to mend
     at: int = 0  # Stack id: the line of a library where it was met, below ``stack``
 
@@ -44,6 +47,7 @@ class DynamoCompile(Event, frozen=True, tag="dynamo"):
     lower: int = 0  # ns of the compiler behind it
     backward: bool = False  # the backward graph of an earlier one of the same name
     compiled: bool = True  # False: this function runs as if it were not compiled
+    cached: bool = False  # the compiler behind it had it in its cache
     fail: str = ""  # type name of what stopped it
     tid: int = 1
 

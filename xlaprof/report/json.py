@@ -49,6 +49,7 @@ def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
         "gain_s": report.predicted.gain_s if report.predicted is not None else 0.0,
         "predicted": _plain(report.predicted),
         "compilation": _plain(report.compilation),
+        "torch_compile": _plain(report.torch_compile),
         "hidden": hidden,
         "clean": report.clean and not hidden,
         "observed": report.observed,

@@ -18,9 +18,10 @@ from xlaprof.report.page import SEVERITY_STYLE, paragraph, show_page, table, tit
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import parts
 from xlaprof.text.quantities import duration, percent, plural
-from xlaprof.text.strings import printable
+from xlaprof.text.strings import file_line, printable
 
 _SCOPES = 12  # rows
+_FUNCTIONS = 8  # of torch.compile
 _LABEL = 30  # columns beside a bar
 _WORTH_SAYING = 0.001  # of the run
 _COMPILED_S = 1.0  # seconds of compiling from which on the page has a section on it
@@ -58,6 +59,8 @@ def render(report: Report, width: int, hidden: int = 0, since_step: int | None =
         parts += list(_idle(report.idle, width))
     if report.compilation.total_s >= _COMPILED_S:
         parts += list(_compilation(report, width))
+    if report.torch_compile.count:
+        parts += list(_torch_compile(report, width))
     if report.scopes:
         parts += [title("Scopes", width), _scopes(report.scopes, width)]
     since = ["--since-step", str(since_step)] if since_step is not None else []
@@ -179,6 +182,33 @@ def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
         yield Text(f"The persistent cache (initialize_cache) would save a second run {saved} of this.", "dim")
 
 
+def _torch_compile(report: Report, width: int) -> Iterator[RenderableType]:
+    done = report.torch_compile
+    share = done.total_s / report.run.wall_s if report.run.wall_s > 0 else 0.0
+    yield title(
+        "torch.compile",
+        width,
+        f"{plural(done.graphs, 'graph')} in {duration(done.total_s)}, {percent(share)} of the run",
+    )
+    for function in done.functions[:_FUNCTIONS]:
+        place = file_line(function.place.file, function.place.line)
+        room = width - len(place) - 14
+        name = Text.assemble((shorten(printable(function.name) or "?", max(12, room)), "bold"), "  ", (place, "cyan"))
+        yield from _beside(name, Text(duration(function.compile_s), "magenta"), width)
+        facts = [plural(function.graphs, "graph")]
+        if function.again:
+            facts.append(f"{function.again:,} of them compiled again")
+        if function.breaks:
+            facts.append(f"broken at {plural(function.breaks, 'line')}")
+        facts += [f"{one} runs as plain Python" for one in function.plain]
+        yield paragraph("", ", ".join(facts), width)
+    if done.count > _FUNCTIONS:
+        yield Text(f"and {plural(done.count - _FUNCTIONS, 'more function')}", "dim")
+    for charge in done.charges:
+        if charge.seconds >= _WORTH_SAYING * report.run.wall_s:
+            yield paragraph(f"{duration(charge.seconds)} ", charge.why, width, indent="")
+
+
 def _bars(rows: list[tuple[str, float, str]], whole: float, width: int) -> RenderableType:
     label_width = min(_LABEL, max(12, width - 22))
     bar_width = width - label_width - 20
@@ -223,7 +253,7 @@ def _findings(report: Report, width: int, hidden: int, since: list[str]) -> Iter
     for number, finding in enumerate(report.findings, 1):
         if number > 1:
             yield Text()
-        yield from _finding(number, finding, width)
+        yield from _finding(number, finding, width, bool(report.steps))
         command = shlex.join(["xlaprof", "explain", printable(report.run.path), str(number), *since])
         yield Text(f"   More: {command}", "dim")
     if hidden:
@@ -253,19 +283,19 @@ def _predicted(predicted: Prediction) -> str:
     return f"With all of this fixed the run takes {duration(predicted.wall_s)} instead of {wall}{step}."
 
 
-def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableType]:
+def _finding(number: int, finding: Finding, width: int, stepped: bool) -> Iterator[RenderableType]:
     head = Text(f"{number:>2} ", "bold")
     head.append(finding.kind, SEVERITY_STYLE[finding.severity])
     head.append(f"  {finding.severity}", "dim")
     if finding.confidence != "high":
         head.append(f"  {finding.confidence} confidence", "yellow")
     cost = f"costs {duration(finding.cost_s)}" if finding.cost_s > 0 else ""
-    right = _spaced(f"{finding.count:,} x", cost, _per_step(finding.cost_per_step_s))
+    right = _spaced(f"{finding.count:,} x", cost, _per_step(finding.cost_per_step_s) * stepped)
     if finding.operation:
         room = width - head.cell_len - len(right) - 4
         head.append(f"  {shorten(finding.operation, min(32, max(12, room)))}", "dim")
     yield from _beside(head, Text(right, "bold"), width)
-    right = _spaced(printable(finding.rhythm), _gain(finding))
+    right = _spaced(printable(finding.rhythm), _gain(finding, stepped))
     beside = width - len(right) - 2 >= 38
     yield from _beside(where(finding.place, width - len(right) - 2 if beside else width), Text(right, "green"), width)
     code = Text.assemble(("   | ", "dim"), (shorten(finding.place.code, width - 5 - len(finding.id) - 2), "bold"))
@@ -275,14 +305,14 @@ def _finding(number: int, finding: Finding, width: int) -> Iterator[RenderableTy
     yield paragraph("Fix: ", finding.advice, width, "bold green")
 
 
-def _gain(finding: Finding) -> str:
+def _gain(finding: Finding, stepped: bool) -> str:
     """The gain alone, or from that to the gain with all else fixed: two defects may hide each other."""
     last = finding.gain_s if finding.gain_last_s is None else finding.gain_last_s
     least, most = sorted((finding.gain_s, last))
     if most <= 0:
         return ""
     if most - least <= ALIKE * most:
-        return _spaced(f"gain {duration(most)}", _per_step(finding.gain_per_step_s))
+        return _spaced(f"gain {duration(most)}", _per_step(finding.gain_per_step_s) * stepped)
     return f"gain {duration(least)} to {duration(most)}" if least > 0 else f"gain up to {duration(most)}"
 
 

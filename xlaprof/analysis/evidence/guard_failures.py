@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from xlaprof.analysis.evidence import guards as texts
+from xlaprof.analysis.evidence.breaks import Line, broken, function_name
 from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guards import sizes_of_dim
@@ -32,16 +33,30 @@ _OF_SIZE = frozenset({"shape", "size bound", "stride"})
 _LEFT_BEHIND = "___stack"
 
 
+Blamed = tuple[RecompileRecord, Guard, Place]
+
+
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line, kind of change and function."""
-    groups: dict[tuple[str, int, str, str], list[tuple[RecompileRecord, Guard, Place]]] = {}
+    for recompiles in sort_out(facts)[0]:
+        yield _finding(facts, recompiles)
+    for limit, step in facts.run.torch_compile.limits:
+        yield _limit_alone(facts, limit, step)
+
+
+def sort_out(facts: Facts) -> tuple[list[list[Blamed]], list[RecompileRecord]]:
+    """Recompilations by the finding they belong to; and those that are necessary, so belong to none."""
+    necessary: list[RecompileRecord] = []
+    behind = {id(record) for records in read_at_breaks(facts).values() for record in records}
+    groups: dict[tuple[str, int, str, str], list[Blamed]] = {}
     pieces: dict[tuple[object, ...], tuple[str, int, str, str]] = {}
     known: dict[tuple[int, str, str], Place] = {}  # guard -> line that made it; not every version has it
     for record in facts.run.torch_compile.recompiles:
         guard = _to_blame(record)
         if record.limit is None and record.due:
+            necessary.append(record)
             continue
-        if read_at_break(facts, record) is not None:
+        if id(record) in behind:
             continue
         same = (record.event.code, guard.kind, guard.subject)
         if facts.names.place(guard.stack).line:
@@ -52,11 +67,13 @@ def find(facts: Facts) -> Iterator[Finding]:
         change = (place.file, place.line, kind, *sizes_of_dim(guard), record.step)
         key = pieces.setdefault(change, (place.file, place.line, kind, guard.subject))
         groups.setdefault(key, []).append((record, guard, place))
+    found = []
     for recompiles in groups.values():
         if len(recompiles) > 1 or not _makes_state(facts, *recompiles[0][:2]):
-            yield _finding(facts, recompiles)
-    for limit, step in facts.run.torch_compile.limits:
-        yield _limit_alone(facts, limit, step)
+            found.append(recompiles)
+        else:
+            necessary.append(recompiles[0][0])
+    return found, necessary
 
 
 def _makes_state(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
@@ -65,16 +82,18 @@ def _makes_state(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
     return "/torch/optim/" in file and "self.state" in guard.text and record.limit is None
 
 
-def read_at_break(facts: Facts, record: RecompileRecord) -> tuple[str, int] | None:
-    """File and line of the graph break at which the guard's value, or size, was read; None for other guards."""
-    guard = _to_blame(record)
-    if not record.event.resumed:
-        return None
-    read = record if guard.kind == "stack" or _selected_at_break(facts, guard) else _carried(facts, record, guard)
-    if read is None:
-        return None
-    place = facts.names.place(read.event.resumed)
-    return (place.file, place.line)
+def read_at_breaks(facts: Facts) -> dict[Line, list[RecompileRecord]]:
+    """Recompilations for a value, or a size, that was read at a graph break, by the line of the break."""
+    lines, found = broken(facts), dict[Line, list[RecompileRecord]]()
+    for record in facts.run.torch_compile.recompiles:
+        guard = _to_blame(record)
+        if not record.event.resumed:
+            continue
+        read = record if guard.kind == "stack" or _selected_at_break(facts, guard) else _carried(facts, record, guard)
+        place = facts.names.place(read.event.resumed) if read is not None else NOWHERE
+        if (place.file, place.line) in lines:
+            found.setdefault((place.file, place.line), []).append(record)
+    return found
 
 
 def _carried(facts: Facts, record: RecompileRecord, guard: Guard) -> RecompileRecord | None:
@@ -136,17 +155,17 @@ def _place(facts: Facts, record: RecompileRecord, guard: Guard, made: Place) -> 
     return made
 
 
-def _finding(facts: Facts, recompiles: list[tuple[RecompileRecord, Guard, Place]]) -> Finding:
+def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     first, guard, place = recompiles[0]
     records = [record for record, _, _ in recompiles]
     guards = [one for _, one, _ in recompiles]
     cost = sum(record.dur for record in records) / 1e9
     limit = next((record for record in records if record.limit is not None), None)
-    function = facts.names.text(first.event.func) or "the function"
+    function = function_name(facts, first.event.code, first.event.func) or "the function"
     tally = facts.run.torch_compile.functions.get((first.event.code, first.event.func))
     backend = facts.names.text(tally.backend) if tally is not None else ""
-    changes = list(dict.fromkeys((one.subject, one.old, one.new) for one in guards))
     compiled = [record for record in records if record.limit is None]
+    changes = {(one.subject, one.old, one.new) for record, one, _ in recompiles if record.limit is None}
     again = f"{function} was compiled again {times(len(compiled))}, {duration(cost)} in all"
     clauses = [f"{texts.cause(guard, len(changes))}: {again}"]
     if limit is not None and limit.limit is not None:
@@ -155,8 +174,8 @@ def _finding(facts: Facts, recompiles: list[tuple[RecompileRecord, Guard, Place]
         "recompile",
         place,
         operation="" if limit is None else LIMIT,
-        count=len(records),
-        counted=Known(tuple(map(_moment, records, guards))),
+        count=len(compiled),
+        counted=Known(tuple(_moment(record, one) for record, one, _ in recompiles if record.limit is None)),
         cost_s=cost,
         cause=f"{'; '.join(clauses)}.",
         advice=texts.advice(guard, guards, backend, limited=limit is not None),
@@ -173,7 +192,7 @@ def _moment(record: RecompileRecord, guard: Guard) -> Moment:
     return Moment(record.event.t, record.dur, detail=f"{guard.old} -> {guard.new}" if guard.new else guard.text)
 
 
-def _evidence(facts: Facts, recompiles: list[tuple[RecompileRecord, Guard, Place]]) -> tuple[str, ...]:
+def _evidence(facts: Facts, recompiles: list[Blamed]) -> tuple[str, ...]:
     evidence = []
     for record, guard, _ in recompiles[:SHOWN]:
         when = f"step {record.step}" if record.step > 0 else f"compile {record.event.compile}"
@@ -189,7 +208,7 @@ def _evidence(facts: Facts, recompiles: list[tuple[RecompileRecord, Guard, Place
     return tuple(evidence)
 
 
-def _also(facts: Facts, recompiles: list[tuple[RecompileRecord, Guard, Place]], place: Place) -> tuple[Place, ...]:
+def _also(facts: Facts, recompiles: list[Blamed], place: Place) -> tuple[Place, ...]:
     """The line that made the guard, the line of the call and that of the definition."""
     lines: dict[tuple[str, int], Place] = {}
     for record, guard, _ in recompiles[:SHOWN]:

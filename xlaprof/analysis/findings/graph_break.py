@@ -13,47 +13,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xlaprof.analysis.evidence.breaks import Broken, broken, captured, function_name
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.guard_failures import LIMIT, SHOWN, hit_a_limit, limit_clause, read_at_break, values_seen
+from xlaprof.analysis.evidence.guard_failures import (
+    LIMIT,
+    SHOWN,
+    hit_a_limit,
+    limit_clause,
+    read_at_breaks,
+    values_seen,
+)
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.fold.torch_compile import BehindTally, BreakTally, CallTally, RecompileRecord
+from xlaprof.analysis.fold.torch_compile import BehindTally, CallTally, RecompileRecord
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.events import DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural, times
 
+_OUTSIDE = (
+    "Move what this line does out of the compiled function, before or after the call, or write it with tensor "
+    "operations only."
+)
+_NAMED = 3  # functions
+
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each line and reason, and one for each call that was compiled for nothing."""
-    groups: dict[tuple[str, int, str, str], tuple[Place, BreakTally, list[tuple[int, str]]]] = {}
-    for (stack, reason), one in facts.run.torch_compile.breaks.items():
-        if one.event.by_design or (one.event.at and not _captured(facts, one)):
-            continue
-        place = facts.names.place(stack)
-        line = (place.file, place.line, reason, facts.names.text(one.event.op))
-        _, tally, keys = groups.setdefault(line, (place, BreakTally(one.event, one.step), []))
-        tally.merge(one)
-        keys.append((stack, reason))
+    """One finding for each line, and one for each call that was compiled for nothing."""
     explained: set[int] = set()
-    for place, tally, keys in groups.values():
-        explained |= tally.callers
-        yield _finding(facts, place, tally, keys)
+    behind = read_at_breaks(facts)
+    for line, here in broken(facts).items():
+        explained |= here.callers
+        yield _finding(facts, here, behind.get(line, []))
     for stack, call in facts.run.torch_compile.calls.items():
         if not call.ops and call.broken and stack not in explained:
             yield _nothing(facts, facts.names.place(stack), call, stack)
 
 
-def _finding(facts: Facts, place: Place, tally: BreakTally, keys: list[tuple[int, str]]) -> Finding:
-    event = tally.event
-    why = " ".join(event.reason.split()).rstrip(".") or "no reason was given"
-    behind = [
-        record
-        for record in facts.run.torch_compile.recompiles
-        if read_at_break(facts, record) == (place.file, place.line)
-    ]
-    function = facts.names.text(event.func)
+def _finding(facts: Facts, here: Broken, behind: list[RecompileRecord]) -> Finding:
+    place, first = here.place, here.tallies[0].event
     limit = next((record for record in behind if record.limit is not None), None)
-    cause = [_what(facts, function, tally, why)]
+    cause = [_what(facts, here)]
     if behind:
         values = values_seen([record.event.guards[0] for record in behind])
         again = sum(record.dur for record in behind) / 1e9
@@ -64,41 +63,68 @@ def _finding(facts: Facts, place: Place, tally: BreakTally, keys: list[tuple[int
         )
         if limit is not None and limit.limit is not None:
             cause.append(limit_clause(limit.limit, limit.step))
-    if not tally.compiled and _captured(facts, tally) == 0:
+    if any(one.plain for one in here.tallies) and not captured(facts, here.callers):
         cause.append("torch.compile captured 0 operations in all")
     apart = _apart(facts, place)
+    restarted = sum(one.restarted for one in here.tallies)
+    hints = dict.fromkeys(one.event.hint for one in here.tallies if one.event.hint)
     return facts.finding(
         "graph_break",
         place,
-        operation=facts.names.text(event.op) if limit is None else LIMIT,
-        count=tally.count,
-        counted=Matching(GraphBreak, ("stack", "reason"), frozenset(keys), "reason"),
-        cost_s=(tally.restarted + apart.count * apart.least + sum(record.dur for record in behind)) / 1e9,
+        operation=facts.names.text(first.op) if limit is None else LIMIT,
+        count=sum(one.count for one in here.tallies),
+        counted=Matching(GraphBreak, ("stack", "reason"), frozenset(here.keys), "reason"),
+        cost_s=(restarted + apart.count * apart.least + sum(record.dur for record in behind)) / 1e9,
         cause=f"{'; '.join(cause)}.",
-        advice=event.hint or _advice(place.code),
-        evidence=_evidence(facts, tally, apart, behind),
-        discriminator=event.reason,
+        advice=" ".join(hints) or _OUTSIDE,
+        evidence=_evidence(facts, here, restarted, apart, behind),
+        discriminator=first.reason,
     )
 
 
-def _what(facts: Facts, function: str, tally: BreakTally, why: str) -> str:
-    if not tally.compiled:
-        return f"Nothing of {function or 'the function'} is compiled, it runs as plain Python: {why}"
-    graphs = _graphs(facts, tally)
-    if function and graphs > 1:
-        return f"{function} was cut in two here {times(tally.count)} and is {graphs} graphs instead of one: {why}"
-    return f"The compiled function{f' {function}' * bool(function)} was cut in two here {times(tally.count)}: {why}"
+def _what(facts: Facts, here: Broken) -> str:
+    """What is not compiled, or in how many pieces; and why."""
+    reasons = dict.fromkeys(" ".join(one.event.reason.split()).rstrip(".") for one in here.tallies)
+    why = ", and ".join(filter(None, reasons)) or "no reason was given"
+    for inside in sorted({what for one in here.tallies for what in one.inside}):
+        why += f", and it cannot leave {inside} half-way" if inside else ", and it cannot go on behind it"
+    effects = [*_plain(facts, here), *_cut(facts, here)]
+    return f"{', and '.join(effects)}: {why}"
 
 
-def _graphs(facts: Facts, tally: BreakTally) -> int:
-    """The number of graphs into which the function is cut."""
-    found = (one for one in facts.run.torch_compile.functions.values() if one.name == tally.event.func)
-    return max((len(one.graphs) for one in found if one.callers & tally.callers), default=0)
+def _plain(facts: Facts, here: Broken) -> Iterator[str]:
+    """What runs as plain Python."""
+    parts = {part for one in here.tallies for part in one.plain}
+    whole = {(code, func) for code, func, resumed in parts if not resumed}
+    if whole:
+        yield f"Nothing of {_names(facts, whole)} is compiled, all of it runs as plain Python"
+    for code, func, resumed in sorted(parts):
+        if (code, func) not in whole:
+            line = facts.names.place(resumed).line
+            begin = "nothing" if whole else "Nothing"
+            yield f"{begin} after line {line} of {function_name(facts, code, func)} is compiled"
 
 
-def _captured(facts: Facts, tally: BreakTally) -> int:
-    calls = facts.run.torch_compile.calls
-    return sum(calls[stack].ops for stack in tally.callers if stack in calls)
+def _cut(facts: Facts, here: Broken) -> Iterator[str]:
+    """What is compiled in pieces."""
+    plain = {(code, func) for one in here.tallies for code, func, _ in one.plain}
+    cut = {(code, func) for one in here.tallies for code, func, _ in one.cut} - plain
+    functions = [found for key in cut if (found := facts.run.torch_compile.functions.get(key))]
+    graphs = max((len(one.graphs) for one in functions), default=0)
+    pieces = f" and is {graphs} graphs instead of one" if graphs > 1 and len(cut) == 1 else ""
+    count = f" {times(sum(one.count for one in here.tallies))}" if not plain and len(cut) < 2 else ""
+    if cut:
+        yield f"{_names(facts, cut)} {'was' if len(cut) == 1 else 'were'} cut in two here{count}{pieces}"
+    elif not plain:
+        function = facts.names.text(here.tallies[0].event.func)
+        yield f"The compiled function{f' {function}' * bool(function)} was cut in two here{count}"
+
+
+def _names(facts: Facts, functions: set[tuple[int, int]]) -> str:
+    names = [function_name(facts, *one) or "the function" for one in sorted(functions)]
+    if len(names) > _NAMED:
+        return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _apart(facts: Facts, place: Place) -> BehindTally:
@@ -110,27 +136,30 @@ def _apart(facts: Facts, place: Place) -> BehindTally:
     return found
 
 
-def _evidence(facts: Facts, tally: BreakTally, apart: BehindTally, behind: list[RecompileRecord]) -> tuple[str, ...]:
-    event, evidence = tally.event, []
-    if event.gb:
-        evidence.append(f"PyTorch's number for it: {event.gb}{f' ({event.explanation})' * bool(event.explanation)}")
-    library = facts.names.place(event.at)
-    if library.line:
-        evidence.append(f"the break is in the library's {library.file}:{library.line}, which this line calls")
-    if tally.restarted:
-        evidence.append(f"{duration(tally.restarted / 1e9)} of tracing thrown away")
+def _evidence(
+    facts: Facts, here: Broken, restarted: int, apart: BehindTally, behind: list[RecompileRecord]
+) -> tuple[str, ...]:
+    evidence = []
+    for event in (one.event for one in here.tallies):
+        if event.gb:
+            evidence.append(f"PyTorch's number for it: {event.gb}{f' ({event.explanation})' * bool(event.explanation)}")
+        library = facts.names.place(event.at)
+        if library.line:
+            evidence.append(f"the break is in the library's {library.file}:{library.line}, which this line calls")
+    if restarted:
+        evidence.append(f"{duration(restarted / 1e9)} of tracing thrown away")
     if apart.count:
         least = duration(apart.least / 1e9)
         evidence.append(f"what follows is {plural(apart.count, 'graph')}; the cheapest took {least}")
     for record in behind[:SHOWN]:
         guard = record.event.guards[0]
         evidence.append(f"compile {record.event.compile}: {duration(record.dur / 1e9)}, {guard.old} -> {guard.new}")
-    return tuple(evidence)
+    return tuple(dict.fromkeys(evidence))
 
 
 def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding:
     library = "/site-packages/" in facts.names.place(call.first.code).file.replace("\\", "/")
-    function = "" if library else facts.names.text(call.first.func)
+    function = "" if library else function_name(facts, call.first.code, call.first.func)
     broken = [tally.event for tally in facts.run.torch_compile.breaks.values() if stack in tally.callers]
     return facts.finding(
         "graph_break",
@@ -157,16 +186,6 @@ def _reason(facts: Facts, event: GraphBreak) -> str:
 
 def _few(values: list[str]) -> str:
     return ", ".join(values[:4]) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
-
-
-def _advice(code: str) -> str:
-    if "print(" in code:
-        return "Remove the print from the compiled function, or print after it returns."
-    if ".item()" in code or ".tolist()" in code or "float(" in code or "int(" in code:
-        return "Keep the value a tensor (torch.where, torch.clamp) instead of reading it in the compiled function."
-    if code.startswith(("if ", "while ")):
-        return "Replace the condition on a tensor by torch.where or torch.cond."
-    return "Move this line out of the compiled function, or write it with tensor operations only."
 
 
 KIND = Kind(find, unit_of=("max_graph_breaks",), blamed_for=("max_recompiles",), leads=hit_a_limit)

@@ -22,6 +22,9 @@ _RAISED = "GB0088"  # the program's own exception leaves the function: this brea
 _OPEN = 1_000  # compilations whose end is still to come
 
 
+Part = tuple[int, int, int]  # Stack id of a function's definition, Text id of its name, Stack id of ``resumed``
+
+
 @dataclass(slots=True)
 class BreakTally:
     """Graph breaks at one place for one reason. Nanoseconds."""
@@ -30,12 +33,11 @@ class BreakTally:
     step: int
     count: int = 0
     restarted: int = 0  # ns of tracing that it made useless
-    compiled: bool = True  # False: because of it nothing of a function is compiled
+    #: code that Dynamo gave up because of it, with the line behind which: (definition, Text id, ``resumed``)
+    plain: set[Part] = field(default_factory=set)
+    cut: set[Part] = field(default_factory=set)  # code that is compiled all the same, in pieces
+    inside: set[str] = field(default_factory=set)  # what Dynamo could not leave half-way: "a loop"
     callers: set[int] = field(default_factory=set)  # Stack ids of the lines that called the compiled function
-
-    def merge(self, other: BreakTally) -> None:
-        self.compiled = self.compiled and other.compiled
-        add_up(self, other)
 
 
 @dataclass(slots=True)
@@ -46,9 +48,16 @@ class FunctionTally:
     step: int  # of its first compile
     backend: int  # Text id
     compiles: int = 0
-    dur: int = 0
+    dur: int = 0  # XLA's part included
     ops: int = 0
+    versions: int = 0  # graphs compiled, the backward ones not counted
+    again: int = 0  # of which for another value, size, mode
+    cached: int = 0  # ns of those that the compiler behind Dynamo had in its cache
+    unknown: int = 0  # ns of later versions, of which the recording does not say why
     graphs: set[str] = field(default_factory=set)  # numbers of the frames that captured something
+    plain: set[int] = field(default_factory=set)  # Stack ids of ``resumed``: what follows runs as plain Python
+    limit: DynamoLimit | None = None
+    limited: int = 0  # the step in which that was hit
     callers: set[int] = field(default_factory=set)
 
 
@@ -113,6 +122,7 @@ class TorchCompile:
         self.limits: list[tuple[DynamoLimit, int]] = []  # with the step
         self._open_breaks: dict[str, list[BreakTally]] = {}  # compile id -> breaks since it began
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
+        self._function: FunctionTally | None = None  # the function compiled last
         self._latest: RecompileRecord | None = None  # the version compiled last, if that was a recompilation
         self._resumed: BehindTally | None = None  # set if it was the first version of the code after a break
 
@@ -125,7 +135,7 @@ class TorchCompile:
                 self.breaks[key] = tally
         tally.count += 1
         if event.skipped:
-            tally.compiled = False
+            tally.inside.add(event.inside)
         if event.compile:
             if len(self._open_breaks) >= _OPEN:
                 self._open_breaks.clear()
@@ -144,6 +154,9 @@ class TorchCompile:
         self._again[event.compile] = record
 
     def on_limit(self, event: DynamoLimit, step: int) -> None:
+        function = self.functions.get((event.code, event.func))
+        if function is not None and function.limit is None:
+            function.limit, function.limited = event, step
         record = self._again.get(event.compile)
         if record is not None:
             record.limit = event
@@ -152,28 +165,37 @@ class TorchCompile:
 
     def on_compile(self, event: DynamoCompile, step: int) -> None:
         record = self._again.get(event.compile)
+        breaks = self._open_breaks.pop(event.compile, ())
+        #: without what its breaks are charged with
+        dur = event.dur - (event.restarted if breaks else 0)
         if record is not None:
-            record.dur += event.dur
+            record.dur += dur
         self._latest = record
         self._resumed = None
         if event.resumed and event.ops and event.compiled and record is None and len(self.behind) < _RECORDS:
             self._resumed = self.behind.setdefault(event.resumed, BehindTally())
-            self._resumed.begin(event.dur)
-        breaks = self._open_breaks.pop(event.compile, ())
+            self._resumed.begin(dur)
+        part = event.code, event.func, event.resumed
         for tally in breaks:
             tally.restarted += event.restarted // len(breaks)
             tally.callers.add(event.stack)
-            tally.compiled = tally.compiled and event.compiled
+            (tally.cut if event.compiled else tally.plain).add(part)
         key = (event.code, event.func)
         function = self.functions.get(key)
         if function is None:
             function = FunctionTally(event.func, step, event.backend)
             if len(self.functions) < _RECORDS:
                 self.functions[key] = function
+        self._function = function
         function.compiles += 1
         function.dur += event.dur
         function.backend = event.backend or function.backend
         function.callers.add(event.stack)
+        function.cached += event.dur * event.cached
+        if record is None:
+            function.unknown += dur * (not event.compile.endswith("/0") and not event.backward)
+            if not event.compiled:
+                function.plain.add(event.resumed)
         call = self.calls.get(event.stack)
         if call is None:
             call = CallTally(event)
@@ -184,12 +206,16 @@ class TorchCompile:
         call.broken = call.broken or any(tally.event.gb != _RAISED for tally in breaks)
         if event.compiled and not event.backward:
             function.ops += event.ops
+            function.versions += event.ops > 0
+            function.again += event.ops > 0 and record is not None
             call.ops += event.ops
             if event.ops and len(function.graphs) < _FRAMES:
                 function.graphs.add(event.compile.rpartition("/")[0])
 
     def on_lowered(self, event: Compile) -> None:
         """XLA compiled the graph that Dynamo captured last."""
+        if self._function is not None:
+            self._function.dur += event.dur
         if self._latest is not None:
             self._latest.dur += event.dur
         if self._resumed is not None:
@@ -200,13 +226,20 @@ class TorchCompile:
         for (place, reason), broken in other.breaks.items():
             line = ids.stack(place), reason
             mine = self.breaks.setdefault(line, BreakTally(_mapped(broken.event, ids), broken.step))
-            mine.merge(replace(broken, callers={ids.stack(one) for one in broken.callers}))
+            plain, cut = (
+                {(ids.stack(code), ids.text(name), ids.stack(resumed)) for code, name, resumed in parts}
+                for parts in (broken.plain, broken.cut)
+            )
+            add_up(mine, replace(broken, plain=plain, cut=cut, callers=set(map(ids.stack, broken.callers))))
         for (code, name), function in other.functions.items():
             name = ids.text(name)
             key = ids.stack(code), name
             ours = self.functions.setdefault(key, FunctionTally(name, function.step, 0))
             ours.backend = ours.backend or ids.text(function.backend)
-            add_up(ours, replace(function, callers={ids.stack(one) for one in function.callers}))
+            if function.limit is not None and ours.limit is None:
+                ours.limit, ours.limited = _mapped(function.limit, ids), function.limited
+            callers, given_up = (set(map(ids.stack, places)) for places in (function.callers, function.plain))
+            add_up(ours, replace(function, callers=callers, plain=given_up, limit=None, limited=0))
         for place, call in other.calls.items():
             here = self.calls.setdefault(ids.stack(place), CallTally(_mapped(call.first, ids)))
             here.broken = here.broken or call.broken

@@ -17,6 +17,7 @@ class Break(NamedTuple):
     hints: tuple[str, ...]
     context: str  # what Dynamo's developers print beside it: the function, the operator
     skipped: bool  # nothing of this function is compiled: it could not go on behind the break
+    inside: str  # what it cannot leave half-way: "a loop", "a context manager"; "" where Dynamo does not say
     frames: tuple[RawFrame, ...]
 
     def user_frames(self, limit: int = 8) -> tuple[RawFrame, ...]:
@@ -35,6 +36,8 @@ _FIELD = re.compile(r"^  (Explanation|Hint|Developer debug context): ", re.MULTI
 #: paragraphs before the title
 _PREFIXES = ("Failed to handle graph break gracefully", "Encountered graph break when attempting to")
 _SKIPPED = ("Skipping the function and falling back to eager", "torch.compile will skip tracing the frame")
+#: titles of the second break, which Dynamo meets where it tries to go on behind the first
+_INSIDE = {"graph break in loop": "a loop", "Graph break under": "a context manager"}
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<func>.*)_at_(?P<line>\d+)(?:_\d+)?$")
 
 
@@ -57,7 +60,7 @@ def parse_break(text: str) -> Break:
         message, _, stack = text.partition("occurred in the following user code:")
     stack = stack.partition("\nTraceback (most recent call last)")[0]
     skipped = any(sign in message for sign in _SKIPPED)
-    message = message.partition("*** While handling this graph break")[0]
+    message, _, handling = message.partition("*** While handling this graph break")
     message = message.partition("\nStack variable source attribution:")[0]
     body = message.partition("Graph Break Reason: ")[2] or message
     head = _FIELD.split(body, maxsplit=1)[0]
@@ -72,6 +75,7 @@ def parse_break(text: str) -> Break:
         hints=tuple(fields.get("Hint", ())),
         context=" ".join(fields.get("Developer debug context", ())),
         skipped=skipped,
+        inside=next((what for sign, what in _INSIDE.items() if sign in handling), "") if skipped else "",
         frames=frames_in(stack),
     )
 

@@ -41,7 +41,8 @@ class Emitter:
         self.compiles = self.breaks = self.recompiles = 0
         self.seconds = 0.0
         self._functions: dict[str, _Function] = {}  # Dynamo's number of the frame -> what it is
-        self._defined: dict[tuple[str, str], int] = {}  # (file, name) -> line of the definition
+        #: (file, co_name) -> name and line of each definition
+        self._defined: dict[tuple[str, str], dict[int, str]] = {}
         self._objects: dict[int, set[int]] = {}  # id of a method's code -> ids of the objects it was compiled for
         self._shapes: dict[tuple[str, str], str] = {}  # (frame, tensor) -> the shape that came last
         self._last: dict[str, events.Guard] = {}  # compile id -> the guard to blame
@@ -75,9 +76,11 @@ class Emitter:
         file, line = os.path.abspath(code.co_filename), code.co_firstlineno
         if code.co_filename.startswith("<"):
             file = code.co_filename
+        known = _bound(self._defined).setdefault((file, name), {})
         if not resumed:
-            _bound(self._defined)[file, name] = line
-        function = _Function(name, file, self._defined.get((file, name), line), resumed)
+            known[line] = code.co_qualname.rpartition("<locals>.")[2]
+        begins = max((one for one in known if one <= line), default=0)
+        function = _Function(known.get(begins, name), file, begins or line, resumed)
         _bound(self._functions)[frame] = function
         return function
 
@@ -112,6 +115,7 @@ class Emitter:
                 compile=broke.compile,
                 func=rec.text(function.name if function else frames[-1].func if frames else ""),
                 skipped=found.skipped,
+                inside=found.inside,
                 by_design=hints.by_design(found),
                 at=rec.stack(found.frames[:1]) if found.in_library else 0,
             )

@@ -43,6 +43,7 @@ class Compiled(NamedTuple):
 
 Parsed = Broke | Recompiles | Compiled
 
+_CACHE = "inductor_fx_local_cache"
 _LIMIT = re.compile(r"exceeding the (\w*recompile_limit) .*?set to (\d+)", re.DOTALL)
 
 
@@ -101,6 +102,7 @@ def _compiled(metrics: dict[str, Any], metadata: dict[str, Any], backward: bool)
         lower=int(_number(metrics, "backend_compile_time_s") * 1e9),
         backward=backward or metrics.get("is_forward") is False,
         compiled=backward or metrics.get("has_guarded_code") is True,
+        cached=_number(metrics, f"{_CACHE}_hit_count") > 0 == _number(metrics, f"{_CACHE}_miss_count"),
         fail=_text(metrics, "fail_type"),
     )
     file, line = _text(metrics, "co_filename"), int(_number(metrics, "co_firstlineno"))

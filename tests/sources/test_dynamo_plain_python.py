@@ -1,0 +1,142 @@
+"""What ``torch.compile`` gives up: the report says what runs as plain Python, and tells it from what is cut in two."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+
+from tests.sources.observed import Observed, line_of, observing
+
+# torch's own modules, which Dynamo imports while it compiles
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def observe(path: Path, function: Callable[[Any], Any]) -> Observed:
+    with observing(path / "run.log") as found:
+        fast = torch.compile(function, backend="eager")
+        for _ in range(2):
+            fast(torch.randn(4))
+    return found[0]
+
+
+@contextlib.contextmanager
+def entered() -> Iterator[None]:
+    yield
+
+
+def in_a_loop(x: Any) -> Any:
+    for i in range(3):
+        x = x + 1
+        print(i)
+    return x * 2
+
+
+def in_a_context_manager(x: Any) -> Any:
+    y = x.sin()
+    with entered():
+        print("in")
+        y = y.cos()
+    return y * 2
+
+
+def in_a_try_block(x: Any) -> Any:
+    y = x.sin()
+    try:
+        print("in")
+    finally:
+        y = y + 1
+    return y.cos()
+
+
+def with_a_file(x: Any) -> Any:
+    y = x.sin()
+    with open("/dev/null", "w") as file:
+        print("in", file=file)
+    return y.cos()
+
+
+def calls_a_loop(x: Any) -> Any:
+    y = in_a_loop(x.sin())
+    return y.cos()
+
+
+@pytest.mark.parametrize(
+    ("function", "half_way"),
+    [
+        (in_a_loop, "cannot leave a loop half-way"),
+        (in_a_context_manager, "cannot leave a context manager half-way"),
+        (in_a_try_block, "cannot go on behind it"),
+    ],
+)
+def test_a_function_that_is_given_up(tmp_path: Path, function: Callable[[Any], Any], half_way: str) -> None:
+    found = observe(tmp_path, function)
+    (finding,) = found.findings()
+    assert finding.place.line == line_of(function, "print(")
+    assert finding.cause.startswith(f"Nothing of {function.__name__} is compiled, all of it runs as plain Python:")
+    assert half_way in finding.cause
+    (stat,) = found.report.torch_compile.functions
+    assert (stat.name, stat.graphs, stat.plain) == (function.__name__, 0, ("all of it",))
+
+
+def test_the_rest_of_a_function_that_is_given_up(tmp_path: Path) -> None:
+    found = observe(tmp_path, with_a_file)
+    (finding,) = found.findings()
+    line = line_of(with_a_file, "open(")
+    assert finding.place.line == line
+    assert finding.cause.startswith(f"Nothing after line {line} of with_a_file is compiled:")
+    (stat,) = found.report.torch_compile.functions
+    assert (stat.graphs, stat.plain) == (1, (f"what follows line {line}",))
+
+
+def test_the_function_around_one_that_is_given_up_is_cut_in_two(tmp_path: Path) -> None:
+    found = observe(tmp_path, calls_a_loop)
+    (finding,) = found.findings()
+    assert finding.cause.startswith("Nothing of in_a_loop is compiled, ")
+    assert "and calls_a_loop was cut in two here and is 2 graphs instead of one:" in finding.cause
+    plain = {stat.name: stat.plain for stat in found.report.torch_compile.functions}
+    assert plain == {"calls_a_loop": (), "in_a_loop": ("all of it",)}
+
+
+class First(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        torch._dynamo.graph_break()
+        return x + 1
+
+
+class Second(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y + 3
+
+
+def test_two_methods_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    with observing(tmp_path / "run.log") as recorded:
+        models = [torch.compile(model, backend="eager") for model in (First(), Second())]
+        for model in (*models, *models):  # the parts after the breaks are those of the right class
+            model(torch.randn(4))
+    found = recorded[0]
+    causes = {finding.place.line: finding.cause for finding in found.findings()}
+    assert causes[line_of(First, "graph_break")].startswith("First.forward was cut in two")
+    assert causes[line_of(Second, "graph_break")].startswith("Second.forward was cut in two here once and is 2 graphs")
+    stats = {stat.name: (stat.place.line, stat.graphs) for stat in found.report.torch_compile.functions}
+    assert stats == {
+        "First.forward": (line_of(First, "def forward"), 1),
+        "Second.forward": (line_of(Second, "def forward"), 2),
+    }

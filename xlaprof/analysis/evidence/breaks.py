@@ -1,0 +1,56 @@
+"""Graph breaks that a user can mend, by line; and what a function is called where several have its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.fold.torch_compile import BreakTally
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.places import short
+
+Line = tuple[str, int]  # file, line
+
+
+@dataclass(slots=True)
+class Broken:
+    """The breaks at one line: what one statement does, whether it breaks a graph once or in several ways."""
+
+    place: Place
+    tallies: list[BreakTally] = field(default_factory=list)  # by stack and reason, in order of appearance
+    keys: list[tuple[int, str]] = field(default_factory=list)  # their stacks and reasons
+
+    @property
+    def callers(self) -> set[int]:
+        """Stack ids of the lines that called the compiled functions."""
+        return set().union(*(one.callers for one in self.tallies))
+
+
+def broken(facts: Facts) -> dict[Line, Broken]:
+    """Graph breaks by line, without those by design."""
+    lines: dict[Line, Broken] = {}
+    for (stack, reason), tally in facts.run.torch_compile.breaks.items():
+        if tally.event.by_design or (tally.event.at and not captured(facts, tally.callers)):
+            continue
+        place = facts.names.place(stack)
+        # without a line nothing says that two breaks are one statement's
+        here = lines.setdefault((place.file, place.line or -len(lines)), Broken(place))
+        here.tallies.append(tally)
+        here.keys.append((stack, reason))
+    return lines
+
+
+def captured(facts: Facts, callers: Iterable[int]) -> int:
+    """Operations captured in all for calls from these lines."""
+    calls = facts.run.torch_compile.calls
+    return sum(calls[stack].ops for stack in callers if stack in calls)
+
+
+def function_name(facts: Facts, code: int, func: int) -> str:
+    """The name of a function; with its line where another function of the run has that name. "": it is not known."""
+    name, place = facts.names.text(func), facts.names.place(code)
+    others = (facts.names.place(other) for other, text in facts.run.torch_compile.functions if text == func)
+    if place.line and any((other.file, other.line) != (place.file, place.line) for other in others):
+        return f"{name} ({short(place)})"
+    return name

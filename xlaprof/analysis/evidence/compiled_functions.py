@@ -1,0 +1,104 @@
+"""What ``torch.compile`` did, by function; and why each second of its compiling was spent.
+
+Compiling is a defect only where it was done again, or in vain: that part is charged to findings. The first version of
+a graph, or one for another phase of the program, is necessary. Whatever the recording does not explain is said to be
+unexplained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import nlargest
+
+from xlaprof.analysis.evidence.breaks import broken
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.guard_failures import sort_out
+from xlaprof.analysis.fold.torch_compile import FunctionTally
+from xlaprof.analysis.model import Charge, Finding, FunctionStat, TorchCompileStat
+from xlaprof.events import DynamoCompile, GraphBreak
+from xlaprof.text.quantities import duration, plural
+
+FUNCTIONS = 50  # listed one by one
+_Key = tuple[int, int]  # of a function: stack of its definition, name
+
+
+def compiled_functions(facts: Facts, findings: tuple[Finding, ...]) -> TorchCompileStat:
+    """The section on torch.compile of a settled run; ``findings``: all of the run."""
+    functions = facts.run.torch_compile.functions
+    breaks: dict[_Key, int] = {}
+    for here in broken(facts).values():
+        for key in {part[:2] for one in here.tallies for part in one.cut | one.plain}:
+            breaks[key] = breaks.get(key, 0) + 1
+    longest = nlargest(FUNCTIONS, functions.items(), key=lambda item: item[1].dur)
+    total = sum(one.dur for one in functions.values())
+    return TorchCompileStat(
+        count=len(functions),
+        graphs=sum(one.versions for one in functions.values()),
+        total_s=total / 1e9,
+        functions=tuple(_stat(facts, key, tally, breaks.get(key, 0)) for key, tally in longest),
+        charges=tuple(_charges(facts, findings, total)),
+    )
+
+
+def _stat(facts: Facts, key: _Key, tally: FunctionTally, breaks: int) -> FunctionStat:
+    return FunctionStat(
+        name=facts.names.text(tally.name),
+        place=facts.names.place(key[0]),
+        backend=facts.names.text(tally.backend),
+        graphs=tally.versions,
+        again=tally.again,
+        breaks=breaks,
+        compile_s=tally.dur / 1e9,
+        plain=tuple(_plain(facts, tally)),
+    )
+
+
+def _plain(facts: Facts, tally: FunctionTally) -> Iterator[str]:
+    if 0 in tally.plain:
+        yield "all of it"
+    else:
+        for line in sorted(facts.names.place(resumed).line for resumed in tally.plain):
+            yield f"what follows line {line}"
+    if tally.limit is not None:
+        yield f"since step {tally.limited} what fits no version" if tally.limited > 0 else "what fits no version"
+
+
+def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterator[Charge]:
+    """The parts of ``total``, in ns; without those that are 0."""
+    functions = facts.run.torch_compile.functions.values()
+    again, necessary = sort_out(facts)
+    charged = {
+        "break": sum(one.cost_s for one in findings if one.kind == "graph_break" and _of_dynamo(one)),
+        "recompile": sum(record.dur for group in again for record, _, _ in group) / 1e9,
+        "necessary": sum(record.dur for record in necessary) / 1e9,
+        "unexplained": sum(one.unknown for one in functions) / 1e9,
+    }
+    charged = {"first": max(0.0, total / 1e9 - sum(charged.values())), **charged}
+    why = {
+        "first": _first(facts, tuple(functions)),
+        "break": "for what graph breaks made useless or cut off: see the findings.",
+        "recompile": "for compiling again: see the findings.",
+        "necessary": f"for {plural(len(necessary), 'version')} for another phase of the program (evaluation, an "
+        "optimizer's second step) or another object of the class: normal.",
+        "unexplained": "is unexplained: compiled again, but the recording does not say why (it began too late).",
+    }
+    yield from (Charge(what, seconds, why[what]) for what, seconds in charged.items() if seconds > 0)
+
+
+def _of_dynamo(finding: Finding) -> bool:
+    return getattr(finding.counted, "event", None) in (GraphBreak, DynamoCompile)
+
+
+def _first(facts: Facts, functions: tuple[FunctionTally, ...]) -> str:
+    """Why the first compilations are no finding, and what makes them shorter all the same."""
+    graphs = sum(one.versions - one.again for one in functions)
+    cached = sum(one.cached for one in functions) / 1e9
+    text = f"for the first compilation of {plural(graphs, 'graph')}: normal."
+    if cached:
+        return f"{text} inductor had graphs of {duration(cached)} in its cache already."
+    if any(facts.names.text(one.backend) == "inductor" for one in functions):
+        text += (
+            " A second run on this machine takes most of it from inductor's cache, on another one after "
+            "torch.compiler.save_cache_artifacts()."
+        )
+    return f"{text} Where a model repeats a block, compiling the block instead of the model takes less."
