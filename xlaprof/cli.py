@@ -11,7 +11,6 @@ import ast
 import importlib
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -48,9 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as e:
         if os.environ.get("XLAPROF_TRACEBACK"):
             raise
-        where = traceback.extract_tb(e.__traceback__)[-1]
+        where = e.__traceback__
+        while where is not None and where.tb_next is not None:
+            where = where.tb_next
+        assert where is not None
+        file = Path(where.tb_frame.f_code.co_filename).name
         print(
-            f"xlaprof: internal error: {type(e).__name__}: {e} ({Path(where.filename).name}:{where.lineno}). "
+            f"xlaprof: internal error: {type(e).__name__}: {e} ({file}:{where.tb_lineno}). "
             "This is a defect of xlaprof: run again with XLAPROF_TRACEBACK=1 and report the traceback.",
             file=sys.stderr,
         )

@@ -1,6 +1,9 @@
-"""The one exception that is addressed to the person at the keyboard."""
+"""What is addressed to the person at the keyboard: an error, and a warning."""
 
 from __future__ import annotations
+
+import contextlib
+import sys
 
 
 class UserError(Exception):
@@ -14,3 +17,9 @@ class UserError(Exception):
         super().__init__(message)
         self.message = message
         self.code = code
+
+
+def warn(message: str) -> None:
+    """One line on stderr, if the program has one."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"xlaprof: {message}\n")

@@ -1,8 +1,8 @@
-"""Adding up the totals of two recordings, or of two parts of one."""
+"""Adding up the totals of two recordings, or of two parts of one; and the median."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -63,3 +63,10 @@ def tally_of(mine: dict[_Key, _T], key: _Key, most: int, rest: _Key, make: Calla
     if tally is None:
         tally = mine[key] = make()
     return tally
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle value, or the mean of the two. (The standard library's takes 10 ms to import.)"""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

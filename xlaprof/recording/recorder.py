@@ -22,7 +22,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
-from xlaprof.errors import UserError
+from xlaprof.errors import UserError, warn
 from xlaprof.events import Compile, Compiling, Counters, DynamoLimit, End, Event, Gc, GraphBreak, Recompile, Step
 from xlaprof.text.quantities import plural
 
@@ -30,7 +30,7 @@ from .intern import TEXT_LIMIT, Interner
 from .logfile import LogFile, header, line, rank_and_world, rank_path
 from .sampling import Sampler, StepOpened
 from .stacks import RawFrame, is_users, user_frames
-from .writer import Writer, warn
+from .writer import Writer
 
 #: The recording of this process, or None. Hot paths read it once per use.
 active: Recorder | None = None

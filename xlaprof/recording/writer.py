@@ -7,7 +7,6 @@ counted and reported, and never reach the program.
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from xlaprof.errors import warn
 from xlaprof.events import Dropped, End
 
 from .intern import Interner, NewStack
@@ -28,12 +28,6 @@ IN_VAIN_NS = 1_000_000_000  # pause after the program waited in vain
 FLUSH_BYTES = 64 << 10
 #: events taken from the queue at a time: between batches the program's threads get the interpreter
 BATCH = 2_048
-
-
-def warn(message: str) -> None:
-    """One line on stderr, if the program has one."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"xlaprof: {message}\n")
 
 
 class Writer:

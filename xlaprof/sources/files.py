@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import zlib
 
+from xlaprof.errors import warn
 from xlaprof.log import LogError, Reader
-from xlaprof.recording.writer import warn
 
-from . import registry
+from . import registry, xlaprof_log
 from .protocol import FileSource
 
 #: bytes of content that sources are shown
@@ -24,6 +24,8 @@ def read(path: str | os.PathLike[str]) -> Reader:
 def recognise(path: str) -> FileSource:
     """The source that reads ``path``. Raises :class:`LogError` where none does, or nothing is there."""
     head = _head(path)
+    if xlaprof_log.FILE.recognises(path, head):  # nearly every path: the other sources need not be loaded
+        return xlaprof_log.FILE
     known = registry.file_sources()
     for source in known:
         try:

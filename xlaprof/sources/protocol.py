@@ -7,11 +7,13 @@ else that is heavy is imported inside ``attach`` and ``open``.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from xlaprof.log import Follower, Reader
-from xlaprof.recording.recorder import Attachment, Recorder
 from xlaprof.vocabulary import Vocabulary
+
+if TYPE_CHECKING:  # who reads a recording does not load what writes one
+    from xlaprof.recording.recorder import Attachment, Recorder
 
 
 class LiveSource(Protocol):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cached_property
 from hashlib import blake2s
-from statistics import median
 from typing import Any
 
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
+from xlaprof.analysis.sums import median
 from xlaprof.analysis.whatif.replay import Cut, WhatIf, together
 
 _HIGH = 0.10  # of the time of the steps: a cost that is felt

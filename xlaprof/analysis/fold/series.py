@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import median
 from typing import Generic, NamedTuple, TypeVar
+
+from xlaprof.analysis.sums import median
 
 _MOST = 512
 _WARM_UP = 0.2  # share at the beginning that is left out

@@ -10,10 +10,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import inf
-from statistics import median
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from xlaprof.analysis.sums import median
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import STRONG, Cause, HoleSpan
 from xlaprof.analysis.timeline.schedule import Batch
