@@ -208,11 +208,12 @@ def test_a_saved_program_is_called_as_it_was_exported(tmp_path: Path) -> None:
 
     given = ({"x": torch.ones(2), "n": torch.tensor([2**40])}, 3)
     named = {"by": torch.tensor([2.0, 4.0])}
-    save_torch_model_as_stablehlo(Scaled(), given, str(tmp_path / "program"), named)
+    save_torch_model_as_stablehlo(Scaled(), given, str(tmp_path / "program"), kwargs=named)
     loaded = StableHLOGraphModule.load(str(tmp_path / "program"))
     found = loaded(*given, **named)
     assert found["y"].tolist() == [6.5, 15.0]
     assert (found["count"].tolist(), found["left_out"]) == ([2**40 + 1], None)
+
     with pytest.raises(ValueError, match="3 is part of the exported program"):
         loaded(given[0], 4, **named)
     with pytest.raises(FileNotFoundError):
@@ -222,6 +223,32 @@ def test_a_saved_program_is_called_as_it_was_exported(tmp_path: Path) -> None:
     meta.write_text('{"name": "forward", "weights": ["weight"]}')  # by another version
     with pytest.raises(RuntimeError, match="no signature that could be written down"):
         StableHLOGraphModule.load(str(tmp_path / "program"))
+
+
+def test_what_is_written_of_an_exported_program(tmp_path: Path) -> None:
+    from torch_xla import stablehlo
+
+    model, x = torch.nn.Linear(3, 4).eval(), torch.randn(2, 3)
+    program = torch.export.export(model, (x,))
+    options = stablehlo.StableHLOExportOptions(include_human_readable_text=False, save_weights=False)
+    stablehlo.save_as_stablehlo(program, str(tmp_path / "bare"), options)
+    written = {path.name for path in (tmp_path / "bare").rglob("*.*")}
+    assert written == {"forward.bytecode", "forward.meta"}
+    loaded = stablehlo.StableHLOGraphModule.load(str(tmp_path / "bare"))
+    without = stablehlo.exported_program_to_stablehlo(program, stablehlo.StableHLOExportOptions(export_weights=False))
+    assert without.state_dict == {}
+    for module in (loaded, without):
+        with pytest.raises(RuntimeError, match="takes 2 weights that it was exported or saved without"):
+            module(x)
+    other = torch.randn(5, 3)
+    sizes = torch.export.Dim.AUTO
+    flexible = torch.export.export(model, (x,), dynamic_shapes={"input": {0: sizes}})
+    five = stablehlo.StableHLOExportOptions(override_tracing_arguments=(other,))
+    module = stablehlo.exported_program_to_stablehlo(flexible, five)
+    torch.testing.assert_close(module.evaluate("forward", (other,)), model(other))
+    options.export_node_metadata = True
+    with pytest.raises(NotImplementedError, match=r"StableHLOExportOptions\.export_node_metadata=True is not served"):
+        stablehlo.exported_program_to_stablehlo(program, options)
 
 
 def test_old_names_say_once_what_the_new_ones_are(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -23,6 +23,34 @@ from xlaprof.runtime.tape.graph import extract
 from xlaprof.runtime.trace.evaluate import Evaluator
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
+
+
+@dataclass
+class StableHLOExportOptions:
+    """What is exported and written."""
+
+    #: :meth:`StableHLOGraphModule.save` writes the program as text too
+    include_human_readable_text: bool = True
+    #: arguments to record the program with, in place of those it was exported with
+    override_tracing_arguments: tuple[Any, ...] | None = None
+    override_tracing_kwargs: Mapping[str, Any] | None = None
+    #: :meth:`StableHLOGraphModule.save` writes the weights
+    save_weights: bool = True
+    #: no effect: numbers are always constants of the program
+    inline_all_constant: bool = True
+    #: the module keeps its weights; without them it can be written, not called
+    export_weights: bool = True
+    #: not served
+    custom_ops_allowed_in_graph: set[str] = field(default_factory=set)
+    export_node_metadata: bool = False
+
+    def require_served(self) -> None:
+        """Raise ``NotImplementedError`` for an option that is not served."""
+        for name in ("custom_ops_allowed_in_graph", "export_node_metadata"):
+            if given := getattr(self, name):
+                raise NotImplementedError(
+                    f"StableHLOExportOptions.{name}={given!r} is not served by xlaprof: leave it out"
+                )
 
 
 @dataclass(frozen=True)
@@ -91,34 +119,47 @@ class StableHLOGraphModule:
         self.state_dict = weights
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program: results are tensors on the host. Arguments that were no tensors at export are fixed."""
+        """Run the program: results are tensors on the host. Arguments that were no tensors at export are fixed.
+
+        Raises ``RuntimeError`` where the weights are missing.
+        """
+        tensors = self._signature.tensors(args, kwargs)
+        if missing := len(self._exported.in_avals) - len(tensors) - len(self._weights):
+            raise RuntimeError(f"the program takes {missing} weights that it was exported or saved without")
         with jax.enable_x64(True):
-            given = [host.to_numpy(torch.as_tensor(a).detach().cpu()) for a in self._signature.tensors(args, kwargs)]
+            given = [host.to_numpy(torch.as_tensor(tensor).detach().cpu()) for tensor in tensors]
             results = self._exported.call(*self._weights.values(), *given)
         return self._signature.results([_to_torch(r) for r in results])
 
-    def get_stablehlo_text(self, method_name: str = "forward") -> str:
+    def evaluate(self, method_name: str, args: tuple[Any, ...]) -> Any:
+        """``self(*args)``: the program has one method, ``"forward"``."""
+        return self(*args)
+
+    def get_stablehlo_text(self, method_name: str | None = None) -> str:
         """The program as text."""
         return str(self._exported.mlir_module())
 
-    def get_stablehlo_bytecode(self, method_name: str = "forward") -> bytes:
+    def get_stablehlo_bytecode(self, method_name: str | None = None) -> bytes:
         """The program as portable bytecode."""
         return bytes(self._exported.mlir_module_serialized)
 
-    def save(self, stablehlo_dir: str) -> None:
+    def save(self, stablehlo_dir: str, options: StableHLOExportOptions | None = None) -> None:
         """Write the program as text and bytecode, and the weights as ``.npy`` files, into the folder."""
+        options = options or StableHLOExportOptions()
+        weights = self._weights if options.save_weights else {}
         functions, data = (os.path.join(stablehlo_dir, name) for name in ("functions", "data"))
         for folder in (functions, data):
             os.makedirs(folder, exist_ok=True)
-        with open(os.path.join(functions, "forward.mlir"), "w") as file:
-            file.write(self.get_stablehlo_text())
+        if options.include_human_readable_text:
+            with open(os.path.join(functions, "forward.mlir"), "w") as file:
+                file.write(self.get_stablehlo_text())
         with open(os.path.join(functions, "forward.bytecode"), "wb") as binary:
             binary.write(self.get_stablehlo_bytecode())
-        for name, value in self._weights.items():
+        for name, value in weights.items():
             np.save(os.path.join(data, f"{name}.npy"), value)
         meta = {
             "name": "forward",
-            "weights": list(self._weights),
+            "weights": list(weights),
             "inputs": _shapes(self._exported.in_avals),
             "outputs": _shapes(self._exported.out_avals),
             "version": self._exported.calling_convention_version,
@@ -166,10 +207,16 @@ def _is_plain(value: Any) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-def exported_program_to_stablehlo(exported_model: Any, options: Any = None) -> StableHLOGraphModule:
+def exported_program_to_stablehlo(
+    exported_model: Any, options: StableHLOExportOptions | None = None
+) -> StableHLOGraphModule:
     """The ``torch.export.ExportedProgram`` as StableHLO. Its inputs follow its parameters and buffers."""
+    options = options or StableHLOExportOptions()
+    options.require_served()  # a field may have been set since
     state = {**exported_model.state_dict, **exported_model.constants}
     args, kwargs = exported_model.example_inputs
+    if options.override_tracing_arguments is not None:
+        args, kwargs = options.override_tracing_arguments, options.override_tracing_kwargs
     device = tapes.tape().torch_device
     names = list(state)
     flat, spec = pytree.tree_flatten((args, kwargs or {}))
@@ -183,7 +230,8 @@ def exported_program_to_stablehlo(exported_model: Any, options: Any = None) -> S
     function, avals = _function([*ours[0], *ours[1]], [out for out in outs if isinstance(out, XLATensor)])
     with jax.enable_x64(True):
         exported = jax.export.export(jax.jit(function, keep_unused=True))(*avals)
-    weights = {name: host.to_numpy(value.detach().cpu()) for name, value in state.items()}
+    kept = state if options.export_weights else {}
+    weights = {name: host.to_numpy(value.detach().cpu()) for name, value in kept.items()}
     signature = _Signature(tuple(kwargs or ()), spec, _others(flat, torch.Tensor), out_spec, _others(outs, XLATensor))
     return StableHLOGraphModule(exported, weights, signature)
 
@@ -224,13 +272,17 @@ def _to_torch(array: Any) -> torch.Tensor:
     return host.to_torch(np.asarray(array), TORCH_DTYPE[np.dtype(array.dtype)])
 
 
-def save_as_stablehlo(exported_model: Any, stablehlo_dir: str, options: Any = None) -> None:
+def save_as_stablehlo(exported_model: Any, stablehlo_dir: str, options: StableHLOExportOptions | None = None) -> None:
     """:func:`exported_program_to_stablehlo`, written into the folder ``stablehlo_dir``."""
-    exported_program_to_stablehlo(exported_model, options).save(stablehlo_dir)
+    exported_program_to_stablehlo(exported_model, options).save(stablehlo_dir, options)
 
 
 def save_torch_model_as_stablehlo(
-    torchmodel: torch.nn.Module, args: tuple[Any, ...], path: str, kwargs: dict[str, Any] | None = None
+    torchmodel: torch.nn.Module,
+    args: tuple[Any, ...],
+    path: str,
+    options: StableHLOExportOptions | None = None,
+    kwargs: dict[str, Any] | None = None,
 ) -> None:
-    """The model, exported over ``args``, written into the folder ``path``."""
-    save_as_stablehlo(torch.export.export(torchmodel, args, kwargs), path)
+    """The model, exported over ``args`` and ``kwargs``, written into the folder ``path``."""
+    save_as_stablehlo(torch.export.export(torchmodel, args, kwargs), path, options)
