@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -100,13 +101,71 @@ def test_kept_again():
 """
     )
     assert result.counts() == {"failed": 3, "passed": 2, "xfailed": 1}, result.text
-    assert "max_transfers_per_step: 1 transfers per step (12 in 12 steps), 0 allowed" in result.text
+    assert "max_transfers_per_step: 1 transfer per step (12 in 12 steps), 0 allowed" in result.text
     assert f"test_it.py:{READ}  loss.item()" in result.text
     assert "Fix: Keep the loss on the device" in result.text
-    assert "max_recompiles: 1 recompilation, 0 allowed" in result.text  # its first graph was compiled in test_kept
+    assert "max_recompiles: 1 recompilation, 0 allowed" in result.text
     assert "no_findings: " in result.text
     assert "--xlaprof-log-dir DIR keeps the recording" in result.text
     assert "INTERNALERROR" not in result.text
+
+
+ALIKE = (
+    TRAINING
+    + """
+def compiled(x):
+    return (x * 2).relu()
+
+compiled = torch.compile(compiled, backend="eager")
+
+def other():
+    for size in (8, 3):
+        train(1), (torch.ones(size, 4, device="xla") * 3).sum().item()
+
+def test_unmarked_comes_first():
+    train(ragged=True)
+    compiled(torch.ones(4)), compiled(torch.ones(5))
+    torch.ones(7, 3, device="xla").mul_(2)  # never run
+    other()
+
+@pytest.mark.xlaprof(max_compiles=0)
+def test_compiles():
+    train()
+
+@pytest.mark.xlaprof(max_recompiles=0, after_step=2)
+def test_recompiles():
+    train(ragged=True)
+
+@pytest.mark.xlaprof(max_recompiles=0)
+def test_guards():
+    compiled(torch.ones(4)), compiled(torch.ones(5))
+
+@pytest.mark.xlaprof(max_recompiles=0)
+def test_kept():
+    train()
+"""
+)
+
+
+def test_a_test_is_judged_by_itself_whatever_ran_before_it(run) -> None:
+    together, alone = run(ALIKE), run(ALIKE, "-k", "not unmarked")
+    assert together.counts() == {"failed": 3, "passed": 2}, together.text
+    assert alone.counts() == {"failed": 3, "passed": 1, "deselected": 1}, alone.text
+    told = [
+        sorted(
+            re.sub(r"[\d.]+ m?s\b", "TIME", line)
+            for line in re.findall(
+                r"^max_\w+: .*$|^ +\S*test_it\.py:\d+ .*$|^ +recompile.*$", result.text, re.MULTILINE
+            )
+        )
+        for result in (together, alone)
+    ]
+    assert told[0] == told[1]
+    assert [line for line in told[0] if line.startswith("max_")] == [
+        "max_compiles: 2 compiles, 0 allowed",
+        "max_recompiles: 1 recompilation, 0 allowed",
+        "max_recompiles: 1 recompilation, 0 allowed",
+    ]
 
 
 def test_a_failing_test_fails_as_it_would_have(run) -> None:
@@ -219,13 +278,27 @@ def test_names(text, xlaprof_run):
         ("max_recompile=0", "unknown budget 'max_recompile': did you mean 'max_recompiles'?"),
         ("max_idle='lots'", "max_idle is 'lots', but should be a share like 10% or 0.1"),
         ("3", "the marker takes limits by name, not 3"),
-        ("max_step_time='1s'", "the recording of the test has no steps, so max_step_time cannot be checked"),
     ],
 )
-def test_a_budget_that_cannot_be_read_fails_in_one_line(run, limits: str, complaint: str) -> None:
-    result = run(f"import pytest\n@pytest.mark.xlaprof({limits})\ndef test_it():\n    pass\n")
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "in workers"])
+def test_a_marker_that_cannot_be_read_is_reported_once(run, limits: str, complaint: str, workers: tuple[str]) -> None:
+    result = run(
+        f"import pytest\n@pytest.mark.xlaprof({limits})\nclass TestAll:\n"
+        + "".join(f"    def test_{n}(self):\n        pass\n" for n in range(9)),
+        *workers,
+        plugins=(PLUGIN, "xdist.plugin") if workers else (PLUGIN,),
+    )
+    told = f"xlaprof: {complaint} (this marker is on 8 more, which did not run)"
+    assert sum(line.startswith(told) for line in result.text.splitlines()) == 1, result.text
+    assert "Traceback" not in result.text
+    assert result.counts()["failed"] == 1
+    assert "passed" not in result.text
+
+
+def test_a_limit_of_which_the_recording_knows_nothing_fails_in_one_line(run) -> None:
+    result = run("import pytest\n@pytest.mark.xlaprof(max_step_time='1s')\ndef test_it():\n    pass\n")
     assert result.counts() == {"failed": 1}, result.text
-    assert f"xlaprof: {complaint}" in result.text
+    assert "xlaprof: the recording of the test has no steps, so max_step_time cannot be checked" in result.text
     assert "Traceback" not in result.text
 
 

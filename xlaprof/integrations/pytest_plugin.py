@@ -1,5 +1,6 @@
 """A budget for a test: ``@pytest.mark.xlaprof(max_recompiles=0)``, and the fixture ``xlaprof_run``.
 
+A test is judged by itself: what other tests compiled is forgotten before it is recorded (:func:`_forget_graphs`).
 Other tests are not affected: nothing is recorded, and this module imports nothing that pytest has not imported
 already. docs/ci.md says what the limits count.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -77,6 +79,7 @@ class XlaprofRun:
                 "stop that recording first, or run pytest without 'xlaprof run'",
                 pytrace=False,
             )
+        _forget_graphs()
         try:
             self._recording = recorder.record(self.path).start()
         except recorder.RecordingError as error:
@@ -110,7 +113,21 @@ class XlaprofRun:
             recorder.active.flush()
 
 
+def _forget_graphs() -> None:
+    """Have the test compile its graphs itself, as if it ran alone, whatever was compiled before it.
+
+    What is recorded and has not run, by other tests or the test's own fixtures, runs now. Nothing is imported.
+    """
+    runtime = sys.modules.get("xlaprof.runtime")
+    if runtime is not None:
+        runtime.forget_graphs()
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None:
+        dynamo.reset()
+
+
 _KEY: pytest.StashKey[XlaprofRun] = pytest.StashKey()
+_WRONG: pytest.StashKey[str] = pytest.StashKey()  # a complaint about the marker
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -123,6 +140,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have a marker that cannot be understood reported once: the first test that has it fails, the others do not run.
+
+    The same in each worker of xdist, which share the tests out among themselves.
+    """
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        for mark in item.iter_markers("xlaprof"):
+            if complaint := _complaint(mark):
+                tests.setdefault(complaint, []).append(item)
+    left_out: list[pytest.Item] = []
+    for complaint, marked in tests.items():
+        first, *others = marked
+        more = f" (this marker is on {len(others)} more, which did not run)" if others else ""
+        first.stash[_WRONG] = f"xlaprof: {complaint}{more}"
+        left_out += [item for item in others if _WRONG not in item.stash]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _complaint(mark: pytest.Mark) -> str:
+    from xlaprof.analysis.gates.limits import BudgetError, budget
+
+    if mark.args:
+        return f"the marker takes limits by name, not {mark.args[0]!r}"
+    try:
+        budget(mark.kwargs)
+    except BudgetError as error:
+        return str(error)
+    return ""
 
 
 @pytest.fixture
@@ -141,9 +192,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     marks = list(item.iter_markers("xlaprof"))
     if not marks:
         return (yield)
-    for mark in marks:
-        if mark.args:
-            pytest.fail(f"xlaprof: the marker takes limits by name, not {mark.args[0]!r}", pytrace=False)
+    if _WRONG in item.stash:
+        pytest.fail(item.stash[_WRONG], pytrace=False)
     budget = _budget([mark.kwargs for mark in marks])
     asked_for = _KEY in item.stash  # the fixture began it, and ends it
     run = item.stash[_KEY] if asked_for else _begin(item)

@@ -54,6 +54,7 @@ __all__ = [
     "device_type",
     "eager_mode",
     "eager_mode_context",
+    "forget_graphs",
     "from_jax",
     "get_rng_state",
     "initialize_cache",
@@ -98,4 +99,16 @@ def manual_seed(seed: int, device: torch.device | str | int | None = None) -> No
 
 def clear_compile_cache() -> None:
     """Forget all compiled programs of this process; the next barriers compile again."""
+    _cache.clear()
+
+
+def forget_graphs() -> None:
+    """Run what is recorded and wait for it, then forget every graph and every program.
+
+    What follows is compiled, and compared with other graphs, as in a new process. Tensors keep their values. Functions
+    under ``torch.compile`` keep their programs until ``torch._dynamo.reset()``.
+    """
+    sync(wait=True, reset_scope=False)
+    for tape in _tapes.existing():
+        tape.forget()
     _cache.clear()
