@@ -76,7 +76,8 @@ def report(program: Path, log: Path, *, again: bool = False) -> dict[str, Any]:
     if again:
         command = ["report", "--json", str(log)]
     else:
-        log.unlink(missing_ok=True)
+        for file in (log, log.with_suffix(".json")):
+            file.unlink(missing_ok=True)
         command = ["run", "--json", "-o", str(log), str(program)]
     with tempfile.TemporaryDirectory() as elsewhere:
         done = subprocess.run(
@@ -84,12 +85,11 @@ def report(program: Path, log: Path, *, again: bool = False) -> dict[str, Any]:
             capture_output=True, text=True, check=False, cwd=elsewhere, timeout=_LIMIT_S,
             env={"PJRT_DEVICE": "CPU", **os.environ},
         )  # fmt: skip
-    text = done.stdout if again else done.stderr
-    found = _json_in(text)
-    if done.returncode or found is None:
-        raise Failed(
-            f"exit code {done.returncode}, {'no' if found is None else 'a'} report: {_last_words(done.stderr)}"
-        )
+    written = log.with_suffix(".json")
+    text = done.stdout if again else written.read_text() if written.exists() else ""
+    if done.returncode or not text:
+        raise Failed(f"exit code {done.returncode}, {'a' if text else 'no'} report: {_last_words(done.stderr)}")
+    found: dict[str, Any] = json.loads(text)
     return found
 
 
@@ -98,23 +98,6 @@ def _last_words(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()] or ["no output"]
     named = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)]
     return (named or lines)[-1]
-
-
-def _json_in(text: str) -> dict[str, Any] | None:
-    """The report in what a program wrote to standard error: the object that starts a line."""
-    at = 0 if text.startswith("{") else text.find("\n{") + 1
-    while at > 0 or text.startswith("{"):
-        try:
-            found, _ = json.JSONDecoder().raw_decode(text, at)
-        except ValueError:
-            found = None
-        if isinstance(found, dict) and "findings" in found:
-            return found
-        following = text.find("\n{", at)
-        if following < 0:
-            break
-        at = following + 1
-    return None
 
 
 def judge(story: Story, logs: Path, *, again: bool) -> Result:

@@ -159,15 +159,19 @@ def test_the_report_goes_to_stderr_and_the_scripts_output_can_be_piped(tmp_path,
     done = xlaprof_run(tmp_path, "steps.py")
     assert (done.returncode, done.stdout) == (0, "mine\n")
     assert "train" in done.stderr
-    again = python(tmp_path, "-m", "xlaprof", "report", str(tmp_path / "run.log"))
+    again = python(tmp_path, "-m", "xlaprof", "report", "run.log")
     assert again.stdout.split() == done.stderr.split()
 
 
 def test_the_report_as_json_is_that_of_the_report_verb(tmp_path, write):
-    write("steps.py", STEPS)
-    done = xlaprof_run(tmp_path, "--json", "steps.py")
-    again = python(tmp_path, "-m", "xlaprof", "report", "--json", str(tmp_path / "run.log"))
-    assert json.loads(done.stderr) == json.loads(again.stdout)
+    write("chatty.py", STEPS + "import sys; print('{'); print('}', file=sys.stderr)")
+    done = xlaprof_run(tmp_path, "--json", "chatty.py")
+    assert (done.stdout, done.stderr) == ("{\n", "}\nxlaprof: the report is in run.json\n")
+    again = python(tmp_path, "-m", "xlaprof", "report", "--json", "run.log")
+    assert (tmp_path / "run.json").read_text() == again.stdout
+    (tmp_path / "other.json").mkdir()
+    done = xlaprof_run(tmp_path, "--json", "-o", "other.log", "chatty.py")
+    assert done.stderr == "}\nxlaprof: cannot write the report to other.json: Is a directory\n"
 
 
 def test_a_script_that_records_by_itself_joins_the_recording(tmp_path, write):
@@ -206,14 +210,14 @@ def test_multiprocessing_works_and_only_the_parent_reports(method, tmp_path, wri
     )
     done = xlaprof_run(tmp_path, "--json", "workers.py")
     assert (done.returncode, done.stdout) == (0, "[0, 1, 4, 9] False\n")
-    json.loads(done.stderr)  # one report, and nothing else
+    assert done.stderr == "xlaprof: the report is in run.json\n"  # one report, and nothing else
+    json.loads((tmp_path / "run.json").read_text())
 
 
 def test_a_forked_child_that_exits_does_not_report_again(tmp_path, write):
     write("fork.py", "import os, sys\nif os.fork() == 0: sys.exit(0)\nos.wait()")
     done = xlaprof_run(tmp_path, "--json", "fork.py")
-    assert done.returncode == 0
-    json.loads(done.stderr)
+    assert (done.returncode, done.stderr) == (0, "xlaprof: the report is in run.json\n")
 
 
 @pytest.mark.parametrize(

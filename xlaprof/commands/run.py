@@ -11,7 +11,8 @@ processes record a log each: run.rank0.log, run.rank1.log...; the report is that
 
 Everything after the script (or after -m MODULE) belongs to the script. It runs as ``__main__`` in this process,
 as under ``python train.py``, with the same output, traceback and exit code. When it has ended, its threads and exit
-handlers included, the report follows on standard error, so that the output of the script can still be piped. A script
+handlers included, the report follows on standard error, so that the output of the script can still be piped; with
+--json it goes into a file beside the recording, run.json, which holds nothing else. A script
 that calls xlaprof.record itself joins this recording. A script that ends by os._exit or a signal leaves its recording,
 and no report.
 """
@@ -23,6 +24,7 @@ import atexit
 import builtins
 import contextlib
 import importlib.util
+import io
 import os
 import sys
 import time
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "%(prog)s [-h] [-o LOG] [--json] [--no-report] [--live] [--strict-parity] (SCRIPT | -m MODULE) [ARGS ...]"
     )
     parser.add_argument("-o", "--output", metavar="LOG", default="run.log", help="the recording (default: run.log)")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--json", action="store_true", help="write the report as JSON beside the recording: run.json")
     parser.add_argument("--no-report", action="store_true", help="record only")
     parser.add_argument("--live", action="store_true", help="follow the run in the terminal while it lasts")
     parser.add_argument(
@@ -228,11 +230,18 @@ def _finish(
         path = os.path.relpath(path)  # as people name it: the report has commands with it
     parser = argparse.ArgumentParser()
     verb.add_arguments(parser)
-    with contextlib.redirect_stdout(sys.stderr):
+    written = io.StringIO()
+    with contextlib.redirect_stdout(written if report.as_json else sys.stderr):
         try:
             verb.run(parser.parse_args([path, *(["--json"] if report.as_json else [])]))
+            if report.as_json:
+                file = Path(f"{path.removesuffix('.log')}.json")
+                file.write_text(written.getvalue())
+                print(f"xlaprof: the report is in {file}", file=sys.stderr)
         except UserError as e:
             print(f"xlaprof: {e.message}", file=sys.stderr)
+        except OSError as e:
+            print(f"xlaprof: cannot write the report to {e.filename}: {e.strerror}", file=sys.stderr)
         if others and not report.as_json:
             print(f"xlaprof: this is rank 0; the others: {' '.join(map(os.path.relpath, others))}")
 
