@@ -44,6 +44,31 @@ def test_help_lists_every_verb_with_its_summary_and_imports_none(capsys, verb):
     assert "xlaprof.commands.explode" not in sys.modules
 
 
+@pytest.mark.parametrize("missing", ["torch", "jax"])
+def test_the_runtime_without_its_extra_names_it_in_one_line(missing: str) -> None:
+    program = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {missing!r}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "import xlaprof.runtime\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    said = f'xlaprof.runtime needs {missing}, which is not installed: pip install "xlaprof[runtime]"'
+    assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {said}"
+    assert done.stderr.count("Traceback") == 1
+
+
+def test_the_help_promises_what_is_true(capsys) -> None:
+    """JAX programs are not explained: no live source observes them."""
+    from xlaprof.sources import registry
+
+    cli.main(["--help"])
+    assert ("JAX" in capsys.readouterr().out) == any(source.name == "jax" for source in registry.live_sources())
+
+
 def test_without_a_verb_the_help_is_shown_and_the_exit_code_says_that_nothing_was_done(capsys):
     assert cli.main([]) == 2
     assert "usage: xlaprof <verb>" in capsys.readouterr().out

@@ -18,7 +18,14 @@ from __future__ import annotations
 
 import os as _os
 
-import torch
+try:
+    import torch
+
+    import jax as _jax  # noqa: F401  # isort: skip  # not used here: to fail before anything else does
+except ModuleNotFoundError as _error:
+    raise ModuleNotFoundError(
+        f'xlaprof.runtime needs {_error.name}, which is not installed: pip install "xlaprof[runtime]"', name=_error.name
+    ) from None
 
 from . import metrics, profiler
 from . import wiring as _wiring
