@@ -78,9 +78,15 @@ class Names:
         return place
 
     def frames(self, stack_id: int) -> tuple[Place, ...]:
-        """The user's lines of a stack, innermost first; none for one that the log never named."""
+        """The lines of a stack, innermost first, libraries' too; none for one that the log never named.
+
+        A library's line is the user's line further out, with the libraries' lines up to it.
+        """
         stack = self._stacks.get(stack_id)
-        return tuple(self._place_of(frame) for frame in stack.frames) if stack is not None else ()
+        if stack is None:
+            return ()
+        path = _path(stack)
+        return tuple(self._at(path, i) for i in range(len(path)))
 
     def bracket(self, before: int, after: int) -> tuple[Place, Place]:
         """The two lines between which the program went from ``before`` to ``after``.

@@ -40,6 +40,12 @@ def short(place: Place) -> str:
     return f"{package_path(place.acting.file)}:{place.acting.line}"
 
 
+def named(place: Place) -> str:
+    """The innermost line in a sentence: "line 12", or a library's with its file, "transformers/trainer.py:2345"."""
+    name = package_path(place.acting.file)
+    return f"{name}:{place.acting.line}" if "/" in name else f"line {place.acting.line}"
+
+
 def called(line: Place) -> str:
     """A library's line in words: "transformers/trainer.py:2345 (_get_output): value = loss.item()"."""
     where = f"{package_path(line.file)}:{line.line} ({line.func.rpartition('.')[2]})"

@@ -7,7 +7,7 @@ import os
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from .stacks import OWN, RawFrame, is_library, shown_file, source_line
+from .stacks import OWN, Called, RawFrame, acts, is_library, shown_file, source_line, stack_of
 
 #: kinds of :class:`Activity`, as :class:`xlaprof.events.Sample` has them
 PYTHON, TORCH, DATA, CHECKPOINT = "python", "torch", "data", "checkpoint"
@@ -44,6 +44,7 @@ def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
     kind = ""
     torch = False  # the user's innermost line called PyTorch's own Python
     found: list[RawFrame] = []
+    called: list[Called] = []
     loops = {(frame.file, frame.func): frame.line for frame in spine}
     inner: FrameType | None = None
     frame: FrameType | None = start
@@ -66,10 +67,13 @@ def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
                     kind = DATA
             if len(found) < _FRAMES:
                 found.append(RawFrame(shown, frame.f_lineno, code.co_qualname))
+        elif not mark and acts(code.co_filename) and len(found) < _FRAMES:
+            here = RawFrame(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_qualname)
+            called.append(Called(here, len(found), bool(code.co_flags & _GENERATOR)))
         inner, frame = frame, frame.f_back
     module = start.f_globals.get("__name__")
     waits = isinstance(module, str) and (module in _WAITS or module.startswith(_WAIT_PACKAGES))
-    return Activity(kind or (TORCH if torch else PYTHON), tuple(found), waits)
+    return Activity(kind or (TORCH if torch else PYTHON), stack_of(found, called), waits)
 
 
 _files: dict[str, tuple[str, str]] = {}

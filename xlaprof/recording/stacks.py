@@ -95,10 +95,11 @@ def split(frames: Iterable[RawFrame]) -> tuple[RawFrame, ...]:
             users.append(frame)
         elif acts(frame.file):
             called.append(Called(frame, len(users)))
-    return _stack(users, called) if users else frames
+    return stack_of(users, called) if users else frames
 
 
-def _stack(users: list[RawFrame], called: list[Called]) -> tuple[RawFrame, ...]:
+def stack_of(users: list[RawFrame], called: list[Called]) -> tuple[RawFrame, ...]:
+    """A stack of the user's frames and the libraries' between them."""
     inside = tuple(one for one in called if one.depth < len(users))  # launchers are around the user's frames
     return Frames(users, inside) if inside else tuple(users)
 
@@ -273,7 +274,7 @@ def _look(innermost: FrameType, limit: int) -> tuple[RawFrame, ...]:
     code, at = places[0]
     if len(_seen) >= _SEEN_LIMIT:
         _seen.clear()
-    seen = _Seen(_stack(users, called), code, tuple(places[1:]), len(users) < limit)
+    seen = _Seen(stack_of(users, called), code, tuple(places[1:]), len(users) < limit)
     here = _seen.setdefault((id(code), at, limit), [])
     here[:] = [seen, *here[: _CALLED_FROM - 1]]
     return seen.frames

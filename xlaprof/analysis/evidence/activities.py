@@ -14,7 +14,7 @@ from itertools import count
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
-from xlaprof.analysis.places import culprit
+from xlaprof.analysis.places import culprit, short
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.timeline.occasions import rhythm
@@ -114,7 +114,7 @@ def activities(run: Fold) -> Iterator[Activity]:
             if cause.cause == host.TRACING or (cause.cause in _UNSURE and names.place(cause.stack) in recorded):
                 continue
             line = _outset(names, cause.stack, spine)
-            key = (line.file, line.func, line.line)
+            key = (line.acting.file, line.acting.func, line.acting.line)
             if cause.cause == host.GIL or (cause.cause == host.WAIT and cause.at):
                 # the thread that the host waits for decides, not the line
                 key = ("", run.holders.get(cause.at, ""), 0)
@@ -168,7 +168,8 @@ def _inward(frames: tuple[Place, ...], line: Place) -> tuple[Place, ...]:
 
 def _spine(run: Fold) -> frozenset[_Function]:
     """The functions on the stack when a barrier is reached."""
-    return frozenset((frame.file, frame.func) for stack in run.sites for frame in run.names.frames(stack))
+    lines = (frame.acting for stack in run.sites for frame in run.names.frames(stack))
+    return frozenset((line.file, line.func) for line in lines)
 
 
 def recording(run: Fold) -> frozenset[Place]:
@@ -180,7 +181,7 @@ def _outset(names: Names, stack: int, spine: frozenset[_Function]) -> Place:
     """The line of the loop from which the host came to ``stack``."""
     frames = names.frames(stack)
     for frame in frames:
-        if (frame.file, frame.func) in spine:
+        if (frame.acting.file, frame.acting.func) in spine:
             return frame
     return frames[-1] if frames else NOWHERE
 
@@ -195,11 +196,12 @@ def _join(
         if seen:
             max(seen, key=lambda one: one.total).add(hole, tally)
             continue
-        key = (f"{before.file}:{before.line}-{after.file}", after.func, after.line)
+        key = (f"{short(before)}-{short(after)}", after.acting.func, after.acting.line)
         by_line.setdefault(key, Activity(culprit(before, after))).add(hole, tally)
 
 
 def _lies_between(line: Place, before: Place, after: Place) -> bool:
+    line, before, after = line.acting, before.acting, after.acting
     if (line.file, line.func) != (before.file, before.func) or (line.file, line.func) != (after.file, after.func):
         return False
     if before.line <= after.line:

@@ -11,6 +11,8 @@ from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction
 from xlaprof.analysis.sums import median
 from xlaprof.analysis.whatif.replay import Cut, WhatIf, together
 
+from . import library_options
+
 _HIGH = 0.10  # of the time of the steps: a cost that is felt
 _MEDIUM = 0.02  # a cost that is measured; less is low
 _PREDICTED = 100  # findings whose gain is predicted by playing the recording again; further ones gain their cost
@@ -64,6 +66,9 @@ class Facts:
         (``change``, ``evidence``, ``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """
         id = stable_id(kind, place, operation, discriminator)
+        if place.library:
+            cause, advice = library_options.advise(kind, place, cause, advice)
+            details["remedy"] = ""  # code to write in a line that is not the user's
         if cut and len(self._cuts) < _PREDICTED:
             gain = self.what_if.gain_s(cut)
             self._cuts.append(cut)

@@ -71,7 +71,7 @@ def visits_per_pass(run: Fold, stack: int) -> int:
 def _is_called_back(names: Names, stack: int) -> bool:
     """Whether a library called the innermost function: the line that led to it does not name it."""
     frames = names.frames(stack)
-    if len(frames) < 2 or not frames[1].code:
+    if len(frames) < 2 or not frames[1].acting.code:
         return False
-    name = frames[0].func.rpartition(".")[2]
-    return name.isidentifier() and not re.search(rf"\b{name}\b", frames[1].code)
+    name = frames[0].acting.func.rpartition(".")[2]
+    return name.isidentifier() and not re.search(rf"\b{name}\b", frames[1].acting.code)

@@ -90,7 +90,7 @@ def _has_line_between(facts: Facts, hole: tuple[int, int]) -> bool:
 
     Inside one statement, and between neighbouring ones, the host records, slowly where the machine is busy.
     """
-    before, after = facts.names.bracket(*hole)
+    before, after = (place.acting for place in facts.names.bracket(*hole))
     same = (before.file, before.func) == (after.file, after.func)
     return not same or not 0 <= after.line - before.line <= 1
 
@@ -197,13 +197,14 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
         return _explain_thread(facts, activity, held)
     if kind == host.WAIT:
         return (
-            f"waits at {short(place)} ({place.code}) for what is outside Python: a sleep, a file, the network, a lock",
+            f"waits at {short(place)} ({place.acting.code}) for what is outside Python: a sleep, a file, the network, "
+            "a lock",
             "Do this in a background thread that the loop does not wait for, or leave it out of the loop.",
             place,
             "",
         )
     if place.line:
-        where_to = f"at {short(place)} ({place.code})"
+        where_to = f"at {short(place)} ({place.acting.code})"
     else:
         before, after = facts.names.bracket(*_longest_hole(activity))
         where_to, place = f"({span(before, after)})", culprit(before, after)
@@ -220,15 +221,15 @@ def _explain_thread(facts: Facts, activity: Activity, held: dict[int, int]) -> t
     waits = {cause.stack: t.total for cause, t in activity.causes.items() if _is_seen(cause, host.WAIT)}
     lock = sum(t.total for cause, t in activity.causes.items() if _is_seen(cause, host.GIL))
     holder, where = facts.run.holders.get(max(held, key=held.__getitem__), ""), innermost(facts.names, held)
-    at = f" at {short(where)} ({where.code})" if where.line else ""
+    at = f" at {short(where)} ({where.acting.code})" if where.line else ""
     if holder == READER and not where.line:  # only libraries were seen: it makes what the loop draws
         where = _longest_pause(facts, host.DATA)
-        at = f" while it makes the batches of {short(where)} ({where.code})" if where.line else ""
+        at = f" while it makes the batches of {short(where)} ({where.acting.code})" if where.line else ""
     if lock >= sum(waits.values()):
         what = f"waits for the interpreter's lock, which thread '{holder}' has{at}"
     else:
         place = facts.names.place(max(waits, key=waits.__getitem__))
-        what = f"waits at {short(place)} ({place.code}) for thread '{holder}', which runs{at}"
+        what = f"waits at {short(place)} ({place.acting.code}) for thread '{holder}', which runs{at}"
         what += ", and for the interpreter's lock, which that has" if lock >= _WORTH_SAYING * activity.total else ""
     advice = "Do that thread's work in a process of its own, or with functions that release the lock while they work."
     return what, advice, where if where.line else heaviest(facts.names, activity), "interpreter lock"
@@ -250,7 +251,7 @@ def _held_at(activity: Activity) -> dict[int, int]:
 def _made_at(place: Place, loop: Place) -> str:
     if not place.line or (place.file, place.line) == (loop.file, loop.line):
         return ""
-    return f", which is made at {short(place)} ({place.code})"
+    return f", which is made at {short(place)} ({place.acting.code})"
 
 
 def _explain_scope(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:

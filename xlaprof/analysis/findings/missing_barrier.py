@@ -18,6 +18,7 @@ from xlaprof.analysis.evidence.looping import REPEATS, head
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.places import named
 from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration, plural, times
 
@@ -111,9 +112,7 @@ def _finding(facts: Facts, site: int, count: int, noun: str) -> Finding:
     place = loop if loop.line else facts.names.bracket(stack or largest.stack, largest.stack)[0]
     line = facts.names.place(stack)
     is_read = largest.trigger == "read"
-    by = (
-        f"by the {'read' if is_read else 'barrier'} at line {cut.line}" if cut.line else cut.file or "by the first read"
-    )
+    by = f"by the {'read' if is_read else 'barrier'} at {named(cut)}" if cut.line else cut.file or "by the first read"
     per_turn = run.sites[site].loop_ops if site else 0
     each = f", about {per_turn:,} for each" if per_turn else ""
     remains = _remains(count, per_turn, largest.ops)

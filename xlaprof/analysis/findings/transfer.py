@@ -14,6 +14,7 @@ from xlaprof.analysis.evidence.reading import advise_read
 from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.places import named
 from xlaprof.text.quantities import duration, times
 
 
@@ -30,10 +31,10 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     per_read = tally.dur / max(1, tally.count) / 1e9
     barrier = _barrier_after(facts, reads)
     purpose = f" {way.purpose}" if way.purpose else ""
-    apart = f"; it comes before the barrier (line {barrier.line}), so the graph up to here runs once more" * bool(
+    apart = f"; it comes before the barrier ({named(barrier)}), so the graph up to here runs once more" * bool(
         barrier.line
     )
-    after = f", after the barrier (line {barrier.line})" * bool(barrier.line and "barrier" not in way.advice)
+    after = f", after the barrier ({named(barrier)})" * bool(barrier.line and "barrier" not in way.advice)
     late = f"{tally.late:,} more cost nothing: the device had been given more to do"
     return facts.finding(
         "transfer",

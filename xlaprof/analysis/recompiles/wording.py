@@ -6,9 +6,9 @@ import ast
 import re
 
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.places import short
+from xlaprof.analysis.places import named, short
 from xlaprof.events import Change
-from xlaprof.text.strings import clip, package_path
+from xlaprof.text.strings import clip
 
 _MOVES = re.compile(r"\.(to|cuda|xla|send)\(|\bsend_cpu_data_to_device\(|\bdevice\s*=")
 
@@ -94,5 +94,4 @@ def tensor(change: Change, made: Place) -> str:
 def quoted(place: Place) -> str:
     """The line as a reader finds it: "line 36 (`if step % 4 == 0:`)"; a library's with its file."""
     line = place.acting
-    where = short(place) if "/" in package_path(line.file) else f"line {line.line}"
-    return f"{where} (`{clip(line.code, 60)}`)" if line.code else where
+    return f"{named(place)} (`{clip(line.code, 60)}`)" if line.code else named(place)

@@ -13,6 +13,8 @@ from xlaprof.recording.stacks import RawFrame, loop_line, split, whole
 from xlaprof.runtime.trace.program_text import parsed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .alignment import Unmatched
 
     Frames = tuple[RawFrame, ...]
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
 _OPERATIONS = 200  # inspected per block
 
 
-def decision(block: Unmatched, barrier: Frames) -> tuple[Frames, Frames]:
+def decision(block: Unmatched, barrier: Frames, without: Iterable[Frames] = ()) -> tuple[Frames, Frames]:
     """The line that represents all operations of ``block``, and the line that decides whether it runs (may be empty).
 
+    ``without``: lines of the graph that lacks these operations: a condition around one of them held there, too.
     The first line is the outermost call that the neighbours do not share, or the innermost call that all operations
     share, if that is further out. From there inward, the first call under a condition of its own is taken.
     """
@@ -33,7 +36,7 @@ def decision(block: Unmatched, barrier: Frames) -> tuple[Frames, Frames]:
         return (), ()
     around = [node for node in (block.before, block.after) if node is not None]
     # A condition around the barrier too held whenever the barrier was reached: it decides nothing.
-    others = [whole(barrier), *(whole(node.frames) for node in around)]
+    others = [whole(barrier), *map(whole, dict.fromkeys((*(node.frames for node in around), *without)))]
     shared = min(common_length(first, stack) for stack in stacks)
     neighbours = [whole(node.frames)[::-1] for node in around]
     level = min(max(shared, 1), max((common_length(first, stack) for stack in neighbours), default=0) + 1, len(first))

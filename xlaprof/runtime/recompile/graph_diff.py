@@ -302,7 +302,8 @@ class _Recording:
         places, new = self.places, self.new
         nodes = (*block.old, *block.new)
         came, expected = _called(block.new) or one.came, _called(block.old) or one.expected
-        stack, deciding = decision(block, new.place)
+        lacking = self.old.graph if block.new else new.graph
+        stack, deciding = decision(block, new.place, (node.frames for node in lacking.nodes))
         line = whole(stack)[0] if stack else None
         inside = set(map(id, block.new))
         other = self._ran_at(block) if new.trigger != "read" else ()

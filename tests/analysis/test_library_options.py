@@ -1,0 +1,59 @@
+"""A line that is a library's: whose loop it is, and the option that decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from xlaprof.analysis.evidence.library_options import advise
+from xlaprof.analysis.model import Place
+
+SITE = "/venv/lib/python3.11/site-packages/"
+
+
+def place(*library: tuple[str, str, str], loop: int = 0) -> Place:
+    lines = tuple(Place(SITE + file, 40, func, code, loop=loop) for file, func, code in library)
+    return Place("train.py", 8, "main", "trainer.train()", library=lines)
+
+
+def test_a_line_of_the_users_is_left_as_it_is() -> None:
+    assert advise("transfer", Place("train.py", 8), "It reads.", "Read less.") == ("It reads.", "Read less.")
+
+
+def test_whose_loop_it_is_is_said() -> None:
+    there = place(("somelib/loop.py", "Loop.run", "if loss.isnan():"), loop=31)
+    cause, advice = advise("transfer", there, "It reads.", "Read less.")
+    assert cause == "It reads. The loop is somelib's own (somelib/loop.py:31)."
+    assert advice == (
+        "Read less. The line is somelib's: look for an option of Loop.run that leaves it out, or override that."
+    )
+    assert advise("recompile", there, "", "Pad it.")[1] == "Pad it.", "what the user gives to the library"
+
+
+@pytest.mark.parametrize(
+    ("kind", "line", "said", "option"),
+    [
+        ("transfer", ("transformers/trainer.py", "Trainer._maybe_log_save_evaluate", "x.item()"), "", "logging_steps"),
+        ("transfer", ("transformers/trainer.py", "Trainer._run_epoch", "torch.isnan(x)"), "", "logging_nan_inf_filter"),
+        ("transfer", ("transformers/trainer.py", "Trainer.evaluation_loop", "x.cpu()"), "", "eval_accumulation_steps"),
+        ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "drop_last=True", "dataloader_drop_last"),
+        ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "shape changed", "pad_to_multiple_of"),
+        ("recompile", ("transformers/generation/utils.py", "G._sample", ""), "shape", 'cache_implementation="static"'),
+        ("transfer", ("accelerate/optimizer.py", "AcceleratedOptimizer.step", ""), "", 'mixed_precision="bf16"'),
+        ("transfer", ("accelerate/utils/operations.py", "gather", ""), "", "gather_for_metrics"),
+        ("transfer", ("diffusers/schedulers/e.py", "E.index_for_timestep", "x.nonzero()"), "", "set_begin_index"),
+        ("transfer", ("diffusers/image_processor.py", "I.pt_to_numpy", "x.cpu()"), "", 'output_type="pt"'),
+        ("transfer", ("pytorch_lightning/callbacks/progress/rich.py", "get_metrics", ""), "", "prog_bar=False"),
+    ],
+)
+def test_the_option_of_a_widespread_library_is_advised(
+    kind: str, line: tuple[str, str, str], said: str, option: str
+) -> None:
+    inner = ("otherlib/deep.py", "deep", "")
+    for there in (place(line), place(inner, line)):
+        assert option in advise(kind, there, said, "Something general.")[1]
+    assert option not in advise("growth", place(line), said, "Something general.")[1]
+
+
+def test_the_same_function_of_another_library_has_no_such_option() -> None:
+    there = place(("mylib/trainer.py", "Trainer._maybe_log_save_evaluate", "x.item()"))
+    assert "logging_steps" not in advise("transfer", there, "", "Read less.")[1]

@@ -1,0 +1,195 @@
+"""What a program can do about a line that is a library's: an option of that library, where one decides.
+
+A finding under a library's line says whose it is, and whose loop repeats it. One table has the options of libraries
+that many programs are driven by, under the names that those libraries document.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from xlaprof.analysis.model import Place
+from xlaprof.text.strings import package_path
+
+
+class _Option(NamedTuple):
+    """An option that decides whether, or how often, a library's function does what a finding is about."""
+
+    library: str  # the package's name
+    function: str  # regular expression, found in "file: qualified name: code" of a library's line on the way
+    kinds: str  # of findings, separated by blanks
+    advice: str
+    says: str = ""  # regular expression, found in the finding's own cause, advice or line; empty: any
+
+
+_TRAINER = r"trainer.py: Trainer\."
+
+#: the first that fits counts
+_OPTIONS = (
+    _Option(
+        "transformers",
+        r"masking_utils.py: ",
+        "transfer recompile fallback",
+        'Leave attention_mask out where no token is padding, or load the model with attn_implementation="eager": the '
+        "mask is then not looked at.",
+        r"_skip|_ignore|padding_mask\.all",
+    ),
+    _Option(
+        "transformers",
+        _TRAINER + "(evaluation_loop|prediction_loop|evaluate|predict)",
+        "transfer",
+        "Pass prediction_loss_only=True where the loss is enough, or eval_accumulation_steps=50 to TrainingArguments: "
+        "predictions then stay on the device for that many batches.",
+    ),
+    _Option(
+        "transformers",
+        _TRAINER,
+        "transfer recompile",
+        "Pass logging_nan_inf_filter=False to TrainingArguments: each step's loss is then not looked at.",
+        r"isnan|isinf",
+    ),
+    _Option(
+        "transformers",
+        _TRAINER + r".*(_maybe_log_save_evaluate|\blog\b)",
+        "transfer recompile idle_gap fallback",
+        "Raise logging_steps of TrainingArguments: at each log the loss is read, and its sum started again.",
+    ),
+    _Option(
+        "transformers",
+        _TRAINER,
+        "recompile",
+        "Pass dataloader_drop_last=True to TrainingArguments, and a per_device_eval_batch_size that divides the "
+        "evaluation set; where the lengths of texts vary, pad_to_multiple_of=64 to the data collator.",
+        "drop_last|last batch",
+    ),
+    _Option(
+        "transformers",
+        _TRAINER,
+        "recompile",
+        "Pass pad_to_multiple_of=64 (or padding='max_length') to the data collator: batches then have few lengths.",
+        r"shape|[Pp]ad ",
+    ),
+    _Option(
+        "transformers",
+        _TRAINER + "(get_train_dataloader|_get_dataloader|get_batch_samples)",
+        "idle_gap",
+        "Pass dataloader_num_workers=4 to TrainingArguments: batches are then made ahead, in other processes.",
+    ),
+    _Option(
+        "transformers",
+        r"generation/\S+: ",
+        "transfer recompile",
+        "generate() asks after each token whether all sequences have ended. Where a fixed number of tokens will do, "
+        "call the model in a loop of your own with a StaticCache, and look for the end every 16 tokens.",
+        r"finished|stop|before the barrier",
+    ),
+    _Option(
+        "transformers",
+        r"generation/\S+: ",
+        "recompile growing_graph compile_cost",
+        'Pass cache_implementation="static" to generate(), and pad the prompts to few lengths (pad_to_multiple_of of '
+        "the tokenizer): the cache then has one shape for all tokens.",
+    ),
+    _Option(
+        "accelerate",
+        r"(optimizer|scheduler)\.py: |GradScaler",
+        "transfer",
+        'Use mixed_precision="bf16" in place of "fp16": no GradScaler then asks whether the step was skipped.',
+    ),
+    _Option(
+        "accelerate",
+        r"data_loader\.py: |operations\.py: ",
+        "recompile",
+        "Pass drop_last=True to the DataLoader, or leave even_batches=True to accelerator.prepare().",
+        "drop_last|last batch",
+    ),
+    _Option(
+        "accelerate",
+        r"gather|pad_across_processes|operations\.py: ",
+        "transfer",
+        "Gather once for many batches: keep predictions on the device in a list, and call gather_for_metrics() after "
+        "the loop.",
+    ),
+    _Option(
+        "diffusers",
+        r"schedulers/\S+: ",
+        "transfer fallback recompile",
+        "Call scheduler.set_begin_index(0) after set_timesteps(), and pass timesteps that are on the host: the step is "
+        "then counted, and not searched for on the device.",
+        r"nonzero|item|timestep|index",
+    ),
+    _Option(
+        "diffusers",
+        r"image_processor\.py: |video_processor\.py: |pipelines/\S+: ",
+        "transfer",
+        'Pass output_type="pt" (or "latent") to the pipeline, and convert the images once, after all are drawn.',
+        r"cpu\(|numpy|pil",
+    ),
+    _Option(
+        "diffusers",
+        r"pipelines/\S+: ",
+        "transfer recompile excess_barriers",
+        "Leave out callback_on_step_end, or let it look every 10 steps: it is called in the denoising loop.",
+        "callback",
+    ),
+    _Option(
+        "pytorch_lightning",
+        r"progress/|get_metrics",
+        "transfer",
+        "Pass prog_bar=False to self.log(), or enable_progress_bar=False to the Trainer: the bar reads each value.",
+    ),
+    _Option(
+        "pytorch_lightning",
+        r"logger_connector/|loggers/",
+        "transfer recompile",
+        "Raise log_every_n_steps of the Trainer: values are read at each log.",
+    ),
+    _Option(
+        "pytorch_lightning",
+        r"loops/utilities\.py: ",
+        "transfer",
+        "Leave detect_anomaly of the Trainer at False: it looks at each loss.",
+        "isfinite",
+    ),
+    _Option(
+        "pytorch_lightning",
+        r"early_stopping|model_checkpoint",
+        "transfer",
+        "Let the callback look after each epoch (check_on_train_epoch_end, every_n_epochs), not after each step.",
+    ),
+)
+
+#: kinds whose own advice is to write a line otherwise, which is not the user's to write here
+_OF_THE_LINE = frozenset({"transfer", "fallback", "excess_barriers", "missing_barrier"})
+
+
+def advise(kind: str, place: Place, cause: str, advice: str) -> tuple[str, str]:
+    """Cause and advice of a finding of this kind for the place that it stands at."""
+    if not place.library:
+        return cause, advice
+    library = _package(place.acting)
+    loop = next((line for line in place.library if line.loop), None)
+    if loop is not None:
+        cause += f" The loop is {library}'s own ({package_path(loop.file)}:{loop.loop})."
+    option = _option(kind, place, "\n".join((cause, advice, *(line.code for line in place.library))))
+    if option:
+        return cause, option
+    if kind in _OF_THE_LINE:
+        name = place.acting.func.replace(".<locals>", "")
+        advice += f" The line is {library}'s: look for an option of {name} that leaves it out, or override that."
+    return cause, advice
+
+
+def _option(kind: str, place: Place, said: str) -> str:
+    lines = [(_package(line), f"{package_path(line.file)}: {line.func}: {line.code}") for line in place.library]
+    for option in _OPTIONS:
+        if kind in option.kinds.split() and re.search(option.says, said):
+            for package, text in lines:
+                if package == option.library and re.search(option.function, text):
+                    return option.advice
+    return ""
+
+
+def _package(line: Place) -> str:
+    return package_path(line.file).partition("/")[0].removesuffix(".py")
