@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import jax
 import pytest
 import torch
+from jax.experimental import pallas
 from runtime.counting import counted
 
 import xlaprof.torch_xla
-from xlaprof.torch_xla.experimental.custom_kernel import XLA_LIB, flash_attention
+from xlaprof.torch_xla.experimental.custom_kernel import (
+    XLA_LIB,
+    FlashAttention,
+    flash_attention,
+    make_kernel_from_pallas,
+)
 
 assert xlaprof.torch_xla
 
@@ -66,3 +75,23 @@ def test_libraries_add_operators_of_their_own_written_in_jax() -> None:
         found = fast(new, cache)
     assert counts.runs == 1
     assert found.sum(1).tolist() == [0, 6, 0, 0]
+
+
+def test_a_kernel_of_the_user_s_own_is_an_operation() -> None:
+    def add(x: Any, y: Any, out: Any, *, times: int) -> None:
+        out[...] = (x[...] + y[...]) * times
+
+    def kernel(x: jax.Array, y: jax.Array, times: int) -> jax.Array:
+        like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pallas.pallas_call(functools.partial(add, times=times), out_shape=like, interpret=True)(x, y)
+
+    added = make_kernel_from_pallas(kernel, lambda x, y, times: [(x.shape, x.dtype)])
+    x, y = torch.randn(4, 8), torch.randn(4, 8)
+    found = added(x.to("xla"), y.to("xla"), 3, static_argnums=(2,))
+    torch.testing.assert_close((found + 1).cpu(), (x + y) * 3 + 1)
+
+
+def test_attention_by_its_class() -> None:
+    q, k, v = (torch.randn(1, 2, 8, 4, device="xla") for _ in range(3))
+    FlashAttention.DEFAULT_BLOCK_SIZES["block_q"] = 256  # for other devices
+    assert torch.equal(FlashAttention.apply(q, k, v, True), flash_attention(q, k, v, causal=True))

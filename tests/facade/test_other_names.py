@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -16,7 +17,7 @@ import torch_xla  # isort: skip
 import torch_xla.backends as backends  # isort: skip
 import torch_xla.core.xla_builder as xb  # isort: skip
 import torch_xla.core.xla_model as xm  # isort: skip
-from torch_xla.experimental import callback, deprecation  # isort: skip
+from torch_xla.experimental import callback, deprecation, plugins  # isort: skip
 from torch_xla.experimental import scan as scan_module  # isort: skip
 from torch_xla.experimental import scan_layers as scan_layers_module  # isort: skip
 
@@ -133,3 +134,23 @@ def test_an_old_name_says_more(caplog: pytest.LogCaptureFixture) -> None:
     assert (old(-1), old(-2)) == (1, 2)
     (record,) = caplog.records
     assert record.getMessage() == "places.absolute is deprecated. Use builtins.abs instead. It goes in 3.0."
+
+
+def test_a_library_that_is_no_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Toaster(plugins.DevicePlugin):
+        def library_path(self) -> str:
+            return str(library)
+
+    library = tmp_path / "toaster.so"
+    library.write_text("no library")
+    with pytest.raises(RuntimeError, match=r"toaster\.so is no plugin for PJRT_DEVICE=TOASTER: "):
+        plugins.register_plugin("TOASTER", Toaster())
+    monkeypatch.setenv("PJRT_DEVICE", "TOASTER")
+    with pytest.raises(KeyError, match="TOASTER"):
+        plugins.default()
+    with pytest.raises(NotImplementedError, match="DevicePlugin has no library_path"):
+        plugins.register_plugin("OVEN", plugins.DevicePlugin())
+    plugins.register_installed_plugins()  # none is installed
+    monkeypatch.setenv("PJRT_DYNAMIC_PLUGINS", "1")
+    assert plugins.using_dynamic_plugins()
+    assert torch_xla.plugins is plugins

@@ -12,7 +12,12 @@ from runtime.counting import counted
 import xlaprof.torch_xla
 
 import torch_xla  # isort: skip
-from torch_xla.experimental.assume_pure import assume_pure  # isort: skip
+from torch_xla.experimental.assume_pure import (  # isort: skip
+    _XLA_COMPUTATION_CACHE,
+    PureModule,
+    assume_pure,
+    assume_pure_torch,
+)
 from torch_xla.experimental.fori_loop import fori_loop  # isort: skip
 from torch_xla.experimental.gradient_accumulation import gradient_accumulation  # isort: skip
 from torch_xla.experimental.scan import scan  # isort: skip
@@ -180,3 +185,52 @@ def test_batches_have_to_be_batches() -> None:
             gradient_accumulation(lambda *batch: model(batch[0]).sum(), tensors, model)
     with pytest.raises(ValueError, match="given 0 carried tensors and has to return as many, got 1"):
         gradient_accumulation(lambda x: (model(x).sum(), x), [x], model)
+
+
+def test_a_pure_module_is_one_operation_in_either_mode() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5), torch.nn.LayerNorm(3))
+    x = torch.randn(2, 3)
+    expected = deepcopy(model).eval()(x)
+    pure = PureModule(model.to("xla"))
+    there = x.to("xla")
+    text = XLAC._get_xla_tensors_text([pure(there)])
+    assert "xla::pure" in text
+    assert "addmm" not in text
+    assert not torch.equal(pure(there), pure(there))
+    pure.eval()
+    found = pure(there)
+    torch.testing.assert_close(found.detach().cpu(), expected.detach())
+    found.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_a_seed_decides_the_random_numbers_of_a_call() -> None:
+    noisy = assume_pure(lambda x: x + torch.rand_like(x), add_rng_seed_argument=True)
+    x = torch.zeros(4, device="xla")
+    first, other, again = (noisy(x, rng_seed=seed).tolist() for seed in (0, 1, 0))
+    assert first == again != other
+    with pytest.raises(TypeError, match="rng_seed"):
+        noisy(x)
+
+
+def test_functions_of_one_name_share_their_traces() -> None:
+    calls = 0
+
+    def made() -> Any:
+        def doubled(x: torch.Tensor) -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            return x * 2
+
+        return assume_pure_torch(doubled, use_cache=True)
+
+    _XLA_COMPUTATION_CACHE.clear()
+    x = torch.ones(2, device="xla")
+    assert made()(x).tolist() == [2.0, 2.0]
+    known = calls
+    assert made()(x).tolist() == [2.0, 2.0]
+    assert calls == known
+    _XLA_COMPUTATION_CACHE.clear()
+    made()(x)
+    assert calls > known

@@ -8,14 +8,16 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
+from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from xlaprof.runtime.functional.jax_functions import j2t_autograd
 from xlaprof.runtime.functional.pure import Like, Traced, Untraceable, modes, trace, tracing
 from xlaprof.runtime.functional.traced_op import call
 from xlaprof.runtime.trace.tensor import XLATensor
+from xlaprof.torch_xla._random import fork_rng, set_rng_state
 
-__all__ = ["assume_pure", "j2t_autograd"]
+__all__ = ["PureModule", "assume_pure", "assume_pure_torch", "j2t_autograd"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,16 +26,23 @@ R = TypeVar("R")
 _LIMIT = 256
 
 
-def assume_pure(fn: Callable[P, R]) -> Callable[P, R]:
+#: functions of :func:`assume_pure_torch`, by name
+_XLA_COMPUTATION_CACHE: dict[str, Callable[..., Any]] = {}
+
+
+def assume_pure(fn: Callable[P, R], *, add_rng_seed_argument: bool = False) -> Callable[..., R]:
     """``fn``, traced once for arguments of the same shapes, dtypes and numbers, and not called again for those.
 
     A call then records one operation in each pass, however many ``fn`` consists of. Arguments and results are pytrees.
     Gradients pass to tensors among the arguments, and to other tensors that ``fn`` reads. Those tensors, and the
-    numbers that it reads, stay the ones of the trace.
+    numbers that it reads, stay the ones of the trace. Random numbers are new in each call; with
+    ``add_rng_seed_argument`` calls have an argument ``rng_seed``, a number that decides them.
 
     ``fn`` is called each time if it cannot be traced (it reads values, writes to tensors, runs collectives), if an
     argument is neither a tensor on ``xla`` nor hashable, and under SPMD.
     """
+    if add_rng_seed_argument:
+        return _seeded(assume_pure(fn))
     known: OrderedDict[Any, _Pure | None] = OrderedDict()
 
     @functools.wraps(fn)
@@ -63,6 +72,40 @@ def assume_pure(fn: Callable[P, R]) -> Callable[P, R]:
         return fn(*args, **kwargs) if made is None else cast(R, made(tensors))
 
     return pure
+
+
+def _seeded(pure: Callable[..., R]) -> Callable[..., R]:
+    @functools.wraps(pure)
+    def seeded(*args: Any, rng_seed: int, **kwargs: Any) -> R:
+        with fork_rng():
+            set_rng_state(rng_seed)
+            return pure(*args, **kwargs)
+
+    return seeded
+
+
+def assume_pure_torch(func: Callable[P, R], use_cache: bool = False) -> Callable[..., R]:
+    """:func:`assume_pure`; with ``use_cache`` a function of the same name keeps the traces of the first one."""
+    pure = assume_pure(func)
+    return _XLA_COMPUTATION_CACHE.setdefault(func.__name__, pure) if use_cache else pure
+
+
+class PureModule(nn.Module):
+    """``module``, whose forward pass is recorded as by :func:`assume_pure`: traced once for train and for eval mode."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._module = module
+        self._pure_forward = assume_pure(functools.partial(_forward, module))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's result."""
+        tensors = {**dict(self._module.named_parameters()), **dict(self._module.named_buffers())}
+        return self._pure_forward(tensors, tuple(m.training for m in self._module.modules()), args, kwargs)
+
+
+def _forward(module: nn.Module, tensors: dict[str, Any], modes: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    return torch.func.functional_call(module, tensors, args, kwargs)
 
 
 class _Pure:

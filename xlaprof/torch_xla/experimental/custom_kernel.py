@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from xlaprof.runtime.distributed.programs.operators import library as XLA_LIB
+from xlaprof.runtime.functional.jax_functions import call_jax
+from xlaprof.torch_xla._internal.jax_workarounds import jax_import_guard
 
-__all__ = ["XLA_LIB", "flash_attention", "repeat_with_fixed_output_size"]
+__all__ = [
+    "XLA_LIB", "FlashAttention", "flash_attention", "jax_import_guard", "make_kernel_from_pallas",
+    "repeat_with_fixed_output_size",
+]  # fmt: skip
 
 
 def flash_attention(
@@ -39,6 +45,28 @@ def flash_attention(
         later = torch.ones(rows, columns, dtype=torch.bool, device=q.device).triu(1)
         bias = _hide(bias, later, q)
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=sm_scale)
+
+
+class FlashAttention:
+    """:func:`flash_attention` as ``FlashAttention.apply``."""
+
+    #: no effect: XLA chooses its own
+    DEFAULT_BLOCK_SIZES: ClassVar[dict[str, int]] = {}
+
+    apply = staticmethod(flash_attention)
+
+
+def make_kernel_from_pallas(kernel: Callable[..., Any], output_shape_dtype_fn: Any = None) -> Callable[..., Any]:
+    """``kernel``, a jax function that calls ``pallas_call``, as a function of tensors without a gradient.
+
+    Arguments that are no tensors are static. jax knows the shapes of the results: ``output_shape_dtype_fn``, and
+    ``static_argnums`` and ``static_argnames`` of a call, have no effect.
+    """
+
+    def call(*args: Any, static_argnums: Any = None, static_argnames: Any = None, **kwargs: Any) -> Any:
+        return call_jax(kernel, args, kwargs)
+
+    return call
 
 
 def _hide(bias: Tensor | None, hidden: Tensor, like: Tensor) -> Tensor:
