@@ -15,7 +15,7 @@ import pytest
 from xlaprof import log
 from xlaprof.analysis.run import Run
 from xlaprof.events import Compile, Execute
-from xlaprof.report.json import to_json
+from xlaprof.pages.json import to_json
 
 ROOT = Path(__file__).parent.parent
 PICTURES = 3

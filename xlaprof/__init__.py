@@ -1,4 +1,10 @@
-"""Profiling and graph diagnostics for compiled PyTorch.
+"""Profiling and graph diagnostics for compiled PyTorch: why a program is slow, on which line, and what to change.
+
+record, start_recording, stop_recording   write what the program does into a run.log
+StepTrace, Trace                          name its steps and parts, for next to nothing where nothing records
+report                                    the analysis of a run.log: findings with line, cost, cause and fix
+read                                      the events of a run.log
+LogError, RecordingError                  what these raise, in one line with the way out
 
 ::
 
@@ -9,6 +15,10 @@
             with xlaprof.StepTrace("train", step_num=i):
                 with xlaprof.Trace("forward"):
                     loss = model(batch)
+
+    print(xlaprof.report("run.log"))
+
+The runtime behind ``torch.device("xla")`` is ``xlaprof.runtime``; the command is ``xlaprof --help``.
 
 Names load when first used: importing the package is cheap and brings in neither torch nor jax.
 """
@@ -24,6 +34,7 @@ if TYPE_CHECKING:
     from .log import LogError, read
     from .recording.recorder import RecordingError, record, start_recording, stop_recording
     from .recording.trace import StepTrace, Trace
+    from .reports import report
     from .version import __version__
 
 _HOME = {
@@ -34,6 +45,7 @@ _HOME = {
     "stop_recording": "recording.recorder",
     "RecordingError": "recording.recorder",
     "read": "log",
+    "report": "reports",
     "LogError": "log",
     "__version__": "version",
 }
@@ -46,6 +58,7 @@ __all__ = [
     "__version__",
     "read",
     "record",
+    "report",
     "start_recording",
     "stop_recording",
 ]
@@ -60,4 +73,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+    """The public names; parts of the package are modules to import by their names."""
+    return __all__

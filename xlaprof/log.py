@@ -277,7 +277,11 @@ class LogReader:
 
 
 def read(path: Path) -> LogReader:
-    """The events of a log, in the order in which they were recorded. See :class:`LogReader`."""
+    """The events of a log, plain or gzip, in the order in which they were recorded; they can be iterated over once.
+
+    Each is a frozen struct, one class for each kind (``xlaprof.events``); times are nanoseconds. ``notes``, complete at
+    the end, says what could not be read. Raises :class:`LogError` where there is no log at ``path``.
+    """
     return LogReader(path)
 
 

@@ -13,7 +13,7 @@ from story import MS, Story
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
 from xlaprof.events import Event, Execute, Header, Sample
-from xlaprof.report.json import to_json
+from xlaprof.pages.json import to_json
 
 
 def training(rank: int = 0, start: int = 0) -> list[Event]:

@@ -13,8 +13,8 @@ from xlaprof.analysis.model import Finding
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import short, span, way
 from xlaprof.events import Stack, Text
-from xlaprof.report.json import finding_to_json
-from xlaprof.report.terminal import show
+from xlaprof.pages.json import finding_to_json
+from xlaprof.pages.terminal import show
 
 TRAINER = "/venv/lib/python3.11/site-packages/transformers/trainer.py"
 USERS = (8, "trainer.train()", "<module>")

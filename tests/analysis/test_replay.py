@@ -15,8 +15,8 @@ from xlaprof.analysis.timeline import host, schedule
 from xlaprof.analysis.whatif import replay
 from xlaprof.analysis.whatif.replay import Cut, WhatIf, play
 from xlaprof.events import Change, Device, StepDigest
-from xlaprof.report import terminal
-from xlaprof.report.json import to_json
+from xlaprof.pages import terminal
+from xlaprof.pages.json import to_json
 
 ITEM, BARRIER, FORWARD = "loss.item()", "xr.sync()", "y = model(x)"
 

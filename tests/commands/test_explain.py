@@ -171,8 +171,8 @@ def test_remedy_values_sizes_and_other_lines(tmp_path: Path, capsys: pytest.Capt
     from rich.console import Console
 
     from xlaprof.analysis.occurrences import occurrences
-    from xlaprof.report.explain import show
-    from xlaprof.report.source import source
+    from xlaprof.pages.explain import show
+    from xlaprof.pages.source import source
 
     story = ragged()
     finding = replace(

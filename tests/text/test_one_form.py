@@ -15,8 +15,8 @@ from tui.sample import report
 
 from xlaprof.analysis.model import IdleStat, Report, TimeSplit
 from xlaprof.analysis.timeline.host import CAUSES
-from xlaprof.report.json import text, to_json
-from xlaprof.report.terminal import show
+from xlaprof.pages.json import text, to_json
+from xlaprof.pages.terminal import show
 from xlaprof.text.parts import PARTS
 from xlaprof.tui.panels.findings import FindingDetail
 from xlaprof.tui.panels.idle import IdlePanel

@@ -1,7 +1,7 @@
 """The analysed run as frozen structs, the same for report, JSON, terminal UI, export and gates.
 
 All lengths are seconds (floats), all moments seconds since the first event of the run. ``to_json`` in
-``xlaprof.report.json`` writes these under the names of the ``--json`` contract.
+``xlaprof.pages.json`` writes these under the names of the ``--json`` contract.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ from typing import Any
 
 from xlaprof.analysis.gates.budget import Verdict, judge
 from xlaprof.analysis.gates.limits import LIMITS, Budget, budget
-from xlaprof.commands._loading import no_collection
 from xlaprof.errors import UserError
 from xlaprof.events import AnyEvent
+from xlaprof.reports import no_collection
 from xlaprof.sources import files
 
 BROKEN = 1  # exit code
@@ -63,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
     for verdict in verdicts:
         for warning in verdict.warnings:
             print(f"xlaprof: {verdict.path}: {warning}", file=sys.stderr)
-    from xlaprof.report import verdict as verdict_page
-    from xlaprof.report.json import text
-    from xlaprof.report.output import write
+    from xlaprof.pages import verdict as verdict_page
+    from xlaprof.pages.json import text
+    from xlaprof.pages.output import write
 
     if args.json:
         write(text(verdict_page.to_json(verdicts, allowed, config)))

@@ -16,8 +16,9 @@ import sys
 
 from xlaprof.analysis.gates.compare import TOLERANCE, compare, obstacles
 from xlaprof.analysis.gates.limits import share
-from xlaprof.commands._loading import fold, natural
+from xlaprof.commands._loading import natural
 from xlaprof.errors import UserError
+from xlaprof.reports import fold
 
 WORSE = 1  # exit code
 
@@ -48,11 +49,11 @@ def run(args: argparse.Namespace) -> int:
         )
     comparison = compare(before, after, reports, args.tolerance, why)
     if args.json:
-        from xlaprof.report.json import comparison_to_json, text
+        from xlaprof.pages.json import comparison_to_json, text
 
         sys.stdout.write(text(comparison_to_json(comparison)))
     else:
-        from xlaprof.report.compare import show
+        from xlaprof.pages.compare import show
 
         show(comparison)
     return WORSE if comparison.worse else 0

@@ -21,15 +21,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xlaprof.commands._loading import fold, natural, no_collection
+from xlaprof.commands._loading import natural
 from xlaprof.errors import UserError
+from xlaprof.reports import fold, no_collection
 from xlaprof.text.strings import did_you_mean
 
 if TYPE_CHECKING:
     from xlaprof.analysis.model import Finding, Report
     from xlaprof.analysis.occurrences import Occurrences
     from xlaprof.analysis.run import Run
-    from xlaprof.report.source import Source
+    from xlaprof.pages.source import Source
 
 #: docs/findings of the repository, which goes with the package
 PAGES = Path(__file__).parents[1] / "findings_pages"
@@ -54,12 +55,12 @@ def run(args: argparse.Namespace) -> int:
     chosen = choose(report, wanted)
     explained = [(finding, *_details(finding, folded, log)) for finding in chosen]
     if args.json:
-        from xlaprof.report.json import explanation_to_json, text
+        from xlaprof.pages.json import explanation_to_json, text
 
         findings = [explanation_to_json(*one) for one in explained]
         sys.stdout.write(text({"schema": 1, "findings": findings}))
         return 0
-    from xlaprof.report.explain import show
+    from xlaprof.pages.explain import show
 
     for number, (finding, happened, mine, others) in enumerate(explained):
         if number:
@@ -103,7 +104,7 @@ def pages() -> dict[str, Path]:
 
 def _details(finding: Finding, folded: Run, path: str) -> tuple[Occurrences, Source, tuple[Source, ...]]:
     from xlaprof.analysis.occurrences import occurrences
-    from xlaprof.report.source import source
+    from xlaprof.pages.source import source
     from xlaprof.sources import files
 
     with no_collection(), closing(files.read(path)) as events:
@@ -123,11 +124,11 @@ def _show_page(wanted: str, as_json: bool) -> None:
             f"'{wanted}' is no kind of finding: {hint}{' ' if hint else ''}There are {', '.join(known)}. "
             f"Of a finding name the log too: xlaprof explain run.log {wanted}"
         )
-    from xlaprof.report.output import write
+    from xlaprof.pages.output import write
 
     text = page.read_text("utf-8")
     if as_json:
-        from xlaprof.report.json import text as as_text
+        from xlaprof.pages.json import text as as_text
 
         sys.stdout.write(as_text({"schema": 1, "kind": page.stem, "page": text}))
         return

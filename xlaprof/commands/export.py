@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import msgspec
 
-    from xlaprof.commands._loading import with_progress
     from xlaprof.export import formats
     from xlaprof.export.written import Job
+    from xlaprof.reports import with_progress
     from xlaprof.sources import files
     from xlaprof.text.quantities import plural
 

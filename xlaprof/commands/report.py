@@ -16,7 +16,8 @@ import sys
 from msgspec.structs import replace
 
 from xlaprof.analysis.model import SEVERITIES
-from xlaprof.commands._loading import fold, natural, no_collection
+from xlaprof.commands._loading import natural
+from xlaprof.reports import fold, no_collection
 
 FOUND = 1  # exit code under --fail-on
 _PAGE = 10  # findings on the page without --top
@@ -43,11 +44,11 @@ def run(args: argparse.Namespace) -> int:
     shown = report if most is None else replace(report, findings=report.findings[:most])
     hidden = len(report.findings) - len(shown.findings)
     if args.json:
-        from xlaprof.report.json import text, to_json
+        from xlaprof.pages.json import text, to_json
 
         sys.stdout.write(text(to_json(shown, hidden)))
     else:
-        from xlaprof.report.terminal import show
+        from xlaprof.pages.terminal import show
 
         show(shown, hidden, since_step=args.since_step)
     if args.fail_on is not None:

@@ -356,6 +356,7 @@ class record:  # used like a function
         self._recorder: Recorder | None = None
 
     def start(self) -> record:
+        """Begin the recording; returns this object. Raises :class:`RecordingError`."""
         global active
         with _switch:
             if active is not None and active.joinable:
@@ -392,12 +393,18 @@ class record:  # used like a function
 
 
 def start_recording(path: str | os.PathLike[str], *, overwrite: bool = True, detail: Detail = "auto") -> record:
-    """``record(path).start()``: for scripts, which end their recording by ending."""
+    """``record(path).start()``: for scripts, which end their recording by ending.
+
+    Raises :class:`RecordingError`, as :class:`record` does.
+    """
     return record(path, overwrite=overwrite, detail=detail).start()
 
 
 def stop_recording() -> None:
-    """Stop the recording of this process, however it was started."""
+    """Stop the recording of this process, however it was started.
+
+    Raises :class:`RecordingError` where nothing is being recorded.
+    """
     with _switch:
         if active is None:
             raise RecordingError("nothing is being recorded: start with xlaprof.record(path)")

@@ -13,7 +13,7 @@ from rich.text import Text
 from xlaprof.analysis.gates.compare import Comparison, Pair, StepChange
 from xlaprof.analysis.gates.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding
-from xlaprof.report.page import SEVERITY_STYLE, paragraph, show_page, table, title
+from xlaprof.pages.page import SEVERITY_STYLE, paragraph, show_page, table, title
 from xlaprof.text.cells import shorten
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.strings import path_line, printable

@@ -11,7 +11,7 @@ from story import Story, clean
 from xlaprof.analysis.findings import names
 from xlaprof.analysis.model import SEVERITIES, Report
 from xlaprof.analysis.run import Run
-from xlaprof.report.json import SCHEMA, text, to_json
+from xlaprof.pages.json import SCHEMA, text, to_json
 
 NUMBER, STRING, COUNT = {"type": "number"}, {"type": "string"}, {"type": "integer", "minimum": 0}
 

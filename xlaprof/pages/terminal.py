@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from xlaprof.analysis.model import Finding, IdleStat, Prediction, Report, RunInfo, ScopeStat, StepStats
-from xlaprof.report.page import SEVERITY_STYLE, paragraph, show_page, table, title, under, where
+from xlaprof.pages.page import SEVERITY_STYLE, paragraph, show_page, table, title, under, where
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import parts
 from xlaprof.text.quantities import duration, percent, plural

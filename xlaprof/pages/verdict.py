@@ -8,7 +8,7 @@ from typing import Any
 
 from xlaprof.analysis.gates.budget import Offence, Verdict, lines
 from xlaprof.analysis.gates.limits import LIMITS, Budget
-from xlaprof.report.json import SCHEMA, place_to_json
+from xlaprof.pages.json import SCHEMA, place_to_json
 from xlaprof.text.strings import printable
 
 

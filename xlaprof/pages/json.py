@@ -17,7 +17,7 @@ from xlaprof.analysis.gates.compare import Comparison
 from xlaprof.analysis.gates.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding, Place, Report
 from xlaprof.analysis.occurrences import Occurrences
-from xlaprof.report.source import Source
+from xlaprof.pages.source import Source
 from xlaprof.text.parts import parts
 
 SCHEMA = 1

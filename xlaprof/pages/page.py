@@ -12,7 +12,7 @@ from rich.text import Text
 
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import called, way
-from xlaprof.report.output import write
+from xlaprof.pages.output import write
 from xlaprof.text.cells import shorten
 from xlaprof.text.strings import path_line, printable
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from xlaprof.analysis.model import Place
-from xlaprof.report.source import source
+from xlaprof.pages.source import source
 
 CODE = "def f(x):\n    y = x + 1\n    z = y.item()\n    return z\n"
 

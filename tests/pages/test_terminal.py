@@ -12,10 +12,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from story import Story, clean
 
-from report.test_json import wild
+from pages.test_json import wild
 from xlaprof.analysis.model import Place, Report
-from xlaprof.report.json import to_json
-from xlaprof.report.terminal import show
+from xlaprof.pages.json import to_json
+from xlaprof.pages.terminal import show
 from xlaprof.text.quantities import duration
 
 

@@ -12,9 +12,9 @@ from rich.text import Text
 from xlaprof.analysis.model import Finding, Place, Report
 from xlaprof.analysis.occurrences import Occurrence, Occurrences
 from xlaprof.analysis.places import called
-from xlaprof.report.page import SEVERITY_STYLE, paragraph, show_page, table, title, where
-from xlaprof.report.source import Source
-from xlaprof.report.terminal import ALIKE
+from xlaprof.pages.page import SEVERITY_STYLE, paragraph, show_page, table, title, where
+from xlaprof.pages.source import Source
+from xlaprof.pages.terminal import ALIKE
 from xlaprof.text.cells import bar, shorten, sparkline
 from xlaprof.text.quantities import duration, percent, times
 from xlaprof.text.strings import printable

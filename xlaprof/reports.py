@@ -1,0 +1,125 @@
+"""A recording, analysed: :func:`report`, for scripts and notebooks, and what the verbs begin with."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from xlaprof.analysis.model import Report
+from xlaprof.analysis.run import Run
+from xlaprof.events import AnyEvent
+from xlaprof.log import LogError, Reader
+from xlaprof.sources import files
+from xlaprof.text.quantities import duration, plural
+from xlaprof.text.strings import file_line, printable
+
+_LONG = 8_000_000  # bytes: some hundred thousand events
+_LARGE = 50_000_000  # bytes from which on progress is shown
+_SHOW_EVERY_S = 0.5
+_WIDTH = 100  # columns of the page in a notebook
+
+
+class RunReport(Report, frozen=True):
+    """What :func:`report` returns: ``findings`` (the one whose fix gives back most first), ``steps``, ``idle``,
+    ``compilation``, ``scopes``, ``counters``, ``run``: frozen structs, lengths in seconds.
+
+    ``print(report)`` prints the page of ``xlaprof report``; notebooks show it by themselves.
+    """
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that ``xlaprof report --json`` prints (docs/report-json.md): dicts, lists, strings, numbers."""
+        from xlaprof.pages.json import to_json
+
+        return to_json(self)
+
+    def __repr__(self) -> str:
+        steps = [f"{plural(one.count, 'step')} of {duration(one.median_s)} ({one.name})" for one in self.steps]
+        parts = [f"{duration(self.run.wall_s)} recorded", *steps, plural(len(self.findings), "finding")]
+        found = [
+            f"  {number} {one.kind}  {file_line(one.place.file, one.place.line)}  {duration(one.cost_s)}"
+            for number, one in enumerate(self.findings, 1)
+        ]
+        return "\n".join(map(printable, [f"Report of {self.run.path}: {', '.join(parts)}", *found]))
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        from xlaprof.pages.terminal import render
+
+        console = Console(width=_WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
+        with console.capture() as page:
+            console.print(render(self, _WIDTH))
+        return "\n".join(line.rstrip() for line in page.get().split("\n"))
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f'<pre style="line-height: 1.2">{escape(str(self))}</pre>'
+
+
+def report(path: str | os.PathLike[str], *, since_step: int | None = None) -> RunReport:
+    """The report of the recording at ``path``, as an object::
+
+        report = xlaprof.report("run.log")
+        report.findings[0].advice
+        assert not [one for one in report.findings if one.kind == "recompile"]
+
+    ``since_step`` leaves out everything before that step, such as warm-up. Raises :class:`LogError` where nothing can
+    be read or nothing is left.
+    """
+    name = os.fsdecode(path)
+    run, notes = fold(name, since_step)
+    with no_collection():
+        made = run.report(name, notes)
+    return RunReport(**{field: getattr(made, field) for field in Report.__struct_fields__})
+
+
+def fold(path: str, since_step: int | None = None) -> tuple[Run, tuple[str, ...]]:
+    """The recording at ``path``, analysed, and the notes of its reader.
+
+    ``since_step``: leave out everything before that step. Raises :class:`LogError` where nothing can be read or
+    nothing is left.
+    """
+    reader = files.read(path)
+    run = Run(since_step=since_step, long=os.path.getsize(path) > _LONG)
+    with no_collection():
+        run.feed_all(with_progress(reader, path))
+    if since_step is not None and run.waiting:
+        raise LogError(
+            f"{path} has no step {since_step} or later (the last one is {run.step_num}): name an earlier one"
+            if run.step_num >= 0
+            else f"{path} has no named steps, so --since-step {since_step} leaves nothing: leave the option out"
+        )
+    return run, reader.notes
+
+
+def with_progress(events: Reader, path: str | os.PathLike[str]) -> Iterator[AnyEvent]:
+    """``events`` of the recording at ``path``; of a large one a person at standard error sees how many were read."""
+    return _counted(events) if sys.stderr.isatty() and os.path.getsize(path) > _LARGE else iter(events)
+
+
+def _counted(events: Reader) -> Iterator[AnyEvent]:
+    shown = time.monotonic()
+    for count, event in enumerate(events, 1):
+        yield event
+        if count % 8192 == 0 and time.monotonic() - shown > _SHOW_EVERY_S:
+            shown = time.monotonic()
+            print(f"\rread {count:,} events", end="", file=sys.stderr, flush=True)
+    print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Without garbage collection: millions of events leave no cycles, and the search for them takes 5 % of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
