@@ -81,6 +81,7 @@ class Recompile(Event, frozen=True, tag="recompile"):
     guards: list[Guard] = []  # all guards that failed; the first is the one to blame
     versions: int = 0  # how many there were
     fresh: bool = False  # the first for this object: a method of several modules is compiled for each
+    dynamic: str = ""  # torch.compile's argument: "True" | "False"; "": none, a size that changes is then made dynamic
     tid: int = 1
 
 

@@ -17,7 +17,7 @@ from xlaprof.analysis.evidence import guards as texts
 from xlaprof.analysis.evidence.breaks import Line, broken, function_name
 from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.guards import sizes_of_dim
+from xlaprof.analysis.evidence.guards import Case, sizes_of_dim
 from xlaprof.analysis.fold.torch_compile import RecompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.names import NOWHERE
@@ -165,6 +165,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     tally = facts.run.torch_compile.functions.get((first.event.code, first.event.func))
     backend = facts.names.text(tally.backend) if tally is not None else ""
     compiled = [record for record in records if record.limit is None]
+    case = Case(guards, backend, first.event.dynamic, _specialized(recompiles))
     changes = {(one.subject, one.old, one.new) for record, one, _ in recompiles if record.limit is None}
     again = f"{function} was compiled again {times(len(compiled))}, {duration(cost)} in all"
     clauses = [f"{texts.cause(guard, len(changes))}: {again}"]
@@ -178,14 +179,29 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         counted=Known(tuple(_moment(record, one) for record, one, _ in recompiles if record.limit is None)),
         cost_s=cost,
         cause=f"{'; '.join(clauses)}.",
-        advice=texts.advice(guard, guards, backend, limited=limit is not None),
+        advice=texts.advice(guard, case, limited=limit is not None),
         change=FromTo(texts.what(guard), guard.old, guard.new),
         evidence=_evidence(facts, recompiles),
         discriminator=f"torch.compile {guard.kind} {guard.subject}",
         also=_also(facts, recompiles, place),
         values=tuple(values_seen(guards)),
-        remedy=texts.remedy(guard, backend),
+        remedy=texts.remedy(guard, case),
     )
+
+
+def _specialized(recompiles: list[Blamed]) -> bool:
+    """Whether a version was made for a size, or number, that had changed before, and holds for that one only.
+
+    After its first change PyTorch makes it a variable, unless it was told otherwise, or the code needs the number.
+    """
+    made: set[tuple[str, str, int]] = set()
+    for record, guard, _ in recompiles:
+        if record.event.dynamic == "False" or not {*sizes_of_dim(guard)}.isdisjoint(("0", "1")):
+            continue
+        if (record.event.against, guard.subject, guard.dim) in made:
+            return True
+        made.add((record.event.compile, guard.subject, guard.dim))
+    return False
 
 
 def _moment(record: RecompileRecord, guard: Guard) -> Moment:
@@ -230,6 +246,6 @@ def _limit_alone(facts: Facts, limit: DynamoLimit, step: int) -> Finding:
         counted=Known((Moment(limit.t),)),
         cost_s=0.0,
         cause=f"{function} was compiled again and again; {limit_clause(limit, step)}.",
-        advice=texts.advice(limit.guard or Guard("guard"), [], "", limited=True),
+        advice=texts.advice(limit.guard or Guard("guard"), Case((), ""), limited=True),
         discriminator="torch.compile limit",
     )

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from xlaprof.events import Guard
 
 _SHAPE = re.compile(r"\[([\d, ?]*)\]")
-_ENUM_MEMBER = re.compile(r"[^\W\d]\w*\.[^\W\d]\w*")
 _NUMBER = re.compile(r"-?[\d.]+(?:e[+-]?\d+)?")
 #: backends that compile a program for every size, whatever Dynamo makes dynamic
 _FIXED_SHAPES = ("openxla", "openxla_eval", "torchxla_trace_once", "tpu")
@@ -37,10 +36,19 @@ def _variable(name: str) -> str:
     return name if name.replace(".", "").replace("_", "").isalnum() else "x"
 
 
+class Case(NamedTuple):
+    """A finding's guards, and how the function is compiled."""
+
+    guards: Sequence[Guard]  # all that failed for one cause
+    backend: str
+    dynamic: str = ""  # torch.compile's argument
+    specialized: bool = False  # PyTorch tried to make it a variable, and the code made it a constant all the same
+
+
 # -- advice that depends on more than the kind
 
 
-def _advise_shape(guard: Guard, guards: Sequence[Guard], backend: str) -> str:
+def _advise_shape(guard: Guard, case: Case) -> str:
     name, dim = guard.subject or "the input", max(guard.dim, 0)
     if "force_parameter_static_shapes" in guard.hint:
         return (
@@ -50,56 +58,83 @@ def _advise_shape(guard: Guard, guards: Sequence[Guard], backend: str) -> str:
     if re.search(r"past_key_values|cache", name):
         return "Generate with a cache of fixed size (cache_implementation='static'), which does not grow by each token."
     before, now = _size(guard.old, dim), _size(guard.new, dim)
-    sizes = {one for guard in guards for one in (_size(guard.old, dim), _size(guard.new, dim)) if one is not None}
+    sizes = {one for each in case.guards for one in (_size(each.old, dim), _size(each.new, dim)) if one is not None}
     is_last_batch = len(sizes) <= 2 and dim == 0 and before is not None and now is not None and now < before
-    pad = (
-        f"pad the last batch to {before} or pass drop_last=True to the DataLoader"
-        if is_last_batch
-        else f"pad dimension {dim} of {name} to a few sizes"
-    )
-    if backend in _FIXED_SHAPES:
+    if is_last_batch:
+        pad = f"pad the last batch to {before} or pass drop_last=True to the DataLoader"
+    else:
+        pad = f"pad dimension {dim} of {name} to a few sizes"
+    if case.backend in _FIXED_SHAPES:
         return f"{pad[:1].upper()}{pad[1:]}: this backend compiles a program for every size."
+    if case.specialized:
+        return (
+            f"The code turns this size into a constant (a loop, a list, a number made of it), so that it cannot be "
+            f"dynamic: {pad}, or write the code without the number."
+        )
+    mark = f"torch._dynamo.mark_dynamic({_variable(name)}, {dim})"
+    if sizes & {0, 1}:
+        others = f", and mark the dimension dynamic: {mark}" if len(sizes) > 2 else ""
+        return _apart(guard, min(sizes), others)
+    static = "without dynamic=False" if case.dynamic == "False" else "with dynamic=True"
+    return f"Mark the dimension dynamic before the first call, {mark}, or compile {static}; or {pad}."
+
+
+def _apart(guard: Guard, size: int, others: str = "") -> str:
+    name, dim = guard.subject or "the input", max(guard.dim, 0)
     return (
-        f"Mark the dimension dynamic before the first call, torch._dynamo.mark_dynamic({_variable(name)}, {dim}), "
-        f"or compile with dynamic=True; or {pad}."
+        f"torch.compile compiles a size of 0 or 1 apart, also of a dynamic dimension: pad dimension {dim} of {name} to "
+        f"2 or more where it is {size}{others}; or call torch._dynamo.decorators.mark_unbacked({_variable(name)}, "
+        f"{dim}) before."
     )
 
 
-def _advise_bound(guard: Guard, guards: Sequence[Guard], backend: str) -> str:
+def _advise_bound(guard: Guard, case: Case) -> str:
     name, dim = guard.subject or "the input", max(guard.dim, 0)
     size = _size(guard.new, dim)
     if size in (0, 1):
-        return (
-            f"torch.compile compiles a size of 0 or 1 apart: pad dimension {dim} of {name} to 2 or more where it is "
-            f"{size}, or call torch._dynamo.decorators.mark_unbacked({_variable(name)}, {dim}) before."
-        )
+        return _apart(guard, size)
     pad = f"pad dimension {dim} of {name} so that it stays on one side of that bound"
     return f"The code asks about this size: decide outside the compiled function, or {pad}."
 
 
-def _advise_value(guard: Guard, guards: Sequence[Guard], backend: str) -> str:
+def _advise_value(guard: Guard, case: Case) -> str:
     name = guard.subject
     if re.search(r"\blr\b|param_groups", name):
         return (
             "Make the learning rate a tensor (optimizer = SGD(..., lr=torch.tensor(0.1))): "
             "its value is then no constant of the graph."
         )
-    values = [value for one in guards for value in (one.old, one.new) if value]
-    if values and all(map(_NUMBER.fullmatch, values)):
-        if name.startswith("self."):
-            return (
-                f"Keep {name} in a tensor (a buffer of the module) instead of a Python number, "
-                "or change it outside the compiled function."
-            )
-        return f"Pass {name} as a tensor (torch.tensor({name})) instead of a Python number, or keep it constant."
-    if set(values) <= {"True", "False", "None"} or any(value.startswith(("'", '"')) for value in values):
-        return f"Keep {name} constant, compile one function for each of its few values, or turn it into a tensor."
-    if values and all(map(_ENUM_MEMBER.fullmatch, values)):
-        return f"Keep {name} constant, or compile one function for each of its members that is used."
-    return f"Keep {name} constant, or pass it as a tensor."
+    values = [value for one in case.guards for value in (one.old, one.new) if value]
+    if not values or not all(map(_NUMBER.fullmatch, values)):
+        return (
+            f"Keep {name} constant, or choose outside the compiled function and pass what it stands for, as a tensor: "
+            "each of its values has a graph of its own."
+        )
+    if case.specialized and _is_argument(guard):
+        return (
+            f"The code needs the number (a loop, a slice, a condition), so that each value of {name} has a graph of "
+            "its own: use few values, or write it with tensors of one size and a mask."
+        )
+    if not _is_argument(guard):
+        buffer = ", a buffer of the module," if name.startswith("self.") else ""
+        return (
+            f"Keep {name} in a tensor{buffer} instead of a Python number, where the code only computes with it; else "
+            "keep it constant, or change it outside the compiled function."
+        )
+    tensor = f"ass {name} as a tensor (torch.tensor({name})) instead of a Python number, where the code only computes"
+    if case.dynamic == "False":
+        return f"P{tensor} with it, or compile without dynamic=False; else keep it constant."
+    if case.backend in _FIXED_SHAPES:
+        return f"P{tensor} with it; else keep it constant."
+    return f"Compile with dynamic=True, which makes {name} a variable of the graph from the first call; or p{tensor}."
 
 
-def _advise_dtype(guard: Guard, guards: Sequence[Guard], backend: str) -> str:
+def _is_argument(guard: Guard) -> bool:
+    """Whether the value is passed by the caller, and not found in an object, a global, a closure."""
+    return guard.subject.isidentifier() and guard.text.startswith((f"{guard.subject} ", "kwargs["))
+
+
+def _advise_dtype(guard: Guard, case: Case) -> str:
     name = guard.subject or "the value"
     convert = f": {name}.to(torch.{guard.old})" if guard.old else ""
     return f"Convert {name} to one dtype before the call{convert}."
@@ -113,7 +148,7 @@ class _Kind(NamedTuple):
 
     what: str  # what changed, in short
     cause: str
-    advice: str | Callable[[Guard, Sequence[Guard], str], str]
+    advice: str | Callable[[Guard, Case], str]
     #: True: reported at the line of the call, where the caller passes another tensor, or is in another mode; False: at
     #: the line in the function that made the guard
     by_caller: bool = False
@@ -121,7 +156,7 @@ class _Kind(NamedTuple):
 
 _ATTRIBUTE = ("{name} was {old} and now is {new}{more}", "Set {name} before the first call, and keep it.")
 _VALUE = "The Python value of {name}, a constant of the graph, changed {went}"
-_KEEP = "Keep what the guard asks for the same at each call, or compile one function for each case."
+_KEEP = "Keep what the guard asks for the same at each call: each case has a graph of its own."
 _KINDS = {
     "shape": _Kind("shape", "The shape of {name} changed {went}", _advise_shape, True),
     "size bound": _Kind(
@@ -136,7 +171,7 @@ _KINDS = {
     "rank": _Kind(
         "shape (rank)",
         "The rank of {name} changed {went}",
-        "Give {name} the same number of dimensions at each call (unsqueeze it before), or compile a function for each.",
+        "Give {name} the same number of dimensions at each call: unsqueeze it before.",
         True,
     ),
     "dtype": _Kind("dtype", "The dtype of {name} changed {went}", _advise_dtype, True),
@@ -169,20 +204,20 @@ _KINDS = {
     "object": _Kind(
         "Python object",
         "{name} is another object than it was compiled for: it changed {went}",
-        "Pass the same {name} each time: create it once, outside the loop, or compile one function for each.",
+        "Pass the same {name} each time: create it once, outside the loop.",
     ),
     "keys": _Kind("Python value (keys)", *_ATTRIBUTE),
     "attribute": _Kind("attribute", *_ATTRIBUTE),
     "training": _Kind(
         "training mode",
         "The training mode of {name} changed {went}",
-        "Switch train() and eval() per phase, not per step, and call each phase's steps in a row.",
+        "Leave {name} in one mode where the other is not needed: train() and eval() have a graph each.",
         True,
     ),
     "mode": _Kind(
         "mode of PyTorch",
         "The global state {name} changed {went}",
-        "Call it under the same {name} each time, or compile one function for each.",
+        "Call it under the same {name} each time: each has a graph of its own.",
         True,
     ),
     "aliasing": _Kind(
@@ -231,20 +266,23 @@ def cause(guard: Guard, changes: int) -> str:
     )
 
 
-def advice(guard: Guard, guards: Sequence[Guard], backend: str, limited: bool) -> str:
-    """One sentence of advice; a second one where a limit was hit. ``guards``: all that failed for this cause."""
+def advice(guard: Guard, case: Case, limited: bool) -> str:
+    """One sentence of advice; a second one where a limit was hit."""
     text = _KINDS.get(guard.kind, _OTHER).advice
-    advised = text.format(name=guard.subject or "the value") if isinstance(text, str) else text(guard, guards, backend)
+    advised = text.format(name=guard.subject or "the value") if isinstance(text, str) else text(guard, case)
     if limited:
         advised += " Raising torch._dynamo.config.recompile_limit only helps where the number of versions is bounded."
     return advised
 
 
-def remedy(guard: Guard, backend: str) -> str:
+def remedy(guard: Guard, case: Case) -> str:
     """Code that does what the advice says; empty where the sentence is enough."""
-    if guard.kind == "shape" and backend not in _FIXED_SHAPES and "force_parameter" not in guard.hint:
-        name, dim = _variable(guard.subject), max(guard.dim, 0)
+    if case.backend in _FIXED_SHAPES or case.specialized:
+        return ""
+    name, dim = _variable(guard.subject), max(guard.dim, 0)
+    small = any(_size(shape, dim) in (0, 1) for one in case.guards for shape in (one.old, one.new))
+    if guard.kind == "shape" and "force_parameter" not in guard.hint and not small:
         return f"torch._dynamo.mark_dynamic({name}, {dim})  # before the first call\ny = compiled({name})"
-    if guard.kind == "value" and _NUMBER.fullmatch(guard.new) and guard.subject.isidentifier():
-        return f"compiled(..., {guard.subject}=torch.tensor({guard.new}))"
+    if guard.kind == "value" and _NUMBER.fullmatch(guard.new) and _is_argument(guard):
+        return f"compiled(..., {name}=torch.tensor({guard.new}))"
     return ""

@@ -86,10 +86,11 @@ class Emitter:
 
     def _is_new_object(self, code: Any, values: dict[str, Any]) -> bool:
         """Whether a method is compiled for this object for the first time, though it was for others."""
-        if "self" not in values or not code.co_argcount or code.co_varnames[0] != "self":
+        owner = values.get(code.co_varnames[0]) if code.co_argcount else None
+        if owner is None or not (code.co_varnames[0] == "self" or process.is_module(owner)):
             return False
         known = _bound(self._objects).setdefault(id(code), set())
-        this = id(values["self"])
+        this = id(owner)
         new = this not in known
         if new and len(known) < _KNOWN:
             known.add(this)
@@ -144,6 +145,7 @@ class Emitter:
                 guards=failed,
                 versions=len(found.reasons),
                 fresh=fresh,
+                dynamic=process.dynamic(),
                 **self._where(function),
             )
         )

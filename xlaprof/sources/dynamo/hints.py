@@ -70,11 +70,18 @@ def _builtin(found: Break) -> tuple[str, str]:
 
 def _skipped_call(found: Break) -> tuple[str, str]:
     module, name = _after(found.context, "module: "), _after(found.context, "qualname: ")
-    full = ".".join(part.lstrip("_") for part in (module, name) if part) or _between(found.explanation, "`").rstrip(".")
-    if "warn" in name:
+    parts = (part.lstrip("_") for part in (module, name) if part and not part.startswith("<"))
+    full = ".".join(parts) or _between(found.explanation, "`").rstrip(".")
+    if name == "warn" or name.startswith("warn_"):
         return f"Dynamo cannot put {full} into a graph", "Warn before or after the compiled function, not inside."
-    if module in ("time", "random", "_random"):
+    if module == "time":
         return f"{full} gives another value at each call, which a graph cannot hold", _OUTSIDE
+    if name.startswith("Random."):
+        return f"{full} gives another value at each call, which a graph cannot hold", (
+            "Draw the number with torch.rand or torch.randint, or before the call, and pass it as an argument."
+        )
+    if module.startswith("torch.optim."):
+        return _not_inlined(found)
     if _SYNC.search(f"{full} {found.explanation}"):
         return f"{full} is a barrier, which a graph cannot hold", "Call the barrier after the compiled function."
     return f"Dynamo does not trace into {full or 'the function called here'}", _CALL
@@ -85,8 +92,8 @@ _SYNC = re.compile(r"\b(torch_xla\.sync|mark_step|xla_model\.\w*step|xla_sync)\b
 
 def _not_inlined(found: Break) -> tuple[str, str]:
     name = _after(found.context, "qualname: ") or _between(found.explanation, "`")
-    if name.startswith("Optimizer.") or ".optim." in name:
-        return f"PyTorch keeps {name} out of graphs", f"Call {name.rpartition('.')[2]} outside the compiled function."
+    if name.startswith("Optimizer.") or "torch.optim." in found.context:
+        return f"PyTorch keeps {name} out of graphs", f"Call {name.rpartition('.')[2]}() outside the compiled function."
     if _SYNC.search(name):
         return f"{name} is a barrier, which a graph cannot hold", "Call the barrier after the compiled function."
     return f"PyTorch has marked {name or 'this function'} as not to be traced", (

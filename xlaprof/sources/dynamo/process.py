@@ -7,6 +7,7 @@ another PyTorch has other frames, less is known.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import enum
 import re
@@ -63,6 +64,20 @@ def compiling() -> tuple[CodeType, dict[str, Any], Any] | None:
     if not isinstance(code, CodeType) or not isinstance(values, dict):
         return None
     return code, values, held.get("compiler_fn")
+
+
+def dynamic() -> str:
+    """What ``torch.compile`` was told as ``dynamic``, while it compiles: "True", "False" or "" for nothing."""
+    config: Any = sys.modules.get("torch._dynamo.config")
+    if not getattr(config, "assume_static_by_default", True):
+        return "True"
+    return "" if getattr(config, "automatic_dynamic_shapes", True) else "False"
+
+
+def is_module(value: Any) -> bool:
+    """Whether this is a model, or a part of one."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
 
 
 def backend_name(backend: Any) -> str:
@@ -210,7 +225,31 @@ def _with_values(guard: Guard, entry: Any, now: Missed) -> Guard:
         return guard._replace(new=value.__name__)
     if guard.kind == "object":
         return _with_objects(guard, value, now)
-    return guard._replace(new=show(value))
+    if guard.kind == "value" and (old := _literal_type(guard.old)) and not isinstance(value, _LITERALS):
+        return guard._replace(kind="type", old=old, new=type(value).__name__)
+    if guard.kind == "length" and evaluate(guard.text, now) is True:  # of a dict: the text says what is now the case
+        guard = guard._replace(old=guard.text.rpartition(" ")[2])
+    return guard._replace(subject=_free_variable(guard, now) or guard.subject, new=show(value))
+
+
+_LITERALS = (bool, int, float, complex, str, bytes, type(None))
+_CLOSURE = re.compile(r"^(.*)\.__closure__\[(\d+)\]\.cell_contents$")
+
+
+def _literal_type(text: str) -> str:
+    """The type of a Python literal; "" where the text is none."""
+    try:
+        value = ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return ""
+    return "None" if value is None else type(value).__name__
+
+
+def _free_variable(guard: Guard, now: Missed) -> str:
+    """The name of the variable of an enclosing function that a guard is on."""
+    found = _CLOSURE.match(guard.source)
+    names = getattr(getattr(evaluate(found[1], now), "__code__", None), "co_freevars", ()) if found else ()
+    return names[int(found[2])] if found and int(found[2]) < len(names) else ""
 
 
 def _with_objects(guard: Guard, value: Any, now: Missed) -> Guard:

@@ -1,0 +1,434 @@
+"""Advice is tried: the program as it is, and as the advice says. What was advised against is gone, or less.
+
+Each case is a program as users write it, the words of the advice it gets, and the program that follows these words.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+import os
+import random
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch._dynamo
+from torch._dynamo.decorators import mark_unbacked
+
+from tests.sources.observed import Observed, observing
+
+# torch's own modules, which Dynamo imports while it compiles
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+T = torch.ones
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+class Case(NamedTuple):
+    name: str
+    before: Callable[[], Any]
+    words: str  # of the advice
+    after: Callable[[], Any]
+    left: int = 0  # recompilations that remain
+
+
+def calls(function: Any, *arguments: Any, **options: Any) -> Callable[[], Any]:
+    """A program that compiles a function and calls it with each of these."""
+
+    def program() -> None:
+        fast = torch.compile(function, backend="eager", **options)
+        for one in arguments:
+            fast(*(one() if callable(one) else one))
+
+    return program
+
+
+def times(x: Any, k: Any = 2) -> Any:
+    return x * k
+
+
+def repeated(x: Any, k: int) -> Any:
+    for _ in range(k):
+        x = x + 1
+    return x
+
+
+def masked(x: Any, k: Any) -> Any:
+    return x + (torch.arange(8) < k).sum()
+
+
+def listed(x: Any) -> Any:
+    return T(3) * list(range(x.shape[0]))[-1] + x.sum()
+
+
+def marked(mark: Callable[[Any, int], Any], *sizes: int) -> Iterator[Callable[[], Any]]:
+    def make(size: int) -> Any:
+        x = T(size, 3)
+        mark(x, 0)
+        return (x,)
+
+    return (lambda size=size: make(size) for size in sizes)
+
+
+def sizes(*of: int) -> Iterator[Any]:
+    return ((T(size, 3),) for size in of)
+
+
+class Counting(torch.nn.Module):
+    def __init__(self, count: Any) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, x: Any) -> Any:
+        return x * self.count
+
+
+class Buffered(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.tensor(2))
+
+    def forward(self, x: Any) -> Any:
+        return x * self.count
+
+
+def counted() -> None:
+    model = Counting(2)
+    fast = torch.compile(model, backend="eager")
+    for model.count in (2, 3, 4):
+        fast(T(3))
+
+
+def counted_in_a_buffer() -> None:
+    model = Buffered()
+    fast = torch.compile(model, backend="eager")
+    for count in (2, 3, 4):
+        model.count.fill_(count)
+        fast(T(3))
+
+
+def summed(x: Any, parts: Any) -> Any:
+    for part in parts:
+        x = x + part
+    return x
+
+
+def chosen(x: Any, name: str) -> Any:
+    return x * {"a": 2.0, "b": 3.0}[name]
+
+
+def applied(x: Any, model: Any) -> Any:
+    return model.function(x)
+
+
+def optional(x: Any, mask: Any = None) -> Any:
+    return x * 2 if mask is None else x * mask
+
+
+def dropped(*modes: bool) -> Callable[[], Any]:
+    drop = torch.nn.Dropout(0.5)
+
+    def program() -> None:
+        fast = torch.compile(lambda x: drop(x), backend="eager")
+        for mode in modes:
+            drop.train(mode)
+            fast(T(3))
+
+    return program
+
+
+def in_modes(*modes: Any) -> Callable[[], Any]:
+    def program() -> None:
+        fast = torch.compile(times, backend="eager")
+        for mode in modes:
+            with mode():
+                fast(T(3))
+
+    return program
+
+
+def both(x: Any, y: Any) -> Any:
+    return x * 2 + y
+
+
+def backends(*functions: Any) -> Callable[[], Any]:
+    def program() -> None:
+        for one in functions:
+            torch.compile(times, backend=one)(T(3))
+
+    return program
+
+
+def backend() -> Any:
+    return lambda graph, inputs: graph.forward
+
+
+def scheduled(lr: Any) -> Callable[[], Any]:
+    def program() -> None:
+        weight = torch.nn.Parameter(T(3))
+        optimizer = torch.optim.SGD([weight], lr=lr)
+        step = torch.compile(optimizer.step, backend="eager")
+        for i in range(4):
+            weight.grad = T(3)
+            step()
+            if isinstance(lr, torch.Tensor):
+                optimizer.param_groups[0]["lr"].fill_(0.1 / (i + 2))
+            else:
+                optimizer.param_groups[0]["lr"] = 0.1 / (i + 2)
+
+    return program
+
+
+X = (T(3),)
+one_backend = backend()
+mark_dynamic = torch._dynamo.mark_dynamic
+objects = [SimpleNamespace(function=torch.nn.Identity().forward) for _ in range(2)]
+
+RECOMPILATIONS = [
+    Case("size", calls(times, *sizes(4, 5)), "mark_dynamic(x, 0)", calls(times, *marked(mark_dynamic, 4, 5))),
+    Case("size, dynamic=True", calls(times, *sizes(4, 5)), "dynamic=True", calls(times, *sizes(4, 5), dynamic=True)),
+    Case("last batch", calls(times, *sizes(8, 8, 5)), "pad the last batch to 8", calls(times, *sizes(8, 8, 8))),
+    Case(
+        "sizes, dynamic=False",
+        calls(times, *sizes(4, 5, 6), dynamic=False),
+        "mark_dynamic(x, 0), or compile without dynamic=False",
+        calls(times, *marked(mark_dynamic, 4, 5, 6), dynamic=False),
+    ),
+    Case(
+        "without dynamic=False",
+        calls(times, *sizes(4, 5, 6), dynamic=False),
+        "without dynamic=False",
+        calls(times, *sizes(4, 5, 6)),
+        left=1,
+    ),
+    Case("size of 1", calls(times, *sizes(8, 1, 8)), "to 2 or more where it is 1", calls(times, *sizes(8, 8, 8))),
+    Case("unbacked", calls(times, *sizes(8, 1)), "mark_unbacked(x, 0)", calls(times, *marked(mark_unbacked, 8, 1))),
+    Case(
+        "size of 1 among others",
+        calls(times, *sizes(8, 1, 5)),
+        "2 or more where it is 1, and mark the dimension dynamic: torch._dynamo.mark_dynamic(x, 0)",
+        calls(times, *marked(mark_dynamic, 8, 2, 5)),
+    ),
+    Case("constant size", calls(listed, *sizes(4, 5, 6)), "pad dimension 0", calls(listed, *sizes(4, 6, 6)), left=1),
+    Case("rank", calls(times, (T(4, 3),), (T(3),)), "unsqueeze", calls(times, (T(4, 3),), (T(4, 3),))),
+    Case("layout", calls(times, (T(4, 3),), (T(3, 4).t(),)), "contiguous()", calls(times, (T(4, 3),), (T(4, 3),))),
+    Case("dtype", calls(times, X, (T(3).double(),)), "x.to(torch.float32)", calls(times, X, X)),
+    Case(
+        "requires_grad",
+        calls(times, X, (T(3, requires_grad=True),)),
+        "x.detach()",
+        calls(times, X, (T(3, requires_grad=True).detach(),)),
+    ),
+    Case("aliases", calls(both, (T(3), T(3)), X * 2), "clone() one", calls(both, (T(3), T(3)), (X[0], X[0].clone()))),
+    Case(
+        "number",
+        calls(times, (T(3), 2), (T(3), 3)),
+        "dynamic=True",
+        calls(times, (T(3), 2), (T(3), 3), dynamic=True),
+    ),
+    Case(
+        "number as a tensor",
+        calls(times, (T(3), 0.5), (T(3), 0.7), dynamic=False),
+        "torch.tensor(k)",
+        calls(times, (T(3), torch.tensor(0.5)), (T(3), torch.tensor(0.7)), dynamic=False),
+    ),
+    Case(
+        "number that is needed",
+        calls(repeated, *((T(3), k) for k in (2, 3, 4))),
+        "use few values",
+        calls(repeated, *((T(3), k) for k in (2, 4, 4))),
+        left=1,
+    ),
+    Case(
+        "mask instead",
+        calls(repeated, *((T(3), k) for k in (2, 3, 4))),
+        "a mask",
+        calls(masked, *((T(3), torch.tensor(k)) for k in (2, 3, 4))),
+    ),
+    Case("attribute", counted, "a buffer of the module", counted_in_a_buffer),
+    Case("learning rate", scheduled(0.1), "lr=torch.tensor(0.1)", scheduled(torch.tensor(0.1))),
+    Case(
+        "name",
+        calls(chosen, (T(3), "a"), (T(3), "b")),
+        "pass what it stands for, as a tensor",
+        calls(times, (T(3), torch.tensor(2.0)), (T(3), torch.tensor(3.0))),
+    ),
+    Case("length", calls(summed, (T(3), [T(3)]), (T(3), [T(3)] * 2)), "one length", calls(summed, (T(3), [T(3)] * 2))),
+    Case("type", calls(times, (T(3), T(3)), (T(3), 2)), "same type", calls(times, (T(3), T(3)), (T(3), T(3)))),
+    Case("None", calls(optional, X, (T(3), T(3))), "same type", calls(optional, (T(3), T(3)), (T(3), T(3)))),
+    Case("mode of a module", dropped(True, False), "in one mode", dropped(True, True)),
+    Case(
+        "grad mode",
+        in_modes(nullcontext, torch.no_grad),
+        "under the same grad_mode",
+        in_modes(torch.no_grad, torch.no_grad),
+    ),
+    Case(
+        "inference mode",
+        calls(times, X, lambda: (torch.inference_mode()(T)(3),)),
+        "in the same mode",
+        calls(times, X, lambda: (torch.no_grad()(T)(3),)),
+    ),
+    Case("backend", backends(backend(), backend()), "same backend", backends(one_backend, one_backend)),
+]
+
+
+@pytest.mark.parametrize("case", RECOMPILATIONS, ids=[case.name for case in RECOMPILATIONS])
+def test_what_is_advised_against_recompilations(case: Case, tmp_path: Path) -> None:
+    before = observe(tmp_path / "before.log", case.before)
+    advice = " ".join(finding.advice for finding in before.findings("recompile"))
+    assert case.words in advice
+    torch._dynamo.reset()
+    after = observe(tmp_path / "after.log", case.after)
+    assert after.counts.recompiles == case.left < before.counts.recompiles
+    assert after.findings("graph_break") == []
+
+
+def cut(*lines: Callable[[Any], Any], **config: Any) -> Callable[[], Any]:
+    """A program that compiles a function in whose middle there is one line, for each of these lines."""
+
+    def program() -> None:
+        for line in lines:
+
+            def function(x: Any, line: Any = line) -> Any:
+                y = x.sin()
+                found = line(y)
+                return (y if found is None else y * found).cos()
+
+            with torch._dynamo.config.patch(**config):
+                fast = torch.compile(function, backend="eager")
+                for _ in range(2):
+                    fast(torch.randn(4))
+
+    return program
+
+
+def whole(function: Any) -> Callable[[], Any]:
+    """A program that compiles a function and calls it twice, with what is left of the line outside."""
+
+    def program() -> None:
+        fast = torch.compile(function, backend="eager")
+        for _ in range(2):
+            print(fast(torch.randn(4)).sum().item())
+
+    return program
+
+
+def fine(x: Any) -> Any:
+    return x.sin().cos()
+
+
+def branches(x: Any) -> Any:
+    y = x.sin()
+    if y.sum() > 0:
+        y = y * 2
+    return y.cos()
+
+
+def branches_on_the_device(x: Any) -> Any:
+    y = x.sin()
+    return torch.where(y.sum() > 0, y * 2, y).cos()
+
+
+def branches_in_the_graph(x: Any) -> Any:
+    y = x.sin()
+    return torch.cond(y.sum() > 0, lambda y: y * 2, lambda y: y.clone(), (y,)).cos()
+
+
+log = logging.getLogger("advice")
+
+
+@torch.compiler.disable
+def disabled(y: Any) -> Any:
+    return y * 2
+
+
+def generated(x: Any) -> Iterator[Any]:
+    yield x.sin()
+
+
+def written(y: Any) -> None:
+    with open(os.devnull, "w") as file:
+        file.write("x")
+
+
+def locked(y: Any) -> Any:
+    with threading.Lock():
+        return y * 2
+
+
+BREAKS = [
+    Case("print", cut(lambda y: print("y")), "Remove the print", whole(fine)),
+    Case("print after", cut(lambda y: print("y")), "print after it returns", whole(fine)),
+    Case("file", cut(written), "outside the compiled function", whole(fine)),
+    Case("context manager", cut(locked), "around the call", whole(fine)),
+    Case("item", cut(lambda y: y.sum().item()), "Keep the value a tensor", cut(lambda y: y.sum())),
+    Case(
+        "item in the graph",
+        cut(lambda y: y.sum().item()),
+        "capture_scalar_outputs = True",
+        cut(lambda y: y.sum().item(), capture_scalar_outputs=True),
+    ),
+    Case("float()", cut(lambda y: float(y.sum())), "Keep the value a tensor", cut(lambda y: y.sum())),
+    Case("tolist()", cut(lambda y: y.tolist()[0]), "Keep the value a tensor", cut(lambda y: y[0])),
+    Case("branch", whole(branches), "torch.where", whole(branches_on_the_device)),
+    Case("torch.cond", whole(branches), "torch.cond", whole(branches_in_the_graph)),
+    Case("mask", cut(lambda y: y[y > 0].sum()), "multiplication by the mask", cut(lambda y: (y * (y > 0)).sum())),
+    Case(
+        "mask in the graph",
+        cut(lambda y: y[y > 0].sum()),
+        "capture_dynamic_output_shape_ops = True",
+        cut(lambda y: y[y > 0].sum(), capture_dynamic_output_shape_ops=True),
+    ),
+    Case("time", cut(lambda y: time.time()), "before or after the compiled function", whole(fine)),
+    Case("random", cut(lambda y: random.random()), "torch.rand", cut(lambda y: torch.rand(()))),
+    Case("warning", cut(lambda y: warnings.warn("y", stacklevel=1)), "Warn before or after", whole(fine)),
+    Case("logger", cut(lambda y: log.warning("y")), "Log after", whole(fine)),
+    Case(
+        "logger ignored",
+        cut(lambda y: log.warning("y")),
+        "ignore_logging_functions",
+        cut(lambda y: log.warning("y"), ignore_logging_functions={log.warning}),
+    ),
+    Case("builtin", cut(lambda y: sorted(y)[0]), "before or after", cut(lambda y: torch.sort(y)[0][0])),
+    Case("C function", cut(lambda y: gc.collect() * 0 + 1), "Move the call out", whole(fine)),
+    Case("deepcopy", cut(copy.deepcopy), "tensor.clone()", cut(torch.clone)),
+    Case("disabled", cut(disabled), "Remove torch.compiler.disable", cut(lambda y: y * 2)),
+    Case("asked for", cut(lambda y: torch._dynamo.graph_break()), "Remove the call", whole(fine)),
+]
+
+
+@pytest.mark.parametrize("case", BREAKS, ids=[case.name for case in BREAKS])
+def test_what_is_advised_against_graph_breaks(case: Case, tmp_path: Path) -> None:
+    before = observe(tmp_path / "before.log", case.before)
+    advice = " ".join(finding.advice for finding in before.findings("graph_break"))
+    assert case.words in advice
+    torch._dynamo.reset()
+    after = observe(tmp_path / "after.log", case.after)
+    assert after.findings() == []
+    assert after.counts.graphs == 1
+
+
+def observe(path: Path, program: Callable[[], Any]) -> Observed:
+    with observing(path) as found:
+        program()
+    return found[0]
