@@ -82,7 +82,22 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see {self.prog} --help)")
 
 
+def _complete() -> None:
+    """Answer a shell that asks what may follow (``xlaprof completion``), and end the process."""
+    import argcomplete
+
+    parser = argparse.ArgumentParser("xlaprof", description=DESCRIPTION)
+    known = parser.add_subparsers()
+    for verb, file in verbs().items():
+        one = known.add_parser(verb, help=summary(file))
+        if verb in os.environ.get("COMP_LINE", "").split()[1:2]:  # only this verb is imported
+            importlib.import_module(f"{commands.__name__}.{file.stem}").add_arguments(one)
+    argcomplete.autocomplete(parser, always_complete_options=False)
+
+
 def _dispatch(argv: list[str]) -> int:
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     if not argv or argv[0] in ("-h", "--help", "help"):
         _print_help()
         return 0 if argv else 2
