@@ -60,6 +60,15 @@ def test_the_rhythm_is_that_of_the_librarys_loop(found: dict[int, Finding]) -> N
     assert found[READ[1]].rhythm == "every 2 steps"
 
 
+def test_the_head_of_a_librarys_loop_stands_under_the_users_line() -> None:
+    story = Story()
+    stack = story.line(*USERS, loops=(7,), library=(READ, LOG))
+    inner, outer = names_of(story).loops(stack)
+    assert (inner.line, inner.code) == (8, "trainer.train()")
+    assert (inner.acting.line, inner.acting.code, inner.acting.loop) == (2400, "for batch in epoch:", 2400)
+    assert (outer.line, outer.code, outer.library) == (7, "for turn in turns:", ())
+
+
 def test_report_and_json_show_the_librarys_line_and_the_way_there(found: dict[int, Finding]) -> None:
     page = io.StringIO()
     show(training().report(), console=Console(file=page, width=100, color_system=None))

@@ -38,6 +38,8 @@ def test_whose_loop_it_is_is_said() -> None:
         ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "drop_last=True", "dataloader_drop_last"),
         ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "shape changed", "pad_to_multiple_of"),
         ("recompile", ("transformers/generation/utils.py", "G._sample", ""), "shape", 'cache_implementation="static"'),
+        ("missing_barrier", ("transformers/generation/utils.py", "G._sample", ""), "", "stopping_criteria that call"),
+        ("recompile", ("diffusers/schedulers/scheduling_ddim.py", "D.step", ""), "special", "set_alpha_to_one=False"),
         ("transfer", ("accelerate/optimizer.py", "AcceleratedOptimizer.step", ""), "", 'mixed_precision="bf16"'),
         ("transfer", ("accelerate/utils/operations.py", "gather", ""), "", "gather_for_metrics"),
         ("transfer", ("diffusers/schedulers/e.py", "E.index_for_timestep", "x.nonzero()"), "", "set_begin_index"),

@@ -118,11 +118,17 @@ class Names:
         stack = self._stacks.get(stack_id)
         if stack is None:
             return ()
+        path = _path(stack)
         return tuple(
-            Place(file=self.text(f.file), line=f.loop, func=func, code=self.text(f.head))
-            for f, _ in _path(stack)
-            if f.loop and not (func := self.text(f.func)).endswith(_COMPREHENSIONS)
+            self._head(self._at(path, i), frame)
+            for i, (frame, _) in enumerate(path)
+            if frame.loop and not self.text(frame.func).endswith(_COMPREHENSIONS)
         )
+
+    def _head(self, place: Place, frame: Frame) -> Place:
+        """The head of the loop around ``frame``, the innermost line of ``place``."""
+        head = replace(place.acting, line=frame.loop, code=self.text(frame.head))
+        return replace(place, library=(head, *place.library[1:])) if place.library else head
 
     def adopt(self, other: Names) -> Ids:
         """Take over the names of another recording; returns its ids in this one."""

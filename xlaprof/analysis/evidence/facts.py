@@ -67,7 +67,7 @@ class Facts:
         """
         id = stable_id(kind, place, operation, discriminator)
         if place.library:
-            cause, advice = library_options.advise(kind, place, cause, advice)
+            cause, advice = library_options.advise(kind, place, cause, advice, self.words)
             details["remedy"] = ""  # code to write in a line that is not the user's
         if cut and len(self._cuts) < _PREDICTED:
             gain = self.what_if.gain_s(cut)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from xlaprof.analysis.model import Place
 from xlaprof.text.strings import package_path
+from xlaprof.vocabulary import STANDARD, Vocabulary
 
 
 class _Option(NamedTuple):
@@ -19,7 +20,7 @@ class _Option(NamedTuple):
     library: str  # the package's name
     function: str  # regular expression, found in "file: qualified name: code" of a library's line on the way
     kinds: str  # of findings, separated by blanks
-    advice: str
+    advice: str  # {barrier}: in the framework's words
     says: str = ""  # regular expression, found in the finding's own cause, advice or line; empty: any
 
 
@@ -82,12 +83,27 @@ _OPTIONS = (
         "transfer recompile",
         "generate() asks after each token whether all sequences have ended. Where a fixed number of tokens will do, "
         "call the model in a loop of your own with a StaticCache, and look for the end every 16 tokens.",
-        r"finished|stop|before the barrier",
+        r"unfinished|finished_sequences|StopCheck|stop_check",
     ),
     _Option(
         "transformers",
         r"generation/\S+: ",
-        "recompile growing_graph compile_cost",
+        "missing_barrier growing_graph",
+        'Pass cache_implementation="static" to generate(), and stopping_criteria that call {barrier}: they are called '
+        "after each token, so that each token runs one small graph of one shape.",
+    ),
+    _Option(
+        "transformers",
+        r"generation/\S+: ",
+        "transfer",
+        "generate() looks at its arguments once for each call: give it a generation_config with pad_token_id and "
+        "eos_token_id set, and many prompts in one call.",
+        r"padding|pad_token|eos_token|encoder_input|attention_mask",
+    ),
+    _Option(
+        "transformers",
+        r"generation/\S+: ",
+        "recompile compile_cost",
         'Pass cache_implementation="static" to generate(), and pad the prompts to few lengths (pad_to_multiple_of of '
         "the tokenizer): the cache then has one shape for all tokens.",
     ),
@@ -110,6 +126,13 @@ _OPTIONS = (
         "transfer",
         "Gather once for many batches: keep predictions on the device in a list, and call gather_for_metrics() after "
         "the loop.",
+    ),
+    _Option(
+        "diffusers",
+        r"schedulers/scheduling_ddim\S*: ",
+        "recompile",
+        "Make the scheduler with set_alpha_to_one=False: its last step then computes with no exact 0 or 1.",
+        "special",
     ),
     _Option(
         "diffusers",
@@ -164,20 +187,21 @@ _OPTIONS = (
 _OF_THE_LINE = frozenset({"transfer", "fallback", "excess_barriers", "missing_barrier"})
 
 
-def advise(kind: str, place: Place, cause: str, advice: str) -> tuple[str, str]:
+def advise(kind: str, place: Place, cause: str, advice: str, words: Vocabulary = STANDARD) -> tuple[str, str]:
     """Cause and advice of a finding of this kind for the place that it stands at."""
     if not place.library:
         return cause, advice
     library = _package(place.acting)
+    whose = f"{library}'" if library.endswith("s") else f"{library}'s"
     loop = next((line for line in place.library if line.loop), None)
     if loop is not None:
-        cause += f" The loop is {library}'s own ({package_path(loop.file)}:{loop.loop})."
+        cause += f" The loop is {whose} own ({package_path(loop.file)}:{loop.loop})."
     option = _option(kind, place, "\n".join((cause, advice, *(line.code for line in place.library))))
     if option:
-        return cause, option
+        return cause, option.format(barrier=words.barrier)
     if kind in _OF_THE_LINE:
         name = place.acting.func.replace(".<locals>", "")
-        advice += f" The line is {library}'s: look for an option of {name} that leaves it out, or override that."
+        advice += f" The line is {whose}: look for an option of {name} that leaves it out, or override that."
     return cause, advice
 
 

@@ -19,7 +19,7 @@ Head = tuple[str, str, int]
 
 def head(place: Place) -> Head:
     """The key of a loop, to compare it with others."""
-    return place.file, place.func, place.line
+    return place.acting.file, place.acting.func, place.acting.line
 
 
 def innermost(names: Names, stack: int) -> Place:
@@ -32,10 +32,10 @@ def is_outside(names: Names, stack: int, other: int) -> bool:
 
     It then happens once for many times of the other: at the end of an epoch, say. ``False`` where it is not known.
     """
-    mine = innermost(names, stack)
+    mine = innermost(names, stack).acting
     if not mine.line:
         return False
-    for depth, theirs in enumerate(names.loops(other)):
+    for depth, theirs in enumerate(loop.acting for loop in names.loops(other)):
         if (theirs.file, theirs.func) == (mine.file, mine.func):
             # In one function the later head is the inner loop, or another one that follows: callers know the counts.
             return theirs.line > mine.line or (theirs.line == mine.line and depth > 0)

@@ -13,6 +13,7 @@ from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.places import named
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, Barrier, Compile
 from xlaprof.text.quantities import duration, plural, times
@@ -41,7 +42,7 @@ def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -
     )
     if site.trigger == "read":
         place = innermost(facts.names, stack)
-        line = f" at line {end.line}" if end.line else ""
+        line = f" at {named(end)}" if end.line else ""
         cause = (
             f"No barrier ends a step, so each read{line} also runs what all steps before it recorded: its graph {grew} "
             f"and is compiled anew ({duration(cost)} in all)."
@@ -50,8 +51,8 @@ def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -
         remedy = f"{place.code}\n    ...\n    {facts.words.barrier_code}" if place.line else ""
     else:
         place = _line_that_grows(facts, again)
-        here = f"ends at line {end.line}" if place.line else "ends here"
-        more = f"; what it has more each time is recorded here ({place.code})" if place.line else ""
+        here = f"ends at {named(end)}" if place.line else "ends here"
+        more = f"; what it has more each time is recorded here ({place.acting.code})" if place.line else ""
         cause = (
             f"The graph that {here} {grew}, so each is compiled anew ({duration(cost)} in all): a step carries on what "
             f"the steps before it recorded{more}."

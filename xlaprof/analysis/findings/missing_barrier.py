@@ -94,7 +94,7 @@ def _loop(facts: Facts, repeated: int, cut: int, *, strict: bool) -> Place:
     inner = [
         loop
         for loop in facts.names.loops(repeated)
-        if head(loop) not in around and not (strict and loop.func.rpartition(".")[2].startswith(_LAYERS))
+        if head(loop) not in around and not (strict and loop.acting.func.rpartition(".")[2].startswith(_LAYERS))
     ]
     return inner[-1] if inner else NOWHERE
 

@@ -278,16 +278,16 @@ def _enters_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
 
     Work that a condition of the program decides on, such as a copy of the best weights, is a difference of its own.
     """
-    if facts.names.place(change.condition).code.startswith(("if ", "elif ")):
+    if facts.names.place(change.condition).acting.code.startswith(("if ", "elif ")):
         return False
     return any(_precedes_loop(facts, stack, record.stack) for stack in (change.made, change.expected) if stack)
 
 
 def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
-    mine, theirs = innermost(facts.names, stack), facts.names.place(barrier)
+    mine, theirs = innermost(facts.names, stack).acting, facts.names.place(barrier).acting
     if theirs.code.startswith(("for ", "async for ")):  # a loader's barrier, at the head of a loop
         same = (mine.file, mine.func) == (theirs.file, theirs.func)
-        return same and mine.line < theirs.line and facts.names.place(stack).line < theirs.line
+        return same and mine.line < theirs.line and facts.names.place(stack).acting.line < theirs.line
     return is_outside(facts.names, stack, barrier)
 
 

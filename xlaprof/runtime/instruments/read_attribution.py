@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import FrameType
 
 from xlaprof.recording.stacks import OWN, RawFrame, acts, is_library
 
+#: the modules of PyTorch/XLA, of which programs call functions: ``xm.mesh_reduce``
+_FACADE = os.path.join(OWN, "torch_xla") + os.sep
 #: functions that only call what they wrap
 _WRAPPERS = frozenset(
     {"Module._call_impl", "Module._wrapped_call_impl", "OpOverload.__call__", "OpOverloadPacket.__call__"}
@@ -46,7 +49,7 @@ def _outermost(frame: FrameType | None) -> str:
         code = frame.f_code
         if code.co_name in _METHODS:
             name = f"Tensor.{code.co_name}"
-        elif not code.co_filename.startswith((OWN, "<frozen")):
+        elif code.co_filename.startswith(_FACADE) or not code.co_filename.startswith((OWN, "<frozen")):
             if acts(code.co_filename) or not is_library(code.co_filename, frame.f_globals.get("__name__")):
                 return name
             if "<" not in code.co_qualname and code.co_qualname not in _WRAPPERS:
