@@ -174,6 +174,12 @@ def test_the_report_as_json_is_that_of_the_report_verb(tmp_path, write):
     assert done.stderr == "}\nxlaprof: cannot write the report to other.json: Is a directory\n"
 
 
+def test_the_recording_is_of_the_program_whoever_launched_it(tmp_path, write):
+    write("steps.py", STEPS)
+    assert xlaprof_run(tmp_path, "--no-report", "steps.py", "--fast").returncode == 0
+    assert xlaprof.report(tmp_path / "run.log").run.argv == ("steps.py", "--fast")
+
+
 def test_a_script_that_records_by_itself_joins_the_recording(tmp_path, write):
     write(
         "own.py",

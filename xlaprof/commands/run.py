@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
         program = _script(args.script, args.args)
     else:
         raise UserError("nothing to run: name a script, or a module after -m (see xlaprof run --help)")
+    sys.argv = program.argv  # the recording is of the program, whoever launched it
     recording = xlaprof.record(args.output, joinable=True).start()
     if args.strict_parity:
         os.environ["XLAPROF_STRICT_PARITY"] = "1"
@@ -173,7 +174,6 @@ def _set_path0(path0: str) -> None:
 def _execute(program: _Program, outcome: _Outcome) -> int:
     """Run the program as ``__main__`` and return its exit code. Python's own hook prints the exceptions that it
     raises."""
-    sys.argv = program.argv
     _set_path0(program.path0)
     sys.modules["__main__"] = program.main
     try:
