@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAMED = {"diagnosis", "diffusion_case", "finding_pages", "gains", "timeline"}
+NAMED = {"diagnosis", "diffusion_case", "finding_pages", "gains", "timeline", "wild"}
 
 
 def benchmarks() -> dict[str, Path]:

@@ -158,7 +158,7 @@ _OPTIONS = (
     ),
     _Option(
         "pytorch_lightning",
-        r"progress/|get_metrics",
+        r"progress/|get_metrics|pbar",
         "transfer",
         "Pass prog_bar=False to self.log(), or enable_progress_bar=False to the Trainer: the bar reads each value.",
     ),
@@ -191,16 +191,15 @@ def advise(kind: str, place: Place, cause: str, advice: str, words: Vocabulary =
     """Cause and advice of a finding of this kind for the place that it stands at."""
     if not place.library:
         return cause, advice
-    library = _package(place.acting)
-    whose = f"{library}'" if library.endswith("s") else f"{library}'s"
-    loop = next((line for line in place.library if line.loop), None)
+    loop = next((line for line in reversed(place.library) if line.loop), None)
     if loop is not None:
-        cause += f" The loop is {whose} own ({package_path(loop.file)}:{loop.loop})."
+        cause += f" The loop is {_whose(loop)} own ({package_path(loop.file)}:{loop.loop})."
     option = _option(kind, place, "\n".join((cause, advice, *(line.code for line in place.library))))
     if option:
         return cause, option.format(barrier=words.barrier)
     if kind in _OF_THE_LINE:
         name = place.acting.func.replace(".<locals>", "")
+        whose = _whose(place.acting)
         advice += f" The line is {whose}: look for an option of {name} that leaves it out, or override that."
     return cause, advice
 
@@ -213,6 +212,11 @@ def _option(kind: str, place: Place, said: str) -> str:
                 if package == option.library and re.search(option.function, text):
                     return option.advice
     return ""
+
+
+def _whose(line: Place) -> str:
+    library = _package(line)
+    return f"{library}'" if library.endswith("s") else f"{library}'s"
 
 
 def _package(line: Place) -> str:

@@ -360,7 +360,8 @@ def place_of(node: fx.Node) -> tuple[tuple[RawFrame, ...], str]:
     """The user's frames, innermost first, and the ``nn.Module`` path that an FX node comes from."""
     text = node.meta.get("stack_trace") or node.meta.get("fwd_stack_trace") or ""
     frames = [RawFrame(file, int(line), func) for file, line, func in _FRAME.findall(text)]
-    users = tuple(reversed([frame for frame in frames if not stacks.is_library(frame.file, None)]))
+    stack = stacks.split(reversed(frames))
+    known = bool(stack) and not stacks.is_library(stack[0].file, None)
     modules = [kind for _, kind in (node.meta.get("nn_module_stack") or {}).values()]
     names = [kind.__name__ if isinstance(kind, type) else str(kind).rpartition(".")[2] for kind in modules]
-    return users or source.here()[0], "/".join(names)
+    return stack if known else source.here()[0], "/".join(names)
