@@ -25,6 +25,7 @@ import torch._dynamo
 from torch._dynamo.decorators import mark_unbacked
 
 from tests.sources.observed import Observed, observing
+from xlaprof.events import DynamoCompile
 
 # torch's own modules, which Dynamo imports while it compiles
 pytestmark = [
@@ -264,7 +265,7 @@ RECOMPILATIONS = [
         "a mask",
         calls(masked, *((T(3), torch.tensor(k)) for k in (2, 3, 4))),
     ),
-    Case("attribute", counted, "a buffer of the module", counted_in_a_buffer),
+    Case("attribute", counted, "a buffer, if it is a module's", counted_in_a_buffer),
     Case("learning rate", scheduled(0.1), "lr=torch.tensor(0.1)", scheduled(torch.tensor(0.1))),
     Case(
         "name",
@@ -426,6 +427,38 @@ def test_what_is_advised_against_graph_breaks(case: Case, tmp_path: Path) -> Non
     after = observe(tmp_path / "after.log", case.after)
     assert after.findings() == []
     assert after.counts.graphs == 1
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.linear(x).relu()
+
+
+def test_compiling_the_block_that_repeats_takes_less_than_compiling_the_model(tmp_path: Path) -> None:
+    blocks = torch.nn.Sequential(*(Block() for _ in range(4)))
+    x = T(2, 3, requires_grad=True)
+    whole = observe(tmp_path / "whole.log", lambda: torch.compile(blocks, backend="eager")(x))
+    (charge,) = whole.report.torch_compile.charges
+    assert "compiling the block instead of the model takes less" in charge.why
+    torch._dynamo.reset()
+
+    def by_block() -> None:
+        for block in blocks:
+            block.compile(backend="eager")
+        blocks(x)
+
+    parts = observe(tmp_path / "parts.log", by_block)
+    assert 4 * captured(parts) == captured(whole)
+    assert parts.findings() == []
+
+
+def captured(found: Observed) -> int:
+    """Operations in all graphs."""
+    return sum(event.ops for event in found.of(DynamoCompile))
 
 
 def observe(path: Path, program: Callable[[], Any]) -> Observed:

@@ -422,6 +422,11 @@ def test_any_backend(tmp_path: Path, backend: str) -> None:
     found = observe(tmp_path, program)
     assert found.counts.recompiles == 1
     assert found.counts.graphs == 2
+    torch._dynamo.reset()
+    again = observe(tmp_path, program)  # as a second run
+    assert {event.cached for event in again.of(DynamoCompile) if not event.backward} == {backend == "inductor"}
+    first = next(charge.why for charge in again.report.torch_compile.charges if charge.what == "first")
+    assert ("in its cache already" in first) == (backend == "inductor")
     assert {found.run.names.text(event.backend) for event in found.of(DynamoCompile) if not event.backward} == {backend}
     assert [finding.kind for finding in found.findings()] == ["recompile"]
 

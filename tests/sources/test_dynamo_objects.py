@@ -101,3 +101,74 @@ def test_a_function_that_was_swapped_is_reported_with_both_names(tmp_path: Path)
 
     found = observe(tmp_path, program)
     assert found.changes == [("object", "model.activation", "smooth", "steep")]
+
+
+def named(**kwargs: Any) -> Any:
+    return kwargs["ids"] * 2
+
+
+def scaled(x: Any, k: Any) -> Any:
+    return x * 2 if k is None else x * k
+
+
+def nested(x: Any, inner: Any) -> Any:
+    return inner(x)
+
+
+def adding(k: int) -> Callable[[Any], Any]:
+    def add(x: Any) -> Any:
+        return x + k
+
+    return add
+
+
+@pytest.mark.parametrize(
+    ("function", "calls", "changes"),
+    [
+        (named, [{"ids": torch.ones(2, 5)}, {"ids": torch.ones(2, 7)}], [("shape", "ids", "f32[2,5]", "f32[2,7]")]),
+        (
+            scaled,
+            [{"x": torch.ones(3), "k": k} for k in (7, torch.ones(3), None)],
+            [("type", "k", "int", "Tensor"), ("type", "k", "Tensor", "NoneType")],
+        ),
+        (
+            nested,
+            [{"x": torch.ones(3), "inner": adding(k)} for k in (2, 3)],
+            [("value", "k", "2", "3")],
+        ),
+        (
+            lambda x, d: sum(d.values(), x),
+            [{"x": torch.ones(3), "d": dict.fromkeys(names, torch.ones(3))} for names in ("a", "ab")],
+            [("length", "d", "1", "2")],
+        ),
+    ],
+)  # fmt: skip
+def test_old_and_new_are_of_one_sort(
+    tmp_path: Path, function: Any, calls: list[dict[str, Any]], changes: list[tuple[str, str, str, str]]
+) -> None:
+    def program() -> None:
+        fast = compiled(function)
+        for one in calls:
+            fast(**one)
+
+    assert observe(tmp_path, program).changes == changes
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, k: int) -> None:
+        super().__init__()
+        self.k = k
+
+    def forward(this, x: Any) -> Any:
+        return x * this.k
+
+
+def test_a_version_for_each_object_is_known_by_the_first_argument_whatever_its_name(tmp_path: Path) -> None:
+    def program() -> None:
+        models = [Scaled(k) for k in (2, 3, 4)]
+        for model in models:
+            compiled(model)(torch.ones(3))
+
+    found = observe(tmp_path, program)
+    assert len(found.changes) == 2
+    assert found.findings() == []

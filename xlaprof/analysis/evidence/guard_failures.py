@@ -62,7 +62,7 @@ def sort_out(facts: Facts) -> tuple[list[list[Blamed]], list[RecompileRecord]]:
         if facts.names.place(guard.stack).line:
             known.setdefault(same, facts.names.place(guard.stack))
         place = _place(facts, record, guard, known.get(same, NOWHERE))
-        kind = "shape" if guard.kind == "stride" else guard.kind
+        kind = f"{'shape' if guard.kind == 'stride' else guard.kind} {guard.dim}"  # another dimension, another advice
         # One size that changes recompiles all pieces of a function, and each piece has a name of its own for it.
         change = (place.file, place.line, kind, *sizes_of_dim(guard), record.step)
         key = pieces.setdefault(change, (place.file, place.line, kind, guard.subject))

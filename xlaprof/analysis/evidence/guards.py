@@ -106,6 +106,8 @@ def _advise_value(guard: Guard, case: Case) -> str:
         )
     values = [value for one in case.guards for value in (one.old, one.new) if value]
     if not values or not all(map(_NUMBER.fullmatch, values)):
+        if "." in name:
+            return f"Set {name} before the first call, and keep it: each of its values has a graph of its own."
         return (
             f"Keep {name} constant, or choose outside the compiled function and pass what it stands for, as a tensor: "
             "each of its values has a graph of its own."
@@ -116,7 +118,7 @@ def _advise_value(guard: Guard, case: Case) -> str:
             "its own: use few values, or write it with tensors of one size and a mask."
         )
     if not _is_argument(guard):
-        buffer = ", a buffer of the module," if name.startswith("self.") else ""
+        buffer = " (a buffer, if it is a module's)" if "." in name else ""
         return (
             f"Keep {name} in a tensor{buffer} instead of a Python number, where the code only computes with it; else "
             "keep it constant, or change it outside the compiled function."

@@ -131,7 +131,8 @@ def _apart(facts: Facts, place: Place) -> BehindTally:
     """The graphs after the breaks at a line."""
     found = BehindTally()
     for stack, tally in facts.run.torch_compile.behind.items():
-        if facts.names.place(stack) == place:
+        line = facts.names.place(stack)
+        if (line.file, line.line) == (place.file, place.line):
             found.merge(tally)
     return found
 

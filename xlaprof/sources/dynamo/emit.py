@@ -155,8 +155,9 @@ class Emitter:
         old = guard.old
         if guard.kind in ("shape", "rank", "size bound"):
             before = self._shapes.get((frame, guard.subject), "")
-            old = before if before and (not old or "?" in old or guard.kind == "size bound") else old or guard.text
-            if guard.new:
+            old = before if before and (not old or "?" in old or guard.kind == "size bound") else old
+            old = "" if old == guard.text else old  # a bound is no shape
+            if "[" in guard.new:
                 _bound(self._shapes)[frame, guard.subject] = guard.new
         whole = (_whole(one, function) for one in guard.frames)
         frames = tuple(one for one in whole if not is_library(one.file, None))

@@ -187,12 +187,12 @@ def _value(source: str, old: str, code: str) -> Guard:
 
 
 _INNER = (
+    (re.compile(r"\bL\['(\w+)'\]"), r"\1"),
     (re.compile(r"\.__dict__\['(\w+)'\]"), r".\1"),
     (re.compile(r"(?:\._modules|\._parameters|\._buffers)(?:\['([\w.]+)'\]|\.(\w+))"), r".\1\2"),
     (re.compile(r"\bkwargs\['(\w+)'\]"), r"\1"),
     (re.compile(r"\bG\['__import_(\w+)'\]"), r"\1"),
     (re.compile(r"\bG\['(\w+)'\]"), r"\1"),
-    (re.compile(r"\bL\['(\w+)'\]"), r"\1"),
     (re.compile(r"\.__closure__\[\d+\]\.cell_contents"), ""),
     (re.compile(r"\.__code__$"), ""),
     (re.compile(r"list\(dict\.keys\((.*?)\)\)"), r"the keys of \1"),

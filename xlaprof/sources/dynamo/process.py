@@ -209,9 +209,9 @@ def _with_values(guard: Guard, entry: Any, now: Missed) -> Guard:
     if guard.kind in ("shape", "rank", "stride", "size bound"):
         source = re.sub(r"\.(size|stride|storage_offset)\(\).*$", "", guard.source)
         tensor = evaluate(source, now)
-        if _is_tensor(tensor) and guard.kind != "stride":
-            before = _compiled_shape(entry, source)
-            return guard._replace(new=show(tensor), old=before or ("" if guard.kind == "size bound" else guard.old))
+        before = _compiled_shape(entry, source)
+        if _is_tensor(tensor) and guard.kind != "stride" and (before or guard.kind == "size bound"):
+            return guard._replace(new=show(tensor), old=before)
         return guard
     if guard.kind == "mode":
         old, new = _mode(guard.subject)
