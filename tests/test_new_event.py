@@ -74,4 +74,4 @@ def test_a_kind_of_event_is_one_struct_and_what_counts_it(tmp_path: Path) -> Non
     assert (dur, size, counted, notes, drawn) == (2_000_000, 64, 1, [], True)
     # and a version that does not know it says that it skipped it
     log = "import xlaprof; reader = xlaprof.read('run.log'); n = len(list(reader)); print(reader.notes)"
-    assert python(tmp_path, log, ROOT) == "('skipped 1 events of unknown kinds: checkpoint (1)',)\n"
+    assert python(tmp_path, log, ROOT) == "('skipped 1 event of unknown kinds: checkpoint (1)',)\n"
