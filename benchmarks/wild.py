@@ -95,7 +95,14 @@ class Run(NamedTuple):
 
 
 def environment(program: Program, device: str, backend: str) -> dict[str, str]:
-    own = {"WILD_DEVICE": device, "WILD_BACKEND": backend, "PJRT_DEVICE": "CPU", "HF_HUB_OFFLINE": "1"}
+    xla = "1" if device == "xla" else "0"  # where torch_xla can be imported, accelerate and transformers use it
+    own = {
+        "WILD_DEVICE": device,
+        "WILD_BACKEND": backend,
+        "PJRT_DEVICE": "CPU",
+        "HF_HUB_OFFLINE": "1",
+        "USE_TORCH_XLA": xla,
+    }
     return {"OMP_NUM_THREADS": "1", **os.environ, **own, **dict(program.environment)}
 
 

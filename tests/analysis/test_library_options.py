@@ -6,6 +6,7 @@ import pytest
 
 from xlaprof.analysis.evidence.library_options import advise
 from xlaprof.analysis.model import Place
+from xlaprof.vocabulary import Vocabulary
 
 SITE = "/venv/lib/python3.11/site-packages/"
 
@@ -16,17 +17,19 @@ def place(*library: tuple[str, str, str], loop: int = 0) -> Place:
 
 
 def test_a_line_of_the_users_is_left_as_it_is() -> None:
-    assert advise("transfer", Place("train.py", 8), "It reads.", "Read less.") == ("It reads.", "Read less.")
+    said = advise("transfer", Place("train.py", 8), "It reads.", "Read less.", "loss.detach()")
+    assert said == ("It reads.", "Read less.", "loss.detach()")
 
 
 def test_whose_loop_it_is_is_said() -> None:
     there = place(("somelib/loop.py", "Loop.run", "if loss.isnan():"), loop=31)
-    cause, advice = advise("transfer", there, "It reads.", "Read less.")
+    cause, advice, remedy = advise("transfer", there, "It reads.", "Read less.", "loss.detach()")
     assert cause == "It reads. The loop is somelib's own (somelib/loop.py:31)."
     assert advice == (
         "Read less. The line is somelib's: look for an option of Loop.run that leaves it out, or override that."
     )
-    assert advise("recompile", there, "", "Pad it.")[1] == "Pad it.", "what the user gives to the library"
+    assert remedy == "", "code for a line that is not the user's"
+    assert advise("recompile", there, "", "Pad it.").advice == "Pad it.", "what the user gives to the library"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,7 @@ def test_whose_loop_it_is_is_said() -> None:
         ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "drop_last=True", "dataloader_drop_last"),
         ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "shape changed", "pad_to_multiple_of"),
         ("recompile", ("transformers/generation/utils.py", "G._sample", ""), "shape", 'cache_implementation="static"'),
-        ("missing_barrier", ("transformers/generation/utils.py", "G._sample", ""), "", "stopping_criteria that call"),
+        ("missing_barrier", ("transformers/generation/utils.py", "G._sample", ""), "", "StaticCache"),
         ("recompile", ("diffusers/schedulers/scheduling_ddim.py", "D.step", ""), "special", "set_alpha_to_one=False"),
         ("transfer", ("accelerate/optimizer.py", "AcceleratedOptimizer.step", ""), "", 'mixed_precision="bf16"'),
         ("transfer", ("accelerate/utils/operations.py", "gather", ""), "", "gather_for_metrics"),
@@ -52,10 +55,18 @@ def test_the_option_of_a_widespread_library_is_advised(
 ) -> None:
     inner = ("otherlib/deep.py", "deep", "")
     for there in (place(line), place(inner, line)):
-        assert option in advise(kind, there, said, "Something general.")[1]
-    assert option not in advise("growth", place(line), said, "Something general.")[1]
+        assert option in advise(kind, there, said, "Something general.").advice
+    assert option not in advise("growth", place(line), said, "Something general.").advice
 
 
 def test_the_same_function_of_another_library_has_no_such_option() -> None:
     there = place(("mylib/trainer.py", "Trainer._maybe_log_save_evaluate", "x.item()"))
-    assert "logging_steps" not in advise("transfer", there, "", "Read less.")[1]
+    assert "logging_steps" not in advise("transfer", there, "", "Read less.").advice
+
+
+def test_code_that_does_it_ends_a_graph_in_the_frameworks_words() -> None:
+    there = place(("transformers/generation/utils.py", "GenerationMixin._sample", "while True:"))
+    words = Vocabulary(barrier_code="step_done()")
+    remedy = advise("growing_graph", there, "", "Call it.", words=words).remedy
+    assert "\n    step_done()\n" in remedy
+    compile(remedy, "remedy", "exec")

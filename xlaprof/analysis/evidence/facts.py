@@ -66,9 +66,7 @@ class Facts:
         (``change``, ``evidence``, ``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """
         id = stable_id(kind, place, operation, discriminator)
-        if place.library:
-            cause, advice = library_options.advise(kind, place, cause, advice, self.words)
-            details["remedy"] = ""  # code to write in a line that is not the user's
+        said = library_options.advise(kind, place, cause, advice, details.pop("remedy", ""), self.words)
         if cut and len(self._cuts) < _PREDICTED:
             gain = self.what_if.gain_s(cut)
             self._cuts.append(cut)
@@ -86,8 +84,9 @@ class Facts:
             count=count,
             cost_s=cost_s,
             cost_per_step_s=cost_s / max(1, self.step_count),
-            cause=cause,
-            advice=advice,
+            cause=said.cause,
+            advice=said.advice,
+            remedy=said.remedy,
             gain_s=gain,
             gain_per_step_s=gain / max(1, self.step_count),
             counted=counted,

@@ -20,11 +20,21 @@ class _Option(NamedTuple):
     library: str  # the package's name
     function: str  # regular expression, found in "file: qualified name: code" of a library's line on the way
     kinds: str  # of findings, separated by blanks
-    advice: str  # {barrier}: in the framework's words
+    advice: str
     says: str = ""  # regular expression, found in the finding's own cause, advice or line; empty: any
+    remedy: str = ""  # code; {barrier_code}: in the framework's words
 
 
 _TRAINER = r"trainer.py: Trainer\."
+
+_DECODE = """\
+cache = StaticCache(config=model.config, max_cache_len=longest)
+token = model(prompt, past_key_values=cache).logits[:, -1:].argmax(-1)
+for position in range(prompt.shape[1], longest):
+    {barrier_code}
+    position_ids = torch.full_like(token, position)
+    logits = model(token, past_key_values=cache, position_ids=position_ids).logits
+    token = logits[:, -1:].argmax(-1)"""
 
 #: the first that fits counts
 _OPTIONS = (
@@ -84,13 +94,16 @@ _OPTIONS = (
         "generate() asks after each token whether all sequences have ended. Where a fixed number of tokens will do, "
         "call the model in a loop of your own with a StaticCache, and look for the end every 16 tokens.",
         r"unfinished|finished_sequences|StopCheck|stop_check",
+        _DECODE,
     ),
     _Option(
         "transformers",
         r"generation/\S+: ",
-        "missing_barrier growing_graph",
-        'Pass cache_implementation="static" to generate(), and stopping_criteria that call {barrier}: they are called '
-        "after each token, so that each token runs one small graph of one shape.",
+        "missing_barrier growing_graph recompile compile_cost",
+        "generate() appends each token to its input, so each length is another graph. Call the model in a loop of your "
+        "own, with a StaticCache, one token at a time and a barrier after each: one small graph serves all tokens. "
+        'Under torch.compile cache_implementation="static" is enough.',
+        remedy=_DECODE,
     ),
     _Option(
         "transformers",
@@ -99,13 +112,6 @@ _OPTIONS = (
         "generate() looks at its arguments once for each call: give it a generation_config with pad_token_id and "
         "eos_token_id set, and many prompts in one call.",
         r"padding|pad_token|eos_token|encoder_input|attention_mask",
-    ),
-    _Option(
-        "transformers",
-        r"generation/\S+: ",
-        "recompile compile_cost",
-        'Pass cache_implementation="static" to generate(), and pad the prompts to few lengths (pad_to_multiple_of of '
-        "the tokenizer): the cache then has one shape for all tokens.",
     ),
     _Option(
         "accelerate",
@@ -187,31 +193,39 @@ _OPTIONS = (
 _OF_THE_LINE = frozenset({"transfer", "fallback", "excess_barriers", "missing_barrier"})
 
 
-def advise(kind: str, place: Place, cause: str, advice: str, words: Vocabulary = STANDARD) -> tuple[str, str]:
-    """Cause and advice of a finding of this kind for the place that it stands at."""
+class Said(NamedTuple):
+    """Sentences of a finding, and code that does what it advises."""
+
+    cause: str
+    advice: str
+    remedy: str = ""
+
+
+def advise(kind: str, place: Place, cause: str, advice: str, remedy: str = "", words: Vocabulary = STANDARD) -> Said:
+    """What to say of a finding of this kind at ``place``: ``remedy``, a way to write the line, is the user's lines'."""
     if not place.library:
-        return cause, advice
+        return Said(cause, advice, remedy)
     loop = next((line for line in reversed(place.library) if line.loop), None)
     if loop is not None:
         cause += f" The loop is {_whose(loop)} own ({package_path(loop.file)}:{loop.loop})."
     option = _option(kind, place, "\n".join((cause, advice, *(line.code for line in place.library))))
-    if option:
-        return cause, option.format(barrier=words.barrier)
+    if option is not None:
+        return Said(cause, option.advice, option.remedy.format(barrier_code=words.barrier_code))
     if kind in _OF_THE_LINE:
         name = place.acting.func.replace(".<locals>", "")
         whose = _whose(place.acting)
         advice += f" The line is {whose}: look for an option of {name} that leaves it out, or override that."
-    return cause, advice
+    return Said(cause, advice)
 
 
-def _option(kind: str, place: Place, said: str) -> str:
+def _option(kind: str, place: Place, said: str) -> _Option | None:
     lines = [(_package(line), f"{package_path(line.file)}: {line.func}: {line.code}") for line in place.library]
     for option in _OPTIONS:
         if kind in option.kinds.split() and re.search(option.says, said):
             for package, text in lines:
                 if package == option.library and re.search(option.function, text):
-                    return option.advice
-    return ""
+                    return option
+    return None
 
 
 def _whose(line: Place) -> str:
