@@ -7,7 +7,7 @@ from story import MS, Story
 
 from xlaprof.analysis.evidence.reading import SCALAR, advise_read
 from xlaprof.analysis.timeline.rhythm import Rhythm
-from xlaprof.events import Change, Selected, StepDigest
+from xlaprof.events import Change, Selected, StepDigest, TransferFromDevice
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,8 @@ from xlaprof.events import Change, Selected, StepDigest
         ('log.info("loss %s", loss)', "Logger.info", "logging", "format a message", "Log every 10 steps"),
         ("if loss < best:", "", "the condition of the if", "which way", "torch.where"),
         ("d = Categorical(logits=x)", "Categorical.__init__", "Categorical()", "check its", "validate_args=False"),
+        ("logp = policy.log_prob(action)", "Normal.log_prob", "log_prob()", "check its", "validate_args=False"),
+        ("logp = d.log_prob(x)", "LogNormal.log_prob", "log_prob()", "check its", "validate_args=False"),
         ("a = Categorical(x).sample().item()", "Categorical.__init__", ".item()", "", "Keep the value"),
         ("if token in stop:", "Tensor.__contains__", "the test by in", "which way", "Decide on the device"),
         ("inverse = torch.linalg.inv(a)", "linalg_inv", "linalg_inv()", "errors", "inv_ex"),
@@ -63,7 +65,7 @@ def test_rhythms() -> None:
     assert rhythm(*range(9)) == "every step"
     assert rhythm(*range(9), each=3) == "3 times a step"
     assert rhythm(*range(0, 90, 10)) == "every 10 steps"
-    assert rhythm(*range(0, 90, 10), each=4) == "4 times every 10 steps"
+    assert rhythm(*range(0, 90, 10), each=4) == "4 times after every 10 steps"
     assert rhythm(1, 2, 3, 5, 8, 13, 21, 34) == "now and then, in 8 steps"
     assert rhythm(7, each=12) == "12 times in one step"
 
@@ -95,8 +97,41 @@ def test_the_rhythm_of_a_read_is_found_without_named_steps() -> None:
     (finding,) = looped(every=5).findings()
     assert (finding.kind, finding.rhythm, finding.count) == ("transfer", "every 5 steps", 8)
     assert ".item() reads one number from the device every 5 steps" in finding.cause
-    assert "every 50 steps" in finding.advice
+    assert "read it a step later" in finding.advice  # not more seldom still
+
+
+def test_a_read_of_every_step_comes_less_often() -> None:
+    (finding,) = looped().findings()
+    assert "read it every 10 steps, or at the end" in finding.advice
     assert "losses.append(loss.detach())" in finding.remedy
+
+
+@pytest.mark.parametrize("epochs", [False, True])
+def test_an_evaluation_that_reads_every_turn_adds_up_on_the_device(epochs: bool) -> None:
+    """Its loop has no barrier: the barrier that comes next, after an epoch, is the training's."""
+    story = Story()
+    outer = {"outer": (50,), "loops": (30, 45)} if epochs else {"loops": (30,)}
+    call = {"outer": (49,), "loops": (10, 45)} if epochs else {"loops": (10,)}
+    barrier = story.line(20, "torch_xla.sync()", **call)  # type: ignore[arg-type]
+    item = story.line(32, "total += loss(model(x), y).item()", func="test" if epochs else "train", **outer)  # type: ignore[arg-type]
+    for _ in range(4):
+        for _ in range(20):
+            story.trace(4)
+            story.barrier(barrier, 5)
+        for _ in range(5):
+            story.trace(2)
+            story.compile("evaluate", 300, item, None, "read", again=12)
+            story.execute("evaluate", 4, item, "read")
+            story.read(item)
+    story.finish()
+    (finding,) = story.findings("transfer")
+    assert "before the barrier" not in finding.cause
+    assert finding.advice == (
+        "Keep the sum of the loss on the device (.detach()) and read it once, after the loop; end every turn of the "
+        "loop with torch_xla.sync() (xlaprof.runtime.sync())."
+    )
+    assert "print(total.item())  # once" in finding.remedy
+    assert finding.cost_s < 0.3  # its graph is the evaluation's own
 
 
 def test_a_late_read_costs_nothing_and_is_not_reported() -> None:
@@ -114,24 +149,37 @@ def test_a_read_of_what_the_device_had_finished_long_ago_is_not_reported() -> No
     assert story.findings("transfer") == []
 
 
-def test_what_a_read_compiles_is_not_its_cost() -> None:
+def test_a_read_before_the_barrier_is_one_finding_with_the_graph_that_it_needs() -> None:
     story = Story()
     barrier, item = story.line(44, "torch_xla.sync()", loops=(31,)), story.line(41, "log(loss.item())", loops=(31,))
     for n in range(20):
         story.trace(4)
         if n % 5 == 0:
-            start = story.now
             story.compile("loss only", 300, item, trigger="read")
             story.execute("loss only", 5, item, "read")
-            story.spend(0)
             story.read(item)
-            read = story.events[-1]
-            assert read.t >= start  # type: ignore[attr-defined]
         story.barrier(barrier, 12)
-    (finding,) = story.findings("transfer")
-    assert finding.cost_s < 0.1
-    assert "before the barrier (line 44)" in finding.cause
+    (finding,) = story.findings()
+    assert (finding.kind, 0.3 < finding.cost_s < 0.4) == ("transfer", True)
+    assert finding.gain_s < 0.4
+    assert "before the barrier (line 44), so the graph up to here runs once more" in finding.cause
+    assert "a graph of its own that took 300 ms to compile" in finding.cause
     assert [place.line for place in finding.also] == [44]
+
+
+def test_compiling_in_a_read_is_no_wait_for_the_device() -> None:
+    story = Story()
+    barrier, item = story.line(20, "torch_xla.sync()", loops=(10,)), story.line(15, "log(loss.item())", loops=(10,))
+    for _ in range(10):
+        start = story.now
+        story.compile("loss only", 300, item, trigger="read")
+        story.execute("loss only", 5, item, "read")
+        story.spend(5)
+        op = story.text(SCALAR)
+        story.emit(TransferFromDevice(t=start, dur=story.now - start, wait=5 * MS, bytes=4, op=op, stack=item))
+        story.barrier(barrier, 0.1)
+    (finding,) = story.findings("transfer")
+    assert "10 times, 50 ms waited" in finding.cause
 
 
 @pytest.mark.parametrize("comprehension", [False, True])

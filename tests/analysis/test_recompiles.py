@@ -257,9 +257,10 @@ def test_a_helper_that_reads_in_every_block_is_one_cause() -> None:
                 story.read(check)
             story.barrier(barrier, 8, "rest")
             story.spend(8)
-    (finding,) = story.findings("recompile")
-    assert (finding.place.line, finding.count) == (12, 2)
+    (finding,) = story.findings()
+    assert (finding.kind, finding.place.line, finding.count) == ("transfer", 12, 16)
     assert "before the barrier" in finding.cause
+    assert "took 200 ms to compile" in finding.cause
 
 
 def test_a_loop_of_another_number_of_passes_is_told_with_its_head() -> None:
@@ -425,9 +426,9 @@ def test_what_the_first_graph_lacks_is_warm_up_for_a_read_before_the_barrier_too
         story.read(read)
         story.barrier(barrier, 4, f"step {min(n, 1)}", 90, change=sliced if n == 1 else None)
     story.finish()
-    (finding,) = story.findings("recompile")
-    assert finding.place.line == 37  # the read's own graph
-    assert "The read comes before the barrier" in finding.cause
+    (finding,) = story.findings()
+    assert (finding.kind, finding.place.line) == ("transfer", 37)
+    assert "a graph of its own that took 80 ms to compile" in finding.cause
 
 
 def heads(tasks: int) -> Story:

@@ -27,6 +27,12 @@ def innermost(names: Names, stack: int) -> Place:
     return next(iter(names.loops(stack)), NOWHERE)
 
 
+def shares_loop(names: Names, stack: int, barrier: int) -> bool:
+    """Whether ``stack`` lies in the loop that the barrier ends the turns of; ``True`` where loops are not known."""
+    loop = innermost(names, barrier)
+    return not loop.line or not names.loops(stack) or head(loop) in map(head, names.loops(stack))
+
+
 def is_outside(names: Names, stack: int, other: int) -> bool:
     """Whether the innermost loop around ``stack`` is an outer loop of ``other``.
 

@@ -13,6 +13,11 @@ from xlaprof.vocabulary import STANDARD, Vocabulary
 
 SCALAR = "aten::_local_scalar_dense"
 
+#: how often to read, where not every so many steps
+ONCE = -1  # after a loop of its own
+LATER = 0  # as seldom as now
+_TURNS = 10  # of a loop that goes on until a value says so: between two looks at it
+
 
 class ReadAdvice(NamedTuple):
     """A read in the line's own words, and what to write instead."""
@@ -29,7 +34,7 @@ class _Pattern(NamedTuple):
 
     via: str  # in the name of the library function; empty: any
     code: str  # in the code of the line
-    advice: str  # with {every}: how often it may be read
+    advice: str  # with {often}: how often it may be read; {every}: the same as a number
     purpose: str = ""
     name: str = ""  # where neither function nor line say it well
     remedy: str = ""
@@ -37,18 +42,24 @@ class _Pattern(NamedTuple):
 
 
 _DISTRIBUTIONS = (
-    "Distribution|Categorical|OneHotCategorical|Bernoulli|Beta|Dirichlet|Exponential|Gamma|Independent|Laplace|LogNormal"
-    "|Multinomial|MultivariateNormal|Normal|Poisson|Uniform"
+    r"(?:Log|Half|Inverse|Relaxed|OneHot|Multivariate|LowRankMultivariate|Continuous|Negative|Mixture|Transformed|Logistic"
+    r"|Generalized)*(?:Distribution|Categorical|CategoricalStraightThrough|Bernoulli|Beta|Binomial|Cauchy|Chi2|Dirichlet"
+    r"|Exponential|FisherSnedecor|Gamma|Geometric|Gumbel|Independent|Kumaraswamy|LKJCholesky|Laplace|SameFamily"
+    r"|Multinomial|Normal|Pareto|Poisson|StudentT|Uniform|VonMises|Weibull|Wishart)"
 )
 _EVERY = "if step % {every} == 0:\n    "
-_DECIDE = "Decide on the device ({words.arrays}.where, a mask), or look at the value only every {every} steps"
+_DECIDE = "Decide on the device ({words.arrays}.where, a mask), or look at the value only {often}"
+_ONCE = (
+    "total = {words.arrays}.zeros((), device=device)\nfor x, y in loader:\n    total += loss_fn(model(x), y)\n"
+    "    {words.barrier_code}\nprint(total.item())  # once"
+)
 
 #: the first that fits counts
 _PATTERNS = (
     _Pattern(
         r"clip_grad|clip_grads|get_total_norm",
         "",
-        "Leave out error_if_nonfinite, and read the norm that clip_grad_norm_ returns every {every} steps",
+        "Leave out error_if_nonfinite, and read the norm that clip_grad_norm_ returns {often}",
         purpose="to raise an error where the norm is not finite",
         name="clip_grad_norm_(error_if_nonfinite=True)",
         remedy="norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)  # stays on the device\n"
@@ -67,14 +78,14 @@ _PATTERNS = (
     _Pattern(
         r"^(Logger(Adapter)?\.)?(debug|info|warning|error|critical|exception|log)$",
         "",
-        "Log every {every} steps, after the barrier, or hand the logger the value of some steps ago",
+        "Log {often}, after the barrier, or hand the logger the value of some steps ago",
         purpose="to format a message",
         name="logging",
         remedy=_EVERY + 'log.info("loss %s", loss.item())  # after the barrier',
         numbers_only=False,
     ),
     _Pattern(
-        rf"^({_DISTRIBUTIONS})\.__init__$",
+        rf"^{_DISTRIBUTIONS}\.(__init__|log_prob|cdf|icdf|_validate_sample)$",
         r"^(?!.*\.(item|tolist|cpu|numpy)\()",
         "Pass validate_args=False: a distribution checks its arguments on the host each time it is made",
         purpose="to check its arguments",
@@ -90,7 +101,7 @@ _PATTERNS = (
     _Pattern(
         "",
         r"set_postfix|set_description|postfix|progress|\bp?bar\.|tqdm",
-        "Show the value every {every} steps, or that of some steps ago, which is long computed",
+        "Show the value {often}, or that of some steps ago, which is long computed",
         purpose="to show it in the progress bar",
         remedy=_EVERY + "bar.set_postfix(loss=loss.item())  # after the barrier",
         numbers_only=False,
@@ -98,8 +109,7 @@ _PATTERNS = (
     _Pattern(
         "",
         r"isnan|isinf|isfinite|non_?finite",
-        "Look every {every} steps at a flag kept on the device, or replace what is not finite there "
-        "({words.arrays}.where)",
+        "Look {often} at a flag kept on the device, or replace what is not finite there ({words.arrays}.where)",
         purpose="to check for NaN or infinity",
         remedy="bad = bad | ~{words.arrays}.isfinite(loss)  # stays on the device\n"
         "if step % {every} == 0 and bad.item():\n    raise FloatingPointError(step)",
@@ -119,7 +129,7 @@ _PATTERNS = (
         "turns",
         purpose="to decide whether to go on",
     ),
-    _Pattern("", r"^assert\b", "Assert on the host before the upload, or look every {every} steps"),
+    _Pattern("", r"^assert\b", "Assert on the host before the upload, or look {often}"),
     _Pattern(
         "",
         r"^(el)?if\b(?!.*(all|any)\(|.*(done|eos|finish|stop))",
@@ -139,7 +149,7 @@ _PATTERNS = (
     _Pattern(
         r"__repr__|__str__|_tensor_str",
         "",
-        "Print every {every} steps, after the barrier, or at the end",
+        "Print {often}, after the barrier{end}",
         remedy=_EVERY + "print(loss.item())  # after the barrier",
         numbers_only=False,
     ),
@@ -154,7 +164,7 @@ _PATTERNS = (
     _Pattern(
         "",
         r"loss",
-        "Keep the loss {words.keep} and read it every {every} steps, or at the end",
+        "Keep the {sum}loss {words.keep} and read it {often}{end}",
         remedy="losses.append({loss})  # stays on the device\n"
         + _EVERY
         + "print({words.arrays}.stack(losses).tolist())  # after the barrier\n    losses.clear()",
@@ -196,24 +206,46 @@ _SPECIAL = {
 
 
 def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = STANDARD) -> ReadAdvice:
-    """Advice on the line ``code`` that reads by ``op`` through ``via``; ``every``: steps between the reads advised."""
+    """Advice on the line ``code`` that reads by ``op`` through ``via``.
+
+    ``every``: steps between the reads advised; :data:`ONCE`: they lie in a loop between the steps; :data:`LATER`: they
+    come seldom already.
+    """
     scalar = op == SCALAR
     what = "one number" if scalar else "a tensor"
     name = _name(via, code, scalar)
     for pattern in _PATTERNS:
         if (scalar or not pattern.numbers_only) and re.search(pattern.via, via) and re.search(pattern.code, code):
+            remedy = pattern.remedy
+            if every in (ONCE, LATER) and "{every}" in remedy:
+                remedy = _ONCE if every == ONCE else ""
             loss = words.keep_code.format(name="loss")
-            advice = pattern.advice.format(every=every, words=words)
-            remedy = pattern.remedy.format(every=every, words=words, loss=loss)
-            return ReadAdvice(pattern.name or name, what, pattern.purpose, advice, remedy)
+            remedy = remedy.format(every=every, words=words, loss=loss)
+            return ReadAdvice(
+                pattern.name or name, what, pattern.purpose, _filled(pattern.advice, every, words), remedy
+            )
     if scalar:
-        later = f"Keep the value {words.keep} and read it every {every} steps, or at the end"
-        return ReadAdvice(name, what, "", later, "")
+        text = "Keep the {sum}value {words.keep} and read it {often}{end}"
+        return ReadAdvice(name, what, "", _filled(text, every, words), "")
     if name in ("save()", "pickling"):
         advice = "Save less often, or hand a copy made on the device to a background thread"
     else:
         advice = "Do this work on the device, or hand the tensor over once, after the loop"
     return ReadAdvice(name, what, "", advice, "")
+
+
+def _filled(text: str, every: int, words: Vocabulary) -> str:
+    often = {ONCE: "once, after the loop", LATER: "a step later, when it is computed"}.get(
+        every, f"every {every} steps"
+    )
+    once = every == ONCE
+    return text.format(
+        often=often,
+        every=max(every, _TURNS),
+        end="" if once else ", or at the end",
+        sum="sum of the " * once,
+        words=words,
+    )
 
 
 def _name(via: str, code: str, scalar: bool) -> str:

@@ -12,9 +12,11 @@ for the read alone), plus the copy itself.
 
 from __future__ import annotations
 
+from collections import Counter
+from math import ceil
 from typing import Literal
 
-from xlaprof.analysis.fold.tallies import ReadTally
+from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import short
 from xlaprof.analysis.whatif import replay
@@ -24,7 +26,7 @@ from xlaprof.text.quantities import duration, size_text
 from .counted import Key, ReadEvents
 from .dynamic_size_ops import is_sized
 from .facts import Facts
-from .looping import REPEATS, head, innermost, is_outside
+from .looping import REPEATS, head, innermost, is_outside, shares_loop
 from .reading import SCALAR
 
 _LEAST = 3  # reads: once or twice is an accident
@@ -45,6 +47,9 @@ class Reads:
         self.place = place
         self.tally = ReadTally()
         self.count = 0  # in the loop
+        self.barrier = 0  # stack of the barrier that a step reaches after them; 0: they do not cut its graph
+        #: compiled for these reads alone: the barrier's graph holds the same operations
+        self.graphs: list[CompileRecord] = []
         self.via = ""
         self.stacks: list[int] = []
         self.alone = 0  # ns of device work only for these reads
@@ -73,6 +78,15 @@ class Reads:
             self.count += getattr(tally, those)
             self._counted[those].add(key)
 
+    def find_barrier(self, facts: Facts) -> None:
+        """Find the barrier whose graph these reads compute in part beforehand, and the graphs they need for that."""
+        cut = [one for one in facts.run.compiles if one.trigger == "read" and one.stack in self.stacks]
+        if not self.alone or (cut and not any(one.again for one in cut)):
+            return
+        self.barrier = _barrier_after(facts, self.stacks)
+        if self.barrier:
+            self.graphs = [one for one in cut if one.again and is_own_graph(facts, one)]
+
     @property
     def counted(self) -> ReadEvents:
         """The reads that ``count`` counts."""
@@ -80,7 +94,11 @@ class Reads:
 
     @property
     def cost_s(self) -> float:
-        """Seconds that would be gained without these reads."""
+        """Seconds that would be gained without these reads and the graphs that they need."""
+        return self._stopped_s + sum(record.dur for record in self.graphs) / 1e9
+
+    @property
+    def _stopped_s(self) -> float:
         tally = self.tally
         if not tally.known:
             return tally.digest_dur / 1e9
@@ -90,7 +108,7 @@ class Reads:
     @property
     def cut(self) -> Cut:
         """The part of the run that would go with these reads."""
-        return replay.reads(self.stacks, self.alone_at)
+        return replay.together((replay.reads(self.stacks, self.alone_at), replay.compiles(self.graphs, recorded=True)))
 
     @property
     def copy_ns(self) -> int:
@@ -100,7 +118,7 @@ class Reads:
 
     def is_habit(self, facts: Facts) -> bool:
         """Whether they make a finding."""
-        if self.count >= _LEAST and _breaks_graph(facts, self.place):
+        if self.count >= _LEAST and (self.graphs or _breaks_graph(facts, self.place)):
             return True  # even without a wait: the device stops there
         tally = self.tally
         stalled = self.count * tally.stalled // tally.known if tally.known else self.count
@@ -113,6 +131,16 @@ class Reads:
             return cost >= _EXPENSIVE * facts.total_s
         return stalled > _OFTEN * facts.step_count or cost >= _EXPENSIVE * facts.total_s
 
+    def is_between_steps(self, facts: Facts) -> bool:
+        """Whether they lie in a loop of their own, such as an evaluation's, that no barrier ends the turns of."""
+        loops = {head(loop) for loop in facts.names.loops(self.stacks[0])}
+        main = facts.run.main_barrier
+        step = next((innermost(facts.names, stack) for stack, site in facts.run.sites.items() if site is main), None)
+        if not loops or step is None or not step.line:
+            return bool(loops) and step is None
+        inner = innermost(facts.names, self.stacks[0])
+        return head(step) not in loops or (head(inner) != head(step) and self.tally.rhythm.every > 1)
+
     def waited(self) -> str:
         """The parts of the wait, as text."""
         tally = self.tally
@@ -121,6 +149,26 @@ class Reads:
             f"{duration(tally.wait / 1e9)} waiting for the device, {compiled}{duration(self.copy_ns / 1e9)} "
             f"handing over and copying {size_text(tally.bytes)}"
         )
+
+
+def in_loop(facts: Facts, stack: int) -> int:
+    """The number of reads at ``stack`` inside the program's loop."""
+    tallies = (tally for (place, _), tally in facts.run.reads.items() if place == stack)
+    return sum(tally.in_steps if facts.named_steps else tally.looped for tally in tallies)
+
+
+def is_own_graph(facts: Facts, record: CompileRecord) -> bool:
+    """Whether a read in the loop needed this graph the first time.
+
+    One line may read several times a step, in a helper that each block calls: each of those reads ends a graph.
+    """
+    if record.trigger != "read" or (record.change is not None and record.change.what == "evicted"):
+        return False
+    steps = max((site.executed for site in facts.run.sites.values() if site.trigger != "read"), default=0)
+    repeated = in_loop(facts, record.stack)
+    if repeated < _LEAST or not record.nth:
+        return repeated >= _LEAST
+    return record.nth < ceil(repeated / max(1, steps))  # of the first step reads may not have counted
 
 
 def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
@@ -135,7 +183,24 @@ def by_line(facts: Facts, *, sized: bool) -> list[Reads]:
         if line not in found:
             found[line] = Reads(place)
         found[line].add(facts, key, tally)
+    if not sized:
+        for reads in found.values():
+            reads.find_barrier(facts)
     return list(found.values())
+
+
+def _barrier_after(facts: Facts, stacks: list[int]) -> int:
+    """The barrier that follows these reads most often, in the same turn of its loop; 0: none."""
+    sites, names = facts.run.sites, facts.names
+    after: Counter[int] = Counter()
+    read = 0
+    for stack, _ in facts.run.cuts:
+        if stack in stacks:
+            read = stack
+        elif read and stack in sites and sites[stack].trigger != "read":
+            after[stack] += shares_loop(names, read, stack)
+            read = 0
+    return next((stack for stack, count in after.most_common(1) if count >= _LEAST), 0)
 
 
 def _breaks_graph(facts: Facts, place: Place) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.reading import advise_read
+from xlaprof.analysis.evidence.reading import LATER, ONCE, advise_read
 from xlaprof.analysis.evidence.reads import Reads, by_line
-from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
 from xlaprof.text.quantities import duration, times
@@ -27,14 +27,14 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _finding(facts: Facts, reads: Reads) -> Finding:
     tally, place = reads.tally, reads.place
-    way = advise_read(reads.op, reads.via, place.acting.code, _seldom(facts, reads), facts.words)
-    per_read = tally.dur / max(1, tally.count) / 1e9
-    barrier = _barrier_after(facts, reads)
+    often = _how_often(facts, reads)
+    way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words)
+    waited = (tally.wait + reads.copy_ns + tally.digest_dur) / 1e9  # without compiling
+    barrier = facts.names.bracket(reads.stacks[0], reads.barrier)[1] if reads.barrier else NOWHERE
     purpose = f" {way.purpose}" if way.purpose else ""
-    apart = f"; it comes before the barrier ({named(barrier)}), so the graph up to here runs once more" * bool(
-        barrier.line
-    )
     after = f", after the barrier ({named(barrier)})" * bool(barrier.line and "barrier" not in way.advice)
+    if often == ONCE and "loop" in way.advice:
+        after = f"; end every turn of the loop with {facts.words.barrier}"
     late = f"{tally.late:,} more cost nothing: the device had been given more to do"
     return facts.finding(
         "transfer",
@@ -46,16 +46,30 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         cut=reads.cut,
         cause=(
             f"{_capital(way.name)} reads {way.what} from the device {how_often(facts, reads)}{purpose}, and the host "
-            f"stops until it is computed: {times(reads.count)}, {duration(tally.dur / 1e9)} waited "
-            f"({duration(per_read)} each), and the device has nothing to do until the host has caught up{apart}."
+            f"stops until it is computed: {times(reads.count)}, {duration(waited)} waited "
+            f"({duration(waited / max(1, tally.count))} each), and the device has nothing to do until the host has "
+            f"caught up{_apart(reads, barrier)}."
         ),
         advice=f"{way.advice}{after}.",
+        change=FromTo("operation", "the graph up to the barrier", "the graph up to this read")
+        if reads.graphs
+        else None,
         evidence=(reads.waited(), f"longest {duration(tally.most / 1e9)}", *([late] if tally.late else [])),
         confidence="high" if tally.known else "medium",
         rhythm=rhythm_of(facts, reads),
         also=(barrier,) if barrier.line else (),
         remedy=way.remedy,
     )
+
+
+def _apart(reads: Reads, barrier: Place) -> str:
+    """The clause on the graph that the reads need for themselves."""
+    if not reads.barrier:
+        return ""
+    line = f" ({named(barrier)})" if barrier.line else ""
+    compiled = sum(record.dur for record in reads.graphs) / 1e9
+    own = f", as a graph of its own that took {duration(compiled)} to compile" if compiled else ""
+    return f"; it comes before the barrier{line}, so the graph up to here runs once more{own}"
 
 
 def how_often(facts: Facts, reads: Reads) -> str:
@@ -71,26 +85,18 @@ def rhythm_of(facts: Facts, reads: Reads) -> str:
     return reads.tally.rhythm.text() if facts.step_count else ""
 
 
-def _seldom(facts: Facts, reads: Reads) -> int:
-    """The number of steps between the reads to advise: at least ten times as many as now."""
+def _how_often(facts: Facts, reads: Reads) -> int:
+    """The number of steps between the reads to advise, :data:`LATER` or :data:`ONCE`."""
+    if reads.is_between_steps(facts):
+        return ONCE
+    if reads.tally.rhythm.every > 1:
+        return LATER
     enough: int = 10 ** (len(str(max(1, facts.step_count))) - 1)
-    every = reads.tally.rhythm.every
-    return max(10, enough, 10 * every if every > 1 else 0)
-
-
-def _barrier_after(facts: Facts, reads: Reads) -> Place:
-    """The barrier whose graph these reads compute in part beforehand; NOWHERE where there is none."""
-    cut = [record.again for record in facts.run.compiles if record.trigger == "read" and record.stack in reads.stacks]
-    if not reads.alone or (cut and not any(cut)):
-        return NOWHERE
-    sites = facts.run.sites
-    barriers = [stack for stack, site in sites.items() if site.trigger != "read" and site.executed >= 3]
-    barrier = max(barriers, key=lambda stack: sites[stack].executed, default=0)
-    return facts.names.bracket(reads.stacks[0], barrier)[1] if barrier else NOWHERE
+    return max(10, enough)
 
 
 def _capital(text: str) -> str:
     return text if "(" in text else text[:1].upper() + text[1:]  # float() is written so
 
 
-KIND = Kind(find, unit_of=("max_transfers_per_step",), blamed_for=("max_idle",))
+KIND = Kind(find, unit_of=("max_transfers_per_step",), blamed_for=("max_compiles", "max_compile_time", "max_idle"))

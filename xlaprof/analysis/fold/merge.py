@@ -97,6 +97,7 @@ def _add_compiles(mine: Totals, theirs: Totals, ids: Ids) -> None:
         before = tuple(program + shift for program in record.before)
         mapped = ids.mapped(record, stacks=("stack",))
         mine.compiles.append(mapped._replace(program=record.program + shift, change=change, before=before))
+    mine.cuts.merge((ids.stack(place), program + shift) for place, program in theirs.cuts)
     for program, moment in theirs.programs.items():
         mine.programs[program + shift] = moment
         mine.program_runs[program + shift] = theirs.program_runs[program]

@@ -15,6 +15,7 @@ from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import SampleSpan, Seen
 from xlaprof.analysis.timeline.rhythm import Rhythm
 
+from .cuts import Cuts
 from .distribution import Distribution
 from .reads_and_fallbacks import ReadsAndFallbacks, pair, triple_of
 from .series import Series
@@ -58,6 +59,7 @@ class Totals(ReadsAndFallbacks):
         self.program_runs: dict[int, int] = {}  # program -> runs
         self.program_busy: dict[int, int] = {}  # program -> ns the device was busy with it
         self.program_rhythms: dict[int, Rhythm] = {}  # program -> its turns among the executions at its barrier
+        self.cuts = Cuts()
         self.executions_at: dict[int, int] = {}  # stack -> executions there
         self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
         self.recording: set[int] = set()  # stacks at which operations were recorded, next to a hole
@@ -297,6 +299,7 @@ class Totals(ReadsAndFallbacks):
                 stack = 0
             nth = self.executions_at[stack] = self.executions_at.get(stack, 0) + 1
             self.add_runs(program, event.t, ran, (nth,))
+        self.cuts.add((event,))
         self._add_execution(event)
         self._schedule_execution((event.t, start, end, event.device, event.stack if event.trigger == "read" else 0))
         self.window.add_execution(event.device, start, end)  # last: it may settle everything

@@ -10,7 +10,7 @@ from xlaprof.analysis.evidence import padding
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Buckets
-from xlaprof.analysis.recompiles.extra import READ, Group
+from xlaprof.analysis.recompiles.extra import Group
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, target
 from xlaprof.text.quantities import percent, plural
@@ -31,8 +31,6 @@ class Advice(NamedTuple):
 def advise(facts: Facts, group: Group) -> Advice:
     """How to avoid these compiles."""
     change, words, name = group.first, facts.words, _name(facts, group)
-    if group.name == READ:
-        return Advice("Read the value after the barrier, or keep it on the device and read it at the end.")
     if group.sort == "shape":
         return _shape(facts, group)
     if group.sort == "dtype":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.recompiles.extra import READ, Group, special_number
+from xlaprof.analysis.recompiles.extra import Group, special_number
 from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
 from xlaprof.text.quantities import duration, plural, times
@@ -29,8 +29,6 @@ _WORDS = frozenset({"the", "an", "a", "another", "which", "gradients", "in"})  #
 
 def _what(facts: Facts, group: Group, rhythm: str) -> str:
     change = group.first
-    if group.name == READ:
-        return "the read comes before the barrier, so it needs a graph of its own"
     if group.sort in ("shape", "dtype"):
         return _shape(facts, group)
     if group.sort == "size":

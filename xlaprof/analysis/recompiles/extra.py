@@ -9,18 +9,19 @@ Necessary are:
 * one graph for each of the few stages of a training whose input grows, if each stage runs long.
 
 Where graphs go on being replaced for the same reason, it was no warm-up. A read in a loop with barriers needs a graph
-of its own: that one is unnecessary from the first.
+of its own: that one belongs to the read's finding.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from math import ceil, gcd
+from math import gcd
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost, is_outside, visits_per_pass
+from xlaprof.analysis.evidence.reads import in_loop, is_own_graph
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.recompiles.shapes import axes, dims
@@ -34,9 +35,6 @@ _TASKS = 4  # modules that take turns by design, at most
 _UNIT = 8  # common divisor of padded sizes, at least, unless they are powers of two,
 _SMALLEST = 4  # each at least this
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
-
-#: subject of the change of a read that cuts a step in two
-READ = "read before the barrier"
 
 
 class Extra(NamedTuple):
@@ -94,7 +92,7 @@ def groups(facts: Facts) -> list[Group]:
     return [
         group
         for group in causes
-        if not _follows(facts, group, causes) and not already_bucketed(facts, group) and not _has_stages(facts, group)
+        if not _follows(facts, group) and not already_bucketed(facts, group) and not _has_stages(facts, group)
     ]
 
 
@@ -112,7 +110,7 @@ def _with_consequences(all_groups: list[Group]) -> list[Group]:
 def _leads(one: Group, other: Group) -> bool:
     if one.sort == other.sort == "shape":  # a tensor brought to the device, and others that took its shape
         return one.first.moved and not other.first.moved and _changes(one) == _changes(other)
-    if one.sort != "operation" or one.first.role not in ("", "loop") or one.name == READ:
+    if one.sort != "operation" or one.first.role not in ("", "loop"):
         return False
     if other.sort not in ("aliasing", "inputs", "operation") or other.first.role not in ("grad", "zero_grad"):
         return False
@@ -138,7 +136,7 @@ def _cause(facts: Facts, change: Change) -> tuple[str, str]:
     if change.what == "scalar":
         special = next((text for text in (change.new, change.old) if special_number(text)), "")
         return "scalar", f"{change.subject} {change.role} {special}"
-    if change.what == "operation" and change.subject != READ:
+    if change.what == "operation":
         inner = facts.names.place(change.made)
         return "operation", f"{change.role} {inner.code or inner.line or change.subject}"
     return change.what, change.subject
@@ -152,11 +150,11 @@ def special_number(text: str) -> bool:
         return False
 
 
-def _follows(facts: Facts, group: Group, causes: list[Group]) -> bool:
+def _follows(facts: Facts, group: Group) -> bool:
     """Whether it follows from something that is no recompilation, or has a finding of its own.
 
-    Three cases: a graph for a read of a size, whose line has its finding; one graph for a copy between tensors, which
-    are the same until one of them is written; the additions to a graph that grows all the time (a growing graph).
+    Two cases: one graph for a copy between tensors, which are the same until one of them is written; the additions to
+    a graph that grows all the time (a growing graph).
     """
     if group.sort == "aliasing" and len(group.extras) == 1:
         return True
@@ -164,29 +162,22 @@ def _follows(facts: Facts, group: Group, causes: list[Group]) -> bool:
         sites = facts.run.sites
         if all(e.change.added and e.record.trigger != "read" and grows(sites[e.record.stack]) for e in group.extras):
             return True
-    return group.name == READ and any(
-        other.sort == "size" and (other.place.file, other.place.line) == (group.place.file, group.place.line)
-        for other in causes
-    )
+    return False
 
 
 def _defect(facts: Facts, record: CompileRecord) -> Change | None:
     """The change that made this compile, if the compile was unnecessary."""
     change = record.change
     if record.trigger == "read" and not (change is not None and change.what == "evicted"):
-        sized, repeated = _reads(facts, record.stack)
-        own = not record.nth or _takes_turns(facts, record, repeated)
+        sized = any(is_sized(facts.names.text(op)) for place, op in facts.run.reads if place == record.stack)
+        repeated, own = in_loop(facts, record.stack), is_own_graph(facts, record)
         if sized and (own or (change is not None and is_sized(change.new))):
             return None  # reported with the selection, whose size is read before its elements are
-        if record.again and own and repeated >= _HABIT and _has_loop(facts):
-            return Change(
-                "operation", "the graph up to the barrier", "the graph up to this read", READ, stack=record.stack
-            )
         few = facts.run.sites[record.stack].compiles <= _HABIT
         if repeated < _HABIT and (few or record.t < _loop_begins(facts)):
             return None  # results read at the end; a model that is copied to the host before the first step
         if own and repeated >= _HABIT:
-            return None  # one line reads several values in each step: the norm of every parameter's gradient, say
+            return None  # the read's finding has the cost of its own graph
     if change is None or change.what == "evicted":
         return change
     if record.trigger == "dynamo" and change.role != "dynamic":
@@ -226,24 +217,6 @@ def _settles(facts: Facts, record: CompileRecord, change: Change) -> bool:
     if record.visits > EARLY:
         return False
     return change.role == "state" or _is_carried(record, change) or not _comes_back(facts, record)
-
-
-def _reads(facts: Facts, stack: int) -> tuple[bool, int]:
-    """Whether sizes that values decide were read at ``stack``; and the number of all reads there in the loop."""
-    tallies = {op: tally for (place, op), tally in facts.run.reads.items() if place == stack}
-    sized = any(is_sized(facts.names.text(op)) for op in tallies)
-    return sized, sum(tally.in_steps if facts.named_steps else tally.looped for tally in tallies.values())
-
-
-def _takes_turns(facts: Facts, record: CompileRecord, repeated: int) -> bool:
-    """Whether one line reads several times a step, in a helper that each block calls: each read ends a graph."""
-    steps = max((site.executed for site in facts.run.sites.values() if site.trigger != "read"), default=0)
-    return steps > 0 and record.nth < ceil(repeated / steps)  # of the first step reads may not have counted
-
-
-def _has_loop(facts: Facts) -> bool:
-    """Whether a barrier or read is reached again and again."""
-    return any(site.executed >= _HABIT for site in facts.run.sites.values())
 
 
 def _loop_begins(facts: Facts) -> int:

@@ -80,7 +80,7 @@ class Rhythm:
         return gap if gap > 0 and self.gaps[gap] >= _MOST * (self.steps - 1) else 0
 
     def text(self) -> str:
-        """ "every step", "3 times a step", "every 10 steps", "4 times every 10 steps", "once"; "": unknown."""
+        """ "every step", "3 times a step", "every 10 steps", "4 times after every 10 steps", "once"; "": unknown."""
         if not self.count:
             return ""
         if self.count == 1:
@@ -92,5 +92,5 @@ class Rhythm:
         if every == 1:
             return "every step" if each <= 1 else f"{each:,} times a step"
         if every:
-            return f"every {every:,} steps" if each <= 1 else f"{each:,} times every {every:,} steps"
+            return f"every {every:,} steps" if each <= 1 else f"{each:,} times after every {every:,} steps"
         return f"now and then, in {self.steps:,} steps"

@@ -36,6 +36,8 @@ class Cut(NamedTuple):
     compiles: frozenset[tuple[int, int, float]] = frozenset()
     #: stacks of reads whose executions served nothing else
     runs: frozenset[int] = frozenset()
+    #: begins of compiles whose operations are recorded all the same, for another graph
+    recorded: frozenset[int] = frozenset()
 
     def __bool__(self) -> bool:
         return any(self[:])
@@ -64,9 +66,14 @@ def barriers(stacks: Iterable[int]) -> Cut:
     return Cut(frozenset((host.DISPATCH, stack) for stack in stacks))
 
 
-def compiles(records: Iterable[CompileRecord], kept: float = 0.0) -> Cut:
-    """These graphs are not compiled, or are smaller: the share ``kept`` of their compile time remains."""
-    return Cut(compiles=frozenset((record.t, record.dur, kept) for record in records))
+def compiles(records: Iterable[CompileRecord], kept: float = 0.0, *, recorded: bool = False) -> Cut:
+    """These graphs are not compiled, or are smaller: the share ``kept`` of their compile time remains.
+
+    ``recorded``: another graph holds their operations, so the host records them all the same.
+    """
+    records = list(records)
+    graphs = frozenset((record.t, record.dur, kept) for record in records)
+    return Cut(compiles=graphs, recorded=frozenset(record.t for record in records) if recorded else frozenset())
 
 
 def doing(causes: Iterable[Cause]) -> Cut:
@@ -86,6 +93,7 @@ def together(cuts: Iterable[Cut]) -> Cut:
         frozenset().union(*(cut.causes for cut in cuts)),
         frozenset((moment, ns, share) for (moment, ns), share in least.items()),
         frozenset().union(*(cut.runs for cut in cuts)),
+        frozenset().union(*(cut.recorded for cut in cuts)),
     )
 
 
@@ -181,7 +189,7 @@ def _remains(key: Key, cut: Cut, kept: Mapping[int, float], recorded: Mapping[in
         return 0.0
     if key.cause in cut.causes and not key.early and not key.compile:
         return 0.0
-    if key.compile not in kept:
+    if key.compile not in kept or (key.cause == host.TRACING and key.compile in cut.recorded):
         return 1.0
     share = kept[key.compile]
     if key.cause == host.TRACING:  # the operations are still recorded, on a known path

@@ -174,6 +174,7 @@ def add_runs(run: Totals, part: Kinds) -> Column:
         run.read_runs[one] += int(ran[for_reads][those].sum())
     for one, those in grouped(stack[~for_reads]):
         run.given[one] += len(those)
+    run.cuts.add(runs.events)
     run.busy_until = max(run.busy_until, int((moment + runs["enqueue"] + ran).max()))
     run.last_execution_end = max(run.last_execution_end, int(end[-1]))
     run.cover(int(moment.min()), int(end[-1]))
