@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -22,6 +23,49 @@ _GRADIENTS = frozenset({"zero_grad", "grad"})
 _MOSTLY = 0.5
 
 Hyperparameters = list[tuple[str, float]]
+
+
+class Part(NamedTuple):
+    """One thing that differs by itself: what it is, and its values before and now."""
+
+    change: Change
+    key: tuple[str, int, str]
+    old: str
+    new: str
+
+
+def parts(event: Compile) -> tuple[Part, ...]:
+    """The independent differences of a graph, the one that :func:`cause` names first."""
+    change, diff = cause(event), event.diff
+    if change is None:
+        return ()
+    first = _first(diff) if diff is not None and event.change is None else None
+    if diff is None or diff.captured or first is None:
+        return (_part(change),)
+    others = (one for one in _on_their_own(diff) if one is not first)
+    return (_part(change, first), *(_part(_change(event, diff, one), one) for one in others))
+
+
+def _on_their_own(diff: GraphDiff) -> Iterator[Difference]:
+    """Differences of the forward pass, which training follows; without those that follow from another path."""
+    path = bool(diff.added or diff.removed)
+    if path:
+        yield from _of_one_line(diff)
+    for one in diff.differences:
+        if one.block is not None:
+            if "" in one.block.roles and not one.block.barrier:
+                yield one
+        elif not _part_of_training(one.came) and not (path and one.kind in _FOLLOWS):
+            yield one
+
+
+def _part(change: Change, one: Difference | None = None) -> Part:
+    block = one.block if one is not None and not change.role else None
+    if block is None:
+        place, name = change.condition or change.made or change.stack, change.name or change.subject
+        return Part(change, (change.what, place, name), change.old, change.new)
+    old, new = (f"{side[0].name} {side[0].stack}" if side else "nothing" for side in (block.old, block.new))
+    return Part(change, (change.what, block.condition or block.stack, ""), old, new)
 
 
 def cause(event: Compile) -> Change | None:
@@ -87,7 +131,7 @@ def _roles(one: Difference) -> set[str]:
     """Parts of training that recorded what differs."""
     if one.block is not None:
         return set(one.block.roles)
-    return {_part(one.came)}
+    return {_part_of_training(one.came)}
 
 
 def _change(event: Compile, diff: GraphDiff, first: Difference) -> Change:
@@ -133,7 +177,7 @@ def _place(operation: Operation | None) -> int:
     return operation.stack if operation is not None else 0
 
 
-def _part(operation: Operation | None) -> str:
+def _part_of_training(operation: Operation | None) -> str:
     """The part of training that recorded it."""
     return operation.role if operation is not None else ""
 
@@ -153,7 +197,7 @@ def _input(diff: GraphDiff, one: Difference) -> Change:
 
 def _value(diff: GraphDiff, one: Difference) -> Change:
     """A value computed in the graph is now an input of it, or the other way round."""
-    fields = {"code_seen": True, "name": one.name, "made": one.made, "role": _part(one.came)}
+    fields = {"code_seen": True, "name": one.name, "made": one.made, "role": _part_of_training(one.came)}
     if one.kind == "aliasing":
         return _plain(diff, one, old="the same tensor as elsewhere", new="another tensor", **fields)
     return _plain(diff, one, **fields)
@@ -238,7 +282,7 @@ def _number(diff: GraphDiff, one: Difference) -> Change:
         name, (old, new) = "lr", rates
     elif sign < 0:
         old, new = -old if old is not None else None, -new if new is not None else None
-    role = _part(one.came)
+    role = _part_of_training(one.came)
     if one.argument == "training" and one.kind != "size":
         role = "mode"
     elif one.passed and one.kind != "size":

@@ -90,13 +90,20 @@ def _add_compiles(mine: Totals, theirs: Totals, ids: Ids) -> None:
     shift = max(mine.programs, default=0)  # programs are numbered in each process from 1
     shift = max([shift, *(record.program for record in mine.compiles)])
     for record in theirs.compiles:
-        change = record.change
-        if change is not None:
-            change = ids.mapped(change, stacks=("stack", "expected", "made", "condition"))
-            change = replace(change, against=change.against and change.against + shift)
+        causes = tuple(
+            replace(
+                ids.mapped(change, stacks=("stack", "expected", "made", "condition")),
+                against=change.against and change.against + shift,
+            )
+            for change in record.causes
+        )
         before = tuple(program + shift for program in record.before)
         mapped = ids.mapped(record, stacks=("stack",))
-        mine.compiles.append(mapped._replace(program=record.program + shift, change=change, before=before))
+        mine.compiles.append(
+            mapped._replace(
+                program=record.program + shift, change=causes[0] if causes else None, causes=causes, before=before
+            )
+        )
     mine.cuts.merge((ids.stack(place), program + shift) for place, program in theirs.cuts)
     for program, moment in theirs.programs.items():
         mine.programs[program + shift] = moment

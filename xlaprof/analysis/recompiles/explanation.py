@@ -16,6 +16,9 @@ _FIXED = "Dynamo has one graph for all sizes, but a program of XLA's has fixed s
 def explanation(facts: Facts, group: Group, rhythm: str) -> str:
     """The sentence: the cause, and the compiles and seconds it took."""
     again = f"compiled again {times(len(group.extras))}, {duration(group.cost_s)} in all"
+    if shared := sum(extra.share < 1 for extra in group.extras):
+        combined = "all" if shared == len(group.extras) else f"{shared}"
+        again += f" ({combined} of them for new combinations with other changes, which bear their part)"
     fixed = f" {_FIXED}" if group.first.role == "dynamic" else ""
     return f"{_capital(_what(facts, group, rhythm))}: {again}.{fixed}"
 

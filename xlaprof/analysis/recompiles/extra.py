@@ -43,6 +43,7 @@ class Extra(NamedTuple):
     record: CompileRecord
     change: Change
     place: Place
+    share: float = 1.0  # of the compile: several causes of one graph bear it together
 
 
 class Group(NamedTuple):
@@ -61,7 +62,7 @@ class Group(NamedTuple):
     @property
     def cost_s(self) -> float:
         """Seconds that went into these compiles."""
-        return sum(extra.record.dur for extra in self.extras) / 1e9
+        return sum(extra.record.dur * extra.share for extra in self.extras) / 1e9
 
 
 def groups(facts: Facts) -> list[Group]:
@@ -69,17 +70,16 @@ def groups(facts: Facts) -> list[Group]:
     found: dict[tuple[str, int, str, str], list[Extra]] = {}
     early: list[tuple[tuple[str, int, str, str], Extra]] = []
     for record in facts.run.compiles:
-        change = _defect(facts, record)
-        if change is None:
-            continue
-        place = _place(facts, record, change)
-        extra = Extra(record, change, place)
-        key = (place.file, place.line, *_cause(facts, change))
-        if _settles(facts, record, change):
-            if change.role != "state":  # which optimizers do once
-                early.append((key, extra))
-        else:
-            found.setdefault(key, []).append(extra)
+        changes = [change for one in record.causes or (None,) if (change := _defect(facts, record, one)) is not None]
+        for change in changes:
+            place = _place(facts, record, change)
+            extra = Extra(record, change, place, 1 / len(changes))
+            key = (place.file, place.line, *_cause(facts, change))
+            if _settles(facts, record, change):
+                if change.role != "state":  # which optimizers do once
+                    early.append((key, extra))
+            else:
+                found.setdefault(key, []).append(extra)
     settled = Counter(key for key, _ in early)
     for key in settled:  # a read's graph settles together with the graph of the barrier after it
         if len(found.get(key, ())) <= settled[key] and all(e.record.trigger == "read" for e in found.get(key, ())):
@@ -165,9 +165,8 @@ def _follows(facts: Facts, group: Group) -> bool:
     return False
 
 
-def _defect(facts: Facts, record: CompileRecord) -> Change | None:
+def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Change | None:
     """The change that made this compile, if the compile was unnecessary."""
-    change = record.change
     if record.trigger == "read" and not (change is not None and change.what == "evicted"):
         sized = any(is_sized(facts.names.text(op)) for place, op in facts.run.reads if place == record.stack)
         repeated, own = in_loop(facts, record.stack), is_own_graph(facts, record)

@@ -7,7 +7,11 @@ after a size) are not listed again.
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.runtime.trace.ops import SCALAR
@@ -51,7 +55,8 @@ class Found(NamedTuple):
     block: Unmatched | None = None
 
 
-class Alignment(NamedTuple):
+@dataclass(frozen=True)
+class Alignment:
     """All differences of two graphs."""
 
     differences: tuple[Found, ...]
@@ -73,6 +78,18 @@ class Alignment(NamedTuple):
     def distance(self) -> tuple[int, int]:
         """Smaller where the graphs are more alike."""
         return self.added + self.removed, len(self.differences)
+
+    @cached_property
+    def contents(self) -> Counter[tuple[Any, ...]]:
+        """What differs, apart from where: comparable with that of another alignment of the same new graph."""
+        operations = (("-", token(node)) for block in self.blocks for node in block.old)
+        more = (("+", token(node)) for block in self.blocks for node in block.new)
+        others = (
+            (found.kind, found.argument, token(found.came), repr(found.new))
+            for found in self.differences
+            if found.block is None and found.came is not None
+        )
+        return Counter(chain(operations, more, others))
 
     @property
     def has_other_shapes(self) -> bool:

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     Frames = tuple[RawFrame, ...]
 
-_COMPARED = 6  # graphs of one barrier that a new one is compared with
+_COMPARED = 16  # graphs of one barrier that a new one is compared with
 _LISTED = 8  # differences in a diff, unless there are more sorts of them
-_OF_A_SORT = 2  # differences of one sort in a diff
+_OF_A_SORT = 3  # differences of one sort in a diff
 _OPERATIONS = 4  # listed of a block, on either side
 _MOST = 0.8  # a barrier ran a block if the block is at least this share of the barrier's graph
 _INPUTS = frozenset({"shape", "dtype", "sharding"})
@@ -134,18 +134,29 @@ def _graph_diff(tape: Tape, new: KnownTrace, storages: Sequence[Storage], places
 
 
 def _closest(tape: Tape, new: KnownTrace) -> tuple[KnownTrace, Alignment] | None:
-    """The latest graph of the same barrier, unless another is more than twice as close; and how it differs."""
+    """The graph of the same barrier that explains a new one best, and how they differ.
+
+    Where causes interleave, the latest graph differs in several of them, and another only in a part of these: that one.
+    Otherwise the latest, unless another is more than twice as close.
+    """
     same = [known for known in _others(tape, new) if known.trigger == new.trigger and known.place == new.place]
     same.sort(key=lambda known: known.end.last_used, reverse=True)
     compared = [(known, align(known.graph, new.graph)) for known in same[:_COMPARED]]
     if not compared:
         return None
     latest = compared[0]
-    closest = min(compared, key=lambda pair: (pair[1].distance[0], pair[1].has_other_shapes, pair[1].distance[1]))
-    if latest[1].has_other_shapes and not closest[1].has_other_shapes:
-        return closest  # the program alternates between tensors of several shapes
+    all_of_it = latest[1].contents
+    simpler = [pair for pair in compared[1:] if pair[1].contents < all_of_it]
+    closest = min(simpler or compared, key=lambda pair: _distance(pair[1]))
+    if simpler or (latest[1].has_other_shapes and not closest[1].has_other_shapes):
+        return closest  # the program alternates: between paths, or between tensors of several shapes
     (operations, others), (fewest, least) = latest[1].distance, closest[1].distance
     return latest if operations <= 2 * fewest and (fewest or others <= 2 * least) else closest
+
+
+def _distance(found: Alignment) -> tuple[int, bool, int]:
+    operations, others = found.distance
+    return operations, found.has_other_shapes, others
 
 
 def _others(tape: Tape, new: KnownTrace) -> list[KnownTrace]:
