@@ -25,13 +25,17 @@ _MOSTLY = 0.5
 Hyperparameters = list[tuple[str, float]]
 
 
+Key = tuple[str, int, str]  # sort of the change, Stack id, name
+Value = tuple[str, int]  # text, Stack id
+
+
 class Part(NamedTuple):
-    """One thing that differs by itself: what it is, and its values before and now."""
+    """One thing that differs by itself: which it is, and its values before and now."""
 
     change: Change
-    key: tuple[str, int, str]
-    old: str
-    new: str
+    key: Key
+    old: Value
+    new: Value
 
 
 def parts(event: Compile) -> tuple[Part, ...]:
@@ -63,8 +67,8 @@ def _part(change: Change, one: Difference | None = None) -> Part:
     block = one.block if one is not None and not change.role else None
     if block is None:
         place, name = change.condition or change.made or change.stack, change.name or change.subject
-        return Part(change, (change.what, place, name), change.old, change.new)
-    old, new = (f"{side[0].name} {side[0].stack}" if side else "nothing" for side in (block.old, block.new))
+        return Part(change, (change.what, place, name), (change.old, 0), (change.new, 0))
+    old, new = ((side[0].name, side[0].stack) if side else ("", 0) for side in (block.old, block.new))
     return Part(change, (change.what, block.condition or block.stack, ""), old, new)
 
 

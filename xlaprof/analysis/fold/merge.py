@@ -7,6 +7,7 @@ from typing import Protocol, Self, TypeVar
 
 from msgspec.structs import replace
 
+from xlaprof.analysis.diagnosis import Part
 from xlaprof.analysis.names import Ids
 from xlaprof.analysis.sums import add_counts
 from xlaprof.vocabulary import STANDARD
@@ -90,26 +91,28 @@ def _add_compiles(mine: Totals, theirs: Totals, ids: Ids) -> None:
     shift = max(mine.programs, default=0)  # programs are numbered in each process from 1
     shift = max([shift, *(record.program for record in mine.compiles)])
     for record in theirs.compiles:
-        causes = tuple(
-            replace(
-                ids.mapped(change, stacks=("stack", "expected", "made", "condition")),
-                against=change.against and change.against + shift,
-            )
-            for change in record.causes
-        )
+        parts = tuple(_mapped(part, ids, shift) for part in record.parts)
         before = tuple(program + shift for program in record.before)
         mapped = ids.mapped(record, stacks=("stack",))
-        mine.compiles.append(
-            mapped._replace(
-                program=record.program + shift, change=causes[0] if causes else None, causes=causes, before=before
-            )
-        )
+        change = parts[0].change if parts else None
+        mine.compiles.append(mapped._replace(program=record.program + shift, change=change, parts=parts, before=before))
     mine.cuts.merge((ids.stack(place), program + shift) for place, program in theirs.cuts)
     for program, moment in theirs.programs.items():
         mine.programs[program + shift] = moment
         mine.program_runs[program + shift] = theirs.program_runs[program]
         mine.program_busy[program + shift] = theirs.program_busy[program]
         mine.program_rhythms[program + shift] = theirs.program_rhythms[program]
+
+
+def _mapped(part: Part, ids: Ids, shift: int) -> Part:
+    change = ids.mapped(part.change, stacks=("stack", "expected", "made", "condition"))
+    what, place, name = part.key
+    return Part(
+        replace(change, against=change.against and change.against + shift),
+        (what, ids.stack(place), name),
+        (part.old[0], ids.stack(part.old[1])),
+        (part.new[0], ids.stack(part.new[1])),
+    )
 
 
 def _add(mine: dict[_Key, _T], theirs: dict[_Key, _T], key: Callable[[_Key], _Key]) -> None:

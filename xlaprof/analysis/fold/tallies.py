@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from xlaprof.analysis.diagnosis import parts
+from xlaprof.analysis.diagnosis import Part, parts
 from xlaprof.analysis.sums import add_up
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import Barrier, Change, Compile
 
 from .distribution import Distribution
 from .series import Series
-from .variants import Variants
 
 RECENT = 120
 
@@ -136,13 +135,12 @@ class CompileRecord(NamedTuple):
     cached: bool = False  # from the persistent compilation cache
     loops: int = 0  # most times one line recorded the same operation in the graph
     again: int = -1  # of a read: operations that the next barrier runs once more; -1: not known
-    #: ``change``, or, where all was there before in other graphs of the barrier, each of those that the graph combines
-    causes: tuple[Change, ...] = ()
+    parts: tuple[Part, ...] = ()  # all that differs by itself, ``change`` first
 
     @classmethod
     def of(cls, event: Compile, site: Site, step: int) -> CompileRecord:
         """``site``: the barrier as it was before; ``step``: the number of the step."""
-        causes = site.variants.causes(event.program, parts(event))
+        different = parts(event)
         return cls(
             t=event.t,
             dur=event.dur,
@@ -150,8 +148,8 @@ class CompileRecord(NamedTuple):
             ops=event.ops,
             stack=event.stack,
             trigger=event.trigger,
-            change=causes[0] if causes else None,
-            causes=causes,
+            change=different[0].change if different else None,
+            parts=different,
             nth=site.compiles,
             visits=site.visits,
             step=step,
@@ -219,7 +217,6 @@ class Site:
     loop: int = 0  # the stack of that line
     loop_ops: int = 0
     loop_shared: bool = False
-    variants: Variants = field(default_factory=Variants)
     start: int = 0  # begin of the stretch that its last visit ended
     end: int = 0
 

@@ -25,6 +25,7 @@ from xlaprof.analysis.evidence.reads import in_loop, is_own_graph
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.recompiles.shapes import axes, dims
+from xlaprof.analysis.recompiles.variants import causes
 from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
@@ -69,12 +70,16 @@ def groups(facts: Facts) -> list[Group]:
     """The extra compiles by line and cause, in the order in which they first came."""
     found: dict[tuple[str, int, str, str], list[Extra]] = {}
     early: list[tuple[tuple[str, int, str, str], Extra]] = []
+    why = causes(facts.run.compiles)
     for record in facts.run.compiles:
-        changes = [change for one in record.causes or (None,) if (change := _defect(facts, record, one)) is not None]
+        of_it = why[record.program, record.t] or (record.change,)
+        changes = [change for one in of_it if (change := _defect(facts, record, one)) is not None]
+        by_line: dict[tuple[str, int, str, str], tuple[Change, Place]] = {}
         for change in changes:
             place = _place(facts, record, change)
-            extra = Extra(record, change, place, 1 / len(changes))
-            key = (place.file, place.line, *_cause(facts, change))
+            by_line.setdefault((place.file, place.line, *_cause(facts, change)), (change, place))
+        for key, (change, place) in by_line.items():
+            extra = Extra(record, change, place, 1 / len(by_line))
             if _settles(facts, record, change):
                 if change.role != "state":  # which optimizers do once
                     early.append((key, extra))
@@ -88,10 +93,10 @@ def groups(facts: Facts) -> list[Group]:
         if key in found:
             found[key].insert(0, extra)
     all_groups = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
-    causes = _with_consequences(all_groups)
+    leading = _with_consequences(all_groups)
     return [
         group
-        for group in causes
+        for group in leading
         if not _follows(facts, group) and not already_bucketed(facts, group) and not _has_stages(facts, group)
     ]
 

@@ -1,0 +1,66 @@
+"""The causes of a new graph, weighed against all graphs of its barrier."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xlaprof.analysis.diagnosis import Part
+from xlaprof.analysis.fold.tallies import CompileRecord
+from xlaprof.analysis.recompiles.variants import causes
+from xlaprof.events import Change
+
+Graph = tuple[bool, ...]  # the switches of a program that are on
+
+OFF, A, B, AB = (False, False), (True, False), (False, True), (True, True)
+
+
+def named(*graphs: Graph) -> list[set[str]]:
+    """What is named as the cause of each graph, which differs from the nearest graph before it in a few switches."""
+    seen: list[Graph] = []
+    records = []
+    for graph in dict.fromkeys(graphs):
+        nearest = min(range(len(seen)), key=lambda i: distance(seen[i], graph), default=-1)
+        parts = [part(i, on, nearest + 1) for i, on in enumerate(graph) if seen and seen[nearest][i] != on]
+        seen.append(graph)
+        change = parts[0].change if parts else None
+        n = len(seen)
+        record = CompileRecord(n, 1, n, 9, 1, "sync", change, n - 1, n - 1, n, (), parts=tuple(parts))
+        records.append(record)
+    return [{change.subject for change in found} for found in causes(records).values()]
+
+
+def distance(one: Graph, other: Graph) -> int:
+    return sum(a != b for a, b in zip(one, other, strict=True))
+
+
+def part(i: int, on: bool, against: int) -> Part:
+    change = Change("operation", str(not on), str(on), f"switch {i}", against=against)
+    return Part(change, ("operation", i, ""), (str(not on), 0), (str(on), 0))
+
+
+def test_a_value_seen_for_the_first_time_is_the_cause() -> None:
+    assert named(OFF, A, B) == [set(), {"switch 0"}, {"switch 1"}]
+
+
+def test_a_graph_in_which_nothing_is_new_combines_what_was_there_before() -> None:
+    assert named(OFF, A, B, AB)[-1] == {"switch 0", "switch 1"}
+
+
+def test_two_switches_thrown_at_once_are_told_apart_by_what_they_do_later() -> None:
+    assert named(OFF, AB) == [set(), {"switch 0"}]  # as far as one can see, one follows from the other
+    assert named(OFF, AB, A)[1] == {"switch 0", "switch 1"}
+
+
+def test_a_combination_names_only_what_would_have_avoided_it() -> None:
+    once = (True, False, False)
+    later = (False, False, False), (False, True, False), (False, False, True)
+    assert named(once, *later, (False, True, True))[-1] == {"switch 1", "switch 2"}
+
+
+@given(st.lists(st.tuples(*[st.booleans()] * 4), max_size=20))
+def test_every_graph_but_the_first_has_a_cause_and_each_cause_is_a_switch_that_was_thrown(graphs: list[Graph]) -> None:
+    found = named(*graphs)
+    thrown = {f"switch {i}" for i in range(4) if len({graph[i] for graph in graphs}) == 2}
+    assert all(found[1:])
+    assert set().union(*found) <= thrown

@@ -1,0 +1,56 @@
+"""Several switches of one program that are thrown independently: each graph says which one made it new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import xlaprof.runtime as xr
+from xlaprof import log
+from xlaprof.analysis.model import Report
+from xlaprof.analysis.run import Run
+from xlaprof.runtime.tape import tapes
+
+from .recorded_programs import record
+
+
+@pytest.fixture(autouse=True)
+def with_no_trace_of_other_tests() -> None:
+    """A new graph is compared with those that ran before: with this test's alone."""
+    xr.sync()
+    for tape in tapes.existing():
+        tape.forget()
+
+
+def analysed(path: Path) -> Report:
+    run = Run()
+    run.feed_all(log.read(path))
+    return run.report(str(path))
+
+
+def test_each_of_three_switches_has_its_finding_and_they_bear_all_of_the_cost(tmp_path: Path) -> None:
+    x = torch.ones(3, 41).to("xla")
+    flips = [False, True, True, False, False, True, False, True] * 4
+
+    def story() -> None:
+        for step in range(32):
+            y = x.sinh()
+            if flips[step]:
+                y = y.flip(1)
+            loss = y.cosh().sum()
+            if step % 3 == 1:
+                loss = loss + x.pow(2).mean()
+            if step >= 16:
+                loss = loss * 0.75 + y.tanh().sum()
+            xr.sync()
+
+    record(tmp_path / "run.log", story)
+    report = analysed(tmp_path / "run.log")
+    lines = {finding.place.code: finding for finding in report.findings if finding.kind == "recompile"}
+    assert set(lines) == {"y = y.flip(1)", "loss = loss + x.pow(2).mean()", "loss = loss * 0.75 + y.tanh().sum()"}
+    first = min(report.compilation.programs, key=lambda program: program.program)
+    assert sum(finding.cost_s for finding in lines.values()) == pytest.approx(
+        report.compilation.total_s - first.compile_s
+    )

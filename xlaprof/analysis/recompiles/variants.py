@@ -1,0 +1,89 @@
+"""The causes of each new graph of a barrier, weighed against all graphs that the barrier had.
+
+A graph is a set of *values*: with the penalty term or without, of 37 rows or of 12. Things that always change together
+are one. A value that no earlier graph had is the cause of a new one. Where each value was there before, the graph is a
+new *combination* of them: the causes are all things in which it differs from the graphs nearest to it, for without any
+of them it would be one of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from xlaprof.analysis.diagnosis import Key, Part, Value
+from xlaprof.analysis.fold.tallies import CompileRecord
+from xlaprof.events import Change
+
+_GRAPHS = 128  # of one barrier that a new one is weighed against
+
+
+def causes(records: Iterable[CompileRecord]) -> dict[tuple[int, int], tuple[Change, ...]]:
+    """By program and moment: why it had to be compiled. Several changes bear it together; none: it is the first."""
+    barriers: dict[int, list[CompileRecord]] = {}
+    for record in records:
+        barriers.setdefault(record.stack, []).append(record)
+    return {
+        (record.program, record.t): found
+        for graphs in barriers.values()
+        for record, found in zip(graphs, _Variants(graphs).causes(), strict=True)
+    }
+
+
+class _Variants:
+    """The graphs of one barrier, in the order in which they were compiled."""
+
+    def __init__(self, records: Sequence[CompileRecord]) -> None:
+        self._records = records
+        self._first: dict[Key, Value] = {}  # values in the first graph
+        graphs: dict[int, dict[Key, Value]] = {}  # by program: what is not as in the first
+        for record in records:
+            known = graphs.get(record.change.against, {}) if record.change is not None else {}
+            for part in record.parts:
+                self._first.setdefault(part.key, known.get(part.key, part.old))
+            graphs[record.program] = {**known, **{part.key: part.new for part in record.parts}}
+        self._graphs = [graphs[record.program] for record in records]
+        columns: dict[tuple[Value, ...], Key] = {}
+        self._thing = {key: columns.setdefault(self._column(key), key) for key in self._first}
+
+    def _column(self, key: Key) -> tuple[Value, ...]:
+        """Its value in every graph, numbered in the order of appearance."""
+        values: dict[Value, int] = {}
+        column = (graph.get(key, self._first[key]) for graph in self._graphs)
+        return tuple(("", values.setdefault(value, len(values))) for value in column)
+
+    def causes(self) -> list[tuple[Change, ...]]:
+        """Of each graph."""
+        seen = {(key, value) for key, value in self._first.items()}
+        came: dict[Key, Change] = {}  # how each thing changed first
+        found = []
+        for at, record in enumerate(self._records):
+            parts = [part for part in record.parts if self._thing[part.key] == part.key]
+            novel = [part for part in parts if (part.key, part.new) not in seen]
+            seen.update((part.key, part.new) for part in record.parts)
+            for part in novel:
+                came.setdefault(part.key, part.change)
+            found.append(self._of(record, novel, at, came))
+        return found
+
+    def _of(self, record: CompileRecord, novel: list[Part], at: int, came: dict[Key, Change]) -> tuple[Change, ...]:
+        if novel and novel[0].change.what != "operation":
+            return (novel[0].change,)  # a tensor of another shape can cause another path
+        if novel:
+            return tuple(part.change for part in novel if part.change.what == "operation")
+        if record.change is None or not record.parts:
+            return ()
+        combined = [came[key] for key in self._combined(at) if key in came]
+        return tuple(combined) if len(combined) > 1 else (record.change,)
+
+    def _combined(self, at: int) -> Iterable[Key]:
+        """The things in which a graph differs from the nearest before it."""
+        earlier = self._graphs[max(0, at - _GRAPHS) : at]
+        differing = [self._differing(self._graphs[at], known) for known in earlier]
+        least = min((len(keys) for keys in differing if keys), default=0)
+        return dict.fromkeys(key for keys in differing if len(keys) == least for key in keys)
+
+    def _differing(self, one: dict[Key, Value], other: dict[Key, Value]) -> dict[Key, None]:
+        different = (
+            key for key in (*one, *other) if one.get(key, self._first[key]) != other.get(key, self._first[key])
+        )
+        return dict.fromkeys(self._thing[key] for key in different)
