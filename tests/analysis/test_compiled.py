@@ -365,3 +365,17 @@ def test_two_functions_of_one_name_are_told_apart_by_their_lines() -> None:
     assert "forward (train.py:10) was cut in two" in causes
     assert "forward (train.py:80) was cut in two" in causes
     assert "forward (train.py:80) was compiled again once" in causes
+
+
+def test_a_limit_that_many_objects_hit_counts_their_versions() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0")
+    for i in (1, 2, 3):
+        compiling.recompile(f"0/{i}", Guard("value", "self.k", str(i), str(i + 1), "self.k == 1"), fresh=True)
+    limit = DynamoLimit(t=compiling.story.now, compile="0/3", func=compiling.func, stack=compiling.call, value=3)
+    compiling.story.emit(msgspec.structs.replace(limit, limit="accumulated_recompile_limit", code=compiling.code))
+    (finding,) = compiling.findings()
+    assert (finding.severity, finding.count) == ("high", 2)
+    assert "compiled again twice" in finding.cause
+    assert "accumulated_recompile_limit = 3 was hit" in finding.cause
+    assert "Raising torch._dynamo.config.accumulated_recompile_limit" in finding.advice

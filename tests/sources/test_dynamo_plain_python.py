@@ -140,3 +140,34 @@ def test_two_methods_of_one_name_are_told_apart(tmp_path: Path) -> None:
         "First.forward": (line_of(First, "def forward"), 1),
         "Second.forward": (line_of(Second, "def forward"), 2),
     }
+
+
+def selected(x: Any) -> Any:
+    y = x.sin()
+    return y[y > 0].sum()
+
+
+def test_a_size_that_another_function_has_too_stays_with_its_break(tmp_path: Path) -> None:
+    with observing(tmp_path / "run.log") as found:
+        fast, other = (torch.compile(one, backend="eager", dynamic=False) for one in (selected, torch.sin))
+        for size in (2, 3):
+            fast(torch.tensor([1.0] * size + [-1.0] * (5 - size)))
+            other(torch.ones(size))
+    findings = {finding.kind: finding for finding in found[0].findings()}
+    assert findings["graph_break"].place.line == line_of(selected, "y[y > 0]")
+    assert "the size made here is a guard" in findings["graph_break"].cause
+    assert findings["recompile"].count == 1
+    assert all("___stack" not in finding.cause + finding.advice for finding in findings.values())
+
+
+def counts(x: Any) -> Any:
+    y = x.sin()
+    counts.fingerprint = 1  # type: ignore[attr-defined]  # Dynamo cannot set attributes of functions
+    return y.cos()
+
+
+def test_advice_is_not_guessed_from_the_words_of_the_line(tmp_path: Path) -> None:
+    (finding,) = observe(tmp_path, counts).findings()
+    assert finding.place.line == line_of(counts, "fingerprint")
+    assert "setattr() is not supported on type function" in finding.cause
+    assert finding.advice.startswith("Move what this line does out of the compiled function")

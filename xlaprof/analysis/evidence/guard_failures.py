@@ -46,6 +46,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def sort_out(facts: Facts) -> tuple[list[list[Blamed]], list[RecompileRecord]]:
     """Recompilations by the finding they belong to; and those that are necessary, so belong to none."""
+    limited = {record.event.code for record in facts.run.torch_compile.recompiles if record.limit is not None}
     necessary: list[RecompileRecord] = []
     behind = {id(record) for records in read_at_breaks(facts).values() for record in records}
     groups: dict[tuple[str, int, str, str], list[Blamed]] = {}
@@ -53,7 +54,7 @@ def sort_out(facts: Facts) -> tuple[list[list[Blamed]], list[RecompileRecord]]:
     known: dict[tuple[int, str, str], Place] = {}  # guard -> line that made it; not every version has it
     for record in facts.run.torch_compile.recompiles:
         guard = _to_blame(record)
-        if record.limit is None and record.due:
+        if record.due and record.event.code not in limited:
             necessary.append(record)
             continue
         if id(record) in behind:
@@ -89,7 +90,8 @@ def read_at_breaks(facts: Facts) -> dict[Line, list[RecompileRecord]]:
         guard = _to_blame(record)
         if not record.event.resumed:
             continue
-        read = record if guard.kind == "stack" or _selected_at_break(facts, guard) else _carried(facts, record, guard)
+        selected = guard.kind == "stack" or _selected_at_break(facts, record, guard)
+        read = record if selected else _carried(facts, record, guard)
         place = facts.names.place(read.event.resumed) if read is not None else NOWHERE
         if (place.file, place.line) in lines:
             found.setdefault((place.file, place.line), []).append(record)
@@ -108,11 +110,12 @@ def _carried(facts: Facts, record: RecompileRecord, guard: Guard) -> RecompileRe
     return None
 
 
-def _selected_at_break(facts: Facts, guard: Guard) -> bool:
-    """Whether the guard is on a size that a mask selected at a graph break: no argument has that size."""
+def _selected_at_break(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
+    """Whether the guard is on a size that a mask selected at a graph break: none of the arguments has it."""
     if guard.kind not in _OF_SIZE or not guard.subject.startswith(_LEFT_BEHIND):
         return False
-    others = (_to_blame(record) for record in facts.run.torch_compile.recompiles)
+    recompiles = facts.run.torch_compile.recompiles
+    others = (_to_blame(other) for other in recompiles if other.event.code == record.event.code)
     return all(one.subject.startswith(_LEFT_BEHIND) or sizes_of_dim(one) != sizes_of_dim(guard) for one in others)
 
 
@@ -179,7 +182,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         counted=Known(tuple(_moment(record, one) for record, one, _ in recompiles if record.limit is None)),
         cost_s=cost,
         cause=f"{'; '.join(clauses)}.",
-        advice=texts.advice(guard, case, limited=limit is not None),
+        advice=texts.advice(guard, case, limit.limit.limit if limit is not None and limit.limit is not None else ""),
         change=FromTo(texts.what(guard), guard.old, guard.new),
         evidence=_evidence(facts, recompiles),
         discriminator=f"torch.compile {guard.kind} {guard.subject}",
@@ -246,6 +249,6 @@ def _limit_alone(facts: Facts, limit: DynamoLimit, step: int) -> Finding:
         counted=Known((Moment(limit.t),)),
         cost_s=0.0,
         cause=f"{function} was compiled again and again; {limit_clause(limit, step)}.",
-        advice=texts.advice(limit.guard or Guard("guard"), Case((), ""), limited=True),
+        advice=texts.advice(limit.guard or Guard("guard"), Case((), ""), limit.limit),
         discriminator="torch.compile limit",
     )

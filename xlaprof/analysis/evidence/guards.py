@@ -268,12 +268,12 @@ def cause(guard: Guard, changes: int) -> str:
     )
 
 
-def advice(guard: Guard, case: Case, limited: bool) -> str:
-    """One sentence of advice; a second one where a limit was hit."""
+def advice(guard: Guard, case: Case, limit: str = "") -> str:
+    """One sentence of advice; a second one where a limit of this name was hit."""
     text = _KINDS.get(guard.kind, _OTHER).advice
     advised = text.format(name=guard.subject or "the value") if isinstance(text, str) else text(guard, case)
-    if limited:
-        advised += " Raising torch._dynamo.config.recompile_limit only helps where the number of versions is bounded."
+    if limit:
+        advised += f" Raising torch._dynamo.config.{limit} only helps where the number of versions is bounded."
     return advised
 
 
