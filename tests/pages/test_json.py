@@ -51,6 +51,19 @@ CONTRACT = an_object(
         causes=CAUSES,
         gaps=a_list(an_object(blame=CAUSES)),
     ),
+    accounts=a_list(
+        an_object(
+            what=STRING,
+            total_s=NUMBER,
+            share=NUMBER,
+            explained_s=NUMBER,
+            findings=a_list(STRING),
+            normal_s=NUMBER,
+            reason=STRING,
+            unexplained_s=NUMBER,
+            text=STRING,
+        )
+    ),
     findings=a_list(
         an_object(
             id={"type": "string", "pattern": "^[0-9a-f]{12}$"},

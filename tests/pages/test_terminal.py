@@ -44,6 +44,17 @@ def test_a_clean_run_says_so_and_nothing_else() -> None:
     assert "Fix:" not in text
 
 
+def test_what_took_long_has_a_name_below_the_findings_or_above_the_verdict() -> None:
+    heading = "What took more than a tenth of the run"
+    text = " ".join(page(clean().report()).split())
+    named = "500 ms (71%) compiling, normal: 1 graph first compiled at train.py:20."
+    assert text.index(heading) < text.index(named) < text.index("No findings: 1 graph")
+    assert "device busy, normal" not in text  # is no cost
+    text = " ".join(page(ragged().report()).split())
+    assert text.index("1 recompile") < text.index(heading)
+    assert text.endswith("normal: 1 graph first compiled at train.py:39.")
+
+
 def test_a_program_of_which_nothing_was_seen_is_not_called_clean() -> None:
     looked_for = "no graph of torch.compile, no program on an xla device."
     story = Story()

@@ -249,6 +249,29 @@ class TorchCompileStat(msgspec.Struct, frozen=True):
     charges: tuple[Charge, ...] = ()
 
 
+class Account(msgspec.Struct, frozen=True):
+    """A part of the run's time, and why it was spent. Each second of a run is in one account.
+
+    ``explained_s``, ``normal_s`` and ``unexplained_s`` sum to ``total_s``. Of several recordings, the seconds are
+    summed over all; of several devices, they are the mean.
+    """
+
+    what: str  # "compile" | "torch.compile" | "idle" | "busy" | "before" and "after" the first and the last program
+    total_s: float
+    share: float  # of the run, 0..1
+    explained_s: float  # by ``findings``
+    findings: tuple[str, ...]  # their ids
+    normal_s: float
+    reason: str  # why it is normal; "" where nothing is
+    unexplained_s: float
+    text: str  # all of it in words: "17.3 s (68%) compiling, normal: 2 graphs first compiled at ..."
+
+    @property
+    def costly(self) -> bool:
+        """Whether it is more than a tenth of the run, and not the device's work."""
+        return self.share > 0.1 and self.what != "busy"
+
+
 class Activity(msgspec.Struct, frozen=True):
     """What the program is doing now, for the live UI."""
 
@@ -281,6 +304,7 @@ class Report(msgspec.Struct, frozen=True):
     predicted: Prediction | None = None  # None: nothing would be gained
     compilation: CompileStat = CompileStat()
     torch_compile: TorchCompileStat = TorchCompileStat()
+    accounts: tuple[Account, ...] = ()  # the largest first
 
     @property
     def clean(self) -> bool:

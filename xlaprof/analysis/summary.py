@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from xlaprof.analysis.accounts import accounts
 from xlaprof.analysis.findings import find
 from xlaprof.analysis.model import (
     Activity,
@@ -13,17 +14,18 @@ from xlaprof.analysis.model import (
     StepStats,
     TimeSplit,
 )
-from xlaprof.analysis.names import NOWHERE, Names
-from xlaprof.analysis.places import culprit, short, span
+from xlaprof.analysis.names import NOWHERE
+from xlaprof.analysis.places import culprit, short
 
 from .evidence.compilation import compilation
 from .evidence.compiled_functions import compiled_functions
 from .evidence.facts import Facts
+from .evidence.idle_time import by_cause, label
 from .fold import xla_metrics
 from .fold.fold import Fold
 from .fold.tallies import StepTally
 from .timeline import host
-from .timeline.idle import Cause, LongGap, Seen
+from .timeline.idle import Cause, LongGap
 from .timeline.window import Split
 
 INFERRED_NAME = "step"
@@ -35,6 +37,7 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
     idle = _idle(run)
     facts = Facts(run, steps, idle)
     findings = find(facts)
+    functions = compiled_functions(facts, findings)
     return Report(
         run=_info(run, path, notes),
         steps=steps,
@@ -46,24 +49,9 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
         activity=_activity(run),
         predicted=facts.predicted(),
         compilation=compilation(run),
-        torch_compile=compiled_functions(facts, findings),
+        torch_compile=functions,
+        accounts=accounts(facts, findings, functions),
     )
-
-
-def label(cause: Cause, names: Names) -> str:
-    """The name of a cause of idle time: "compile", "scope load", "python train.py:12-19"."""
-    if isinstance(cause, Seen):
-        if cause.cause in (host.OTHER, host.GLIMPSE, host.WAIT):
-            doing = "waiting" if cause.cause == host.WAIT else "python"
-            place = names.place(cause.stack)
-            return f"{doing} {short(place)}" if place.line else f"{doing} at an unknown line"
-        return host.CAUSES[cause.cause]
-    if isinstance(cause, tuple):
-        before, after = names.bracket(*cause)
-        return f"python {span(before, after)}"
-    if cause >= host.SCOPE:
-        return f"scope {names.text(cause - host.SCOPE)}"
-    return host.CAUSES[cause]
 
 
 def _info(run: Fold, path: str, notes: tuple[str, ...]) -> RunInfo:
@@ -160,11 +148,8 @@ def _scopes(run: Fold, idle: IdleStat) -> tuple[ScopeStat, ...]:
 def _idle(run: Fold) -> IdleStat:
     devices = run.devices()
     busy = sum(device.busy for device in devices)
-    digests = sum(device.digest_idle for device in devices)
-    idle = sum(device.idle for device in devices) + digests
-    causes = {cause: tally.total for cause, tally in run.window.idle.causes.items() if tally.total}
-    for cause, ns in _spread(digests, causes).items():
-        causes[cause] = causes.get(cause, 0) + ns
+    idle = sum(device.idle + device.digest_idle for device in devices)
+    causes = by_cause(run)
     seen_in: dict[Cause, Cause] = dict(run.window.idle.seen_in())
     named: dict[str, int] = {}
     for cause, ns in causes.items():
@@ -179,18 +164,6 @@ def _idle(run: Fold) -> IdleStat:
         causes=tuple((name, ns / 1e9) for name, ns in sorted(named.items(), key=lambda part: -part[1])),
         gaps=tuple(_gap(run, gap) for gap in longest),
     )
-
-
-def _spread(total: int, causes: dict[Cause, int]) -> dict[Cause, int]:
-    """Divide the digests' idle time, known only as a sum, by the causes in steps recorded in full, without compiles."""
-    weights = {cause: ns for cause, ns in causes.items() if cause != host.COMPILE}
-    whole = sum(weights.values())
-    if not whole:
-        return {host.OTHER: total} if total else {}
-    shares = {cause: total * ns // whole for cause, ns in weights.items()}
-    largest = max(weights, key=lambda cause: weights[cause])
-    shares[largest] += total - sum(shares.values())
-    return shares
 
 
 def _gap(run: Fold, gap: LongGap) -> Gap:

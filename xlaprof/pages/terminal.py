@@ -177,9 +177,6 @@ def _compilation(report: Report, width: int) -> Iterator[RenderableType]:
     yield _bars(rows, compiled.total_s, width)
     if compiled.cached:
         yield Text(f"{compiled.cached:,} of them came from the persistent cache.", "dim")
-    elif compiled.saved_s >= _COMPILED_S:
-        saved = duration(compiled.saved_s)
-        yield Text(f"The persistent cache (initialize_cache) would save a second run {saved} of this.", "dim")
 
 
 def _torch_compile(report: Report, width: int) -> Iterator[RenderableType]:
@@ -242,6 +239,7 @@ def _scopes(scopes: tuple[ScopeStat, ...], width: int) -> RenderableType:
 def _findings(report: Report, width: int, hidden: int, since: list[str]) -> Iterator[RenderableType]:
     count = len(report.findings) + hidden
     if not count:
+        yield from _accounts(report, width)
         yield Text("\n")
         yield (
             paragraph("", _nothing(report), width, indent="")
@@ -260,6 +258,16 @@ def _findings(report: Report, width: int, hidden: int, since: list[str]) -> Iter
         yield Text(f"\n{hidden} more not shown (--top {count} shows all)", "dim")
     if report.predicted is not None and report.predicted.gain_s >= _WORTH_SAYING * report.run.wall_s:
         yield Text(f"\n{_predicted(report.predicted)}", "green")
+    yield from _accounts(report, width)
+
+
+def _accounts(report: Report, width: int) -> Iterator[RenderableType]:
+    """What took much of the run, with its reason; torch.compile has a section of its own."""
+    costly = [one for one in report.accounts if one.costly and one.what != "torch.compile"]
+    if costly:
+        yield title("What took more than a tenth of the run", width)
+    for one in costly:
+        yield paragraph("", one.text, width, indent="")
 
 
 def _nothing(report: Report) -> str:

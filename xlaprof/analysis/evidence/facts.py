@@ -35,6 +35,7 @@ class Facts:
         self.named_steps = any(not stat.inferred for stat in steps)
         self._cuts: list[Cut] = []  # of the findings made so far
         self._cut_of: dict[str, Cut] = {}  # by id of the finding
+        self.claims: dict[str, list[Cut]] = {}  # the same by id of the finding; several may have one id
         self._uncut_s = 0.0  # gains of the findings without a cut
 
     @cached_property
@@ -67,6 +68,8 @@ class Facts:
         """
         id = stable_id(kind, place, operation, discriminator)
         said = library_options.advise(kind, place, cause, advice, details.pop("remedy", ""), self.words)
+        if cut:
+            self.claims.setdefault(id, []).append(cut)
         if cut and len(self._cuts) < _PREDICTED:
             gain = self.what_if.gain_s(cut)
             self._cuts.append(cut)

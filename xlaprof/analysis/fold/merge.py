@@ -31,6 +31,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     # These read totals of both runs, so they come before anything is added.
     add_counts(mine.merged_counts, counts(theirs))
     add_counts(mine.merged_seconds, seconds(theirs))
+    mine.merged_spans = mine.spans() + theirs.spans()
     _add_header(mine, theirs)
     _add(mine.steps, theirs.steps, text)
     _add(mine.scopes, theirs.scopes, text)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.timeline.device import DeviceTimeline
 from xlaprof.analysis.timeline.window import Window
 from xlaprof.events import Counters, Device, Dropped, End, Header, Source
 from xlaprof.vocabulary import STANDARD, Vocabulary
+
+
+class Span(NamedTuple):
+    """The length of one recording. Nanoseconds."""
+
+    ns: int
+    devices: int  # that ran something
+    before: int  # until the first of them began, on average
 
 
 class Recording:
@@ -30,6 +40,7 @@ class Recording:
         self.merged_counts: dict[str, int] = {}  # of the recordings merged into this one
         self.merged_seconds: dict[str, float] = {}
         self.merged_devices: list[DeviceTimeline] = []
+        self.merged_spans: list[Span] = []  # of all recordings, once there are several
         self.settled_at = 0  # number of events at the last settling of a batch
         self.settled_every = 0  # events between the last two settlings
         self.names = Names()
@@ -56,6 +67,14 @@ class Recording:
     def devices(self) -> list[DeviceTimeline]:
         """The devices of this recording and of those merged into it."""
         return [*self.window.devices.values(), *self.merged_devices]
+
+    def spans(self) -> list[Span]:
+        """This recording, or all of those merged into it."""
+        if self.merged_spans or self.begin is None:
+            return self.merged_spans
+        firsts = [device.begin() for device in self.window.devices.values()]
+        before = sum(first - self.begin for first in firsts) // max(1, len(firsts))
+        return [Span(self.last - self.begin, len(firsts), before)]
 
     def cover(self, start: int, end: int) -> None:
         """Extend the recording's span to these moments."""

@@ -34,6 +34,10 @@ class DeviceTimeline:
             return self.last
         return min((start for start, _, _ in self.pending), default=0)
 
+    def begin(self) -> int:
+        """When the first execution started."""
+        return self.first if self.first is not None else min((start for start, _, _ in self.pending), default=0)
+
     def give_up(self, horizon: int) -> list[IdleStretch]:
         """Count all time up to ``horizon`` without a reported execution as idle."""
         if self.first is None or horizon <= self.last:

@@ -120,9 +120,10 @@ class FindingsList(OptionList):
 
 
 class Nothing(msgspec.Struct, frozen=True):
-    """There is no finding; ``final``: and the run has ended."""
+    """There is no finding; ``final``: and the run has ended. ``costly``: what took long all the same."""
 
     final: bool
+    costly: tuple[str, ...] = ()
 
 
 class FindingDetail(Panel[Finding | Nothing]):
@@ -130,7 +131,11 @@ class FindingDetail(Panel[Finding | Nothing]):
 
     def lines(self, data: Finding | Nothing, width: int) -> list[Line]:
         if isinstance(data, Nothing):
-            return [line(("Clean: nothing to report.", "$text-success")) if data.final else quiet("Nothing so far.")]
+            first = line(("Clean: nothing to report.", "$text-success")) if data.final else quiet("Nothing so far.")
+            return [
+                first,
+                *(quiet(part) for text in data.costly for part in ("", *textwrap.wrap(printable(text), max(8, width)))),
+            ]
         place = data.place
         inside = "".join(f"  {printable(part)}" for part in (place.func, place.module) if part)
         path = f"{place.file}:{place.line}" if place.file else "(line unknown)"
@@ -194,7 +199,8 @@ class FindingsPanel(Vertical, Region):
         findings.display = not report.clean
         findings.show(report.findings)
         if report.clean:
-            detail.draw(Nothing(final=report.run.finished))
+            costly = tuple(one.text for one in report.accounts if one.costly and report.run.finished)
+            detail.draw(Nothing(final=report.run.finished, costly=costly))
         if focused and findings.display != self._listed:
             (detail if report.clean else findings).focus()
         self._listed = findings.display

@@ -1,0 +1,225 @@
+"""Every second of a run is in one account: what findings explain of it, what is normal, what nothing explains."""
+
+import math
+
+import pytest
+from hypothesis import given
+from story import Story, clean
+
+from analysis.test_batches import ordered, streams, trainings
+from analysis.test_findings import ragged, reading
+from analysis.test_run import training
+from xlaprof.analysis.model import Account, Report
+from xlaprof.analysis.run import Run
+from xlaprof.events import AnyEvent, Change, DynamoCompile
+
+
+def account(report: Report, what: str) -> Account:
+    (found,) = (one for one in report.accounts if one.what == what)
+    return found
+
+
+def two_phases() -> Story:
+    """Set-up for 3 s, two graphs compiled for 8.2 s, 20 steps, 500 ms of farewell."""
+    story = Story()
+    story.spend(3000)
+    train, evaluate = story.line(120, "xr.sync()"), story.line(88, "xr.sync()")
+    for _ in range(20):
+        with story.step():
+            story.trace(2)
+            story.barrier(train, 10, compile=5200)
+            story.trace(1)
+            story.barrier(evaluate, 30, "evaluation", compile=3000)
+            story.spend(32)
+    story.wait()
+    story.spend(500)
+    story.finish()
+    return story
+
+
+def test_first_compilations_are_normal_and_named_by_their_barriers() -> None:
+    compiling = account(two_phases().report(), "compile")
+    assert compiling.total_s == compiling.normal_s == pytest.approx(8.2)
+    assert compiling.costly
+    assert compiling.text == (
+        "8.20 s (66%) compiling, normal: 2 graphs first compiled at train.py:120 (5.20 s) and train.py:88 (3.00 s)."
+    )
+
+
+def test_the_accounts_are_the_whole_run() -> None:
+    report = two_phases().report()
+    assert [one.what for one in report.accounts] == ["compile", "before", "busy", "after", "idle"]
+    assert sum(one.total_s for one in report.accounts) == pytest.approx(report.run.wall_s)
+    assert account(report, "before").total_s == pytest.approx(2.9932)  # a dispatch is over when its program begins
+    assert account(report, "busy").total_s == pytest.approx(report.idle.busy_s)
+    assert account(report, "after").total_s == pytest.approx(0.5)
+
+
+def test_what_a_finding_explains_is_not_called_normal() -> None:
+    report = ragged().report()
+    (recompile,) = report.findings
+    compiling = account(report, "compile")
+    assert (compiling.explained_s, compiling.normal_s) == (pytest.approx(0.5), pytest.approx(0.5))
+    assert compiling.findings == (recompile.id,)
+    assert "500 ms (41%) explained by findings (recompile); 500 ms (41%) normal: 1 graph first" in compiling.text
+
+
+def test_a_read_explains_the_idle_time_behind_it() -> None:
+    report = reading().report()
+    idle = account(report, "idle")
+    assert [one.kind for one in report.findings] == ["transfer"]
+    assert idle.explained_s > 0.9 * idle.total_s
+
+
+def test_a_compile_that_two_findings_count_is_charged_once() -> None:
+    story = Story()
+    barrier, line = story.line(20, "xr.sync()"), story.line(12, "x = cat(x, y)")
+    for n in range(12):  # each graph has more operations than the one before, and is compiled
+        with story.step():
+            story.trace(2)
+            change = Change("operation", "", "aten::cat", "aten::cat", stack=line, added=n + 1) if n else None
+            story.barrier(barrier, 5, f"graph {n}", compile=100, ops=100 * (n + 1), change=change)
+    report = story.report()
+    compiling = account(report, "compile")
+    assert compiling.total_s == pytest.approx(1.2)
+    assert compiling.explained_s == pytest.approx(1.1)
+    assert sum(one.total_s for one in report.accounts) == pytest.approx(report.run.wall_s)
+
+
+def test_plain_python_that_nothing_was_seen_of_is_unexplained() -> None:
+    story = Story()
+    barrier = story.line(20, "xr.sync()")
+    for _ in range(60):
+        with story.step():
+            story.trace(2)
+            story.barrier(barrier, 12)
+            story.wait()
+            story.spend(8)
+    report = story.report()
+    assert report.clean
+    idle = account(report, "idle")
+    assert idle.unexplained_s == pytest.approx(59 * 0.008)
+    assert idle.normal_s == pytest.approx(59 * 0.0022)
+    assert "unexplained: nothing was recorded of what the host did." in idle.text
+
+
+def test_plain_python_between_two_lines_is_a_finding_or_named_as_unexplained() -> None:
+    story = Story()
+    barrier, before, after = story.line(20, "xr.sync()"), story.line(12, "y = a(x)"), story.line(13, "z = b(y)")
+    for _ in range(60):  # neighbouring lines: that alone does not convict them
+        with story.step():
+            story.trace(2)
+            story.python(9, before, after)
+            story.barrier(barrier, 12)
+            story.wait()
+    report = story.report()
+    assert report.clean
+    assert account(report, "idle").unexplained_s == pytest.approx(59 * 0.009)
+    assert "unexplained: python train.py:12-13" in account(report, "idle").text
+
+
+def test_one_long_pause_is_named_and_no_defect() -> None:
+    story = Story()
+    barrier, before, after = story.line(20, "xr.sync()"), story.line(30, "save(model)"), story.line(34, "go_on()")
+    for n in range(20):
+        with story.step():
+            story.trace(2)
+            story.barrier(barrier, 10, compile=100)
+            story.wait()
+        if n == 10:
+            story.python(300, before, after)
+    report = story.report()
+    assert report.clean
+    assert account(report, "idle").unexplained_s == 0
+    assert "normal: python train.py:30-34, once" in account(report, "idle").text
+
+
+def test_a_graph_compiled_again_for_no_known_reason_is_unexplained() -> None:
+    story = Story()
+    barrier = story.line(20, "xr.sync()")
+    for n in range(10):
+        with story.step():
+            story.trace(2)
+            story.barrier(barrier, 10, "late" if n > 6 else "first", compile=200)
+    compiling = account(story.report(), "compile")
+    assert (compiling.normal_s, compiling.unexplained_s) == (pytest.approx(0.2), pytest.approx(0.2))
+    assert "unexplained: compiled again at train.py:20" in compiling.text
+
+
+def test_the_second_graph_of_an_optimizer_is_normal() -> None:
+    story = Story()
+    barrier, step = story.line(20, "xr.sync()"), story.line(19, "optimizer.step()")
+    for n in range(10):
+        with story.step():
+            story.trace(2)
+            change = Change("inputs", "3", "5", "state", role="state", stack=step) if n == 1 else None
+            story.barrier(barrier, 10, "second" if n else "first", compile=200, change=change)
+    report = story.report()
+    assert report.clean
+    assert account(report, "compile").normal_s == pytest.approx(0.4)
+    assert "1 graph compiled again once the optimizer has its state, at train.py:20" in account(report, "compile").text
+
+
+def test_what_torch_compile_took_has_an_account_without_a_device_too() -> None:
+    story = Story()
+    for n in range(3):
+        start = story.now
+        story.spend(400)
+        code, func = story.line(5 + n, "def f(x):", func="f"), story.text("f")
+        story.emit(
+            DynamoCompile(
+                t=start,
+                dur=story.now - start,
+                compile=f"{n}/0",
+                func=func,
+                code=code,
+                ops=3,
+                compiled=True,
+                stack=story.line(9),
+            )
+        )
+    story.spend(800)
+    story.finish()
+    (only,) = story.report().accounts
+    assert (only.what, only.total_s, only.normal_s) == ("torch.compile", pytest.approx(1.2), pytest.approx(1.2))
+    assert only.share == pytest.approx(0.6)
+
+
+def test_ranks_add_up_and_share_the_whole() -> None:
+    one, two = (two_phases() for _ in range(2))
+    both, alone = (one.run() + two.run()).report(), one.report()
+    assert [(a.what, a.share) for a in both.accounts] == [(a.what, pytest.approx(a.share)) for a in alone.accounts]
+    assert sum(a.total_s for a in both.accounts) == pytest.approx(2 * alone.run.wall_s)
+
+
+def check(report: Report, whole_s: float) -> None:
+    for one in report.accounts:
+        parts = one.explained_s, one.normal_s, one.unexplained_s
+        assert min(parts) >= 0
+        assert sum(parts) == pytest.approx(one.total_s, rel=1e-9, abs=1e-9)
+        assert 0 < one.share <= 1
+        assert one.text.endswith(".")
+        assert math.isfinite(one.total_s)
+        assert set(one.findings) <= {finding.id for finding in report.findings}
+    total = sum(one.total_s for one in report.accounts)
+    assert total <= whole_s * (1 + 1e-12) + 1e-7
+    if any(one.what == "busy" for one in report.accounts):
+        assert total == pytest.approx(whole_s, rel=1e-9, abs=1e-7)  # an account of less than a nanosecond is left out
+
+
+@pytest.mark.parametrize("story", [training(), clean(), two_phases()], ids=["all", "clean", "phases"])
+def test_parts_add_up(story: Story) -> None:
+    report = story.report()
+    check(report, report.run.wall_s)
+
+
+@given(trainings())
+def test_parts_add_up_in_any_training(events: list[AnyEvent]) -> None:
+    run = Run().feed_all(events)
+    check(run.report(), (run.last - (run.begin or 0)) / 1e9)
+
+
+@given(streams.map(ordered), streams.map(ordered))
+def test_parts_add_up_in_any_streams_and_when_they_are_merged(events: list[AnyEvent], others: list[AnyEvent]) -> None:
+    run, other = Run().feed_all(events), Run().feed_all(others)
+    check((run + other).report(), sum(span.ns for one in (run, other) for span in one.settled().spans()) / 1e9)

@@ -1,0 +1,291 @@
+"""Where the run's time went: every second in one account, and of each account what findings explain, what is normal
+and why, and what nothing explains.
+
+Compiling comes first: it counts whole, wherever it lies. The rest of the time lies before the first program, after the
+last one, or between: there the device was busy or idle. Without a device only compiling is known. Idle time is the
+findings' as far as a fix takes it out (:class:`~xlaprof.analysis.whatif.replay.Cut`); a read's also what follows it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from xlaprof.analysis.evidence.activities import recording
+from xlaprof.analysis.evidence.counted import Known
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.idle_time import by_cause, label
+from xlaprof.analysis.evidence.looping import visits_per_pass
+from xlaprof.analysis.fold.tallies import CompileRecord
+from xlaprof.analysis.model import Account, Finding, Place, TorchCompileStat
+from xlaprof.analysis.places import short
+from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
+from xlaprof.analysis.whatif.replay import Cut
+from xlaprof.text.quantities import duration, percent, plural, times
+
+_Key = TypeVar("_Key")
+_Parts = defaultdict[str, float]  # what, or why -> ns
+
+_WORTH_SAYING = 0.01  # of the run: a smaller part of an account is left out of its text
+_LINES = 3  # named
+_ACCIDENTS = 2  # gaps: more may be a habit
+_DYNAMO = (
+    "graph_break",
+    "recompile",
+)  # kinds charged with Dynamo's time, where no replay of the runtime's is behind them
+
+_WORDS = {
+    "compile": "compiling",
+    "torch.compile": "compiling by torch.compile",
+    "idle": "device idle",
+    "busy": "device busy",
+    "before": "before the first program",
+    "after": "after the last program",
+}
+_RECORDING = "the host records operations and hands them over"
+_UNSEEN = "nothing was recorded of what the host did"
+#: causes of idle time that are part of every step, and the machine's
+_USUAL = {
+    host.TRACING: _RECORDING,
+    host.DISPATCH: _RECORDING,
+    host.UPLOAD: "copying to the device",
+    host.CPU: "other programs had the processors",
+}
+
+
+class _Bill:
+    """An account while it is written. Nanoseconds."""
+
+    def __init__(self, what: str, normal: float = 0.0, reason: str = "") -> None:
+        self.what = what
+        self.by: dict[str, str] = {}  # findings that explain some of it: id -> kind
+        self.explained = 0.0
+        self.normal = _Parts(float, {reason: normal} if reason else {})
+        self.unknown = _Parts(float)
+        self.remark = ""
+
+    @property
+    def total(self) -> float:
+        return self.explained + sum(self.normal.values()) + sum(self.unknown.values())
+
+    def explain(self, finding: Finding, ns: float) -> None:
+        if ns > 0:
+            self.explained += ns
+            self.by[finding.id] = finding.kind
+
+    def limit(self, most: float) -> None:
+        """Shorten all of its parts alike, so that it is no longer than ``most``."""
+        share = max(0.0, most) / self.total if self.total > max(0.0, most) else 1.0
+        if share < 1:
+            self.explained *= share
+            for parts in (self.normal, self.unknown):
+                for name in parts:
+                    parts[name] *= share
+
+    def account(self, whole: float) -> Account:
+        kinds = ", ".join(dict.fromkeys(self.by.values()))
+        normal = [(ns, reason) for reason, ns in self.normal.items() if ns > 0]
+        unknown = sum(self.unknown.values())
+        parts = [
+            (self.explained, f"explained by findings ({kinds})"),
+            *sorted(((ns, f"normal: {reason}") for ns, reason in normal), reverse=True),
+            (unknown, f"unexplained: {_listed(self.unknown)}"),
+        ]
+        said = [(ns, text) for ns, text in parts if ns >= _WORTH_SAYING * whole] or [max(parts)]
+        share = min(1.0, self.total / whole)
+        words = "; ".join(f"{_amount(ns, whole)} {text}" for ns, text in said)
+        words = f": {words}" if len(said) > 1 else f", {said[0][1]}"
+        return Account(
+            what=self.what,
+            total_s=self.total / 1e9,
+            share=share,
+            explained_s=self.explained / 1e9,
+            findings=tuple(self.by),
+            normal_s=sum(ns for ns, _ in normal) / 1e9,
+            reason="; ".join(reason for _, reason in normal),
+            unexplained_s=unknown / 1e9,
+            text=f"{_amount(self.total, whole)} {_WORDS[self.what]}{words}.{self.remark}",
+        )
+
+
+def _amount(ns: float, whole: float) -> str:
+    return f"{duration(ns / 1e9)} ({percent(min(1.0, ns / whole))})"
+
+
+def accounts(facts: Facts, findings: tuple[Finding, ...], functions: TorchCompileStat) -> tuple[Account, ...]:
+    """The accounts of a settled run, the largest first; ``findings``: all of the run."""
+    run = facts.run
+    spans, devices = run.spans(), run.devices()
+    whole = sum(span.ns for span in spans)
+    if whole <= 0:
+        return ()
+    dynamo, compiled = _torch_compile(facts, findings, functions), _compiled(facts, findings, bool(functions.count))
+    dynamo.limit(whole)
+    compiled.limit(whole - dynamo.total)
+    bills = [dynamo, compiled]
+    if devices:
+        window = sum(device.busy + device.idle + device.digest_idle for device in devices)
+        each = min(sum(span.devices > 0 for span in spans) / len(devices), whole / max(1, window))  # their mean
+        idle = {cause: ns * each for cause, ns in by_cause(run).items()}
+        before = float(min(sum(max(0, span.before) for span in spans if span.devices), whole - window * each))
+        busy = sum(device.busy for device in devices) * each
+        after = whole - window * each - before
+        left = dynamo.total + compiled.total - _take(idle, [host.COMPILE], dynamo.total + compiled.total)
+        others = {"before": max(0.0, before), "busy": busy, "after": max(0.0, after)}
+        for part in others:
+            left -= _take(others, [part], left)
+        _take(idle, list(idle), left)
+        bills += [
+            _idle(facts, findings, idle),
+            _Bill("busy", others["busy"], "the program's own work"),
+            _Bill("before", others["before"], "set-up: the device had been given nothing yet"),
+            _Bill("after", others["after"], "the device was given nothing more"),
+        ]
+    found = [bill.account(whole) for bill in bills if bill.total >= 1]
+    return tuple(sorted(found, key=lambda account: -account.total_s))
+
+
+# -- compiling
+
+
+def _torch_compile(facts: Facts, findings: tuple[Finding, ...], functions: TorchCompileStat) -> _Bill:
+    """As the section on torch.compile has it."""
+    bill = _Bill("torch.compile")
+    charged = {charge.what: charge.seconds * 1e9 for charge in functions.charges}
+    bill.explained = charged.get("break", 0.0) + charged.get("recompile", 0.0)
+    if bill.explained:
+        bill.by = {one.id: one.kind for one in findings if one.kind in _DYNAMO and not _cuts(facts, one)}
+    bill.normal["first compilations"] = charged.get("first", 0.0)
+    bill.normal["another phase of the program, or another object"] = charged.get("necessary", 0.0)
+    bill.unknown["compiled again, and the recording does not say why"] = charged.get("unexplained", 0.0)
+    bill.limit(functions.total_s * 1e9)
+    return bill
+
+
+def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> _Bill:
+    """Compiles of the runtime's graphs; ``but_dynamo``: without those that torch.compile captured."""
+    run, bill = facts.run, _Bill("compile")
+    claims = _claims(facts, findings)
+    lines: dict[str, _Parts] = {}  # why graphs were compiled -> at which lines
+    graphs: Counter[str] = Counter()
+    for record in run.compiles:
+        if but_dynamo and record.trigger == "dynamo":
+            continue
+        by = claims.get((record.t, record.dur), {})
+        share, sum_of_shares = max(by.values(), default=0.0), sum(by.values())
+        for finding, part in by.items():
+            bill.explain(findings[finding], record.dur * share * part / sum_of_shares)
+        rest, place = record.dur * (1 - share), facts.names.place(record.stack)
+        line = short(place) if place.line else "an unknown line"
+        if why := _necessary(facts, record):
+            lines.setdefault(why, _Parts(float))[line] += rest
+            graphs[why] += rest > 0
+        else:
+            bill.unknown[f"compiled again at {line}"] += rest
+    for why, at in lines.items():
+        bill.normal[f"{plural(graphs[why], 'graph')} {why} at {_listed(at)}"] = sum(at.values())
+    spared = run.compile_bill.spared
+    if spared * 2 >= run.compile_bill.total > 0:
+        bill.remark = f" initialize_cache() would save a second run {duration(spared / 1e9)} of it."
+    further = run.compile_bill.total - sum(record.dur for record in run.compiles)
+    if further > 0:
+        bill.unknown["compiles beyond those kept one by one"] += further
+    return bill
+
+
+def _claims(facts: Facts, findings: tuple[Finding, ...]) -> dict[tuple[int, int], dict[int, float]]:
+    """(begin, ns) of a compile -> the positions of the findings that explain a share of it, and the shares."""
+    found: dict[tuple[int, int], dict[int, float]] = {}
+    for position, finding in enumerate(findings):
+        own = {}
+        if isinstance(finding.counted, Known):
+            own = {(moment.t, moment.dur): 1.0 for moment in finding.counted.moments}
+        for cut in _cuts(facts, finding):
+            own |= {(moment, ns): 1 - kept for moment, ns, kept in cut.compiles}
+        for key, share in own.items():
+            if share > 0:
+                found.setdefault(key, {})[position] = share
+    return found
+
+
+def _cuts(facts: Facts, finding: Finding) -> list[Cut]:
+    return facts.claims.get(finding.id.partition("-")[0], [])  # findings of one id are numbered
+
+
+def _necessary(facts: Facts, record: CompileRecord) -> str:
+    """Why a graph that no finding counts was compiled; "" where the recording does not say what changed."""
+    if not record.nth or record.nth < visits_per_pass(facts.run, record.stack):
+        return "first compiled"
+    if record.change is None:
+        return ""
+    if record.change.role == "state":
+        return "compiled again once the optimizer has its state,"
+    return "compiled again in the warm-up or for another phase,"
+
+
+# -- idle time
+
+
+def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float]) -> _Bill:
+    """``idle``: ns by cause, without compiling; it is emptied."""
+    bill = _Bill("idle")
+    cuts = [(finding, cut) for finding in findings for cut in _cuts(facts, finding)]
+    for finding, cut in cuts:
+        bill.explain(finding, _take(idle, cut.causes, sum(idle.values())))
+    for finding, cut in cuts:
+        causes = {cause for cause, _ in cut.places}
+        cost = finding.cost_s * 1e9 - sum(ns * (1 - kept) for _, ns, kept in cut.compiles)
+        taken = _take(idle, causes, cost)
+        if host.TRANSFER in causes and host.FALLBACK not in causes:  # a read's cost includes the idle time behind it
+            taken += _take(idle, list(idle), cost - taken)
+        bill.explain(finding, taken)
+    known = recording(facts.run)
+    seen_in: dict[Cause, Cause] = dict(facts.run.window.idle.seen_in())
+    for cause, ns in idle.items():
+        name = label(seen_in.get(cause, cause), facts.names)
+        for reason, part in _normal(facts, cause, ns, name, known):
+            part = min(part, ns)
+            bill.normal[reason] += part
+            ns -= part
+        bill.unknown[_UNSEEN if cause == host.OTHER else name] += ns
+    return bill
+
+
+def _normal(facts: Facts, cause: Cause, ns: float, name: str, known: frozenset[Place]) -> Iterator[tuple[str, float]]:
+    """Why some of the ``ns`` of idle time of a cause is normal, and how much; ``known``: lines that record."""
+    tally = facts.run.window.idle.causes.get(cause, Tally())
+    kind = cause.cause if isinstance(cause, Seen) else cause
+    if isinstance(kind, int) and kind in _USUAL:
+        yield _USUAL[kind], ns
+        return
+    # in a scope, and where a sample shows a line that records, the host recorded
+    share = sum(ns for stack, ns in tally.lines.items() if facts.names.place(stack) in known)
+    if isinstance(kind, int) and (kind >= host.SCOPE or kind == host.GLIMPSE):
+        yield _RECORDING, ns * max(tally.recorded, share) / max(1, tally.total)
+    if tally.gaps <= _ACCIDENTS:
+        yield f"{name}, {times(tally.gaps)}", tally.total
+    elif tally.most * 2 > tally.total:
+        yield f"{name}, once", tally.most
+
+
+def _take(pool: dict[_Key, float], keys: Iterable[_Key], most: float) -> float:
+    """Take ``most`` ns at most from what is at ``keys``, from each the same share; returns what was taken."""
+    there = [key for key in keys if pool.get(key, 0.0) > 0]
+    whole = sum(pool[key] for key in there)
+    taken = min(whole, max(0.0, most))
+    for key in there:
+        pool[key] = max(0.0, pool[key] - taken * (pool[key] / whole))
+    return taken
+
+
+def _listed(parts: _Parts) -> str:
+    """What took most: "train.py:120 (12.1 s), train.py:88 (5.2 s) and 3 more"; one alone without its time."""
+    most = sorted(((name, ns) for name, ns in parts.items() if ns > 0), key=lambda part: -part[1])
+    if len(most) <= 1:
+        return most[0][0] if most else ""
+    named = [f"{name} ({duration(ns / 1e9)})" for name, ns in most[:_LINES]]
+    if len(most) > _LINES:
+        return f"{', '.join(named)} and {len(most) - _LINES} more"
+    return f"{', '.join(named[:-1])} and {named[-1]}"

@@ -1,0 +1,46 @@
+"""The idle time of a settled run's devices by cause, and the names of the causes."""
+
+from __future__ import annotations
+
+from xlaprof.analysis.fold.fold import Fold
+from xlaprof.analysis.names import Names
+from xlaprof.analysis.places import short, span
+from xlaprof.analysis.timeline import host
+from xlaprof.analysis.timeline.idle import Cause, Seen
+
+
+def by_cause(run: Fold) -> dict[Cause, int]:
+    """ns of idle time, summed over the devices."""
+    causes = {cause: tally.total for cause, tally in run.window.idle.causes.items() if tally.total}
+    digests = sum(device.digest_idle for device in run.devices())
+    for cause, ns in _spread(digests, causes).items():
+        causes[cause] = causes.get(cause, 0) + ns
+    return causes
+
+
+def _spread(total: int, causes: dict[Cause, int]) -> dict[Cause, int]:
+    """Divide the digests' idle time, known only as a sum, by the causes in steps recorded in full, without compiles."""
+    weights = {cause: ns for cause, ns in causes.items() if cause != host.COMPILE}
+    whole = sum(weights.values())
+    if not whole:
+        return {host.OTHER: total} if total else {}
+    shares = {cause: total * ns // whole for cause, ns in weights.items()}
+    largest = max(weights, key=lambda cause: weights[cause])
+    shares[largest] += total - sum(shares.values())
+    return shares
+
+
+def label(cause: Cause, names: Names) -> str:
+    """The name of a cause of idle time: "compile", "scope load", "python train.py:12-19"."""
+    if isinstance(cause, Seen):
+        if cause.cause in (host.OTHER, host.GLIMPSE, host.WAIT):
+            doing = "waiting" if cause.cause == host.WAIT else "python"
+            place = names.place(cause.stack)
+            return f"{doing} {short(place)}" if place.line else f"{doing} at an unknown line"
+        return host.CAUSES[cause.cause]
+    if isinstance(cause, tuple):
+        before, after = names.bracket(*cause)
+        return f"python {span(before, after)}"
+    if cause >= host.SCOPE:
+        return f"scope {names.text(cause - host.SCOPE)}"
+    return host.CAUSES[cause]
