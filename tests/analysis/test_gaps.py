@@ -343,6 +343,17 @@ def test_a_stretch_that_comes_every_step_is_what_was_seen_in_some_of_them() -> N
     assert "python train.py:24" not in causes
 
 
+def test_between_operations_of_one_statement_the_host_records_though_a_look_found_python_there() -> None:
+    """``optimizer.step()`` with many parameters: nothing there can be moved out of the loop."""
+    story = Watched()
+    update, barrier = story.line(24, "optimizer.step()"), story.line(25, "xr.sync()")
+    for step in range(40):
+        with story.step():
+            looked_into(story, 6, (update, update), update if step % 8 == 7 else 0)
+            story.barrier(barrier, device=1, dispatch=0, compile=0)
+    assert idle_gaps(story) == []
+
+
 def test_short_stretches_are_not_what_was_seen_in_long_ones() -> None:
     story = Watched()
     turn, sleeper = story.line(24, "loss = step(batch)"), story.line(26, "time.sleep(0.05)")

@@ -60,11 +60,10 @@ def find(facts: Facts) -> Iterator[Finding]:
 def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     own = activity.own_tallies
     total = sum(tally.habit_total - min(tally.recorded, tally.habit_total) for tally in own)
+    total -= min(total, _inside_statements(facts, activity))
     if total < _SHARE * window or total < _WORTH_NS:
         return False
     if _recorded_instead(facts, activity, total):
-        return False
-    if activity.guessed and not _has_line_between(facts, _longest_hole(activity)):
         return False
     if activity.guessed and total < _STANDS_OUT * _unexplained(facts, activity):
         return False
@@ -93,6 +92,17 @@ def _has_line_between(facts: Facts, hole: tuple[int, int]) -> bool:
     before, after = (place.acting for place in facts.names.bracket(*hole))
     same = (before.file, before.func) == (after.file, after.func)
     return not same or not 0 <= after.line - before.line <= 1
+
+
+def _inside_statements(facts: Facts, activity: Activity) -> int:
+    """ns between two operations of one statement, such as ``optimizer.step()``, unless a sample shows other lines.
+
+    That is the recording of operations, however slow, which nothing moves out of the loop.
+    """
+    recorded = recording(facts.run)
+    if activity.kind != host.OTHER or any(facts.names.place(stack) not in recorded for stack in activity.lines):
+        return 0
+    return sum(ns for hole, ns in activity.holes().items() if not _has_line_between(facts, hole))
 
 
 def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
