@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 from story import Story
 
+from xlaprof.analysis.whatif import barriers
 from xlaprof.events import Change
 
 
@@ -297,3 +298,53 @@ def test_a_graph_that_is_run_at_exit_belongs_to_the_line_that_recorded_it(loop: 
     (finding,) = story.findings("missing_barrier")
     assert (finding.place.file, finding.place.line) == ("train.py", loop or 18)
     assert "compiled and run only at exit (500 ms to compile)" in finding.cause
+
+
+def parts_of_a_step(sizes: tuple[int, ...], updates: tuple[int, ...]) -> Story:
+    """Three barriers in each step: the batch of the first, and what the second updates, vary each by themselves."""
+    story = Story()
+    lines = [story.line(number, "xm.mark_step()", loops=(8,)) for number in (12, 16, 20)]
+    for n in range(60):
+        parts = f"batch {sizes[n % len(sizes)]}", f"update {updates[n % len(updates)]}", "metrics"
+        with story.step():
+            story.trace(1)
+            for line, graph in zip(lines, parts, strict=True):
+                story.barrier(line, 1, graph, compile=80, ops=20)
+    story.finish()
+    return story
+
+
+def test_barriers_that_keep_varying_parts_apart_are_no_mistake() -> None:
+    """4 batch sizes and 3 sets of parameters: 8 graphs apart, 12 as one."""
+    assert parts_of_a_step((8, 16, 24, 32), (1, 2, 3)).findings("excess_barriers") == []
+    (finding,) = parts_of_a_step((8,), (1,)).findings("excess_barriers")
+    assert "barriers at lines 12, 16, 20" in finding.cause
+
+
+def test_a_run_is_played_again_without_some_of_its_barriers() -> None:
+    story = parts_of_a_step((8, 16, 24, 32), (1, 2, 3))
+    run = story.run().settled()
+    first, second = story.line(12, "xm.mark_step()", loops=(8,)), story.line(16, "xm.mark_step()", loops=(8,))
+    assert barriers.without(run, ()) == ((8, pytest.approx(0.64)),) * 2
+    both = barriers.without(run, (first, second))
+    assert both.then == (12, pytest.approx(12 * 0.24))
+    assert not both.pays(saved_s=2)
+    alone = barriers.without(run, (second,))  # what is updated and the metrics: 3 graphs beside the 4 of the batches
+    assert alone.then == (7, pytest.approx(4 * 0.08 + 3 * 0.16))
+    assert (alone.pays(saved_s=0.1), alone.pays(saved_s=0.2)) == (False, True)
+    everything = barriers.without(run, tuple(run.sites))
+    assert everything.then is None
+    assert not everything.pays(saved_s=100)
+
+
+def test_what_an_optimizer_makes_once_is_warm_up_with_and_without_a_barrier() -> None:
+    story = Story()
+    middle, end = story.line(12, "xm.mark_step()"), story.line(16, "xm.mark_step()")
+    for n in range(6):
+        story.barrier(middle, 1, "gradients", compile=80)
+        story.barrier(end, 1, "update" if n else "first update", compile=50)
+    story.finish()
+    run = story.run().settled()
+    assert barriers.without(run, (middle,)) == ((2, pytest.approx(0.13)), (1, pytest.approx(0.13)))
+    first, *later = barriers.play(run.cuts, lambda cut: cut[0] == middle)
+    assert (first[0], len(later), len(set(later))) == (end, 5, 1)

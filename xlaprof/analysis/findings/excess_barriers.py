@@ -1,7 +1,8 @@
 """excess_barriers: a step cut into more graphs than it needs.
 
 It has three shapes: barriers at several lines of a step with little between them; a barrier inside the model; and a
-barrier after every micro-batch, where the optimizer runs after several. Cost: the host time of the excess barriers.
+barrier after every micro-batch, where the optimizer runs after several. It is none where the run, played again without
+these barriers, compiles more graphs or longer than they cost. Cost: the host time of the excess barriers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.looping import visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, Moment, Place
-from xlaprof.analysis.whatif import replay
+from xlaprof.analysis.whatif import barriers, replay
 from xlaprof.events import AnyEvent, Barrier, Execute
 from xlaprof.text.quantities import duration, plural, times
 
@@ -50,6 +51,9 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
             continue
         count = site.executed - steps
         cost = site.dispatch.percentile(0.5) * count / 1e9  # compiles have findings of their own
+        between = frozenset((barrier, one) for one in runs if one not in updating)
+        if not barriers.without_those(facts.run, between.__contains__).pays(cost):
+            continue
         yield facts.finding(
             "excess_barriers",
             facts.names.place(barrier),
@@ -113,6 +117,8 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             continue
         place = names.place(stack)
         cost = site.dispatch.total / 1e9
+        if not barriers.without(facts.run, [stack]).pays(cost):
+            continue
         per_step = f"{times(round(site.executed / steps))} a step" if steps else times(site.executed)
         yield facts.finding(
             "excess_barriers",
@@ -158,6 +164,8 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     largest = max(sites.values(), key=lambda site: site.ops / site.executed)
     excess = [stack for stack, site in sites.items() if site is not largest]
     cost = sum(sites[stack].dispatch.total for stack in excess) / 1e9
+    if not barriers.without(facts.run, excess).pays(cost):
+        return
     count = visits - largest.executed
     per_step = round(visits / steps)
     numbers = sorted(line for _, line in lines)
