@@ -18,6 +18,7 @@ from xlaprof.events import (
     Counters,
     Dropped,
     End,
+    Event,
     Fallback,
     Gc,
     Header,
@@ -341,6 +342,26 @@ def test_a_broken_observer_breaks_nothing(log: Path, capsys: pytest.CaptureFixtu
         "xlaprof: Broken is not observed: RuntimeError: counters are broken",
         "xlaprof: BreaksLater records nothing more: RuntimeError: cannot stop",
     ]
+
+
+def test_a_listener_hears_what_is_written_and_a_broken_one_is_let_go(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard: list[Event] = []
+
+    def listen(event: Event) -> None:
+        heard.append(event)
+        if isinstance(event, Scope):
+            raise ZeroDivisionError
+
+    with xlaprof.record(log, detail="full") as rec:
+        rec.listen(listen)
+        for _ in range(2):
+            with xlaprof.Trace("work"):
+                pass
+    assert sum(isinstance(event, Scope) for event in heard) == 1
+    assert len(Recorded(log).of(Scope)) == 2
+    assert "no more early warnings: ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_garbage_collections_are_counted_and_long_ones_reported(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,6 +174,24 @@ def test_the_report_as_json_is_that_of_the_report_verb(tmp_path, write):
     assert done.stderr == "}\nxlaprof: cannot write the report to other.json: Is a directory\n"
 
 
+def test_what_costs_a_lot_is_said_while_the_script_runs(tmp_path, write):
+    write(
+        "lengths.py",
+        """
+        import sys, torch, torch_xla
+        for n in range(3, 17):
+            x = torch.ones(n).to("xla")
+            y = x.sin()
+            torch_xla.sync()
+        print("the end", file=sys.stderr)
+        """,
+    )
+    told = xlaprof_run(tmp_path, "lengths.py").stderr
+    assert told.count("compiled again 10 times") == 1
+    assert told.index("xlaprof: compiled again 10 times") < told.index("the end")
+    assert "for one cause at lengths.py:4" in told
+
+
 def test_the_recording_is_of_the_program_whoever_launched_it(tmp_path, write):
     write("steps.py", STEPS)
     assert xlaprof_run(tmp_path, "--no-report", "steps.py", "--fast").returncode == 0

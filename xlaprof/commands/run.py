@@ -6,8 +6,10 @@
     torchrun --nproc-per-node 4 -m xlaprof run train.py
 
 Scripts written for PyTorch/XLA run as they are: where torch_xla is not installed, xlaprof's implementation takes its
-place (docs/torch-xla-scripts.md). --live opens the terminal UI of 'xlaprof live' while the script runs. Several
-processes record a log each: run.rank0.log, run.rank1.log...; the report is that of rank 0.
+place (docs/torch-xla-scripts.md). While the script runs, standard error has a line for what is seen to cost a lot: a
+graph that grows, the tenth graph of one cause, a function that torch.compile gives up. --live opens the terminal UI of
+'xlaprof live' instead. Several processes record a log each: run.rank0.log, run.rank1.log...; the report is that of
+rank 0.
 
 Everything after the script (or after -m MODULE) belongs to the script. It runs as ``__main__`` in this process,
 as under ``python train.py``, with the same output, traceback and exit code. When it has ended, its threads and exit
@@ -29,18 +31,20 @@ import os
 import sys
 import time
 import types
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import xlaprof
 from xlaprof import import_hook
-from xlaprof.errors import UserError
+from xlaprof.errors import UserError, warn
 from xlaprof.recording.logfile import rank_and_world, rank_path
 from xlaprof.recording.recorder import ending
 
 if TYPE_CHECKING:
     from xlaprof.commands._beside import Beside
+    from xlaprof.events import Event
 
 INTERRUPTED = 128 + 2  # as a shell reports SIGINT
 
@@ -72,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
     recording = xlaprof.record(args.output, joinable=True).start()
     if args.strict_parity:
         os.environ["XLAPROF_STRICT_PARITY"] = "1"
+    if not args.live and not args.no_report:
+        recording.listen(_warn_early())
     import_hook.serve()
     beside = _open_live(recording.path) if args.live else None
     outcome = _Outcome()
@@ -193,6 +199,19 @@ def _execute(program: _Program, outcome: _Outcome) -> int:
         sys.excepthook(type(e), e, e.__traceback__)
         return INTERRUPTED if isinstance(e, KeyboardInterrupt) else 1
     return 0
+
+
+def _warn_early() -> Callable[[Event], None]:
+    """Prints a line on standard error as soon as something costs a lot, once for each cause."""
+    from xlaprof.analysis.early_warnings import WANTED, EarlyWarnings
+
+    warnings = EarlyWarnings()
+
+    def hear(event: Event) -> None:
+        if type(event) in WANTED and (text := warnings.feed(event)):
+            warn(text)
+
+    return hear
 
 
 def _open_live(path: str) -> Beside | None:

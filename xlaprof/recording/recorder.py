@@ -161,6 +161,10 @@ class Recorder:
             with self._overflow_lock:
                 self._overflow += 1
 
+    def listen(self, listener: Callable[[Event], None]) -> None:
+        """Call ``listener``, in the writer's thread, with each event that is written from now on."""
+        self._writer.listener = listener
+
     def first_scope(self, name: str, frames: tuple[RawFrame, ...]) -> tuple[int, int]:
         """Ids of a scope's name and of its place, which only the first scope of a name has."""
         ident = self.text(name)
@@ -378,6 +382,11 @@ class record:  # used like a function
             for observer in tuple(_observers):
                 recorder.adopt(observer)
         return self
+
+    def listen(self, listener: Callable[[Event], None]) -> None:
+        """Call ``listener``, in the writer's thread, with each event that this recording writes from now on."""
+        if self._recorder is not None:
+            self._recorder.listen(listener)
 
     def stop(self, error: str = "") -> None:
         """End the recording and close its log; nothing happens if it has ended already."""

@@ -34,7 +34,7 @@ class Writer:
     """Owns the log file and the thread that writes it.
 
     ``overflowed()`` returns the number of events refused since its last call; ``each_period()`` is called whenever the
-    thread wakes.
+    thread wakes. ``listener``, where one is set, hears of each event that is written, in this thread.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Writer:
         self._sampler = sampler  # None: everything is written
         self._each_period = each_period
         self._encoder = msgspec.json.Encoder()
+        self.listener: Callable[[Any], None] | None = None
         self._ready: list[Any] = []  # to be encoded, all together
         self._put = self._ready.append
         self._unencodable = 0
@@ -180,8 +181,18 @@ class Writer:
                 lines = self._encoder.encode_lines(self._ready)
             except Exception:  # a caller may put anything into an event
                 lines = b"".join([self._encode_cleaned(event) for event in self._ready])
-            self._ready.clear()
             self._file.append(lines)
+            if self.listener is not None:
+                self._tell(self.listener)
+            self._ready.clear()
+
+    def _tell(self, listener: Callable[[Any], None]) -> None:
+        try:
+            for event in self._ready:
+                listener(event)
+        except Exception as error:  # the recording goes on without it
+            self.listener = None
+            warn(f"no more early warnings: {type(error).__name__}: {error}")
 
     def _encode_cleaned(self, event: Any) -> bytes:
         """Second try, for text that is not UTF-8 (file names) and integers that JSON readers refuse."""

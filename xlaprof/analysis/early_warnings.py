@@ -1,0 +1,105 @@
+"""One line for whoever waits at the terminal, as soon as a run is seen to cost a lot; the report says it in full.
+
+A warning is given once for each cause: a graph that has grown three times in a row, the tenth graph compiled for one
+cause, a function of which torch.compile compiles no more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from xlaprof.analysis.diagnosis import cause
+from xlaprof.analysis.names import Names
+from xlaprof.analysis.places import short
+from xlaprof.events import Change, Compile, DynamoLimit, Event, Recompile, Stack, Text
+from xlaprof.text.quantities import duration
+
+#: kinds of events that :meth:`EarlyWarnings.feed` wants
+WANTED: frozenset[type[Event]] = frozenset({Text, Stack, Compile, Recompile, DynamoLimit})
+
+_GROWN = 3  # times in a row
+_AGAIN = 10  # graphs of one cause
+
+
+class EarlyWarnings:
+    """Fed with the events of a recording as they are written."""
+
+    def __init__(self) -> None:
+        self._names = Names()
+        self._sizes: dict[
+            int, list[int]
+        ] = {}  # Stack id of a barrier -> operations of its graphs, each more than before
+        self._again: Counter[tuple[object, ...]] = Counter()
+        self._spent: Counter[tuple[object, ...]] = Counter()  # ns
+        self._warned: set[tuple[object, ...]] = set()
+
+    def feed(self, event: Event) -> str:
+        """The warning that is due after ``event``, without a line's end; mostly ``""``."""
+        if isinstance(event, Text):
+            self._names.on_text(event)
+        elif isinstance(event, Stack):
+            self._names.on_stack(event)
+        elif isinstance(event, Compile):
+            return self._on_compile(event)
+        elif isinstance(event, Recompile):
+            return self._on_recompile(event)
+        elif isinstance(event, DynamoLimit):
+            return self._on_limit(event)
+        return ""
+
+    def _on_compile(self, event: Compile) -> str:
+        change = cause(event)
+        sizes = self._sizes.setdefault(event.stack, [])
+        if sizes and event.ops <= sizes[-1]:
+            sizes.clear()
+        sizes.append(event.ops)
+        if len(sizes) > _GROWN and (change is None or change.what == "operation"):
+            return self._once(
+                ("grows", event.stack),
+                f"the graph that ends at {self._at(event.stack)} has grown {len(sizes) - 1} times in a row, to "
+                f"{event.ops:,} operations, and is compiled anew each time: end every step with a barrier, and detach "
+                "what is carried to the next",
+            )
+        if change is None or event.trigger == "dynamo":
+            return ""
+        stack = change.made or change.condition or change.stack or event.stack
+        key = (change.what, change.role, stack, change.name)
+        self._again[key] += 1
+        self._spent[key] += event.dur
+        if self._again[key] < _AGAIN:
+            return ""
+        return self._once(key, self._recompiled(key, change, stack))
+
+    def _recompiled(self, key: tuple[object, ...], change: Change, stack: int) -> str:
+        what = f"{change.name or change.what} went from {change.old} to {change.new}"
+        spent = f"{self._again[key]} times, {duration(self._spent[key] / 1e9)} so far"
+        return f"compiled again {spent}, for one cause at {self._at(stack)}: last, {what}"
+
+    def _on_recompile(self, event: Recompile) -> str:
+        guard = event.guards[0] if event.guards else None
+        key = ("torch.compile", event.func, event.code, guard.subject if guard is not None else "")
+        self._again[key] += 1
+        if self._again[key] < _AGAIN or guard is None:
+            return ""
+        return self._once(
+            key,
+            f"torch.compile compiled {self._names.text(event.func)} again {self._again[key]} times (called at "
+            f"{self._at(event.stack)}): last, {guard.subject} went from {guard.old} to {guard.new}",
+        )
+
+    def _on_limit(self, event: DynamoLimit) -> str:
+        return self._once(
+            ("limit", event.func, event.code),
+            f"torch.compile compiles no more versions of {self._names.text(event.func)} (called at "
+            f"{self._at(event.stack)}): {event.limit} is {event.value}, and what fits no version runs eagerly",
+        )
+
+    def _once(self, key: tuple[object, ...], text: str) -> str:
+        if key in self._warned:
+            return ""
+        self._warned.add(key)
+        return text
+
+    def _at(self, stack: int) -> str:
+        place = self._names.place(stack)
+        return short(place) if place.line else "an unknown line"
