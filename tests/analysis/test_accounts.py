@@ -134,6 +134,35 @@ def test_one_long_pause_is_named_and_no_defect() -> None:
     assert "normal: python train.py:30-34, once" in account(report, "idle").text
 
 
+def test_a_single_pause_of_which_nothing_is_known_is_unexplained_all_the_same() -> None:
+    story = Story()
+    barrier = story.line(20, "xr.sync()")
+    for n in range(20):
+        with story.step():
+            story.trace(2)
+            story.barrier(barrier, 10, compile=100)
+            story.wait()
+        story.spend(300 if n == 10 else 0)
+    idle = account(story.report(), "idle")
+    assert idle.unexplained_s == pytest.approx(0.3)
+    assert "unexplained: nothing was recorded of what the host did" in idle.text
+
+
+def test_of_many_small_causes_the_largest_is_named() -> None:
+    story = Story()
+    barrier = story.line(20, "xr.sync()")
+    for n in range(150):
+        with story.step():
+            story.trace(2)
+            story.python(9, story.line(100 + 2 * (n // 3), "a()"), story.line(101 + 2 * (n // 3), "b()"))
+            story.barrier(barrier, 5, compile=100)
+            story.wait()
+    idle = account(story.report(), "idle")
+    assert idle.unexplained_s == pytest.approx(0.009 * 147)  # the first line has two gaps only: two pauses
+    assert idle.text.endswith("more.")
+    assert "unexplained: python train.py:1" in idle.text
+
+
 def test_a_graph_compiled_again_for_no_known_reason_is_unexplained() -> None:
     story = Story()
     barrier = story.line(20, "xr.sync()")

@@ -222,6 +222,8 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
         return ""
     if record.change.role == "state":
         return "compiled again once the optimizer has its state,"
+    if record.change.what == "shape":
+        return "compiled again for one of few sizes,"
     return "compiled again in the warm-up or for another phase,"
 
 
@@ -244,19 +246,25 @@ def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float])
     known = recording(facts.run)
     seen_in: dict[Cause, Cause] = dict(facts.run.window.idle.seen_in())
     for cause, ns in idle.items():
-        name = label(seen_in.get(cause, cause), facts.names)
-        for reason, part in _normal(facts, cause, ns, name, known):
+        seen = seen_in.get(cause, cause)
+        name = _UNSEEN if seen == host.OTHER else label(seen, facts.names)
+        for reason, part in _normal(facts, cause, seen, ns, name, known):
             part = min(part, ns)
             bill.normal[reason] += part
             ns -= part
-        bill.unknown[_UNSEEN if cause == host.OTHER else name] += ns
+        bill.unknown[name] += ns
     return bill
 
 
-def _normal(facts: Facts, cause: Cause, ns: float, name: str, known: frozenset[Place]) -> Iterator[tuple[str, float]]:
-    """Why some of the ``ns`` of idle time of a cause is normal, and how much; ``known``: lines that record."""
+def _normal(
+    facts: Facts, cause: Cause, seen: Cause, ns: float, name: str, known: frozenset[Place]
+) -> Iterator[tuple[str, float]]:
+    """Why some of the ``ns`` of idle time of a cause is normal, and how much.
+
+    ``seen``: as what samples showed the cause; ``known``: lines that record operations.
+    """
     tally = facts.run.window.idle.causes.get(cause, Tally())
-    kind = cause.cause if isinstance(cause, Seen) else cause
+    kind = seen.cause if isinstance(seen, Seen) else seen
     if isinstance(kind, int) and kind in _USUAL:
         yield _USUAL[kind], ns
         return
@@ -264,6 +272,8 @@ def _normal(facts: Facts, cause: Cause, ns: float, name: str, known: frozenset[P
     share = sum(ns for stack, ns in tally.lines.items() if facts.names.place(stack) in known)
     if isinstance(kind, int) and (kind >= host.SCOPE or kind == host.GLIMPSE):
         yield _RECORDING, ns * max(tally.recorded, share) / max(1, tally.total)
+    if kind == host.OTHER:
+        return
     if tally.gaps <= _ACCIDENTS:
         yield f"{name}, {times(tally.gaps)}", tally.total
     elif tally.most * 2 > tally.total:
@@ -285,7 +295,9 @@ def _listed(parts: _Parts) -> str:
     most = sorted(((name, ns) for name, ns in parts.items() if ns > 0), key=lambda part: -part[1])
     if len(most) <= 1:
         return most[0][0] if most else ""
-    named = [f"{name} ({duration(ns / 1e9)})" for name, ns in most[:_LINES]]
-    if len(most) > _LINES:
-        return f"{', '.join(named)} and {len(most) - _LINES} more"
+    least = _WORTH_SAYING * sum(parts.values())
+    large = [part for part in most[:_LINES] if part[1] >= least] or most[:1]
+    named = [f"{name} ({duration(ns / 1e9)})" for name, ns in large]
+    if len(most) > len(named):
+        return f"{', '.join(named)} and {len(most) - len(named)} more"
     return f"{', '.join(named[:-1])} and {named[-1]}"
