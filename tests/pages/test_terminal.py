@@ -217,3 +217,12 @@ def test_without_steps_nothing_is_said_per_step() -> None:
     text = page(compiling.story.report())
     assert "costs 90 ms" in text
     assert "/step" not in text
+
+
+def test_the_backward_graph_is_counted_with_its_forward_everywhere() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0", 2_000)
+    compiling.compile("0/0", 700, backward=True, ops=0)
+    text = page(compiling.story.report())
+    assert "torch.compile  1 graph in 2.70 s" in text
+    assert "No findings: 1 graph" in text

@@ -278,7 +278,7 @@ def _nothing(report: Report) -> str:
 
 
 def _clean(report: Report) -> str:
-    graphs = report.compilation.count or report.counters.get("DynamoCompile", 0)
+    graphs = report.compilation.count or report.torch_compile.graphs
     counts = [(graphs, "graph"), (sum(stat.count for stat in report.steps), "step")]
     looked_at = ", ".join(plural(count, noun) for count, noun in counts if count)
     return f"No findings: {looked_at}." if looked_at else "No findings."
