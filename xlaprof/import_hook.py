@@ -4,6 +4,10 @@
 of ``xlaprof.torch_xla`` and its submodules: the same module objects, imported on first use. ``importlib.metadata`` and
 ``importlib.util.find_spec`` answer for it without importing torch, as Hugging Face's libraries expect.
 
+Under ``xlaprof run`` a program has it only if it asks for it: its own code imports ``torch_xla`` or names the ``xla``
+device, or the environment has PJRT_DEVICE. Libraries that look whether there is one (accelerate, transformers,
+Lightning) would train on it if they found it, and the program would compute elsewhere than without xlaprof.
+
 An installed ``torch_xla`` wins: it is looked for first, each time, and ``xlaprof.torch_xla`` is another name of it.
 """
 
@@ -15,9 +19,10 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
+from .recording.stacks import is_library
 from .version import __version__
 from .when_imported import Waiting, waited_for
 
@@ -32,13 +37,38 @@ def version() -> str:
     return f"{PEER}+xlaprof.{__version__}"
 
 
-def serve() -> None:
+def serve(to: CodeType | None = None) -> None:
     """Make ``import torch_xla`` work in this process and, once it was imported, in those ``multiprocessing`` spawns.
 
-    Cheap: neither torch nor jax is imported before ``torch_xla`` is. Does nothing the second time.
+    ``to``: the code of a program that has it if it asks for it; ``None``: whoever imports it. Cheap: neither torch nor
+    jax is imported before ``torch_xla`` is. The second time the finder stays, and serves everybody if ``to`` is None.
     """
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    everybody = to is None or "PJRT_DEVICE" in os.environ or _names_it(to)
+    finder = next((finder for finder in sys.meta_path if isinstance(finder, _Finder)), None)
+    if finder is None:
+        finder = _Finder()
+        sys.meta_path.insert(0, finder)
+    finder.everybody |= everybody
+
+
+def _names_it(code: CodeType) -> bool:
+    """Whether a program's own text imports ``torch_xla`` or names an ``xla`` device."""
+    texts = [*code.co_names, *(constant for constant in code.co_consts if isinstance(constant, str))]
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return any(text.split(".")[0] == NAME or text.split(":")[0] == "xla" for text in texts) or any(
+        map(_names_it, inner)
+    )
+
+
+def _asked_by_program() -> bool:
+    """Whether code of the program, and no library, imports or looks for it now."""
+    here = os.path.dirname(__file__)
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and (
+        "importlib" in frame.f_code.co_filename or os.path.dirname(frame.f_code.co_filename) == here
+    ):
+        frame = frame.f_back
+    return frame is not None and not is_library(frame.f_code.co_filename, None)
 
 
 def served() -> bool:
@@ -72,12 +102,21 @@ def _unbuilt(spec: ModuleSpec) -> bool:
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds ``torch_xla`` and what is below it in ``xlaprof.torch_xla``, under whose name it is imported."""
 
+    def __init__(self) -> None:
+        self.everybody = False  # else only who asks for it, and whoever comes later
+
+    def _serves(self) -> bool:
+        self.everybody = self.everybody or HOME in sys.modules or _asked_by_program()
+        return self.everybody
+
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if name == NAME and (real := installed()) is not None:
             return waited_for(real)
         if name == NAME:
+            if not self._serves():
+                return None
             other = HOME
         elif name.startswith(f"{NAME}.") and served():
             other = HOME + name.removeprefix(NAME)
@@ -106,7 +145,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_distributions(self, context: Any = None) -> Iterator[Any]:
         """The distribution ``torch_xla``, for ``importlib.metadata``."""
         wanted = getattr(context, "name", None)
-        if (wanted is None or wanted.replace("-", "_").lower() == NAME) and installed() is None:
+        named = wanted is None or wanted.replace("-", "_").lower() == NAME
+        if named and installed() is None and self._serves():
             yield _distribution()
 
 

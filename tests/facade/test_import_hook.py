@@ -115,6 +115,42 @@ def test_until_it_is_asked_for_nothing_is_loaded(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("True 2.9.0 False\nFalse\n", "")
 
 
+PROBE = """
+from importlib import metadata
+from importlib.util import find_spec
+def has_xla():
+    try:
+        import torch_xla
+    except ImportError:
+        return find_spec("torch_xla") is not None or "torch_xla" in [d.name for d in metadata.distributions()]
+    return True
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "env", "found"),
+    [
+        ("", {}, "False"),  # the program would train elsewhere than without xlaprof
+        ("", {"PJRT_DEVICE": "CPU"}, "True"),
+        ("def later(): import torch_xla.core.xla_model as xm", {}, "True"),
+        ("device = 'xla:0'", {}, "True"),
+        ("from importlib.util import find_spec; find_spec('torch_' + 'xla')", {}, "True"),
+    ],
+)
+def test_a_library_finds_it_only_where_the_program_asks_for_it(
+    first: str, env: dict[str, str], found: str, tmp_path: Path
+) -> None:
+    package = tmp_path / "site-packages" / "trainer"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(PROBE)
+    program = f"import sys; sys.path.insert(0, 'site-packages')\n{first}\nimport trainer\nprint(trainer.has_xla())"
+    asked = {name: value for name, value in os.environ.items() if name != "PJRT_DEVICE"}
+    (tmp_path / "script.py").write_text(program)
+    command = [sys.executable, "-m", "xlaprof", "run", "--no-report", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, env={**asked, **env}, capture_output=True, text=True, timeout=300)
+    assert (done.stdout.strip(), done.stderr) == (found, "")
+
+
 REAL = '''
 """Stands for the real torch_xla."""
 from importlib.machinery import ModuleSpec

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         os.environ["XLAPROF_STRICT_PARITY"] = "1"
     if not args.live and not args.no_report:
         recording.listen(_warn_early())
-    import_hook.serve()
+    import_hook.serve(to=program.code)
     beside = _open_live(recording.path) if args.live else None
     outcome = _Outcome()
     # As an exit handler, set up before those of the script, this runs after them and after its threads have ended.
