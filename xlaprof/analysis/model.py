@@ -314,4 +314,5 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def observed(self) -> bool:
         """Whether a compiler or a device was seen at work. Without, no finding says nothing of the program."""
-        return any(count for name, count in self.counters.items() if name != "GarbageCollection")
+        counted = any(count for name, count in self.counters.items() if name != "GarbageCollection")
+        return counted or self.torch_compile.count > 0
