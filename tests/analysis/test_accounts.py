@@ -221,6 +221,13 @@ def test_ranks_add_up_and_share_the_whole() -> None:
     assert sum(a.total_s for a in both.accounts) == pytest.approx(2 * alone.run.wall_s)
 
 
+def test_findings_explain_no_more_compiling_than_they_cost() -> None:
+    for story in (ragged(), training(), two_phases()):
+        report = story.report()
+        costs = sum(one.cost_s for one in report.findings if one.kind == "recompile")
+        assert account(report, "compile").explained_s == pytest.approx(costs)
+
+
 def check(report: Report, whole_s: float) -> None:
     for one in report.accounts:
         parts = one.explained_s, one.normal_s, one.unexplained_s

@@ -96,7 +96,8 @@ class _Bill:
         said = [(ns, text) for ns, text in parts if ns >= _WORTH_SAYING * whole] or [max(parts)]
         share = min(1.0, self.total / whole)
         words = "; ".join(f"{_amount(ns, whole)} {text}" for ns, text in said)
-        words = f": {words}" if len(said) > 1 else f", {said[0][1]}"
+        whole_of_it = len(said) == 1 and said[0][0] >= (1 - _WORTH_SAYING) * self.total
+        words = f", {said[0][1]}" if whole_of_it else f": {words}"
         return Account(
             what=self.what,
             total_s=self.total / 1e9,
@@ -174,9 +175,10 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
         if but_dynamo and record.trigger == "dynamo":
             continue
         by = claims.get((record.t, record.dur), {})
-        share, sum_of_shares = max(by.values(), default=0.0), sum(by.values())
+        claimed = sum(by.values())
+        share = min(1.0, claimed)
         for finding, part in by.items():
-            bill.explain(findings[finding], record.dur * share * part / sum_of_shares)
+            bill.explain(findings[finding], record.dur * share * part / claimed)
         rest, place = record.dur * (1 - share), facts.names.place(record.stack)
         line = short(place) if place.line else "an unknown line"
         if why := _necessary(facts, record):
@@ -196,7 +198,10 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
 
 
 def _claims(facts: Facts, findings: tuple[Finding, ...]) -> dict[tuple[int, int], dict[int, float]]:
-    """(begin, ns) of a compile -> the positions of the findings that explain a share of it, and the shares."""
+    """(begin, ns) of a compile -> the positions of the findings that explain a share of it, and the shares.
+
+    A finding explains no more than it costs: of a graph that has several causes each bears a part.
+    """
     found: dict[tuple[int, int], dict[int, float]] = {}
     for position, finding in enumerate(findings):
         own = {}
@@ -204,9 +209,11 @@ def _claims(facts: Facts, findings: tuple[Finding, ...]) -> dict[tuple[int, int]
             own = {(moment.t, moment.dur): 1.0 for moment in finding.counted.moments}
         for cut in _cuts(facts, finding):
             own |= {(moment, ns): 1 - kept for moment, ns, kept in cut.compiles}
+        claimed = sum(ns * share for (_, ns), share in own.items())
+        part = min(1.0, finding.cost_s * 1e9 / claimed) if claimed > 0 else 0.0
         for key, share in own.items():
-            if share > 0:
-                found.setdefault(key, {})[position] = share
+            if share * part > 0:
+                found.setdefault(key, {})[position] = share * part
     return found
 
 
