@@ -171,10 +171,12 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
     claims = _claims(facts, findings)
     lines: dict[str, _Parts] = {}  # why graphs were compiled -> at which lines
     graphs: Counter[str] = Counter()
+    spared = 0  # ns that the persistent cache would save
     for record in run.compiles:
         if but_dynamo and record.trigger == "dynamo":
             continue
         by = claims.get((record.t, record.dur), {})
+        spared += record.backend * (not record.cached)
         claimed = sum(by.values())
         share = min(1.0, claimed)
         for finding, part in by.items():
@@ -188,12 +190,11 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
             bill.unknown[f"compiled again at {line}"] += rest
     for why, at in lines.items():
         bill.normal[f"{plural(graphs[why], 'graph')} {why} at {_listed(at)}"] = sum(at.values())
-    spared = run.compile_bill.spared
-    if spared * 2 >= run.compile_bill.total > 0:
-        bill.remark = f" initialize_cache() would save a second run {duration(spared / 1e9)} of it."
     further = run.compile_bill.total - sum(record.dur for record in run.compiles)
     if further > 0:
         bill.unknown["compiles beyond those kept one by one"] += further
+    if spared * 2 >= bill.total > 0:
+        bill.remark = f" initialize_cache() would save a second run {duration(spared / 1e9)} of it."
     return bill
 
 
