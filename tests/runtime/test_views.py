@@ -134,6 +134,32 @@ def test_a_loop_over_the_pieces_of_a_tensor_is_one_graph_after_the_first(
     assert total.item() == 30.0
 
 
+_DYING: dict[str, Callable[[torch.Tensor], object]] = {
+    "slices": lambda x: (x[:, :2] * x[:, 2:]).mean().item(),
+    "split": lambda x: torch.mul(*(x + 1).split(2, 1)).mean().item(),
+    "split in sizes": lambda x: torch.add(*(x + 1).split([1, 3], 1)).mean().item(),
+    "chunk": lambda x: torch.mul(*(x + 1).chunk(2, 1)).mean().item(),
+    "unbind": lambda x: sum((x + 1).unbind()).mean().item(),  # type: ignore[union-attr]
+    "iteration": lambda x: sum(row.sum() * 2 for row in x * 3).item(),  # type: ignore[union-attr]
+    "tensor_split": lambda x: torch.cat((x + 1).tensor_split(2)).mean().item(),
+    "pieces of pieces": lambda x: (x + 1).unbind()[0].split(2)[1].sum().item(),
+    "a copy, written to": lambda x: torch.ones(3).to("xla").add_(1).mul(2).sum().item(),
+    "a part of a copy, written to": lambda x: torch.ones(3).to("xla")[0].add_(1).mul(2).item(),
+    "pieces of a copy, written to": lambda x: torch.ones(4).to("xla").add_(1).split(2)[0].mul_(2).sum().item(),
+}
+
+
+@pytest.mark.parametrize("program", _DYING.values(), ids=_DYING)
+def test_what_an_evaluation_leaves_behind_is_not_computed_later(program: Callable[[torch.Tensor], object]) -> None:
+    x = torch.ones(3, 4, device="xla")
+    xr.sync()
+    with torch.no_grad():
+        program(x)
+    with counted() as counts:
+        xr.sync()
+    assert counts.runs == 0
+
+
 def test_pieces_that_were_computed_are_views_still() -> None:
     base = torch.arange(6.0, device="xla")
     first, second, third = base.split(2)

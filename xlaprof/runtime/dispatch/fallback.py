@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
+from weakref import ref
 
 import torch
 from torch._decomp import core_aten_decompositions, decomposition_table
@@ -150,8 +151,7 @@ def _kept(pieces: list[Any]) -> list[Any]:
         tape, storage = piece._storage.tape, piece._storage
         with tape.lock:
             if storage.epoch == tape.epoch:
-                storage.listed = tape.epoch
-                tape.storages.append(storage)
+                tape.pieces.append(ref(storage))
     return pieces
 
 

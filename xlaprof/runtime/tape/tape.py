@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +105,7 @@ class Tape:
         self.owners: list[Storage] = []  # and the storages they came from
         self.input_at: dict[int, int] = {}  # slot of an input -> index in these two
         self.storages: list[Storage] = []  # storages that were given a value: the possible outputs
+        self.pieces: list[Any] = []  # and weak references to views that are: a view holds its base
         self.floats: list[float] = []
         self.ints: list[int] = []
         self.seeds: list[tuple[int, int]] = []  # (seed, offset) of each random operation
@@ -307,7 +308,11 @@ class Tape:
         self.trim_views()  # its list would keep viewed storages alive
         epoch = self.epoch
         # 3: the list, the loop variable, getrefcount's argument
-        return [storage for storage in self.storages if storage.epoch == epoch and getrefcount(storage) > 3]
+        found = [storage for storage in self.storages if storage.epoch == epoch and getrefcount(storage) > 3]
+        if any(storage.array is not None for storage in found):  # overwritten: it may have been an input before
+            owned = Counter(map(id, self.owners))
+            found = [s for s in found if s.array is None or getrefcount(s) > 4 + owned[id(s)]]  # 4: and ``found``
+        return found + [view for ref in self.pieces if (view := ref()) is not None and view.epoch == epoch]
 
     def trim_views(self) -> None:
         """Forget dead views."""
