@@ -207,6 +207,60 @@ def test_identity_includes_that_two_tensors_share_a_value(mode: bool) -> None:
     assert (compiles(), runs()) == (2, 4)
 
 
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda x: x.clone() * 2.5,
+        lambda x: x.to(torch.float32, copy=True) * 2.5,
+        lambda x: (x * 2.5).clone(),
+        lambda x: x.clone().mul_(2.5),
+        lambda x: torch.empty_like(x).copy_(x.clone()) * 2.5,
+    ],
+)
+def test_a_copy_is_no_operation(mode: bool, copied: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = torch.rand(4).to(D)
+    results = []
+    for program in (lambda x: x * 2.5, copied):
+        results.append(program(x))
+        xr.sync()
+    assert compiles() == 1
+    assert torch.equal(*results)
+
+
+def test_a_copy_that_is_kept_beside_its_original_is_an_array_of_its_own(mode: bool) -> None:
+    x = torch.arange(3.0).to(D)
+    copy, made = x.clone(), x * 2.5
+    again = made.clone()
+    xr.sync()
+    assert len({id(t._storage.array) for t in (x, copy, made, again)}) == 4  # type: ignore[attr-defined]
+    for t in (x, made):
+        t.add_(1)
+    xr.sync()
+    assert [t.tolist() for t in (x, copy, made, again)] == [[1, 2, 3], [0, 1, 2], [1, 3.5, 6], [0, 2.5, 5]]
+
+
+def test_a_loop_that_reads_its_residual_compiles_as_often_as_there(mode: bool) -> None:
+    """Conjugate gradients: the first direction is a copy of the first residual, which is the right side."""
+    n = 23
+    a = torch.randn(n, n)
+    a, b = (a @ a.T + n * torch.eye(n)).to(D), torch.randn(n).to(D)
+    xr.sync()
+    x, r = torch.zeros_like(b), b.clone()
+    p, before = r.clone(), (r * r).sum()
+    seen = []
+    for _ in range(4):
+        ap = a @ p
+        alpha = before.item() / (p * ap).sum().item()
+        x, r = x.add(p, alpha=alpha), r.add(ap, alpha=-alpha)
+        after = (r * r).sum()
+        seen.append(after.item())
+        p, before = r.add(p, alpha=after.item() / before.item()), after
+        del ap, alpha, after
+        xr.sync()
+    assert compiles() == 6
+    assert seen[-1] < seen[0]
+
+
 def test_the_same_subgraph_elsewhere_is_the_same_graph(mode: bool) -> None:
     x, y = torch.rand(3).to(D), torch.rand(3).to(D)
     a = x * 2.5 + y

@@ -12,8 +12,8 @@ from xlaprof.runtime.instruments import debug
 from xlaprof.runtime.tape import mode, tapes
 from xlaprof.runtime.trace.errors import raise_explained
 from xlaprof.runtime.trace.ops import Op
-from xlaprof.runtime.trace.storage import NOWHERE, Storage, View, sig
-from xlaprof.runtime.trace.tensor import HANDLERS, XLATensor, handle
+from xlaprof.runtime.trace.storage import NOWHERE, Copy, Storage, View, sig
+from xlaprof.runtime.trace.tensor import HANDLERS, XLATensor, dress, handle
 from xlaprof.runtime.transfer import host
 
 from . import handlers
@@ -63,7 +63,21 @@ def allclose(args: Args, kwargs: Kwargs) -> bool:
 
 # -- copies -------------------------------------------------------------------------------------------
 
+_clone = Op(aten.clone.default)
 _cast = handlers.general(Op(aten._to_copy.default))
+
+
+@special("aten.clone.default")
+def clone(args: Args, kwargs: Kwargs) -> Any:
+    """The same value in another storage: graphs have no operation for it, as in PyTorch/XLA."""
+    source = args[0]._storage
+    tape = source.tape
+    with tape.lock:
+        node = handlers.step(tape, _clone, args, kwargs)
+        slot, epoch, out = tape.slot_of(source), tape.epoch, node.outs[0]
+        storage = Copy(tape, out.sig, slot, epoch, epoch, of=(epoch, slot), own=node.slot)
+        tape.storages.append(storage)
+        return dress(out, storage)
 
 
 @special("aten._to_copy.default")
@@ -82,6 +96,8 @@ def to_copy(args: Args, kwargs: Kwargs) -> Any:
     if tape is not tensor._storage.tape:
         moved = host.to_device(tape, to_copy((tensor,), {"device": torch.device("cpu")}))
         return moved if moved.dtype == dtype else _cast((moved,), {"dtype": dtype})
+    if dtype == tensor.dtype and mode.run_recorded is None:
+        return clone(args, {})
     return _cast(args, {"dtype": dtype})
 
 

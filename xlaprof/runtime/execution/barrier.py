@@ -148,6 +148,7 @@ def _settled(tape: Tape) -> list[Storage]:
     barrier waits for it: compilations must not depend on timing.
     """
     live = tape.live()
+    tape.part(live)
     let_go, tape.let_go = tape.let_go, None
     if let_go is None or plans.is_known(tape, live):
         return live
@@ -157,7 +158,9 @@ def _settled(tape: Tape) -> list[Storage]:
         let_go()
     finally:
         tape.lock.acquire()
-    return tape.live()
+    live = tape.live()
+    tape.part(live)
+    return live
 
 
 def _salvage(

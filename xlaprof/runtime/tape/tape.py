@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from xlaprof.runtime.trace.errors import raise_failed
-from xlaprof.runtime.trace.storage import NOWHERE, Failed, Sig, Storage, View, sig
+from xlaprof.runtime.trace.storage import NOWHERE, Copy, Failed, Sig, Storage, View, sig
 from xlaprof.runtime.trace.trie import Const, Divergence, Node, Packed, Ref, Spec, prune
 
 from . import op_counters
@@ -313,6 +313,17 @@ class Tape:
             owned = Counter(map(id, self.owners))
             found = [s for s in found if s.array is None or getrefcount(s) > 4 + owned[id(s)]]  # 4: and ``found``
         return found + [view for ref in self.pieces if (view := ref()) is not None and view.epoch == epoch]
+
+    def part(self, storages: list[Storage]) -> None:
+        """Have the barrier make those copies among ``storages``, which are live, whose original is kept as well."""
+        seen: set[int] = set()
+        for storage in storages:
+            slot = storage.slot
+            if isinstance(storage, Copy) and (slot in seen or slot in self.input_at):
+                if storage.of == (self.epoch, slot):
+                    storage.slot = storage.own
+            else:
+                seen.add(slot)
 
     def trim_views(self) -> None:
         """Forget dead views."""

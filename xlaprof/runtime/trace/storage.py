@@ -95,6 +95,13 @@ class View(Storage, gc=True, weakref=True, eq=False, kw_only=True):
     steps: tuple[Any, ...]  # trie nodes (:class:`~.trie.Node`) of the view operators, outermost last
 
 
+class Copy(Storage, gc=False, eq=False, kw_only=True):
+    """A storage that was made by ``clone``, and has the slot of its original until a barrier needs both."""
+
+    of: tuple[int, int]  # the epoch, and the original's slot
+    own: int  # slot of the copy itself
+
+
 def base_of(storage: Storage) -> Storage:
     """The storage that ``storage`` shows: its base, or itself."""
     return storage.base if isinstance(storage, View) else storage

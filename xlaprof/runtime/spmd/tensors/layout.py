@@ -16,10 +16,7 @@ from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.grow import INPUT
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Storage, View
-from xlaprof.runtime.trace.trie import Node, Ref, Spec
-
-#: operations whose result has the sharding of their operand, before XLA has chosen one
-_ALIKE = {"aten.clone.default"}
+from xlaprof.runtime.trace.trie import Ref, Spec
 
 
 def unwrap_sharded_tensor(t: Any) -> Any:
@@ -35,7 +32,7 @@ def sharding_of(tensor: torch.Tensor) -> OpSharding | None:
     tape = storage.tape
     if tape.partition is None:
         return None
-    if storage.epoch == tape.epoch and storage.slot not in tape.input_at:
+    if storage.epoch == tape.epoch and (storage.array is None or storage.slot not in tape.input_at):
         return _recorded(tape, storage.slot)
     return tape.partition.sharding_at_rest(storage.array, storage.sig)  # type: ignore[no-any-return]
 
@@ -46,16 +43,12 @@ def _recorded(tape: Tape, slot: int) -> OpSharding | None:
     annotated = {
         storage.slot: storage.sharding for storage in tape.storages if storage.epoch == tape.epoch and storage.sharding
     }
-    node: Node | None = makers.get(slot)
-    while node is not None:
-        if node.slot in annotated:
-            return annotated[node.slot]  # type: ignore[no-any-return]
-        if node.op is MARK:
-            return cast(OpSharding, node.args[1])
-        if node.op is INPUT:
-            return cast(Any, node.key).sharding  # type: ignore[no-any-return]
-        node = makers.get(node.args[0].slot) if node.op is not None and node.op.name in _ALIKE else None
-    return None
+    if slot in annotated:
+        return annotated[slot]  # type: ignore[no-any-return]
+    node = makers.get(slot)
+    if node is not None and node.op is MARK:
+        return cast(OpSharding, node.args[1])
+    return cast(Any, node.key).sharding if node is not None and node.op is INPUT else None  # type: ignore[no-any-return]
 
 
 def constrain(storage: Storage, sharding: OpSharding) -> None:
