@@ -63,7 +63,10 @@ def test_gradients_that_are_added_to_and_an_optimizer_that_runs_now_and_then(rec
     assert (grad.what, grad.role, run.code(grad.stack)) == ("operation", "grad", "loss.backward()")
     assert (update.what, update.role, run.code(update.stack)) == ("operation", "optimizer", "opt.step()")
     assert run.code(update.condition) == "if step % 3 == 2:"
-    assert (update.added, update.removed) == (2, 1)  # both parameters' updates; a gradient's write through a view, which nobody needs now
+    assert (update.added, update.removed) == (
+        2,
+        1,
+    )  # both parameters' updates; a gradient's write through a view, which nobody needs now
     compiled = {cause(c): c for c in run.of(events.Compile)}
     assert update.against == compiled[grad].program  # the closest
 

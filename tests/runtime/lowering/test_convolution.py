@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import pytest
 import torch
 import torch.nn.functional as F
+from jax import lax
+
+from xlaprof.runtime.lowering.convolution import convolution_backward
 
 from .harness import check
 
@@ -56,6 +61,32 @@ def test_transposed_convolution_with_output_padding(dims: int, case: str) -> Non
         _both_ways(conv(x, w, b, output_padding=output_padding, **options))
 
     assert check(story).checked["aten.convolution_backward.default"] == 1
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_gradients_are_convolutions_that_xla_has_fast_kernels_for(dims: int, groups: int, transposed: bool) -> None:
+    """On the CPU others take ten to forty times as long: weights' gradients over spread inputs, or by groups."""
+    x, grad = jnp.ones((2, 4, *[8] * dims)), jnp.ones((2, 4, *[4] * dims))
+    weight = jnp.ones((4, 4 // groups, *[4] * dims))
+    if transposed:
+        x, grad = grad, x
+    geometry = [[2] * dims, [1] * dims, [1] * dims, transposed, [0] * dims, groups]
+
+    def convolutions(mask: list[bool]) -> list[dict[str, Any]]:
+        def gradient(*arrays: Any) -> Any:
+            return convolution_backward(None, *arrays, None, *geometry, mask)  # type: ignore[arg-type]
+
+        steps = jax.make_jaxpr(gradient)(grad, x, weight).eqns
+        return [step.params for step in steps if step.primitive is lax.conv_general_dilated_p]
+
+    of_weight = convolutions([False, True, False])
+    assert len(of_weight) == (groups == 1)  # or else products of matrices
+    assert all(step["lhs_dilation"] == (1,) * dims and step["batch_group_count"] == 1 for step in of_weight)
+    (of_input,) = convolutions([True, False, False])
+    assert dims < 3 or of_input["lhs_dilation"] == (1, 1, 1)
+    assert transposed is (of_input["window_strides"] == (2,) * dims)
 
 
 def test_uneven_geometry_and_depthwise() -> None:

@@ -149,3 +149,16 @@ def test_gamma_draws_move_with_their_shape_parameter() -> None:
             ours = LOWERINGS["aten._standard_gamma_grad.default"](ctx, jnp.asarray(shapes), jnp.asarray(draws))
         # PyTorch approximates it to four digits.
         np.testing.assert_allclose(np.asarray(ours), torch._standard_gamma_grad(shapes, draws), rtol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("aten.rand.default", jax.random.uniform), ("aten.randn.default", jax.random.normal)],
+)
+def test_numbers_are_drawn_in_one_dimension_and_are_the_same(name: str, expected: Callable[..., Any]) -> None:
+    """XLA compiles the counters of many dimensions for six times as long."""
+    shape = (3, 4, 5)
+    ctx = Ctx((Aval(shape, torch.float32),))
+    steps = str(jax.make_jaxpr(lambda key: LOWERINGS[name](ctx._replace(key=key)))(jax.random.key(0)))
+    assert "shape=(60,)" in steps and "shape=(3, 4, 5)" not in steps
+    np.testing.assert_array_equal(draw(name, shape=shape), expected(jax.random.key(0), shape, jnp.float32))

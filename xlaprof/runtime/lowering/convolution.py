@@ -1,11 +1,13 @@
 """Convolutions of one to three spatial dimensions, plain and transposed, and their gradients.
 
-Gradients are jax's own transposes of the forward convolution: it is linear in its input and in its weight.
+A plain convolution and the transposed one of the same weight are each other's gradient in the input. The gradient in
+the weight is the same for both, with input and gradient in each other's place.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,50 +16,80 @@ from jax import lax
 from .registry import Array, Ctx, Ints, MaybeArray, lower
 
 
-def _conv(
-    x: Array,
-    weight: Array,
-    stride: Ints,
-    padding: Ints,
-    dilation: Ints,
-    transposed: bool,
-    output_padding: Ints,
-    groups: int,
-) -> Array:
-    """The convolution without bias: ``x`` is ``(N, C, *spatial)``; a single stride etc. holds for all dimensions."""
-    spatial = x.ndim - 2
-    stride, padding, dilation, output_padding = (
-        tuple(v) * spatial if len(v) == 1 else tuple(v) for v in (stride, padding, dilation, output_padding)
+class _Geometry(NamedTuple):
+    """Of a plain convolution: one number per spatial dimension, padding before and after."""
+
+    stride: Ints
+    pads: tuple[tuple[int, int], ...]
+    dilation: Ints
+    groups: int
+
+
+def _geometry(spatial: int, stride: Ints, padding: Ints, dilation: Ints, extra: Ints, groups: int) -> _Geometry:
+    """A single number holds for all dimensions. ``extra``: rows that a transposed convolution adds at the end."""
+    stride, padding, dilation, extra = (
+        tuple(v) * spatial if len(v) == 1 else tuple(v) for v in (stride, padding, dilation, extra)
     )
-    pads = [(p, p) for p in padding]
-    strides: tuple[int, ...] = stride
-    spread = (1,) * spatial
-    if transposed:
-        # A transposed convolution is a convolution of the input spread out by the stride with the flipped kernel,
-        # whose (in, out / groups) channels become (out, in / groups).
-        inputs, outputs, *kernel = weight.shape
-        weight = weight.reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
-        weight = jnp.flip(weight.reshape(groups * outputs, inputs // groups, *kernel), range(2, weight.ndim - 1))
-        reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-        pads = [(r - p, r - p + o) for r, p, o in zip(reach, padding, output_padding, strict=True)]
-        strides, spread = spread, stride
-    layout = "DHW"[3 - spatial :]
+    return _Geometry(stride, tuple((p, p - e) for p, e in zip(padding, extra, strict=True)), dilation, groups)
+
+
+def _plain(x: Array, weight: Array, geometry: _Geometry, spread: Ints | None = None) -> Array:
+    """``x`` is ``(N, in, *spatial)``, ``weight`` ``(out, in / groups, *kernel)``; ``spread``: zeros go between rows."""
+    layout = "DHW"[5 - x.ndim :]
     return lax.conv_general_dilated(
         x,
         weight,
-        window_strides=strides,
-        padding=pads,
+        window_strides=geometry.stride,
+        padding=geometry.pads,
         lhs_dilation=spread,
-        rhs_dilation=dilation,
+        rhs_dilation=geometry.dilation,
         dimension_numbers=(f"NC{layout}", f"OI{layout}", f"NC{layout}"),
-        feature_group_count=groups,
+        feature_group_count=geometry.groups,
         precision=lax.Precision.HIGHEST,
     )
 
 
+def _transposed(x: Array, weight: Array, geometry: _Geometry) -> Array:
+    """The transpose of :func:`_plain` in its input: the flipped kernel over ``x`` spread out by the stride.
+
+    The kernel's (in, out / groups) channels become (out, in / groups).
+    """
+    stride, pads, dilation, groups = geometry
+    inputs, outputs, *kernel = weight.shape
+    weight = weight.reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
+    weight = jnp.flip(weight.reshape(groups * outputs, inputs // groups, *kernel), range(2, weight.ndim - 1))
+    reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    pads = tuple((r - before, r - after) for r, (before, after) in zip(reach, pads, strict=True))
+    if x.ndim == 5:  # XLA's fast kernels for the CPU spread out one or two dimensions only
+        x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * 2 + [(0, 0, s - 1) for s in stride])
+        stride = (1,) * len(stride)
+    return _plain(x, weight, _Geometry((1,) * len(stride), pads, dilation, groups), stride)
+
+
+def _of_weight(x: Array, grad: Array, weight: Array, geometry: _Geometry) -> Array:
+    """The gradient of :func:`_plain` in its weight, where the gradient in its result is ``grad``."""
+    stride, pads, dilation, groups = geometry
+    kernel = weight.shape[2:]
+    if groups == 1 or weight.shape[1] == 1:
+        return jax.linear_transpose(lambda w: _plain(x, w, geometry), weight)(grad)[0]
+    # XLA has no fast kernel for several groups: a product of matrices per element of the kernel
+    x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * 2 + [(*pad, 0) for pad in pads])
+    x = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
+    grad = grad.reshape(grad.shape[0], groups, -1, *grad.shape[2:])
+    products = []
+    for place in itertools.product(*map(range, kernel)):
+        start = [k * d for k, d in zip(place, dilation, strict=True)]
+        limit = [b + (n - 1) * s + 1 for b, n, s in zip(start, grad.shape[3:], stride, strict=True)]
+        seen = lax.slice(x, [0, 0, 0, *start], [*x.shape[:3], *limit], [1, 1, 1, *stride])
+        products.append(jnp.einsum("bgo...,bgi...->goi", grad, seen, precision=lax.Precision.HIGHEST))
+    return jnp.stack(products, -1).reshape(weight.shape)
+
+
 @lower("aten.convolution.default", "aten.convolution_overrideable.default", "aten._convolution.default")
 def convolution(ctx: Ctx, input: Array, weight: Array, bias: MaybeArray, *geometry_and_flags: Any) -> Array:
-    out = _conv(input, weight, *geometry_and_flags[:6])  # without flags for other backends
+    stride, padding, dilation, transposed, extra, groups = geometry_and_flags[:6]  # without flags for other backends
+    geometry = _geometry(input.ndim - 2, stride, padding, dilation, extra, groups)
+    out = (_transposed if transposed else _plain)(input, weight, geometry)
     return out if bias is None else out + bias.reshape(-1, *(1,) * (input.ndim - 2))
 
 
@@ -65,17 +97,25 @@ def convolution(ctx: Ctx, input: Array, weight: Array, bias: MaybeArray, *geomet
 def convolution_backward(
     ctx: Ctx, grad_output: Array, input: Array, weight: Array, bias_sizes: Ints | None, *geometry_and_mask: Any
 ) -> tuple[MaybeArray, MaybeArray, MaybeArray]:
-    *geometry, mask = geometry_and_mask  # as of the forward convolution; which gradients are wanted
-
-    def of_input(x: Array) -> Array:
-        return _conv(x, weight, *geometry)
-
-    def of_weight(w: Array) -> Array:
-        return _conv(input, w, *geometry)
-
+    # as of the forward convolution; and which gradients are wanted
+    stride, padding, dilation, transposed, extra, groups, mask = geometry_and_mask
+    geometry = _geometry(input.ndim - 2, stride, padding, dilation, extra, groups)
+    x, grad = (grad_output, input) if transposed else (input, grad_output)  # of the plain convolution
+    of_input: Array = None
+    if mask[0] and transposed:
+        of_input = _plain(grad_output, weight, geometry)
+    elif mask[0]:
+        # the last rows that no window reached
+        covered = [
+            (n - 1) * s - sum(pad) + d * (k - 1) + 1
+            for n, s, pad, d, k in zip(grad.shape[2:], *geometry[:3], weight.shape[2:], strict=True)
+        ]
+        rest = [n - c for n, c in zip(x.shape[2:], covered, strict=True)]
+        pads = tuple((before, after - r) for (before, after), r in zip(geometry.pads, rest, strict=True))
+        of_input = _transposed(grad_output, weight, geometry._replace(pads=pads))
     return (
-        jax.linear_transpose(of_input, input)(grad_output)[0] if mask[0] else None,
-        jax.linear_transpose(of_weight, weight)(grad_output)[0] if mask[1] else None,
+        of_input,
+        _of_weight(x, grad, weight, geometry) if mask[1] else None,
         grad_output.sum((0, *range(2, input.ndim))) if mask[2] else None,
     )
 
