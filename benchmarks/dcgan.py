@@ -1,9 +1,9 @@
-"""A step of DCGAN (Radford et al. 2016) on xla and in PyTorch's eager mode: transposed convolutions and their gradients.
+"""A step of DCGAN (Radford et al. 2016) on xla and in PyTorch's eager mode: convolutions, transposed ones too.
 
     OMP_NUM_THREADS=1 python benchmarks/dcgan.py [--batch 16] [--steps 5]
 
-The generator makes images of 64 x 64, both networks have 64 channels where they have the least, and Adam. CPU seconds of
-the process, which is pinned to one core: the first step, with what it compiles, and the least of the others.
+The generator makes images of 64 x 64, both networks have 64 channels where they have the least, and Adam. CPU seconds
+of the process, which is pinned to one core: the first step, with what it compiles, and the least of the others.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ def _of_weight(x: Array, grad: Array, weight: Array, geometry: _Geometry) -> Arr
     stride, pads, dilation, groups = geometry
     kernel = weight.shape[2:]
     if groups == 1 or weight.shape[1] == 1:
-        return jax.linear_transpose(lambda w: _plain(x, w, geometry), weight)(grad)[0]
+        of_weight: tuple[Array] = jax.linear_transpose(lambda w: _plain(x, w, geometry), weight)(grad)
+        return of_weight[0]
     # XLA has no fast kernel for several groups: a product of matrices per element of the kernel
     x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0)] * 2 + [(*pad, 0) for pad in pads])
     x = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
@@ -101,7 +102,7 @@ def convolution_backward(
     stride, padding, dilation, transposed, extra, groups, mask = geometry_and_mask
     geometry = _geometry(input.ndim - 2, stride, padding, dilation, extra, groups)
     x, grad = (grad_output, input) if transposed else (input, grad_output)  # of the plain convolution
-    of_input: Array = None
+    of_input: MaybeArray = None
     if mask[0] and transposed:
         of_input = _plain(grad_output, weight, geometry)
     elif mask[0]:

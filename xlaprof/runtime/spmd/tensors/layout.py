@@ -44,11 +44,11 @@ def _recorded(tape: Tape, slot: int) -> OpSharding | None:
         storage.slot: storage.sharding for storage in tape.storages if storage.epoch == tape.epoch and storage.sharding
     }
     if slot in annotated:
-        return annotated[slot]  # type: ignore[no-any-return]
+        return cast(OpSharding, annotated[slot])
     node = makers.get(slot)
     if node is not None and node.op is MARK:
         return cast(OpSharding, node.args[1])
-    return cast(Any, node.key).sharding if node is not None and node.op is INPUT else None  # type: ignore[no-any-return]
+    return cast(OpSharding, node.key.sharding) if node is not None and node.op is INPUT else None
 
 
 def constrain(storage: Storage, sharding: OpSharding) -> None:
