@@ -13,7 +13,7 @@ execution is recorded when it has ended, as by the runtime's watcher.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -199,6 +199,7 @@ class Story:
         loop_ops: int = 0,
         loop_shared: bool = False,
         again: int = -1,
+        turns: Sequence[int] = (),
     ) -> None:
         """Compile ``graph``, unless it is compiled already."""
         if graph in self._programs:
@@ -224,6 +225,7 @@ class Story:
                 loop_ops=loop_ops,
                 loop_shared=loop_shared,
                 again=again,
+                turns=list(turns),
             )
         )
 

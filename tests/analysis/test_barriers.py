@@ -348,3 +348,30 @@ def test_what_an_optimizer_makes_once_is_warm_up_with_and_without_a_barrier() ->
     assert barriers.without(run, (middle,)) == ((2, pytest.approx(0.13)), (1, pytest.approx(0.13)))
     first, *later = barriers.play(run.cuts, lambda cut: cut[0] == middle)
     assert (first[0], len(later), len(set(later))) == (end, 5, 1)
+
+
+def evaluation(turns: tuple[int, ...], reader: int) -> Story:
+    """An evaluation without a barrier, whose model repeats a line 80 times; ``reader``: the loop that reads."""
+    story = Story()
+    read = story.line(44, "print(total.item())", func="main", loops=(reader,))
+    line = story.line(
+        12, "h = torch.tanh(self.cell(h))", func="forward", outer=(41,), loops=(11, 40), call="total += model(x).sum()"
+    )
+    story.trace(20)
+    story.compile("unrolled", 900, read, None, "read", 600, loops=80, loop=line, loop_ops=7, turns=list(turns))
+    story.execute("unrolled", 30, read, "read")
+    story.read(read)
+    story.finish()
+    return story
+
+
+def test_a_loop_turns_as_often_as_its_own_lines_not_as_those_of_the_model_that_it_calls() -> None:
+    (finding,) = evaluation((4, 20), reader=0).findings()
+    assert (finding.kind, finding.place.line, finding.count) == ("missing_barrier", 40, 20)
+    assert "20 turns became one graph of 600 operations, about 30 for each" in finding.cause
+
+
+def test_few_turns_over_a_long_sequence_and_a_loop_that_reads_in_each_turn_lack_no_barrier() -> None:
+    assert evaluation((20, 4), reader=0).findings("missing_barrier") == []
+    assert evaluation((80, 1), reader=0).findings("missing_barrier") == []
+    assert evaluation((4, 20), reader=40).findings("missing_barrier") == []

@@ -189,6 +189,27 @@ def test_turns_that_a_backward_pass_goes_through_belong_into_one_graph() -> None
     xr.sync()
 
 
+def test_a_loop_turns_as_often_as_its_own_lines_not_as_those_that_it_calls() -> None:
+    """A cell over a sequence, called by the loop over batches."""
+    weight = torch.eye(4).to("xla")
+    xr.sync()
+
+    def sequence(h: torch.Tensor) -> torch.Tensor:
+        for _ in range(8):
+            h = (h @ weight).tanh()
+        return h
+
+    total = torch.zeros((), device="xla")
+    for n in range(3):
+        x = torch.ones(2, 4, device="xla") * (n + 2)
+        total = total + sequence(x).sum()
+    found = unrolled_loops.of(total._storage.tape.node)  # type: ignore[attr-defined]
+    assert (found.times, found.frames[0].func.rpartition(".")[2]) == (24, "sequence")
+    assert found.turns[:2] == (8, 3)
+    del total, x
+    xr.sync()
+
+
 def test_an_operation_twice_in_a_turn_is_one_turn() -> None:
     weight = torch.ones(4).to("xla")
     xr.sync()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -129,6 +129,18 @@ class Names:
         """The head of the loop around ``frame``, the innermost line of ``place``."""
         head = replace(place.acting, line=frame.loop, code=self.text(frame.head))
         return replace(place, library=(head, *place.library[1:])) if place.library else head
+
+    def turns(self, stack_id: int, turns: Sequence[int]) -> tuple[tuple[Place, int], ...]:
+        """The loops of :meth:`loops`, each with its number of ``turns``, which are those of the frames of a stack."""
+        counted = iter(turns)
+        stack = self._stacks.get(stack_id)
+        loops = iter(self.loops(stack_id))
+        found = []
+        for frame, _ in _path(stack) if stack is not None else ():
+            times = next(counted, 0)
+            if frame.loop and not self.text(frame.func).endswith(_COMPREHENSIONS):
+                found.append((next(loops), times))
+        return tuple(found)
 
     def adopt(self, other: Names) -> Ids:
         """Take over the names of another recording; returns its ids in this one."""

@@ -186,6 +186,7 @@ class Compile(Event, frozen=True, tag="compile"):
     loop_shared: bool = False  # each time over one and the same value, as turns of a loop do and layers do not
     again: int = -1  # of a read: operations of its graph that the next barrier runs once more; -1: not known
     diff: GraphDiff | None = None  # None: nothing comparable was recorded before
+    turns: list[int] = []  # of the loops around that line and its callers, innermost first; empty: not known
 
 
 class Compiling(Event, frozen=True, tag="compiling"):
@@ -216,6 +217,7 @@ class Barrier(Event, frozen=True, tag="barrier"):
     loop: int = 0  # Stack id of that line
     loop_ops: int = 0  # operations from one such time to the next, on average
     loop_shared: bool = False  # each time over one and the same value, as turns of a loop do and layers do not
+    turns: list[int] = []  # of the loops around that line and its callers, innermost first; empty: not known
 
 
 class Execute(Event, frozen=True, tag="execute"):

@@ -1,18 +1,33 @@
-"""Loops of the program: the loop in which something happens, from the heads of the loops around its line."""
+"""Loops of the program: the loop in which something happens, from the heads of the loops around its line.
+
+Three things show that a loop lacks a barrier, so that all its turns are one graph: named steps pass and nothing cuts
+the graph; in programs without named steps and barriers, only a read cuts a graph that holds many turns of a loop; or
+the graph of a step holds a loop of many turns over the same tensors (layers repeat lines too, but each has its own
+weights). What grows or is compiled again because of it is a consequence.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from xlaprof.analysis.fold.fold import Fold
-from xlaprof.analysis.fold.tallies import Site
+from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
+
+from .facts import Facts
 
 #: times that one line recorded the same operation in one graph: fewer may be layers, not an unrolled loop
 REPEATS = 10
 GROWTHS = 4  # growths of a graph in a row: fewer are variation from step to step
 _FACTOR = 1.2  # times its first size: less is variation, too
+
+_STEPS = 8  # in one graph: fewer may be gradient accumulation
+_STEPS_WITHOUT = 3  # the same where the program has no barrier at all
+_TURNS = 20  # of a loop inside a step's graph: fewer may be micro-batches
+_WORK = 10  # operations in each turn: fewer are a loop over tensors
+_LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or over a sequence
 
 Head = tuple[str, str, int]
 
@@ -81,3 +96,78 @@ def _is_called_back(names: Names, stack: int) -> bool:
         return False
     name = frames[0].acting.func.rpartition(".")[2]
     return name.isidentifier() and not re.search(rf"\b{name}\b", frames[1].acting.code)
+
+
+class Unbarred(NamedTuple):
+    """A loop without a barrier."""
+
+    stack: int  # of the read or barrier that ends its graph; 0: not known
+    loop: Place  # its head; NOWHERE where it is not known
+    turns: int
+    noun: str  # what the turns are called
+
+    def follows(self, facts: Facts, record: CompileRecord) -> bool:
+        """Whether a graph that is compiled again follows from it: its length, or what a read in the loop computes."""
+        if record.stack == self.stack or not self.stack:
+            return True
+        loops = map(head, facts.names.loops(record.stack))
+        return record.trigger == "read" and bool(self.loop.line) and head(self.loop) in loops
+
+
+def unbarred(facts: Facts) -> Unbarred | None:
+    """The loop of the run that lacks a barrier."""
+    run = facts.run
+    if not run.compiles:
+        return None
+    steps = max((tally.worst_unbarred for name, tally in run.steps.items() if name), default=0)
+    barriers = sum(site.executed for site in run.sites.values() if site.trigger != "read")
+    if steps >= _STEPS or (steps >= _STEPS_WITHOUT and not barriers):
+        stack = max(run.sites, key=lambda stack: run.sites[stack].loops, default=0)
+        loops = _loops(facts, run.sites[stack], stack, 0) if stack else []
+        return Unbarred(stack, loops[-1][0] if loops else NOWHERE, steps, "steps")
+    reads = {stack: site for stack, site in run.sites.items() if site.trigger == "read" and site.loops >= REPEATS}
+    # each read may run everything recorded before it: that is a growing_graph
+    growing = any(site.longest_growth[0] >= REPEATS - 1 for site in reads.values())
+    if reads and not facts.named_steps and barriers <= 1 and not growing:
+        return _heaviest(facts, reads, REPEATS)
+    inside = {stack: site for stack, site in run.sites.items() if site.loop_shared and site.loops >= _TURNS}
+    found = _heaviest(facts, inside, _TURNS)
+    if found is None or not found.loop.line or found.loop.acting.func.rpartition(".")[2].startswith(_LAYERS):
+        return None
+    site = run.sites[found.stack]
+    return found if site.loop_ops * site.loops >= _WORK * found.turns else None
+
+
+def _heaviest(facts: Facts, sites: dict[int, Site], least: int) -> Unbarred | None:
+    """The loop in the largest graph: another read may run next to nothing in each turn."""
+    ops = dict.fromkeys(sites, 0)
+    for record in facts.run.compiles:
+        if record.stack in ops:
+            ops[record.stack] = max(ops[record.stack], record.ops)
+    for stack in sorted(sites, key=lambda stack: (ops[stack], sites[stack].loops), reverse=True):
+        site = sites[stack]
+        if not facts.names.loops(site.loop):
+            return Unbarred(stack, NOWHERE, site.loops, "turns")
+        if loops := _loops(facts, site, stack, least):
+            return Unbarred(stack, *loops[-1], "turns")
+    return None
+
+
+def _loops(facts: Facts, site: Site, cut: int, least: int) -> list[tuple[Place, int]]:
+    """Loops around the repeated line but not around ``cut``, where the graph ends, innermost first; with their turns.
+
+    A line in a model repeats more often than the loop that calls it; recordings of earlier versions know no turns.
+    Layers with weights of their own are none.
+    """
+    around = {head(loop) for loop in facts.names.loops(cut)}
+    if site.turns:
+        known = facts.names.turns(site.loop, site.turns)
+    else:
+        known = tuple((loop, site.loops) for loop in facts.names.loops(site.loop))
+    return [
+        (loop, turns)
+        for loop, turns in known
+        if head(loop) not in around
+        and turns >= least
+        and (site.loop_shared or not loop.acting.func.rpartition(".")[2].startswith(_LAYERS))
+    ]

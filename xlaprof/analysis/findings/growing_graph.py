@@ -9,7 +9,7 @@ import msgspec
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost
+from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost, unbarred
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
@@ -24,10 +24,13 @@ _RECOMPILES = ("inputs", "shape", "outputs", "size")
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """One finding for each barrier or read whose graphs grow."""
+    """One finding for each barrier or read whose graphs grow, unless they do for want of a barrier that is reported."""
+    loop = unbarred(facts)
     for stack, site in facts.run.sites.items():
         again = [record for record in facts.run.compiles if record.stack == stack and record.nth]
         recompiles = (record.change is not None and record.change.what in _RECOMPILES for record in again)
+        if loop is not None and any(loop.follows(facts, record) for record in again):
+            continue
         if grows(site) and not (again and all(recompiles)):
             yield _finding(facts, stack, site, again)
 

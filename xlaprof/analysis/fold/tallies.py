@@ -217,6 +217,7 @@ class Site:
     loop: int = 0  # the stack of that line
     loop_ops: int = 0
     loop_shared: bool = False
+    turns: Sequence[int] = ()  # of the loops around that line
     start: int = 0  # begin of the stretch that its last visit ended
     end: int = 0
 
@@ -234,7 +235,7 @@ class Site:
         """Note the line that the graph ending here repeats."""
         if event.loops > self.loops:
             self.loops, self.loop = event.loops, event.loop
-            self.loop_ops, self.loop_shared = event.loop_ops, event.loop_shared
+            self.loop_ops, self.loop_shared, self.turns = event.loop_ops, event.loop_shared, event.turns
 
     def grow(self, ops: int) -> None:
         """A graph of ``ops`` operations ended here."""

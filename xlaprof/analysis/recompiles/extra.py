@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost, is_outside, visits_per_pass
+from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost, is_outside, unbarred, visits_per_pass
 from xlaprof.analysis.evidence.reads import in_loop, is_own_graph
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
@@ -71,9 +71,12 @@ def groups(facts: Facts) -> list[Group]:
     found: dict[tuple[str, int, str, str], list[Extra]] = {}
     early: list[tuple[tuple[str, int, str, str], Extra]] = []
     why = causes(facts.run.compiles)
+    loop = unbarred(facts)
     for record in facts.run.compiles:
         of_it = why[record.program, record.t] or (record.change,)
         changes = [change for one in of_it if (change := _defect(facts, record, one)) is not None]
+        if loop is not None and loop.follows(facts, record):  # another number of turns
+            changes = [change for change in changes if change.what != "operation"]
         by_line: dict[tuple[str, int, str, str], tuple[Change, Place]] = {}
         for change in changes:
             place = _place(facts, record, change)

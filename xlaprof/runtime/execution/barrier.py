@@ -203,5 +203,6 @@ def _record(
             rec.stack(loop.frames) if loop.frames else 0,
             loop.ops,
             loop.shared,
+            list(loop.turns),
         )
     )

@@ -92,6 +92,7 @@ def compile_plan(
                 loop.shared,
                 _run_again(tape, graph) if trigger == "read" else -1,
                 found.of(rec) if found is not None else None,
+                list(loop.turns),
             )
         )
         for old in gone:

@@ -3,13 +3,18 @@
 Layers repeat lines too. But each layer reads its own weights, and each iteration of a loop that could have ended with a
 barrier reads the same ones. A recurrent network in training also reads the same weights in each iteration, but there
 the graph needs all iterations, for the backward pass through them.
+
+A line deep in a model repeats more often than the loop that calls it turns: layers, time steps, the parameters of an
+optimizer. The turns of a loop are those of most of its lines, each as often as its rarest operation.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from xlaprof.recording.stacks import RawFrame, library, loop_line
 from xlaprof.runtime.trace.trie import Ref, Unrolled
 
 if TYPE_CHECKING:
@@ -37,18 +42,58 @@ def _find(end: Node) -> Unrolled:
     many = [nodes for nodes in seen.values() if len(nodes) >= _MANY]
     if not many:
         nodes = max(seen.values(), key=len, default=[])
-        return _unrolled(nodes, shared=False) if nodes else Unrolled()
+        return _unrolled(nodes, end, shared=False) if nodes else Unrolled()
     # A line may record an operation twice per iteration: the most frequent count is the number of iterations.
     sharing = [nodes for nodes in many if _shares(nodes)]
     chosen = sharing or many
     counts = Counter(len(nodes) for nodes in chosen)
     count = max(counts, key=lambda n: (counts[n], -n))
     nodes = max((nodes for nodes in chosen if len(nodes) == count), key=_span)
-    return _unrolled(nodes, shared=bool(sharing) and not _is_differentiated(nodes, end))
+    return _unrolled(nodes, end, shared=bool(sharing) and not _is_differentiated(nodes, end))
 
 
-def _unrolled(nodes: list[Node], *, shared: bool) -> Unrolled:
-    return Unrolled(len(nodes), nodes[0].frames, _span(nodes) // max(1, len(nodes) - 1), shared)
+def _unrolled(nodes: list[Node], end: Node, *, shared: bool) -> Unrolled:
+    frames = nodes[0].frames
+    turns = _turns(frames, end) if len(nodes) >= _MANY else ()
+    return Unrolled(len(nodes), frames, _span(nodes) // max(1, len(nodes) - 1), shared, turns)
+
+
+def _turns(frames: tuple[RawFrame, ...], end: Node) -> tuple[int, ...]:
+    """How often the loop around each frame turned each time, innermost first; 0: no loop."""
+    path = _path(frames)
+    #: line in the loop -> operation -> times, without those of loops further in
+    recorded: list[dict[int, Counter[Any]]] = [{} for _ in path]
+    for node in end.path():
+        if not node.frames or node.op is None or node.op.func is None:
+            continue
+        there = _path(node.frames)
+        inner = max((depth for depth, (_, loop) in enumerate(there) if loop), default=-1)
+        for depth, ((mine, loop), (theirs, around)) in enumerate(zip(path, there, strict=False)):
+            if depth == inner and (mine.file, mine.func, loop) == (theirs.file, theirs.func, around):
+                recorded[depth].setdefault(theirs.line, Counter())[node.op] += 1
+            if mine != theirs:
+                break
+    turns: list[int] = []
+    before = 1  # turns of the loops further out: each of them ran the inner ones anew
+    for lines in recorded:
+        times = Counter(min(operations.values()) for operations in lines.values())
+        often = max(times, key=lambda n: (times[n], -n), default=0)
+        turns.append(often // before)
+        before = max(before, often)
+    return tuple(reversed(turns))
+
+
+@lru_cache(4096)
+def _path(frames: tuple[RawFrame, ...]) -> tuple[tuple[RawFrame, int], ...]:
+    """The frames of a stack, libraries' too, outermost first, each with the line of the loop around it."""
+    under: dict[int, list[tuple[RawFrame, int]]] = {}
+    for one in library(frames):
+        loop = 0 if one.drawn else loop_line(one.frame.file, one.frame.line)
+        under.setdefault(one.depth, []).append((one.frame, loop))
+    path = []
+    for depth, frame in enumerate(frames):
+        path += [*under.get(depth, ()), (frame, loop_line(frame.file, frame.line))]
+    return tuple(reversed(path))
 
 
 def _is_differentiated(nodes: list[Node], end: Node) -> bool:

@@ -97,6 +97,7 @@ class Unrolled(NamedTuple):
     frames: tuple[RawFrame, ...] = ()  # that line
     ops: int = 0  # operations per iteration, on average
     shared: bool = False  # one value is an argument in every iteration, and no backward pass goes through all of them
+    turns: tuple[int, ...] = ()  # of the loops around that line and its callers, innermost first; 0: no loop
 
 
 class Node:
