@@ -127,7 +127,7 @@ def test_an_evaluation_that_reads_every_turn_adds_up_on_the_device(epochs: bool)
     (finding,) = story.findings("transfer")
     assert "before the barrier" not in finding.cause
     assert finding.advice == (
-        "Keep the sum of the loss on the device (.detach()) and read it once, after the loop; end every turn of the "
+        "Keep the sum of the losses on the device (.detach()) and read it once, after the loop; end every turn of the "
         "loop with torch_xla.sync() (xlaprof.runtime.sync())."
     )
     assert "print(total.item())  # once" in finding.remedy

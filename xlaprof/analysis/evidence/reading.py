@@ -164,7 +164,7 @@ _PATTERNS = (
     _Pattern(
         "",
         r"loss",
-        "Keep the {sum}loss {words.keep} and read it {often}{end}",
+        "Keep the {loss} {words.keep} and read it {often}{end}",
         remedy="losses.append({loss})  # stays on the device\n"
         + _EVERY
         + "print({words.arrays}.stack(losses).tolist())  # after the barrier\n    losses.clear()",
@@ -225,7 +225,7 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
                 pattern.name or name, what, pattern.purpose, _filled(pattern.advice, every, words), remedy
             )
     if scalar:
-        text = "Keep the {sum}value {words.keep} and read it {often}{end}"
+        text = "Keep the {value} {words.keep} and read it {often}{end}"
         return ReadAdvice(name, what, "", _filled(text, every, words), "")
     if name in ("save()", "pickling"):
         advice = "Save less often, or hand a copy made on the device to a background thread"
@@ -243,7 +243,8 @@ def _filled(text: str, every: int, words: Vocabulary) -> str:
         often=often,
         every=max(every, _TURNS),
         end="" if once else ", or at the end",
-        sum="sum of the " * once,
+        loss="sum of the losses" if once else "loss",
+        value="sum of the values" if once else "value",
         words=words,
     )
 

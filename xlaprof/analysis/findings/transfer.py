@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.reading import LATER, ONCE, advise_read
+from xlaprof.analysis.evidence.reading import LATER, ONCE, SCALAR, advise_read
 from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
@@ -33,7 +33,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     barrier = facts.names.bracket(reads.stacks[0], reads.barrier)[1] if reads.barrier else NOWHERE
     purpose = f" {way.purpose}" if way.purpose else ""
     after = f", after the barrier ({named(barrier)})" * bool(barrier.line and "barrier" not in way.advice)
-    if often == ONCE and "loop" in way.advice:
+    if often == ONCE and reads.op == SCALAR and "sum" in way.advice:
         after = f"; end every turn of the loop with {facts.words.barrier}"
     late = f"{tally.late:,} more cost nothing: the device had been given more to do"
     return facts.finding(
