@@ -153,7 +153,9 @@ class FindingDetail(Panel[Finding | Nothing]):
             out += self._labelled("change", f"{data.change.what}: {data.change.old} → {data.change.new}", width)
         if data.operation:
             out += self._labelled("operation", data.operation, width)
-        cost = f"{duration(data.cost_s)} in all, {duration(data.cost_per_step_s)} per step"
+        cost = f"{duration(data.cost_s)} in all"
+        if data.cost_per_step_s < data.cost_s:  # equal where there are no steps
+            cost += f", {duration(data.cost_per_step_s)} per step"
         out += self._labelled("cost", f"{cost}, ×{data.count:,}", width)
         for number, fact in enumerate(data.evidence):
             out += self._labelled("" if number else "evidence", fact, width, "$text-muted")
