@@ -334,8 +334,8 @@ class Story:
         self.spend(ms)
         self.emit(TransferToDevice(t=self.now - round(ms * MS), dur=round(ms * MS), bytes=64, stack=stack, tid=tid))
 
-    def breaks(self, reason: str, stack: int) -> None:
-        self.emit(GraphBreak(t=self.now, reason=reason, stack=stack))
+    def breaks(self, reason: str, stack: int, hint: str = "") -> None:
+        self.emit(GraphBreak(t=self.now, reason=reason, stack=stack, hint=hint))
 
     # -- the end
 

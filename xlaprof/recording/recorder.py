@@ -162,7 +162,7 @@ class Recorder:
                 self._overflow += 1
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Call ``listener``, in the writer's thread, with each event that is written from now on."""
+        """See :meth:`record.listen`."""
         self._writer.listener = listener
 
     def first_scope(self, name: str, frames: tuple[RawFrame, ...]) -> tuple[int, int]:
@@ -241,8 +241,6 @@ class Recorder:
     def _report_defect(self, one: _Attached, error: Exception) -> None:
         """Report an observer's defect, and keep it out of the observed program."""
         warn(f"{one.name} records nothing more: {type(error).__name__}: {error}")
-
-    # -- life -------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         rank, world = rank_and_world()

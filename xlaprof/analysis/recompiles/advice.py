@@ -13,6 +13,7 @@ from xlaprof.analysis.model import Buckets
 from xlaprof.analysis.recompiles.extra import Group
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, target
+from xlaprof.analysis.whatif import barriers
 from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary
 
@@ -102,6 +103,10 @@ def _path(facts: Facts, group: Group) -> Advice:
         return Advice(
             "Run every step under the same autocast (dtype and enabled=), from the first one on; where two precisions "
             "are meant, two graphs are what they cost: give each its own barrier."
+        )
+    if change.role == "barrier" and not barriers.without(facts.run, [change.stack]).pays(group.cost_s):
+        return Advice(
+            "Let every step have this barrier: without it there would be more graphs, or larger ones."
         )
     if change.role == "barrier":
         return Advice(f"Remove this barrier, or let every step have it: one barrier a step{at}.")
