@@ -105,9 +105,7 @@ def _path(facts: Facts, group: Group) -> Advice:
             "are meant, two graphs are what they cost: give each its own barrier."
         )
     if change.role == "barrier" and not barriers.without(facts.run, [change.stack]).pays(group.cost_s):
-        return Advice(
-            "Let every step have this barrier: without it there would be more graphs, or larger ones."
-        )
+        return Advice("Let every step have this barrier: without it there would be more graphs, or larger ones.")
     if change.role == "barrier":
         return Advice(f"Remove this barrier, or let every step have it: one barrier a step{at}.")
     if change.role == "state":
