@@ -403,3 +403,16 @@ def test_a_read_is_measured_by_the_time_the_device_was_at_work_not_by_the_start_
     story.finish()
     (finding,) = story.findings("transfer")
     assert (finding.place.line, finding.count) == (24, 8)
+
+
+def test_a_read_after_the_barrier_of_a_named_step_is_of_the_step_and_not_of_a_loop_without_a_barrier() -> None:
+    story = Story()
+    barrier, item = story.line(31, "xr.sync()", loops=(23,)), story.line(32, "total += loss.item()", loops=(23,))
+    for _ in range(20):
+        with story.step():
+            story.trace(2)
+            story.barrier(barrier, 5)
+            story.read(item)
+    (finding,) = story.findings("transfer")
+    assert "every 10 steps" in finding.advice
+    assert "end every turn" not in finding.advice

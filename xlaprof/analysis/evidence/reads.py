@@ -134,10 +134,11 @@ class Reads:
     def is_between_steps(self, facts: Facts) -> bool:
         """Whether they lie in a loop of their own, such as an evaluation's, that no barrier ends the turns of."""
         loops = {head(loop) for loop in facts.names.loops(self.stacks[0])}
-        main = facts.run.main_barrier
-        step = next((innermost(facts.names, stack) for stack, site in facts.run.sites.items() if site is main), None)
-        if not loops or step is None or not step.line:
-            return bool(loops) and step is None
+        visits = {stack: site.executed for stack, site in facts.run.sites.items() if site.trigger != "read"}
+        main = max(visits, key=visits.__getitem__, default=0)
+        step = innermost(facts.names, main)
+        if not loops or not visits or not step.line:
+            return bool(loops) and not visits
         inner = innermost(facts.names, self.stacks[0])
         return head(step) not in loops or (head(inner) != head(step) and self.tally.rhythm.every > 1)
 
