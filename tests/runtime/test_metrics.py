@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
+from typing import Any, cast
 
+import jax
 import pytest
 import torch
 
 import xlaprof.runtime as xr
 from xlaprof.runtime import metrics
+from xlaprof.runtime.execution import inflight
+from xlaprof.runtime.tape import tapes
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +37,33 @@ def test_a_step_counts_what_it_did() -> None:
     assert samples == len(recent) == 1
     assert total == recent[0][1] > 0
     assert metrics.executed_fallback_ops() == ["aten::_local_scalar_dense"]
+
+
+def test_an_execution_whose_value_was_read_has_ended_though_its_token_is_late() -> None:
+    class Token:
+        """Ready as soon as the program's own thread waits for it: the thread that times executions comes later."""
+
+        asked = threading.Event()
+
+        def is_ready(self) -> bool:
+            return self.asked.is_set()
+
+        def block_until_ready(self) -> None:
+            if threading.current_thread() is threading.main_thread():
+                self.asked.set()
+            assert self.asked.wait(60)
+
+    value = jax.numpy.ones(3)
+    try:
+        run = inflight.InFlight(tapes.tape(), 1, [], time.perf_counter_ns(), 1, Token(), "sync", (), cast(Any, None))
+        inflight.add(run, [value])
+        assert metrics.metric_data("ExecuteTime") == (1, 0, [])  # it may be running still
+        inflight.were_read([value])
+        samples, total, _ = metrics.metric_data("ExecuteTime")  # type: ignore[misc]
+        assert samples == 1
+        assert total > 0
+    finally:
+        Token.asked.set()
 
 
 def test_after_a_read_its_execution_has_been_timed() -> None:

@@ -141,11 +141,35 @@ def test_baked_into_the_graph(
         lambda x, v: torch.where(x > 0.5, x, v),
         lambda x, v: torch.empty_like(x).normal_(v, 2.5),
         lambda x, v: nn.functional.smooth_l1_loss(x, x + 2.5, beta=v),
+        lambda x, v: nn.functional.leaky_relu(x, v),
+        lambda x, v: nn.functional.elu(x, v),
+        lambda x, v: nn.functional.hardtanh(x, -v, v),
+        lambda x, v: nn.functional.softplus(x, v),
+        lambda x, v: x.nan_to_num(v),
     ],
-    ids=["dropout", "clamp", "masked_fill", "where", "normal_", "smooth_l1"],
+    ids=[
+        "dropout", "clamp", "masked_fill", "where", "normal_", "smooth_l1", "leaky_relu", "elu", "hardtanh", "softplus",
+        "nan_to_num",
+    ],  # fmt: skip
 )
 def test_not_baked(mode: bool, program: Callable[[torch.Tensor, object], torch.Tensor]) -> None:
     assert _compiled_for([0.25, 0.75], program) == 1
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, v: nn.functional.threshold(x, v, 2.5),
+        lambda x, v: nn.functional.threshold_(x.clone(), 2.5, v),
+        lambda x, v: torch.ops.aten.threshold_backward(x, x, v),
+        lambda x, v: torch.ops.aten.hardtanh_backward(x, x, -v, v),
+        lambda x, v: torch.pow(v, x),
+        lambda x, v: x.std(correction=v),
+    ],
+    ids=["threshold", "threshold_", "threshold_backward", "hardtanh_backward", "pow", "std"],
+)
+def test_baked_in_strict_mode(mode: bool, program: Callable[[torch.Tensor, object], torch.Tensor]) -> None:
+    assert _compiled_for([0.25, 0.75, 0.625], program) == (3 if mode else 1)
 
 
 # -- reads --------------------------------------------------------------------------------------------

@@ -32,6 +32,14 @@ def test_a_graph_that_cannot_run_is_told_where_it_was_cut_and_the_runtime_goes_o
     assert (fine + 1).tolist() == [2.0, 2.0, 2.0]
 
 
+def test_a_program_that_holds_more_than_its_largest_value_tells_both_sizes() -> None:
+    xr.sync()
+    huge = torch.randn(1 << 25, 1 << 25, device="xla")
+    with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 1\d PiB; .* f32\[.*\] of 4 PiB \(the rest "):
+        xr.sync(wait=True)
+    del huge
+
+
 PROGRAM = """
 import sys, torch, xlaprof, xlaprof.runtime as xr
 with xlaprof.record(sys.argv[1]):

@@ -67,6 +67,8 @@ def page(found: dict[str, tuple[Counts, Counts, Counts]]) -> str:
             "- `clip_grad_norm_(error_if_nonfinite=True)` reads twice, to test for NaN and for infinity.",
             "- A Dynamo graph with an operation that falls back runs twice before it is cut: to find the operations",
             "  that fall back, and the inputs of the pieces.",
+            "- The numbers of `threshold`, the bounds in `hardtanh`'s gradient, the base of a power and the correction of",
+            "  `std` and `var` are part of the graph.",
             "- Indices are wrapped by operations of the graph that read the dimension's size as a number.",
             "",
             *_table({name: (peer, strict) for name, (peer, _, strict) in found.items()}),

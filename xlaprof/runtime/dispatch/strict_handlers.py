@@ -20,11 +20,22 @@ aten = torch.ops.aten
 
 def handler(op: Op, ordinary: Callable[[], Handler]) -> Handler:
     """The handler of ``op`` in strict mode; ``ordinary()`` makes the one it has otherwise."""
+    op.bake(_BAKED.get(str(op.twin or op.func), ()))
     if op.name in _INDEXING:
         return _with_numbers(ordinary())
     if op.name == "aten.embedding_dense_backward.default":
         return _gradient_of_embedding(ordinary())
     return ordinary() if lowered(op.func) else _on_cpu(op)
+
+
+#: numbers that PyTorch/XLA makes part of the graph, and we do not
+_BAKED = {
+    "aten.threshold.default": ("threshold", "value"),
+    "aten.threshold_backward.default": ("threshold",),
+    "aten.hardtanh_backward.default": ("min_val", "max_val"),
+    "aten.pow.Scalar": ("self",),
+    **{f"aten.{name}.correction": ("correction",) for name in ("std", "std_mean", "var", "var_mean")},
+}
 
 
 def lowered(func: torch._ops.OpOverload) -> bool:

@@ -79,7 +79,11 @@ def explain(error: Exception, tape: Tape, graph: Graph, frames: tuple[RawFrame, 
         tried = f" Tried to allocate {size_text(size)}" if size else ""
         limit = memory_limit(tape.device)
         has = f"; the device has {size_text(limit)}" if limit else ""
-        where = f"{place(culprit)} makes the largest value, {culprit.sig}" if culprit else "Its inputs are all there is"
+        where = "Its inputs are all there is"
+        if culprit is not None:
+            most = size_text(_weight(culprit)[0])
+            own = f" of {most} (the rest is what the program holds beside it)" if size_text(size) != most else ""
+            where = f"{place(culprit)} makes the largest value, {culprit.sig}{own}"
         raised = torch.OutOfMemoryError(
             f"{tape.torch_device} out of memory.{tried}{has}. {where}, in {whole}. "
             f"Make the batch smaller, or cut the graph earlier with sync(). ({_first_line(text)})"

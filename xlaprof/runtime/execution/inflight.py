@@ -49,6 +49,7 @@ class InFlight(msgspec.Struct, eq=False):
     calls: int = 1  # programs: a burst of eager mode has several
     seq: int = 0
     ended: bool = False
+    read: bool = False  # has the program seen a value that it made?
     error: Exception | None = None
 
 
@@ -146,7 +147,7 @@ def _end(run: InFlight) -> None:
 
 def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
     now = now or perf_counter_ns()
-    with _stamping:
+    with _stamping:  # until the metrics are told: who reads them waits
         if run.ended:
             return
         run.ended = True
@@ -165,10 +166,10 @@ def _stamp(run: InFlight, error: str = "", now: int = 0) -> None:
         clock.alarm = NEVER  # set first: another thread may hand something over meanwhile
         if _running:
             clock.alarm = 0.0
-    if run.trigger != "eager":
-        metrics.end("ExecuteTime", end - start)
-        if run.tape.partition is not None:
-            metrics.end("ExecuteReplicatedTime", end - start)
+        if run.trigger != "eager":
+            metrics.end("ExecuteTime", end - start)
+            if run.tape.partition is not None:
+                metrics.end("ExecuteReplicatedTime", end - start)
     rec = recorder.active
     if rec is not None:
         idle_sampler.end()  # emits the samples of the gap before it
@@ -210,8 +211,10 @@ def _stamp_ended() -> None:
     """Stamp what has ended, so that metrics read after a value include the execution that made it."""
     for run in list(_running):
         token = run.token
-        if token is not None and token.is_ready():
+        if token is not None and (run.read or token.is_ready()):  # a value is there a moment before the token
             _end(run)
+    with _stamping:  # another thread may be about to tell the metrics
+        pass
 
 
 metrics.before_reading(_stamp_ended)
@@ -235,6 +238,14 @@ def origin(array: Any) -> tuple[InFlight, int] | None:
                 _unreported.remove(run)
             return run, run.graph.outs[run.results.index(id(array))]
     return None
+
+
+def were_read(arrays: list[Any]) -> None:
+    """The program has the values of ``arrays``: their executions count as ended when metrics are read."""
+    ids = set(map(id, arrays))
+    for run in list(_running):
+        if not ids.isdisjoint(run.results):
+            run.read = True
 
 
 def is_older(tape: Tape, arrays: list[Any]) -> bool:

@@ -28,7 +28,7 @@ _KIND = {
     "Optional[number]": SCALAR,
 }
 
-#: arguments of schema type ``float`` that are treated like a ``Scalar``: operator (in place too) -> names
+#: arguments of schema type ``float`` (``float?``) that are treated like a ``Scalar``: operator (in place too) -> names
 _FLOATS: dict[str, Collection[str]] = {
     "_batch_norm_no_update": {"momentum"},
     "_batch_norm_with_update": {"momentum"},
@@ -43,6 +43,7 @@ _FLOATS: dict[str, Collection[str]] = {
     "huber_loss": {"delta"},
     "huber_loss_backward": {"delta"},
     "log_normal": {"mean", "std"},
+    "nan_to_num": {"nan", "posinf", "neginf"},
     "native_batch_norm": {"momentum"},
     "native_dropout": {"p"},
     "native_dropout_backward": {"scale"},
@@ -85,17 +86,26 @@ class Op:
         baked = STATIC_SCALARS.get(str(self.twin or func), frozenset())
         floats = _FLOATS.get(schema.name.split("::")[-1].rstrip("_"), ())
         self.kwarg_kinds = {a.name: BAKED if a.name in baked else _kind(a, floats) for a in schema.arguments}
+        self._key_arguments()
+        self.lowering = LOWERINGS.get(self.name)
+        if self.lowering is None and self.twin is not None:
+            self.lowering = LOWERINGS.get(str(self.twin))
+        self.random = self.name in RANDOM or (self.twin is not None and str(self.twin) in RANDOM)
+        self.returns_list = bool(schema.returns) and "List" in str(schema.returns[0].type)
+
+    def bake(self, names: Collection[str]) -> None:
+        """Make the arguments ``names`` part of the graph, whatever their value; before the first call."""
+        self.kwarg_kinds.update(dict.fromkeys(names, BAKED))
+        self._key_arguments()
+
+    def _key_arguments(self) -> None:
+        schema = self.func._schema
         self.kinds = tuple(self.kwarg_kinds[a.name] for a in schema.arguments if not a.kwarg_only)
         #: defaults of the positional arguments. PyTorch leaves out an argument that equals its default, so a number
         #: that changes and once is the default (``bernoulli_(0.5)``) would otherwise be another graph there.
         self.filled: tuple[Any, ...] = ()
         if any(_may_change(a, self.kwarg_kinds) for a in schema.arguments):
             self.filled = tuple(a.default_value for a in schema.arguments if not a.kwarg_only)
-        self.lowering = LOWERINGS.get(self.name)
-        if self.lowering is None and self.twin is not None:
-            self.lowering = LOWERINGS.get(str(self.twin))
-        self.random = self.name in RANDOM or (self.twin is not None and str(self.twin) in RANDOM)
-        self.returns_list = bool(schema.returns) and "List" in str(schema.returns[0].type)
 
     def __repr__(self) -> str:
         return self.name
@@ -111,7 +121,7 @@ def _may_change(argument: Any, kinds: dict[str, str]) -> bool:
 def _kind(argument: Any, floats: Collection[str]) -> str:
     if argument.name in _DROPPED:
         return DROPPED
-    if argument.name in floats and str(argument.type) == "float":
+    if argument.name in floats and str(argument.type) in ("float", "Optional[float]"):
         return SCALAR
     return _KIND.get(str(argument.type), STATIC)
 

@@ -297,6 +297,7 @@ def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> lis
             jax.block_until_ready(arrays)
         except Exception as error:
             raise failures.unreadable(storages, arrays, error) from error
+        inflight.were_read(arrays)
         if value_checks.enabled:
             failures.raise_unchecked(storages, arrays)
         waited = perf_counter_ns() - wait_start
