@@ -18,6 +18,8 @@ from torch import nn
 
 import xlaprof.runtime as xr
 
+from .counting import counted
+
 
 def test_tensors_go_there_and_come_back() -> None:
     x = torch.arange(6.0).reshape(2, 3)
@@ -180,12 +182,8 @@ def test_data_is_another_handle_on_the_same_storage() -> None:
     assert weight.tolist() == [0.0, 0.0, 0.0]
 
 
-def test_host_tensors_do_not_mix_except_scalars_and_indices() -> None:
+def test_host_scalars_and_indices_mix() -> None:
     x = torch.arange(4.0, device="xla")
-    with pytest.raises(
-        RuntimeError, match=r"at least two devices, xla:0 and cpu! \(when checking .* other in method aten::add\)"
-    ):
-        x + torch.ones(4)
     assert (x + torch.tensor(1.0)).tolist() == [1.0, 2.0, 3.0, 4.0]
     assert x[torch.tensor([2, 0])].tolist() == [2.0, 0.0]
 
@@ -262,6 +260,44 @@ def test_several_devices() -> None:
         "Expected all tensors to be on the same device, but found at least two devices, xla:0 and xla:1!",
         "2 1",  # one barrier, for both
     ], done.stderr
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        torch.add, torch.sub, torch.rsub, torch.mul, torch.div, torch.floor_divide, torch.fmod, torch.pow,
+        lambda a, b: torch.add(a, b[0], alpha=2),
+        lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+        lambda a, b: (a.int() & b.int()) | (a.int() << b.int()) ^ b.int(),
+        lambda a, b: a.clone().mul_(b),
+        lambda a, b: a.half() * b.double(),
+        lambda a, b: torch._foreach_mul([a], [b])[0],
+    ],
+)  # fmt: skip
+def test_a_host_tensor_may_be_an_operand_of_arithmetic(program: Callable[..., torch.Tensor]) -> None:
+    a, b = torch.rand(2, 3) * 5 + 1, torch.rand(2, 3) * 5 + 1
+    expected = program(a, b)
+    for first, second in ((a.to("xla"), b), (a, b.to("xla"))):
+        with counted() as counts:
+            result = program(first, second)
+            values = result.cpu()
+        torch.testing.assert_close(values, expected)
+        assert counts["TransferToDeviceTime"] >= 1
+
+
+def test_operands_on_the_host_keep_pytorchs_rules() -> None:
+    host, there = torch.ones(3), torch.ones(3, device="xla")
+    host += there
+    assert (host.device.type, host.tolist()) == ("cpu", [2.0] * 3)
+    with pytest.raises(RuntimeError, match="can't be cast to the desired output type Long"):
+        torch.ones(3, dtype=torch.int64).add_(there)
+    with pytest.raises(RuntimeError, match=r"doesn't match the broadcast shape"):
+        host.add_(torch.ones(2, 3, device="xla"))
+    there[torch.tensor([0, 2])] = torch.tensor([5.0, 7.0])
+    assert there.tolist() == [5.0, 1.0, 7.0]
+    for other in (torch.maximum, torch.lt, torch.dot):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            other(host, there)
 
 
 def test_the_device_says_what_is_behind_it() -> None:

@@ -115,7 +115,7 @@ def test_gradients_go_through_lists() -> None:
 
 def test_lists_on_two_devices_are_refused() -> None:
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
-        torch._foreach_add(on_xla(tensors((2,))), tensors((2,)))
+        torch._foreach_maximum(on_xla(tensors((2,))), tensors((2,)))
     with pytest.raises(RuntimeError, match=r"must have the same number of (elements|tensors)"):
         torch._foreach_add(on_xla(tensors((2,))), on_xla(tensors((2,), (2,))))
 

@@ -148,9 +148,18 @@ def test_baked_into_the_graph(
         lambda x, v: x.nan_to_num(v),
     ],
     ids=[
-        "dropout", "clamp", "masked_fill", "where", "normal_", "smooth_l1", "leaky_relu", "elu", "hardtanh", "softplus",
+        "dropout",
+        "clamp",
+        "masked_fill",
+        "where",
+        "normal_",
+        "smooth_l1",
+        "leaky_relu",
+        "elu",
+        "hardtanh",
+        "softplus",
         "nan_to_num",
-    ],  # fmt: skip
+    ],
 )
 def test_not_baked(mode: bool, program: Callable[[torch.Tensor, object], torch.Tensor]) -> None:
     assert _compiled_for([0.25, 0.75], program) == 1

@@ -12,8 +12,8 @@ strict mode it does the same work:
 - a graph of Dynamo's that has to be split at a fallback is run twice first: to find the fallback, and the arguments of
   its pieces (the original arguments are restored afterwards);
 - ``clip_grad_norm_(error_if_nonfinite=True)`` reads whether the norm is NaN, and then whether it is infinite;
-- some numbers are part of the graph, so that another one is another graph: ``threshold``'s, the bounds of ``hardtanh`` in
-  its gradient, the base of a power, corrections of ``std`` and ``var``;
+- some numbers are part of the graph, so that another one is another graph: those of ``threshold``, the bounds in the
+  gradient of ``hardtanh``, the base of a power, corrections of ``std`` and ``var``;
 - indices are wrapped by operations of the graph, which read the size as a number.
 
 This module has only the flag. Code that depends on it reads it, or registers for changes (:data:`on_change`). Recording

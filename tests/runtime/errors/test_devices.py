@@ -22,16 +22,18 @@ def x() -> torch.Tensor:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda x: x + HERE, r"xla:0 and cpu! \(when checking argument for argument other in method aten::add\)"),
-        (lambda x: HERE + x, r"xla:0 and cpu! \(when checking argument for argument self in method aten::add\)"),
+        (lambda x: x < HERE, r"xla:0 and cpu! \(when checking argument for argument other in method aten::lt\)"),
+        (
+            lambda x: torch.lt(HERE, x),
+            r"xla:0 and cpu! \(when checking argument for argument self in method aten::lt\)",
+        ),
         (lambda x: x @ HERE, r"xla:0 and cpu! \(when checking argument for argument mat2 in method aten::mm\)"),
         (lambda x: torch.cat([x, HERE]), r"xla:0 and cpu! \(when checking argument for argument tensors"),
         (lambda x: functional.linear(x, HERE), r"xla:0 and cpu!"),
         (lambda x: functional.embedding(torch.tensor([1]), x), r"xla:0 and cpu! .* argument indices in method"),
-        (lambda x: torch.ones(2, 2).add_(x), r"cpu and xla:0! .* argument other in method aten::add_"),
+        (lambda x: torch.ones(2, 2).atan2_(x), r"cpu and xla:0! .* argument other in method aten::atan2_"),
         (lambda x: torch.where(x > 0, x, HERE), r"xla:0 and cpu!"),
         (lambda x: x + HERE.to("meta"), r"xla:0 and meta!"),
-        (lambda x: x.index_put_((torch.tensor([0]),), torch.ones(1, 2)), r"xla:0 and cpu! .* argument values"),
         (lambda x: HERE[torch.tensor([0], device="xla")], r"indices should be either on cpu or on the same device"),
     ],
 )

@@ -156,8 +156,12 @@ def _kept(pieces: list[Any]) -> list[Any]:
 
 
 def write_to_host(op: Op, args: Args, kwargs: Kwargs) -> Any:
-    """An in-place operation on a host tensor with arguments on ``xla``: PyTorch's error."""
+    """An in-place operation on a host tensor with arguments on ``xla``: a read where operands mix, or an error."""
     host.yield_to(args[0])
+    if host.mixes(op):
+        assert op.twin is not None
+        rehearse(op, args, kwargs)  # what may not be written to the target
+        return args[0].copy_(op.twin(*args, **kwargs))
     for name, value in (*zip(op.names, args, strict=False), *kwargs.items()):
         for item in value if isinstance(value, (list, tuple)) else (value,):
             if type(item) is XLATensor:

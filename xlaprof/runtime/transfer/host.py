@@ -47,6 +47,10 @@ _HOST_INDICES = {
     "aten._unsafe_index.Tensor",
 }
 
+_ARITHMETIC = "add sub rsub mul div floor_divide fmod pow bitwise_and bitwise_or bitwise_xor __lshift__ __rshift__"
+#: operators between two tensors of which one may be on the host, as in PyTorch/XLA (its ``DoBinaryOp``)
+_MIXING = frozenset(f"aten::{name}" for name in _ARITHMETIC.split())
+
 _BITS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
 
 #: unsupported dtype -> the nearest supported one that PyTorch converts to
@@ -70,21 +74,27 @@ def tape_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tape:
     return tapes.of_device(kwargs.get("device"))
 
 
+def mixes(op: Op) -> bool:
+    """Does ``op``, or what it does in place, take host tensors of any shape?"""
+    return op.writes in ((), (0,)) and (op.aten if op.twin is None else op.twin._schema.name) in _MIXING
+
+
 def adopt(tape: Tape, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments, with host tensors uploaded where PyTorch allows them: 0-dim ones, and indices.
+    """The arguments, with host tensors uploaded where PyTorch or PyTorch/XLA allows it: 0-dim ones, indices, operands.
 
     Raises PyTorch's error for any other host tensor.
     """
     if not any(_has_host(value) for value in (*args, *kwargs.values())):
         return args, kwargs
     free = op.name in _HOST_INDICES
+    mixed = mixes(op)
 
     def move(value: Any, name: str) -> Any:
         if isinstance(value, (list, tuple)):
             return type(value)(move(v, name) for v in value) if type(value) in (list, tuple) else value
         if isinstance(value, torch.Tensor) and type(value) is not XLATensor:
             yield_to(value)
-            if value.device.type != "cpu" or not (value.ndim == 0 or (free and name == "indices")):
+            if value.device.type != "cpu" or not (value.ndim == 0 or mixed or (free and name in ("indices", "values"))):
                 raise misplaced(op, name, tape.torch_device, value.device)
             return to_device(tape, value)
         return value
