@@ -105,6 +105,17 @@ def test_output_traceback_and_exit_code_are_the_scripts_own(ending, tmp_path, wr
 
 
 @pytest.mark.filterwarnings("ignore:os.fork")  # of a process that may have used jax: it execs at once
+@pytest.mark.parametrize("use", ['torch.ones(3, device="xla")', 'torch.nn.Linear(2, 2).to("xla")'])
+def test_a_program_that_forgot_to_make_xla_a_device_is_told_how(use, tmp_path, write):
+    hint = "xlaprof: nothing has made 'xla' a device: add 'import torch_xla' at the top of the program"
+    done = xlaprof_run(tmp_path, "--no-report", write("lacks.py", f"import torch\n{use}"))
+    assert hint in done.stderr.splitlines()
+    done = xlaprof_run(tmp_path, "--no-report", write("fails.py", "raise RuntimeError('another')"))
+    assert hint not in done.stderr
+    done = xlaprof_run(tmp_path, "--no-report", write("has.py", f"import torch, torch_xla\n{use}"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_ctrl_c_ends_the_script_and_the_report_still_comes(tmp_path, write):
     write("loop.py", STEPS + "\nprint('looping', flush=True)\nimport threading; threading.Event().wait()")
     with subprocess.Popen(

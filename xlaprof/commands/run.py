@@ -197,8 +197,17 @@ def _execute(program: _Program, outcome: _Outcome) -> int:
         e.__traceback__ = e.__traceback__.tb_next if e.__traceback__ else None  # without the frame of this function
         sys.last_type, sys.last_value, sys.last_traceback = type(e), e, e.__traceback__
         sys.excepthook(type(e), e, e.__traceback__)
+        if _lacks_xla(e):
+            warn("nothing has made 'xla' a device: add 'import torch_xla' at the top of the program")
         return INTERRUPTED if isinstance(e, KeyboardInterrupt) else 1
     return 0
+
+
+def _lacks_xla(error: BaseException) -> bool:
+    """Is ``error`` PyTorch's for the device ``xla``, in a program that imports neither torch_xla nor xlaprof's?"""
+    if not isinstance(error, RuntimeError) or "torch_xla" in sys.modules or "xlaprof.runtime" in sys.modules:
+        return False
+    return "from the 'XLA' backend" in str(error) or "not linked with support for xla" in str(error)
 
 
 def _warn_early() -> Callable[[Event], None]:
