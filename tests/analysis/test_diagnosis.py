@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xlaprof.analysis.diagnosis import cause
+from xlaprof.analysis.diagnosis import cause, parts
 from xlaprof.events import Block, Change, Compile, Difference, GraphDiff, Loop, Operation
 
 BARRIER = 9
@@ -99,3 +99,27 @@ def test_what_was_not_recorded_is_no_error() -> None:
     assert found(nothing, added=1).what == "operation"
     assert found(Difference("scalar"), Difference("argument", read=1)).what == "scalar"
     assert cause(Compile(0, 1, 2, "ab", 5, 1, 1, diff=GraphDiff(captured=True))) is None
+
+
+def test_a_number_that_training_recorded_follows_from_another_path() -> None:
+    number = Difference("argument", "[160, 12]", "[12]", "size", came=Operation("aten::view", 4, "backward"))
+    assert found(number, path("grad"), added=9).role == "grad"
+    assert found(number).old == "[160, 12]"  # with nothing else it is the cause
+
+
+def test_numbers_follow_from_a_tensors_shape_and_make_no_part_of_their_own() -> None:
+    size = Difference("argument", "[8]", "[5]", "size", came=Operation("aten::view", 4))
+    diff = GraphDiff(differences=[shape(made=7), size], against=1)
+    (part,) = parts(Compile(0, 1, 2, "ab", 5, 1, 1, BARRIER, diff=diff))
+    assert (part.change.what, part.key[1], part.new) == ("shape", 7, ("f32[5]", 0))
+
+
+def test_an_optimizers_state_is_made_or_kept_wherever_its_operations_stand() -> None:
+    def of(line: int, other: str) -> tuple[object, ...]:
+        made, later = Operation("aten::zeros_like", line, "state"), Operation(other, line, "optimizer")
+        block = Block(old=[made], new=[later], added=1, removed=1, roles={"state": 1, "optimizer": 1}, stack=line)
+        one = Difference("operation", "aten::zeros_like", other, expected=made, came=later, block=block)
+        (part,) = parts(Compile(0, 1, 2, "ab", 5, 1, 1, BARRIER, diff=GraphDiff(differences=[one], against=1)))
+        return part[1:]
+
+    assert of(5, "aten::add") == of(6, "aten::lerp_") == (("operation", 0, "state"), ("made", 0), ("kept", 0))

@@ -55,19 +55,26 @@ def _on_their_own(diff: GraphDiff) -> Iterator[Difference]:
     path = bool(diff.added or diff.removed)
     if path:
         yield from _of_one_line(diff)
+    shapes = any(one.kind in _INPUTS for one in (*diff.inputs, *diff.differences))
     for one in diff.differences:
         if one.block is not None:
             if "" in one.block.roles and not one.block.barrier:
                 yield one
-        elif not _part_of_training(one.came) and not (path and one.kind in _FOLLOWS):
+        elif _part_of_training(one.came) or (path and one.kind in _FOLLOWS):
+            continue
+        elif one.kind in _INPUTS or not shapes:  # numbers follow from a tensor's shape
             yield one
 
 
 def _part(change: Change, one: Difference | None = None) -> Part:
-    block = one.block if one is not None and not change.role else None
+    block = one.block if one is not None and change.role in ("", "state") else None
     if block is None:
         place, name = change.condition or change.made or change.stack, change.name or change.subject
         return Part(change, (change.what, place, name), (change.old, 0), (change.new, 0))
+    if change.role == "state":  # of the optimizer, wherever its operations stand
+        states = ("made", 0), ("kept", 0)
+        old, new = states if any(one.role == "state" for one in block.old) else states[::-1]
+        return Part(change, (change.what, 0, "state"), old, new)
     old, new = ((side[0].name, side[0].stack) if side else ("", 0) for side in (block.old, block.new))
     return Part(change, (change.what, block.condition or block.stack, ""), old, new)
 
@@ -107,8 +114,8 @@ def _first(diff: GraphDiff) -> Difference | None:
     state = [d for d in found if d.block is not None and "state" in d.block.roles]
     # where operations came or went, the numbering of values follows from them
     firm = [d for d in found if not path or d.kind not in _FOLLOWS]
-    # the set of gradients, and the operations on them, follow from the path as well
-    primary = [d for d in firm if not path or not _roles(d) <= _GRADIENTS]
+    # the set of gradients, the operations on them, and numbers that training records follow from the path as well
+    primary = [d for d in firm if not path or (not _roles(d) <= _GRADIENTS if d.block is not None else "" in _roles(d))]
     came = [d for d in firm if d.block is not None]
     return next(iter(sizes or state or primary or came or firm), None)
 
