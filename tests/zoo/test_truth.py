@@ -163,3 +163,8 @@ def _scored(name: str) -> None:
 )
 def test_the_diagnosis_finds_the_truth_and_nothing_else(name: str) -> None:
     _scored(name)
+
+
+def test_the_page_publishes_the_first_runs_on_unseen_programs() -> None:
+    root = Path(__file__).parents[2]
+    assert (root / "benchmarks" / "unseen.md").read_text() in (root / "docs" / "diagnosis.md").read_text()
