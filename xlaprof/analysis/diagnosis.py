@@ -104,8 +104,11 @@ def _first(diff: GraphDiff) -> Difference | None:
     A tensor of another shape can cause another path through the program, and other arguments.
     """
     found, path = diff.differences, bool(diff.added or diff.removed)
-    # where operations came or went, inputs differ by chance, unless one line made both
+    # where operations of the forward pass came or went, inputs differ by chance, unless one line made both
+    forward = "" in diff.roles
     inputs = list(_of_one_line(diff)) if path else [d for d in found if d.kind in _INPUTS]
+    if path and not forward:
+        inputs += [d for d in found if d.kind == "shape" and not _part_of_training(d.came) and d not in inputs]
     modules = [d for d in found if _is_of_another_module(d)]
     inputs = [d for d in inputs if d not in modules] or modules
     if inputs:
