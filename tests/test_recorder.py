@@ -354,8 +354,9 @@ def test_a_listener_hears_what_is_written_and_a_broken_one_is_let_go(
         if isinstance(event, Scope):
             raise ZeroDivisionError
 
-    with xlaprof.record(log, detail="full") as rec:
-        rec.listen(listen)
+    with xlaprof.record(log, detail="full"):
+        assert recorder.active is not None
+        recorder.active.listen(listen)
         for _ in range(2):
             with xlaprof.Trace("work"):
                 pass

@@ -104,7 +104,6 @@ def test_output_traceback_and_exit_code_are_the_scripts_own(ending, tmp_path, wr
     assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
 
 
-@pytest.mark.filterwarnings("ignore:os.fork")  # of a process that may have used jax: it execs at once
 @pytest.mark.parametrize("use", ['torch.ones(3, device="xla")', 'torch.nn.Linear(2, 2).to("xla")'])
 def test_a_program_that_forgot_to_make_xla_a_device_is_told_how(use, tmp_path, write):
     hint = "xlaprof: nothing has made 'xla' a device: add 'import torch_xla' at the top of the program"
@@ -116,6 +115,7 @@ def test_a_program_that_forgot_to_make_xla_a_device_is_told_how(use, tmp_path, w
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")  # of a process that may have used jax: it execs at once
 def test_ctrl_c_ends_the_script_and_the_report_still_comes(tmp_path, write):
     write("loop.py", STEPS + "\nprint('looping', flush=True)\nimport threading; threading.Event().wait()")
     with subprocess.Popen(

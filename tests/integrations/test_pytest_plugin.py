@@ -147,7 +147,8 @@ def test_kept():
 )
 
 
-def test_a_test_is_judged_by_itself_whatever_ran_before_it(run) -> None:
+def test_a_test_is_judged_by_itself_whatever_ran_before_it(run, monkeypatch) -> None:
+    monkeypatch.delenv("CI", raising=False)  # under which pytest writes each failure a second time, in full
     together, alone = run(ALIKE), run(ALIKE, "-k", "not unmarked")
     assert together.counts() == {"failed": 3, "passed": 2}, together.text
     assert alone.counts() == {"failed": 3, "passed": 1, "deselected": 1}, alone.text

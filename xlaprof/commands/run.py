@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import xlaprof
 from xlaprof import import_hook
 from xlaprof.errors import UserError, warn
+from xlaprof.recording import recorder
 from xlaprof.recording.logfile import rank_and_world, rank_path
 from xlaprof.recording.recorder import ending
 
@@ -76,8 +77,8 @@ def run(args: argparse.Namespace) -> int:
     recording = xlaprof.record(args.output, joinable=True).start()
     if args.strict_parity:
         os.environ["XLAPROF_STRICT_PARITY"] = "1"
-    if not args.live and not args.no_report:
-        recording.listen(_warn_early())
+    if recorder.active is not None and not args.live and not args.no_report:
+        recorder.active.listen(_warn_early())
     import_hook.serve(to=program.code)
     beside = _open_live(recording.path) if args.live else None
     outcome = _Outcome()

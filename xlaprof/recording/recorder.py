@@ -162,7 +162,7 @@ class Recorder:
                 self._overflow += 1
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """See :meth:`record.listen`."""
+        """Call ``listener``, in the writer's thread, with each event that is written from now on."""
         self._writer.listener = listener
 
     def first_scope(self, name: str, frames: tuple[RawFrame, ...]) -> tuple[int, int]:
@@ -380,11 +380,6 @@ class record:  # used like a function
             for observer in tuple(_observers):
                 recorder.adopt(observer)
         return self
-
-    def listen(self, listener: Callable[[Event], None]) -> None:
-        """Call ``listener``, in the writer's thread, with each event that this recording writes from now on."""
-        if self._recorder is not None:
-            self._recorder.listen(listener)
 
     def stop(self, error: str = "") -> None:
         """End the recording and close its log; nothing happens if it has ended already."""

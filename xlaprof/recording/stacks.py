@@ -345,8 +345,8 @@ def _classify(frame: FrameType) -> str:
 _LIBRARIES = frozenset({"torch", "torch_xla", "functorch", "jax", "jaxlib", "numpy", "xlaprof"})
 #: and that do as they are told, or only call what they are given: their frames are left out
 _PASSIVE = _LIBRARIES | {
-    "IPython", "_pytest", "absl", "click", "debugpy", "decorator", "hydra", "ipykernel", "opt_einsum", "pluggy",
-    "pytest", "rich", "scipy", "tqdm", "typer", "xdist",
+    "IPython", "_pytest", "absl", "click", "debugpy", "decorator", "execnet", "hydra", "ipykernel", "opt_einsum",
+    "pluggy", "pytest", "rich", "scipy", "tqdm", "typer", "xdist",
 }  # fmt: skip
 #: code written by code: nobody's line
 _GENERATED = ("<frozen ", "<eval_with_key>", "<attrs generated", "<__array_function__", "<decorator-gen", "<torch_")
