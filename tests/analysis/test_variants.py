@@ -23,9 +23,8 @@ def named(*graphs: Graph) -> list[set[str]]:
         nearest = min(range(len(seen)), key=lambda i: distance(seen[i], graph), default=-1)
         parts = [part(i, on, nearest + 1) for i, on in enumerate(graph) if seen and seen[nearest][i] != on]
         seen.append(graph)
-        change = parts[0].change if parts else None
         n = len(seen)
-        record = CompileRecord(n, 1, n, 9, 1, "sync", change, n - 1, n - 1, n, (), parts=tuple(parts))
+        record = CompileRecord(n, 1, n, 9, 1, "sync", n - 1, n - 1, n, (), parts=tuple(parts))
         records.append(record)
     return [{change.subject for change in found} for found in causes(records).values()]
 

@@ -29,19 +29,12 @@ from xlaprof.events import DynamoCompile
 
 # torch's own modules, which Dynamo imports while it compiles
 pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
 
 T = torch.ones
-
-
-@pytest.fixture(autouse=True)
-def fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 class Case(NamedTuple):

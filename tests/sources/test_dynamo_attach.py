@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,10 @@ from xlaprof.events import Dropped, DynamoCompile, Recompile
 from xlaprof.sources.dynamo.handler import LOGGER
 
 pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def double(x: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,10 @@ from xlaprof.events import Compiling, DynamoCompile, DynamoLimit, GraphBreak, Re
 
 # torch's own modules, which Dynamo and Inductor import while they compile
 pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def fresh_dynamo() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def observe(path: Path, program: Callable[[], Any]) -> Observed:

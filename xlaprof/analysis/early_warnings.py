@@ -7,15 +7,15 @@ cause, a function of which torch.compile compiles no more.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 from xlaprof.analysis.diagnosis import cause
+from xlaprof.analysis.fold.tallies import Site
 from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import short
 from xlaprof.events import Change, Compile, DynamoLimit, Event, Recompile, Stack, Text
 from xlaprof.text.quantities import duration
-
-#: kinds of events that :meth:`EarlyWarnings.feed` wants
-WANTED: frozenset[type[Event]] = frozenset({Text, Stack, Compile, Recompile, DynamoLimit})
 
 _GROWN = 3  # times in a row
 _AGAIN = 10  # graphs of one cause
@@ -26,37 +26,31 @@ class EarlyWarnings:
 
     def __init__(self) -> None:
         self._names = Names()
-        self._sizes: dict[
-            int, list[int]
-        ] = {}  # Stack id of a barrier -> operations of its graphs, each more than before
+        self._sites: dict[int, Site] = {}  # by Stack id of a barrier
         self._again: Counter[tuple[object, ...]] = Counter()
         self._spent: Counter[tuple[object, ...]] = Counter()  # ns
         self._warned: set[tuple[object, ...]] = set()
+        self._handlers: dict[type[Event], Callable[[Any], str | None]] = {
+            Text: self._names.on_text,
+            Stack: self._names.on_stack,
+            Compile: self._on_compile,
+            Recompile: self._on_recompile,
+            DynamoLimit: self._on_limit,
+        }
 
     def feed(self, event: Event) -> str:
         """The warning that is due after ``event``, without a line's end; mostly ``""``."""
-        if isinstance(event, Text):
-            self._names.on_text(event)
-        elif isinstance(event, Stack):
-            self._names.on_stack(event)
-        elif isinstance(event, Compile):
-            return self._on_compile(event)
-        elif isinstance(event, Recompile):
-            return self._on_recompile(event)
-        elif isinstance(event, DynamoLimit):
-            return self._on_limit(event)
-        return ""
+        handler = self._handlers.get(type(event))
+        return handler(event) or "" if handler is not None else ""
 
     def _on_compile(self, event: Compile) -> str:
         change = cause(event)
-        sizes = self._sizes.setdefault(event.stack, [])
-        if sizes and event.ops <= sizes[-1]:
-            sizes.clear()
-        sizes.append(event.ops)
-        if len(sizes) > _GROWN and (change is None or change.what == "operation"):
+        site = self._sites.setdefault(event.stack, Site())
+        site.grow(event.ops)
+        if site.grew >= _GROWN and (change is None or change.what == "operation"):
             return self._once(
                 ("grows", event.stack),
-                f"the graph that ends at {self._at(event.stack)} has grown {len(sizes) - 1} times in a row, to "
+                f"the graph that ends at {self._at(event.stack)} has grown {site.grew} times in a row, to "
                 f"{event.ops:,} operations, and is compiled anew each time: end every step with a barrier, and detach "
                 "what is carried to the next",
             )

@@ -213,12 +213,12 @@ def _lacks_xla(error: BaseException) -> bool:
 
 def _warn_early() -> Callable[[Event], None]:
     """Prints a line on standard error as soon as something costs a lot, once for each cause."""
-    from xlaprof.analysis.early_warnings import WANTED, EarlyWarnings
+    from xlaprof.analysis.early_warnings import EarlyWarnings
 
     warnings = EarlyWarnings()
 
     def hear(event: Event) -> None:
-        if type(event) in WANTED and (text := warnings.feed(event)):
+        if text := warnings.feed(event):
             warn(text)
 
     return hear

@@ -95,8 +95,7 @@ def _add_compiles(mine: Totals, theirs: Totals, ids: Ids) -> None:
         parts = tuple(_mapped(part, ids, shift) for part in record.parts)
         before = tuple(program + shift for program in record.before)
         mapped = ids.mapped(record, stacks=("stack",))
-        change = parts[0].change if parts else None
-        mine.compiles.append(mapped._replace(program=record.program + shift, change=change, parts=parts, before=before))
+        mine.compiles.append(mapped._replace(program=record.program + shift, parts=parts, before=before))
     mine.cuts.merge((ids.stack(place), program + shift) for place, program in theirs.cuts)
     for program, moment in theirs.programs.items():
         mine.programs[program + shift] = moment

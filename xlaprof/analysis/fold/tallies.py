@@ -123,7 +123,6 @@ class CompileRecord(NamedTuple):
     ops: int
     stack: int
     trigger: str
-    change: Change | None
     nth: int  # compiles at this barrier before it
     visits: int  # times this barrier had been reached before
     step: int  # number of the step it happened in; -1 before the first
@@ -135,12 +134,16 @@ class CompileRecord(NamedTuple):
     cached: bool = False  # from the persistent compilation cache
     loops: int = 0  # most times one line recorded the same operation in the graph
     again: int = -1  # of a read: operations that the next barrier runs once more; -1: not known
-    parts: tuple[Part, ...] = ()  # all that differs by itself, ``change`` first
+    parts: tuple[Part, ...] = ()  # all that differs by itself from the graph before, what the others follow from first
+
+    @property
+    def change(self) -> Change | None:
+        """The first of the parts: why it was compiled, as far as its own difference says."""
+        return self.parts[0].change if self.parts else None
 
     @classmethod
     def of(cls, event: Compile, site: Site, step: int) -> CompileRecord:
         """``site``: the barrier as it was before; ``step``: the number of the step."""
-        different = parts(event)
         return cls(
             t=event.t,
             dur=event.dur,
@@ -148,8 +151,7 @@ class CompileRecord(NamedTuple):
             ops=event.ops,
             stack=event.stack,
             trigger=event.trigger,
-            change=different[0].change if different else None,
-            parts=different,
+            parts=parts(event),
             nth=site.compiles,
             visits=site.visits,
             step=step,

@@ -42,14 +42,14 @@ class _Variants:
                 self._first.setdefault(part.key, known.get(part.key, part.old))
             graphs[record.program] = {**known, **{part.key: part.new for part in record.parts}}
         self._graphs = [graphs[record.program] for record in records]
-        columns: dict[tuple[Value, ...], Key] = {}
+        columns: dict[tuple[int, ...], Key] = {}
         self._thing = {key: columns.setdefault(self._column(key), key) for key in self._first}
 
-    def _column(self, key: Key) -> tuple[Value, ...]:
+    def _column(self, key: Key) -> tuple[int, ...]:
         """Its value in every graph, numbered in the order of appearance."""
         values: dict[Value, int] = {}
         column = (graph.get(key, self._first[key]) for graph in self._graphs)
-        return tuple(("", values.setdefault(value, len(values))) for value in column)
+        return tuple(values.setdefault(value, len(values)) for value in column)
 
     def causes(self) -> list[tuple[Change, ...]]:
         """Of each graph."""
