@@ -12,10 +12,11 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 from xlaprof import commands
+from xlaprof.collection import no_collection
 from xlaprof.errors import UserError
 from xlaprof.text.strings import did_you_mean
 
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         while where is not None and where.tb_next is not None:
             where = where.tb_next
         assert where is not None
-        file = Path(where.tb_frame.f_code.co_filename).name
+        file = os.path.basename(where.tb_frame.f_code.co_filename)
         print(
             f"xlaprof: internal error: {type(e).__name__}: {e} ({file}:{where.tb_lineno}). "
             "This is a defect of xlaprof: run again with XLAPROF_TRACEBACK=1 and report the traceback.",
@@ -60,19 +61,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERNAL_ERROR
 
 
-def verbs() -> dict[str, Path]:
+def verbs() -> dict[str, str]:
     """The verbs and the files that define them, found without importing any."""
     return {
-        file.stem.replace("_", "-"): file
+        file.removesuffix(".py").replace("_", "-"): os.path.join(directory, file)
         for directory in commands.__path__
-        for file in sorted(Path(directory).glob("*.py"))
-        if not file.name.startswith("_")
+        for file in sorted(os.listdir(directory))
+        if file.endswith(".py") and not file.startswith("_")
     }
 
 
-def summary(file: Path) -> str:
-    """First line of the docstring of a verb's ``file``."""
-    return (ast.get_docstring(ast.parse(file.read_bytes())) or "").partition("\n")[0].rstrip(".")
+def summary(path: str) -> str:
+    """First line of the docstring of the file that defines a verb."""
+    with open(path, "rb") as file:
+        return (ast.get_docstring(ast.parse(file.read())) or "").partition("\n")[0].rstrip(".")
+
+
+def _module(verb: str) -> ModuleType:
+    return importlib.import_module(f"{commands.__name__}.{verb.replace('-', '_')}")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -91,7 +97,7 @@ def _complete() -> None:
     for verb, file in verbs().items():
         one = known.add_parser(verb, help=summary(file))
         if verb in os.environ.get("COMP_LINE", "").split()[1:2]:  # only this verb is imported
-            importlib.import_module(f"{commands.__name__}.{file.stem}").add_arguments(one)
+            _module(verb).add_arguments(one)
     argcomplete.autocomplete(parser, always_complete_options=False)
 
 
@@ -112,7 +118,8 @@ def _dispatch(argv: list[str]) -> int:
     if verb not in known:
         hint = did_you_mean(verb, known) or "see xlaprof --help"
         raise UserError(f"unknown {'option' if verb.startswith('-') else 'verb'} '{verb}': {hint}")
-    module = importlib.import_module(f"{commands.__name__}.{known[verb].stem}")
+    with no_collection():
+        module = _module(verb)
     parser = _Parser(
         prog=f"xlaprof {verb}",
         description=module.__doc__,

@@ -7,13 +7,12 @@ file without a header is an error, :class:`LogError`.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 import zlib
 from collections.abc import Iterator
 from io import BufferedReader
 from itertools import chain
-from typing import BinaryIO, Protocol, Union
+from typing import TYPE_CHECKING, BinaryIO, Protocol, Union
 
 import msgspec
 
@@ -21,6 +20,9 @@ from xlaprof.errors import UserError
 from xlaprof.text.quantities import plural
 
 from .events import SCHEMA, AnyEvent, Header, kinds
+
+if TYPE_CHECKING:
+    from gzip import GzipFile
 
 #: bytes read at a time: few enough that their events are still in the processor's cache when they are analysed
 CHUNK = 1 << 18
@@ -285,11 +287,15 @@ def read(path: Path) -> LogReader:
     return LogReader(path)
 
 
-def _open(path: str) -> BufferedReader | gzip.GzipFile:
+def _open(path: str) -> BufferedReader | GzipFile:
     try:
         with open(path, "rb") as file:
             compressed = file.read(2) == b"\x1f\x8b"
-        return gzip.GzipFile(path, "rb") if compressed else open(path, "rb")
+        if not compressed:
+            return open(path, "rb")
+        from gzip import GzipFile
+
+        return GzipFile(path, "rb")
     except IsADirectoryError:
         raise LogError(f"{path} is a directory: name the log file in it") from None
     except FileNotFoundError:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from xlaprof.analysis.model import Report
 from xlaprof.analysis.run import Run
+from xlaprof.collection import no_collection
 from xlaprof.events import AnyEvent
 from xlaprof.log import LogError, Reader
 from xlaprof.sources import files
@@ -111,15 +110,3 @@ def _counted(events: Reader) -> Iterator[AnyEvent]:
             shown = time.monotonic()
             print(f"\rread {count:,} events", end="", file=sys.stderr, flush=True)
     print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Without garbage collection: millions of events leave no cycles, and the search for them takes 5 % of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -5,8 +5,6 @@ code are the framework's. The defaults are those of PyTorch/XLA. Another source 
 carries that (:class:`xlaprof.events.Source`), so that a report needs nothing of the source installed.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 

@@ -29,9 +29,9 @@ from typing import Any
 
 from xlaprof.analysis.gates.budget import Verdict, judge
 from xlaprof.analysis.gates.limits import LIMITS, Budget, budget
+from xlaprof.collection import no_collection
 from xlaprof.errors import UserError
 from xlaprof.events import AnyEvent
-from xlaprof.reports import no_collection
 from xlaprof.sources import files
 
 BROKEN = 1  # exit code
@@ -57,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--github", action="store_true", help="print annotations for GitHub's pull requests")
 
 
+@no_collection()
 def run(args: argparse.Namespace) -> int:
     allowed, config = _budget(args)
     verdicts = [_judge(path, allowed) for path in args.logs]
@@ -87,8 +88,7 @@ def _judge(path: str, allowed: Budget) -> Verdict:
         yield from reader
         notes = reader.notes
 
-    with no_collection():
-        return judge(read, allowed, path, lambda: notes)
+    return judge(read, allowed, path, lambda: notes)
 
 
 def _budget(args: argparse.Namespace) -> tuple[Budget, str | None]:

@@ -16,6 +16,7 @@ import sys
 
 from xlaprof.analysis.gates.compare import TOLERANCE, compare, obstacles
 from xlaprof.analysis.gates.limits import share
+from xlaprof.collection import no_collection
 from xlaprof.commands._loading import natural
 from xlaprof.errors import UserError
 from xlaprof.reports import fold
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--anyway", action="store_true", help="compare recordings that should not be compared")
 
 
+@no_collection()
 def run(args: argparse.Namespace) -> int:
     before, notes_before = fold(args.baseline, args.since_step)
     after, notes_after = fold(args.candidate, args.since_step)

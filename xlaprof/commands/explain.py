@@ -21,9 +21,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xlaprof.collection import no_collection
 from xlaprof.commands._loading import natural
 from xlaprof.errors import UserError
-from xlaprof.reports import fold, no_collection
+from xlaprof.reports import fold
 from xlaprof.text.strings import did_you_mean
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since-step", type=natural, metavar="N", help="leave out everything before step N")
 
 
+@no_collection()
 def run(args: argparse.Namespace) -> int:
     if len(args.words) > 2:
         raise UserError(f"explain takes a recording and a finding, not {' '.join(args.words)} (see explain --help)")
@@ -107,7 +109,7 @@ def _details(finding: Finding, folded: Run, path: str) -> tuple[Occurrences, Sou
     from xlaprof.pages.source import source
     from xlaprof.sources import files
 
-    with no_collection(), closing(files.read(path)) as events:
+    with closing(files.read(path)) as events:
         happened = occurrences(events, folded, finding)
     cwd = folded.header.cwd if folded.header is not None else ""
     return happened, source(finding.place, cwd), tuple(source(place, cwd, 1) for place in finding.also)

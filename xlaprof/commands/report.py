@@ -16,8 +16,9 @@ import sys
 from msgspec.structs import replace
 
 from xlaprof.analysis.model import SEVERITIES
+from xlaprof.collection import no_collection
 from xlaprof.commands._loading import natural
-from xlaprof.reports import fold, no_collection
+from xlaprof.reports import fold
 
 FOUND = 1  # exit code under --fail-on
 _PAGE = 10  # findings on the page without --top
@@ -36,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@no_collection()
 def run(args: argparse.Namespace) -> int:
     folded, notes = fold(args.log, args.since_step)
-    with no_collection():
-        report = folded.report(args.log, notes)
+    report = folded.report(args.log, notes)
     most = args.top if args.top is not None or args.json else _PAGE
     shown = report if most is None else replace(report, findings=report.findings[:most])
     hidden = len(report.findings) - len(shown.findings)

@@ -13,7 +13,7 @@ Conventions
 * Unknown fields are ignored by readers, missing ones take their default: fields are only ever added.
 """
 
-from __future__ import annotations
+# No file of the schema imports annotations from __future__: msgspec would evaluate each from its text, at every start.
 
 from typing import ClassVar
 

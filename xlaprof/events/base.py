@@ -1,7 +1,5 @@
 """The base of all events, and the version of their schema."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import msgspec

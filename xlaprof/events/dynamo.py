@@ -1,7 +1,5 @@
 """What ``torch.compile`` does: graph breaks, compilations, recompilations, limits."""
 
-from __future__ import annotations
-
 import msgspec
 
 from .base import Event

@@ -4,8 +4,6 @@
 it: the one difference that the others follow from.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import zlib
+from typing import TYPE_CHECKING
 
 from xlaprof.errors import warn
 from xlaprof.log import LogError, Reader
 
-from . import registry, xlaprof_log
-from .protocol import FileSource
+from . import xlaprof_log
+
+if TYPE_CHECKING:
+    from .protocol import FileSource
 
 #: bytes of content that sources are shown
 HEAD = 1 << 16
@@ -26,6 +29,8 @@ def recognise(path: str) -> FileSource:
     head = _head(path)
     if xlaprof_log.FILE.recognises(path, head):  # nearly every path: the other sources need not be loaded
         return xlaprof_log.FILE
+    from . import registry
+
     known = registry.file_sources()
     for source in known:
         try:
