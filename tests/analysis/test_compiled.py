@@ -34,7 +34,7 @@ class Compiling:
         self.story.emit(
             Recompile(t=self.story.now, compile=name, func=self.func, guards=list(guards), versions=1, **event)  # type: ignore[arg-type]
         )
-        self.compile(name, ms, **{key: value for key, value in fields.items() if key != "fresh"})  # type: ignore[arg-type]
+        self.compile(name, ms, **{key: value for key, value in fields.items() if key not in ("fresh", "against")})  # type: ignore[arg-type]
 
     def broke(self, name: str, line: int, reason: str = "print cannot be in a graph", **fields: object) -> None:
         stack = self.story.line(line, "print(x)", func="forward")
@@ -61,8 +61,8 @@ def test_recompilations_of_one_cause_are_one_finding_with_every_value() -> None:
     assert finding.change is not None
     assert (finding.change.old, finding.change.new) == ("f32[4,3]", "f32[5,3]")
     assert finding.values == (("4", 1), ("5", 1), ("9", 1))
-    assert "mark_dynamic(x, 0)" in finding.advice
-    assert finding.remedy.startswith("torch._dynamo.mark_dynamic(x, 0)")
+    assert "maybe_mark_dynamic(x, 0)" in finding.advice
+    assert finding.remedy.startswith("torch._dynamo.maybe_mark_dynamic(x, 0)")
     assert 10 in {place.line for place in finding.also}
 
 
@@ -124,7 +124,7 @@ def test_a_limit_without_its_recompilations_is_reported_all_the_same() -> None:
     assert (finding.kind, finding.severity, finding.place.line) == ("recompile", "high", 40)
 
 
-@pytest.mark.parametrize("kind", ["mode", "training"])
+@pytest.mark.parametrize("kind", ["mode", "training", "requires_grad", "object", "type"])
 def test_another_phase_with_a_line_of_its_own_is_no_finding(kind: str) -> None:
     compiling = Compiling()
     compiling.compile("0/0")
@@ -133,6 +133,29 @@ def test_another_phase_with_a_line_of_its_own_is_no_finding(kind: str) -> None:
     assert compiling.findings() == []
     compiling.recompile("0/2", Guard(kind, "grad_mode", "False", "True"))
     assert len(compiling.findings()) == 1, "back at the first line: it goes to and fro"
+
+
+def test_decoding_one_token_after_a_prefill_is_another_use_and_another_size_is_not() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0")
+    decode = compiling.story.line(60, "logits = fast(token)", func="answer")
+    compiling.recompile("0/1", shape(12, 1), stack=decode)
+    assert compiling.findings() == []
+    compiling.recompile("0/2", shape(12, 9), stack=compiling.story.line(70, "fast(other)"))
+    assert [finding.place.line for finding in compiling.findings()] == [70]
+
+
+def test_a_value_that_changed_before_another_phase_came_back_is_the_cause_of_both_versions() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0")
+    evaluation = compiling.story.line(60, "logits = fast(x)", func="evaluate")
+    mode = Guard("mode", "grad_mode", "True", "False")
+    compiling.recompile("0/1", mode, stack=evaluation, against="0/0")
+    made = compiling.story.line(20, "return x * SCALE", func="forward")
+    compiling.recompile("0/2", Guard("value", "SCALE", "1.0", "0.9", "G['SCALE'] == 1.0", stack=made), against="0/0")
+    compiling.recompile("0/3", mode, stack=evaluation, against="0/2")
+    (finding,) = compiling.findings()
+    assert (finding.place.line, finding.count, "SCALE" in finding.cause) == (20, 2, True)
 
 
 def test_the_first_version_for_another_object_is_no_finding() -> None:

@@ -194,17 +194,23 @@ def scheduled(lr: Any) -> Callable[[], Any]:
 
 X = (T(3),)
 one_backend = backend()
-mark_dynamic = torch._dynamo.mark_dynamic
+mark_dynamic = torch._dynamo.maybe_mark_dynamic
 objects = [SimpleNamespace(function=torch.nn.Identity().forward) for _ in range(2)]
 
 RECOMPILATIONS = [
-    Case("size", calls(times, *sizes(4, 5)), "mark_dynamic(x, 0)", calls(times, *marked(mark_dynamic, 4, 5))),
+    Case("size", calls(times, *sizes(4, 5)), "maybe_mark_dynamic(x, 0)", calls(times, *marked(mark_dynamic, 4, 5))),
+    Case(  # mark_dynamic would raise ConstraintViolationError
+        "size that the code needs",
+        calls(listed, *sizes(4, 5)),
+        "maybe_mark_dynamic(x, 0), or compile with dynamic=True; or pad",
+        calls(listed, *sizes(5, 5)),
+    ),
     Case("size, dynamic=True", calls(times, *sizes(4, 5)), "dynamic=True", calls(times, *sizes(4, 5), dynamic=True)),
     Case("last batch", calls(times, *sizes(8, 8, 5)), "pad the last batch to 8", calls(times, *sizes(8, 8, 8))),
     Case(
         "sizes, dynamic=False",
         calls(times, *sizes(4, 5, 6), dynamic=False),
-        "mark_dynamic(x, 0), or compile without dynamic=False",
+        "maybe_mark_dynamic(x, 0), or compile without dynamic=False",
         calls(times, *marked(mark_dynamic, 4, 5, 6), dynamic=False),
     ),
     Case(
@@ -219,7 +225,7 @@ RECOMPILATIONS = [
     Case(
         "size of 1 among others",
         calls(times, *sizes(8, 1, 5)),
-        "2 or more where it is 1, and mark the dimension dynamic: torch._dynamo.mark_dynamic(x, 0)",
+        "2 or more where it is 1, and mark the dimension dynamic: torch._dynamo.maybe_mark_dynamic(x, 0)",
         calls(times, *marked(mark_dynamic, 8, 2, 5)),
     ),
     Case("constant size", calls(listed, *sizes(4, 5, 6)), "pad dimension 0", calls(listed, *sizes(4, 6, 6)), left=1),

@@ -78,7 +78,7 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterato
         "first": _first(facts, tuple(functions)),
         "break": "for what graph breaks made useless or cut off: see the findings.",
         "recompile": "for compiling again: see the findings.",
-        "necessary": f"for {plural(len(necessary), 'version')} for another phase of the program (evaluation, an "
+        "necessary": f"for {plural(len(necessary), 'version')} for another use of the function (evaluation, an "
         "optimizer's second step) or another object of the class: normal.",
         "unexplained": "is unexplained: compiled again, but the recording does not say why (it began too late).",
     }

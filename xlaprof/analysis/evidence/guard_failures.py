@@ -1,9 +1,9 @@
 """Recompilations of ``torch.compile``: in every version of a function a guard failed, so it was compiled again.
 
 One finding for all recompilations that one kind of change at one line caused. These recompilations are no findings:
-the first version for another object of a class (a model that is compiled block by block); a version for another phase
-of the program (evaluation, called from a line of its own in another mode); and versions for a value read, or a size
-selected, at a graph break: they belong to the finding on the break.
+the first version for another object of a class (a model that is compiled block by block); the first for another use of
+the function, called from a line of its own (evaluation, the other player of a GAN, decoding after the prefill); and
+versions for a value read, or a size selected, at a graph break: they belong to the finding on the break.
 
 A finding on the recompile limit comes first, whatever it was measured to cost: from then on the function silently runs
 eagerly where no version fits. Cost: the compile time of the versions, XLA's part included.
@@ -29,6 +29,9 @@ _CONFIG = "torch._dynamo.config."
 LIMIT = f"{_CONFIG}recompile_limit"
 SHOWN = 8  # recompilations listed as evidence
 _OF_SIZE = frozenset({"shape", "size bound", "stride"})
+#: kinds of guards on what the line that calls hands over, or is in
+_OF_THE_CALL = frozenset({"mode", "training", "dispatch", "requires_grad", "object", "type"})
+_APART = frozenset({"0", "1"})  # sizes that torch.compile compiles apart, whatever is dynamic
 #: Dynamo's prefix for values on the stack where a function continues after a break
 _LEFT_BEHIND = "___stack"
 
@@ -52,17 +55,19 @@ def sort_out(facts: Facts) -> tuple[list[list[Blamed]], list[RecompileRecord]]:
     groups: dict[tuple[str, int, str, str], list[Blamed]] = {}
     pieces: dict[tuple[object, ...], tuple[str, int, str, str]] = {}
     known: dict[tuple[int, str, str], Place] = {}  # guard -> line that made it; not every version has it
+    again: dict[str, RecompileRecord] = {}  # by compile id: those that were not necessary
     for record in facts.run.torch_compile.recompiles:
-        guard = _to_blame(record)
-        if record.due and record.event.code not in limited:
+        if record.event.code not in limited and (record.another or _is_another_use(record)):
             necessary.append(record)
             continue
         if id(record) in behind:
             continue
+        again[record.event.compile] = cause = _caused_by(record, again)
+        guard = _to_blame(cause)
         same = (record.event.code, guard.kind, guard.subject)
         if facts.names.place(guard.stack).line:
             known.setdefault(same, facts.names.place(guard.stack))
-        place = _place(facts, record, guard, known.get(same, NOWHERE))
+        place = _place(facts, cause, guard, known.get(same, NOWHERE))
         kind = f"{'shape' if guard.kind == 'stride' else guard.kind} {guard.dim}"  # another dimension, another advice
         # One size that changes recompiles all pieces of a function, and each piece has a name of its own for it.
         change = (place.file, place.line, kind, *sizes_of_dim(guard), record.step)
@@ -75,6 +80,24 @@ def sort_out(facts: Facts) -> tuple[list[list[Blamed]], list[RecompileRecord]]:
         else:
             necessary.append(recompiles[0][0])
     return found, necessary
+
+
+def _is_another_use(record: RecompileRecord) -> bool:
+    """Whether it is the first version for a line that calls in another mode, with other objects, or with a size that
+    torch.compile compiles apart."""
+    kinds = {guard.kind for guard in record.event.guards}
+    apart = any(
+        guard.kind == "shape" and not {"0", "1"}.isdisjoint(sizes_of_dim(guard)) for guard in record.event.guards
+    )
+    return record.apart and (apart or not kinds.isdisjoint(_OF_THE_CALL))
+
+
+def _caused_by(record: RecompileRecord, again: dict[str, RecompileRecord]) -> RecompileRecord:
+    """What changed before this line called again: its last version was in the same mode, and the nearest one, which is
+    of another line, was made for that change."""
+    other = again.get(record.event.against)
+    in_a_mode = _to_blame(record).kind in _OF_THE_CALL
+    return other if other is not None and in_a_mode and other.event.stack != record.event.stack else record
 
 
 def _makes_state(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
@@ -199,8 +222,10 @@ def _specialized(recompiles: list[Blamed]) -> bool:
     """
     made: set[tuple[str, str, int]] = set()
     for record, guard, _ in recompiles:
-        if record.event.dynamic == "False" or not {*sizes_of_dim(guard)}.isdisjoint(("0", "1")):
+        if record.event.dynamic == "False" or not _APART.isdisjoint(sizes_of_dim(guard)):
             continue
+        if guard not in record.event.guards:
+            continue  # it follows from another's change
         if (record.event.against, guard.subject, guard.dim) in made:
             return True
         made.add((record.event.compile, guard.subject, guard.dim))

@@ -71,7 +71,7 @@ def _advise_shape(guard: Guard, case: Case) -> str:
             f"The code turns this size into a constant (a loop, a list, a number made of it), so that it cannot be "
             f"dynamic: {pad}, or write the code without the number."
         )
-    mark = f"torch._dynamo.mark_dynamic({_variable(name)}, {dim})"
+    mark = f"torch._dynamo.maybe_mark_dynamic({_variable(name)}, {dim})"
     if sizes & {0, 1}:
         others = f", and mark the dimension dynamic: {mark}" if len(sizes) > 2 else ""
         return _apart(guard, min(sizes), others)
@@ -284,7 +284,7 @@ def remedy(guard: Guard, case: Case) -> str:
     name, dim = _variable(guard.subject), max(guard.dim, 0)
     small = any(_size(shape, dim) in (0, 1) for one in case.guards for shape in (one.old, one.new))
     if guard.kind == "shape" and "force_parameter" not in guard.hint and not small:
-        return f"torch._dynamo.mark_dynamic({name}, {dim})  # before the first call\ny = compiled({name})"
+        return f"torch._dynamo.maybe_mark_dynamic({name}, {dim})  # before the first call\ny = compiled({name})"
     if guard.kind == "value" and _NUMBER.fullmatch(guard.new) and _is_argument(guard):
         return f"compiled(..., {name}=torch.tensor({guard.new}))"
     return ""

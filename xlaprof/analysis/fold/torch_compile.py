@@ -14,8 +14,6 @@ from xlaprof.analysis.names import Ids
 from xlaprof.analysis.sums import add_up
 from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Recompile
 
-#: kinds of guards that fail in another phase of a program
-_MODES = frozenset({"mode", "training", "dispatch"})
 _RECORDS = 10_000
 _FRAMES = 1_000  # numbers of frames kept apart per function
 _RAISED = "GB0088"  # the program's own exception leaves the function: this break loses nothing
@@ -103,9 +101,8 @@ class RecompileRecord:
 
     event: Recompile
     step: int  # number of the step it happened in; -1 before the first
-    #: the version is necessary: for another phase of the program (evaluation, called from a line of its own in another
-    #: mode), or another object of the class (a block of a model that is compiled block by block)
-    due: bool
+    apart: bool  # nothing had been compiled for calls from this line
+    another: bool  # the first for another object of the class: a block of a model that is compiled block by block
     dur: int = 0  # of its forward and backward graph, XLA's part included
     limit: DynamoLimit | None = None  # the limit that it hit
 
@@ -144,9 +141,8 @@ class TorchCompile:
     def on_recompile(self, event: Recompile, step: int) -> None:
         function = self.functions.get((event.code, event.func))
         seen = function.callers if function is not None else set()
-        apart = event.stack not in seen and any(guard.kind in _MODES for guard in event.guards)
         another = event.fresh and (function is None or step <= function.step)
-        record = RecompileRecord(event, step, apart or another)
+        record = RecompileRecord(event, step, event.stack not in seen, another)
         if len(self.recompiles) < _RECORDS:
             self.recompiles.append(record)
         if len(self._again) >= _RECORDS:
@@ -248,9 +244,7 @@ class TorchCompile:
             self.behind.setdefault(ids.stack(place), BehindTally()).merge(behind)
         for record in other.recompiles:
             limit = record.limit and _mapped(record.limit, ids)
-            self.recompiles.append(
-                RecompileRecord(_mapped(record.event, ids), record.step, record.due, record.dur, limit)
-            )
+            self.recompiles.append(replace(record, event=_mapped(record.event, ids), limit=limit))
         self.limits += [(_mapped(event, ids), step) for event, step in other.limits]
 
 
