@@ -283,3 +283,15 @@ def test_parts_add_up_in_any_training(events: list[AnyEvent]) -> None:
 def test_parts_add_up_in_any_streams_and_when_they_are_merged(events: list[AnyEvent], others: list[AnyEvent]) -> None:
     run, other = Run().feed_all(events), Run().feed_all(others)
     check((run + other).report(), length_s(run) + length_s(other))
+
+
+def test_without_a_device_the_wait_for_data_has_its_own_account() -> None:
+    story = Story()
+    loader = story.line(25, "for x, y in loader:")
+    for _ in range(10):
+        with story.step():
+            story.data(30, loader)
+            story.spend(30)
+    (data,) = story.report().accounts
+    assert (data.what, data.total_s, data.share) == ("data", pytest.approx(0.3), pytest.approx(0.5))
+    assert "train.py:25" in data.text

@@ -2,8 +2,9 @@
 and why, and what nothing explains.
 
 Compiling comes first: it counts whole, wherever it lies. The rest of the time lies before the first program, after the
-last one, or between: there the device was busy or idle. Without a device only compiling is known. Idle time is the
-findings' as far as a fix takes it out (:class:`~xlaprof.analysis.whatif.replay.Cut`); a read's also what follows it.
+last one, or between: there the device was busy or idle. Without a device only compiling and the wait for data are
+known. Idle time is the findings' as far as a fix takes it out (:class:`~xlaprof.analysis.whatif.replay.Cut`); a read's
+also what follows it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _DYNAMO = (
 _WORDS = {
     "compile": "compiling",
     "torch.compile": "compiling by torch.compile",
+    "data": "waiting for data",
     "idle": "device idle",
     "busy": "device busy",
     "before": "before the first program",
@@ -144,6 +146,13 @@ def accounts(facts: Facts, findings: tuple[Finding, ...], functions: TorchCompil
             _Bill("before", others["before"], "set-up: the device had been given nothing yet"),
             _Bill("after", others["after"], "the device was given nothing more"),
         ]
+    else:
+        waits = {stack: ns for (stack, cause), ns in run.pauses.items() if cause == host.DATA}
+        line = short(facts.names.place(max(waits, key=waits.__getitem__, default=0)))
+        why = f"the batches of {line}. To load ahead: {facts.words.load_ahead}"
+        data = _Bill("data", float(sum(waits.values())), why)
+        data.limit(whole - dynamo.total - compiled.total)
+        bills.append(data)
     found = [bill.account(whole) for bill in bills if bill.total >= 1]
     return tuple(sorted(found, key=lambda account: -account.total_s))
 

@@ -188,10 +188,10 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
     if kind == host.GC:
         return _explain_collection(facts)
     if kind == host.DATA:
-        if not place.line or _is_recorded(activity):
-            place = _longest_pause(facts, host.DATA)
+        loop = activity.line if activity.line.line else _longest_pause(facts, host.DATA)
+        place = loop if not place.line or _is_recorded(activity) else place
         return (
-            f"waits for its next batch{_made_at(place, activity.line)}",
+            f"waits for its next batch{_made_at(place, loop)}",
             f"Load ahead: {facts.words.load_ahead}, or cheaper per-sample work.",
             place,
             "data wait",
