@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from xlaprof.runtime.lowering.polynomials import POLYNOMIALS
 from xlaprof.runtime.shapes.rehearse import rehearse
 from xlaprof.runtime.trace.errors import final
 from xlaprof.runtime.trace.ops import Op
@@ -42,25 +43,13 @@ def install() -> None:
 
 # -- composed by PyTorch's kernels ---------------------------------------------------------------------
 
-_POLYNOMIALS = [
-    f"special_{kind}polynomial_{letter}.{scalar}"
-    for kinds, letters in (
-        (("chebyshev_", "shifted_chebyshev_"), "tuvw"),
-        (("hermite_",), ("h", "he")),
-        (("laguerre_",), "l"),
-        (("legendre_",), "p"),
-    )
-    for kind in kinds
-    for letter in letters
-    for scalar in ("x_scalar", "n_scalar")
-]
 _COMPOSED = {
     torch._C.DispatchKey.CompositeExplicitAutograd: (
         "allclose.default",
         "_is_any_true.default",
         "_is_all_true.default",
         "conv_tbc.default",
-        *_POLYNOMIALS,
+        *(f"special_{name}.{scalar}" for name in POLYNOMIALS for scalar in ("x_scalar", "n_scalar")),
     ),
     torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional: ("linalg_pinv.atol_rtol_tensor",),
 }

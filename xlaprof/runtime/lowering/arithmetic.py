@@ -11,13 +11,14 @@ from jax import lax
 from .registry import (
     Ctx,
     Unsupported,
+    direct_table,
     float_opmath,
     is_complex,
     is_floating,
     is_integral,
     lower,
     opmath,
-    pointwise,
+    overloads,
     pointwise_table,
     result_dtype,
     rounded,
@@ -135,7 +136,6 @@ def _integer_power(base: Any, exponent: Any) -> Any:
     return lax.fori_loop(0, exponent.dtype.itemsize * 8, step, state)[0]
 
 
-@pointwise("aten.pow.Tensor_Tensor", "aten.pow.Scalar", tensors=2)
 def _power(base: Any, exponent: Any) -> Any:
     if is_complex(base):
         # jax computes 0 ** x by log(0) = -inf, which gives NaN
@@ -182,34 +182,20 @@ def clamp(ctx: Ctx, self: Any, min: Any = None, max: Any = None) -> Any:
     return self if high is None else jnp.minimum(self, high)
 
 
-@pointwise("aten.logaddexp2.default", tensors=2, to=float_opmath)
-def logaddexp2(x: Any, y: Any) -> Any:
+def _logaddexp2(x: Any, y: Any) -> Any:
     if is_complex(x):
         raise Unsupported("complex logaddexp2")
     return jnp.logaddexp2(x, y)
 
 
-@lower("aten.nextafter.default")
-def nextafter(ctx: Ctx, self: Any, other: Any) -> Any:
-    # Neighbours are those of the tensors' own dtype: not widened.
-    return jnp.nextafter(self, other.astype(self.dtype))
-
-
-@pointwise("aten.heaviside.default", tensors=2)
-def heaviside(x: Any, values: Any) -> Any:
-    return jnp.where(x == 0, values, (x > 0).astype(x.dtype))
-
-
-@pointwise("aten.gcd.default", tensors=2)
-def gcd(a: Any, b: Any) -> Any:
+def _gcd(a: Any, b: Any) -> Any:
     # Without a sign: the smallest integer has no positive counterpart, and jax's loop would never end.
     unsigned = jnp.dtype(f"uint{a.dtype.itemsize * 8}")
     return jnp.gcd(jnp.abs(a).astype(unsigned), jnp.abs(b).astype(unsigned)).astype(a.dtype)
 
 
-@pointwise("aten.lcm.default", tensors=2)
-def lcm(a: Any, b: Any) -> Any:
-    divisor = gcd(a, b)
+def _lcm(a: Any, b: Any) -> Any:
+    divisor = _gcd(a, b)
     return jnp.where(divisor == 0, 0, jnp.abs(a // jnp.where(divisor == 0, 1, divisor) * b))
 
 
@@ -221,6 +207,10 @@ pointwise_table(
         "minimum clamp_max clamp_max.Tensor": jnp.minimum,
         "fmax": jnp.fmax,
         "fmin": jnp.fmin,
+        "heaviside": lambda x, values: jnp.where(x == 0, values, (x > 0).astype(x.dtype)),
+        "gcd": _gcd,
+        "lcm": _lcm,
+        "pow.Tensor_Tensor pow.Scalar": _power,
     },
     tensors=2,
 )
@@ -230,24 +220,24 @@ pointwise_table(
         "copysign.Tensor copysign.Scalar": jnp.copysign,
         "hypot": jnp.hypot,
         "logaddexp": jnp.logaddexp,
+        "logaddexp2": _logaddexp2,
         "ldexp.Tensor": lambda x, exponent: x * jnp.exp2(exponent),
     },
     tensors=2,
     to=float_opmath,
 )
+# Neighbours are those of the tensors' own dtype: not widened.
+direct_table({"nextafter": lambda x, other: jnp.nextafter(x, other.astype(x.dtype))})
 
 
-@lower("aten.xlogy.Tensor", "aten.xlogy.Scalar_Self", "aten.xlogy.Scalar_Other")
-def xlogy(ctx: Ctx, self: Any, other: Any) -> Any:
-    return _product_with_log(ctx, jnp.log, *float_opmath(ctx, self, other))
-
-
-@lower("aten.special_xlog1py.default", "aten.special_xlog1py.self_scalar", "aten.special_xlog1py.other_scalar")
-def xlog1py(ctx: Ctx, self: Any, other: Any) -> Any:
-    return _product_with_log(ctx, jnp.log1p, *float_opmath(ctx, self, other))
-
-
-def _product_with_log(ctx: Ctx, log: Any, x: Any, y: Any) -> Any:
+def _product_with_log(log: Any, names: str) -> None:
     """``x * log(y)``, where 0 times anything but NaN is 0. PyTorch rounds the logarithm to the result's dtype first."""
-    dtype = ctx.out[0].jax
-    return jnp.where(jnp.isnan(y), jnp.nan, jnp.where(x == 0, 0, x * rounded(log(y), dtype)))
+
+    @lower(*overloads(names))
+    def product(ctx: Ctx, self: Any, other: Any) -> Any:
+        x, y = float_opmath(ctx, self, other)
+        return jnp.where(jnp.isnan(y), jnp.nan, jnp.where(x == 0, 0, x * rounded(log(y), ctx.out[0].jax)))
+
+
+_product_with_log(jnp.log, "xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other")
+_product_with_log(jnp.log1p, "special_xlog1py special_xlog1py.self_scalar special_xlog1py.other_scalar")

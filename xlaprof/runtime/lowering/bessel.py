@@ -52,25 +52,17 @@ def _series(f: Callable[[Table], Table], low: float, high: float) -> Callable[[A
 
 # -- first and second kind -----------------------------------------------------------------------------
 
+#: scipy's functions by order
+_J, _Y, _K, _SCALED_K, _I = (sp.j0, sp.j1), (sp.y0, sp.y1), (sp.k0, sp.k1), (sp.k0e, sp.k1e), (sp.i0, sp.i1)
 
-def _waves(order: int) -> tuple[Callable[[Table], Table], Callable[[Table], Table]]:
-    """P and Q of DLMF 10.17.3, as functions of t = (8/x)^2: J = sqrt(2 / pi x) (P cos w - Q sin w), Y the other way."""
 
-    def parts(t: Table) -> tuple[Table, Table, Table, Table, Table]:
-        x = _FAR / np.sqrt(np.maximum(t, 1e-6))
-        j, y = (sp.j0(x), sp.y0(x)) if order == 0 else (sp.j1(x), sp.y1(x))
-        c, s = _turned(np.cos(x), np.sin(x), order)
-        return x, j, y, c, s
-
-    def p(t: Table) -> Table:
-        x, j, y, c, s = parts(t)
-        return np.sqrt(np.pi * x / 2) * (j * c + y * s)  # type: ignore[no-any-return]
-
-    def q(t: Table) -> Table:
-        x, j, y, c, s = parts(t)
-        return np.sqrt(np.pi * x / 2) * (y * c - j * s) * x / _FAR  # type: ignore[no-any-return]
-
-    return p, q
+def _wave(order: int, t: Table) -> tuple[Table, Table]:
+    """P and Q of DLMF 10.17.3 at t = (8/x)^2, Q over 8/x: J = sqrt(2 / pi x) (P cos w - Q sin w), Y the other way."""
+    x = _FAR / np.sqrt(np.maximum(t, 1e-6))
+    c, s = _turned(np.cos(x), np.sin(x), order)
+    j, y = _J[order](x), _Y[order](x)
+    scale = np.sqrt(np.pi * x / 2)
+    return scale * (j * c + y * s), scale * (y * c - j * s) * x / _FAR
 
 
 def _turned(c: Any, s: Any, order: int) -> tuple[Any, Any]:
@@ -79,25 +71,20 @@ def _turned(c: Any, s: Any, order: int) -> tuple[Any, Any]:
     return ((c + s) * r, (s - c) * r) if order == 0 else ((s - c) * r, -(c + s) * r)
 
 
-_P = [_series(_waves(order)[0], 0, 1) for order in (0, 1)]
-_Q = [_series(_waves(order)[1], 0, 1) for order in (0, 1)]
-_NEAR_J = [
-    _series(lambda z: sp.j0(np.sqrt(z)), 0, _FAR**2),
-    _series(lambda z: sp.j1(np.sqrt(z)) / np.sqrt(np.maximum(z, 1e-300)), 0, _FAR**2),
-]
+def _rest_of_y(order: int, z: Table) -> Table:
+    """Y without what is singular at the origin, over x^order."""
+    x = np.sqrt(np.maximum(z, 1e-12))
+    return (_Y[order](x) - 2 / np.pi * (np.log(x) * _J[order](x) - order / x)) / x**order  # type: ignore[no-any-return]
 
 
-def _rest_of_y(order: int) -> Callable[[Table], Table]:
-    def rest(z: Table) -> Table:
-        x = np.sqrt(np.maximum(z, 1e-12))
-        if order == 0:
-            return sp.y0(x) - 2 / np.pi * np.log(x) * sp.j0(x)  # type: ignore[no-any-return]
-        return (sp.y1(x) - 2 / np.pi * (np.log(x) * sp.j1(x) - 1 / x)) / x  # type: ignore[no-any-return]
-
-    return rest
+def _of_orders(f: Callable[[int, Table], Table], low: float, high: float) -> list[Callable[[Array], Array]]:
+    return [_series(functools.partial(f, order), low, high) for order in (0, 1)]
 
 
-_NEAR_Y = [_series(_rest_of_y(order), 0, _FAR**2) for order in (0, 1)]
+_P = _of_orders(lambda order, t: _wave(order, t)[0], 0, 1)
+_Q = _of_orders(lambda order, t: _wave(order, t)[1], 0, 1)
+_NEAR_J = _of_orders(lambda order, z: _J[order](np.sqrt(z)) / np.sqrt(np.maximum(z, 1e-300)) ** order, 0, _FAR**2)
+_NEAR_Y = _of_orders(_rest_of_y, 0, _FAR**2)
 
 
 def _far(x: Array, order: int, second: bool) -> Array:
@@ -112,11 +99,9 @@ def _far(x: Array, order: int, second: bool) -> Array:
 def _j(order: int) -> Callable[[Array], Array]:
     def j(x: Array) -> Array:
         a = jnp.abs(x)
-        near = _NEAR_J[order](jnp.square(jnp.minimum(a, _FAR)))
-        near = near if order == 0 else near * a
+        near = _NEAR_J[order](jnp.square(jnp.minimum(a, _FAR))) * a**order
         value = jnp.where(a < _FAR, near, _far(jnp.maximum(a, _FAR), order, False))
-        value = value if order == 0 else jnp.where(x < 0, -value, value)
-        return jnp.where(jnp.isnan(x), x, value)
+        return jnp.where(jnp.isnan(x), x, jnp.where(x < 0, (-1) ** order * value, value))
 
     return j
 
@@ -125,11 +110,8 @@ def _y(order: int) -> Callable[[Array], Array]:
     def y(x: Array) -> Array:
         a = jnp.where(x > 0, x, 1)
         low = jnp.minimum(a, _FAR)
-        rest = _NEAR_Y[order](low * low)
-        if order == 0:
-            near = rest + 2 / np.pi * jnp.log(low) * _j(0)(low)
-        else:
-            near = low * rest + 2 / np.pi * (jnp.log(low) * _j(1)(low) - 1 / low)
+        rest = _NEAR_Y[order](low * low) * low**order
+        near = rest + 2 / np.pi * (jnp.log(low) * _j(order)(low) - order / low)
         value = jnp.where(a < _FAR, near, _far(jnp.maximum(a, _FAR), order, True))
         return jnp.where(x > 0, value, jnp.where(x == 0, -jnp.inf, jnp.nan))
 
@@ -139,38 +121,30 @@ def _y(order: int) -> Callable[[Array], Array]:
 # -- modified, of the second kind ----------------------------------------------------------------------
 
 
-def _rest_of_k(order: int) -> Callable[[Table], Table]:
-    def rest(z: Table) -> Table:
-        x = np.sqrt(np.maximum(z, 1e-12))
-        if order == 0:
-            return sp.k0(x) + np.log(x / 2) * sp.i0(x)  # type: ignore[no-any-return]
-        return x * (sp.k1(x) - np.log(x / 2) * sp.i1(x))  # type: ignore[no-any-return]
-
-    return rest
+def _rest_of_k(order: int, z: Table) -> Table:
+    """K without its logarithm, times x^order."""
+    x = np.sqrt(np.maximum(z, 1e-12))
+    return x**order * (_K[order](x) + (-1) ** order * np.log(x / 2) * _I[order](x))  # type: ignore[no-any-return]
 
 
-def _decay_of_k(order: int) -> Callable[[Table], Table]:
-    def decay(t: Table) -> Table:
-        x = _FAR_MODIFIED / np.maximum(t, 1e-12)
-        return np.sqrt(x) * (sp.k0e(x) if order == 0 else sp.k1e(x))  # type: ignore[no-any-return]
-
-    return decay
+def _decay_of_k(order: int, t: Table) -> Table:
+    x = _FAR_MODIFIED / np.maximum(t, 1e-12)
+    return np.sqrt(x) * _SCALED_K[order](x)  # type: ignore[no-any-return]
 
 
-_NEAR_K = [_series(_rest_of_k(order), 0, _FAR_MODIFIED**2) for order in (0, 1)]
-_FAR_K = [_series(_decay_of_k(order), 0, 1) for order in (0, 1)]
+_NEAR_K = _of_orders(_rest_of_k, 0, _FAR_MODIFIED**2)
+_FAR_K = _of_orders(_decay_of_k, 0, 1)
 
 
 def _k(order: int, scaled: bool) -> Callable[[Array], Array]:
     def k(x: Array) -> Array:
         a = jnp.where(x > 0, x, 1)
         low, high = jnp.minimum(a, _FAR_MODIFIED), jnp.maximum(a, _FAR_MODIFIED)
-        rest = _NEAR_K[order](low * low)
-        near = rest - jnp.log(low / 2) * jsp.i0(low) if order == 0 else rest / low + jnp.log(low / 2) * jsp.i1(low)
-        far = _FAR_K[order](_FAR_MODIFIED / high) / jnp.sqrt(high)
-        value = jnp.where(
-            a <= _FAR_MODIFIED, near * jnp.exp(low) if scaled else near, far if scaled else far * jnp.exp(-high)
-        )
+        logarithm = jnp.log(low / 2) * (jsp.i0, jsp.i1)[order](low)
+        near = _NEAR_K[order](low * low) / low**order - (-1) ** order * logarithm
+        far = _FAR_K[order](_FAR_MODIFIED / high) / jnp.sqrt(high)  # scaled by exp(x)
+        near, far = (near * jnp.exp(low), far) if scaled else (near, far * jnp.exp(-high))
+        value = jnp.where(a <= _FAR_MODIFIED, near, far)
         return jnp.where(x > 0, value, jnp.where(x == 0, jnp.inf, jnp.nan))
 
     return k

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from .registry import Ctx, is_complex, is_floating, lower, scalar
+from .registry import Ctx, direct_table, is_complex, is_floating, lower, scalar
 
 
 def cast(x: Any, dtype: Any) -> Any:
@@ -18,31 +18,16 @@ def cast(x: Any, dtype: Any) -> Any:
     return x.astype(dtype)
 
 
-@lower("aten._to_copy.default")
-def to_copy(ctx: Ctx, self: Any, dtype: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
+@lower("aten._to_copy.default", "prims.convert_element_type.default")  # Dynamo's cast of a Python number that changes
+def to_copy(ctx: Ctx, self: Any, dtype: Any = None, **options: Any) -> Any:
     return cast(self, ctx.out[0].jax)
 
 
-@lower("prims.convert_element_type.default")  # Dynamo's cast of a Python number that changes
-def convert_element_type(ctx: Ctx, a: Any, dtype: Any) -> Any:
-    return cast(a, ctx.out[0].jax)
-
-
-@lower("aten.clone.default", "aten.lift.default", "aten.lift_fresh_copy.default", "aten.alias_copy.default")
-def clone(ctx: Ctx, self: Any, memory_format: Any = None) -> Any:
-    return self
-
-
-@lower("aten.copy.default")
-def copy(ctx: Ctx, self: Any, src: Any, non_blocking: bool = False) -> Any:
-    return jnp.broadcast_to(cast(src, self.dtype), self.shape)
-
-
-@lower("aten.fill.Scalar", "aten.fill.Tensor")
-def fill(ctx: Ctx, self: Any, value: Any) -> Any:
-    return jnp.broadcast_to(scalar(value, self.dtype), self.shape)
-
-
-@lower("aten.zero.default")
-def zero(ctx: Ctx, self: Any) -> Any:
-    return jnp.zeros_like(self)
+direct_table(
+    {
+        "clone lift lift_fresh_copy alias_copy": lambda x, memory_format=None: x,
+        "copy": lambda x, src, non_blocking=False: jnp.broadcast_to(cast(src, x.dtype), x.shape),
+        "fill.Scalar fill.Tensor": lambda x, value: jnp.broadcast_to(scalar(value, x.dtype), x.shape),
+        "zero": lambda x: jnp.zeros_like(x),
+    }
+)

@@ -14,14 +14,11 @@ from .registry import Ctx, Unsupported, direct_table, lower, overloads, scalar
 _EMPTY = "empty.memory_format empty_like empty_strided empty_permuted new_empty new_empty_strided"
 
 
-@lower(*overloads(f"zeros zeros_like new_zeros _efficientzerotensor {_EMPTY}"))
-def zeros(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
-    return jnp.zeros(ctx.out[0].shape, ctx.out[0].jax)
+_ZEROS = f"zeros zeros_like new_zeros _efficientzerotensor {_EMPTY}"
 
-
-@lower(*overloads("ones ones_like new_ones"))
-def ones(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
-    return jnp.ones(ctx.out[0].shape, ctx.out[0].jax)
+lower(*overloads(_ZEROS))(lambda ctx, *args, **kwargs: jnp.zeros(ctx.out[0].shape, ctx.out[0].jax))
+lower(*overloads("ones ones_like new_ones"))(lambda ctx, *args, **kwargs: jnp.ones(ctx.out[0].shape, ctx.out[0].jax))
+lower(*overloads("scalar_tensor"))(lambda ctx, s, **kwargs: scalar(s, ctx.out[0].jax))
 
 
 @lower(*overloads("full full_like new_full"))
@@ -30,28 +27,21 @@ def full(ctx: Ctx, like: Any, *args: Any, **kwargs: Any) -> Any:
     return jnp.broadcast_to(scalar(value, ctx.out[0].jax), ctx.out[0].shape)
 
 
-def _range(names: tuple[str, ...], static: tuple[str, ...]) -> None:
+def _range(names: str, static: tuple[str, ...]) -> None:
     """``names`` give numbers from ``start`` (or 0) in steps of ``step`` (or 1), as many as the output holds."""
 
-    @lower(*names, static=static)
+    @lower(*overloads(names), static=static)
     def range_(ctx: Ctx, *bounds: Any, **kwargs: Any) -> Any:
         given = dict(zip(static, bounds, strict=False))
-        return _arange(ctx, given.get("start", 0), given.get("step", 1))
+        # Computed in 64 bits and rounded once, as PyTorch's CPU kernels do.
+        wide = jnp.int64 if jnp.issubdtype(ctx.out[0].jax, jnp.integer) else jnp.float64
+        steps = jnp.arange(ctx.out[0].shape[0], dtype=wide) * scalar(given.get("step", 1), wide)
+        return scalar(given.get("start", 0), wide) + steps
 
 
-_range(("aten.arange.default",), ("end",))
-_range(("aten.arange.start", "aten.range.default"), ("start", "end"))
-_range(("aten.arange.start_step", "aten.range.step"), ("start", "end", "step"))
-
-
-def _arange(ctx: Ctx, start: Any, step: Any) -> Any:
-    wide = _accumulation_dtype(ctx)
-    return scalar(start, wide) + jnp.arange(ctx.out[0].shape[0], dtype=wide) * scalar(step, wide)
-
-
-def _accumulation_dtype(ctx: Ctx) -> Any:
-    """Positions are computed in 64 bits and rounded once, as PyTorch's CPU kernels do."""
-    return jnp.int64 if jnp.issubdtype(ctx.out[0].jax, jnp.integer) else jnp.float64
+_range("arange", ("end",))
+_range("arange.start range", ("start", "end"))
+_range("arange.start_step range.step", ("start", "end", "step"))
 
 
 #: overloads of the ranges between two ends, each end a tensor or a number
@@ -70,10 +60,6 @@ def linspace(ctx: Ctx, start: Any, end: Any, steps: int, **kwargs: Any) -> Any:
     return _linspace(start, end, steps, jnp.float64)
 
 
-def _multiply_add(a: Any, b: Any, c: Any) -> Any:
-    return a * b + c
-
-
 def _fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
     """``a * b + c`` of float64, rounded once, for an integer ``b`` below 2**27.
 
@@ -88,7 +74,7 @@ def _fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
     return total + (lost + smaller)
 
 
-def _linspace(start: Any, end: Any, steps: int, dtype: Any, multiply_add: Any = _multiply_add) -> Any:
+def _linspace(start: Any, end: Any, steps: int, dtype: Any, multiply_add: Any = lambda a, b, c: a * b + c) -> Any:
     """From both ends to the middle, so that both are hit exactly."""
     if steps == 0:
         return jnp.zeros((0,), dtype)
@@ -109,29 +95,18 @@ def logspace(ctx: Ctx, start: Any, end: Any, steps: int, base: float = 10.0, **k
     return jnp.power(jnp.asarray(base, wide), _linspace(start, end, steps, wide))
 
 
-lower("aten.scalar_tensor.default")(lambda ctx, s, **kwargs: scalar(s, ctx.out[0].jax))
-
-
 @lower("aten.eye.default", "aten.eye.m")
 def eye(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
     rows, columns = ctx.out[0].shape
     return jnp.eye(rows, columns, dtype=ctx.out[0].jax)
 
 
-def _triangle_indices(name: str, fn: Any) -> None:
-    @lower(name)
-    def indices(ctx: Ctx, row: int, col: int, offset: int = 0, **kwargs: Any) -> Any:
-        return jnp.stack(fn(row, offset, col))
-
-
-_triangle_indices("aten.tril_indices.default", jnp.tril_indices)
-_triangle_indices("aten.triu_indices.default", jnp.triu_indices)
-
-
 direct_table(
     {
         "tril": lambda x, diagonal=0: jnp.tril(x, diagonal),
         "triu": lambda x, diagonal=0: jnp.triu(x, diagonal),
+        "tril_indices": lambda row, col, offset=0, **_: jnp.stack(jnp.tril_indices(row, offset, col)),
+        "triu_indices": lambda row, col, offset=0, **_: jnp.stack(jnp.triu_indices(row, offset, col)),
         "vander": lambda x, N=None, increasing=False: jnp.vander(x, N, increasing),
     }
 )

@@ -67,16 +67,10 @@ def _forward(log_probs: Array, labels: Array, inputs: Array, lengths: Array, bla
 
 @lower("aten._ctc_loss.Tensor")
 def ctc_loss(
-    ctx: Ctx,
-    log_probs: Array,
-    targets: Array,
-    input_lengths: Array,
-    target_lengths: Array,
-    blank: int = 0,
-    zero_infinity: bool = False,
+    ctx: Ctx, log_probs: Array, targets: Array, inputs: Array, lengths: Array, blank: int = 0, *zero_infinity: bool
 ) -> tuple[Array, Array]:
-    labels = _labels(targets, target_lengths, (ctx.out[1].shape[2] - 1) // 2)
-    return _forward(log_probs, labels, input_lengths, target_lengths, blank)
+    labels = _labels(targets, lengths, (ctx.out[1].shape[2] - 1) // 2)
+    return _forward(log_probs, labels, inputs, lengths, blank)
 
 
 @lower("aten._ctc_loss_backward.Tensor")

@@ -6,19 +6,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from .registry import Array, Ctx, MaybeArray, lower, scalar, wide
+from .registry import Array, Ctx, MaybeArray, direct_table, lower, scalar, wide
 
-
-@lower("aten.embedding.default")
-def embedding(
-    ctx: Ctx,
-    weight: Array,
-    indices: Array,
-    padding_idx: int = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Array:
-    return jnp.take(weight, indices, axis=0, mode="clip")
+direct_table({"embedding": lambda weight, indices, *gradient_options: jnp.take(weight, indices, axis=0, mode="clip")})
 
 
 @lower("aten.embedding_dense_backward.default")
@@ -99,27 +89,13 @@ def _largest(rows: Array, indices: Array, target: Array, bags: int) -> tuple[Arr
 
 @lower("aten._embedding_bag_backward.default")
 def embedding_bag_backward(
-    ctx: Ctx,
-    grad: Array,
-    indices: Array,
-    offsets: Array,
-    offset2bag: Array,
-    bag_size: Array,
-    maximum_indices: Array,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    *weights_and_padding: Any,
+    ctx: Ctx, grad: Array, indices: Array, offsets: Array, offset2bag: Array, *options: Any
 ) -> Array:
     bag = _bag_of(offsets, grad.shape[0], indices.shape[0])
-    sizes = bag_size, maximum_indices, num_weights
-    return embedding_bag_dense_backward(ctx, grad, indices, bag, *sizes, scale_grad_by_freq, mode, *weights_and_padding)
+    return _dense_backward(grad, indices, bag, *options[:5], *options[6:])  # without ``sparse``
 
 
-@lower("aten._embedding_bag_dense_backward.default")
-def embedding_bag_dense_backward(
-    ctx: Ctx,
+def _dense_backward(
     grad: Array,
     indices: Array,
     offset2bag: Array,
@@ -149,21 +125,21 @@ def embedding_bag_dense_backward(
     return table.at[jnp.where(kept, indices, num_weights)].add(each, mode="drop")
 
 
-@lower("aten._embedding_bag_per_sample_weights_backward.default")
-def per_sample_weights_backward(
-    ctx: Ctx,
-    grad: Array,
-    weight: Array,
-    indices: Array,
-    offsets: Array,
-    offset2bag: Array,
-    mode: int,
-    padding_idx: int = -1,
+def _per_sample_weights_backward(
+    grad: Array, weight: Array, indices: Array, offsets: Array, offset2bag: Array, mode: int, padding_idx: int = -1
 ) -> Array:
     bag = _bag_of(offsets, grad.shape[0], indices.shape[0])
     rows = wide(jnp.take(weight, indices, axis=0, mode="clip"))
     each = jnp.sum(rows * wide(jnp.take(grad, bag, axis=0, mode="clip")), -1)
     return jnp.where(_kept(indices, padding_idx) & (bag < grad.shape[0]), each, 0)
+
+
+direct_table(
+    {
+        "_embedding_bag_dense_backward": _dense_backward,
+        "_embedding_bag_per_sample_weights_backward": _per_sample_weights_backward,
+    }
+)
 
 
 @lower("aten.embedding_renorm.default", static=("norm_type",))

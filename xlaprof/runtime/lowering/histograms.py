@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from .registry import Array, Ctx, Ints, MaybeArray, lower
+from .registry import Array, Ints, MaybeArray, direct_table
 
 Range = Sequence[float] | None
 
@@ -30,7 +30,7 @@ def _edges(x: Array, bins: Ints, range: Range) -> list[Array]:
     return result
 
 
-def _count(x: Array, edges: Sequence[Array], weight: MaybeArray, density: bool) -> Array:
+def _count(x: Array, edges: Sequence[Array], weight: MaybeArray = None, density: bool = False) -> Array:
     shape = tuple(e.shape[0] - 1 for e in edges)
     counted = jnp.ones(x.shape[0], x.dtype) if weight is None else weight.reshape(-1).astype(x.dtype)
     inside = jnp.ones(x.shape[0], jnp.bool_)
@@ -52,39 +52,22 @@ def _rows(x: Array) -> Array:
     return x.reshape(-1, x.shape[-1])
 
 
-@lower("aten.histogram.bin_ct")
-def histogram(
-    ctx: Ctx, self: Array, bins: int = 100, *, range: Range = None, weight: Any = None, density: bool = False
-) -> tuple[Array, Array]:
-    x = self.reshape(-1, 1)
+def _histogram(x: Array, bins: int = 100, *, range: Range = None, **options: Any) -> tuple[Array, Array]:
+    x = x.reshape(-1, 1)
     edges = _edges(x, (bins,), range)
-    return _count(x, edges, weight, density), edges[0]
+    return _count(x, edges, **options), edges[0]
 
 
-@lower("aten.histogram.bins_tensor")
-def histogram_over(
-    ctx: Ctx, self: Array, bins: Array, *, weight: Any = None, density: bool = False
-) -> tuple[Array, Array]:
-    return _count(self.reshape(-1, 1), [bins], weight, density), bins
+def _histogramdd(x: Array, bins: Ints, *, range: Range = None, **options: Any) -> Array:
+    return _count(_rows(x), _edges(_rows(x), bins, range), **options)
 
 
-@lower("aten._histogramdd_bin_edges.default")
-def histogramdd_edges(
-    ctx: Ctx, self: Array, bins: Ints, *, range: Range = None, weight: Any = None, density: bool = False
-) -> tuple[Array, ...]:
-    return tuple(_edges(_rows(self), bins, range))
-
-
-@lower("aten._histogramdd_from_bin_cts.default")
-def histogramdd(
-    ctx: Ctx, self: Array, bins: Ints, *, range: Range = None, weight: Any = None, density: bool = False
-) -> Array:
-    x = _rows(self)
-    return _count(x, _edges(x, bins, range), weight, density)
-
-
-@lower("aten._histogramdd_from_bin_tensors.default")
-def histogramdd_over(
-    ctx: Ctx, self: Array, bins: Sequence[Array], *, weight: Any = None, density: bool = False
-) -> Array:
-    return _count(_rows(self), bins, weight, density)
+direct_table(
+    {
+        "histogram.bin_ct": _histogram,
+        "histogram.bins_tensor": lambda x, bins, **options: (_count(x.reshape(-1, 1), [bins], **options), bins),
+        "_histogramdd_bin_edges": lambda x, bins, *, range=None, **_: tuple(_edges(_rows(x), bins, range)),
+        "_histogramdd_from_bin_cts": _histogramdd,
+        "_histogramdd_from_bin_tensors": lambda x, bins, **options: _count(_rows(x), bins, **options),
+    }
+)

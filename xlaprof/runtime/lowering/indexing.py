@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .registry import Array, Ctx, Ints, MaybeArray, Unsupported, lower, scalar
+from .registry import Array, Ctx, Ints, MaybeArray, Unsupported, direct_table, lower, scalar
 
 
 def _is_mask(index: MaybeArray) -> bool:
@@ -136,30 +136,13 @@ def _scatter(self: Array, dim: int, index: Array, src: Any, write: _Write) -> Ar
     return write(whole, lambda x: x.at[tuple(position)], src).reshape(self.shape)
 
 
-@lower("aten.scatter.src", "aten.scatter.value")
-def scatter(ctx: Ctx, self: Array, dim: int, index: Array, src: Any) -> Array:
-    return _scatter(self, dim, index, src, _set)
+def _add(x: Array, at: Callable[[Array], Any], values: Array) -> Array:
+    return _accumulate(at(x), values)
 
 
-@lower("aten.scatter_add.default")
-def scatter_add(ctx: Ctx, self: Array, dim: int, index: Array, src: Array) -> Array:
-    return _scatter(self, dim, index, src, lambda x, at, src: _accumulate(at(x), src))
-
-
-@lower("aten.scatter.reduce", "aten.scatter.value_reduce", "aten.scatter_reduce.two")
-def scatter_reduce(
-    ctx: Ctx, self: Array, dim: int, index: Array, src: Any, reduce: str, *, include_self: bool = True
-) -> Array:
+def _folding(reduce: str, include_self: bool = True) -> _Write:
     reduce = {"add": "sum", "multiply": "prod"}.get(reduce, reduce)
-    return _scatter(self, dim, index, src, lambda x, at, src: _reduce_at(x, at, src, reduce, include_self))
-
-
-@lower("aten.index_reduce.default")
-def index_reduce(
-    ctx: Ctx, self: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
-) -> Array:
-    source = jnp.atleast_1d(source)
-    return _write_along(self, dim, index, source, lambda x, at, src: _reduce_at(x, at, src, reduce, include_self))
+    return lambda x, at, values: _reduce_at(x, at, values, reduce, include_self)
 
 
 def _reduce_at(self: Array, at: Any, src: Array, reduce: str, include_self: bool) -> Array:
@@ -205,7 +188,7 @@ def _write_along(self: Array, dim: int, index: Array, source: Array, write: _Wri
     """``write(self, at, source)``: ``at(array)`` are the slices that ``index`` names along ``dim``."""
     whole = jnp.atleast_1d(self)
     where = _along(whole, dim, index)
-    return write(whole, lambda x: x.at[where], source).reshape(self.shape)
+    return write(whole, lambda x: x.at[where], jnp.atleast_1d(source)).reshape(self.shape)
 
 
 @lower("aten.index_select.default")
@@ -214,25 +197,31 @@ def index_select(ctx: Ctx, self: Array, dim: int, index: Array) -> Array:
     return whole.at[_along(whole, dim, index)].get(mode="clip").reshape(ctx.out[0].shape)
 
 
-@lower("aten.index_add.default")
-def index_add(ctx: Ctx, self: Array, dim: int, index: Array, source: Array, *, alpha: Any = 1) -> Array:
-    source = jnp.atleast_1d(source).astype(self.dtype) * scalar(alpha, self.dtype)
-    return _write_along(self, dim, index, source, lambda x, at, src: _accumulate(at(x), src))
+def _index_add(x: Array, dim: int, index: Array, source: Array, *, alpha: Any = 1) -> Array:
+    return _write_along(x, dim, index, source.astype(x.dtype) * scalar(alpha, x.dtype), _add)
 
 
-@lower("aten.index_copy.default")
-def index_copy(ctx: Ctx, self: Array, dim: int, index: Array, source: Array) -> Array:
-    return _write_along(self, dim, index, jnp.atleast_1d(source), _set)
+def _reducing(write: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda x, dim, index, source, reduce, **option: write(x, dim, index, source, _folding(reduce, **option))
 
 
-@lower("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
-def index_fill(ctx: Ctx, self: Array, dim: int, index: Array, value: Any) -> Array:
-    return _write_along(self, dim, index, scalar(value, self.dtype), _set)
-
-
-@lower("aten.take.default")
-def take(ctx: Ctx, self: Array, index: Array) -> Array:
-    return jnp.take(self.reshape(-1), _wrap(index, self.size), mode="clip")
+direct_table(
+    {
+        "scatter.src scatter.value": lambda x, dim, index, src: _scatter(x, dim, index, src, _set),
+        "scatter_add": lambda x, dim, index, src: _scatter(x, dim, index, src, _add),
+        "scatter.reduce scatter.value_reduce scatter_reduce.two": _reducing(_scatter),
+        "index_copy": lambda x, dim, index, source: _write_along(x, dim, index, source, _set),
+        "index_add": _index_add,
+        "index_reduce": _reducing(_write_along),
+        "index_fill.int_Scalar index_fill.int_Tensor": lambda x, dim, index, value: _write_along(
+            x, dim, index, scalar(value, x.dtype), _set
+        ),
+        "take": lambda x, index: jnp.take(x.reshape(-1), _wrap(index, x.size), mode="clip"),
+        "masked_fill.Scalar masked_fill.Tensor": lambda x, mask, value: jnp.where(
+            mask.astype(jnp.bool_), scalar(value, x.dtype), x
+        ),
+    }
+)
 
 
 @lower("aten.put.default")
@@ -241,11 +230,6 @@ def put(ctx: Ctx, self: Array, index: Array, source: Array, accumulate: bool = F
         raise Unsupported(f"put: {source.size} elements at {index.size} places of {self.size}")
     at, source = self.reshape(-1).at[index.reshape(-1)], source.reshape(-1)
     return (_accumulate(at, source) if accumulate else at.set(source, mode="drop")).reshape(self.shape)
-
-
-@lower("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
-def masked_fill(ctx: Ctx, self: Array, mask: Array, value: Any) -> Array:
-    return jnp.where(mask.astype(jnp.bool_), scalar(value, self.dtype), self)
 
 
 @lower("aten.masked_scatter.default")
@@ -274,15 +258,9 @@ def repeat_interleave(ctx: Ctx, repeats: Array, *, output_size: int | None = Non
 
 @lower("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
 def searchsorted(
-    ctx: Ctx,
-    sorted_sequence: Array,
-    self: Any,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: MaybeArray = None,
+    ctx: Ctx, sorted_sequence: Array, self: Any, *, right: bool = False, side: str | None = None, **options: Any
 ) -> Array:
+    sorter = options.get("sorter")
     if sorter is not None:
         sorted_sequence = jnp.take_along_axis(sorted_sequence, sorter, axis=-1)
     self = jnp.asarray(self)

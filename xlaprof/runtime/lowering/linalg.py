@@ -25,13 +25,12 @@ def _info(factor: Any) -> Any:
     return jnp.any(jnp.isnan(factor), (-2, -1)).astype(jnp.int32)
 
 
-@lower("aten.linalg_cholesky_ex.default")
-def cholesky_ex(ctx: Ctx, self: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
-    factor = _cholesky(self, upper)
+def _cholesky_ex(x: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
+    factor = _cholesky(x, upper)
     return factor, _info(factor)
 
 
-def _cholesky(x: Any, upper: bool) -> Any:
+def _cholesky(x: Any, upper: bool = False) -> Any:
     # Only one triangle is read, as in LAPACK.
     factor = jnp.linalg.cholesky(adjoint(x) if upper else x, symmetrize_input=False)
     return adjoint(factor) if upper else factor
@@ -65,13 +64,6 @@ def triangular(
     )
 
 
-@lower("aten.linalg_solve_triangular.default")
-def solve_triangular(
-    ctx: Ctx, self: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
-) -> Any:
-    return triangular(self, B, upper=upper, left=left, unit=unitriangular)
-
-
 @lower("aten.triangular_solve.default")
 def triangular_solve(
     ctx: Ctx, self: Any, A: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
@@ -80,44 +72,34 @@ def triangular_solve(
     return solution, jnp.broadcast_to(A, ctx.out[1].shape)
 
 
-@lower("aten.cholesky_solve.default", "aten._cholesky_solve_helper.default")
-def cholesky_solve(ctx: Ctx, self: Any, input2: Any, upper: bool = False) -> Any:
+def _cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Any:
     # A = L L^H, or U^H U
-    inner = triangular(input2, self, upper=upper, adjoint=upper)
-    return triangular(input2, inner, upper=upper, adjoint=not upper)
+    inner = triangular(factor, b, upper=upper, adjoint=upper)
+    return triangular(factor, inner, upper=upper, adjoint=not upper)
 
 
-@lower("aten.cholesky_inverse.default")
-def cholesky_inverse(ctx: Ctx, self: Any, upper: bool = False) -> Any:
-    eye = jnp.broadcast_to(jnp.eye(self.shape[-1], dtype=self.dtype), self.shape)
-    return cholesky_solve(ctx, eye, self, upper)
+def eye_like(x: Any) -> Any:
+    """An identity matrix for each of the square matrices ``x``."""
+    return jnp.broadcast_to(jnp.eye(x.shape[-1], dtype=x.dtype), x.shape)
 
 
-@lower("aten.linalg_qr.default")
-def qr(ctx: Ctx, A: Any, mode: str = "reduced") -> Any:
+def _qr(x: Any, mode: str = "reduced") -> Any:
     if mode == "r":
-        return jnp.zeros((0,), A.dtype), jnp.linalg.qr(A, mode="r")
-    q, r = jnp.linalg.qr(A, mode=mode)
-    return q, r
+        return jnp.zeros((0,), x.dtype), jnp.linalg.qr(x, mode="r")
+    return tuple(jnp.linalg.qr(x, mode=mode))
 
 
-@lower("aten._linalg_eigh.default")
-def eigh(ctx: Ctx, A: Any, UPLO: str = "L", compute_v: bool = True) -> Any:
-    A = A if UPLO.upper() == "L" else adjoint(A)
-    if not compute_v:
-        values = lax.linalg.eigh(A, lower=True, symmetrize_input=False)[1]
-        return values, jnp.zeros((0,), A.dtype)
-    vectors, values = lax.linalg.eigh(A, lower=True, symmetrize_input=False)
-    return values, vectors
+def _eigh(x: Any, UPLO: str = "L", compute_v: bool = True) -> Any:
+    x = x if UPLO.upper() == "L" else adjoint(x)
+    vectors, values = lax.linalg.eigh(x, lower=True, symmetrize_input=False)
+    return values, vectors if compute_v else jnp.zeros((0,), x.dtype)
 
 
-@lower("aten._linalg_svd.default")
-def svd(ctx: Ctx, A: Any, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Any:
+def _svd(x: Any, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Any:
     if not compute_uv:
-        empty = jnp.zeros((0,), A.dtype)
-        return empty, jnp.linalg.svd(A, compute_uv=False), empty
-    u, s, vh = jnp.linalg.svd(A, full_matrices=full_matrices)
-    return u, s, vh
+        empty = jnp.zeros((0,), x.dtype)
+        return empty, jnp.linalg.svd(x, compute_uv=False), empty
+    return tuple(jnp.linalg.svd(x, full_matrices=full_matrices))
 
 
 @lower("aten.geqrf.default")
@@ -137,7 +119,16 @@ def ormqr(ctx: Ctx, self: Any, input2: Any, input3: Any, left: bool = True, tran
 
 direct_table(
     {
-        "cholesky": lambda x, upper=False: _cholesky(x, upper),
+        "cholesky": _cholesky,
+        "linalg_cholesky_ex": _cholesky_ex,
+        "cholesky_solve _cholesky_solve_helper": _cholesky_solve,
+        "cholesky_inverse": lambda x, upper=False: _cholesky_solve(eye_like(x), x, upper),
+        "linalg_solve_triangular": lambda a, b, *, upper, left=True, unitriangular=False: triangular(
+            a, b, upper=upper, left=left, unit=unitriangular
+        ),
+        "linalg_qr": _qr,
+        "_linalg_eigh": _eigh,
+        "_linalg_svd": _svd,
         "linalg_householder_product": lambda x, tau: lax.linalg.householder_product(x, tau),
         "linalg_matrix_exp": lambda x: jsl.expm(wide(x)),
         "trace": lambda x: jnp.trace(x),

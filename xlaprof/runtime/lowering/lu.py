@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .linalg import adjoint, triangular
+from .linalg import adjoint, eye_like, triangular
 from .registry import Ctx, Unsupported, lower
 
 
@@ -49,8 +49,7 @@ def _solve_adjoint(lu: Any, permutation: Any, b: Any) -> Any:
 @lower("aten.linalg_inv_ex.default")
 def inv_ex(ctx: Ctx, A: Any, *, check_errors: bool = False) -> Any:
     lu, _, permutation = factor(A)
-    eye = jnp.broadcast_to(jnp.eye(A.shape[-1], dtype=A.dtype), A.shape)
-    return _solve(lu, permutation, eye), _singular(lu)
+    return _solve(lu, permutation, eye_like(A)), _singular(lu)
 
 
 @lower("aten.linalg_lu_factor_ex.default")

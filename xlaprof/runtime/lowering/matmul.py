@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from jax import lax
 
+from .reduction import p_norm
 from .registry import Ctx, Unsupported, direct_table, lower, opmath_dtype, scalar
 
 
@@ -24,37 +25,27 @@ def product(a: Any, b: Any) -> Any:
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST, preferred_element_type=opmath_dtype(a.dtype))
 
 
-@lower("aten.linear.default")
-def linear(ctx: Ctx, input: Any, weight: Any, bias: Any = None) -> Any:
-    out = product(input, weight.T)
+def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    out = product(x, weight.T)
     return out if bias is None else out + bias.astype(out.dtype)
 
 
-@lower("aten.addmm.default", "aten.addmv.default", "aten.baddbmm.default")
-def addmm(ctx: Ctx, self: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    return _weighted_sum(self, product(a, b), beta, alpha)
+def _addmm(self: Any, a: Any, b: Any, **weights: Any) -> Any:
+    return _weighted_sum(self, product(a, b), **weights)
 
 
-@lower("aten._addmm_activation.default")
-def addmm_activation(
-    ctx: Ctx, self: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1, use_gelu: bool = False
-) -> Any:
-    out = _weighted_sum(self, product(a, b), beta, alpha)
+def _addmm_activation(self: Any, a: Any, b: Any, *, use_gelu: bool = False, **weights: Any) -> Any:
+    out = _addmm(self, a, b, **weights)
     return jax.nn.gelu(out, approximate=True) if use_gelu else jnp.maximum(out, 0)
 
 
-@lower("aten.addbmm.default")
-def addbmm(ctx: Ctx, self: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    return _weighted_sum(self, jnp.sum(product(batch1, batch2), 0), beta, alpha)
-
-
 @lower("aten.addr.default")
-def addr(ctx: Ctx, self: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def addr(ctx: Ctx, self: Any, vec1: Any, vec2: Any, **weights: Any) -> Any:
     dtype = opmath_dtype(ctx.out[0].jax)
-    return _weighted_sum(self, jnp.outer(vec1.astype(dtype), vec2.astype(dtype)), beta, alpha)
+    return _weighted_sum(self, jnp.outer(vec1.astype(dtype), vec2.astype(dtype)), **weights)
 
 
-def _weighted_sum(self: Any, out: Any, beta: Any, alpha: Any) -> Any:
+def _weighted_sum(self: Any, out: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """``beta * self + alpha * out``, where a ``beta`` of 0 ignores NaN in ``self``."""
     if isinstance(alpha, jax.Array) or alpha != 1:
         out = out * scalar(alpha, out.dtype)
@@ -116,22 +107,8 @@ def _ragged(a: Any, b: Any, sizes: Any, numbers: lax.RaggedDotDimensionNumbers) 
     )
 
 
-def _distance(difference: Any, p: float) -> Any:
-    """The p-norm over the last dimension."""
-    size = jnp.abs(difference)
-    if p == 0:
-        return jnp.sum(size != 0, -1)
-    if p == math.inf:
-        return jnp.max(size, -1, initial=0)
-    if p == 1:
-        return jnp.sum(size, -1)
-    if p == 2:
-        return jnp.sqrt(jnp.sum(size * size, -1))
-    return jnp.sum(size**p, -1) ** (1 / p)
-
-
 def _slope(difference: Any, distance: Any, p: float) -> Any:
-    """Gradient of :func:`_distance`, which it gave (with the last dimension kept); 0 where two points coincide."""
+    """Gradient of the p-norm ``distance`` (its dimension is kept); 0 where two points coincide."""
     size, sign = jnp.abs(difference), jnp.sign(difference)
     if p == 0:
         return jnp.zeros_like(difference)
@@ -154,24 +131,28 @@ def cdist_backward(ctx: Ctx, grad: Any, x1: Any, x2: Any, p: float, cdist: Any) 
     return jnp.sum(grad[..., None] * _slope(_differences(x1, x2), cdist[..., None], p), -2)
 
 
-@lower("aten._pdist_forward.default")
-def pdist(ctx: Ctx, self: Any, p: float = 2) -> Any:
-    first, second = np.triu_indices(self.shape[0], 1)
-    return _distance(self[first] - self[second], p)
+def _pdist(x: Any, p: float = 2) -> Any:
+    first, second = np.triu_indices(x.shape[0], 1)
+    return p_norm(x[first] - x[second], p, -1)
 
 
-@lower("aten._pdist_backward.default")
-def pdist_backward(ctx: Ctx, grad: Any, self: Any, p: float, pdist: Any) -> Any:
-    first, second = np.triu_indices(self.shape[0], 1)
-    towards = grad[:, None] * _slope(self[first] - self[second], pdist[:, None], p)
-    return jnp.zeros_like(self).at[first].add(towards).at[second].add(-towards)
+def _pdist_backward(grad: Any, x: Any, p: float, distance: Any) -> Any:
+    first, second = np.triu_indices(x.shape[0], 1)
+    towards = grad[:, None] * _slope(x[first] - x[second], distance[:, None], p)
+    return jnp.zeros_like(x).at[first].add(towards).at[second].add(-towards)
 
 
 direct_table(
     {
         "mm bmm mv dot mm.dtype bmm.dtype": lambda a, b, out_dtype=None: product(a, b),
+        "linear": _linear,
+        "addmm addmv baddbmm": _addmm,
+        "_addmm_activation": _addmm_activation,
+        "addbmm": lambda x, a, b, **weights: _weighted_sum(x, jnp.sum(product(a, b), 0), **weights),
         "vdot": lambda a, b: product(jnp.conj(a), b),
         "_int_mm": lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.int32),
-        "_cdist_forward": lambda x1, x2, p, compute_mode=None: _distance(_differences(x1, x2), p),
+        "_cdist_forward": lambda x1, x2, p, compute_mode=None: p_norm(_differences(x1, x2), p, -1),
+        "_pdist_forward": _pdist,
+        "_pdist_backward": _pdist_backward,
     }
 )

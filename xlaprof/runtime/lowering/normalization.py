@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .registry import Array, Ctx, Ints, MaybeArray, Unsupported, lower, scalar, wide
+from .registry import Array, Ctx, Ints, MaybeArray, Unsupported, direct_table, lower, scalar, wide
 
 
 def _moments(x: Array, dims: Ints) -> tuple[Array, Array]:
@@ -178,44 +178,36 @@ def _batch_norm(
     return out, mean.reshape(-1), rstd.reshape(-1), updated(running_mean, mean), updated(running_var, unbiased)
 
 
-lower("aten._native_batch_norm_legit_functional.default")(lambda ctx, *args: _batch_norm(*args))
+def _known_mode(training: bool, args: tuple[Any, ...]) -> tuple[tuple[MaybeArray, ...], tuple[MaybeArray, ...]]:
+    """Batch norm by an operator that has no argument ``training``: its three outputs; the new running statistics."""
+    results = _batch_norm(*[*args[:5], training, *args[5:]])
+    return results[:3], results[3:]
 
 
-@lower("aten.native_batch_norm.default")
-def native_batch_norm(ctx: Ctx, *args: Any) -> tuple[MaybeArray, ...]:
-    """The three outputs only.
-
-    In training this operator also updates ``running_mean`` and ``running_var`` in place, which its schema does
-    not say: whoever records it must record ``_native_batch_norm_legit_functional`` instead when they are given.
-    """
-    return _batch_norm(*args)[:3]
+def _reserve() -> Array:
+    """A buffer of cuDNN's, empty here."""
+    return jnp.zeros(0, jnp.uint8)
 
 
-@lower("aten._native_batch_norm_legit.no_stats")
-def native_batch_norm_no_stats(
-    ctx: Ctx, input: Array, weight: MaybeArray, bias: MaybeArray, training: bool, momentum: Any, eps: float
-) -> tuple[MaybeArray, ...]:
-    return _batch_norm(input, weight, bias, None, None, training, momentum, eps)[:3]
+def _batch_norm_with_update(*args: Any) -> tuple[MaybeArray, ...]:
+    outputs, running = _known_mode(True, args)
+    return (*outputs, _reserve(), *running)
 
 
-@lower("aten._native_batch_norm_legit_no_training.default")
-def native_batch_norm_no_training(
-    ctx: Ctx, input: Array, weight: MaybeArray, bias: MaybeArray, mean: Array, var: Array, momentum: Any, eps: float
-) -> tuple[MaybeArray, ...]:
-    return _batch_norm(input, weight, bias, mean, var, False, momentum, eps)[:3]
-
-
-@lower("aten._batch_norm_no_update.default")
-def batch_norm_no_update(ctx: Ctx, *args: Any) -> tuple[MaybeArray, ...]:
-    return (*native_batch_norm_no_training(ctx, *args), jnp.zeros(0, jnp.uint8))
-
-
-@lower("aten._batch_norm_with_update_functional.default")
-def batch_norm_with_update_functional(
-    ctx: Ctx, input: Array, weight: MaybeArray, bias: MaybeArray, mean: Array, var: Array, momentum: Any, eps: float
-) -> tuple[MaybeArray, ...]:
-    out, mean, rstd, *running = _batch_norm(input, weight, bias, mean, var, True, momentum, eps)
-    return (out, mean, rstd, jnp.zeros(0, jnp.uint8), *running)
+direct_table(
+    {
+        "_native_batch_norm_legit_functional": _batch_norm,
+        # In training this operator also updates ``running_mean`` and ``running_var`` in place, which its schema does
+        # not say: whoever records it must record ``_native_batch_norm_legit_functional`` instead when they are given.
+        "native_batch_norm": lambda *args: _batch_norm(*args)[:3],
+        "_native_batch_norm_legit.no_stats": lambda x, weight, bias, *rest: _batch_norm(
+            x, weight, bias, None, None, *rest
+        )[:3],
+        "_native_batch_norm_legit_no_training": lambda *args: _known_mode(False, args)[0],
+        "_batch_norm_no_update": lambda *args: (*_known_mode(False, args)[0], _reserve()),
+        "_batch_norm_with_update_functional": _batch_norm_with_update,
+    }
+)
 
 
 @lower("aten.native_batch_norm_backward.default")

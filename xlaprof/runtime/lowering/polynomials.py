@@ -17,8 +17,8 @@ from .registry import Array, finfo, float_opmath, pointwise_table
 Polynomial = Callable[[Array, Array], Array]
 
 
-def _recurrence(n: Array, first: Array, second: Array, step: Callable[[Any, Array, Array], Array]) -> Array:
-    """Element ``n`` of the sequence ``first, second, ...``, whose k+1st is ``step(k, k-1st, kth)``; 0 for n < 0."""
+def _recurrence(n: Array, second: Array, step: Callable[[Any, Array, Array], Array]) -> Array:
+    """Element ``n`` of the sequence ``1, second, ...``, whose k+1st is ``step(k, k-1st, kth)``; 0 for n < 0."""
 
     def active(k: Any, q: Array) -> Array:
         going: Array = (k < n) & (q == q)
@@ -29,9 +29,9 @@ def _recurrence(n: Array, first: Array, second: Array, step: Callable[[Any, Arra
         going = active(k, q)
         return k + 1, jnp.where(going, q, p), jnp.where(going, step(k.astype(q.dtype), p, q), q)
 
-    start = (jnp.ones((), n.dtype), jnp.broadcast_to(first, n.shape), jnp.broadcast_to(second, n.shape))
+    start = (jnp.ones((), n.dtype), jnp.ones(n.shape, second.dtype), jnp.broadcast_to(second, n.shape))
     _, _, last = lax.while_loop(lambda state: jnp.any(active(state[0], state[2])), advance, start)
-    value: Array = jnp.where(n < 0, 0, jnp.where(n == 0, first, last))
+    value: Array = jnp.where(n < 0, 0, jnp.where(n == 0, 1, last))
     return value
 
 
@@ -45,7 +45,7 @@ def _chebyshev(first: Callable[[Array], Array], right: Polynomial, left: Polynom
     def polynomial(x: Array, n: Array) -> Array:
         within = jnp.abs(x) < 1
         high = (n > 8) & within
-        value = _recurrence(jnp.where(high, 0, n), jnp.ones_like(x), first(x), lambda k, p, q: (x + x) * q - p)
+        value = _recurrence(jnp.where(high, 0, n), first(x), lambda k, p, q: (x + x) * q - p)
         value = jnp.where(high, closed(jnp.where(within, x, 0), n.astype(x.dtype)), value)
         end = jnp.where(x > 0, right(x, n), left(x, n)).astype(x.dtype)
         return jnp.where((jnp.abs(x) == 1) & (n >= 0), end, value)
@@ -92,26 +92,18 @@ def _too_high(x: Array, n: Array, value: Array) -> Array:
     return jnp.where(n > (512 if finfo(x.dtype).bits == 64 else 128), jnp.nan, value)
 
 
-def _hermite_h(x: Array, n: Array) -> Array:
-    return _too_high(x, n, _recurrence(n, jnp.ones_like(x), x + x, lambda k, p, q: (x + x) * q - 2 * k * p))
-
-
-def _hermite_he(x: Array, n: Array) -> Array:
-    return _too_high(x, n, _recurrence(n, jnp.ones_like(x), x, lambda k, p, q: x * q - k * p))
-
-
 def _laguerre(x: Array, n: Array) -> Array:
-    value = _recurrence(n, jnp.ones_like(x), 1 - x, lambda k, p, q: ((k + k + (1 - x)) * q - k * p) / (k + 1))
+    value = _recurrence(n, 1 - x, lambda k, p, q: ((k + k + (1 - x)) * q - k * p) / (k + 1))
     return jnp.where((x == 0) & (n >= 0), 1, value)
 
 
 def _legendre(x: Array, n: Array) -> Array:
-    value = _recurrence(n, jnp.ones_like(x), x, lambda k, p, q: ((k + k + 1) * x * q - k * p) / (k + 1))
+    value = _recurrence(n, x, lambda k, p, q: ((k + k + 1) * x * q - k * p) / (k + 1))
     end = jnp.where(x > 0, 1, _alternating(n)).astype(x.dtype)
     return jnp.where((jnp.abs(x) == 1) & (n >= 0), end, value)
 
 
-_POLYNOMIALS: dict[str, Polynomial] = {
+POLYNOMIALS: dict[str, Polynomial] = {
     "chebyshev_polynomial_t": _t,
     "chebyshev_polynomial_u": _u,
     "chebyshev_polynomial_v": _v,
@@ -120,8 +112,10 @@ _POLYNOMIALS: dict[str, Polynomial] = {
     "shifted_chebyshev_polynomial_u": _shifted(_u),
     "shifted_chebyshev_polynomial_v": _shifted(_v),
     "shifted_chebyshev_polynomial_w": _shifted(_w),
-    "hermite_polynomial_h": _hermite_h,
-    "hermite_polynomial_he": _hermite_he,
+    "hermite_polynomial_h": lambda x, n: _too_high(
+        x, n, _recurrence(n, x + x, lambda k, p, q: (x + x) * q - 2 * k * p)
+    ),
+    "hermite_polynomial_he": lambda x, n: _too_high(x, n, _recurrence(n, x, lambda k, p, q: x * q - k * p)),
     "laguerre_polynomial_l": _laguerre,
     "legendre_polynomial_p": _legendre,
 }
@@ -138,7 +132,7 @@ def _of_integer_degree(polynomial: Polynomial) -> Polynomial:
 
 
 pointwise_table(
-    {f"special_{name}": _of_integer_degree(polynomial) for name, polynomial in _POLYNOMIALS.items()},
+    {f"special_{name}": _of_integer_degree(polynomial) for name, polynomial in POLYNOMIALS.items()},
     tensors=2,
     to=float_opmath,
 )

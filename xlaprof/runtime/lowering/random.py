@@ -19,10 +19,6 @@ def _uniform(ctx: Ctx, shape: Any, dtype: Any) -> Any:
     return jax.random.uniform(ctx.key, (math.prod(shape),), dtype).reshape(shape)
 
 
-def _out_uniform(ctx: Ctx) -> Any:
-    return _uniform(ctx, ctx.out[0].shape, ctx.out[0].jax)
-
-
 def _out_normal(ctx: Ctx) -> Any:
     """Standard normal, of the output's shape; a complex one has variance 1/2 in each part."""
     out = ctx.out[0].jax
@@ -30,13 +26,12 @@ def _out_normal(ctx: Ctx) -> Any:
     return jax.random.normal(ctx.key, (math.prod(ctx.out[0].shape),), dtype).reshape(ctx.out[0].shape)
 
 
-@lower("aten.rand.default", "aten.rand.generator", "aten.rand_like.default", "aten.rand_like.generator", random=True)
+@lower(*overloads("rand rand.generator rand_like rand_like.generator"), random=True)
 def rand(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
-    if jnp.dtype(ctx.out[0].jax).kind == "c":
-        real = 0 * jnp.zeros(ctx.out[0].shape, ctx.out[0].jax).real
-        parts = _uniform(ctx, (2, *ctx.out[0].shape), real.dtype)
-        return jax.lax.complex(parts[0], parts[1])
-    return _out_uniform(ctx)
+    shape, dtype = ctx.out[0].shape, jnp.dtype(ctx.out[0].jax)
+    if dtype.kind == "c":
+        return jax.lax.complex(*_uniform(ctx, (2, *shape), finfo(dtype).dtype))
+    return _uniform(ctx, shape, dtype)
 
 
 @lower(*overloads("randn randn.generator randn_like randn_like.generator"), random=True)
@@ -90,14 +85,9 @@ def geometric(ctx: Ctx, self: Any, p: Any, generator: Any = None) -> Any:
     return jnp.maximum(jnp.ceil(jnp.log1p(-u) / jnp.log1p(-scalar(p, u.dtype))), 1)
 
 
-@lower("aten.bernoulli.default", random=True)
-def bernoulli(ctx: Ctx, self: Any, generator: Any = None) -> Any:
-    return _bernoulli(ctx, self.shape, self)
-
-
-@lower("aten.bernoulli.p", "aten.bernoulli_.float", "aten.bernoulli.Tensor", "aten.bernoulli_.Tensor", random=True)
-def bernoulli_p(ctx: Ctx, self: Any, p: Any = 0.5, generator: Any = None) -> Any:
-    return _bernoulli(ctx, self.shape, p)
+@lower(*overloads("bernoulli bernoulli.p bernoulli_.float bernoulli.Tensor bernoulli_.Tensor"), random=True)
+def bernoulli(ctx: Ctx, self: Any, p: Any = None, generator: Any = None) -> Any:
+    return _bernoulli(ctx, self.shape, self if p is None else p)
 
 
 def _bernoulli(ctx: Ctx, shape: Any, p: Any) -> Any:
@@ -121,14 +111,9 @@ def native_dropout_backward(ctx: Ctx, grad_output: Any, mask: Any, scale: Any) -
     return jnp.where(mask, grad * scalar(scale, grad.dtype), 0)
 
 
-@lower("aten.randint.default", "aten.randint.generator", random=True)
-def randint(ctx: Ctx, high: int, size: Any, **kwargs: Any) -> Any:
-    return _integers(ctx, 0, high)
-
-
-@lower("aten.randint.low", "aten.randint.low_generator", random=True)
-def randint_low(ctx: Ctx, low: int, high: int, size: Any, **kwargs: Any) -> Any:
-    return _integers(ctx, low, high)
+@lower(*overloads("randint randint.generator randint.low randint.low_generator"), random=True)
+def randint(ctx: Ctx, *bounds_and_size: Any, **kwargs: Any) -> Any:
+    return _integers(ctx, *(0, *bounds_and_size[:-1])[-2:])
 
 
 @lower(*overloads("randint_like randint_like.generator randint_like.Tensor random.to random_.to"), random=True)
@@ -211,16 +196,10 @@ def dirichlet(ctx: Ctx, self: Any, generator: Any = None) -> Any:
 
 @lower("aten.rrelu_with_noise_functional.default", random=True)
 def rrelu(
-    ctx: Ctx,
-    self: Any,
-    noise: Any,
-    lower: Any = 0.125,
-    upper: Any = 1 / 3,
-    training: bool = False,
-    generator: Any = None,
+    ctx: Ctx, self: Any, noise: Any, low: Any = 0.125, high: Any = 1 / 3, training: bool = False, generator: Any = None
 ) -> Any:
     x = wide(self)
-    low, high = scalar(lower, x.dtype), scalar(upper, x.dtype)
+    low, high = scalar(low, x.dtype), scalar(high, x.dtype)
     if not training:
         return jnp.where(x > 0, x, x * (low + high) / 2), noise
     slope = jnp.where(x > 0, 1, _uniform(ctx, x.shape, x.dtype) * (high - low) + low)

@@ -22,6 +22,7 @@ from .registry import (
     lower,
     normalize_dims,
     opmath_dtype,
+    overloads,
     scalar,
 )
 
@@ -98,7 +99,11 @@ def _extremum(x: Any, dim: int, keepdim: bool, find: Any) -> tuple[Any, Any]:
     """The extremum along ``dim``, and where it is."""
     if x.ndim == 0:
         return x, jnp.zeros((), jnp.int64)
-    where = find(x, dim, keepdims=True)
+    return _picked(x, find(x, dim, keepdims=True), dim, keepdim)
+
+
+def _picked(x: Any, where: Any, dim: int, keepdim: bool) -> tuple[Any, Any]:
+    """The values at ``where`` along ``dim``, and ``where``."""
     values = jnp.take_along_axis(x, where, dim)
     return (values, where) if keepdim else (jnp.squeeze(values, dim), jnp.squeeze(where, dim))
 
@@ -114,6 +119,9 @@ def _min_and_max(x: Any, *, dim: Any = None, keepdim: bool = False) -> tuple[Any
 
 direct_table(
     {
+        "count_nonzero count_nonzero.dim_IntList": lambda x, dim=None: jnp.sum(
+            x != 0, _axes(dim, x.ndim), dtype=jnp.int64
+        ),
         "aminmax": _min_and_max,
         "max.dim": lambda x, dim, keepdim=False: _extremum(x, dim, keepdim, jnp.argmax),
         "min.dim": lambda x, dim, keepdim=False: _extremum(x, dim, keepdim, jnp.argmin),
@@ -123,38 +131,29 @@ direct_table(
 )
 
 
-@lower("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
-def count_nonzero(ctx: Ctx, self: Any, dim: Any = None) -> Any:
-    return jnp.sum(self != 0, _axes(dim, self.ndim), dtype=jnp.int64)
-
-
 @lower("aten.linalg_vector_norm.default", static=("ord",))
-def vector_norm(ctx: Ctx, self: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    return _norm(ctx, self, ord, dim, keepdim)
-
-
-@lower(*(f"aten.norm.Scalar{kind}" for kind in ("", "Opt_dim", "Opt_dtype", "Opt_dim_dtype")), static=("p",))
-def norm(ctx: Ctx, self: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    return _norm(ctx, self, 2 if p is None else p, dim, keepdim)
-
-
-def _norm(ctx: Ctx, x: Any, order: Any, dim: Any, keepdim: bool) -> Any:
-    if isinstance(order, jax.Array):
+@lower(*overloads("norm.Scalar norm.ScalarOpt_dim norm.ScalarOpt_dtype norm.ScalarOpt_dim_dtype"), static=("p",))
+def norm(ctx: Ctx, self: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    if isinstance(p, jax.Array):
         raise Unsupported("a norm whose order is known at run time only")
+    size = jnp.abs(self).astype(opmath_dtype(ctx.out[0].jax))
+    return p_norm(size, 2 if p is None else p, _axes(dim, self.ndim), keepdim)
+
+
+def p_norm(x: Any, order: float, dims: Any, keepdims: bool = False) -> Any:
+    """The norm of ``order`` over ``dims``."""
     size = jnp.abs(x)
-    size = size.astype(opmath_dtype(ctx.out[0].jax))
-    dims = _axes(dim, x.ndim)
     if order == math.inf:
-        return jnp.max(size, dims, keepdims=keepdim)
+        return jnp.max(size, dims, keepdims=keepdims, initial=0)
     if order == -math.inf:
-        return jnp.min(size, dims, keepdims=keepdim)
+        return jnp.min(size, dims, keepdims=keepdims)
     if order == 0:
-        return jnp.sum(size != 0, dims, keepdims=keepdim)
+        return jnp.sum(size != 0, dims, keepdims=keepdims)
     if order == 1:
-        return jnp.sum(size, dims, keepdims=keepdim)
+        return jnp.sum(size, dims, keepdims=keepdims)
     if order == 2:
-        return jnp.sqrt(jnp.sum(size * size, dims, keepdims=keepdim))
-    return jnp.sum(size**order, dims, keepdims=keepdim) ** (1 / order)
+        return jnp.sqrt(jnp.sum(size * size, dims, keepdims=keepdims))
+    return jnp.sum(size**order, dims, keepdims=keepdims) ** (1 / order)
 
 
 @lower("aten.logsumexp.default")
@@ -189,21 +188,19 @@ def _median(x: Any, dim: int, keepdim: bool, skip_nan: bool) -> tuple[Any, Any]:
     if not is_integral(x):
         nans = jnp.sum(jnp.isnan(x), dim, keepdims=True)
         place = jnp.maximum(last - nans, 0) // 2 if skip_nan else jnp.where(nans > 0, last - nans + 1, place)
-    where = jnp.take_along_axis(order, place, dim)
-    values = jnp.take_along_axis(x, where, dim)
-    return (values, where) if keepdim else (jnp.squeeze(values, dim), jnp.squeeze(where, dim))
+    return _picked(x, jnp.take_along_axis(order, place, dim), dim, keepdim)
 
 
 @lower("aten.dist.default", static=("p",))
 def dist(ctx: Ctx, self: Any, other: Any, p: Any = 2) -> Any:
     self, other = float_opmath(ctx, self, other)
-    return _norm(ctx, self - other, p, None, False)
+    return norm(ctx, self - other, p)
 
 
 @lower("aten.renorm.default", static=("p",))
 def renorm(ctx: Ctx, self: Any, p: Any, dim: int, maxnorm: Any) -> Any:
     dims = tuple(d for d in range(self.ndim) if d != dim % self.ndim)
-    size = _norm(ctx, self, p, dims, True)
+    size = norm(ctx, self, p, dims, True)
     limit = scalar(maxnorm, size.dtype)
     return jnp.where(size > limit, self * (limit / (size + 1e-7)), self)
 

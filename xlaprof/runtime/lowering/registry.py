@@ -256,14 +256,14 @@ def wide(x: Array) -> Array:
     return x.astype(opmath_dtype(x.dtype))
 
 
-def pointwise(*names: str, tensors: int = 1, to: Callable[..., Any] = opmath) -> Callable[[F], F]:
-    """Register a function of arrays as the lowering of the overloads ``names``.
+def pointwise_table(functions: dict[str, Lowering], tensors: int = 1, to: Callable[..., Any] = opmath) -> None:
+    """Register functions of arrays: ``{"name other.Overload": function}``, of ``aten``, ``default`` unless named.
 
-    Its first ``tensors`` arguments are promoted to one dtype by ``to`` (:func:`opmath`, :func:`float_opmath` or
+    Their first ``tensors`` arguments are promoted to one dtype by ``to`` (:func:`opmath`, :func:`float_opmath` or
     :func:`promote`), the numbers after them are cast to that dtype; flags and strings stay as they are.
     """
 
-    def register(fn: F) -> F:
+    def promoting(fn: Lowering) -> Lowering:
         signature = inspect.signature(fn)
 
         @functools.wraps(fn)
@@ -274,16 +274,10 @@ def pointwise(*names: str, tensors: int = 1, to: Callable[..., Any] = opmath) ->
             rest = (a if isinstance(a, (bool, str)) else scalar(a, arrays[0].dtype) for a in call.args[tensors:])
             return fn(*arrays, *rest)
 
-        lower(*names)(lowering)
-        return fn
+        return lowering
 
-    return register
-
-
-def pointwise_table(functions: dict[str, Lowering], tensors: int = 1, to: Callable[..., Any] = opmath) -> None:
-    """:func:`pointwise` for ``{"name other.Overload": function}``: overloads of ``aten``, ``default`` unless named."""
     for names, fn in functions.items():
-        pointwise(*overloads(names), tensors=tensors, to=to)(fn)
+        lower(*overloads(names))(promoting(fn))
 
 
 def direct_table(functions: dict[str, Lowering]) -> None:

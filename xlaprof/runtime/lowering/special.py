@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import jax.scipy.special as jsp
 from jax import lax
 
-from .registry import Ctx, float_opmath, lower, opmath_dtype, pointwise, pointwise_table, rounded, scalar
+from .registry import Ctx, float_opmath, lower, opmath_dtype, pointwise_table, rounded, scalar
 
 
 def _digamma(x: Any) -> Any:
@@ -22,16 +22,12 @@ def _entr(x: Any) -> Any:
     return jnp.where(jnp.isnan(x), x, jnp.where(x > 0, positive, jnp.where(x == 0, 0, -jnp.inf)))
 
 
-def _lgamma(x: Any) -> Any:
-    return jnp.where(jnp.isinf(x), jnp.inf, jsp.gammaln(x))
-
-
 pointwise_table(
     {
         "erf": jsp.erf,
         "erfc": jsp.erfc,
         "erfinv": jsp.erfinv,
-        "lgamma": _lgamma,
+        "lgamma": lambda x: jnp.where(jnp.isinf(x), jnp.inf, jsp.gammaln(x)),
         "digamma": _digamma,
         "i0": jsp.i0,
         "special_i0e": jsp.i0e,
@@ -44,20 +40,8 @@ pointwise_table(
     },
     to=float_opmath,
 )
-pointwise_table({"igamma": jsp.gammainc, "igammac": jsp.gammaincc}, tensors=2, to=float_opmath)
 
 
-def _polygamma(n: int, x: Any) -> Any:
-    return (-1) ** (n + 1) * math.factorial(n) * _zeta(jnp.asarray(n + 1, x.dtype), x)
-
-
-@pointwise(
-    "aten.special_zeta.default",
-    "aten.special_zeta.self_scalar",
-    "aten.special_zeta.other_scalar",
-    tensors=2,
-    to=float_opmath,
-)
 def _zeta(s: Any, q: Any) -> Any:
     """Hurwitz's zeta function. XLA's holds for positive ``q`` only; terms are summed until there."""
     s, q = jnp.broadcast_arrays(s, q)
@@ -74,10 +58,23 @@ def _zeta(s: Any, q: Any) -> Any:
     return jnp.where(s < 1, jnp.nan, jnp.where(pole, jnp.inf, total + jsp.zeta(s, shifted)))
 
 
+pointwise_table(
+    {
+        "igamma": jsp.gammainc,
+        "igammac": jsp.gammaincc,
+        "special_zeta special_zeta.self_scalar special_zeta.other_scalar": _zeta,
+    },
+    tensors=2,
+    to=float_opmath,
+)
+
+
 @lower("aten.polygamma.default")
 def polygamma(ctx: Ctx, n: int, self: Any) -> Any:
     (x,) = float_opmath(ctx, self)
-    return _digamma(x) if n == 0 else _polygamma(n, x)
+    if n == 0:
+        return _digamma(x)
+    return (-1) ** (n + 1) * math.factorial(n) * _zeta(jnp.asarray(n + 1, x.dtype), x)
 
 
 @lower("aten.logit.default")

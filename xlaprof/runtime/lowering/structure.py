@@ -22,13 +22,10 @@ def stack(ctx: Ctx, tensors: Any, dim: int = 0) -> Any:
     return jnp.stack([t.astype(ctx.out[0].jax) for t in tensors], dim)
 
 
-@lower("aten.roll.default")
-def roll(ctx: Ctx, self: Any, shifts: Any, dims: Any = ()) -> Any:
-    if self.size == 0:
-        return self
-    if not dims:
-        return jnp.roll(self, shifts[0])
-    return jnp.roll(self, tuple(shifts), tuple(dims))
+def _roll(x: Any, shifts: Any, dims: Any = ()) -> Any:
+    if x.size == 0:
+        return x
+    return jnp.roll(x, tuple(shifts), tuple(dims)) if dims else jnp.roll(x, shifts[0])
 
 
 @lower("aten.constant_pad_nd.default", static=("value",))
@@ -38,11 +35,6 @@ def constant_pad(ctx: Ctx, self: Any, pad: Any, value: Any = 0) -> Any:
     for i in range(len(pad) // 2):
         widths[self.ndim - 1 - i] = (pad[2 * i], pad[2 * i + 1], 0)
     return lax.pad(self, scalar(value, self.dtype), widths)
-
-
-@lower("aten._reshape_copy.default", "aten.view_copy.default")
-def reshaped(ctx: Ctx, self: Any, size: Any) -> Any:
-    return self.reshape(ctx.out[0].shape)
 
 
 @lower("aten.diag_embed.default")
@@ -68,6 +60,7 @@ def block_diag(ctx: Ctx, tensors: Any) -> Any:
 
 direct_table(
     {
+        "roll": _roll,
         "flip": lambda x, dims: jnp.flip(x, tuple(dims)) if x.ndim else x,
         "rot90": lambda x, k=1, dims=(0, 1): jnp.rot90(x, k, tuple(dims)),
         "repeat tile": lambda x, repeats: jnp.tile(x, tuple(repeats)),

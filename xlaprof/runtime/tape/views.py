@@ -9,13 +9,15 @@ stays, as in memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xlaprof.runtime.lowering.registry import JAX_DTYPE, Ctx, lower, normalize_dims
+from xlaprof.runtime.lowering.pieces import diagonal_scatter, select_scatter, slice_scatter
+from xlaprof.runtime.lowering.registry import JAX_DTYPE, Ctx, direct_table, lower, normalize_dims, overloads
 
 from .grow import Pseudo
 
@@ -26,13 +28,11 @@ if TYPE_CHECKING:
 # -- reading: one lowering per view operator ----------------------------------------------------------
 
 
-@lower("aten.alias.default", "aten.detach.default")
-def identity(ctx: Ctx, self: Any) -> Any:
-    return self
+_RESHAPES = "view _reshape_alias unflatten.int unsqueeze squeeze squeeze.dim squeeze.dims"
 
 
-@lower("aten.view.default", "aten._reshape_alias.default", "aten.unflatten.int")
-def view(ctx: Ctx, self: Any, size: Any, stride: Any = None) -> Any:
+@lower(*overloads(f"{_RESHAPES} view_as _reshape_copy view_copy"))
+def reshaped(ctx: Ctx, self: Any, *size: Any) -> Any:
     return self.reshape(ctx.out[0].shape)
 
 
@@ -61,58 +61,44 @@ def _reinterpret(x: Any, dtype: Any) -> Any:
     return x if real is dtype else jax.lax.complex(x[..., ::2], x[..., 1::2])
 
 
-@lower("aten._conj.default")
-def conj(ctx: Ctx, self: Any) -> Any:
-    return jnp.conj(self)
+def _complex(x: Any) -> Any:
+    return jax.lax.complex(x[..., 0], x[..., 1])
 
 
-@lower("aten._neg_view.default")
-def neg_view(ctx: Ctx, self: Any) -> Any:
-    return -self
+def _real(x: Any) -> Any:
+    return jnp.stack([x.real, x.imag], -1)
 
 
-@lower("aten.t.default")
-def t(ctx: Ctx, self: Any) -> Any:
-    return self.T
+def _transpose(x: Any, dim0: int, dim1: int) -> Any:
+    return jnp.swapaxes(x, dim0, dim1) if x.ndim else x
 
 
-@lower("aten.transpose.int")
-def transpose(ctx: Ctx, self: Any, dim0: int, dim1: int) -> Any:
-    return jnp.swapaxes(self, dim0, dim1) if self.ndim else self
+def _slice(x: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+    index = [slice(None)] * x.ndim
+    index[dim] = slice(*slice(start, end, step).indices(x.shape[dim]))
+    return x[tuple(index)]
 
 
-@lower("aten.permute.default")
-def permute(ctx: Ctx, self: Any, dims: tuple[int, ...]) -> Any:
-    return jnp.transpose(self, dims)
+direct_table(
+    {
+        "alias detach": lambda x: x,
+        "_conj": lambda x: jnp.conj(x),
+        "_neg_view": lambda x: -x,
+        "view_as_real": _real,
+        "view_as_complex": _complex,
+        "t": lambda x: x.T,
+        "transpose.int": _transpose,
+        "permute": lambda x, dims: jnp.transpose(x, dims),
+        "select.int": lambda x, dim, index: jax.lax.index_in_dim(x, index, dim, keepdims=False),
+        "slice.Tensor": _slice,
+        "diagonal": lambda x, offset=0, dim1=0, dim2=1: jnp.diagonal(x, offset, dim1, dim2),
+    }
+)
 
 
 @lower("aten.expand.default")
 def expand(ctx: Ctx, self: Any, size: Any, *, implicit: bool = False) -> Any:
     return jnp.broadcast_to(self, ctx.out[0].shape)
-
-
-@lower(
-    "aten.unsqueeze.default", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims", "aten.view_as.default"
-)
-def reshape_to_out(ctx: Ctx, self: Any, *_: Any) -> Any:
-    return self.reshape(ctx.out[0].shape)
-
-
-@lower("aten.select.int")
-def select(ctx: Ctx, self: Any, dim: int, index: int) -> Any:
-    return jax.lax.index_in_dim(self, index, dim, keepdims=False)
-
-
-@lower("aten.slice.Tensor")
-def slice_(ctx: Ctx, self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-    index = [slice(None)] * self.ndim
-    index[dim] = slice(*slice(start, end, step).indices(self.shape[dim]))
-    return self[tuple(index)]
-
-
-@lower("aten.diagonal.default")
-def diagonal(ctx: Ctx, self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    return jnp.diagonal(self, offset, dim1, dim2)
 
 
 @lower("aten.unfold.default")
@@ -134,31 +120,7 @@ def as_strided(ctx: Ctx, self: Any, size: Any, stride: Any, storage_offset: int 
     return jnp.take(self.reshape(-1), index.reshape(ctx.out[0].shape), axis=0)
 
 
-@lower("aten.view_as_real.default")
-def view_as_real(ctx: Ctx, self: Any) -> Any:
-    return jnp.stack([self.real, self.imag], -1)
-
-
-@lower("aten.view_as_complex.default")
-def view_as_complex(ctx: Ctx, self: Any) -> Any:
-    return jax.lax.complex(self[..., 0], self[..., 1])
-
-
 # -- writing ------------------------------------------------------------------------------------------
-
-_RESHAPES = {
-    "aten.view.default",
-    "aten._unsafe_view.default",
-    "aten._reshape_alias.default",
-    "aten.unflatten.int",
-    "aten.unsqueeze.default",
-    "aten.squeeze.default",
-    "aten.squeeze.dim",
-    "aten.squeeze.dims",
-    "aten.alias.default",
-    "aten.detach.default",
-}
-
 
 #: views of all of the base, with its dimensions in another order
 _PERMUTING = {"aten.t.default", "aten.transpose.int", "aten.permute.default"}
@@ -187,76 +149,12 @@ def undoes(step: Node, before: Node) -> bool:
     return False
 
 
-def _write_back(ctx: Ctx, base: Any, value: Any, step: Node) -> Any:
-    """``base`` with ``value`` written through the view ``step``."""
-    assert step.op is not None
-    name, args = step.op.name, step.args[1:]
-    if name in _RESHAPES:
-        return value.reshape(base.shape)
-    if name == "aten.t.default":
-        return value.T
-    if name == "aten.transpose.int":
-        return jnp.swapaxes(value, *args) if base.ndim else value
-    if name == "aten.permute.default":
-        inverse = np.argsort(normalize_dims(args[0], base.ndim)) if base.ndim else ()
-        return jnp.transpose(value, tuple(int(d) for d in inverse))
-    if name == "aten.view_as_real.default":
-        return jax.lax.complex(value[..., 0], value[..., 1])
-    if name == "aten.view_as_complex.default":
-        return jnp.stack([value.real, value.imag], -1)
-    if name == "aten.view.dtype":
-        return _reinterpret(value, base.dtype).reshape(base.shape)
-    if name == "aten._conj.default":
-        return jnp.conj(value)
-    if name == "aten._neg_view.default":
-        return -value
-    if value.size == 0:
-        return base
-    if name == "aten.select.int":
-        dim, index = args
-        return jax.lax.dynamic_update_index_in_dim(base, value, index % base.shape[dim], dim)
-    if name == "aten.slice.Tensor":
-        return _write_slice(base, value, *args, **step.kwargs)
-    if name == "aten.diagonal.default":
-        return _write_diagonal(base, value, *args, **step.kwargs)
-    if name == "aten.expand.default":
-        return _write_expanded(base, value)
-    # Apply the view operator to the numbers of the base's elements: they say where each element comes from.
-    numbers = jnp.arange(base.size, dtype=jnp.int64).reshape(base.shape)
-    shape = ctx._replace(out=(step.outs[0].aval,))
-    places = step.op.lowering(shape, numbers, *args, **step.kwargs).reshape(-1)  # type: ignore[misc]
-    if name not in _REPEATING:
-        return base.reshape(-1).at[places].set(value.reshape(-1), unique_indices=True).reshape(base.shape)
-    # The maximum does not depend on the order in which a device writes.
-    last = jnp.full(base.size, -1, jnp.int64).at[places].max(jnp.arange(value.size, dtype=jnp.int64))
-    return jnp.where(last < 0, base.reshape(-1), value.reshape(-1)[last]).reshape(base.shape)
+def _permute_back(base: Any, value: Any, dims: Any) -> Any:
+    inverse = np.argsort(normalize_dims(dims, base.ndim)) if base.ndim else ()
+    return jnp.transpose(value, tuple(int(d) for d in inverse))
 
 
-def _write_slice(
-    base: Any, value: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Any:
-    (dim,) = normalize_dims(dim, base.ndim)
-    length = base.shape[dim]
-    start, _, _ = slice(start, end, step).indices(length)
-    if step == 1:
-        return jax.lax.dynamic_update_slice_in_dim(base, value, start, dim)
-    rest = length - start - ((value.shape[dim] - 1) * step + 1)
-    spread = [(0, 0, 0)] * base.ndim
-    spread[dim] = (start, rest, step - 1)
-    written = np.zeros(length, np.bool_)
-    written[start : length - rest : step] = True
-    mask = written.reshape([-1 if d == dim else 1 for d in range(base.ndim)])
-    return jnp.where(mask, jax.lax.pad(value, jnp.zeros((), value.dtype), spread), base)
-
-
-def _write_diagonal(base: Any, value: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    numbers = np.arange(value.shape[-1])
-    rows, columns = numbers + max(-offset, 0), numbers + max(offset, 0)
-    last = jnp.moveaxis(base, (dim1, dim2), (-2, -1)).at[..., rows, columns].set(value, unique_indices=True)
-    return jnp.moveaxis(last, (-2, -1), (dim1, dim2))
-
-
-def _write_expanded(base: Any, value: Any) -> Any:
+def _write_expanded(base: Any, value: Any, size: Any, *, implicit: bool = False) -> Any:
     # PyTorch writes only one number to an expanded tensor (fill_, masked_fill_...), and maybe not everywhere: elements
     # that have not changed were not written.
     new = value.ndim - base.ndim
@@ -268,6 +166,50 @@ def _write_expanded(base: Any, value: Any) -> Any:
     last = ahead.shape[0] - 1 - jnp.argmax(changed[::-1], axis=0)
     written = jnp.take_along_axis(ahead, last[None], axis=0)[0]
     return jnp.where(changed.any(axis=0), written, before).reshape(base.shape)
+
+
+#: view operator -> (base, value, the view's arguments) -> the new base, without the base's old value
+_INVERSES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(
+        overloads(f"{_RESHAPES} _unsafe_view alias detach"), lambda base, value, *_, **__: value.reshape(base.shape)
+    ),
+    "aten.t.default": lambda base, value: value.T,
+    "aten.transpose.int": lambda base, value, *dims: _transpose(value, *dims),
+    "aten.permute.default": _permute_back,
+    "aten.view_as_real.default": lambda base, value: _complex(value),
+    "aten.view_as_complex.default": lambda base, value: _real(value),
+    "aten.view.dtype": lambda base, value, dtype: _reinterpret(value, base.dtype).reshape(base.shape),
+    "aten._conj.default": lambda base, value: jnp.conj(value),
+    "aten._neg_view.default": lambda base, value: -value,
+}
+#: those that show a part of the base, or all of it several times
+_WRITES: dict[str, Callable[..., Any]] = {
+    "aten.select.int": select_scatter,
+    "aten.slice.Tensor": slice_scatter,
+    "aten.diagonal.default": diagonal_scatter,
+    "aten.expand.default": _write_expanded,
+}
+
+
+def _write_back(ctx: Ctx, base: Any, value: Any, step: Node) -> Any:
+    """``base`` with ``value`` written through the view ``step``."""
+    assert step.op is not None
+    name, args = step.op.name, step.args[1:]
+    if name in _INVERSES:
+        return _INVERSES[name](base, value, *args, **step.kwargs)
+    if value.size == 0:
+        return base
+    if name in _WRITES:
+        return _WRITES[name](base, value, *args, **step.kwargs)
+    # Apply the view operator to the numbers of the base's elements: they say where each element comes from.
+    numbers = jnp.arange(base.size, dtype=jnp.int64).reshape(base.shape)
+    shape = ctx._replace(out=(step.outs[0].aval,))
+    places = step.op.lowering(shape, numbers, *args, **step.kwargs).reshape(-1)  # type: ignore[misc]
+    if name not in _REPEATING:
+        return base.reshape(-1).at[places].set(value.reshape(-1), unique_indices=True).reshape(base.shape)
+    # The maximum does not depend on the order in which a device writes.
+    last = jnp.full(base.size, -1, jnp.int64).at[places].max(jnp.arange(value.size, dtype=jnp.int64))
+    return jnp.where(last < 0, base.reshape(-1), value.reshape(-1)[last]).reshape(base.shape)
 
 
 class Scatter(Pseudo):
