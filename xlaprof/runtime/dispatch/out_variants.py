@@ -14,6 +14,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from xlaprof.recording import stacks
+from xlaprof.runtime.shapes.checks import cpp_name
 from xlaprof.runtime.shapes.rehearse import rehearse
 from xlaprof.runtime.trace.ops import Op
 from xlaprof.runtime.trace.storage import View, base_of
@@ -91,17 +92,12 @@ def _rehearse(op: Op, args: Any, kwargs: Any, targets: list[Any], results: list[
         for target, result in zip(targets, results, strict=True):
             if not torch.can_cast(result.dtype, target.dtype):
                 raise RuntimeError(
-                    f"result type {_cpp_name(result.dtype)} can't be cast to the desired output "
-                    f"type {_cpp_name(target.dtype)}"
+                    f"result type {cpp_name(result.dtype)} can't be cast to the desired output "
+                    f"type {cpp_name(target.dtype)}"
                 )
     if len(_accepted) >= _ACCEPTED_LIMIT:
         _accepted.clear()
     _accepted.add(identity)
-
-
-def _cpp_name(dtype: torch.dtype) -> str:
-    """``dtype`` as PyTorch's C++ names it in its messages: ``Float``, ``Long``."""
-    return torch.empty(0, dtype=dtype).type().removeprefix("torch.").removesuffix("Tensor")
 
 
 def _resize(target: torch.Tensor, shape: torch.Size) -> None:

@@ -11,14 +11,28 @@ from typing import Any
 
 import torch
 
-from xlaprof.runtime.trace.ops import registering
+from xlaprof.runtime.lowering.registry import overloads
 
 Check = Callable[..., bool]
 CHECKS: dict[str, Check] = {}
-_suspect = registering(CHECKS)
 
 
-@_suspect("aten.convolution.default", "aten.convolution_overrideable.default")
+def _table(checks: dict[str, Check]) -> None:
+    """Check the overloads of ``{"name other.Overload": check}``: of ``aten``, ``default`` unless named."""
+    for names, check in checks.items():
+        CHECKS.update(dict.fromkeys(overloads(names), check))
+
+
+def cpp_name(dtype: torch.dtype) -> str:
+    """``dtype`` as PyTorch's C++ names it in its messages: ``Float``, ``Long``."""
+    return torch.empty(0, dtype=dtype).type().removeprefix("torch.").removesuffix("Tensor")
+
+
+def is_integral(x: torch.Tensor) -> bool:
+    """Is it a tensor of integers or booleans?"""
+    return not (x.dtype.is_floating_point or x.dtype.is_complex)
+
+
 def _convolution(
     x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, *rest: Any
 ) -> bool:
@@ -34,141 +48,66 @@ def _convolution(
     )
 
 
-@_suspect(
-    "aten.addr.default",
-    "aten.linalg_cross.default",
-    "aten.nll_loss_forward.default",
-    "aten.nll_loss2d_forward.default",
-    "aten.index_copy.default",
-    "aten.index_add.default",
-    "aten.index_reduce.default",
-    "aten.put.default",
-    "aten.index_add_.default",
-    "aten.index_copy_.default",
-    "aten.index_reduce_.default",
-    "aten.put_.default",
-    "aten.native_layer_norm.default",
-    "aten.native_group_norm.default",
-    "aten.native_batch_norm.default",
-    "aten._native_batch_norm_legit.default",
-    "aten._native_batch_norm_legit_functional.default",
-    "aten.grid_sampler_3d.default",
-    "aten.polar.default",
-    "aten.binary_cross_entropy.default",
-    "aten._softmax_backward_data.default",
-)
 def _mixed_dtypes(x: Any, *others: Any, **_: Any) -> bool:
     """Tensors of several dtypes, where PyTorch does not promote; int64 is allowed for indices."""
     found = {t.dtype for t in (x, *others) if isinstance(t, torch.Tensor)}
     return len(found - {torch.int64}) > 1
 
 
-@_suspect("aten.mul_.Tensor", "aten.mul_.Scalar", "aten.addcmul_.default", "aten.addcdiv_.default")
-def _written_with_another_type(x: Any, *others: Any, **_: Any) -> bool:
-    return not all(torch.can_cast(torch.result_type(x, other), x.dtype) for other in others)
-
-
-@_suspect("aten.logit_.default", "aten.frac_.default")
-def _integers(x: Any, *_: Any, **__: Any) -> bool:
-    return not (x.dtype.is_floating_point or x.dtype.is_complex)
-
-
-@_suspect("aten._histogramdd_bin_edges.default", "aten._histogramdd_from_bin_cts.default")
-def _histogramdd(x: Any, bins: Any, **_: Any) -> bool:
-    return bool(x.ndim < 2 or len(bins) != x.shape[-1] or min(bins) <= 0)
-
-
-@_suspect("aten.addmv.default")
-def _addmv(x: Any, matrix: Any, vector: Any, **_: Any) -> bool:
-    return (matrix.ndim, vector.ndim) != (2, 1) or _mixed_dtypes(x, matrix, vector)
-
-
-@_suspect(
-    "aten.index_select.default",
-    "aten.index_fill.int_Scalar",
-    "aten.index_fill.int_Tensor",
-    "aten.index_fill_.int_Scalar",
-    "aten.index_fill_.int_Tensor",
-)
-def _index_of_rows(x: Any, dim: int, index: Any, *_: Any) -> bool:
-    return index.dtype is not torch.int64 or index.ndim > 1
-
-
-@_suspect("aten.diagonal_scatter.default")
 def _diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> bool:
     shape = torch.empty(x.shape, device="meta").diagonal(offset, dim1, dim2).shape
     return bool(src.shape != shape)
 
 
-@_suspect("aten.multinomial.default")
+_table(
+    {
+        "convolution convolution_overrideable": _convolution,
+        "addr linalg_cross nll_loss_forward nll_loss2d_forward": _mixed_dtypes,
+        "index_copy index_add index_reduce put index_copy_ index_add_ index_reduce_ put_": _mixed_dtypes,
+        "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit": _mixed_dtypes,
+        "_native_batch_norm_legit_functional grid_sampler_3d polar binary_cross_entropy": _mixed_dtypes,
+        "_softmax_backward_data": _mixed_dtypes,
+        "mul_.Tensor mul_.Scalar addcmul_ addcdiv_": lambda x, *others, **_: any(
+            not torch.can_cast(torch.result_type(x, other), x.dtype) for other in others
+        ),
+        "logit_ frac_": lambda x, *_, **__: is_integral(x),
+        "_histogramdd_bin_edges _histogramdd_from_bin_cts": lambda x, bins, **_: (
+            x.ndim < 2 or len(bins) != x.shape[-1] or min(bins) <= 0
+        ),
+        "addmv": lambda x, matrix, vector, **_: (
+            (matrix.ndim, vector.ndim) != (2, 1) or _mixed_dtypes(x, matrix, vector)
+        ),
+        "index_select index_fill.int_Scalar index_fill.int_Tensor index_fill_.int_Scalar index_fill_.int_Tensor": (
+            lambda x, dim, index, *_: index.dtype is not torch.int64 or index.ndim > 1
+        ),
+        "diagonal_scatter": _diagonal_scatter,
+        "masked_scatter masked_scatter_": lambda x, mask, source: (
+            mask.dtype is not torch.bool or source.dtype is not x.dtype
+        ),
+    }
+)
+
+# -- distributions ------------------------------------------------------------------------------------
+
+
+def _of_integers(x: Any, kernel: str) -> bool:
+    """Raise for a tensor of integers, which ``kernel`` does not take; nothing is wrong with any other."""
+    if is_integral(x):
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{cpp_name(x.dtype)}'")
+    return False
+
+
+def _uniform(x: Any, low: float = 0.0, high: float = 1.0, **_: Any) -> bool:
+    _of_integers(x, "check_uniform_bounds")
+    return not torch.finfo(x.dtype).min <= low <= high <= torch.finfo(x.dtype).max
+
+
 def _multinomial(probabilities: Any, count: int, replacement: bool = False, **_: Any) -> bool:
     categories = probabilities.shape[-1] if probabilities.ndim else 1
     few = not replacement and count > categories
     return count <= 0 or few or categories > 1 << 24 or not probabilities.dtype.is_floating_point
 
 
-_DTYPE = {
-    torch.uint8: "Byte", torch.int8: "Char", torch.int16: "Short", torch.int32: "Int", torch.int64: "Long",
-    torch.bool: "Bool",
-}  # fmt: skip
-
-
-def _continuous(x: Any, name: str) -> None:
-    if x.dtype in _DTYPE:
-        raise NotImplementedError(f"\"{name}\" not implemented for '{_DTYPE[x.dtype]}'")
-
-
-@_suspect("aten.uniform_.default", "aten.uniform.default")
-def _uniform(x: Any, low: float = 0.0, high: float = 1.0, **_: Any) -> bool:
-    _continuous(x, "check_uniform_bounds")
-    return not torch.finfo(x.dtype).min <= low <= high <= torch.finfo(x.dtype).max
-
-
-@_suspect("aten.bernoulli.default")
-def _by_probability(x: Any, *_: Any, **__: Any) -> bool:
-    _continuous(x, "bernoulli_tensor_p_")
-    return False
-
-
-@_suspect("aten.poisson.default")
-def _by_rate(x: Any, *_: Any, **__: Any) -> bool:
-    _continuous(x, "poisson")
-    return False
-
-
-@_suspect("aten.normal_.default")
-def _normal(x: Any, mean: float = 0.0, std: float = 1.0, **_: Any) -> bool:
-    _continuous(x, "normal_kernel")
-    return not std >= 0.0
-
-
-@_suspect("aten.log_normal_.default")
-def _log_normal(x: Any, mean: float = 1.0, std: float = 2.0, **_: Any) -> bool:
-    _continuous(x, "log_normal")
-    return not std > 0.0
-
-
-@_suspect("aten.exponential_.default")
-def _exponential(x: Any, rate: float = 1.0, **_: Any) -> bool:
-    return not rate > 0.0 or not x.dtype.is_floating_point
-
-
-@_suspect("aten.cauchy_.default")
-def _cauchy(x: Any, median: float = 0.0, sigma: float = 1.0, **_: Any) -> bool:
-    return not sigma > 0.0 or not x.dtype.is_floating_point
-
-
-@_suspect("aten.geometric_.default")
-def _geometric(x: Any, p: float, **_: Any) -> bool:
-    return not 0.0 < p < 1.0
-
-
-@_suspect("aten.random_.from", "aten.random_.to")
-def _random(x: Any, *bounds: int | None, **_: Any) -> bool:
-    return _outside(x.dtype, *(0, *bounds)[-2:])
-
-
-@_suspect("aten.randint.low", "aten.randint.low_generator", "aten.randint.default", "aten.randint.generator")
 def _randint(*bounds_and_size: Any, dtype: torch.dtype | None = None, **_: Any) -> bool:
     return _outside(dtype or torch.int64, *(0, *bounds_and_size[:-1])[-2:])
 
@@ -184,11 +123,19 @@ def _outside(dtype: torch.dtype, low: int | None, high: int | None) -> bool:
     return low < bottom or (high is not None and (high <= low or high - 1 > top))
 
 
-@_suspect("aten.bernoulli_.float", "aten.bernoulli.p")
-def _bernoulli(x: Any, p: float = 0.5, **_: Any) -> bool:
-    return not 0.0 <= p <= 1.0
-
-
-@_suspect("aten.masked_scatter.default", "aten.masked_scatter_.default")
-def _masked_scatter(x: Any, mask: Any, source: Any) -> bool:
-    return mask.dtype is not torch.bool or source.dtype is not x.dtype
+_table(
+    {
+        "uniform_ uniform": _uniform,
+        "bernoulli": lambda x, *_, **__: _of_integers(x, "bernoulli_tensor_p_"),
+        "bernoulli_.float bernoulli.p": lambda x, p=0.5, **_: not 0.0 <= p <= 1.0,
+        "poisson": lambda x, *_, **__: _of_integers(x, "poisson"),
+        "normal_": lambda x, mean=0.0, std=1.0, **_: _of_integers(x, "normal_kernel") or not std >= 0.0,
+        "log_normal_": lambda x, mean=1.0, std=2.0, **_: _of_integers(x, "log_normal") or not std > 0.0,
+        "exponential_": lambda x, rate=1.0, **_: not rate > 0.0 or not x.dtype.is_floating_point,
+        "cauchy_": lambda x, median=0.0, sigma=1.0, **_: not sigma > 0.0 or not x.dtype.is_floating_point,
+        "geometric_": lambda x, p, **_: not 0.0 < p < 1.0,
+        "multinomial": _multinomial,
+        "random_.from random_.to": lambda x, *bounds, **_: _outside(x.dtype, *(0, *bounds)[-2:]),
+        "randint randint.generator randint.low randint.low_generator": _randint,
+    }
+)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from xlaprof.runtime.lowering.registry import overloads
 from xlaprof.runtime.trace.ops import Op
 
-from .checks import CHECKS
+from .checks import CHECKS, Check, cpp_name, is_integral
 from .meta_functions import SHAPES
 from .rehearse import rehearse
 
-Check = Callable[..., bool]
-
-_COMPLEX = {torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble"}
 #: dtypes that do not promote with others
 _ALONE = {torch.uint16, torch.uint32, torch.uint64}
 
@@ -40,11 +37,7 @@ def _is_bool(value: Any) -> bool:
     return value.dtype is torch.bool if isinstance(value, torch.Tensor) else isinstance(value, bool)
 
 
-def _subtraction(*args: Any, **_: Any) -> bool:
-    return any(map(_is_bool, args[:2]))
-
-
-_register(_subtraction, "sub.Tensor", "sub.Scalar", "rsub.Tensor", "rsub.Scalar")
+_register(lambda *args, **_: any(map(_is_bool, args[:2])), "sub.Tensor", "sub.Scalar", "rsub.Tensor", "rsub.Scalar")
 
 
 def _alpha(*args: Any, alpha: Any = 1, **_: Any) -> bool:
@@ -59,8 +52,7 @@ _register(_alpha, "add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar")
 
 
 def _power(base: Any, exponent: Any) -> bool:
-    integral = not (base.dtype.is_floating_point or base.dtype.is_complex)
-    return integral and isinstance(exponent, int) and exponent < 0
+    return is_integral(base) and isinstance(exponent, int) and exponent < 0
 
 
 def _power_shape(base: torch.Tensor, exponent: Any) -> torch.Tensor:
@@ -75,22 +67,21 @@ SHAPES.setdefault("aten.pow.Tensor_Scalar", _power_shape)
 # -- nor quotients in addcdiv ---------------------------------------------------------------------------
 
 
-def _integral_quotient(base: Any, one: Any, other: Any, **_: Any) -> bool:
-    return not any(t.dtype.is_floating_point or t.dtype.is_complex for t in (one, other))
-
-
-_register(_integral_quotient, "addcdiv.default")
+_register(lambda base, one, other, **_: is_integral(one) and is_integral(other), "addcdiv.default")
 
 # -- complex numbers have no order --------------------------------------------------------------------
+
+
+def _is_complex(value: Any) -> bool:
+    return value.dtype.is_complex if isinstance(value, torch.Tensor) else isinstance(value, complex)
 
 
 def _unordered(kernel: str) -> Check:
     def check(*args: Any, **kwargs: Any) -> bool:
         for value in (*args, *kwargs.values()):
-            dtype = value.dtype if isinstance(value, torch.Tensor) else None
-            if dtype in _COMPLEX or isinstance(value, complex):
-                name = _COMPLEX.get(dtype, "ComplexFloat")  # type: ignore[arg-type]
-                raise NotImplementedError(f"\"{kernel}\" not implemented for '{name}'")
+            if _is_complex(value):
+                dtype = value.dtype if isinstance(value, torch.Tensor) else torch.complex64
+                raise NotImplementedError(f"\"{kernel}\" not implemented for '{cpp_name(dtype)}'")
         return False
 
     return check
@@ -137,37 +128,16 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
 
 # -- operators that promote nothing -------------------------------------------------------------------
 
-#: operator -> positions of the arguments that must have one dtype
+#: positions of the arguments that must have one dtype -> operators
 _OF_ONE_DTYPE = {
-    "mm.default": (0, 1),
-    "bmm.default": (0, 1),
-    "addmm.default": (0, 1, 2),
-    "baddbmm.default": (0, 1, 2),
-    "addbmm.default": (0, 1, 2),
-    "mv.default": (0, 1),
-    "addmv.default": (0, 1, 2),
-    "dot.default": (0, 1),
-    "vdot.default": (0, 1),
-    "convolution.default": (0, 1, 2),
-    "heaviside.default": (0, 1),
-    "lerp.Scalar": (0, 1),
-    "lerp.Tensor": (0, 1, 2),
-    "index_put.default": (0, 2),
-    "_index_put_impl.default": (0, 2),
-    "index_add.default": (0, 3),
-    "index_copy.default": (0, 3),
-    "put.default": (0, 2),
-    "scatter.src": (0, 3),
-    "scatter_add.default": (0, 3),
-    "scatter_reduce.two": (0, 3),
-    "grid_sampler_2d.default": (0, 1),
-    "_cdist_forward.default": (0, 1),
+    (0, 1): "mm bmm mv dot vdot heaviside lerp.Scalar grid_sampler_2d _cdist_forward",
+    (0, 1, 2): "addmm baddbmm addbmm addmv convolution lerp.Tensor",
+    (0, 2): "index_put _index_put_impl put",
+    (0, 3): "index_add index_copy scatter.src scatter_add scatter_reduce.two",
 }
 
 
-def _of_one_dtype(name: str, places: tuple[int, ...]) -> Check:
-    packet, overload = name.split(".")
-
+def _of_one_dtype(packet: str, overload: str, places: tuple[int, ...]) -> Check:
     def check(*args: Any, **kwargs: Any) -> bool:
         given = [args[i] for i in places if i < len(args)]
         if len({value.dtype for value in given if isinstance(value, torch.Tensor)}) > 1:
@@ -177,8 +147,10 @@ def _of_one_dtype(name: str, places: tuple[int, ...]) -> Check:
     return check
 
 
-for _name, _places in _OF_ONE_DTYPE.items():
-    _register(_of_one_dtype(_name, _places), _name)
+for _places, _names in _OF_ONE_DTYPE.items():
+    for _name in overloads(_names):
+        _, _packet, _overload = _name.split(".")
+        _register(_of_one_dtype(_packet, _overload, _places), f"{_packet}.{_overload}")
 
 
 def loses_imaginary_part(args: tuple[Any, ...]) -> bool:
@@ -186,4 +158,4 @@ def loses_imaginary_part(args: tuple[Any, ...]) -> bool:
     target = args[0] if args else None
     if not isinstance(target, torch.Tensor) or target.dtype.is_complex:
         return False
-    return any(isinstance(v, complex) or (isinstance(v, torch.Tensor) and v.dtype.is_complex) for v in args[1:])
+    return any(map(_is_complex, args[1:]))
