@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from xlaprof.recording import stacks
 from xlaprof.runtime import metrics
 from xlaprof.runtime.tape import mode
+from xlaprof.runtime.trace import source
 
 from . import hooks
 
@@ -134,18 +135,16 @@ def frames_of(trigger: str) -> list[str]:
     program, are shown like all others.
     """
     found: list[str] = []
-    frame: FrameType | None = sys._getframe(1)
     entry: FrameType | None = None
-    while frame is not None:
-        code = frame.f_code
-        if not found and code.co_filename.startswith(stacks.OWN):
+    for frame in source.outward(sys._getframe(1)):
+        file = frame.f_code.co_filename
+        if not found and file.startswith(stacks.OWN):
             entry = frame
-        else:
-            if entry is not None and not found and trigger not in ("read", "dynamo"):
-                found.append(_shown(entry))
-            if not code.co_filename.startswith("<frozen"):
-                found.append(_shown(frame))
-        frame = frame.f_back
+            continue
+        if entry is not None and not found and trigger not in ("read", "dynamo"):
+            found.append(_shown(entry))
+        if not file.startswith("<frozen"):
+            found.append(_shown(frame))
     return found
 
 

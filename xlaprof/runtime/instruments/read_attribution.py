@@ -11,6 +11,7 @@ import sys
 from types import FrameType
 
 from xlaprof.recording.stacks import OWN, RawFrame, acts, is_library
+from xlaprof.runtime.trace import source
 
 #: the modules of PyTorch/XLA, of which programs call functions: ``xm.mesh_reduce``
 _FACADE = os.path.join(OWN, "torch_xla") + os.sep
@@ -40,12 +41,10 @@ def caller(frames: tuple[RawFrame, ...], op: str) -> str:
     return name
 
 
-def _outermost(frame: FrameType | None) -> str:
-    """The outermost function with a useful name, between ``frame`` and the first line that acts."""
+def _outermost(innermost: FrameType) -> str:
+    """The outermost function with a useful name, between ``innermost`` and the first line that acts."""
     name = ""
-    for _ in range(_DEPTH):
-        if frame is None:
-            break
+    for frame in source.outward(innermost, _DEPTH):
         code = frame.f_code
         if code.co_name in _METHODS:
             name = f"Tensor.{code.co_name}"
@@ -54,5 +53,4 @@ def _outermost(frame: FrameType | None) -> str:
                 return name
             if "<" not in code.co_qualname and code.co_qualname not in _WRAPPERS:
                 name = code.co_qualname
-        frame = frame.f_back
     return ""

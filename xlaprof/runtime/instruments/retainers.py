@@ -19,6 +19,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorT
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.recording.stacks import shown_file
+from xlaprof.runtime.trace import source
 from xlaprof.runtime.trace.storage import View
 from xlaprof.runtime.trace.tensor import XLATensor
 
@@ -104,12 +105,9 @@ def _is(value: Any, kinds: type | tuple[type, ...]) -> bool:
 
 def _variables() -> Iterator[_Named]:
     """The locals of the user's running functions, innermost first; then the globals of their modules."""
-    frame: FrameType | None = sys._getframe(1)
     modules: set[int] = set()
     later: list[_Named] = []
-    for _ in range(_DEPTH):
-        if frame is None:
-            break
+    for frame in source.outward(sys._getframe(1), _DEPTH):
         if file := shown_file(frame):
             for name, value in _locals(frame):
                 yield _Named(value, name, "", name, (file,))
@@ -120,7 +118,6 @@ def _variables() -> Iterator[_Named]:
                     for name, value in list(frame.f_globals.items())
                     if not name.startswith("__") and _is_worth(value)
                 ]
-        frame = frame.f_back
     yield from later
 
 

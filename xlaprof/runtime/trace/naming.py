@@ -20,7 +20,6 @@ from .tensor import XLATensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from types import FrameType
 
 _OPTIM = path.dirname(torch.optim.__file__)
 _DEPTH = 60
@@ -30,10 +29,7 @@ _GROUPS = 8
 
 def hyperparameters() -> tuple[tuple[str, float], ...]:
     """Numbers of the optimizer whose step is being recorded: its groups' ``lr``, ``momentum``..."""
-    frame: FrameType | None = sys._getframe(1)
-    for _ in range(_DEPTH):
-        if frame is None:
-            break
+    for frame in source.outward(sys._getframe(1), _DEPTH):
         if frame.f_code.co_filename.startswith(_OPTIM):
             owner = frame.f_locals.get("self")  # locals of a library's function may be read: it ends before any barrier
             if isinstance(owner, torch.optim.Optimizer):
@@ -45,19 +41,16 @@ def hyperparameters() -> tuple[tuple[str, float], ...]:
                     if type(value) in (int, float)
                 }
                 return tuple(sorted(found))
-        frame = frame.f_back
     return ()
 
 
 def variable(file: str, names: Iterable[str], value: Any) -> str:
     """The one of ``names`` that is a global of the running script ``file`` and equals the number ``value``."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame in source.outward(sys._getframe(1)):
         if shown_file(frame) == file:
             known = frame.f_globals
             found = [name for name in names if type(known.get(name)) is type(value) and known[name] == value]
             return found[0] if len(found) == 1 else ""
-        frame = frame.f_back
     return ""
 
 
@@ -93,21 +86,17 @@ def _tensors(root: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _is(tensor: Any, storage: Storage) -> bool:
-    if type(tensor) is not XLATensor and not isinstance(tensor, XLATensor):
-        return False
-    return base_of(tensor._storage) is storage
+    return isinstance(tensor, XLATensor) and base_of(tensor._storage) is storage
 
 
 def _variable(value: Any) -> str:
     """The global of the running program that is ``value``, or the name of its class."""
-    frame: FrameType | None = sys._getframe(1)
     seen: set[int] = set()
-    while frame is not None:
+    for frame in source.outward(sys._getframe(1)):
         names = frame.f_globals
         if id(names) not in seen and not str(names.get("__name__", "")).startswith(("xlaprof", "torch")):
             seen.add(id(names))
             for name, one in list(names.items()):
                 if one is value:
                     return name
-        frame = frame.f_back
     return type(value).__name__

@@ -28,30 +28,19 @@ _KIND = {
     "Optional[number]": SCALAR,
 }
 
-#: arguments of schema type ``float`` (``float?``) that are treated like a ``Scalar``: operator (in place too) -> names
-_FLOATS: dict[str, Collection[str]] = {
-    "_batch_norm_no_update": {"momentum"},
-    "_batch_norm_with_update": {"momentum"},
-    "_batch_norm_with_update_functional": {"momentum"},
-    "_native_batch_norm_legit": {"momentum"},
-    "_native_batch_norm_legit_functional": {"momentum"},
-    "_native_batch_norm_legit_no_training": {"momentum"},
-    "bernoulli": {"p"},
-    "cauchy": {"median", "sigma"},
-    "exponential": {"lambd"},
-    "geometric": {"p"},
-    "huber_loss": {"delta"},
-    "huber_loss_backward": {"delta"},
-    "log_normal": {"mean", "std"},
-    "nan_to_num": {"nan", "posinf", "neginf"},
-    "native_batch_norm": {"momentum"},
-    "native_dropout": {"p"},
-    "native_dropout_backward": {"scale"},
-    "normal": {"mean", "std"},
-    "normal_functional": {"mean", "std"},
-    "smooth_l1_loss": {"beta"},
-    "smooth_l1_loss_backward": {"beta"},
-    "uniform": {"from", "to"},
+#: arguments of schema type ``float`` (``float?``) that are treated like a ``Scalar`` -> their operators (in place too)
+_FLOATS = {
+    "momentum": "_batch_norm_no_update _batch_norm_with_update _batch_norm_with_update_functional native_batch_norm "
+    "_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training",
+    "p": "bernoulli geometric native_dropout",
+    "scale": "native_dropout_backward",
+    "median sigma": "cauchy",
+    "lambd": "exponential",
+    "mean std": "log_normal normal normal_functional",
+    "from to": "uniform",
+    "nan posinf neginf": "nan_to_num",
+    "delta": "huber_loss huber_loss_backward",
+    "beta": "smooth_l1_loss smooth_l1_loss_backward",
 }
 
 #: arguments that say where and how memory lies: no part of a graph
@@ -84,7 +73,8 @@ class Op:
         #: the functional overload of an in-place one
         self.twin: OpOverload | None = functional_twin(func) if self.writes else None
         baked = STATIC_SCALARS.get(str(self.twin or func), frozenset())
-        floats = _FLOATS.get(schema.name.split("::")[-1].rstrip("_"), ())
+        base = schema.name.split("::")[-1].rstrip("_")
+        floats = {name for names, ops in _FLOATS.items() if base in ops.split() for name in names.split()}
         self.kwarg_kinds = {a.name: BAKED if a.name in baked else _kind(a, floats) for a in schema.arguments}
         self._key_arguments()
         self.lowering = LOWERINGS.get(self.name)

@@ -31,6 +31,15 @@ _MODES = frozenset(
 )  # fmt: skip
 
 
+def outward(frame: FrameType | None, limit: int = sys.maxsize) -> Iterator[FrameType]:
+    """``frame`` and those that called it, at most ``limit``."""
+    for _ in range(limit):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
 def here() -> tuple[tuple[RawFrame, ...], str]:
     """``(user's frames innermost first, nn.Module path)`` of the operation being recorded.
 
@@ -42,7 +51,7 @@ def here() -> tuple[tuple[RawFrame, ...], str]:
         return given
     frames = stacks.user_frames()
     named = getattr(_thread, "scopes", None)
-    if frames and not _in_backward():
+    if frames and torch._C._current_autograd_node() is None:
         return frames, "/".join([*named, module_path()]).rstrip("/") if named else module_path()
     return _backward_frames() or frames, "/".join(named) if named else ""
 
@@ -52,11 +61,8 @@ _thread = threading.local()
 
 def scopes() -> list[str]:
     """Names of the profiler's scopes open on this thread, outermost first. Recorded operations carry them."""
-    try:
-        return _thread.scopes  # type: ignore[no-any-return]
-    except AttributeError:
-        _thread.scopes = []
-        return _thread.scopes  # type: ignore[no-any-return]
+    found: list[str] = _thread.__dict__.setdefault("scopes", [])
+    return found
 
 
 @contextmanager
@@ -69,10 +75,6 @@ def at(frames: tuple[RawFrame, ...], module: str) -> Iterator[None]:
         _thread.place = before
 
 
-def _in_backward() -> bool:
-    return torch._C._current_autograd_node() is not None
-
-
 def _backward_frames() -> tuple[RawFrame, ...]:
     """Frames of the thread that waits in ``backward()``: the main thread if it does, else another."""
     here = threading.get_ident()
@@ -81,11 +83,8 @@ def _backward_frames() -> tuple[RawFrame, ...]:
     for ident in (main, *others):
         if ident is None or ident == here:
             continue
-        frame = sys._current_frames().get(ident)
-        while frame is not None:
-            if frame.f_code.co_name == "_engine_run_backward":
-                return stacks.frames_of_thread(ident)
-            frame = frame.f_back
+        if any(f.f_code.co_name == "_engine_run_backward" for f in outward(sys._current_frames().get(ident))):
+            return stacks.frames_of_thread(ident)
     return ()
 
 
@@ -94,12 +93,8 @@ def role() -> str:
     node = torch._C._current_autograd_node()
     if node is not None:
         return "grad" if node.name().endswith("AccumulateGrad") else "backward"
-    frame: FrameType | None = sys._getframe(1)
-    for _ in range(_DEPTH):
-        if frame is None:
-            break
-        code = frame.f_code
-        file, name = code.co_filename, code.co_name
+    for frame in outward(sys._getframe(1), _DEPTH):
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
         if file.startswith(_OPTIM):
             return _IN_OPTIMIZER.get(name, "optimizer")
         if file == _FUNCTIONAL and name in _MODES:
@@ -110,7 +105,6 @@ def role() -> str:
             return "autocast"
         if name == "zero_grad":  # a module's
             return "zero_grad"
-        frame = frame.f_back
     return ""
 
 
@@ -121,16 +115,12 @@ def module_path() -> str:
     """Class names of the ``nn.Module``s whose ``forward`` runs, outermost first: ``"Decoder/Block/Attention"``."""
     names: list[str] = []
     outermost = None
-    frame = sys._getframe(1)
-    for _ in range(_DEPTH):
+    for frame in outward(sys._getframe(1), _DEPTH):
         if frame.f_code.co_name == "forward":
             owner = frame.f_locals.get("self")
             if isinstance(owner, torch.nn.Module):
                 names.append(type(owner).__name__)
                 outermost = owner
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
     if outermost is not None and id(outermost) not in roots:
         if len(roots) >= _ROOTS:
             roots.clear()

@@ -7,6 +7,7 @@ graph, and the plans of the barriers that ended a trace there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
@@ -31,29 +32,25 @@ class Ref(NamedTuple):
     slot: int
 
 
+@dataclass(slots=True, eq=False)
 class Packed:
     """An argument read from the packed scalars: kind ``"f"`` (float64) or ``"i"`` (int64), and the index.
 
     One object per (kind, index), hashed by identity.
     """
 
-    __slots__ = ("index", "kind")
-
-    def __init__(self, kind: str, index: int) -> None:
-        self.kind = kind
-        self.index = index
+    kind: str
+    index: int
 
     def __repr__(self) -> str:
         return f"{self.kind}{self.index}"
 
 
+@dataclass(slots=True, eq=False)
 class Const:
     """A number that is part of the graph's identity. One object per number, hashed by identity."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -100,60 +97,41 @@ class Unrolled(NamedTuple):
     turns: tuple[int, ...] = ()  # of the loops around that line and its callers, innermost first; 0: no loop
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
     """One operation on a path of the trie, and the state after it."""
 
-    __slots__ = (
-        "args",
-        "call",
-        "depth",
-        "dtype",
-        "edges",
-        "frames",
-        "key",
-        "kwargs",
-        "last_used",
-        "loops",
-        "module",
-        "next_seed",
-        "next_slot",
-        "op",
-        "outs",
-        "parent",
-        "plans",
-        "returns",
-        "role",
-        "sig",
-        "size",
-        "slot",
-    )
+    parent: Node | None
+    key: Any
+    op: Op | None
+    edges: dict[Any, Node] = field(default_factory=dict)
+    depth: int = 0
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    returns: tuple[Out | None, ...] = ()
+    outs: tuple[Out, ...] = ()  # those that are tensors
+    frames: tuple[RawFrame, ...] = ()
+    module: str = ""
+    role: str = ""  # which part of training recorded it (:func:`.source.role`)
+    call: Lowered | None = None  # None: an operation of the tape's own
+    #: key of the live values -> Plan, or Ready on the trie of eager mode
+    plans: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    last_used: int = 0
+    loops: Unrolled | None = None
+    next_slot: int = 0
+    next_seed: int = 0  # rows of the tape's seeds drawn by the random operations before this one
+    # The first output again, flat, for the hot path.
+    slot: int = -1
+    sig: Any = None  # a Sig; None at the root
+    size: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
 
-    def __init__(self, parent: Node | None, key: Any, op: Op | None) -> None:
-        self.parent = parent
-        self.key = key
-        self.op = op
-        self.edges: dict[Any, Node] = {}
-        self.depth: int = parent.depth + 1 if parent is not None else 0
-        self.args: tuple[Any, ...] = ()
-        self.kwargs: dict[str, Any] = {}
-        self.returns: tuple[Out | None, ...] = ()
-        self.outs: tuple[Out, ...] = ()  # those that are tensors
-        self.frames: tuple[RawFrame, ...] = ()
-        self.module = ""
-        self.role = ""  # which part of training recorded it (:func:`.source.role`)
-        self.call: Lowered | None = None  # None: an operation of the tape's own
-        #: key of the live values -> Plan, or Ready on the trie of eager mode
-        self.plans: dict[tuple[int, ...], Any] = {}
-        self.last_used = 0
-        self.loops: Unrolled | None = None
-        self.next_slot: int = parent.next_slot if parent is not None else 0
-        # Rows of the tape's seeds drawn by the random operations before this one.
-        self.next_seed: int = parent.next_seed + int(parent.op is not None and parent.op.random) if parent else 0
-        # The first output again, flat, for the hot path.
-        self.slot = -1
-        self.sig: Any = None  # a Sig; None at the root
-        self.size: tuple[int, ...] = ()
-        self.dtype: torch.dtype = torch.float32
+    def __post_init__(self) -> None:
+        before = self.parent
+        if before is not None:
+            self.depth = before.depth + 1
+            self.next_slot = before.next_slot
+            self.next_seed = before.next_seed + int(before.op is not None and before.op.random)
 
     def set_outs(self, specs: list[Spec | None]) -> None:
         """Give the outputs the next slots; ``None`` where the operation returns no tensor."""
