@@ -187,13 +187,12 @@ def metrics_report() -> str:
     """The whole report as text: names that PyTorch/XLA's lazy tensors count, then those of its client."""
     metrics, counters = metric_names(), counter_names()
     return "".join(
-        _report([m for m in metrics if (m in _OF_THE_CLIENT) is half], [c for c in counters if _of_client(c) is half])
+        _report(
+            [m for m in metrics if (m in _OF_THE_CLIENT) is half],
+            [c for c in counters if (c in _OF_THE_CLIENT or _is_fallback(c)) is half],
+        )
         for half in (False, True)
     )
-
-
-def _of_client(counter: str) -> bool:
-    return counter in _OF_THE_CLIENT or _is_fallback(counter)
 
 
 def short_metrics_report(counter_names: list[str] | None = None, metric_names: list[str] | None = None) -> str:

@@ -54,12 +54,15 @@ class Trace(scopes.Trace):
         self._annotations: list[Any] = []  # of the open ones: a scope may be entered inside itself
 
     def __enter__(self) -> Self:
+        self._open()
+        super().__enter__()
+        return self
+
+    def _open(self) -> None:
         annotation = self._annotate()
         self._annotations.append(annotation)
         annotation.__enter__()
         source.scopes().append(self._name)
-        super().__enter__()
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         super().__exit__(kind, value, tb)
@@ -91,10 +94,7 @@ class StepTrace(Trace):
     def __enter__(self) -> Self:
         set_tracer_marked_step(True)
         self._step.__enter__()
-        annotation = self._annotate()
-        self._annotations.append(annotation)
-        annotation.__enter__()
-        source.scopes().append(self._name)
+        self._open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
@@ -142,7 +142,7 @@ def start_server(port: int, only_on_master: bool = True) -> ProfilerServer | Non
     With ``only_on_master`` only the first process of a host starts one, the others return ``None``. Raises
     ``RuntimeError`` where the port is no port, or busy, or this process has a server already.
     """
-    if only_on_master and not _is_master():
+    if only_on_master and int(os.environ.get("LOCAL_RANK", os.environ.get("PJRT_LOCAL_PROCESS_RANK", "0"))):
         return None
     try:
         with socket.socket() as probe:
@@ -153,10 +153,6 @@ def start_server(port: int, only_on_master: bool = True) -> ProfilerServer | Non
         return ProfilerServer(port)
     except ValueError as error:  # jax allows one
         raise RuntimeError(f"no second profiler server: {error}") from None
-
-
-def _is_master() -> bool:
-    return int(os.environ.get("LOCAL_RANK", os.environ.get("PJRT_LOCAL_PROCESS_RANK", "0"))) == 0
 
 
 def trace(

@@ -22,7 +22,7 @@ from .handlers import special
 from .types import Args, Kwargs
 
 aten = torch.ops.aten
-_library: torch.library.Library | None = None
+_library = torch.library.Library("aten", "IMPL")
 
 
 def no_kernel(op: str) -> Any:
@@ -59,15 +59,7 @@ def view_from_jagged(args: Args, kwargs: Kwargs) -> Any:
 
 def install() -> None:
     """Register the kernels."""
-    global _library
-    if _library is not None:
-        return
-    _library = torch.library.Library("aten", "IMPL")
-    for name in (
-        "empty.memory_format",
-        "empty_strided",
-        "_empty_affine_quantized",
-        "_empty_per_channel_affine_quantized",
-    ):
+    quantized = "_empty_affine_quantized", "_empty_per_channel_affine_quantized"
+    for name in ("empty.memory_format", "empty_strided", *quantized):
         _library.impl(name, no_kernel(f"aten::{name}"), "CompositeExplicitAutograd")
     _library.impl("_nested_tensor_from_tensor_list", nested_from_list, "CPU")

@@ -37,20 +37,12 @@ def _is_library(op: Op) -> bool:
     return op.func.namespace not in ("aten", "prims") and op.lowering is None
 
 
-def _returns_views(op: Op) -> bool:
-    return is_view(op.func) and "List" in str(op.func._schema.returns[0].type)
-
-
-def _writes_self(op: Op) -> bool:
-    return op.writes == (0,) and not op.func._schema.arguments[0].kwarg_only
-
-
 #: how a call is recorded: the first route that takes the operator
 RECORDED = (
     Route("lists of tensors (_foreach_*)", lambda op: op.aten.startswith("aten::_foreach_"), fallback.per_tensor),
-    Route("several views", _returns_views, fallback.views_by_slices),
+    Route("several views", lambda op: is_view(op.func) and op.returns_list, fallback.views_by_slices),
     Route("view", lambda op: is_view(op.func), view),
-    Route("in place", _writes_self, inplace),
+    Route("in place", lambda op: op.writes == (0,) and not op.func._schema.arguments[0].kwarg_only, inplace),
     Route("out=", lambda op: bool(op.writes), out_variants.out),
     Route("lowering", lambda op: op.lowering is not None, functional),
     Route("fallback", lambda op: True, fallback.handler),

@@ -50,15 +50,7 @@ def local_scalar(args: Args, kwargs: Kwargs) -> Any:
 def equal(args: Args, kwargs: Kwargs) -> bool:
     """``torch.equal``: computed on the device, one scalar read."""
     a, b = args
-    if a.shape != b.shape:
-        return False
-    return bool((a == b).all().item())
-
-
-@special("aten.allclose.default")
-def allclose(args: Args, kwargs: Kwargs) -> bool:
-    """``torch.allclose``: computed on the device, one scalar read."""
-    return bool(aten.isclose.default(*args, **kwargs).all().item())
+    return a.shape == b.shape and bool((a == b).all().item())
 
 
 # -- copies -------------------------------------------------------------------------------------------
@@ -158,16 +150,9 @@ def empty(
     return handle(Storage(tapes.of_device(device), sig(tuple(size), dtype), 0, NOWHERE, 0))
 
 
-def empty_strided(
-    size: Any,
-    stride: Any,
-    dtype: torch.dtype | None = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> XLATensor:
+def empty_strided(size: Any, stride: Any, *args: Any, **kwargs: Any) -> XLATensor:
     """``torch.empty_strided(device="xla")``; storage is contiguous, whatever the strides."""
-    return empty(size, dtype, layout, device)
+    return empty(size, *args, **kwargs)
 
 
 @special("aten.empty.memory_format")
@@ -203,15 +188,11 @@ def copy_from(source: torch.Tensor, target: torch.Tensor, non_blocking: bool = F
     return target
 
 
-_library: torch.library.Library | None = None
+_library = torch.library.Library("aten", "IMPL")
 
 
 def install() -> None:
     """Register the factories on dispatch key XLA: they have no tensor whose ``__torch_dispatch__`` could be called."""
-    global _library
-    if _library is not None:
-        return
-    _library = torch.library.Library("aten", "IMPL")
     _library.impl("empty.memory_format", empty, "XLA")
     _library.impl("empty_strided", empty_strided, "XLA")
     _library.impl("_copy_from", copy_from, "XLA")

@@ -200,7 +200,7 @@ def _record(
             cut.run.seq if cut.run is not None else 0,
             thread,
             loop.times,
-            rec.stack(loop.frames) if loop.frames else 0,
+            rec.stack(loop.frames),
             loop.ops,
             loop.shared,
             list(loop.turns),

@@ -87,7 +87,7 @@ def compile_plan(
                 timing.from_disk,
                 rec.thread(),
                 loop.times,
-                rec.stack(loop.frames) if loop.frames else 0,
+                rec.stack(loop.frames),
                 loop.ops,
                 loop.shared,
                 _run_again(tape, graph) if trigger == "read" else -1,

@@ -74,8 +74,9 @@ def explain(error: Exception, tape: Tape, graph: Graph, frames: tuple[RawFrame, 
         culprit, cause = error.node, error.__cause__ or error
         raised = RuntimeError(f"{place(error.node)} cannot be compiled for xla: {type(cause).__name__}: {cause}")
     elif isinstance(error, OutOfMemory) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
-        culprit = _largest(graph)
-        size = error.bytes if isinstance(error, OutOfMemory) else _bytes_in(text)
+        culprit = max((node for node in graph.nodes if node.outs), key=_weight, default=None)  # the first of them
+        asked = re.search(r"allocat\w* (\d+) bytes", text)
+        size = error.bytes if isinstance(error, OutOfMemory) else int(asked[1]) if asked else 0
         tried = f" Tried to allocate {size_text(size)}" if size else ""
         limit = memory_limit(tape.device)
         has = f"; the device has {size_text(limit)}" if limit else ""
@@ -86,7 +87,7 @@ def explain(error: Exception, tape: Tape, graph: Graph, frames: tuple[RawFrame, 
             where = f"{place(culprit)} makes the largest value, {culprit.sig}{own}"
         raised = torch.OutOfMemoryError(
             f"{tape.torch_device} out of memory.{tried}{has}. {where}, in {whole}. "
-            f"Make the batch smaller, or cut the graph earlier with sync(). ({_first_line(text)})"
+            f"Make the batch smaller, or cut the graph earlier with sync(). ({(text or 'no message').splitlines()[0]})"
         )
     else:
         raised = RuntimeError(f"{whole}, failed on {tape.torch_device}: {text}")
@@ -94,24 +95,10 @@ def explain(error: Exception, tape: Tape, graph: Graph, frames: tuple[RawFrame, 
     return final(raised)
 
 
-def _largest(graph: Graph) -> Node | None:
-    """The first operation with the largest value."""
-    return max((node for node in graph.nodes if node.outs), key=_weight, default=None)
-
-
 def _weight(node: Node) -> tuple[int, bool]:
     """Bytes of the largest output; then whether the program called the operation itself."""
     size = max(math.prod(out.sig.shape) * out.dtype.itemsize for out in node.outs)
     return size, node.op is not None and node.op.func is not None
-
-
-def _bytes_in(text: str) -> int:
-    found = re.search(r"allocat\w* (\d+) bytes", text)
-    return int(found[1]) if found else 0
-
-
-def _first_line(text: str) -> str:
-    return text.splitlines()[0] if text else "no message"
 
 
 @functools.cache

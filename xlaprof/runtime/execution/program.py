@@ -20,7 +20,7 @@ CACHE_SIZE = int(os.environ.get("XLAPROF_COMPILE_CACHE_SIZE", "1024"))
 class Program:
     """A compiled graph."""
 
-    __slots__ = ("compiled", "donated", "hash", "key", "needs", "number", "ops", "scalars", "tests", "uploaded")
+    __slots__ = ("compiled", "donated", "hash", "key", "needs", "number", "scalars", "tests", "uploaded")
 
     def __init__(
         self, number: int, key: Any, graph: Graph, compiled: Any, donated: tuple[int, ...], tests: Any
@@ -28,7 +28,6 @@ class Program:
         self.number = number
         self.key = key
         self.hash = graph.hash
-        self.ops = len(graph.nodes)
         self.compiled = compiled
         self.donated = donated
         self.needs = _memory(compiled)  # bytes it allocates when it runs

@@ -84,7 +84,10 @@ def scalars(tape: Tape, graph: Graph, program: Program, frames: tuple[RawFrame, 
 
 def numbers(tape: Tape, dtype: Any, values: tuple[Any, ...], frames: tuple[RawFrame, ...] = ()) -> Any:
     """The floats or integers ``values``, as a program reads them."""
-    return (_each if parity.strict else _packed)(tape, dtype, values, frames)
+    if parity.strict:  # each an array of no dimensions
+        return tuple([_find(tape, (tape.index, dtype, repr(v)), np.array(v, dtype), frames) for v in values])
+    key = (tape.index, dtype, tuple(map(repr, values)) if 0 in values else values)  # 0.0 and -0.0 are equal
+    return _find(tape, key, np.array(values, dtype), frames)
 
 
 def _seeds(tape: Tape, values: tuple[tuple[int, int], ...], frames: tuple[RawFrame, ...]) -> Any:
@@ -93,17 +96,6 @@ def _seeds(tape: Tape, values: tuple[tuple[int, int], ...], frames: tuple[RawFra
     if values:
         tape.seeded = tape.epoch
     return upload(tape, np.array(values, np.uint32).reshape(len(values), 2), count=new, frames=frames)
-
-
-def _packed(tape: Tape, dtype: Any, values: tuple[Any, ...], frames: tuple[RawFrame, ...]) -> Any:
-    """The ``values`` as one array."""
-    key = (tape.index, dtype, tuple(map(repr, values)) if 0 in values else values)  # 0.0 and -0.0 are equal
-    return _find(tape, key, np.array(values, dtype), frames)
-
-
-def _each(tape: Tape, dtype: Any, values: tuple[Any, ...], frames: tuple[RawFrame, ...]) -> Any:
-    """The ``values``, each an array of no dimensions."""
-    return tuple([_find(tape, (tape.index, dtype, repr(value)), np.array(value, dtype), frames) for value in values])
 
 
 def _find(tape: Tape, key: tuple[Any, ...], host: np.ndarray[Any, Any], frames: tuple[RawFrame, ...]) -> Any:

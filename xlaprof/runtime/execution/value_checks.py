@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xlaprof.runtime.lowering.registry import overloads
 from xlaprof.runtime.tape.graph import place
 from xlaprof.runtime.trace.errors import final
 from xlaprof.runtime.trace.ops import registering
@@ -148,14 +149,9 @@ def _repeat_interleave(repeats: Any, *, output_size: int) -> list[Check]:
     ]
 
 
-@_rule("aten.index_select.default")
-def _index_select(self: Any, dim: int, index: Any) -> list[Check]:
-    return [_within(index, _size(self, dim), IndexError, "index out of range in self")]
-
-
-@_rule("aten.embedding.default")
-def _embedding(weight: Any, indices: Any, *_: Any, **__: Any) -> list[Check]:
-    return [_within(indices, weight.shape[0], IndexError, "index out of range in self")]
+_OUT_OF_RANGE = IndexError, "index out of range in self"
+_rule("aten.index_select.default")(lambda self, dim, index: [_within(index, _size(self, dim), *_OUT_OF_RANGE)])
+_rule("aten.embedding.default")(lambda weight, indices, **_: [_within(indices, weight.shape[0], *_OUT_OF_RANGE)])
 
 
 def _along(kind: type[Exception], text: str = "", *, negative: bool = False) -> Rule:
@@ -168,17 +164,9 @@ def _along(kind: type[Exception], text: str = "", *, negative: bool = False) -> 
     return rule
 
 
-_rule(
-    "aten.gather.default",
-    "aten.scatter.src",
-    "aten.scatter.value",
-    "aten.scatter_add.default",
-    "aten.scatter.reduce",
-    "aten.scatter.value_reduce",
-    "aten.scatter_reduce.two",
-    "aten.index_add.default",
-)(_along(RuntimeError))
-_rule("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")(_along(IndexError, negative=True))
+_rule(*overloads("gather scatter.src scatter.value scatter_add index_add"))(_along(RuntimeError))
+_rule(*overloads("scatter.reduce scatter.value_reduce scatter_reduce.two"))(_along(RuntimeError))
+_rule(*overloads("index_fill.int_Scalar index_fill.int_Tensor"))(_along(IndexError, negative=True))
 _rule("aten.index_copy.default")(_along(IndexError, "index_copy_(): "))
 
 
@@ -194,10 +182,12 @@ def _nll_loss(self: Any, target: Any, ignore_index: int, **_: Any) -> list[Check
     return [check._replace(bad=check.bad & (target != ignore_index))]
 
 
-@_rule("aten.bernoulli.default")
-def _bernoulli(self: Any, **_: Any) -> list[Check]:
-    text = "Expected p_in >= 0 && p_in <= 1 to be true, but got false."
-    return [Check(self, ~((self >= 0) & (self <= 1)), RuntimeError, text)]
+def _probabilities(text: str) -> Rule:
+    return lambda self, **_: [Check(self, ~((self >= 0) & (self <= 1)), RuntimeError, text)]
+
+
+_rule("aten.bernoulli.default")(_probabilities("Expected p_in >= 0 && p_in <= 1 to be true, but got false."))
+_rule("aten.binary_cross_entropy.default")(_probabilities("all elements of input should be between 0 and 1"))
 
 
 @_rule("aten.multinomial.default")
@@ -211,20 +201,7 @@ def _multinomial(self: Any, **_: Any) -> list[Check]:
     ]
 
 
-@_rule("aten.binary_cross_entropy.default")
-def _binary_cross_entropy(self: Any, **_: Any) -> list[Check]:
-    text = "all elements of input should be between 0 and 1"
-    return [Check(self, ~((self >= 0) & (self <= 1)), RuntimeError, text)]
-
-
-@_rule(
-    "aten.floor_divide.default",
-    "aten.floor_divide.Scalar",
-    "aten.remainder.Tensor",
-    "aten.remainder.Scalar",
-    "aten.fmod.Tensor",
-    "aten.fmod.Scalar",
-)
+@_rule(*overloads("floor_divide floor_divide.Scalar remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar"))
 def _divide(self: Any, other: Any, **_: Any) -> list[Check]:
     divisor = jnp.asarray(other)
     integers = all(jnp.issubdtype(jnp.asarray(x).dtype, jnp.integer) for x in (self, divisor))

@@ -201,7 +201,8 @@ def j2t_autograd(fn: Callable[..., Any]) -> Callable[..., Any]:
             @staticmethod
             def forward(ctx: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
                 ctx.save_for_backward(*tensors)
-                outs, structure[:] = _flattened(call_jax(fn, args, kwargs))
+                outs, result = jax.tree.flatten(call_jax(fn, args, kwargs))
+                structure[:] = [result]
                 ctx.mark_non_differentiable(*(out for out in outs if not _differentiable(out)))
                 ctx.inexact = [_differentiable(out) for out in outs]
                 return tuple(outs)
@@ -231,11 +232,6 @@ def j2t_autograd(fn: Callable[..., Any]) -> Callable[..., Any]:
         return statics[key]
 
     return function
-
-
-def _flattened(result: Any) -> tuple[list[torch.Tensor], list[Any]]:
-    leaves, spec = jax.tree.flatten(result)
-    return leaves, [spec]
 
 
 def _differentiable(tensor: torch.Tensor) -> bool:

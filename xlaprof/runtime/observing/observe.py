@@ -87,13 +87,9 @@ def announce(rec: recorder.Recorder, tape: Tape) -> None:
     """Emit the hardware behind ``tape``."""
     device = tape.device
     count = tapes.count() if tape.partition is None else len(tape.partition.devices)
-    cores = processors() if device.platform == "cpu" else 0
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available if device.platform == "cpu" else 0
     rec.emit(events.Device(perf_counter_ns(), device.platform, device.device_kind, count, cores))
-
-
-def processors() -> int:
-    """Number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _opened(tape: Tape) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from xlaprof.runtime.trace.evaluate import leaves
 from xlaprof.runtime.trace.ops import Op, is_view
 from xlaprof.runtime.trace.storage import Sig
 from xlaprof.runtime.trace.trie import Node, Packed, Ref
@@ -90,8 +91,9 @@ def extract(end: Node, outs: tuple[int, ...]) -> Graph:
         if node.op is INPUT:
             entered[node.slot] = node
             continue
-        number(reads(node))
-        for scalar in _packed(node):
+        slots, scalars = leaves(node.args, node.kwargs)
+        number(slots)
+        for scalar in scalars:
             if scalar not in numbering:
                 group = floats if scalar.kind == "f" else ints
                 numbering[scalar] = f"{scalar.kind}{len(group)}"
@@ -158,27 +160,7 @@ def canonical_name(node: Node) -> str:
 
 def reads(node: Node) -> list[int]:
     """The slots of the values that an operation reads."""
-    found: list[int] = []
-    todo: list[Any] = [*node.args, *node.kwargs.values()]
-    while todo:
-        item = todo.pop()
-        if type(item) is Ref:
-            found.append(item.slot)
-        elif type(item) is tuple:
-            todo.extend(item)
-    return found
-
-
-def _packed(node: Node) -> list[Packed]:
-    found: list[Packed] = []
-    todo: list[Any] = [*reversed(node.args), *node.kwargs.values()]
-    while todo:
-        item = todo.pop()
-        if type(item) is Packed:
-            found.append(item)
-        elif type(item) is tuple:
-            todo.extend(reversed(item))
-    return found
+    return leaves(node.args, node.kwargs)[0]
 
 
 def _text(value: Any, names: dict[int, str], scalars: dict[Packed, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from xlaprof.recording.stacks import RawFrame
     from xlaprof.runtime.trace.trie import Node
@@ -34,8 +34,3 @@ class KnownTrace(NamedTuple):
     made: tuple[tuple[RawFrame, ...], ...]  # lines that made the graph's inputs
     updates: frozenset[int]  # ids of the graph's inputs that an optimizer reads: the parameters it updates
     program: Callable[[], Ran | None]  # compiled from its graph; None: forgotten
-
-
-def latest(known: Iterable[KnownTrace]) -> list[KnownTrace]:
-    """The :data:`KEPT` most recently used."""
-    return sorted(known, key=lambda trace: trace.end.last_used)[-KEPT:]

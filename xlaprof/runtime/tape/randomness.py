@@ -8,6 +8,7 @@ The numbers are the same on every device, and differ from the host's.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,10 +21,10 @@ _WORD, _LONG = (1 << 32) - 1, (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
+@dataclass
 class _State:
-    def __init__(self, seed: int, offset: int = 0) -> None:
-        self.seed = seed
-        self.offset = offset
+    seed: int
+    offset: int = 0
 
 
 _lock = threading.Lock()

@@ -22,7 +22,7 @@ from xlaprof.runtime.trace.trie import Const, Divergence, Node, Packed, Ref, Spe
 
 from . import op_counters
 from .grow import DEFAULT, EMPTY, INPUT, grow
-from .known_traces import KNOWN, KnownTrace, latest
+from .known_traces import KEPT, KNOWN, KnownTrace
 from .views import scatter_of
 
 if TYPE_CHECKING:
@@ -337,4 +337,5 @@ class Tape:
         """Keep the trie within :data:`MAX_NODES`. The trace must be at the root."""
         if self.nodes > MAX_NODES:
             self.nodes = prune(self.root, MAX_NODES * 3 // 4)
-            self.known = deque(latest(self.known), KNOWN)
+            latest = sorted(self.known, key=lambda trace: trace.end.last_used)[-KEPT:]
+            self.known = deque(latest, KNOWN)
