@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import importlib
 import os
 import sys
@@ -32,7 +33,7 @@ DESCRIPTION = "Says why compiled PyTorch is slow: on which line, at what cost, a
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (default: the process's own) and return its exit code."""
     try:
-        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        code = _dispatch(sys.argv[1:], of_process=True) if argv is None else _dispatch(list(argv))
         if _STDOUT and not _STDOUT.closed:
             _STDOUT.flush()  # so that a broken pipe is reported here, not at interpreter exit
         return code
@@ -101,7 +102,8 @@ def _complete() -> None:
     argcomplete.autocomplete(parser, always_complete_options=False)
 
 
-def _dispatch(argv: list[str]) -> int:
+def _dispatch(argv: list[str], of_process: bool = False) -> int:
+    """Run a command line; ``of_process``: the one that this process was started with."""
     if "_ARGCOMPLETE" in os.environ:
         _complete()
     if not argv or argv[0] in ("-h", "--help", "help"):
@@ -120,6 +122,8 @@ def _dispatch(argv: list[str]) -> int:
         raise UserError(f"unknown {'option' if verb.startswith('-') else 'verb'} '{verb}': {hint}")
     with no_collection():
         module = _module(verb)
+    if of_process:
+        gc.freeze()  # what is imported stays to the end: no collection looks through it, the last ones neither
     parser = _Parser(
         prog=f"xlaprof {verb}",
         description=module.__doc__,

@@ -8,12 +8,11 @@ import os
 from xlaprof.errors import UserError
 from xlaprof.log import Follower
 from xlaprof.sources import files, xlaprof_log
-from xlaprof.sources.protocol import FileSource
 
 
 def follow(path: str) -> Follower:
     """The events of a recording that grows, or does not exist yet. Raises :class:`UserError` for one that cannot."""
-    source: FileSource = files.recognise(path) if os.path.exists(path) else xlaprof_log.FILE
+    source = files.recognise(path) if os.path.exists(path) else xlaprof_log.FILE
     follower = source.follow(path)
     if follower is None:
         raise UserError(f"{path} is a {source.name}, which does not grow: xlaprof report {path}")
