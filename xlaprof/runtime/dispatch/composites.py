@@ -19,15 +19,13 @@ from xlaprof.runtime.trace.tensor import XLATensor, handle
 from xlaprof.runtime.transfer import host
 
 from . import handlers
+from .custom import kernel
 from .handlers import SPECIAL, special
 from .out_variants import out as write_to
 from .out_variants import write_out
-from .special import local_scalar
 from .types import Args, Handler, Kwargs
 
 aten = torch.ops.aten
-
-special("prims.item.default")(local_scalar)
 
 _library = torch.library.Library("aten", "IMPL")
 _matmul_out = write_to(Op(aten.matmul.out))
@@ -44,25 +42,21 @@ def install() -> None:
 # -- composed by PyTorch's kernels ---------------------------------------------------------------------
 
 _COMPOSED = {
-    torch._C.DispatchKey.CompositeExplicitAutograd: (
+    "CompositeExplicitAutograd": (
         "allclose.default",
         "_is_any_true.default",
         "_is_all_true.default",
         "conv_tbc.default",
         *(f"special_{name}.{scalar}" for name in POLYNOMIALS for scalar in ("x_scalar", "n_scalar")),
     ),
-    torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional: ("linalg_pinv.atol_rtol_tensor",),
+    "CompositeExplicitAutogradNonFunctional": ("linalg_pinv.atol_rtol_tensor",),
 }
-
-
-def _kernel(func: torch._ops.OpOverload, key: Any) -> Handler:
-    return lambda args, kwargs: func._op_dk(key, *args, **kwargs)
 
 
 for _key, _names in _COMPOSED.items():
     for _name in _names:
         _packet, _overload = _name.split(".")
-        SPECIAL[f"aten.{_name}"] = _kernel(getattr(getattr(aten, _packet), _overload), _key)
+        SPECIAL[f"aten.{_name}"] = kernel(getattr(getattr(aten, _packet), _overload), _key)
 
 # -- determinants --------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from xlaprof.runtime.trace.errors import final
 from xlaprof.runtime.trace.ops import Op
@@ -27,10 +28,16 @@ def custom(op: Op, otherwise: Handler) -> Handler:
     def record(args: Args, kwargs: Kwargs) -> Any:
         for key in _KEYS:
             if torch._C._dispatch_has_kernel_for_dispatch_key(name, key):
-                return op.func._op_dk(getattr(torch._C.DispatchKey, key), *args, **kwargs)
+                return kernel(op.func, key)(args, kwargs)
         return otherwise(args, kwargs)
 
     return record
+
+
+def kernel(func: OpOverload, key: str) -> Handler:
+    """PyTorch's kernel of ``func`` for the dispatch key ``key``, as a handler; the operations it calls are recorded."""
+    dispatch_key = getattr(torch._C.DispatchKey, key)
+    return lambda args, kwargs: func._op_dk(dispatch_key, *args, **kwargs)
 
 
 def no_kernel(op: Op) -> NotImplementedError:

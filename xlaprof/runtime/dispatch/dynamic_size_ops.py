@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from inspect import signature
 from typing import Any
 
@@ -110,15 +111,8 @@ class Sized(Pseudo):
         return handle(storage)
 
 
-_made: dict[tuple[str, Callable[..., Any]], Sized] = {}
-
-
-def sized(op: Op, lowering: Callable[..., Any]) -> Sized:
-    """The one :class:`Sized` that computes (part of) ``op`` by ``lowering``, of :mod:`.lowering.selection`."""
-    found = _made.get((op.name, lowering))
-    if found is None:
-        found = _made.setdefault((op.name, lowering), Sized(op, lowering))
-    return found
+#: the one :class:`Sized` that computes (part of) an operator by a lowering of :mod:`.lowering.selection`
+sized = cache(Sized)
 
 
 def positions(op: Op, mask: XLATensor, size: int) -> XLATensor:

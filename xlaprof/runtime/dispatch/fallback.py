@@ -53,24 +53,6 @@ def decomposition(op: Op) -> Callable[..., Any] | None:
     return found or decomposition_table.get(op.func)
 
 
-def handler(op: Op) -> Handler:
-    """Handler of an operator without a lowering."""
-    return lambda args, kwargs: compute(op, args, kwargs)
-
-
-def per_tensor(op: Op) -> Handler:
-    """Handler of an operator over lists of tensors (``_foreach_*``): PyTorch's own kernel, one operation per tensor.
-
-    The graph is that of the loop written out, so both find the same program.
-    """
-    kernel = torch._C.DispatchKey.CompositeExplicitAutograd
-
-    def record(args: Args, kwargs: Kwargs) -> Any:
-        return op.func._op_dk(kernel, *args, **kwargs)
-
-    return record
-
-
 def compute(op: Op, args: Args, kwargs: Kwargs) -> Any:
     """Compute ``op`` without its lowering, by the first of :data:`STEPS` that can."""
     args, kwargs = host.adopt(host.tape_of(args, kwargs), op, args, kwargs)

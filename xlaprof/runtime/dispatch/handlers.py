@@ -7,7 +7,8 @@ same: key the arguments, follow the edge of the trie, make the result.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 from weakref import ref
 
 import torch
@@ -15,7 +16,7 @@ import torch
 from xlaprof.runtime.tape import randomness, views
 from xlaprof.runtime.tape.grow import Unlowered, grow
 from xlaprof.runtime.tape.tape import Tape, const
-from xlaprof.runtime.trace.ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op, registering
+from xlaprof.runtime.trace.ops import BAKED, DROPPED, SCALAR, STATIC, TENSOR, TENSORS, Op
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor, dress, in_inference_mode, make, make_normal
 from xlaprof.runtime.trace.trie import Node
@@ -23,6 +24,8 @@ from xlaprof.runtime.transfer import host
 
 from . import fallback
 from .types import Args, Handler, Kwargs
+
+H = TypeVar("H", bound=Handler)
 
 #: overload -> the handler written for it alone
 SPECIAL: dict[str, Handler] = {}
@@ -32,8 +35,14 @@ _strided = torch.strided
 _HOT = frozenset((XLATensor, float, int))
 
 
-#: decorator: the function is the handler of the overloads named
-special = registering(SPECIAL)
+def special(*names: str) -> Callable[[H], H]:
+    """Decorator: the function is the handler of the overloads ``names``."""
+
+    def keep(handler: H) -> H:
+        SPECIAL.update(dict.fromkeys(names, handler))
+        return handler
+
+    return keep
 
 
 def functional(op: Op) -> Handler:

@@ -7,6 +7,7 @@ one that the lowering refuses, takes the steps of :data:`.fallback.STEPS`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch._ops import OpOverload
@@ -37,15 +38,20 @@ def _is_library(op: Op) -> bool:
     return op.func.namespace not in ("aten", "prims") and op.lowering is None
 
 
+def _per_tensor(op: Op) -> Handler:
+    """PyTorch's own kernel, one operation per tensor: the graph is that of the loop written out, so is the program."""
+    return custom.kernel(op.func, "CompositeExplicitAutograd")
+
+
 #: how a call is recorded: the first route that takes the operator
 RECORDED = (
-    Route("lists of tensors (_foreach_*)", lambda op: op.aten.startswith("aten::_foreach_"), fallback.per_tensor),
+    Route("lists of tensors (_foreach_*)", lambda op: op.aten.startswith("aten::_foreach_"), _per_tensor),
     Route("several views", lambda op: is_view(op.func) and op.returns_list, fallback.views_by_slices),
     Route("view", lambda op: is_view(op.func), view),
     Route("in place", lambda op: op.writes == (0,) and not op.func._schema.arguments[0].kwarg_only, inplace),
     Route("out=", lambda op: bool(op.writes), out_variants.out),
     Route("lowering", lambda op: op.lowering is not None, functional),
-    Route("fallback", lambda op: True, fallback.handler),
+    Route("fallback", lambda op: True, lambda op: partial(fallback.compute, op)),
 )
 #: all routes: handlers and kernels of an operator's own come first
 ROUTES = (

@@ -36,7 +36,7 @@ def alias(args: Args, kwargs: Kwargs) -> Any:
 # -- reads --------------------------------------------------------------------------------------------
 
 
-@special("aten._local_scalar_dense.default")
+@special("aten._local_scalar_dense.default", "prims.item.default")
 def local_scalar(args: Args, kwargs: Kwargs) -> Any:
     """``.item()``, ``bool()``, ``float()``: one value is computed and read; the tensor stays pending."""
     metrics.count("aten::_local_scalar_dense")

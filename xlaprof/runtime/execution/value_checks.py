@@ -21,7 +21,6 @@ import numpy as np
 from xlaprof.runtime.lowering.registry import overloads
 from xlaprof.runtime.tape.graph import place
 from xlaprof.runtime.trace.errors import final
-from xlaprof.runtime.trace.ops import registering
 
 if TYPE_CHECKING:
     from xlaprof.runtime.trace.trie import Node
@@ -90,8 +89,6 @@ def verdict(tests: list[Test], rows: np.ndarray[Any, Any]) -> Exception | None:
 # -- the rules: keyword arguments are the operator's, by the names of its schema ----------------------
 
 Rule = Callable[..., list[Check]]
-_RULES: dict[str, Rule] = {}
-_rule = registering(_RULES)
 
 
 def _within(index: Any, size: int, kind: type[Exception], text: str, *, negative: bool = False) -> Check:
@@ -106,7 +103,6 @@ def _size(x: Any, dim: int) -> int:
     return int(x.shape[dim]) if x.ndim else 1
 
 
-@_rule("aten.index.Tensor")
 def _index(self: Any, indices: Any, **_: Any) -> list[Check]:
     return [
         _within(index, self.shape[dim], IndexError, _bounds(dim, self.shape[dim]), negative=True)
@@ -115,7 +111,6 @@ def _index(self: Any, indices: Any, **_: Any) -> list[Check]:
     ]
 
 
-@_rule("aten.index_put.default", "aten._index_put_impl.default")
 def _index_put(self: Any, indices: Any, values: Any, **_: Any) -> list[Check]:
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(given) != 1 or given[0][1].dtype not in (jnp.bool_, jnp.uint8):
@@ -134,13 +129,11 @@ def _index_put(self: Any, indices: Any, values: Any, **_: Any) -> list[Check]:
     return [Check(count, count != values.shape[-1 - len(after)], RuntimeError, text)]
 
 
-@_rule("aten.masked_scatter.default")
 def _masked_scatter(self: Any, mask: Any, source: Any) -> list[Check]:
     count = jnp.count_nonzero(jnp.broadcast_to(mask, jnp.broadcast_shapes(self.shape, mask.shape)))
     return [Check(count, count > source.size, RuntimeError, "Number of elements of source < number of ones in mask")]
 
 
-@_rule("aten.repeat_interleave.Tensor")
 def _repeat_interleave(repeats: Any, *, output_size: int) -> list[Check]:
     total = jnp.sum(repeats)
     return [
@@ -150,8 +143,6 @@ def _repeat_interleave(repeats: Any, *, output_size: int) -> list[Check]:
 
 
 _OUT_OF_RANGE = IndexError, "index out of range in self"
-_rule("aten.index_select.default")(lambda self, dim, index: [_within(index, _size(self, dim), *_OUT_OF_RANGE)])
-_rule("aten.embedding.default")(lambda weight, indices, **_: [_within(indices, weight.shape[0], *_OUT_OF_RANGE)])
 
 
 def _along(kind: type[Exception], text: str = "", *, negative: bool = False) -> Rule:
@@ -164,19 +155,11 @@ def _along(kind: type[Exception], text: str = "", *, negative: bool = False) -> 
     return rule
 
 
-_rule(*overloads("gather scatter.src scatter.value scatter_add index_add"))(_along(RuntimeError))
-_rule(*overloads("scatter.reduce scatter.value_reduce scatter_reduce.two"))(_along(RuntimeError))
-_rule(*overloads("index_fill.int_Scalar index_fill.int_Tensor"))(_along(IndexError, negative=True))
-_rule("aten.index_copy.default")(_along(IndexError, "index_copy_(): "))
-
-
-@_rule("aten.take.default", "aten.put.default")
 def _take(self: Any, index: Any, **_: Any) -> list[Check]:
     text = f"out of range: tried to access index {{value}} on a tensor of {self.size} elements."
     return [_within(index, self.size, IndexError, text, negative=True)]
 
 
-@_rule("aten.nll_loss_forward.default", "aten.nll_loss2d_forward.default")
 def _nll_loss(self: Any, target: Any, ignore_index: int, **_: Any) -> list[Check]:
     check = _within(target, self.shape[1 if self.ndim > 1 else 0], IndexError, "Target {value} is out of bounds.")
     return [check._replace(bad=check.bad & (target != ignore_index))]
@@ -186,11 +169,6 @@ def _probabilities(text: str) -> Rule:
     return lambda self, **_: [Check(self, ~((self >= 0) & (self <= 1)), RuntimeError, text)]
 
 
-_rule("aten.bernoulli.default")(_probabilities("Expected p_in >= 0 && p_in <= 1 to be true, but got false."))
-_rule("aten.binary_cross_entropy.default")(_probabilities("all elements of input should be between 0 and 1"))
-
-
-@_rule("aten.multinomial.default")
 def _multinomial(self: Any, **_: Any) -> list[Check]:
     text = "probability tensor contains either `inf`, `nan` or element < 0"
     sums = jnp.sum(self, axis=-1)
@@ -201,13 +179,33 @@ def _multinomial(self: Any, **_: Any) -> list[Check]:
     ]
 
 
-@_rule(*overloads("floor_divide floor_divide.Scalar remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar"))
 def _divide(self: Any, other: Any, **_: Any) -> list[Check]:
     divisor = jnp.asarray(other)
     integers = all(jnp.issubdtype(jnp.asarray(x).dtype, jnp.integer) for x in (self, divisor))
     return [Check(divisor, divisor == 0, RuntimeError, "ZeroDivisionError")] if integers else []
 
 
-@_rule("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def _divide_with_mode(self: Any, other: Any, rounding_mode: str | None = None) -> list[Check]:
     return _divide(self, other) if rounding_mode is not None else []
+
+
+_OF_OPERATORS: dict[str, Rule] = {
+    "index.Tensor": _index,
+    "index_put _index_put_impl": _index_put,
+    "masked_scatter": _masked_scatter,
+    "repeat_interleave.Tensor": _repeat_interleave,
+    "index_select": lambda self, dim, index: [_within(index, _size(self, dim), *_OUT_OF_RANGE)],
+    "embedding": lambda weight, indices, **_: [_within(indices, weight.shape[0], *_OUT_OF_RANGE)],
+    "gather scatter.src scatter.value scatter_add index_add": _along(RuntimeError),
+    "scatter.reduce scatter.value_reduce scatter_reduce.two": _along(RuntimeError),
+    "index_fill.int_Scalar index_fill.int_Tensor": _along(IndexError, negative=True),
+    "index_copy": _along(IndexError, "index_copy_(): "),
+    "take put": _take,
+    "nll_loss_forward nll_loss2d_forward": _nll_loss,
+    "bernoulli": _probabilities("Expected p_in >= 0 && p_in <= 1 to be true, but got false."),
+    "binary_cross_entropy": _probabilities("all elements of input should be between 0 and 1"),
+    "multinomial": _multinomial,
+    "floor_divide floor_divide.Scalar remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar": _divide,
+    "div.Tensor_mode div.Scalar_mode": _divide_with_mode,
+}
+_RULES = {name: rule for names, rule in _OF_OPERATORS.items() for name in overloads(names)}

@@ -121,8 +121,6 @@ def convolution_backward(
     )
 
 
-@lower("aten.convolution_backward_overrideable.default")
-def convolution_backward_overrideable(
-    ctx: Ctx, grad_output: Array, input: Array, weight: Array, *geometry_and_mask: Any
-) -> tuple[MaybeArray, MaybeArray, MaybeArray]:
-    return convolution_backward(ctx, grad_output, input, weight, None, *geometry_and_mask)
+lower("aten.convolution_backward_overrideable.default")(
+    lambda ctx, grad, input, weight, *rest: convolution_backward(ctx, grad, input, weight, None, *rest)
+)

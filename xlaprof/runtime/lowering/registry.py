@@ -204,8 +204,9 @@ def is_complex(x: Any) -> bool:
     return _category(x.dtype) == _COMPLEX
 
 
-def is_integral(x: Any, *, include_bool: bool = True) -> bool:
-    return _category(x.dtype) <= 1 if include_bool else _category(x.dtype) == 1
+def is_integral(x: Any) -> bool:
+    """Integers or booleans?"""
+    return _category(x.dtype) <= 1
 
 
 def opmath_dtype(dtype: Any) -> Any:

@@ -73,14 +73,10 @@ def refuse_overlap(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
     On the device the result would be defined, because values are never overwritten while they are read; but it would
     differ from PyTorch's.
     """
-    written = [_argument(op, i, args, kwargs) for i in op.writes]
+    written = [args[i] if i < len(args) else kwargs.get(op.names[i]) for i in op.writes]
     read = [value for value in tree_leaves((args, kwargs)) if type(value) is XLATensor]
     if any(_overlaps(target, read) for target in tree_leaves(written) if type(target) is XLATensor):
         rehearse(op, args, kwargs, about="unsupported operation")
-
-
-def _argument(op: Op, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return args[i] if i < len(args) else kwargs.get(op.names[i])
 
 
 def _overlaps(target: XLATensor, others: list[XLATensor]) -> bool:

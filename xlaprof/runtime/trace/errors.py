@@ -75,15 +75,9 @@ def name_operation(error: BaseException, func: Any, args: tuple[Any, ...], kwarg
     notes = [n for n in getattr(error, "__notes__", ()) if not n.startswith(_NOTE)]
     frames, _ = source.here()
     place = f" at {frames[0].file}:{frames[0].line}" if frames else ""
-    error.__notes__ = [*notes, f"{_NOTE}{_name(func)}({', '.join(_texts(args, kwargs))}){place}"]
-
-
-def _name(func: Any) -> str:
-    return str(func._schema.name) if hasattr(func, "_schema") else str(func)
-
-
-def _texts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    return [_text(a) for a in args] + [f"{k}={_text(v)}" for k, v in kwargs.items()]
+    name = func._schema.name if hasattr(func, "_schema") else func
+    given = ", ".join([*map(_text, args), *(f"{k}={_text(v)}" for k, v in kwargs.items())])
+    error.__notes__ = [*notes, f"{_NOTE}{name}({given}){place}"]
 
 
 def _text(value: Any) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from collections.abc import Collection
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -11,8 +11,6 @@ from torch._ops import OpOverload
 from xlaprof.runtime.lowering.registry import RANDOM
 from xlaprof.runtime.lowering.registry import STATIC as STATIC_SCALARS
 from xlaprof.runtime.lowering.table import LOWERINGS
-
-F = TypeVar("F")
 
 # How an argument is keyed on the tape.
 TENSOR, TENSORS, SCALAR, STATIC, DROPPED = "tensor", "tensors", "scalar", "static", "dropped"
@@ -45,19 +43,6 @@ _FLOATS = {
 
 #: arguments that say where and how memory lies: no part of a graph
 _DROPPED = {"device", "layout", "pin_memory", "generator", "non_blocking"}
-
-
-def registering(table: dict[str, F]) -> Callable[..., Callable[[F], F]]:
-    """A decorator, ``@register("aten.add.Tensor", ...)``, that puts a function into ``table`` under each name."""
-
-    def register(*names: str) -> Callable[[F], F]:
-        def keep(function: F) -> F:
-            table.update(dict.fromkeys(names, function))
-            return function
-
-        return keep
-
-    return register
 
 
 class Op:
