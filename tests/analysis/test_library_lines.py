@@ -20,7 +20,7 @@ TRAINER = "/venv/lib/python3.11/site-packages/transformers/trainer.py"
 USERS = (8, "trainer.train()", "<module>")
 STEP = (TRAINER, 2500, "Trainer._inner_training_loop", "self.training_step(model, inputs)", 2400)
 LOG = (TRAINER, 2560, "Trainer._inner_training_loop", "self._log()", 2400)
-READ = (TRAINER, 3100, "Trainer._log", "loss = tr_loss.item()", 0)
+READ = (TRAINER, 3100, "Trainer._maybe_log_save_evaluate", "loss = tr_loss.item()", 0)
 CHECK = (TRAINER, 2511, "Trainer._inner_training_loop", "if torch.isnan(tr_loss):", 2400)
 BARRIER = (TRAINER, 2540, "Trainer._inner_training_loop", "xm.mark_step()", 2400)
 
@@ -60,6 +60,34 @@ def test_the_rhythm_is_that_of_the_librarys_loop(found: dict[int, Finding]) -> N
     assert found[READ[1]].rhythm == "every 2 steps"
 
 
+def test_what_no_option_of_the_library_changes_is_an_account_and_no_finding() -> None:
+    story = Story()
+    other = ("/venv/lib/python3.11/site-packages/somelib/loop.py", 31, "Loop.run", "if loss.isnan():", 20)
+    barrier, check = (story.line(*USERS, library=(below,)) for below in (BARRIER, other))
+    for _ in range(40):
+        story.trace(4)
+        story.barrier(barrier, 20)
+        story.read(check)
+        story.trace(10)
+    report = story.report()
+    assert report.findings == ()
+    assert report.predicted is None
+    (idle,) = (account for account in report.accounts if account.what == "idle")
+    assert "somelib's own, at somelib/loop.py:31" in idle.text
+
+
+def test_what_is_not_felt_is_no_finding_at_a_librarys_line() -> None:
+    story = Story()
+    barrier, read = (story.line(*USERS, library=below) for below in ((BARRIER,), (READ, LOG)))
+    for n in range(200):
+        story.trace(4)
+        story.barrier(barrier, 20, graph=f"graph {n % 4}", compile=900)
+        story.wait()
+        if n % 16 == 0:
+            story.read(read, copy=1)
+    assert story.findings("transfer") == []
+
+
 def test_the_head_of_a_librarys_loop_stands_under_the_users_line() -> None:
     story = Story()
     stack = story.line(*USERS, loops=(7,), library=(READ, LOG))
@@ -72,12 +100,12 @@ def test_the_head_of_a_librarys_loop_stands_under_the_users_line() -> None:
 def test_report_and_json_show_the_librarys_line_and_the_way_there(found: dict[int, Finding]) -> None:
     page = io.StringIO()
     show(training().report(), console=Console(file=page, width=100, color_system=None))
-    assert "in transformers/trainer.py:3100 (_log): loss = tr_loss.item()" in page.getvalue()
+    assert "in transformers/trainer.py:3100 (_maybe_log_save_evaluate): loss = tr_loss.item()" in page.getvalue()
     assert "by way of _inner_training_loop" in page.getvalue()
     written = finding_to_json(found[READ[1]])
     assert (written["file"], written["line"], written["code"]) == ("train.py", 8, "trainer.train()")
     assert [(line["line"], line["function"], line["loop"]) for line in written["library"]] == [
-        (3100, "Trainer._log", 0),
+        (3100, "Trainer._maybe_log_save_evaluate", 0),
         (2560, "Trainer._inner_training_loop", 2400),
     ]
     assert way(found[READ[1]].place) == "_inner_training_loop"

@@ -6,7 +6,7 @@ import pytest
 
 from xlaprof.analysis.evidence.library_options import advise
 from xlaprof.analysis.model import Place
-from xlaprof.vocabulary import Vocabulary
+from xlaprof.vocabulary import STANDARD, Vocabulary
 
 SITE = "/venv/lib/python3.11/site-packages/"
 
@@ -18,17 +18,14 @@ def place(*library: tuple[str, str, str], loop: int = 0) -> Place:
 
 def test_a_line_of_the_users_is_left_as_it_is() -> None:
     said = advise("transfer", Place("train.py", 8), "It reads.", "Read less.", "loss.detach()")
-    assert said == ("It reads.", "Read less.", "loss.detach()")
+    assert said == ("It reads.", "Read less.", "loss.detach()", False)
 
 
 def test_whose_loop_it_is_is_said() -> None:
     there = place(("somelib/loop.py", "Loop.run", "if loss.isnan():"), loop=31)
-    cause, advice, remedy = advise("transfer", there, "It reads.", "Read less.", "loss.detach()")
+    cause, _, remedy, is_option = advise("transfer", there, "It reads.", "Read less.", "loss.detach()")
     assert cause == "It reads. The loop is somelib's own (somelib/loop.py:31)."
-    assert advice == (
-        "Read less. The line is somelib's: look for an option of Loop.run that leaves it out, or override that."
-    )
-    assert remedy == "", "code for a line that is not the user's"
+    assert (remedy, is_option) == ("", False), "code for a line that is not the user's"
     assert advise("recompile", there, "", "Pad it.").advice == "Pad it.", "what the user gives to the library"
 
 
@@ -57,6 +54,14 @@ def test_the_option_of_a_widespread_library_is_advised(
     for there in (place(line), place(inner, line)):
         assert option in advise(kind, there, said, "Something general.").advice
     assert option not in advise("growth", place(line), said, "Something general.").advice
+
+
+def test_a_number_that_a_library_computes_becomes_an_input_by_a_setting() -> None:
+    there = place(("somelib/steps.py", "Steps.step", "x = x * self.rate"))
+    said = advise(
+        "recompile", there, "", "Pass it as a tensor (SETTING=1 makes every number an input).", words=STANDARD
+    )
+    assert said.advice == f"Set {STANDARD.scalars_as_inputs}, which makes every number an input of the graph."
 
 
 def test_the_same_function_of_another_library_has_no_such_option() -> None:

@@ -61,6 +61,18 @@ def test_the_library_function_that_reads_is_named(told: Callable) -> None:
     assert vias == ["clip_grad_norm_", "Tensor.__format__", "Tensor.__repr__", ""]
 
 
+def test_what_the_runtime_calls_for_a_read_is_not_what_the_line_called(told: Callable) -> None:
+    weight = torch.ones(3, 3).to("xla")
+
+    def story() -> None:
+        with torch.inference_mode():  # PyTorch leaves it to the runtime to take operations apart
+            weight.sum().item()
+            float(weight.max())
+
+    recorded = told(story)
+    assert [recorded.texts.get(read.via, "") for read in reads(recorded)] == ["", ""]
+
+
 def test_a_value_is_late_when_the_device_was_given_more_since(told: Callable) -> None:
     weight = torch.ones(3, 3).to("xla")
 

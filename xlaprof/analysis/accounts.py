@@ -17,6 +17,7 @@ from xlaprof.analysis.evidence.activities import recording
 from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.idle_time import by_cause, label
+from xlaprof.analysis.evidence.library_options import whose
 from xlaprof.analysis.evidence.looping import visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Account, Finding, Place, TorchCompileStat
@@ -72,8 +73,11 @@ class _Bill:
     def total(self) -> float:
         return self.explained + sum(self.normal.values()) + sum(self.unknown.values())
 
-    def explain(self, finding: Finding, ns: float) -> None:
-        if ns > 0:
+    def explain(self, finding: Finding, ns: float, aside: bool = False) -> None:
+        """``aside``: the finding was set aside, for nothing but another library changes it."""
+        if ns > 0 and aside:
+            self.normal[f"{whose(finding.place.acting)} own, at {short(finding.place)}"] += ns
+        elif ns > 0:
             self.explained += ns
             self.by[finding.id] = finding.kind
 
@@ -177,7 +181,8 @@ def _torch_compile(facts: Facts, findings: tuple[Finding, ...], functions: Torch
 def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> _Bill:
     """Compiles of the runtime's graphs; ``but_dynamo``: without those that torch.compile captured."""
     run, bill = facts.run, _Bill("compile")
-    claims = _claims(facts, findings)
+    known = (*findings, *facts.aside)
+    claims = _claims(facts, known)
     lines: dict[str, _Parts] = {}  # why graphs were compiled -> at which lines
     graphs: Counter[str] = Counter()
     spared = 0  # ns that the persistent cache would save
@@ -189,7 +194,7 @@ def _compiled(facts: Facts, findings: tuple[Finding, ...], but_dynamo: bool) -> 
         claimed = sum(by.values())
         share = min(1.0, claimed)
         for finding, part in by.items():
-            bill.explain(findings[finding], record.dur * share * part / claimed)
+            bill.explain(known[finding], record.dur * share * part / claimed, aside=finding >= len(findings))
         rest, place = record.dur * (1 - share), facts.names.place(record.stack)
         line = short(place) if place.line else "an unknown line"
         if why := _necessary(facts, record):
@@ -250,22 +255,23 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
 def _idle(facts: Facts, findings: tuple[Finding, ...], idle: dict[Cause, float]) -> _Bill:
     """``idle``: ns by cause, without compiling; it is emptied."""
     bill = _Bill("idle")
-    cuts = [(finding, cut) for finding in findings for cut in _cuts(facts, finding)]
-    for finding, cut in cuts:
-        bill.explain(finding, _take(idle, cut.causes, sum(idle.values())))
-    for finding, cut in cuts:
+    known = [(finding, False) for finding in findings] + [(finding, True) for finding in facts.aside]
+    cuts = [(finding, aside, cut) for finding, aside in known for cut in _cuts(facts, finding)]
+    for finding, aside, cut in cuts:
+        bill.explain(finding, _take(idle, cut.causes, sum(idle.values())), aside)
+    for finding, aside, cut in cuts:
         causes = {cause for cause, _ in cut.places}
         cost = finding.cost_s * 1e9 - sum(ns * (1 - kept) for _, ns, kept in cut.compiles)
         taken = _take(idle, causes, cost)
         if host.TRANSFER in causes and host.FALLBACK not in causes:  # a read's cost includes the idle time behind it
             taken += _take(idle, list(idle), cost - taken)
-        bill.explain(finding, taken)
-    known = recording(facts.run)
+        bill.explain(finding, taken, aside)
+    lines = recording(facts.run)
     seen_in: dict[Cause, Cause] = dict(facts.run.window.idle.seen_in())
     for cause, ns in idle.items():
         seen = seen_in.get(cause, cause)
         name = _UNSEEN if seen == host.OTHER else label(seen, facts.names)
-        for reason, part in _normal(facts, cause, seen, ns, name, known):
+        for reason, part in _normal(facts, cause, seen, ns, name, lines):
             part = min(part, ns)
             bill.normal[reason] += part
             ns -= part

@@ -15,6 +15,7 @@ from . import library_options
 
 _HIGH = 0.10  # of the time of the steps: a cost that is felt
 _MEDIUM = 0.02  # a cost that is measured; less is low
+_FELT = 0.01  # of the run: a library's line that costs less is not worth an option
 _PREDICTED = 100  # findings whose gain is predicted by playing the recording again; further ones gain their cost
 
 
@@ -37,6 +38,8 @@ class Facts:
         self._cut_of: dict[str, Cut] = {}  # by id of the finding
         self.claims: dict[str, list[Cut]] = {}  # the same by id of the finding; several may have one id
         self._uncut_s = 0.0  # gains of the findings without a cut
+        self._optionless: set[str] = set()  # ids of findings at a library's line that no option of it changes
+        self.aside: tuple[Finding, ...] = ()  # that the program can do nothing about
 
     @cached_property
     def what_if(self) -> WhatIf:
@@ -57,17 +60,21 @@ class Facts:
         discriminator: str = "",
         cut: Cut | None = None,
         gain_s: float | None = None,
+        of_the_line: bool | None = None,
         **details: Any,
     ) -> Finding:
         """A finding with its id and severity. ``discriminator`` separates several at one line and operation.
 
         ``counted``: the events that ``count`` counts.
         ``cut``: the part of the run that a fix removes (``replay``), from which the gain is predicted; without it the
-        gain is ``gain_s``, by default the cost. ``details``: the fields of :class:`Finding` that have defaults
+        gain is ``gain_s``, by default the cost. ``of_the_line``: only the line written otherwise helps; by default the
+        kind decides. ``details``: the fields of :class:`Finding` that have defaults
         (``change``, ``evidence``, ``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """
         id = stable_id(kind, place, operation, discriminator)
         said = library_options.advise(kind, place, cause, advice, details.pop("remedy", ""), self.words)
+        if (kind in library_options.OF_THE_LINE) if of_the_line is None else of_the_line:
+            self._optionless |= {id} if place.library and not said.is_option else set()
         if cut:
             self.claims.setdefault(id, []).append(cut)
         if cut and len(self._cuts) < _PREDICTED:
@@ -95,6 +102,21 @@ class Facts:
             counted=counted,
             **details,
         )
+
+    def set_aside(self, found: list[Finding]) -> list[Finding]:
+        """Without those at a library's line that no option changes, or that are not felt: accounts tell of them."""
+        wall = max(1, self.run.last - (self.run.begin or 0)) / 1e9
+        self.aside = tuple(
+            one
+            for one in found
+            if one.place.library and (one.id in self._optionless or max(one.cost_s, one.gain_s) < _FELT * wall)
+        )
+        for one in self.aside:
+            if (cut := self._cut_of.pop(one.id, None)) is not None:
+                self._cuts = [other for other in self._cuts if other is not cut]
+            else:
+                self._uncut_s -= one.gain_s
+        return [one for one in found if all(one is not other for other in self.aside)]
 
     def gain_last_s(self, finding: Finding) -> float | None:
         """Seconds that a fix gives back after all other fixes; None: as many as alone."""

@@ -1,7 +1,8 @@
 """What a program can do about a line that is a library's: an option of that library, where one decides.
 
 A finding under a library's line says whose it is, and whose loop repeats it. One table has the options of libraries
-that many programs are driven by, under the names that those libraries document.
+that many programs are driven by, under the names that those libraries document. Where none of them decides, and the
+line would have to be written otherwise, there is nothing that the program can do: no finding, but a part of an account.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from xlaprof.vocabulary import STANDARD, Vocabulary
 class _Option(NamedTuple):
     """An option that decides whether, or how often, a library's function does what a finding is about."""
 
-    library: str  # the package's name
+    library: str  # the package's name; empty: any
     function: str  # regular expression, found in "file: qualified name: code" of a library's line on the way
     kinds: str  # of findings, separated by blanks
     advice: str
@@ -187,10 +188,17 @@ _OPTIONS = (
         "transfer",
         "Let the callback look after each epoch (check_on_train_epoch_end, every_n_epochs), not after each step.",
     ),
+    _Option(
+        "",
+        "",
+        "recompile",
+        "Set {words.scalars_as_inputs}, which makes every number an input of the graph.",
+        "makes every number an input",
+    ),
 )
 
 #: kinds whose own advice is to write a line otherwise, which is not the user's to write here
-_OF_THE_LINE = frozenset({"transfer", "fallback", "excess_barriers", "missing_barrier"})
+OF_THE_LINE = frozenset({"transfer", "fallback", "excess_barriers", "missing_barrier", "growing_graph"})
 
 
 class Said(NamedTuple):
@@ -199,6 +207,7 @@ class Said(NamedTuple):
     cause: str
     advice: str
     remedy: str = ""
+    is_option: bool = False  # of a library
 
 
 def advise(kind: str, place: Place, cause: str, advice: str, remedy: str = "", words: Vocabulary = STANDARD) -> Said:
@@ -207,14 +216,11 @@ def advise(kind: str, place: Place, cause: str, advice: str, remedy: str = "", w
         return Said(cause, advice, remedy)
     loop = next((line for line in reversed(place.library) if line.loop), None)
     if loop is not None:
-        cause += f" The loop is {_whose(loop)} own ({package_path(loop.file)}:{loop.loop})."
+        cause += f" The loop is {whose(loop)} own ({package_path(loop.file)}:{loop.loop})."
     option = _option(kind, place, "\n".join((cause, advice, *(line.code for line in place.library))))
     if option is not None:
-        return Said(cause, option.advice, option.remedy.format(barrier_code=words.barrier_code))
-    if kind in _OF_THE_LINE:
-        name = place.acting.func.replace(".<locals>", "")
-        whose = _whose(place.acting)
-        advice += f" The line is {whose}: look for an option of {name} that leaves it out, or override that."
+        remedy = option.remedy.format(barrier_code=words.barrier_code)
+        return Said(cause, option.advice.format(words=words), remedy, is_option=True)
     return Said(cause, advice)
 
 
@@ -223,12 +229,12 @@ def _option(kind: str, place: Place, said: str) -> _Option | None:
     for option in _OPTIONS:
         if kind in option.kinds.split() and re.search(option.says, said):
             for package, text in lines:
-                if package == option.library and re.search(option.function, text):
+                if option.library in ("", package) and re.search(option.function, text):
                     return option
     return None
 
 
-def _whose(line: Place) -> str:
+def whose(line: Place) -> str:
     library = _package(line)
     return f"{library}'" if library.endswith("s") else f"{library}'s"
 

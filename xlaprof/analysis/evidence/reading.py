@@ -1,7 +1,7 @@
 """The purpose of a line that reads from the device, in its own words, and what to write instead.
 
-The library function that read it decides, where there is one (``Tensor.__format__``, ``clip_grad_norm_``), then the
-code of the line, then ATen's operator.
+The library function that read it decides, where there is one (``Tensor.__format__``, ``clip_grad_norm_``): what the
+line computes with it ("loss = ...") is then not what is read. Else the code of the line does, then ATen's operator.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ class ReadAdvice(NamedTuple):
     purpose: str  # where the line shows it: "to check for NaN or infinity"
     advice: str
     remedy: str  # code
+    is_when: bool = False  # the advice says when to read, not how to do without
 
 
 class _Pattern(NamedTuple):
-    """Reads of one purpose. A pattern fits where both regular expressions are found."""
+    """Reads of one purpose. A pattern fits where both regular expressions are found; one for code alone fits a library
+    function's reads where it is found in that function's name, too."""
 
     via: str  # in the name of the library function; empty: any
     code: str  # in the code of the line
@@ -47,6 +49,7 @@ _DISTRIBUTIONS = (
     r"|Exponential|FisherSnedecor|Gamma|Geometric|Gumbel|Independent|Kumaraswamy|LKJCholesky|Laplace|SameFamily"
     r"|Multinomial|Normal|Pareto|Poisson|StudentT|Uniform|VonMises|Weibull|Wishart)"
 )
+_PLAIN = r"\.(?:item|tolist|cpu|numpy)\("  # the line reads by itself
 _EVERY = "if step % {every} == 0:\n    "
 _DECIDE = "Decide on the device ({words.arrays}.where, a mask), or look at the value only {often}"
 _ONCE = (
@@ -86,7 +89,7 @@ _PATTERNS = (
     ),
     _Pattern(
         rf"^{_DISTRIBUTIONS}\.(__init__|log_prob|cdf|icdf|_validate_sample)$",
-        r"^(?!.*\.(item|tolist|cpu|numpy)\()",
+        rf"^(?!.*{_PLAIN})",
         "Pass validate_args=False: a distribution checks its arguments on the host each time it is made",
         purpose="to check its arguments",
         remedy="torch.distributions.Distribution.set_default_validate_args(False)",
@@ -214,19 +217,24 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
     scalar = op == SCALAR
     what = "one number" if scalar else "a tensor"
     name = _name(via, code, scalar)
+    inside = "" if via.rpartition(".")[2] in _SPECIAL or re.search(_PLAIN, code) else via
     for pattern in _PATTERNS:
+        if inside and not pattern.via and not re.search(pattern.code, inside):
+            continue
         if (scalar or not pattern.numbers_only) and re.search(pattern.via, via) and re.search(pattern.code, code):
             remedy = pattern.remedy
             if every in (ONCE, LATER) and "{every}" in remedy:
                 remedy = _ONCE if every == ONCE else ""
             loss = words.keep_code.format(name="loss")
             remedy = remedy.format(every=every, words=words, loss=loss)
-            return ReadAdvice(
-                pattern.name or name, what, pattern.purpose, _filled(pattern.advice, every, words), remedy
-            )
+            advice = _filled(pattern.advice, every, words)
+            return ReadAdvice(pattern.name or name, what, pattern.purpose, advice, remedy, "{often}" in pattern.advice)
+    if scalar and inside:
+        text = f"Call {name} {{often}}, or leave out what it looks at the value for"
+        return ReadAdvice(name, what, "", _filled(text, every, words), "", is_when=True)
     if scalar:
         text = "Keep the {value} {words.keep} and read it {often}{end}"
-        return ReadAdvice(name, what, "", _filled(text, every, words), "")
+        return ReadAdvice(name, what, "", _filled(text, every, words), "", is_when=True)
     if name in ("save()", "pickling"):
         advice = "Save less often, or hand a copy made on the device to a background thread"
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
 
 import msgspec
@@ -31,7 +32,7 @@ def kinds() -> dict[str, Kind]:
 def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
     known = kinds()
-    found = [_with_severity(kind, finding) for kind in known.values() for finding in kind.find(facts)]
+    found = [_with_severity(known, finding) for finding in facts.set_aside(_all(known, facts))]
     found.sort(key=lambda finding: -max(finding.gain_s, finding.cost_s))
     found[:_WEIGHED] = [
         msgspec.structs.replace(finding, gain_last_s=facts.gain_last_s(finding)) for finding in found[:_WEIGHED]
@@ -50,8 +51,13 @@ def find(facts: Facts) -> tuple[Finding, ...]:
     return _with_unique_ids(found)
 
 
-def _with_severity(kind: Kind, finding: Finding) -> Finding:
-    return msgspec.structs.replace(finding, severity="high") if kind.leads(finding) else finding
+def _all(known: Mapping[str, Kind], facts: Facts) -> list[Finding]:
+    return [finding for kind in known.values() for finding in kind.find(facts)]
+
+
+def _with_severity(known: Mapping[str, Kind], finding: Finding) -> Finding:
+    leads = known[finding.kind].leads(finding)
+    return msgspec.structs.replace(finding, severity="high") if leads else finding
 
 
 def _worth_s(finding: Finding) -> float:

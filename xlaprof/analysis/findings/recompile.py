@@ -24,6 +24,9 @@ from xlaprof.text.quantities import duration
 _SHOWN = 8  # changes listed as evidence
 #: roles of operations that only some micro-batches have
 _ACCUMULATED = frozenset({"grad", "optimizer"})
+#: sorts of changes that the code makes, not what it is given; and roles of those that who calls it chooses
+_WRITTEN = frozenset({"operation", "outputs", "inputs", "aliasing", "size"})
+_CHOSEN = frozenset({"mode", "autocast", "loop"})
 _SOME = 3  # runs from which on there is a rhythm
 
 
@@ -55,6 +58,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         cost_s=group.cost_s,
         cut=replay.compiles(avoided),
         gain_s=0.0 if not avoided else None,
+        of_the_line=group.sort in _WRITTEN and change.role not in _CHOSEN,
         cause=explanation(facts, group, rhythm),
         advice=advice.text,
         change=FromTo(what=change.what, old=change.old, new=change.new),

@@ -32,7 +32,9 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     waited = (tally.wait + reads.copy_ns + tally.digest_dur) / 1e9  # without compiling
     barrier = facts.names.bracket(reads.stacks[0], reads.barrier)[1] if reads.barrier else NOWHERE
     purpose = f" {way.purpose}" if way.purpose else ""
-    after = f", after the barrier ({named(barrier)})" * bool(barrier.line and "barrier" not in way.advice)
+    after = f", after the barrier ({named(barrier)})" * bool(
+        barrier.line and way.is_when and "barrier" not in way.advice
+    )
     if often == ONCE and reads.op == SCALAR and "sum" in way.advice:
         after = f"; end every turn of the loop with {facts.words.barrier}"
     late = f"{tally.late:,} more cost nothing: the device had been given more to do"

@@ -168,7 +168,7 @@ def _follows(facts: Facts, group: Group) -> bool:
         return True
     if group.sort == "operation" and group.first.role != "barrier" and len(group.extras) >= GROWTHS:
         sites = facts.run.sites
-        if all(e.change.added and e.record.trigger != "read" and grows(sites[e.record.stack]) for e in group.extras):
+        if all(e.change.added and grows(sites[e.record.stack]) for e in group.extras):
             return True
     return False
 

@@ -53,4 +53,6 @@ def _outermost(innermost: FrameType) -> str:
                 return name
             if "<" not in code.co_qualname and code.co_qualname not in _WRAPPERS:
                 name = code.co_qualname
+        elif code.co_filename.startswith(OWN):
+            name = name if name.startswith("Tensor.") else ""  # what this runtime calls, the line did not call
     return ""
