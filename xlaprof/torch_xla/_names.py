@@ -9,13 +9,13 @@ from __future__ import annotations
 
 _CHECKPOINT = "xlaprof.runtime.spmd.checkpoint"
 _DISTRIBUTED = "xlaprof.runtime.distributed"
-_DYNAMO = "xlaprof.runtime.dynamo"
 _FSDP = "xlaprof.runtime.distributed.fsdp"
 _SPMD = "xlaprof.runtime.spmd"
 
 _BRIDGE = {
-    _DYNAMO: "GraphInputMatcher NoneRemover alias_with_buffer_donor_config extract_compiled_graph "
-    "partition_fx_graph_for_cpu_fallback"
+    "xlaprof.runtime.dynamo.bridge": "extract_compiled_graph partition_fx_graph_for_cpu_fallback",
+    "xlaprof.runtime.dynamo.donation": "alias_with_buffer_donor_config",
+    "xlaprof.runtime.dynamo.xlac": "GraphInputMatcher NoneRemover",
 }
 _SPMD_NOW = {"xlaprof.torch_xla.distributed.spmd": "*"}
 
@@ -90,7 +90,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "_dynamo": {},
     "_dynamo.config": {"xlaprof.runtime.dynamo.config": "="},
-    "_dynamo.dynamo_backend2": {_DYNAMO: "dynamo_backend"},
+    "_dynamo.dynamo_backend2": {"xlaprof.runtime.dynamo": "dynamo_backend=openxla"},
     "_dynamo.dynamo_bridge": _BRIDGE,
     "amp.syncfree.adam": {"xlaprof.torch_xla.amp.syncfree": "Adam"},
     "amp.syncfree.adamw": {"xlaprof.torch_xla.amp.syncfree": "AdamW"},
@@ -158,7 +158,8 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "experimental.distributed_checkpoint._helpers": {
         "xlaprof.runtime.spmd.checkpoint.states": "_CpuShards=CpuShards _is_sharded_tensor=is_sharded "
-        "_sharded_cpu_state_dict=sharded_cpu_state_dict flatten_state_dict=flattened set_element=put",
+        "_sharded_cpu_state_dict=sharded_cpu_state_dict flatten_state_dict=flattened",
+        "torch.distributed.checkpoint.default_planner": "set_element",
     },
     "experimental.distributed_checkpoint.manager": {
         _CHECKPOINT: "CheckpointManager",

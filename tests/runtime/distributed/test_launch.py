@@ -176,7 +176,7 @@ def test_an_environment_that_contradicts_itself_is_refused(
 def test_a_timeout_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XLAPROF_JOIN_TIMEOUT", "soon")
     with pytest.raises(world.WorldError, match="XLAPROF_JOIN_TIMEOUT=soon is no number of seconds"):
-        world._seconds("XLAPROF_JOIN_TIMEOUT", "300")
+        world._number("XLAPROF_JOIN_TIMEOUT", 300, float)
 
 
 def test_hosts_are_numbered(monkeypatch: pytest.MonkeyPatch) -> None:

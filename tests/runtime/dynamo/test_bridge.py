@@ -13,6 +13,7 @@ from runtime.counting import counted
 from xlaprof.runtime import dynamo
 from xlaprof.runtime.dynamo import donation
 from xlaprof.runtime.dynamo.bridge import extract_compiled_graph
+from xlaprof.runtime.dynamo.xlac import GraphInputMatcher, NoneRemover
 from xlaprof.torch_xla import _XLAC as xlac
 
 
@@ -62,7 +63,7 @@ def test_a_pending_graph_is_hashed_and_run_on_other_inputs() -> None:
     assert len(ids) == 5
     assert sorted(xlac._get_tensors_handle([x, *model.parameters()])) == sorted(xlac._get_tensors_handle(inputs))
     places = {id(x._storage): 0}
-    matcher = dynamo.GraphInputMatcher(places, ids, inputs, set(places))
+    matcher = GraphInputMatcher(places, ids, inputs, set(places))
     assert matcher.graph_input_xla_values.count(None) == 1
     other = torch.randn(2, 4).to("xla")
     (again,) = xlac._run_cached_graph(key, matcher([other]))
@@ -84,7 +85,7 @@ def test_inputs_that_are_returned_are_no_outputs_of_a_graph() -> None:
 
 
 def test_none_is_removed_and_put_back() -> None:
-    remover = dynamo.NoneRemover()
+    remover = NoneRemover()
     given: list[object] = ["a", None, "b", None]
     assert remover.remove_nones(given) == ["a", "b"] == given
     assert remover.none_poslist == [1, 3]

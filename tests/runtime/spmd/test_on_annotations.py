@@ -16,7 +16,7 @@ from runtime.counting import counted
 from xlaprof import events, log
 from xlaprof.analysis.diagnosis import cause
 from xlaprof.runtime import spmd as xs
-from xlaprof.runtime.spmd.sharding import replicated
+from xlaprof.runtime.spmd.sharding import REPLICATED
 from xlaprof.torch_xla import _XLAC as xlac
 
 ROW = xs.get_1d_mesh("x")
@@ -224,7 +224,7 @@ def test_a_tensor_of_shards():
             make(parts, by_rows, shape)
     columns = [torch.tensor([[i % 2]]) for i in range(4)]
     assert make(columns, GRID.get_op_sharding((None, "b"))).tolist() == [[0, 1]]
-    assert make([torch.arange(4)] * 4, replicated()).tolist() == [0, 1, 2, 3]
+    assert make([torch.arange(4)] * 4, REPLICATED).tolist() == [0, 1, 2, 3]
     with pytest.raises(RuntimeError, match="expected one shard for each of 4 local devices, got 2"):
         make(parts[:2], by_rows)
 

@@ -11,7 +11,7 @@ import torch
 
 from xlaprof.runtime import spmd as xs
 from xlaprof.runtime.spmd.placement import Partition
-from xlaprof.runtime.spmd.sharding import replicated, tiled
+from xlaprof.runtime.spmd.sharding import REPLICATED, tiled
 from xlaprof.runtime.tape import tapes
 from xlaprof.torch_xla.distributed import spmd as served
 
@@ -48,7 +48,7 @@ def test_equal_shardings_are_one_object():
     one = GRID.get_op_sharding(("a", None))
     assert one is xs.Mesh(range(4), (2, 2)).get_op_sharding((0, None))
     assert pickle.loads(pickle.dumps(one)) is one
-    assert pickle.loads(pickle.dumps(replicated())) is replicated()
+    assert pickle.loads(pickle.dumps(REPLICATED)) is REPLICATED
 
 
 @pytest.mark.parametrize(

@@ -60,63 +60,10 @@ from .job.world import (
     process_index,
     world_size,
 )
-from .programs.placement import of as _placement_of
-
-__all__ = [
-    "REDUCE_AND",
-    "REDUCE_MAX",
-    "REDUCE_MIN",
-    "REDUCE_MUL",
-    "REDUCE_OR",
-    "REDUCE_SUM",
-    "CoalescingBuckets",
-    "MpModelWrapper",
-    "MpSerialExecutor",
-    "ProcessGroupXla",
-    "RankFailure",
-    "World",
-    "WorldError",
-    "addressable_device_count",
-    "all_gather",
-    "all_gather_bucketized",
-    "all_reduce",
-    "all_reduce_bucketized_gradients",
-    "all_to_all",
-    "backend",
-    "broadcast_master_param",
-    "collective_broadcast",
-    "collective_permute",
-    "exchange",
-    "exchange_objects",
-    "get_master_ip",
-    "global_device_count",
-    "global_ordinal",
-    "host_index",
-    "is_master_ordinal",
-    "join",
-    "launch",
-    "leave",
-    "local_device_count",
-    "local_ordinal",
-    "local_process_count",
-    "master_print",
-    "mesh_reduce",
-    "process_count",
-    "process_index",
-    "recv",
-    "reduce_gradients",
-    "reduce_scatter",
-    "reduce_scatter_bucketized",
-    "rendezvous",
-    "run_multiprocess",
-    "send",
-    "spawn",
-    "world_size",
-    "xla_rendezvous",
-]
+from .programs.placement import SharedProgram as _SharedProgram
 
 # Hooks of lower layers, for programs of several processes.
 _barriers.reduce_gradients = reduce_gradients
 _failures.failed_rank = _of_collective
 _graph_dump.ordinal = lambda tape: global_ordinal() if world_size() > 1 else tape.index
-_build.place_collectives = _placement_of
+_build.place_collectives = _SharedProgram

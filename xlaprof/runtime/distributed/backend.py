@@ -30,15 +30,7 @@ from .job.rendezvous import exchange
 _c10d: Any = _distributed_c10d  # its stubs do not describe subclasses in Python
 _distributed: Any = dist
 
-_REDUCTIONS = {
-    dist.ReduceOp.SUM: "sum",
-    dist.ReduceOp.PRODUCT: "product",
-    dist.ReduceOp.BAND: "band",
-    dist.ReduceOp.BOR: "bor",
-    dist.ReduceOp.MIN: "min",
-    dist.ReduceOp.MAX: "max",
-    dist.ReduceOp.AVG: "avg",
-}
+_REDUCTIONS = ("sum", "product", "band", "bor", "min", "max", "avg")
 _barriers = itertools.count(1)
 
 
@@ -75,7 +67,7 @@ class ProcessGroupXla(_c10d.ProcessGroup):  # type: ignore[misc]
         return self._group_name
 
     def _kind(self, op: Any) -> tuple[str, float]:
-        name = next((name for kind, name in _REDUCTIONS.items() if op == kind), None)
+        name = next((name for name in _REDUCTIONS if op == getattr(dist.ReduceOp, name.upper())), None)
         if name is None:
             if op == dist.ReduceOp.BXOR:
                 raise NotImplementedError(f"reduce op {op}")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional as F
 
 from xlaprof.runtime.dynamo.constants import in_graph
 from xlaprof.runtime.modes import barriers
@@ -336,6 +337,14 @@ def reduce_gradients(optimizer: torch.optim.Optimizer, groups: Groups = None, pi
 
 def _always() -> bool:
     return os.environ.get("XLA_ALWAYS_ALLREDUCE", "0").lower() in ("1", "true", "yes", "on")
+
+
+def padded(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """``tensor`` with zeros after its first dimension, whose size is then a multiple of ``count``."""
+    if tensor.ndim == 0:
+        tensor = tensor.reshape(1)
+    missing = -tensor.shape[0] % count
+    return F.pad(tensor, [0, 0] * (tensor.ndim - 1) + [0, missing]) if missing else tensor
 
 
 def _to(outputs: list[torch.Tensor] | None, results: list[torch.Tensor]) -> list[torch.Tensor]:

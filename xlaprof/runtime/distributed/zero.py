@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from xlaprof.runtime.modes import barriers
 from xlaprof.runtime.trace.tensor import XLATensor
@@ -173,7 +172,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         return groups
 
     def _shard(self, tensor: torch.Tensor) -> torch.Tensor:
-        return _padded(tensor, self.local_world_size).chunk(self.local_world_size)[self.local_rank]
+        return collectives.padded(tensor, self.local_world_size).chunk(self.local_world_size)[self.local_rank]
 
     def _accumulating(self, shard: Any) -> Callable[[torch.Tensor], None]:
         def add(param: Any) -> None:
@@ -228,7 +227,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         pairs = self._stepped()
         parts = []
         for param, shard in pairs:
-            grad = _padded(shard.main_grad if self.use_grad_acc_hook else param.grad, self.local_world_size)
+            grad = collectives.padded(shard.main_grad if self.use_grad_acc_hook else param.grad, self.local_world_size)
             parts.append(grad.to(self.optimizer_dtype) if self.higher_cc_precision else grad)
         for one in self._get_sharding_scheme(kwargs):
             scale, size, groups = one["scale_factor"] / one["group_size"], one["group_size"], one["sharding_group"]
@@ -340,14 +339,6 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
     def get_shape_info(self) -> dict[int, torch.Size]:
         """The shapes of the parameters, numbered."""
         return {i: param.shape for i, param in enumerate(self._parameters())}
-
-
-def _padded(tensor: torch.Tensor, count: int) -> torch.Tensor:
-    """``tensor`` with zeros after its first dimension, whose size is then a multiple of ``count``."""
-    if tensor.ndim == 0:
-        tensor = tensor.reshape(1)
-    missing = -tensor.shape[0] % count
-    return F.pad(tensor, [0, 0] * (tensor.ndim - 1) + [0, missing]) if missing else tensor
 
 
 def _copy_options(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:

@@ -30,11 +30,6 @@ def openxla_eval(model: fx.GraphModule, example_inputs: Sequence[Any]) -> Callab
     return _compiler(model, example_inputs)
 
 
-def dynamo_backend(fx_graph: fx.GraphModule, args: Sequence[Any]) -> Callable[..., Any]:
-    """:func:`openxla` under the name of PyTorch/XLA's second backend (``torch_xla._dynamo.dynamo_backend2``)."""
-    return openxla(fx_graph, args)
-
-
 @functools.cache
 def _through_autograd() -> Any:
     from torch._dynamo.backends.common import aot_autograd

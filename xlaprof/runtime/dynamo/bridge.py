@@ -181,17 +181,11 @@ def _touches_xla(module: fx.GraphModule, args: list[Any]) -> bool:
     if any(type(tensor) is XLATensor for tensor in tensors):
         return True
     for node in module.graph.nodes:
-        if node.op == "get_attr" and type(_attribute(module, str(node.target))) is XLATensor:
+        if node.op == "get_attr" and type(operator.attrgetter(str(node.target))(module)) is XLATensor:
             return True
         if any(_names_xla(leaf) for leaf in tree_leaves((node.args, node.kwargs))):
             return True
     return False
-
-
-def _attribute(module: Any, path: str) -> Any:
-    for name in path.split("."):
-        module = getattr(module, name)
-    return module
 
 
 def _names_xla(leaf: Any) -> bool:

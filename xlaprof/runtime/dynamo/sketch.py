@@ -74,11 +74,8 @@ class Sketch(Tape):
         self.donors: set[int] = set()  # ids of storages marked for donation
 
 
-class _Unknown:
-    """A value the interpretation does not have."""
-
-
-_UNKNOWN = _Unknown()
+#: a value the interpretation does not have
+_UNKNOWN = object()
 
 
 def lay_out(module: fx.GraphModule, args: list[Any], sketch: Sketch) -> Layout:
@@ -116,8 +113,11 @@ class _Survey(fx.Interpreter):
         self._held: list[tuple[Storage | None, torch.Tensor]] = []  # keeps stand-ins and others alive, for their ids
         self.floats: dict[float, int] = {}  # made-up numbers -> places of the arguments they stand for
         kinds = _upload_kinds(module)
-        self.numbers = frozenset(i for i, kind in kinds.items() if kind == "number" and _is_number(args[i]))
-        self.uploads = tuple(i for i in kinds if _is_host(args[i]) and i not in self.numbers)
+        on_host = [i for i in kinds if _is_host(args[i])]
+        self.numbers = frozenset(
+            i for i in on_host if kinds[i] == "number" and args[i].ndim == 0 and args[i].dtype is torch.float64
+        )
+        self.uploads = tuple(i for i in on_host if i not in self.numbers)
         self.stand_ins = [self._stand_in(i, arg) for i, arg in enumerate(args)]
 
     def _stand_in(self, place: int, arg: Any) -> Any:
@@ -165,7 +165,8 @@ class _Survey(fx.Interpreter):
             return super().run_node(n)
         if n.op == "get_attr":
             value = self.fetch_attr(str(n.target))
-            return self.capture(value) if isinstance(value, torch.Tensor) and not self._is_stand_in(value) else value
+            is_stand_in = type(value) is XLATensor and value._storage.tape is self.sketch
+            return self.capture(value) if isinstance(value, torch.Tensor) and not is_stand_in else value
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         if n.target is _CAST and type(args[0]) is float:  # a number stays one, as in any other operation
             return args[0]
@@ -194,9 +195,6 @@ class _Survey(fx.Interpreter):
             self.apart.add(n)
             self._mark_live(result)
         return result
-
-    def _is_stand_in(self, tensor: torch.Tensor) -> bool:
-        return type(tensor) is XLATensor and tensor._storage.tape is self.sketch
 
     def _mark_live(self, result: Any) -> None:
         """Remember that the host tensors in ``result`` differ at every call."""
@@ -314,10 +312,6 @@ def _symbolic(leaf: Any) -> bool:
 
 def _is_random(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
-
-
-def _is_number(arg: Any) -> bool:
-    return _is_host(arg) and arg.ndim == 0 and arg.dtype is torch.float64
 
 
 _CAST = torch.ops.prims.convert_element_type.default

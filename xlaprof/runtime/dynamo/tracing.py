@@ -86,17 +86,7 @@ def _skip_frames() -> None:
     for module in _SKIPPED:
         trace_rules.add(module)
     recursively = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
-    for function in _entries():
+    # The functions by which PyTorch enters the runtime; all factories are of one code.
+    zeros: Any = special._factory(torch.ops.aten.zeros.default)
+    for function in (*tensor.dispatchers, zeros, special.empty, special.empty_strided, special.copy_from):
         set_code_exec_strategy(function.__code__, recursively)
-
-
-def _entries() -> list[Callable[..., Any]]:
-    """The functions by which PyTorch enters the runtime."""
-    zeros: Any = special._factory(torch.ops.aten.zeros.default)  # all factories are of this code
-    return [
-        *tensor.dispatchers,
-        zeros,
-        special.empty,
-        special.empty_strided,
-        special.copy_from,
-    ]

@@ -44,6 +44,11 @@ def _barrier(trigger: str, wait: bool, reset_scope: bool) -> None:
     # read here, two frames below the caller: further inside there are more of our own frames to skip
     frames = stacks.user_frames(skip=2) if recorder.active is not None else None
     wait = wait or os.environ.get("XLA_SYNC_WAIT", "0").lower() in ("1", "true", "on", "yes")
+    cut(trigger, wait, frames)
+
+
+def cut(trigger: str, wait: bool = False, frames: tuple[stacks.RawFrame, ...] | None = None) -> None:
+    """A barrier on every device in use, called ``trigger`` in the log; then step closures are called."""
     barrier.barriers(tapes.existing() or [tapes.tape()], trigger, wait=wait, frames=frames)
     closures.run()
 

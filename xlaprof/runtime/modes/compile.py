@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, overload
 
-from xlaprof.runtime.execution import barrier, guard
-from xlaprof.runtime.tape import mode, tapes
+from xlaprof.runtime.execution import guard
+from xlaprof.runtime.tape import mode
 
-from . import closures, eager, sessions
+from . import barriers, eager, sessions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,23 +48,9 @@ class Compiled(AbstractContextManager[None]):
 
 
 @overload
-def compile(
-    f: F,
-    full_graph: bool | None = False,
-    name: str | None = None,
-    max_different_graphs: int | None = None,
-    *,
-    num_different_graphs_allowed: int | None = None,
-) -> F: ...
+def compile(f: F, *options: Any, **more: Any) -> F: ...
 @overload
-def compile(
-    f: None = None,
-    full_graph: bool | None = False,
-    name: str | None = None,
-    max_different_graphs: int | None = None,
-    *,
-    num_different_graphs_allowed: int | None = None,
-) -> Compiled: ...
+def compile(f: None = None, *options: Any, **more: Any) -> Compiled: ...
 def compile(
     f: Callable[..., Any] | None = None,
     full_graph: bool | None = False,
@@ -109,7 +95,7 @@ def _region(name: str | None, full_graph: bool, limit: int | None, session: sess
         eager.eager_mode(False)
     try:
         mode.graph_name = f"{name}_clear_pending" if name else outer
-        _cut("clear_pending")
+        barriers.cut("clear_pending")
         mode.graph_name = name or outer
         if full_graph:
             guard.set_allow_execution(False)
@@ -118,20 +104,15 @@ def _region(name: str | None, full_graph: bool, limit: int | None, session: sess
         except BaseException as error:
             guard.set_allow_execution(was_allowed)
             try:
-                _cut()
+                barriers.cut("compile")
             except Exception as another:  # the function's own error is raised
                 error.add_note(f"what it had recorded failed too: {another}")
             raise
         guard.set_allow_execution(was_allowed)
         if session is not None and limit is not None:
             session.add(limit, name or "the function")
-        _cut()
+        barriers.cut("compile")
     finally:
         mode.graph_name = outer
         if was_eager:
             eager.eager_mode(True)
-
-
-def _cut(trigger: str = "compile") -> None:
-    barrier.barriers(tapes.existing() or [tapes.tape()], trigger)
-    closures.run()

@@ -168,7 +168,12 @@ def _flush(tape: Tape) -> None:
                 if not storage.frames:
                     storage.frames = tape.node.frames
             else:
-                _fill(tape, live)
+                slots = plans.slots_of(live)
+                arrays = dict(zip(slots, _run(tape, slots, live), strict=True))
+                for storage in live:
+                    storage.array = arrays[storage.slot]
+                    storage.epoch = NOWHERE
+                    storage.frames = storage.frames or tape.node.frames
         except Exception as error:
             for storage in live:
                 if storage.epoch == tape.epoch:
@@ -177,17 +182,6 @@ def _flush(tape: Tape) -> None:
             _begin(tape)
             raise
     _begin(tape)
-
-
-def _fill(tape: Tape, live: list[Storage]) -> None:
-    """Give several storages their values."""
-    slots = plans.slots_of(live)
-    arrays = dict(zip(slots, _run(tape, slots, live), strict=True))
-    for storage in live:
-        storage.array = arrays[storage.slot]
-        storage.epoch = NOWHERE
-        if not storage.frames:
-            storage.frames = tape.node.frames
 
 
 def _begin(tape: Tape) -> None:

@@ -99,15 +99,8 @@ def _cached(parameter: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return found[1]
 
 
+#: an operator's arguments -> the dtype to cast them to, and whether that is the region's
 Policy = Callable[[tuple[Any, ...]], tuple[torch.dtype, bool]]
-
-
-def _lower_precision(args: tuple[Any, ...]) -> tuple[torch.dtype, bool]:
-    return torch.get_autocast_dtype(_XLA), True
-
-
-def _float32(args: tuple[Any, ...]) -> tuple[torch.dtype, bool]:
-    return torch.float32, False
 
 
 def _promote(args: tuple[Any, ...]) -> tuple[torch.dtype, bool]:
@@ -148,8 +141,8 @@ def install() -> None:
     others.fallback(torch.library.fallthrough_kernel, "AutocastXLA")
     aten = torch.library.Library("aten", "IMPL")
     for policy, names in (
-        (_lower_precision, LOWER_PRECISION),
-        (_float32, (*FLOAT32, *FLOAT32_ONCE_LOWERED)),
+        (lambda args: (torch.get_autocast_dtype(_XLA), True), LOWER_PRECISION),
+        (lambda args: (torch.float32, False), (*FLOAT32, *FLOAT32_ONCE_LOWERED)),
         (_promote, PROMOTE),
     ):
         for name in names:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import importlib.abc
 import importlib.machinery
-import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -71,16 +70,8 @@ def registry() -> Any:
 
     Raises ``OSError``, ``AttributeError`` or ``ValueError`` where this PyTorch has no such registry.
     """
-    return (ctypes.c_void_p * _REGISTRY_SIZE).in_dll(ctypes.CDLL(_libc10()), _REGISTRY_SYMBOL)
-
-
-def _libc10() -> str:
-    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
-    for name in ("libc10.so", "libc10.dylib", "c10.dll"):
-        path = os.path.join(folder, name)
-        if os.path.exists(path):
-            return path
-    raise OSError(f"no libc10 in {folder}")
+    library = ctypes.CDLL(torch._C.__file__)  # and the libraries that it needs
+    return (ctypes.c_void_p * _REGISTRY_SIZE).in_dll(library, _REGISTRY_SYMBOL)
 
 
 class _RefuseTorchXla(importlib.abc.MetaPathFinder, importlib.abc.Loader):

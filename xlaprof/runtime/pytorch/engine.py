@@ -21,9 +21,8 @@ from xlaprof.runtime.tape import tapes
 
 from . import device_guard
 
-_TORCH = os.path.dirname(torch.__file__)
 #: declares the guard's virtual functions; the order of the declarations is that of the table
-_HEADER = os.path.join(_TORCH, "include", "c10", "core", "impl", "DeviceGuardImplInterface.h")
+_HEADER = os.path.join(os.path.dirname(torch.__file__), "include/c10/core/impl/DeviceGuardImplInterface.h")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _VIRTUAL = re.compile(r"\bvirtual\s[^;{]*?(~?\w+)\s*\(")
 
@@ -76,13 +75,7 @@ def count_devices() -> bool:
 
 def start_threads() -> bool:
     """Start the engine's device threads where it has none (only then!). ``False`` if this torch has no such symbol."""
-    for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
-        path = os.path.join(_TORCH, "lib", name)
-        if os.path.exists(path):
-            break
-    else:
-        return False
-    library = ctypes.CDLL(path)
+    library = ctypes.CDLL(torch._C.__file__)  # and the libraries that it needs
     try:
         default = library["_ZN5torch8autograd6Engine18get_default_engineEv"]
         start = library["_ZN5torch8autograd6Engine20start_device_threadsEv"]

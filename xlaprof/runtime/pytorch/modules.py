@@ -62,7 +62,7 @@ def _apply_tied(
     _apply_once(self, fn, recurse)
     for name, old in before.items():
         new = self._parameters[name]
-        if new is old or old is None or new is None or not (_ours(old) or _ours(new)):
+        if new is old or old is None or new is None or not any(isinstance(p, XLATensor) for p in (old, new)):
             continue
         if id(old) in made:
             self._parameters[name] = made[id(old)][1]  # type: ignore[assignment]
@@ -71,10 +71,6 @@ def _apply_tied(
         made[id(old)] = old, new
         _successors[old] = new
     return self
-
-
-def _ours(parameter: torch.Tensor) -> bool:
-    return isinstance(parameter, XLATensor)
 
 
 def _watch_optimizers() -> None:

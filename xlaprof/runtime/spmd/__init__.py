@@ -14,10 +14,10 @@
 Tensors are global; XLA partitions the recorded operations according to the annotations.
 """
 
-from . import executable as _executable  # noqa: F401 - registers itself with dynamo
-from . import operators as _operators  # noqa: F401 - defines torch.ops.xla.dynamo_mark_sharding
+from . import executable as _executable  # registers itself with dynamo
 from .annotate import (
     MarkShardingFunction,
+    ShardingSpec,
     annotate_custom_sharding,
     clear_sharding,
     mark_sharding,
@@ -40,7 +40,6 @@ from .linear import (
     apply_xla_patch_to_nn_linear,
     xla_patched_nn_linear_forward,
 )
-from .loading import ShardingSpec
 from .manual import disable_manual_sharding, enable_manual_sharding, mark_manual_sharding
 from .mesh import HybridMesh, Mesh, PartitionSpec, get_1d_mesh, get_global_mesh, set_global_mesh
 from .mode import (
@@ -55,50 +54,3 @@ from .sharding import OpSharding, ShardingType
 from .tensors.layout import get_sharding_spec, get_sharding_type, sharding_of, unwrap_sharded_tensor
 from .tensors.sharded_tensor import XLAShardedTensor, wrap_as_sharded_tensor
 from .tensors.shards import XLAShard
-
-__all__ = [
-    "EinsumLinear",
-    "HybridMesh",
-    "MarkShardingFunction",
-    "Mesh",
-    "OpSharding",
-    "PartitionSpec",
-    "ShardingSpec",
-    "ShardingType",
-    "SpmdFullyShardedDataParallel",
-    "XLAPatchedLinear",
-    "XLAShard",
-    "XLAShardedTensor",
-    "addressable_runtime_device_count",
-    "annotate_custom_sharding",
-    "apply_backward_optimization_barrier",
-    "apply_xla_patch_to_nn_linear",
-    "auto_policy",
-    "clear_sharding",
-    "convert_to_xla_mesh",
-    "convert_to_xla_partition_spec",
-    "disable_manual_sharding",
-    "disable_spmd",
-    "enable_manual_sharding",
-    "get_1d_mesh",
-    "get_global_mesh",
-    "get_sharding_spec",
-    "get_sharding_type",
-    "global_runtime_device_count",
-    "is_auto_spmd",
-    "is_spmd",
-    "mark_manual_sharding",
-    "mark_sharding",
-    "mark_sharding_with_gradients",
-    "set_global_mesh",
-    "sharding_of",
-    "unwrap_sharded_tensor",
-    "use_spmd",
-    "visualize_sharding",
-    "visualize_tensor_sharding",
-    "wrap_as_sharded_tensor",
-    "wrap_if_sharded",
-    "xla_distribute_module",
-    "xla_distribute_tensor",
-    "xla_patched_nn_linear_forward",
-]

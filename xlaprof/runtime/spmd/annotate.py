@@ -6,6 +6,8 @@ graph. Either way its storage remembers the sharding: in-place writes have it ag
 
 from __future__ import annotations
 
+import ast
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import jax
@@ -13,6 +15,7 @@ import numpy as np
 import torch
 
 from xlaprof.runtime import metrics
+from xlaprof.runtime.dispatch.handlers import special
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, View
 from xlaprof.runtime.trace.tensor import XLATensor
 
@@ -146,3 +149,64 @@ def mark_sharding_with_gradients(t: torch.Tensor, mesh: Mesh, partition_spec: Pa
     """A copy of ``t`` that is sharded by ``partition_spec``, and so is its gradient. ``t`` stays as it is."""
     _check_length(t, partition_spec)
     return cast(torch.Tensor, MarkShardingFunction.apply(t, mesh, partition_spec))  # type: ignore[no-untyped-call]
+
+
+# -- a loader's batches -------------------------------------------------------------------------------------
+
+
+@dataclass
+class ShardingSpec:
+    """For ``MpDeviceLoader(input_sharding=)`` and ``send_cpu_data_to_device``: the sharding of tensors of one rank.
+
+    ``minibatch`` says that each process loads its own part of the batch.
+    """
+
+    mesh: Mesh
+    partition_spec: PartitionSpec
+    minibatch: bool | None = False
+    op_sharding: OpSharding = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.op_sharding = self.mesh.get_op_sharding(self.partition_spec)
+
+    def xla_spec(self, t: torch.Tensor) -> OpSharding | None:
+        """The sharding of ``t``; ``None`` if it has another rank."""
+        return self.op_sharding if self.can_apply(t) else None
+
+    def can_apply(self, t: torch.Tensor) -> bool:
+        """Has ``t`` as many dimensions as the spec?"""
+        return len(t.shape) == len(self.partition_spec)
+
+    def apply(self, t: torch.Tensor) -> None:
+        """:func:`mark_sharding` of ``t``, which is on ``xla``."""
+        assert t.device.type == "xla", f"a tensor on {t.device} cannot be sharded: send it to xla first"
+        mark_sharding(t, self.mesh, self.partition_spec)
+
+
+# -- torch.ops.xla.dynamo_mark_sharding, which torch.compile takes into its graph -----------------------------
+# The mesh and the partition spec are arguments that a graph can hold: numbers and text.
+
+_NAME = "dynamo_mark_sharding"
+_library = torch.library.Library("xla", "FRAGMENT")
+_library.define(
+    f"{_NAME}(Tensor input, int[] device_ids, int[] mesh_shape, str axis_names, str partition_spec) -> Tensor"
+)
+# No effect on other devices. It returns a new tensor: PyTorch forbids custom operators that return aliases.
+_library.impl(_NAME, lambda input, *_: input.clone(), "CompositeExplicitAutograd")
+_library.impl(_NAME, lambda input, *_: torch.empty_like(input), "Meta")
+torch.library.register_autograd(f"xla::{_NAME}", lambda ctx, grad: (grad, None, None, None, None), lib=_library)
+torch.fx.node.has_side_effect(getattr(torch.ops.xla, _NAME).default)
+
+
+@special(f"xla.{_NAME}.default")
+def _mark(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    tensor, device_ids, mesh_shape, axis_names, partition_spec = args
+    names, spec = (ast.literal_eval(text) for text in (axis_names, partition_spec))
+    sharding = Mesh(device_ids, tuple(mesh_shape), names or None).get_op_sharding(spec)
+    if not tensor._storage.tape.abstract:
+        mark(tensor, sharding)
+        return tensor.clone()
+    require_spmd()
+    marked = tensor.clone()  # in a compiled graph: an argument is not written to
+    constrain(marked._storage, sharding)
+    return marked

@@ -18,7 +18,7 @@ from xlaprof.runtime.trace.trie import Ref, Spec
 from . import tiles
 from .annotate import mark_sharding
 from .mesh import Mesh, PartitionSpec, get_global_mesh
-from .sharding import OpSharding, ShardingType, manual
+from .sharding import MANUAL, OpSharding, ShardingType
 from .tensors.layout import constrain, sharding_of, unwrap_sharded_tensor
 from .tensors.sharded_tensor import XLAShardedTensor, wrap_as_sharded_tensor
 
@@ -42,7 +42,7 @@ def full_to_shard_shape(tensor: torch.Tensor) -> XLATensor:
     how = sharding_of(ours)
     if how is None or how.type is ShardingType.MANUAL:
         raise RuntimeError(f"Tensor should have been annotated: mark_sharding first (it is {how or 'not sharded'})")
-    return _record(tiles.TO_SHARD, ours, (how,), how.shard_shape(tuple(ours.shape)), manual())
+    return _record(tiles.TO_SHARD, ours, (how,), how.shard_shape(tuple(ours.shape)), MANUAL)
 
 
 def shard_to_full_shape(
@@ -67,7 +67,7 @@ def mark_manual_sharding(t: torch.Tensor) -> XLAShardedTensor:
     storage = ours._storage
     if storage.epoch != storage.tape.epoch or storage.slot in storage.tape.input_at:
         raise RuntimeError("Marking manual sharding is not supported for a tensor whose value is on the devices")
-    constrain(storage, manual())
+    constrain(storage, MANUAL)
     return wrap_as_sharded_tensor(t)
 
 
@@ -104,7 +104,7 @@ def spmd_all_reduce(
 ) -> XLATensor:
     """In a manual part: reduce the tiles of each group of devices (``sum``, ``mul``, ``min``, ``max``), and scale."""
     ours, rest = _collective(reduce_type, tensor, scale, groups)
-    return _record(tiles.ALL_REDUCE, ours, rest, tuple(ours.shape), manual())
+    return _record(tiles.ALL_REDUCE, ours, rest, tuple(ours.shape), MANUAL)
 
 
 def spmd_reduce_scatter(
@@ -117,7 +117,7 @@ def spmd_reduce_scatter(
     if ours.shape[dim] % shard_count or shard_count != len(members[0]):
         raise RuntimeError(f"dimension {dim} of {list(ours.shape)} has no {shard_count} parts for groups {members}")
     shape = tuple(n // shard_count if i == dim else n for i, n in enumerate(ours.shape))
-    return _record(tiles.REDUCE_SCATTER, ours, (kind, factor, dim, members), shape, manual())
+    return _record(tiles.REDUCE_SCATTER, ours, (kind, factor, dim, members), shape, MANUAL)
 
 
 def _collective(kind: str, tensor: torch.Tensor, scale: float, groups: Any) -> tuple[XLATensor, tuple[Any, ...]]:

@@ -27,7 +27,7 @@ from xlaprof.runtime.tape.graph import Graph
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Sig, Storage
 
-from .sharding import OpSharding, manual, replicated, tiled
+from .sharding import MANUAL, REPLICATED, OpSharding, tiled
 from .tiles import ManualEvaluator, cut
 
 #: (size, stride) of an axis of the devices' order
@@ -44,7 +44,7 @@ class Form:
         self.dtype: torch.dtype = sig.dtype
         self.sharding = sharding
         #: the shape of the array: for a manual sharding, a tile for each device
-        self.stored = (devices, *sig.shape) if sharding is manual() else sharding.stored_shape(sig.shape)
+        self.stored = (devices, *sig.shape) if sharding is MANUAL else sharding.stored_shape(sig.shape)
         self.text = f"{sig.text}{sharding.text}"
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ class Partition:
     def named(self, sharding: OpSharding) -> NamedSharding:
         """jax's form of ``sharding``, over the one order of the devices: jax refuses a program with several."""
         if not sharding.grid:
-            return self.one_each if sharding is manual() else self.everywhere
+            return self.one_each if sharding is MANUAL else self.everywhere
         found = self._named.get(sharding)
         if found is None:
             # Tiles that are no transposition of the devices' order are placed in that order, not where they say.
@@ -125,13 +125,13 @@ class Partition:
         """The sharding of ``array``, the value of a storage of ``sig``; ``None`` if it is not on all devices."""
         if not isinstance(array, jax.Array):
             return None
-        return self.sharding_of(array) if array.ndim == len(sig.shape) else manual()
+        return self.sharding_of(array) if array.ndim == len(sig.shape) else MANUAL
 
     def _tiles(self, sharding: Any, shape: tuple[int, ...]) -> OpSharding | None:
         if set(sharding.device_set) != set(self.devices):
             return None
         if sharding.is_fully_replicated:
-            return replicated()
+            return REPLICATED
         index = sharding.devices_indices_map(shape)
         starts = [sorted({tile[dim].start or 0 for tile in index.values()}) for dim in range(len(shape))]
         grid = [len(s) for s in starts]
@@ -166,7 +166,7 @@ class Partition:
 
     def put(self, host: np.ndarray[Any, Any], sharding: OpSharding | None) -> jax.Array:
         """A global array of ``host``'s values. jax may keep the memory: it must not be written to."""
-        sharding = sharding or replicated()
+        sharding = sharding or REPLICATED
         stored = sharding.stored_shape(host.shape)
         if stored != host.shape:
             host = np.pad(host, [(0, whole - n) for whole, n in zip(stored, host.shape, strict=True)])
@@ -204,7 +204,7 @@ class Partition:
         """The whole values of ``storages``, at rest as ``arrays``, on the host."""
         sharded = sum(1 for array in arrays if isinstance(array, jax.Array))
         for storage, array in zip(storages, arrays, strict=True):
-            if self.sharding_at_rest(array, storage.sig) is manual():
+            if self.sharding_at_rest(array, storage.sig) is MANUAL:
                 raise RuntimeError(
                     f"a manually sharded tensor {storage.sig} has a value on each device: disable_manual_sharding first"
                 )
@@ -250,7 +250,7 @@ class Partition:
     def evaluator(self, graph: Graph) -> Any:
         """A function that makes the evaluator of the operations of ``graph``."""
         forms: Any = graph.sigs
-        tiles = {slot for slot, form in zip(graph.inputs, forms, strict=True) if form.sharding is manual()}
+        tiles = {slot for slot, form in zip(graph.inputs, forms, strict=True) if form.sharding is MANUAL}
         return lambda *args: ManualEvaluator(self, tiles, *args)
 
     def with_padding(self, trace: Any, graph: Graph, shardings: Sequence[OpSharding | None]) -> Any:
@@ -276,7 +276,7 @@ class Partition:
         ]
 
     def _cut(self, value: Any, form: Form) -> Any:
-        if form.stored == form.shape or form.sharding is manual():
+        if form.stored == form.shape or form.sharding is MANUAL:
             return value
         return jax.lax.with_sharding_constraint(cut(value, form.shape), self.named(form.sharding))
 

@@ -54,14 +54,14 @@ class OpSharding:
     ) -> OpSharding:
         kind = ShardingType(sharding_type)
         if kind is ShardingType.MANUAL:
-            return _MANUAL
+            return MANUAL
         if kind is ShardingType.TILED:
             return tiled(np.asarray(tile_assignment))
         if kind is ShardingType.PARTIAL:
             order = np.asarray(group_assignment)
             groups = np.sort(np.asarray(replication_groups), axis=1)  # replicas are interchangeable
             return tiled(groups[order.reshape(-1)].reshape(*order.shape, groups.shape[1]), partial=True)
-        return _REPLICATED
+        return REPLICATED
 
     @property
     def grid(self) -> tuple[int, ...]:
@@ -108,18 +108,10 @@ def _make(kind: ShardingType, tiles: Array, partial: bool, text: str) -> OpShard
     return made
 
 
-_REPLICATED = _make(ShardingType.REPLICATED, np.zeros((0,), np.int64), False, "{replicated}")
-_MANUAL = _make(ShardingType.MANUAL, np.zeros((0,), np.int64), False, "{manual}")
-
-
-def replicated() -> OpSharding:
-    """Every device holds all of the value."""
-    return _REPLICATED
-
-
-def manual() -> OpSharding:
-    """Every device holds a value of its own; XLA does not partition operations on it."""
-    return _MANUAL
+#: every device holds all of the value
+REPLICATED = _make(ShardingType.REPLICATED, np.zeros((0,), np.int64), False, "{replicated}")
+#: every device holds a value of its own; XLA does not partition operations on it
+MANUAL = _make(ShardingType.MANUAL, np.zeros((0,), np.int64), False, "{manual}")
 
 
 def tiled(tiles: Array, partial: bool = False) -> OpSharding:
@@ -129,7 +121,7 @@ def tiled(tiles: Array, partial: bool = False) -> OpSharding:
         tiles, partial = tiles.reshape(tiles.shape[:-1]), False
     grid = tiles.shape[:-1] if partial else tiles.shape
     if math.prod(grid) == 1:
-        return _REPLICATED
+        return REPLICATED
     key = (tiles.shape, tiles.tobytes(), partial)
     found = _known.get(key)
     if found is None:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from time import perf_counter_ns
 from typing import Any
 
@@ -26,8 +27,7 @@ from xlaprof import events
 from xlaprof.recording import recorder, stacks
 from xlaprof.recording.trace import Trace
 from xlaprof.runtime.clock import aside, clock
-from xlaprof.runtime.execution import barrier
-from xlaprof.runtime.modes import barriers, closures
+from xlaprof.runtime.modes import barriers
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace import nested
@@ -68,8 +68,8 @@ class _Channel:
             return item
 
     def ready(self) -> bool:
-        """Will :meth:`get` return at once?"""
-        return bool(self._items) or self._finished
+        """Is the next item there, and done? Or will none come?"""
+        return bool(self._items[0].done() if self._items else self._finished)
 
     def finish(self, error: BaseException | None = None) -> None:
         """Nothing more will be put; items in the channel can still be read."""
@@ -92,46 +92,49 @@ class _Lane:
     def __init__(self, device: torch.device, host_size: int, device_size: int, threads: int) -> None:
         self.tape = tapes.of_device(device)
         self.on_host = _Channel(host_size)
-        self.on_device = _Channel(device_size)
-        self.threads_left = threads  # upload threads that have not ended
-        self.taking = threading.Lock()  # held while a group of batches is taken
-        self.groups_taken = 0
-        self.next_group = 0  # number of the group that is given out next
-        self.changed = threading.Condition()
+        self.groups = _Channel(threads + 1)  # futures of uploaded batches, in order
+        self._group_size = max(device_size, 1)
+        self._taking = threading.Lock()
+        self._giving = threading.Lock()
+        self._given: deque[Any] = deque()  # the rest of the group that is given out
+        self._closed = False
 
-    def take(self) -> tuple[int, list[Any]]:
-        """Number and batches of the next group to upload together; no batches: there are none left."""
-        with self.taking:
-            number = self.groups_taken
-            self.groups_taken += 1
+    def take(self) -> tuple[Future[list[Any]], list[Any]] | None:
+        """The next batches to upload together, and the future they are for; ``None``: there are none left."""
+        with self._taking:
             batches: list[Any] = []
-            while len(batches) < self.on_device.size and (batch := self.on_host.get()) is not _END:
+            while len(batches) < self._group_size and (batch := self.on_host.get()) is not _END:
                 batches.append(batch)
-            return number, batches
+            group: Future[list[Any]] = Future()
+            if batches and self.groups.put(group):
+                return group, batches
+            self.groups.finish(self.on_host.error)
+            return None
 
-    def give(self, number: int, batches: Iterable[Any], error: BaseException | None = None) -> bool:
-        """Give the group out, in order of numbers; with an ``error``, the last one. False: the lane has ended."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.next_group == number)
-        alive = all(self.on_device.put(batch) for batch in batches)
-        if error is not None:
-            self.on_device.finish(error)
-            self.on_host.close()
-        with self.changed:
-            self.next_group += 1
-            self.changed.notify_all()
-        return alive and error is None
+    def get(self) -> Any:
+        """The next batch on the device, ``_END`` after the last. Raises what the loader or the upload raised."""
+        with self._giving:
+            if not self._given and (group := self.groups.get()) is not _END:
+                try:
+                    self._given.extend(group.result())
+                except BaseException:
+                    self.close()
+                    raise
+            if self._given and not self._closed:
+                return self._given.popleft()
+            error, self.groups.error = self.groups.error, None
+            if error is not None:
+                raise error
+            return _END
 
-    def ended(self) -> None:
-        """An upload thread has ended; the last one closes the lane."""
-        with self.changed:
-            self.threads_left -= 1
-            if not self.threads_left:
-                self.on_device.finish()
+    def ready(self) -> bool:
+        """Will :meth:`get` return at once?"""
+        return bool(self._given) or self.groups.ready()
 
     def close(self) -> None:
+        self._closed = True
         self.on_host.close()
-        self.on_device.close()
+        self.groups.close()
 
 
 class PerDeviceLoader:
@@ -157,12 +160,12 @@ class PerDeviceLoader:
             self._batches_yielded += 1
         elif self._batches_yielded >= self._loader.batches_per_execution - 1:
             self._batches_yielded = 0
-            _barrier()
+            barriers.cut("loader")
         else:
             self._batches_yielded += 1
         batch = self._loader.next_item(self._device)
         if batch is None:
-            _barrier()
+            barriers.cut("loader")
             raise StopIteration
         return batch
 
@@ -192,10 +195,10 @@ class ParallelLoader:
         host_to_device_transfer_threads: int = 1,
         input_sharding: Any = None,
     ) -> None:
-        self._cpu_loader = cpu_loader
+        self._cpu_loader: Any = cpu_loader
         self._devices = [_indexed(device) for device in devices]
         self._batchdim = batchdim
-        self._batches_per_execution = batches_per_execution
+        self.batches_per_execution = batches_per_execution
         threads = max(host_to_device_transfer_threads, 1)
         self._lanes = {
             device: _Lane(device, loader_prefetch_size, device_prefetch_size, threads) for device in self._devices
@@ -218,29 +221,22 @@ class ParallelLoader:
 
     def per_device_samples(self) -> int:
         """Number of batches of each device. Raises ``TypeError`` where the loader has no length."""
-        if not isinstance(self._cpu_loader, Sized):
-            raise TypeError(f"object of type {type(self._cpu_loader).__name__!r} has no len()")
         return len(self._cpu_loader) // len(self._devices)
 
     def next_item(self, device: torch.device) -> Any:
         """The next batch on ``device``; ``None`` after the last. Raises what the loader or the upload raised."""
-        channel = self._lanes[device].on_device
+        lane = self._lanes[device]
         rec = recorder.active
-        if rec is None or channel.ready():
-            batch = channel.get()
+        if rec is None or lane.ready():
+            batch = lane.get()
         else:
             start = perf_counter_ns()
             frames = stacks.user_frames()
             with aside():
-                batch = channel.get()
+                batch = lane.get()
             rec.emit(events.DataWait(start, perf_counter_ns() - start, rec.stack(frames), rec.thread()))
-            clock.leave(frames, self._lanes[device].tape.node)
-        if batch is not _END:
-            return batch
-        error, channel.error = channel.error, None
-        if error is not None:
-            raise error
-        return None
+            clock.leave(frames, lane.tape.node)
+        return None if batch is _END else batch
 
     def close(self) -> None:
         """Stop: a waiting iterator ends, and the threads have ended when this returns."""
@@ -248,11 +244,6 @@ class ParallelLoader:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
-
-    @property
-    def batches_per_execution(self) -> int:
-        """Batches per barrier."""
-        return self._batches_per_execution
 
 
 class MpDeviceLoader:
@@ -262,7 +253,7 @@ class MpDeviceLoader:
     """
 
     def __init__(self, loader: Iterable[Any], device: torch.device | str, **kwargs: Any) -> None:
-        self._loader = loader
+        self._loader: Any = loader
         self._device = device
         self._parallel_loader_kwargs = kwargs
         self._last: weakref.ref[ParallelLoader] | None = None
@@ -273,8 +264,6 @@ class MpDeviceLoader:
         return parallel.per_device_loader(self._device)
 
     def __len__(self) -> int:
-        if not isinstance(self._loader, Sized):
-            raise TypeError(f"object of type {type(self._loader).__name__!r} has no len()")
         return len(self._loader)
 
     def close(self) -> None:
@@ -327,11 +316,6 @@ def _indexed(device: torch.device | str) -> torch.device:
     return tapes.of_device(torch.device(device)).torch_device
 
 
-def _barrier() -> None:
-    barrier.barriers(tapes.existing() or [tapes.tape()], "loader")
-    closures.run()
-
-
 def _step_was_marked() -> bool:
     marked = barriers.get_tracer_marked_step()
     if marked:
@@ -368,23 +352,16 @@ def _read(loader: Iterable[Any], lanes: list[_Lane]) -> None:
 
 def _upload(lane: _Lane, sharding: Any) -> None:
     """Bring a lane's batches to its device, group by group."""
-    try:
-        while True:
-            number, batches = lane.take()
-            if not batches:
-                lane.give(number, (), lane.on_host.error)
-                return
-            try:
-                with torch.no_grad(), Trace("cpu_data_to_xla_device"):
-                    sent = _send_batches(batches, lane.tape, sharding)
-            except BaseException as error:
-                lane.give(number, (), error)
-                return
-            if not lane.give(number, sent):
-                return
-            del batches, sent  # before the wait for the next
-    finally:
-        lane.ended()
+    while (taken := lane.take()) is not None:
+        group, batches = taken
+        try:
+            with torch.no_grad(), Trace("cpu_data_to_xla_device"):
+                group.set_result(_send_batches(batches, lane.tape, sharding))
+        except BaseException as error:
+            group.set_exception(error)
+            lane.on_host.close()
+            return
+        del taken, group, batches  # before the wait for the next
 
 
 def _close(lanes: list[_Lane]) -> None:

@@ -2,9 +2,3 @@
 
 from .consolidate import consolidate_sharded_model_checkpoints, consolidate_sharded_state_dicts
 from .wrapper import XlaFullyShardedDataParallel
-
-__all__ = [
-    "XlaFullyShardedDataParallel",
-    "consolidate_sharded_model_checkpoints",
-    "consolidate_sharded_state_dicts",
-]

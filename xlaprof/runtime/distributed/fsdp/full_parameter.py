@@ -7,20 +7,37 @@ backward pass reads the values that are in the storage then: those that were gat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from xlaprof.runtime.distributed import collectives
 from xlaprof.runtime.trace.storage import NOWHERE, base_of
 from xlaprof.runtime.trace.tensor import XLATensor
 
-from .options import Options
-
 #: stands for a dot in names of shards
 SEPARATOR = "_FSDP_SHARD_SEPARATOR_"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a wrapper divides parameters and reduces gradients."""
+
+    rank: int
+    world_size: int
+    sharding_groups: list[list[int]] | None
+    compute_dtype: torch.dtype
+    buffer_dtype: torch.dtype
+    fp32_reduce_scatter: bool
+    #: are shards parts of flattened parameters, of a ``multiple`` of elements? Else of their first dimension
+    flat: bool
+    multiple: int
+    bucket_bytes: int
+    coalesce_all_gather_ops: bool
+    barrier_in_forward: bool
+    barrier_in_backward: bool
 
 
 class FullParameter:
@@ -60,13 +77,9 @@ class FullParameter:
     def split(self, tensor: torch.Tensor) -> torch.Tensor:
         """``tensor`` padded with zeros to split evenly; flattened, unless shards are parts of dimension 0."""
         options = self._options
-        if not options.flat:
-            tensor = tensor if tensor.ndim else tensor.reshape(1)
-            missing = -tensor.shape[0] % options.world_size
-            return F.pad(tensor, [0, 0] * (tensor.ndim - 1) + [0, missing]) if missing else tensor
-        missing = -tensor.numel() % (options.world_size * options.multiple)
-        tensor = tensor.reshape(-1)
-        return F.pad(tensor, [0, missing]) if missing else tensor
+        if options.flat:
+            return collectives.padded(tensor.reshape(-1), options.world_size * options.multiple)
+        return collectives.padded(tensor, options.world_size)
 
     def joined(self, shards: torch.Tensor) -> torch.Tensor:
         """The inverse of :meth:`split`."""

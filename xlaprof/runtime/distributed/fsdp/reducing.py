@@ -9,8 +9,7 @@ import torch
 from xlaprof.runtime.distributed import collectives
 from xlaprof.runtime.tape import computations
 
-from .full_parameter import FullParameter
-from .options import Options
+from .full_parameter import FullParameter, Options
 
 
 class Reducing:

@@ -10,19 +10,22 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from xlaprof.runtime.distributed import collectives
+from xlaprof.runtime.distributed.job import world
 from xlaprof.runtime.modes import barriers
 from xlaprof.runtime.pytorch import wrapping
 from xlaprof.runtime.tape import computations, tapes
 from xlaprof.runtime.trace import nested
 
-from . import consolidate, full_parameter, options, preparing
+from . import consolidate, full_parameter, preparing
 from .flatten import FlattenedModule, replace_parameter
-from .full_parameter import FullParameter
+from .full_parameter import FullParameter, Options
 from .reducing import Reducing
 
 _engine: Any = torch.autograd.Variable._execution_engine
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class XlaFullyShardedDataParallel(wrapping.Wrapper):
@@ -96,14 +99,20 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
         self.disable_reshard_on_root = disable_reshard_on_root
         self.flatten_parameters = flatten_parameters
         self.mark_step_on_finalization = mark_step_on_finalization
-        rank, size = options.place(sharding_groups, sharding_rank, sharding_world_size)
-        compute = options.checked_dtype("compute_dtype", compute_dtype, torch.float32)
-        self._options = options.Options(
-            rank=rank,
-            world_size=size,
+        if sharding_groups is None:
+            sharding_rank, sharding_world_size = world.global_ordinal(), world.world_size()
+        elif sharding_rank is None or sharding_world_size is None:
+            raise ValueError("sharding_rank and sharding_world_size must be provided when sharding_groups is specified")
+        for name, dtype in (("compute_dtype", compute_dtype), ("buffer_dtype", buffer_dtype)):
+            if dtype not in (None, *_FLOATS):
+                raise ValueError(f"{name} must be one of {list(_FLOATS)}, not {dtype}")
+        compute = compute_dtype or torch.float32
+        self._options = Options(
+            rank=sharding_rank,
+            world_size=sharding_world_size,
             sharding_groups=sharding_groups,
             compute_dtype=compute,
-            buffer_dtype=options.checked_dtype("buffer_dtype", buffer_dtype, compute),
+            buffer_dtype=buffer_dtype or compute,
             fp32_reduce_scatter=fp32_reduce_scatter,
             flat=flatten_parameters or not shard_param_on_dim_0,
             multiple=1 if shard_param_on_dim_0 else _shard_size_multiple,
@@ -250,10 +259,11 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         self._lazy_init()
         if self.compute_dtype != torch.float32:
-            args, kwargs = _cast((args, kwargs), self.compute_dtype)
+            args, kwargs = tree_map_only(torch.Tensor, self._cast, (args, kwargs), is_leaf=_opaque)
         for one in self._full:
             one.follow(self._reduce)
-        inputs = [t.detach() for t in _plain_tensors((args, kwargs)) if t.device.type == "xla"]
+        leaves = tree_leaves((args, kwargs), is_leaf=_opaque)
+        inputs = [t.detach() for t in leaves if isinstance(t, torch.Tensor) and t.device.type == "xla"]
         self._gather(self._options.barrier_in_forward, inputs)
         outputs = self._fsdp_wrapped_module(*args, **kwargs)
         differentiable = nested.tensors(outputs, lambda t: t.requires_grad) if torch.is_grad_enabled() else []
@@ -262,6 +272,9 @@ class XlaFullyShardedDataParallel(wrapping.Wrapper):
         for tensor in differentiable:
             tensor.register_hook(self._before_backward)
         return outputs
+
+    def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.compute_dtype) if tensor.is_floating_point() else tensor
 
     @torch.no_grad()
     def _before_backward(self, grad: torch.Tensor) -> torch.Tensor:
@@ -346,19 +359,6 @@ def _check_debug_options(debug: dict[str, Any]) -> None:
             )
 
 
-def _plain_tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors in plain lists, tuples and dicts, not those that other objects hold."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if type(value) in (list, tuple):
-        return [tensor for item in value for tensor in _plain_tensors(item)]
-    return [t for item in value.values() for t in _plain_tensors(item)] if type(value) is dict else []
-
-
-def _cast(value: Any, dtype: torch.dtype) -> Any:
-    """``value`` with the floats in plain containers as ``dtype``."""
-    if isinstance(value, torch.Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
-    if type(value) in (list, tuple):
-        return type(value)(_cast(item, dtype) for item in value)
-    return {key: _cast(item, dtype) for key, item in value.items()} if type(value) is dict else value
+def _opaque(value: Any) -> bool:
+    """Is ``value`` no plain container? What other objects hold is theirs."""
+    return type(value) not in (list, tuple, dict)

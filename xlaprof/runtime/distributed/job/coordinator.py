@@ -26,6 +26,7 @@ import socket
 import struct
 import sys
 import time
+from dataclasses import dataclass, field
 from typing import Any
 
 if __package__:
@@ -85,14 +86,14 @@ class Member:
         return f"; last seen {known}" if known else ""
 
 
+@dataclass
 class Meeting:
     """Ranks that wait for each other, with a payload from each."""
 
-    def __init__(self, tag: str, ranks: list[int]) -> None:
-        self.tag = tag
-        self.ranks = ranks
-        self.payloads: dict[int, bytes] = {}
-        self.requests: dict[int, int] = {}  # by rank: the number of its request
+    tag: str
+    ranks: list[int]
+    payloads: dict[int, bytes] = field(default_factory=dict)
+    requests: dict[int, int] = field(default_factory=dict)  # by rank: the number of its request
 
 
 class Coordinator:
@@ -191,18 +192,16 @@ class Coordinator:
 
     def _meet(self, member: Member, message: dict[str, Any], payload: bytes) -> None:
         key = (message["tag"], tuple(message["ranks"]))
-        meeting = self.meetings.get(key)
-        if meeting is None:
-            meeting = self.meetings[key] = Meeting(message["tag"], message["ranks"])
+        meeting = self.meetings.setdefault(key, Meeting(message["tag"], message["ranks"]))
         meeting.payloads[member.rank] = payload
         meeting.requests[member.rank] = message["id"]
         member.joined = message["tag"]
         if len(meeting.payloads) == len(meeting.ranks):
             del self.meetings[key]
-            sizes = [len(meeting.payloads[rank]) for rank in meeting.ranks]
-            together = b"".join(meeting.payloads[rank] for rank in meeting.ranks)
+            payloads = [meeting.payloads[rank] for rank in meeting.ranks]
+            met = {"kind": "met", "sizes": [len(payload) for payload in payloads]}
             for rank in meeting.ranks:
-                self._send(self.members[rank], {"kind": "met", "id": meeting.requests[rank], "sizes": sizes}, together)
+                self._send(self.members[rank], met | {"id": meeting.requests[rank]}, b"".join(payloads))
         else:
             self._blame_absent(meeting)
 

@@ -3,6 +3,10 @@
 The error is raised where this rank waits for others: in a meeting, or in a read whose collective failed. Elsewhere it
 is raised in the main thread, wherever that is. If that thread is held in C++ by a collective that never ends, the error
 is printed and the process ends.
+
+Where ranks exchange values of different sizes, gloo throws in a thread of its own, where nobody can catch it, and C++'s
+terminate handler aborts the process without naming anything of the program. Our handler runs before: it reports to the
+coordinator which program this rank runs, waits for the verdict, and ends the process with that.
 """
 
 from __future__ import annotations
@@ -14,11 +18,17 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .link import Link
 
 #: exit code of a rank that had to be ended because another failed
 EXIT_CODE = 75
 #: s in which the coordinator notices who caused a failed collective
 BLAME_S = 12.0
+#: s that the verdict may take where C++ is about to abort
+VERDICT_S = 5.0
 #: s for the rank's wait to raise the error, then for the main thread to raise it, then for what runs after the program
 NOTICE_S, RAISE_S, WIND_UP_S = 2.0, 2.0, 3.0
 
@@ -30,6 +40,7 @@ error_file = ""
 
 _verdict: tuple[int, str] | None = None
 _raised = threading.Event()
+_kept: list[Any] = []  # C++ points to these
 
 
 class RankFailure(RuntimeError):
@@ -98,3 +109,26 @@ def end(message: str = "") -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(EXIT_CODE)
+
+
+def before_abort(link: Link) -> None:
+    """Make this process end with a verdict where C++ would abort it. Does nothing with another C++ library."""
+    try:
+        set_terminate = ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE
+    except (OSError, AttributeError):
+        return
+    set_terminate.argtypes = [ctypes.c_void_p]
+    set_terminate.restype = ctypes.c_void_p
+    before: Any = None
+
+    def ended() -> None:
+        link.report_progress()
+        found = link.blame(VERDICT_S) if link.turns else None
+        if found is not None:
+            end(f"xlaprof: {found[1]}")
+        before()  # says what it was, and aborts
+        os._exit(EXIT_CODE)
+
+    handler = ctypes.CFUNCTYPE(None)(ended)
+    before = ctypes.CFUNCTYPE(None)(set_terminate(ctypes.cast(handler, ctypes.c_void_p)))
+    _kept.extend((handler, before))

@@ -122,10 +122,6 @@ class Link:
                 self._news.wait_for(lambda: self.verdict, 0.2)
         return self.verdict
 
-    def failed(self, why: str) -> None:
-        """Report to the others that this rank has failed."""
-        self.send({"kind": "failed", "why": why})
-
     def leave(self) -> None:
         """This rank's program has ended: return when all others' have, or have failed."""
         self.report_progress()

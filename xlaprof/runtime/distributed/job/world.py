@@ -15,7 +15,7 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
@@ -31,7 +31,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from xlaprof.runtime.dynamo.constants import constant
 from xlaprof.runtime.tape import tapes
 
-from . import coordinator, faults, terminate
+from . import coordinator, faults
 from .link import Link, Refused
 
 
@@ -89,22 +89,14 @@ def from_environment() -> World | None:
     return World(rank, size, local_rank, local_size, os.environ.get("MASTER_ADDR", "127.0.0.1"), port)
 
 
-def _number(name: str, default: int | None = None) -> int:
+def _number(name: str, default: int | None = None, kind: Callable[[str], Any] = int) -> Any:
     text = os.environ.get(name)
     if text is None and default is not None:
         return default
     try:
-        return int(text or "")
+        return kind(text or "")
     except ValueError:
-        raise WorldError(f"{name}={text} is no number") from None
-
-
-def _seconds(name: str, default: str) -> float:
-    text = os.environ.get(name, default)
-    try:
-        return float(text)
-    except ValueError:
-        raise WorldError(f"{name}={text} is no number of seconds") from None
+        raise WorldError(f"{name}={text} is no number{' of seconds' if kind is float else ''}") from None
 
 
 def should_join() -> bool:
@@ -132,7 +124,7 @@ def join(target: World | None = None) -> World:
         return target
     if xla_bridge.backends_are_initialized():
         raise WorldError("Runtime is already initialized. Do not use the XLA device before calling xmp.spawn.")
-    timeout = _seconds("XLAPROF_JOIN_TIMEOUT", "300")
+    timeout = _number("XLAPROF_JOIN_TIMEOUT", 300, float)
     store = _store(target, timeout)
     if target.rank == 0:
         store.set("coordinator", _start_coordinator(target, timeout))
@@ -158,7 +150,7 @@ def join(target: World | None = None) -> World:
     _join_jax(target, f"{host}:{jax_port}")
     if device_kind() == "CPU":
         _connect(target)
-        terminate.install(_link)
+        faults.before_abort(_link)
     for name, value in (
         ("PJRT_LOCAL_PROCESS_RANK", target.local_rank),
         ("PJRT_LOCAL_PROCESS_COUNT", target.local_size),
@@ -189,7 +181,8 @@ def failed(error: BaseException) -> None:
     """Report to the others that ``error`` ends this rank."""
     if _link is not None and _link.verdict is None:
         text = str(error).strip().splitlines()
-        _link.failed(f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": "))
+        why = f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
+        _link.send({"kind": "failed", "why": why})
 
 
 def store() -> Any:
@@ -265,7 +258,7 @@ def _start_coordinator(target: World, timeout: float) -> str:
     """Start the coordinator beside rank 0; return what ranks need to reach it: host, ports and token."""
     host = _own_address(target)
     token = secrets.token_hex(16)
-    patience = _seconds("XLAPROF_COLLECTIVE_TIMEOUT", "15")
+    patience = _number("XLAPROF_COLLECTIVE_TIMEOUT", 15, float)
     bind = host if host.startswith("127.") else "0.0.0.0"
     command = [sys.executable, coordinator.__file__, bind, str(target.size), token, str(patience), str(timeout)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
@@ -380,7 +373,7 @@ def host_index() -> int:
     """The number of this host: 0 in a job of one host."""
     for name in ("GROUP_RANK", "NODE_RANK"):
         if name in os.environ:
-            return _number(name)
+            return int(_number(name))
     here = current()
     return here.rank // here.local_size
 

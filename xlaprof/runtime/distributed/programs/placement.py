@@ -8,7 +8,7 @@ tape knows (0-dim too). So nothing is reshaped, moved or checked, and buffers ar
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
@@ -29,23 +29,17 @@ from . import agreement
 AXIS = "ranks"
 
 
-class Placement:
-    """The ranks that run a program together, and their devices."""
-
-    def __init__(self, ranks: tuple[int, ...], devices: Sequence[jax.Device]) -> None:
-        self.ranks = ranks
-        self.mesh = Mesh(np.array(devices), (AXIS,))
-        self.sharding = NamedSharding(self.mesh, PartitionSpec())
-
-
 class SharedProgram:
-    """One program that several ranks run together."""
+    """The program of several ranks that ``graph``, which has collectives, becomes on devices like ``device``.
 
-    def __init__(self, graph: Graph, placement: Placement, *, agreed: bool = True) -> None:
-        self.ranks = placement.ranks
-        self.sharding = placement.sharding
-        self._mesh = placement.mesh
-        self._program = agreement.agree(graph, placement.ranks) if agreed else None
+    ``agreed``: the ranks agree on it first, to run it (:func:`.agreement.agree`); else it is only inspected.
+    """
+
+    def __init__(self, graph: Graph, device: jax.Device, *, agreed: bool = True) -> None:
+        collectives = [node for node in graph.nodes if getattr(node.op, "collective", False)]
+        self.ranks = members({from_text(node.args[-1]) for node in collectives})
+        self.sharding = _sharding(self.ranks, device)
+        self._program = agreement.agree(graph, self.ranks) if agreed else None
 
     def on_all_ranks(self, trace: Callable[..., Any]) -> Callable[..., Any]:
         """``trace`` as one program in which every rank computes its part."""
@@ -59,8 +53,8 @@ class SharedProgram:
                 _tracing.reset(token)
             return results, tracing.witness
 
-        replicated = PartitionSpec()
-        spread = jax.shard_map(part, mesh=self._mesh, in_specs=replicated, out_specs=replicated, check_vma=False)
+        mesh, replicated = self.sharding.mesh, PartitionSpec()
+        spread = jax.shard_map(part, mesh=mesh, in_specs=replicated, out_specs=replicated, check_vma=False)
         spread.__name__ = spread.__qualname__ = trace.__name__
         return spread
 
@@ -123,15 +117,6 @@ def _remember(array: Any, whole: Any) -> None:
 # -- which placement ----------------------------------------------------------------------------------
 
 
-def of(graph: Graph, device: jax.Device, *, agreed: bool = True) -> SharedProgram:
-    """The program of several ranks that ``graph``, which has collectives, becomes.
-
-    ``agreed``: the ranks agree on it first, to run it (:func:`.agreement.agree`); else it is only inspected.
-    """
-    groups = {from_text(node.args[-1]) for node in graph.nodes if getattr(node.op, "collective", False)}
-    return SharedProgram(graph, _placement(members(groups), device), agreed=agreed)
-
-
 def members(groups: set[Groups]) -> tuple[int, ...]:
     """The ranks a program with collectives over ``groups`` needs: one group's where that is the only one."""
     size = world.world_size()
@@ -143,12 +128,13 @@ def members(groups: set[Groups]) -> tuple[int, ...]:
 
 
 @cache
-def _placement(ranks: tuple[int, ...], device: jax.Device) -> Placement:
+def _sharding(ranks: tuple[int, ...], device: jax.Device) -> NamedSharding:
+    """The sharding by which each of ``ranks`` has its own value, on its device in the place of ``device``."""
     by_rank: dict[int, list[jax.Device]] = {}
     for other in sorted(jax.devices(device.platform), key=lambda d: d.id):
         by_rank.setdefault(other.process_index, []).append(other)
     place = by_rank[device.process_index].index(device)
-    return Placement(ranks, [by_rank[rank][place] for rank in ranks])
+    return NamedSharding(Mesh(np.array([by_rank[rank][place] for rank in ranks]), (AXIS,)), PartitionSpec())
 
 
 # -- while a program is traced ------------------------------------------------------------------------

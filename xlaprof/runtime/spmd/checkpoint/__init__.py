@@ -2,6 +2,4 @@
 
 from .manager import CheckpointManager
 from .planners import SPMDLoadPlanner, SPMDSavePlanner
-from .prime import prime_optimizer
-
-__all__ = ["CheckpointManager", "SPMDLoadPlanner", "SPMDSavePlanner", "prime_optimizer"]
+from .states import prime_optimizer

@@ -6,7 +6,6 @@ A checkpoint holds global tensors: it loads into any other sharding, or none, an
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections import ChainMap
 from collections.abc import Sequence
 from typing import Any
@@ -17,10 +16,8 @@ from torch.distributed.checkpoint._dedup_save_plans import dedup_save_plans
 from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties
 from torch.distributed.checkpoint.planner import (
     LoadPlan,
-    LoadPlanner,
     ReadItem,
     SavePlan,
-    SavePlanner,
     TensorWriteData,
     WriteItem,
     WriteItemType,
@@ -33,7 +30,7 @@ from xlaprof.runtime.spmd.tensors import shards
 from xlaprof.runtime.spmd.tensors.sharded_tensor import XLAShardedTensor
 from xlaprof.runtime.spmd.tensors.shards import XLAShard
 
-from .states import CpuShards, Paths, divided, flattened, put
+from .states import CpuShards, divided, flattened
 
 
 def _chunk(indices: Sequence[slice]) -> ChunkStorageMetadata:
@@ -50,15 +47,14 @@ def _places(value: XLAShardedTensor | CpuShards) -> list[tuple[int, list[slice]]
     return shards.replica_and_indices(value.global_tensor)  # type: ignore[return-value]
 
 
-class SPMDSavePlanner(SavePlanner):
+class SPMDSavePlanner(default.DefaultSavePlanner):
     """``torch.distributed.checkpoint.save(state, planner=SPMDSavePlanner(), storage_writer=...)``.
 
     ``state`` may be of :func:`~.states.sharded_cpu_state_dict`. A part that several devices hold is written once.
     """
 
     def __init__(self) -> None:
-        self.is_coordinator = False
-        self.mappings: Paths = {}
+        super().__init__()
         #: the sharded tensors, and everything else
         self.sharded_state_dict: dict[str, Any] = {}
         self.unsharded_state_dict: dict[str, Any] = {}
@@ -91,18 +87,6 @@ class SPMDSavePlanner(SavePlanner):
         merged = dict(ChainMap(*(plan.planner_data for plan in plans)))
         return plans, dataclasses.replace(metadata, planner_data=merged)
 
-    def finish_plan(self, new_plan: SavePlan) -> SavePlan:
-        return new_plan
-
-    def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
-        found = self.lookup_object(write_item.index)
-        if write_item.type != WriteItemType.BYTE_IO:
-            assert isinstance(found, torch.Tensor)
-            return found
-        data = io.BytesIO()
-        torch.save(found, data)
-        return data
-
     def lookup_object(self, index: MetadataIndex) -> Any:
         """The object to write at ``index``. The shards of a tensor are read together, and each is returned once."""
         if index.fqn in self.unsharded_state_dict:
@@ -134,17 +118,14 @@ def _write_items(name: str, value: XLAShardedTensor | CpuShards) -> list[WriteIt
     return items
 
 
-class SPMDLoadPlanner(LoadPlanner):
+class SPMDLoadPlanner(default.DefaultLoadPlanner):
     """``torch.distributed.checkpoint.load(state, planner=SPMDLoadPlanner(), storage_reader=...)``.
 
     The tensors of ``state``, on ``xla`` and sharded already, get their values in place.
     """
 
     def __init__(self) -> None:
-        self.metadata: Metadata | None = None
-        self.is_coordinator = False
-        self.original_state_dict: Any = None
-        self.mappings: Paths = {}
+        super().__init__()
         self.sharded_state_dict: dict[str, Any] = {}
         self.unsharded_state_dict: dict[str, Any] = {}
         self._local_shards: dict[str, list[XLAShard]] = {}
@@ -168,33 +149,15 @@ class SPMDLoadPlanner(LoadPlanner):
             items += create_read_items_for_chunk_list(name, known, [_chunk(indices) for _, indices in _places(value)])
         return dataclasses.replace(plan, items=items)
 
-    def create_global_plan(self, global_plan: list[LoadPlan]) -> list[LoadPlan]:
-        return default.create_default_global_load_plan(global_plan)
-
-    def finish_plan(self, central_plan: LoadPlan) -> LoadPlan:
-        return central_plan
-
-    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        loaded = torch.load(value, weights_only=False)  # saved by the same program
-        put(self.original_state_dict, self.mappings[read_item.dest_index.fqn], loaded)
-
-    def resolve_tensor(self, read_item: ReadItem) -> torch.Tensor:
-        """The host tensor that the values are read into: a part of the tensor, or of one device's shard."""
-        index = read_item.dest_index
-        if index.fqn in self.unsharded_state_dict:
-            tensor = find_state_dict_object(self.unsharded_state_dict, index)
-        else:
-            tensor = self._shards(index.fqn)[index.index or 0].data
-        for dim, (start, length) in enumerate(zip(read_item.dest_offsets, read_item.lengths, strict=True)):
-            if length < tensor.size(dim):
-                tensor = tensor.narrow(dim, start, length)
-        return tensor  # type: ignore[no-any-return]
-
-    def _shards(self, name: str) -> list[XLAShard]:
+    def lookup_tensor(self, index: MetadataIndex) -> torch.Tensor:
+        """The host tensor that values are read into: itself, or one device's shard."""
+        name = index.fqn
+        if name in self.unsharded_state_dict:
+            return find_state_dict_object(self.unsharded_state_dict, index)  # type: ignore[no-any-return]
         if name not in self._local_shards:
             self._local_shards[name] = shards.blank_shards(self.sharded_state_dict[name].global_tensor)
             self._pending_elements[name] = sum(s.unpadded_data.numel() for s in self._local_shards[name])
-        return self._local_shards[name]
+        return self._local_shards[name][index.index or 0].data
 
     def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
         """Count the values that have been read; after a tensor's last ones, send its shards to the devices."""

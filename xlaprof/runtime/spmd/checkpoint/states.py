@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from xlaprof.runtime.spmd.annotate import wrap_if_sharded
+from xlaprof.runtime.modes import barriers
+from xlaprof.runtime.spmd.annotate import mark, wrap_if_sharded
 from xlaprof.runtime.spmd.sharding import ShardingType
-from xlaprof.runtime.spmd.tensors.layout import unwrap_sharded_tensor
+from xlaprof.runtime.spmd.tensors.layout import sharding_of, unwrap_sharded_tensor
 from xlaprof.runtime.spmd.tensors.sharded_tensor import XLAShardedTensor
 from xlaprof.runtime.spmd.tensors.shards import XLAShard
+from xlaprof.runtime.trace.tensor import XLATensor
 
 #: a name -> the keys that lead there
 Paths = dict[str, tuple[Any, ...]]
@@ -57,14 +59,6 @@ def _holds_tensors(value: Any) -> bool:
     return any(isinstance(item, (torch.Tensor, CpuShards)) or _holds_tensors(item) for item in items)
 
 
-def put(state: Any, path: tuple[Any, ...], value: Any) -> None:
-    """Set the item at ``path``."""
-    *keys, last = path
-    for key in keys:
-        state = state[key]
-    state[last] = value
-
-
 def is_sharded(value: Any) -> bool:
     """Is ``value`` a wrapped tensor that is sharded?"""
     return isinstance(value, XLAShardedTensor) and value.sharding_type != ShardingType.REPLICATED
@@ -90,3 +84,21 @@ def sharded_cpu_state_dict(state: Any) -> Any:
         return plain.detach().cpu().clone() if plain.device.type == "cpu" else plain.detach().cpu()
 
     return tree_map(moved, state)
+
+
+def prime_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Make ``optimizer`` create its state, by a step with zero gradients, before a checkpoint is loaded.
+
+    The step may change parameters, by weight decay for example.
+    """
+    barriers.sync(wait=True)
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            if param.requires_grad:
+                param.grad = torch.zeros_like(param, requires_grad=False)
+                sharding = sharding_of(param) if isinstance(param, XLATensor) else None
+                if sharding is not None:
+                    mark(param.grad, sharding)
+    optimizer.step()
+    barriers.sync(wait=True)
+    return optimizer

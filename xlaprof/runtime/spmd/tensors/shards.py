@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from xlaprof.runtime.spmd.sharding import OpSharding, replicated
+from xlaprof.runtime.spmd.sharding import REPLICATED, OpSharding
 from xlaprof.runtime.tape import tapes
 from xlaprof.runtime.trace.storage import NOWHERE, Storage, sig
 from xlaprof.runtime.trace.tensor import XLATensor, handle
@@ -71,7 +71,7 @@ def _indices(sharding: OpSharding, shape: tuple[int, ...], tile: tuple[int, ...]
 
 def replica_and_indices(tensor: torch.Tensor) -> list[tuple[int, Indices]]:
     """For each device of this process, the number of its replica and its part of ``tensor``."""
-    sharding = sharding_of(tensor) or replicated()
+    sharding = sharding_of(tensor) or REPLICATED
     places = sharding.places(len(tapes.all_devices()))
     local = [places[number] for number in _local_numbers()]
     return [(replica, _indices(sharding, tuple(tensor.shape), tile)) for tile, replica in local]
@@ -79,7 +79,7 @@ def replica_and_indices(tensor: torch.Tensor) -> list[tuple[int, Indices]]:
 
 def local_shards(tensor: XLATensor) -> list[XLAShard]:
     """Each device's shard of ``tensor``: one read."""
-    sharding = sharding_of(tensor) or replicated()
+    sharding = sharding_of(tensor) or REPLICATED
     (value,) = host.read([tensor._storage], "xla::local_shards")
     size = sharding.shard_shape(tuple(tensor.shape))
     shards = []
@@ -96,7 +96,7 @@ def local_shards(tensor: XLATensor) -> list[XLAShard]:
 
 def blank_shards(tensor: torch.Tensor) -> list[XLAShard]:
     """Shards of zeros for each device's part of ``tensor``: nothing is read."""
-    size = (sharding_of(tensor) or replicated()).shard_shape(tuple(tensor.shape))
+    size = (sharding_of(tensor) or REPLICATED).shard_shape(tuple(tensor.shape))
     return [
         XLAShard(torch.zeros(size, dtype=tensor.dtype), indices, name, replica)
         for name, (replica, indices) in zip(device_names(), replica_and_indices(tensor), strict=True)
