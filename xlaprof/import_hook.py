@@ -13,6 +13,7 @@ An installed ``torch_xla`` wins: it is looked for first, each time, and ``xlapro
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.util
 import os
@@ -24,7 +25,7 @@ from typing import Any
 
 from .recording.stacks import is_library
 from .version import __version__
-from .when_imported import Waiting, waited_for
+from .when_imported import Waiting, waited_for, when_imported
 
 NAME, HOME = "torch_xla", "xlaprof.torch_xla"
 
@@ -49,6 +50,31 @@ def serve(to: CodeType | None = None) -> None:
         finder = _Finder()
         sys.meta_path.insert(0, finder)
     finder.everybody |= everybody
+    if to is not None and "PJRT_DEVICE" in os.environ:
+        when_imported("torch", _offer_accelerator)
+
+
+def _offer_accelerator() -> None:
+    """Load the runtime when the program first asks ``torch.accelerator`` for a device."""
+    accelerator: Any = sys.modules["torch.accelerator"]
+    theirs = {name: getattr(accelerator, name) for name in ("current_accelerator", "device_count", "is_available")}
+
+    def asked(name: str, *args: Any, **kwargs: Any) -> Any:
+        ready = "xlaprof.runtime" in sys.modules or importlib.util.find_spec("jax") is None
+        if not ready and not is_pytorch(sys._getframe(1)):
+            importlib.import_module(NAME)
+        now = getattr(accelerator, name)
+        return getattr(now, "theirs", now)(*args, **kwargs)
+
+    for name, original in theirs.items():
+        setattr(accelerator, name, functools.partial(asked, name))
+        getattr(accelerator, name).theirs = original
+
+
+def is_pytorch(frame: FrameType) -> bool:
+    """Is ``frame`` PyTorch's own code? What Dynamo calls while it traces, it calls for the program."""
+    module: str = frame.f_globals.get("__name__", "")
+    return module.startswith("torch.") and module not in ("torch._dynamo.variables.torch", "torch._dynamo.guards")
 
 
 def _names_it(code: CodeType) -> bool:

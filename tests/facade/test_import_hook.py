@@ -308,3 +308,29 @@ def test_ranks_of_torchrun_record_each_its_own(tmp_path: Path) -> None:
     assert "findings" in json.loads((tmp_path / "run.rank0.json").read_text())
     assert not (tmp_path / "run.rank1.json").exists()  # one report: rank 0's
     assert (tmp_path / "run.rank1.log").exists()
+
+
+def test_a_program_that_asks_for_an_accelerator_gets_the_device_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = """
+        import sys, torch
+        from torch.accelerator import is_available
+
+        print(*[module in sys.modules for module in ("jax", "xlaprof.runtime")])
+        device = torch.accelerator.current_accelerator() if is_available() else torch.device("cpu")
+        print(device, torch.ones(2, device=device).sum().item(), torch.accelerator.device_count())
+    """
+    assert run(program, tmp_path, PJRT_DEVICE="CPU").stdout == "False False\nxla 2.0 1\n"
+    late = """
+        import torch
+        from torch.accelerator import is_available
+        import torch_xla
+
+        print(is_available(), torch.accelerator.is_available())
+        print(list(torch.utils.data.DataLoader([1], pin_memory=True)))
+    """
+    done = run(late, tmp_path, PJRT_DEVICE="CPU")
+    assert done.stdout == "True True\n[tensor([1])]\n", done.stderr
+    monkeypatch.delenv("PJRT_DEVICE", raising=False)
+    assert run(program, tmp_path).stdout == "False False\ncpu 2.0 0\n"

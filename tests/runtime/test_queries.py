@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import xlaprof.runtime as xr
+from xlaprof.runtime.pytorch import torch_module
 
 
 def test_what_a_tensor_says_of_itself() -> None:
@@ -94,10 +95,48 @@ def test_the_default_device() -> None:
     assert torch.ones(1).device.type == "cpu"
 
 
-def test_it_is_not_pytorchs_accelerator() -> None:
-    # torch.accelerator is the one PyTorch was built for, with streams and an allocator; xla beside it changes nothing.
-    accelerator = torch.accelerator.current_accelerator()
-    assert accelerator is None or accelerator.type != "xla"
+def test_it_is_the_accelerator_where_pytorch_has_none() -> None:
+    accelerator = torch.accelerator
+    assert accelerator.is_available()
+    assert accelerator.current_accelerator() == accelerator.current_accelerator(True) == torch.device("xla")
+    assert (accelerator.device_count(), accelerator.current_device_index()) == (xr.device_count(), 0)
+    accelerator.set_device_index("xla:0")
+    with accelerator.device_index(0), accelerator.device_index(None):
+        x = torch.ones(1000, device=accelerator.current_accelerator()) + 1
+    before = xr.metrics.counter_value("MarkStep") or 0
+    accelerator.synchronize(x.device)
+    assert (xr.metrics.counter_value("MarkStep") or 0) > before
+    assert accelerator.memory_allocated() == accelerator.memory_reserved() >= x.nbytes
+    assert accelerator.max_memory_allocated() >= accelerator.memory_allocated()
+    accelerator.empty_cache()
+    with pytest.raises(NotImplementedError, match="xla has no streams"):
+        accelerator.current_stream()
+
+
+def test_pytorchs_own_code_sees_no_accelerator_without_streams_and_pinned_memory() -> None:
+    loader = torch.utils.data.DataLoader(torch.arange(4.0), batch_size=2, pin_memory=True)
+    with pytest.warns(UserWarning, match="pin_memory.*no accelerator is found"):
+        assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3]]
+    weight = nn.Parameter(torch.ones(2, device="xla"))
+    weight.grad = torch.ones(2, device="xla")
+    torch.optim.Adam([weight]).step()  # asks whether a graph of the accelerator's is captured
+    assert nn.DataParallel(nn.Linear(2, 1))(torch.ones(1, 2)).device.type == "cpu"
+
+
+def test_pytorchs_own_accelerator_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_module, "_is_available", lambda: True)
+    assert torch.accelerator.current_accelerator() is None  # what this PyTorch says
+
+
+def test_a_compiled_function_hears_of_the_accelerator() -> None:
+    @torch.compile(backend="openxla", fullgraph=True)
+    def more(x: torch.Tensor) -> torch.Tensor:
+        found = torch.accelerator.is_available() and torch.accelerator.current_accelerator() == torch.device("xla")
+        y = x + 1 if found else x - 1
+        torch.accelerator.synchronize()
+        return y * 2
+
+    assert more(torch.ones(2, device="xla")).tolist() == [4, 4]
 
 
 def test_tensors_are_made_of_tensors() -> None:
