@@ -201,8 +201,9 @@ def test_a_port_that_is_taken_is_named() -> None:
         other.bind(("", 0))
         other.listen()
         port = other.getsockname()[1]
-        why = world._port_taken(world.World(0, 2, port=port))
-    assert f"rank 0 cannot listen at MASTER_PORT={port} (Address already in use)" in why
+        taken = rf"rank 0 cannot listen at MASTER_PORT={port} \(Address already in use\)"
+        with pytest.raises(world.WorldError, match=taken):
+            world._require_free_port(world.World(0, 2, port=port))
 
 
 def test_a_process_that_has_used_its_device_cannot_join() -> None:

@@ -15,11 +15,10 @@ import torch
 from torch.utils._pytree import tree_structure
 
 from xlaprof.runtime.tape import randomness, tapes
-from xlaprof.runtime.tape.graph import Graph, extract
+from xlaprof.runtime.tape.graph import Graph, extract, reads
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Storage
 from xlaprof.runtime.trace.tensor import XLATensor, handle
-from xlaprof.runtime.trace.trie import Ref
 from xlaprof.runtime.transfer import host
 
 from . import donation
@@ -83,21 +82,8 @@ def _peer_order(graph: Graph) -> tuple[int, ...]:
         if slot in number:
             found[number[slot]] = None
         elif slot in made:
-            todo.extend(_operands(made[slot]))
+            todo.extend(reversed(reads(made[slot])))
     return tuple(found)
-
-
-def _operands(node: Any) -> list[int]:
-    """Slots that ``node`` reads, in order."""
-    found: list[int] = []
-    todo: list[Any] = [*reversed([*node.args, *node.kwargs.values()])]
-    while todo:
-        item = todo.pop()
-        if type(item) is Ref:
-            found.append(item.slot)
-        elif type(item) is tuple:
-            todo.extend(reversed(item))
-    return found
 
 
 def _get_graph_hash(tensors: Sequence[torch.Tensor]) -> bytes:

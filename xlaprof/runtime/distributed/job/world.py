@@ -151,11 +151,8 @@ def join(target: World | None = None) -> World:
     if device_kind() == "CPU":
         _connect(target)
         faults.before_abort(_link)
-    for name, value in (
-        ("PJRT_LOCAL_PROCESS_RANK", target.local_rank),
-        ("PJRT_LOCAL_PROCESS_COUNT", target.local_size),
-    ):
-        os.environ.setdefault(name, str(value))
+    os.environ.setdefault("PJRT_LOCAL_PROCESS_RANK", str(target.local_rank))
+    os.environ.setdefault("PJRT_LOCAL_PROCESS_COUNT", str(target.local_size))
     _world = target
     atexit.register(leave)
     return target
@@ -206,8 +203,8 @@ def _store(target: World, timeout: float) -> Any:
     """torch's store at MASTER_PORT: torchrun's, or one that rank 0 opens and ``init_process_group`` may share."""
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     serve = target.rank == 0 and not agents
-    if serve and (why := _port_taken(target)):
-        raise WorldError(why)
+    if serve:
+        _require_free_port(target)
     try:
         store: Any = TCPStore(
             target.address,
@@ -229,17 +226,16 @@ def _store(target: World, timeout: float) -> Any:
     return PrefixStore(f"xlaprof/{run}/{attempt}", store)
 
 
-def _port_taken(target: World) -> str:
+def _require_free_port(target: World) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", target.port))
         except OSError as error:
-            return (
+            raise WorldError(
                 f"rank 0 cannot listen at MASTER_PORT={target.port} ({error.strerror}): another program, or another "
                 "process with RANK=0, has it; choose another MASTER_PORT for all ranks"
-            )
-    return ""
+            ) from None
 
 
 def _ask(store: Any, target: World, timeout: float) -> tuple[str, int, int, str]:
