@@ -58,7 +58,8 @@ def test_a_number_is_named_after_the_hyperparameter_that_it_is_or_is_the_negativ
 
 
 def test_where_operations_came_an_input_counts_only_if_one_line_made_it_before_and_now() -> None:
-    assert found(shape(name="", made=7), path(""), added=1, roles=[""]).what == "operation"
+    assert found(path(""), shape(name="", made=7), added=1, roles=[""]).what == "operation"
+    assert found(shape(name="", made=7), path(""), added=1, roles=[""]).what == "shape", "it was read before"
     change = found(path(""), added=1, roles=[""], inputs=[shape(made=7)])
     assert (change.what, change.made) == ("shape", 7)
     parameter, after = shape(name="net.weight.grad", made=7, role="grad"), shape(made=7)
@@ -68,14 +69,6 @@ def test_where_operations_came_an_input_counts_only_if_one_line_made_it_before_a
 def test_which_gradients_there_are_follows_from_the_path() -> None:
     change = found(path("grad", stack=5), path("", stack=6), added=2, roles=["", "grad"])
     assert (change.stack, change.role) == (6, "")
-
-
-def test_an_optimizer_of_other_parameters_is_another_models_turn() -> None:
-    def with_forward(**fields: Any) -> Change:
-        return found(path("", "optimizer"), added=2, roles=["", "optimizer"], **fields)
-
-    assert with_forward(updates=(2, 3, 0)).role == "turn"
-    assert with_forward(updates=(2, 3, 1)).role == ""
 
 
 def test_a_barrier_that_ran_the_operations_is_the_cause_unless_a_value_was_read() -> None:

@@ -1,4 +1,4 @@
-"""Another module's turn: a graph that reads, or updates, other parameters than the one before."""
+"""Other work that ends at the same line: another module's turn, another phase of the program."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_step_that_updates_other_parameters_is_another_models_turn(recorded: C
             xr.sync()
             del loss
 
-    assert recorded(story).changes[-1].role == "turn"
+    assert not any(change.added or change.removed for change in recorded(story).changes)
 
 
 def test_a_step_that_updates_some_of_the_same_parameters_is_no_other_models_turn(recorded: Callable) -> None:
@@ -69,4 +69,50 @@ def test_a_step_that_updates_some_of_the_same_parameters_is_no_other_models_turn
             optimizers[0].zero_grad()
             xr.sync()
 
-    assert all(change.role != "turn" for change in recorded(story).changes)
+    assert any(change.added or change.removed for change in recorded(story).changes)
+
+
+def test_a_phase_that_ends_at_the_line_of_another_is_work_of_its_own(recorded: Callable) -> None:
+    model = nn.Linear(51, 3).to("xla")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train() -> None:
+        model(batch(4, 51).to("xla")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def evaluate() -> torch.Tensor:
+        return model(batch(4, 51).to("xla")).argmax(1).sum()
+
+    def sample() -> torch.Tensor:
+        return batch(4, 51).to("xla").cumsum(0).tanh()
+
+    def story() -> None:
+        for phase in (train, train, evaluate, evaluate, sample, train):
+            out = phase()
+            xr.sync()
+            del out
+
+    assert not any(change.added or change.removed for change in recorded(story).changes)
+
+
+def test_work_of_a_branch_is_told_at_the_branch_though_its_function_is_called_at_one_line(recorded: Callable) -> None:
+    x = torch.ones(3, 57).to("xla")
+    xr.sync()
+
+    def step(n: int) -> torch.Tensor:
+        y = x.sinh()
+        if n % 2:
+            y = y.flip(1)
+            y = y.cosh() + 1.5
+        return y.tanh()
+
+    def story() -> None:
+        for n in range(2):
+            out = step(n)
+            xr.sync()
+            del out
+
+    run = recorded(story)
+    change = run.changes[-1]
+    assert (run.code(change.stack), run.code(change.condition)) == ("y = y.flip(1)", "if n % 2:")

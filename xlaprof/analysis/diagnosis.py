@@ -1,7 +1,7 @@
 """Why a graph was compiled again: the one recorded difference from which the others follow, and its meaning.
 
 The runtime records facts (:class:`~xlaprof.events.GraphDiff`). This module concludes a
-:class:`~xlaprof.events.Change` from them, with its role: a moved barrier, a learning rate, another model's turn... Logs
+:class:`~xlaprof.events.Change` from them, with its role: a moved barrier, a learning rate, a loop... Logs
 of earlier versions hold the change itself.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import NamedTuple
-
-from msgspec.structs import replace
 
 from xlaprof.events import Block, Change, Compile, Difference, GraphDiff, Loop, Operation
 
@@ -91,11 +90,7 @@ def cause(event: Compile) -> Change | None:
         # in eager mode another operation is the program's next line
         eager = event.trigger == "eager" and diff.left is not None and diff.left.kind == "operation"
         return _plain(diff, diff.left) if diff.left is not None and not eager else None
-    change = _change(event, diff, first)
-    old, new, both = diff.updates
-    if change.what == "operation" and not change.role and old and new and not both:
-        return replace(change, role="turn")  # the optimizer updates none of the parameters that it updated before
-    return change
+    return _change(event, diff, first)
 
 
 def _first(diff: GraphDiff) -> Difference | None:
@@ -104,9 +99,11 @@ def _first(diff: GraphDiff) -> Difference | None:
     A tensor of another shape can cause another path through the program, and other arguments.
     """
     found, path = diff.differences, bool(diff.added or diff.removed)
-    # where operations of the forward pass came or went, inputs differ by chance, unless one line made both
+    # where operations of the forward pass came or went, later inputs differ by chance, unless one line made both
     forward = "" in diff.roles
-    inputs = list(_of_one_line(diff)) if path else [d for d in found if d.kind in _INPUTS]
+    common = [d for d in takewhile(lambda d: d.block is None, found) if not d.name and not _part_of_training(d.came)]
+    inputs = [d for d in (common if path else found) if d.kind in _INPUTS]
+    inputs += [d for d in _of_one_line(diff) if path]
     if path and not forward:
         inputs += [d for d in found if d.kind == "shape" and not _part_of_training(d.came) and d not in inputs]
     modules = [d for d in found if _is_of_another_module(d)]

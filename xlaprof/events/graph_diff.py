@@ -99,11 +99,6 @@ class GraphDiff(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     roles: list[str] = []  # of all operations that came or went
     loop: Loop | None = None  # a loop with more or fewer iterations
     hyperparameters: list[tuple[str, float]] = []  # of the optimizer that recorded the trace's first new operation
-    updates: tuple[int, int, int] = (
-        0,
-        0,
-        0,
-    )  # parameters an optimizer updates: in the earlier graph, in the new one, in both
     left: Difference | None = None  # of a graph that none was compared with: where its trace left the known traces
     captured: bool = False  # torch.compile captured one graph for both: what it takes as it comes differs
 
@@ -133,8 +128,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     moved: bool = False  # it was brought from the host there
     #: what recorded the operations that came or went: "grad" (adding to ``.grad``) | "optimizer" | "state" (an
     #: optimizer making its state) | "zero_grad" | "clip" | "mode" (train/eval) | "autocast" | "random" | "backward" |
-    #: "loop" (more or fewer passes) | "dynamic" (a size, or number, that Dynamo's graph takes as it comes) | "turn"
-    #: (an optimizer updates other parameters: another model's step) | ""
+    #: "loop" (more or fewer passes) | "dynamic" (a size, or number, that Dynamo's graph takes as it comes) | ""
     role: str = ""
     condition: int = 0  # Stack id: the if, for or while that decides whether they are recorded
     added: int = 0  # operations that came, all over the graph, and

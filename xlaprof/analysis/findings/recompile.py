@@ -17,6 +17,7 @@ from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.explanation import explanation
 from xlaprof.analysis.recompiles.extra import Extra, Group, groups, values
+from xlaprof.analysis.recompiles.varying import varying
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration
@@ -56,7 +57,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         count=count,
         counted=Known(tuple(map(_moment, group.extras))),
         cost_s=group.cost_s,
-        cut=replay.compiles(avoided),
+        cut=replay.together(replay.compiles([record], 1 - share) for record, share in avoided),
         gain_s=0.0 if not avoided else None,
         of_the_line=group.sort in _WRITTEN and change.role not in _CHOSEN,
         cause=explanation(facts, group, rhythm),
@@ -77,14 +78,15 @@ def _moment(extra: Extra) -> Moment:
     return Moment(extra.record.t, extra.record.dur, detail=f"{extra.change.old} -> {extra.change.new}")
 
 
-def _avoidable(facts: Facts, group: Group) -> list[CompileRecord]:
-    """The compiles that a fix makes unnecessary."""
-    records = [extra.record for extra in group.extras]
+def _avoidable(facts: Facts, group: Group) -> list[tuple[CompileRecord, float]]:
+    """The compiles that a fix makes unnecessary, and the share of each that this cause bears."""
+    found = [(extra.record, extra.share) for extra in group.extras]
     if group.first.role == "barrier":  # without the barrier none of its graphs is needed
-        records += [r for r in facts.run.compiles if r.stack == group.first.stack and r not in records]
+        known = {id(record) for record, _ in found}
+        found += [(r, 1.0) for r in facts.run.compiles if r.stack == group.first.stack and id(r) not in known]
     if group.first.role in _ACCUMULATED:  # one graph, larger than any of them, then holds their work
-        records = [r for r in records if not _is_largest(facts, r)]
-    return records
+        found = [one for one in found if not _is_largest(facts, one[0])]
+    return found
 
 
 def _is_largest(facts: Facts, record: CompileRecord) -> bool:
@@ -120,6 +122,7 @@ def _also(facts: Facts, group: Group) -> tuple[Place, ...]:
     """Other lines that take part: the condition, the branch not taken, the operation that reads what changed."""
     change = group.first
     found = [facts.names.place(stack) for stack in (change.condition, change.made, change.stack, change.expected)]
+    found += [one.place for one in varying(facts, group)]
     lines = {(group.place.file, group.place.line)}
     also = []
     for place in found:

@@ -12,7 +12,8 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Buckets
 from xlaprof.analysis.recompiles.extra import Group
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
-from xlaprof.analysis.recompiles.wording import expression, operator, quoted, target
+from xlaprof.analysis.recompiles.varying import Size, varying
+from xlaprof.analysis.recompiles.wording import expression, operator, quoted, variable
 from xlaprof.analysis.whatif import barriers
 from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary
@@ -151,20 +152,21 @@ def _shape(facts: Facts, group: Group) -> Advice:
             f"Give this input the same number of dimensions in every step ({len(old)} came first): unsqueeze it on the "
             "host before it is brought to the device."
         )
-    changed = sorted({axis for extra in group.extras for axis in axes(extra.change)})
-    if not changed:
-        return Advice("Give this input the same shape in every step.")
-    if len(changed) > 1:
-        return _several(group, changed)
-    return _one(facts, group, changed[0], old, new)
+    vary = varying(facts, group)
+    if len(vary) > 1:
+        return _several(facts.words, vary)
+    changed = axes(change)
+    return (
+        _one(facts, group, changed[0], old, new) if changed else Advice("Give this input the same shape in every step.")
+    )
 
 
-def _several(group: Group, changed: list[int]) -> Advice:
-    most = {axis: max(_along(group, axis)) for axis in changed}
-    padded = " and ".join(f"dimension {axis} to {size}" for axis, size in most.items())
+def _several(words: Vocabulary, vary: list[Size]) -> Advice:
+    sizes = ", ".join(f"dimension {one.axis} of {one.name or one.tensor} to {one.most}" for one in vary)
     return Advice(
-        f"Dimensions {', '.join(map(str, changed))} change together: choose a few pairs of sizes and pad each batch to "
-        f"the smallest that holds it, or pad {padded}."
+        f"Pad all of them to sizes of one fixed set (a few, chosen by the batch as a whole), or each to its largest: "
+        f"{sizes}. Padding only one of them leaves a graph for each size of the others.",
+        "\n".join(_pad(words, one.name or "x", one.axis, one.rank, (one.most,)) for one in vary),
     )
 
 
@@ -236,8 +238,7 @@ def _ran(facts: Facts, group: Group, axis: int) -> tuple[Mapping[int, int], Mapp
 
 def _name(facts: Facts, group: Group) -> str:
     change = group.first
-    name = change.name or target(facts.names.place(change.made))
-    return name if name.replace(".", "").isidentifier() else "x"
+    return variable(change, facts.names.place(change.made), facts.names.place(change.stack)) or "x"
 
 
 def _pad(words: Vocabulary, name: str, axis: int, rank: int, edges: tuple[int, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.recompiles.extra import Group, special_number
 from xlaprof.analysis.recompiles.shapes import axes, dims
+from xlaprof.analysis.recompiles.varying import varying
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
 from xlaprof.text.quantities import duration, plural, times
 
@@ -27,7 +28,9 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:] if text.split(" ")[0] in _WORDS else text
 
 
-_WORDS = frozenset({"the", "an", "a", "another", "which", "gradients", "in"})  # others are names of the program's
+_WORDS = frozenset(
+    {"the", "an", "a", "another", "which", "gradients", "in", "sizes"}
+)  # others are names of the program's
 
 
 def _what(facts: Facts, group: Group, rhythm: str) -> str:
@@ -75,9 +78,13 @@ def _went(group: Group) -> str:
 
 def _shape(facts: Facts, group: Group) -> str:
     change = group.first
-    who = tensor(change, facts.names.place(change.made))
-    op = operator(change)
     used = facts.names.place(change.stack)
+    who = tensor(change, facts.names.place(change.made), used)
+    op = operator(change)
+    vary = varying(facts, group)
+    if len(vary) > 1:
+        which = ", ".join(f"dimension {one.axis} of {one.tensor}" for one in vary)
+        return f"sizes vary together, and every combination is a graph of its own: {which}, at first {_went(group)}"
     reads = f", which {op} reads at line {used.line}," if op and used.line and used.line != group.place.line else ""
     if group.sort == "shape" and len(dims(change.old) or ()) != len(dims(change.new) or ()):
         noun = "rank (the number of dimensions) of the shape"

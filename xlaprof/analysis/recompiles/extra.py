@@ -6,7 +6,7 @@ Necessary are:
   and a first graph that is replaced within the first steps and never comes back, or only with another optimizer that
   makes its state;
 * graphs that a barrier of their own makes in advance;
-* one graph for each of the few stages of a training whose input grows, if each stage runs long.
+* one graph for each of a few sizes, or modules, that take turns, or of the stages of a training, if each runs long.
 
 Where graphs go on being replaced for the same reason, it was no warm-up. A read in a loop with barriers needs a graph
 of its own: that one belongs to the read's finding.
@@ -15,7 +15,6 @@ of its own: that one belongs to the read's finding.
 from __future__ import annotations
 
 from collections import Counter
-from math import gcd
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
@@ -26,15 +25,14 @@ from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.analysis.recompiles.variants import causes
+from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _HABIT = 3  # reads in the loop, or graphs of one read outside it: fewer are an accident
-_BUCKETS = 8  # sizes that a program pads to, at most
-_STAGES, _LONG = 3, 20  # stages of a growing input, at most; steps of each, at least
-_TASKS = 4  # modules that take turns by design, at most
-_UNIT = 8  # common divisor of padded sizes, at least, unless they are powers of two,
-_SMALLEST = 4  # each at least this
+_WARMED = 8  # graphs that a barrier makes in advance, at most
+_LONG = 10  # runs of a size that stays for a stage of the training, at least, for each of the sizes
+_VALUED = frozenset({"shape", "dtype", "size", "argument", "scalar"})
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
 
 
@@ -72,8 +70,11 @@ def groups(facts: Facts) -> list[Group]:
     early: list[tuple[tuple[str, int, str, str], Extra]] = []
     why = causes(facts.run.compiles)
     loop = unbarred(facts)
+    ages = _ages(facts)
     for record in facts.run.compiles:
         of_it = why[record.program, record.t] or (record.change,)
+        if len(of_it) > 1:  # an optimizer makes its state once: a combination with it is the others'
+            of_it = tuple(one for one in of_it if one is None or one.role != "state") or of_it
         changes = [change for one in of_it if (change := _defect(facts, record, one)) is not None]
         if loop is not None and loop.follows(facts, record):  # another number of turns
             changes = [change for change in changes if change.what != "operation"]
@@ -83,7 +84,7 @@ def groups(facts: Facts) -> list[Group]:
             by_line.setdefault((place.file, place.line, *_cause(facts, change)), (change, place))
         for key, (change, place) in by_line.items():
             extra = Extra(record, change, place, 1 / len(by_line))
-            if _settles(facts, record, change):
+            if _settles(facts, record, change, ages[record.program]):
                 if change.role != "state":  # which optimizers do once
                     early.append((key, extra))
             else:
@@ -97,11 +98,30 @@ def groups(facts: Facts) -> list[Group]:
             found[key].insert(0, extra)
     all_groups = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
     leading = _with_consequences(all_groups)
-    return [
-        group
-        for group in leading
-        if not _follows(facts, group) and not already_bucketed(facts, group) and not _has_stages(facts, group)
-    ]
+    return _of_one_batch([g for g in leading if not _follows(facts, g) and not _by_design(facts, g)])
+
+
+def of_batch(change: Change) -> bool:
+    """Whether it is the size of a tensor that came from the host."""
+    return change.what == "shape" and not change.name and (change.moved or not change.made)
+
+
+def _of_one_batch(all_groups: list[Group]) -> list[Group]:
+    """Join groups of tensors of a batch whose sizes vary: padding one of them alone would not help."""
+    found: list[Group] = []
+    for group in all_groups:
+        barriers = {extra.record.stack for extra in group.extras if of_batch(group.first)}
+        for i, other in enumerate(found):
+            if of_batch(other.first) and any(extra.record.stack in barriers for extra in other.extras):
+                extras = {extra.record: extra for extra in other.extras}
+                for extra in group.extras:
+                    known = extras.get(extra.record, extra._replace(share=0.0))
+                    extras[extra.record] = known._replace(share=known.share + extra.share)
+                found[i] = other._replace(extras=tuple(sorted(extras.values(), key=lambda extra: extra.record.t)))
+                break
+        else:
+            found.append(group)
+    return found
 
 
 def _with_consequences(all_groups: list[Group]) -> list[Group]:
@@ -191,9 +211,9 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         return None  # Dynamo reports why it captured another graph
     if record.nth < visits_per_pass(facts.run, record.stack) or _warms_up(facts, record):
         return None  # the first graph of this barrier, or of each of its visits in a step
-    if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
+    if _begins_as_number(change):
         return None
-    if _is_anothers_turn(facts, record, change):
+    if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
         return None
     return change
 
@@ -201,29 +221,35 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
 def _warms_up(facts: Facts, record: CompileRecord) -> bool:
     """Whether the barrier makes graphs for others: each visit compiles one, which runs elsewhere, too."""
     site = facts.run.sites.get(record.stack)
-    if site is None or record.trigger == "read" or not 1 < site.compiles == site.executed <= _BUCKETS:
+    if site is None or record.trigger == "read" or not 1 < site.compiles == site.executed <= _WARMED:
         return False
     made = [one.program for one in facts.run.compiles if one.stack == record.stack]
     return all(facts.run.program_runs.get(program, 0) > 1 for program in made)
 
 
-def _is_anothers_turn(facts: Facts, record: CompileRecord, change: Change) -> bool:
-    """Whether a few modules are trained in turns: the players of a GAN, or the heads of several tasks."""
-    is_parameter = change.what == "shape" and change.name and not change.made  # a module made it
-    if change.role != "turn" and not is_parameter:
-        return False
-    return record.nth <= _TASKS and record.visits <= _TASKS and _comes_back(facts, record)
-
-
-def _settles(facts: Facts, record: CompileRecord, change: Change) -> bool:
-    """Whether the first graph is replaced within the first steps, for good."""
+def _settles(facts: Facts, record: CompileRecord, change: Change, age: int) -> bool:
+    """Whether a first graph is replaced within the first steps of its work, for good."""
     if record.trigger in ("read", "dynamo") or change.what not in _SETTLING:
         return False
-    if change.role == "state" and change.removed and _began_late(facts, record, change):
-        return True
-    if record.visits > EARLY:
+    if change.role == "state" and change.removed:  # of a path that began later, too
+        age = min(age, facts.run.program_runs.get(change.against, 0) or age)
+    if age > EARLY:
         return False
     return change.role == "state" or _is_carried(record, change) or not _comes_back(facts, record)
+
+
+def _ages(facts: Facts) -> dict[int, int]:
+    """By program: runs of its work before, such as of a generator's steps; visits of its barrier where none is known.
+
+    A graph that was compared with no other is the first of its work.
+    """
+    found: dict[int, int] = {}
+    for record in facts.run.compiles:
+        change = record.change
+        against = change.against if change is not None else 0
+        before = found[against] + facts.run.program_runs.get(against, 0) if against in found else record.visits
+        found.setdefault(record.program, before if change is not None else 0)
+    return found
 
 
 def _loop_begins(facts: Facts) -> int:
@@ -242,15 +268,15 @@ def _comes_back(facts: Facts, record: CompileRecord) -> bool:
     )
 
 
-def _began_late(facts: Facts, record: CompileRecord, change: Change) -> bool:
-    """Whether it replaced, for good, a graph of the first steps of a path of its own, such as a generator's."""
-    return 0 < facts.run.program_runs.get(change.against, 0) < EARLY and not _comes_back(facts, record)
-
-
 def _is_carried(record: CompileRecord, change: Change) -> bool:
     """Whether a sum begins as a number: the first pass of its loop adds to that, the others to a tensor."""
     of_one = not change.old.endswith(" tensors")  # a list's
     return record.nth == 1 and change.what in ("aliasing", "inputs") and not change.role and of_one
+
+
+def _begins_as_number(change: Change) -> bool:
+    """Whether a number of the program had become a tensor by the next pass, or is that number again in a new loop."""
+    return change.what == "argument" and change.old.startswith("value ") is not change.new.startswith("value ")
 
 
 def _enters_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
@@ -271,46 +297,32 @@ def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
     return is_outside(facts.names, stack, barrier)
 
 
-def _has_stages(facts: Facts, group: Group) -> bool:
-    """Whether an input has one size for many steps, then another for good: progressive resizing."""
-    sizes = dict.fromkeys(extra.change.new for extra in group.extras)
-    if group.sort != "shape" or len(sizes) >= _STAGES or group.first.old in sizes:
-        return False
-    runs = facts.run.program_runs
-    return all(
-        not _comes_back(facts, extra.record)
-        and min(runs.get(extra.change.against, 0), runs.get(extra.record.program, 0)) >= _LONG
-        for extra in group.extras
-    )
+def _by_design(facts: Facts, group: Group) -> bool:
+    """Whether a few sizes, or modules, take turns for ever: each is compiled once, and came back often or ran for long.
 
-
-def already_bucketed(facts: Facts, group: Group) -> bool:
-    """Whether the program pads already: one dimension alternates between a few multiples of eight.
-
-    Three or more multiples of ten, say, or powers of two, count as well; two may be so by chance. Batch sizes that
-    begin with the largest have to be more than two: the second is mostly that of a last batch.
+    A smaller batch at the end of each pass comes back as well, but alone and at regular intervals.
     """
-    axis = _axis(group)
-    if axis < 0:
+    if group.sort != "shape" or group.name == "rank":
         return False
-    shapes = (group.first.old, *(extra.change.new for extra in group.extras))
-    sizes = [int(size) for text in shapes if (size := _value(text, axis)).isdecimal()]
-    distinct = set(sizes)
-    last = axis == 0 and sizes[0] == max(sizes)  # a last batch is smaller than those before it
-    if not (3 if last else 2) <= len(distinct) <= _BUCKETS or not _is_padded(distinct):
+    rhythms = facts.run.program_rhythms
+    turns = {one: [rhythms[program] for program in own if program in rhythms] for one, own in _versions(group).items()}
+    often = len(turns)
+    if any(
+        sum(rhythm.returns for rhythm in own) < often and sum(rhythm.steps for rhythm in own) < _LONG * often
+        for own in turns.values()
+    ):
         return False
-    return all(_comes_back(facts, extra.record) for extra in group.extras[:-1]) and any(
-        _comes_back(facts, extra.record) for extra in group.extras
-    )
+    return not _is_last_batch(turns)
 
 
-def _is_padded(sizes: set[int]) -> bool:
-    """Whether these are sizes to pad to, and hardly lengths by chance."""
-    unit = gcd(*sizes)
-    if unit % _UNIT == 0:
-        return unit > 0
-    powers = min(sizes) >= _SMALLEST and all(size & (size - 1) == 0 for size in sizes)
-    return len(sizes) >= 3 and (unit >= _UNIT or powers)
+def _is_last_batch(turns: dict[str, list[Rhythm]]) -> bool:
+    """Whether the largest size has most of the turns, and the others come at regular intervals."""
+    sizes = {int(one): own for one, own in turns.items() if one.isdecimal()}
+    if not sizes:
+        return False
+    largest = sum(rhythm.steps for rhythm in sizes.pop(max(sizes)))
+    others = [rhythm for own in sizes.values() for rhythm in own]
+    return largest >= sum(rhythm.steps for rhythm in others) and any(rhythm.every > 1 for rhythm in others)
 
 
 def _changes(group: Group) -> set[tuple[str, str]]:
@@ -319,16 +331,21 @@ def _changes(group: Group) -> set[tuple[str, str]]:
 
 def values(facts: Facts, group: Group) -> tuple[tuple[str, int], ...]:
     """Every value of the thing that changes, and how often the graph with it ran, in order of first use."""
-    if group.sort not in ("shape", "dtype", "size", "argument", "scalar"):
-        return ()
-    axis = _axis(group)
     runs = facts.run.program_runs
-    programs: dict[str, set[int]] = {}
+    return tuple((value, max(1, sum(runs.get(one, 0) for one in own))) for value, own in _versions(group).items())
+
+
+def _versions(group: Group) -> dict[str, set[int]]:
+    """The programs of each value of the thing that changes."""
+    if group.sort not in _VALUED:
+        return {}
+    axis = _axis(group)
+    found: dict[str, set[int]] = {}
     for extra in group.extras:
-        change = extra.change
-        programs.setdefault(_value(change.old, axis), set()).add(change.against)
-        programs.setdefault(_value(change.new, axis), set()).add(extra.record.program)
-    return tuple((value, max(1, sum(runs.get(one, 0) for one in own))) for value, own in programs.items())
+        old, new, before, now = extra.change.old, extra.change.new, extra.change.against, extra.record.program
+        found.setdefault(_value(old, axis), set()).add(before)
+        found.setdefault(_value(new, axis), set()).add(now)
+    return found
 
 
 def _axis(group: Group) -> int:

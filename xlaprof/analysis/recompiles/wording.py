@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import named, short
@@ -15,6 +16,10 @@ _MOVES = re.compile(r"\.(to|cuda|xla|send)\(|\bsend_cpu_data_to_device\(|\bdevic
 
 #: arguments that stand right after the tensor
 _SECOND = ("k", "exponent", "other", "value")
+_OPERATORS = {"pow": ast.Pow, "div": ast.Div, "sub": ast.Sub, "remainder": ast.Mod, "floor_divide": ast.FloorDiv}
+_MODULES = ("torch", "F", "nn", "np", "torch_xla", "xm")
+_VARIABLES = ast.Name, ast.Attribute, ast.Subscript
+_COMPREHENSIONS = ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp
 
 
 def operator(change: Change) -> str:
@@ -30,19 +35,31 @@ def expression(code: str, change: Change) -> str:
     if not operation or tree is None:
         return ""
     name = operation.rstrip("_").partition(".")[0]
+    found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _called(node) in (name, f"{name}_"):
-            for keyword in node.keywords:
-                if keyword.arg == argument:
-                    return _text(keyword.value)
+            found.update(_text(keyword.value) for keyword in node.keywords if keyword.arg == argument)
             # the argument that follows the tensor, which a method has before its dot
-            functional = not isinstance(node.func, ast.Attribute) or _text(node.func.value) in ("torch", "F")
+            functional = not isinstance(node.func, ast.Attribute) or _text(node.func.value) in _MODULES
             at = 1 if functional else 0
             if argument in _SECOND and at < len(node.args) and not isinstance(node.args[at], ast.Starred):
-                return _text(node.args[at])
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and name == "pow":
-            return _text(node.right)
-    return ""
+                found.add(_text(node.args[at]))
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, _OPERATORS.get(name, ())):
+            found.add(_text(node.right))
+        elif isinstance(node, ast.Slice) and name == "slice":
+            bound = node.lower if argument == "start" else node.upper
+            found.update([_text(bound)] if bound is not None else ())
+    return _only(text for text in found if not _is_number(text))
+
+
+def _only(texts: Iterable[str]) -> str:
+    """The one text; empty where there are none, or several."""
+    found = set(texts)
+    return found.pop() if len(found) == 1 else ""
+
+
+def _is_number(text: str) -> bool:
+    return text.lstrip("-").replace(".", "").isdecimal()
 
 
 def _called(node: ast.Call) -> str:
@@ -66,29 +83,67 @@ def _parsed(code: str) -> ast.Module | None:
     return None
 
 
-def target(place: Place) -> str:
-    """The one name that the line binds: ``ids`` of ``ids = torch.cat(...)``; empty where it binds none, or several."""
-    tree = _parsed(place.code)
-    if tree is None or not tree.body:
-        return ""
-    statement = tree.body[0]
-    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        one = statement.targets[0]
-        return _text(one) if isinstance(one, (ast.Name, ast.Attribute)) else ""
-    return ""
+def variable(change: Change, made: Place, used: Place) -> str:
+    """The program's expression for the tensor that differs: what is moved to the device, bound, or read; "": unknown.
 
-
-def tensor(change: Change, made: Place) -> str:
-    """The tensor that differs, as the user knows it, with the line that made it."""
+    What a line binds is not what it moves: ``x`` of ``logits = model(x.to(device))``.
+    """
     if change.name:
         return change.name
-    name = target(made) if made.line else ""
-    if change.moved and made.line:
+    tree = _parsed(made.code) if made.line else None
+    if tree is None:
+        return _read(used, operator(change))
+    statement = tree.body[0] if tree.body else None
+    bound = ""
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        left, value = statement.targets[0], statement.value
+        if isinstance(left, (ast.Name, ast.Attribute)) and not isinstance(value, _COMPREHENSIONS):
+            bound = _text(left)
+            if not change.moved or _moved(value):
+                return bound
+    local = {name.id for node in ast.walk(tree) if isinstance(node, ast.comprehension) for name in _names(node.target)}
+    moved = [one for node in ast.walk(tree) if (one := _moved(node)) is not None] if change.moved else []
+    known = _only(
+        _text(one) for one in moved if isinstance(one, _VARIABLES) and not local & {n.id for n in _names(one)}
+    )
+    return known or _read(used, operator(change)) or (bound if not moved else "")
+
+
+def _moved(node: ast.AST) -> ast.expr | None:
+    """What a call brings to the device."""
+    if not isinstance(node, ast.Call) or not _MOVES.search(ast.unparse(node)):
+        return None
+    if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda", "xla"):
+        return node.func.value
+    return node.args[0] if _called(node) == "send_cpu_data_to_device" and node.args else None
+
+
+def _read(place: Place, operation: str) -> str:
+    """The one variable that a line passes to a call or a method, as ``batch["x"]`` of ``y = model(batch["x"])``."""
+    tree = _parsed(place.code) if place.line else None
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    passed = [one for call in calls for one in (*call.args, *(keyword.value for keyword in call.keywords))]
+    passed += [call.func.value for call in calls if isinstance(call.func, ast.Attribute)]
+    if tree is not None and operation == "aten::select":
+        whole = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
+        passed = [one.value for one in whole if isinstance(one.slice, ast.Constant)]
+    texts = (_text(one) for one in passed if isinstance(one, _VARIABLES))
+    return _only(text for text in texts if text.partition(".")[0] not in ("self", *_MODULES))
+
+
+def _names(node: ast.AST) -> list[ast.Name]:
+    return [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+
+
+def tensor(change: Change, made: Place, used: Place) -> str:
+    """The tensor that differs, as the user knows it, with the line that made it."""
+    name = variable(change, made, used)
+    if change.name or not made.line:
+        return name or (f"the {change.subject}" if change.subject else "an input of the graph")
+    if change.moved:
         moved = "brought to the device" if _MOVES.search(made.code) or not made.code else "made for the device"
         return f"{name or 'the batch'} ({moved} at {short(made)})"
-    if made.line:
-        return f"{name or 'the tensor'} (computed at {short(made)})"
-    return f"the {change.subject}" if change.subject else "an input of the graph"
+    return f"{name or 'the tensor'} (computed at {short(made)})"
 
 
 def quoted(place: Place) -> str:

@@ -72,6 +72,11 @@ class Rhythm:
             add_bounded(self.gaps, gap, count, _GAPS)
 
     @property
+    def returns(self) -> int:
+        """How often it happened again after steps in which it did not."""
+        return max(0, self.steps - 1 - self.gaps.get(1, 0))
+
+    @property
     def every(self) -> int:
         """The distance in steps, where it is mostly the same; 0 where it is not, or not known."""
         if not self.gaps:

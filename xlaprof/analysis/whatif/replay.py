@@ -82,16 +82,16 @@ def doing(causes: Iterable[Cause]) -> Cut:
 
 
 def together(cuts: Iterable[Cut]) -> Cut:
-    """All of the cuts; of a compile that several shorten, the least share remains."""
+    """All of the cuts; of a compile that several shorten, what none of them takes remains."""
     cuts = list(cuts)
-    least: dict[tuple[int, int], float] = {}
+    left: dict[tuple[int, int], float] = {}
     for cut in cuts:
         for moment, ns, share in cut.compiles:
-            least[moment, ns] = min(share, least.get((moment, ns), 1.0))
+            left[moment, ns] = max(0.0, left.get((moment, ns), 1.0) + share - 1)
     return Cut(
         frozenset().union(*(cut.places for cut in cuts)),
         frozenset().union(*(cut.causes for cut in cuts)),
-        frozenset((moment, ns, share) for (moment, ns), share in least.items()),
+        frozenset((moment, ns, share) for (moment, ns), share in left.items()),
         frozenset().union(*(cut.runs for cut in cuts)),
         frozenset().union(*(cut.recorded for cut in cuts)),
     )

@@ -129,6 +129,21 @@ def align(old: Graph, new: Graph) -> Alignment:
     return Alignment(tuple(found), tuple(blocks), len(new.nodes) if common < 0 else common, mapping.slots)
 
 
+def is_same_work(old: Graph, new: Graph) -> bool:
+    """Whether two graphs are versions of one work: both train or neither does, and mostly the same lines recorded them.
+
+    What one has beside the other does not count, nor do the lines of training, which models share.
+    """
+    if _trains(old) is not _trains(new):
+        return False
+    before, now = (Counter(token(node) for node in graph.nodes if not node.role) for graph in (old, new))
+    return 2 * (before & now).total() >= min(before.total(), now.total())
+
+
+def _trains(graph: Graph) -> bool:
+    return any(node.role == "backward" for node in graph.nodes)
+
+
 #: (tag, from, to, from, to): a range of the old graph, and one of the new, as in :mod:`difflib`
 _Opcode = tuple[str, int, int, int, int]
 

@@ -26,10 +26,12 @@ def decision(block: Unmatched, barrier: Frames, without: Iterable[Frames] = ()) 
     """The line that represents all operations of ``block``, and the line that decides whether it runs (may be empty).
 
     ``without``: lines of the graph that lacks these operations: a condition around one of them held there, too.
-    The first line is the outermost call that the neighbours do not share, or the innermost call that all operations
-    share, if that is further out. From there inward, the first call under a condition of its own is taken.
+    The first line is the outermost call that the neighbours do not share, or the first in which the operations differ,
+    if that is further out. From there inward, the first call under a condition of its own is taken. Operations of
+    training follow those of the forward pass, where there are any.
     """
     nodes = (block.new or block.old)[:_OPERATIONS]
+    nodes = tuple(node for node in nodes if not node.role) or nodes
     stacks = [whole(node.frames)[::-1] for node in nodes]  # outermost first
     first = stacks[0]
     if not first:
@@ -38,8 +40,9 @@ def decision(block: Unmatched, barrier: Frames, without: Iterable[Frames] = ()) 
     # A condition around the barrier too held whenever the barrier was reached: it decides nothing.
     others = [whole(barrier), *map(whole, dict.fromkeys((*(node.frames for node in around), *without)))]
     shared = min(common_length(first, stack) for stack in stacks)
-    neighbours = [whole(node.frames)[::-1] for node in around]
-    level = min(max(shared, 1), max((common_length(first, stack) for stack in neighbours), default=0) + 1, len(first))
+    neighbours = [others[0][::-1], *(whole(node.frames)[::-1] for node in around)]
+    level = min(shared, max(common_length(first, stack) for stack in neighbours)) + 1
+    level = min(level, len(first))
     for at in range(level, max(shared, level) + 1):
         frame = first[at - 1]
         line = _condition(frame, *others)

@@ -22,7 +22,7 @@ from xlaprof.runtime.tape.known_traces import KnownTrace
 from xlaprof.runtime.trace import naming
 from xlaprof.runtime.trace.trie import Packed, Ref
 
-from .alignment import Alignment, Found, Unmatched, align, token
+from .alignment import Alignment, Found, Unmatched, align, is_same_work, token
 from .conditions import condition, decision, names
 from .loop_iterations import iterations, numbers, selected
 from .places import Places, line_of, operation, show
@@ -128,22 +128,28 @@ def record_eviction(limit: int, frames: Frames) -> Recorded:
 
 
 def _graph_diff(tape: Tape, new: KnownTrace, storages: Sequence[Storage], places: Places) -> GraphDiff | None:
-    closest = _closest(tape, new)
-    diff = _Recording(tape, *closest, new, places).diff(storages) if closest is not None else None
+    here = [known for known in _others(tape, new) if known.trigger == new.trigger and known.place == new.place]
+    versions = [known for known in here if _is_version(known, new)]
+    if here and not versions:
+        return None  # another phase of the program ends at the same line
+    diff = _Recording(tape, *_closest(versions, new), new, places).diff(storages) if versions else None
     return diff or departure(places, tape.divergence, new.end, new.key)
 
 
-def _closest(tape: Tape, new: KnownTrace) -> tuple[KnownTrace, Alignment] | None:
-    """The graph of the same barrier that explains a new one best, and how they differ.
+def _is_version(old: KnownTrace, new: KnownTrace) -> bool:
+    """Whether both are one work; steps that update other parameters are those of two models."""
+    turns = old.updates and new.updates and not old.updates & new.updates
+    return not turns and is_same_work(old.graph, new.graph)
+
+
+def _closest(versions: list[KnownTrace], new: KnownTrace) -> tuple[KnownTrace, Alignment]:
+    """The graph that explains a new one best, and how they differ.
 
     Where causes interleave, the latest graph differs in several of them, and another only in a part of these: that one.
     Otherwise the latest, unless another is more than twice as close.
     """
-    same = [known for known in _others(tape, new) if known.trigger == new.trigger and known.place == new.place]
-    same.sort(key=lambda known: known.end.last_used, reverse=True)
-    compared = [(known, align(known.graph, new.graph)) for known in same[:_COMPARED]]
-    if not compared:
-        return None
+    versions.sort(key=lambda known: known.end.last_used, reverse=True)
+    compared = [(known, align(known.graph, new.graph)) for known in versions[:_COMPARED]]
     latest = compared[0]
     all_of_it = latest[1].contents
     simpler = [pair for pair in compared[1:] if pair[1].contents < all_of_it]
@@ -198,7 +204,6 @@ class _Recording:
             roles=sorted({role for block in found.blocks for role in block.roles}),
             loop=loop,
             hyperparameters=list(divergence.hyperparameters) if divergence is not None else [],
-            updates=(len(old.updates), len(new.updates), len(old.updates & new.updates)),
         )
 
     def _listed(self) -> list[Found]:

@@ -1,0 +1,45 @@
+"""What the program calls the thing that changed, read from the lines that made it and use it."""
+
+from __future__ import annotations
+
+import pytest
+
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.recompiles.wording import expression, variable
+from xlaprof.events import Change
+
+
+@pytest.mark.parametrize(
+    ("made", "used", "name"),
+    [
+        ("ids = ids.to(device)", "h = self.emb(ids)", "ids"),
+        ("ids = pad(rows).to(device)", "h = self.emb(tokens)", "ids"),
+        ("logits = model(x.to(device))", "logits = model(x.to(device))", "x"),
+        ("out = model(xm.send_cpu_data_to_device(rows, device))", "", "rows"),
+        ("batch = {k: v.to(device) for k, v in batch.items()}", 'logits = model(batch["x"])', "batch['x']"),
+        ("batch = {k: v.to(device) for k, v in batch.items()}", "loss = F.mse_loss(model(a), b)", ""),
+        ("x, y = x.to(device), y.to(device)", "h = self.first(x)", "x"),
+        ("", "h = self.emb(tokens)", "tokens"),
+        ("", "m = table[edges[0]] + edges[1]", "edges"),
+    ],
+)
+def test_a_tensor_has_the_name_of_what_is_moved_or_read_and_not_of_a_result(made: str, used: str, name: str) -> None:
+    subject = "input of aten::select" if "edges" in used else "input of aten::addmm"
+    change = Change("shape", "f32[8,4]", "f32[3,4]", subject, made=1 if made else 0, moved=True)
+    places = (Place("train.py", line, "main", code) for line, code in ((7 if made else 0, made), (9, used)))
+    assert variable(change, *places) == name
+
+
+@pytest.mark.parametrize(
+    ("code", "subject", "name"),
+    [
+        ("h = h[:, -window:]", "start of aten::slice", "-window"),
+        ("x = x[:, : prefix(step)]", "end of aten::slice", "prefix(step)"),
+        ("return (q @ k / temperature).softmax(-1)", "other of aten::div", "temperature"),
+        ("x = x[:4] + x[:n]", "end of aten::slice", "n"),
+        ("x = x[:m] + x[:n]", "end of aten::slice", ""),
+        ("p = x.topk(k, dim=1)", "k of aten::topk", "k"),
+    ],
+)
+def test_a_number_has_the_name_of_the_expression_on_its_line(code: str, subject: str, name: str) -> None:
+    assert expression(code, Change("argument", "4", "6", subject)) == name
