@@ -486,3 +486,39 @@ def test_findings_are_ranked_by_cost() -> None:
     costs = [finding.cost_s for finding in story.findings()]
     assert len(costs) == 2
     assert costs == sorted(costs, reverse=True)
+
+
+@pytest.mark.parametrize("op", ["aten::linalg_eig", "aten::nonzero"])
+def test_what_a_fallback_costs_and_what_its_fix_gives_back_count_the_same_graph(op: str) -> None:
+    story = Story()
+    line, barrier = story.line(15, "w = f(a)"), story.line(20, "xm.mark_step()")
+    story.barrier(barrier, device=10, compile=0)
+    for _ in range(20):
+        with story.step():
+            story.trace(3)
+            start = story.now
+            story.compile("inputs", 400, line, trigger="read")
+            story.read(line, op, copy=5)
+            if op == "aten::linalg_eig":
+                story.replay_fallback(line, op, start)
+            story.trace(10)
+            story.barrier(barrier, device=10, compile=0)
+    (finding,) = story.findings("fallback")
+    assert finding.cost_s > 0.4
+    assert finding.gain_s == pytest.approx(finding.cost_s, rel=0.25)
+
+
+def test_once_is_no_rhythm_and_a_compile_is_in_no_median_step() -> None:
+    story = Story()
+    barrier, line = story.line(20, "xm.mark_step()"), story.line(12, "y = f(x)")
+    change = shape("f32[8]", "f32[5]", line)
+    for n in range(30):
+        with story.step():
+            late = n == 20
+            story.barrier(barrier, 1, "late" if late else "step", compile=900, change=change if late else None)
+            story.wait()
+    report = story.report()
+    (finding,) = report.findings
+    assert (finding.kind, finding.count, finding.rhythm) == ("recompile", 1, "")
+    assert report.predicted is not None
+    assert report.predicted.fixed_step_s == pytest.approx(report.predicted.step_s)

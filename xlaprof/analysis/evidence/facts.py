@@ -71,6 +71,8 @@ class Facts:
         kind decides. ``details``: the fields of :class:`Finding` that have defaults
         (``change``, ``evidence``, ``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """
+        if count < 2:
+            details.pop("rhythm", "")  # once is no rhythm
         id = stable_id(kind, place, operation, discriminator)
         said = library_options.advise(kind, place, cause, advice, details.pop("remedy", ""), self.words)
         if (kind in library_options.OF_THE_LINE) if of_the_line is None else of_the_line:
@@ -141,7 +143,7 @@ class Facts:
         steps = self.what_if.steps(together(self._cuts), 0 if stat.inferred else next(names, 0))
         before = median(step.recorded for step in steps) if steps else 0
         share = median(step.now for step in steps) / before if before else 1.0
-        return max(0.0, stat.median_s * share - self._uncut_s / max(1, self.step_count))
+        return stat.median_s * share  # what happens once (a compile) is in no median step
 
 
 def stable_id(kind: str, place: Place, operation: str, discriminator: str = "") -> str:

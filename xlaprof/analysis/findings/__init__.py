@@ -12,10 +12,13 @@ import msgspec
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.model import Finding
+from xlaprof.text.quantities import duration
 
 #: Findings weighed against each other. Each takes two replays; further ones are ranked by their own gain, which is
 #: small.
 _WEIGHED = 12
+_FAR = 3  # times: a gain so far from the cost needs a reason,
+_SAID = 0.02  # if it is this share of the time of the steps
 
 
 def names() -> tuple[str, ...]:
@@ -37,6 +40,7 @@ def find(facts: Facts) -> tuple[Finding, ...]:
     found[:_WEIGHED] = [
         msgspec.structs.replace(finding, gain_last_s=facts.gain_last_s(finding)) for finding in found[:_WEIGHED]
     ]
+    found = [_with_reason(facts, finding) for finding in found]
     found.sort(
         key=lambda finding: (
             not known[finding.kind].leads(finding),
@@ -58,6 +62,18 @@ def _all(known: Mapping[str, Kind], facts: Facts) -> list[Finding]:
 def _with_severity(known: Mapping[str, Kind], finding: Finding) -> Finding:
     leads = known[finding.kind].leads(finding)
     return msgspec.structs.replace(finding, severity="high") if leads else finding
+
+
+def _with_reason(facts: Facts, finding: Finding) -> Finding:
+    """Says why a fix gives back much less, or much more, than the finding costs."""
+    gains = finding.gain_s, finding.gain_s if finding.gain_last_s is None else finding.gain_last_s
+    if max(gains) * _FAR < finding.cost_s and finding.cost_s >= _SAID * facts.total_s:
+        why = "most of that time something else would be waited for"
+    elif min(gains) > _FAR * finding.cost_s and min(gains) >= _SAID * facts.total_s:
+        why = "what waits for it goes with it"
+    else:
+        return finding
+    return msgspec.structs.replace(finding, cause=f"{finding.cause} A fix gives back {duration(max(gains))}: {why}.")
 
 
 def _worth_s(finding: Finding) -> float:

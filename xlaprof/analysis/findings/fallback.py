@@ -1,9 +1,9 @@
 """fallback: the host takes part in an operation that should be the device's alone.
 
 There are two sorts. An operation without a lowering runs on the CPU, its inputs and outputs are copied there and back:
-its cost is all of that time. An operation whose result's size depends on values (a selection by a mask, ``nonzero``,
-``unique``) cannot be recorded before the host has read that size; PyTorch/XLA runs these on the CPU, too. It costs as
-much as a read (:mod:`xlaprof.analysis.evidence.reads`).
+its cost is all of that time, the compiling of its inputs too. An operation whose result's size depends on values (a
+selection by a mask, ``nonzero``, ``unique``) cannot be recorded before the host has read that size; PyTorch/XLA runs
+these on the CPU, too. It costs as much as a read (:mod:`xlaprof.analysis.evidence.reads`) and the graph that it needs.
 
 Fallbacks only during the program's set-up are no finding.
 """
@@ -11,7 +11,7 @@ Fallbacks only during the program's set-up are no finding.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from xlaprof.analysis.evidence.counted import Key, Matching
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD as INSTEAD_OF_DYNAMIC_SIZES
@@ -19,7 +19,7 @@ from xlaprof.analysis.evidence.dynamic_size_ops import described
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reads import Reads, by_line
-from xlaprof.analysis.fold.tallies import FallbackTally
+from xlaprof.analysis.fold.tallies import CompileRecord, FallbackTally
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import Fallback
@@ -95,6 +95,7 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: 
     rhythm = tally.rhythm.text() if facts.step_count else ""
     often = f" ({rhythm})" if rhythm and tally.count > 1 else ""
     compiled = f"{duration(tally.compiled / 1e9)} compiling its inputs, " if tally.compiled else ""
+    apart = _apart(facts, {stack for stack, _ in keys})
     computed = max(0, tally.dur - tally.wait - tally.down - tally.up - tally.compiled)
     return facts.finding(
         "fallback",
@@ -103,7 +104,7 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: 
         count=tally.count,
         counted=Matching(Fallback, ("stack", "op"), frozenset(keys), digest="fallbacks"),
         cost_s=cost,
-        cut=replay.fallbacks(stack for stack, _ in keys),
+        cut=replay.together([replay.fallbacks(stack for stack, _ in keys), replay.compiles(apart, recorded=True)]),
         cause=(
             f"{described(name)} has no lowering, so it ran on the CPU {times(tally.count)}{often}{reads}: "
             f"{duration(cost)} in which the device waited for the host."
@@ -122,20 +123,20 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: 
 
 def _dynamic_size(facts: Facts, reads: Reads) -> Finding:
     tally, name = reads.tally, reads.op
-    # reading the size needs a graph of its own
-    apart = [r for r in facts.run.compiles if r.trigger == "read" and r.stack in reads.stacks]
+    apart = [record for record in _apart(facts, reads.stacks) if record not in reads.graphs]
     return facts.finding(
         "fallback",
         reads.place,
         operation=name,
         count=reads.count,
         counted=reads.counted,
-        cost_s=reads.cost_s,
-        cut=replay.together([reads.cut, replay.compiles(apart)]),
+        cost_s=reads.cost_s + sum(record.dur for record in apart) / 1e9,
+        cut=replay.together([reads.cut, replay.compiles(apart, recorded=True)]),
         cause=(
             f"Values decide the size of the result of {described(name)}, so it cannot stay on the device: "
             f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {times(reads.count)}, "
-            f"{duration(tally.dur / 1e9)} waited ({duration(tally.dur / max(1, tally.count) / 1e9)} each)."
+            f"{duration(tally.dur / 1e9)} waited ({duration(tally.dur / max(1, tally.count) / 1e9)} each)"
+            f"{_compiled(apart)}."
         ),
         advice=_advice(name),
         evidence=(reads.waited(), f"longest {duration(tally.most / 1e9)}"),
@@ -143,6 +144,19 @@ def _dynamic_size(facts: Facts, reads: Reads) -> Finding:
         rhythm=rhythm_of(facts, reads),
         remedy=_MASKED if "cross_entropy" in reads.place.code else "",
     )
+
+
+def _compiled(apart: list[CompileRecord]) -> str:
+    took = duration(sum(record.dur for record in apart) / 1e9)
+    return (
+        f", and {plural(len(apart), 'graph')} of its own {'takes' if len(apart) == 1 else 'take'} {took} to compile"
+        * bool(apart)
+    )
+
+
+def _apart(facts: Facts, stacks: Container[int]) -> list[CompileRecord]:
+    """The graphs that only compute what the host needs there."""
+    return [record for record in facts.run.compiles if record.trigger == "read" and record.stack in stacks]
 
 
 def _again(facts: Facts, first: Reads, lines: set[int]) -> Iterator[Finding]:

@@ -74,7 +74,7 @@ def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -
         cut=replay.compiles(again),
         cause=cause,
         advice=advice,
-        rhythm="every step",
+        rhythm="every step" if facts.step_count else "",
         also=(end,) if place.line else (),
         remedy=remedy,
     )
