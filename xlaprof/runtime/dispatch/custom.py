@@ -23,11 +23,10 @@ _KEYS = ("XLA", "CompositeExplicitAutograd")
 
 def custom(op: Op, otherwise: Handler) -> Handler:
     """Handler of an operator outside ``aten``: its own kernel if it has one when called, else ``otherwise``."""
-    name = op.func.name()
 
     def record(args: Args, kwargs: Kwargs) -> Any:
         for key in _KEYS:
-            if torch._C._dispatch_has_kernel_for_dispatch_key(name, key):
+            if has_kernel(op.func, key):
                 return kernel(op.func, key)(args, kwargs)
         return otherwise(args, kwargs)
 
@@ -52,7 +51,6 @@ def no_kernel(op: Op) -> NotImplementedError:
     )
 
 
-def has_cpu_kernel(op: Op) -> bool:
-    """Can ``op`` run on the CPU?"""
-    keys = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
-    return any(torch._C._dispatch_has_kernel_for_dispatch_key(op.func.name(), key) for key in keys)
+def has_kernel(func: OpOverload, *keys: str) -> bool:
+    """Is a kernel of ``func`` registered under one of these dispatch keys?"""
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in keys)

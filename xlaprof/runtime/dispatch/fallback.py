@@ -28,7 +28,7 @@ from xlaprof.runtime.trace.ops import Op
 from xlaprof.runtime.trace.tensor import XLATensor
 from xlaprof.runtime.transfer import host
 
-from .custom import has_cpu_kernel, no_kernel
+from .custom import has_kernel, no_kernel
 from .types import Args, Handler, Kwargs
 
 _core = core_aten_decompositions()
@@ -180,7 +180,7 @@ def on_cpu(op: Op, args: Args, kwargs: Kwargs) -> Any:
         try:
             result = op.func(*cpu_args, **cpu_kwargs)
         except NotImplementedError as error:
-            if has_cpu_kernel(op):
+            if has_kernel(op.func, "CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd"):
                 raise
             raise no_kernel(op) from error
         metrics.count(counter(op.func))
@@ -218,7 +218,7 @@ def counter(func: torch._ops.OpOverload) -> str:
     """
     packet = getattr(getattr(torch.ops, func.namespace), func._schema.name.split("::")[-1])
     overload = func._schema.overload_name
-    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeExplicitAutogradNonFunctional"):
+    if has_kernel(func, "CompositeExplicitAutogradNonFunctional"):
         overload = next((o for o in packet.overloads() if o in (f"{overload}_out", "out")), overload)
     return f"{func._schema.name}.{overload}" if overload else str(func._schema.name)
 

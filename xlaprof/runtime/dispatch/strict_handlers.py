@@ -12,6 +12,7 @@ from xlaprof.runtime.trace.ops import Op, functional_twin, is_view
 from xlaprof.runtime.transfer import host
 
 from . import fallback
+from .custom import has_kernel
 from .parity_ops import DECOMPOSED, LOWERED
 from .types import Args, Handler, Kwargs
 
@@ -46,20 +47,13 @@ def lowered(func: torch._ops.OpOverload) -> bool:
         return True
     writes = any(a.alias_info and a.alias_info.is_write for a in func._schema.arguments)
     forms = [func, functional_twin(func)] if writes else [func]
-    return any(form is not None and (_name(form) in LOWERED or _composite(form)) for form in forms)
+    composite = "CompositeImplicitAutograd", "CompositeExplicitAutograd"  # made of other operators for every device
+    return any(form is not None and (_name(form) in LOWERED or has_kernel(form, *composite)) for form in forms)
 
 
 def _name(func: torch._ops.OpOverload) -> str:
     base = func._schema.name.split("::")[-1]
     return f"{base}.{func._schema.overload_name}" if func._schema.overload_name else base
-
-
-def _composite(func: torch._ops.OpOverload) -> bool:
-    """Is it made of other operators for every device?"""
-    return any(
-        torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
-        for key in ("CompositeImplicitAutograd", "CompositeExplicitAutograd")
-    )
 
 
 _INDEXING = frozenset(

@@ -83,7 +83,7 @@ def memory_info(device: torch.device | str | None = None, top: int = 10) -> Memo
         bytes_in_use=sum(holder.bytes for holder in holders),
         buffers=len(held),
         pending_bytes=sum(math.prod(c.sig.shape) * c.sig.dtype.itemsize for c in pending.values()),
-        other_bytes=sum(_bytes_on_one(array) for array in others),
+        other_bytes=sum(math.prod(a.sharding.shard_shape(a.shape)) * a.dtype.itemsize for a in others),
         peak_bytes=(tape.device.memory_stats() or {}).get("peak_bytes_in_use"),
         limit_bytes=memory_limit(tape.device) or None,
         holders=tuple(holders[:top]),
@@ -106,8 +106,3 @@ def storages(tape: Tape) -> list[Storage]:
 
 def _place(storage: Storage) -> str:
     return f"{storage.frames[0].file}:{storage.frames[0].line}" if storage.frames else ""
-
-
-def _bytes_on_one(array: Any) -> int:
-    """Bytes of ``array`` on each of its devices."""
-    return int(math.prod(array.sharding.shard_shape(array.shape)) * array.dtype.itemsize)

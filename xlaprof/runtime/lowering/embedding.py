@@ -8,8 +8,6 @@ import jax.numpy as jnp
 
 from .registry import Array, Ctx, MaybeArray, direct_table, lower, scalar, wide
 
-direct_table({"embedding": lambda weight, indices, *gradient_options: jnp.take(weight, indices, axis=0, mode="clip")})
-
 
 @lower("aten.embedding_dense_backward.default")
 def embedding_dense_backward(
@@ -136,6 +134,7 @@ def _per_sample_weights_backward(
 
 direct_table(
     {
+        "embedding": lambda weight, indices, *gradient_options: jnp.take(weight, indices, axis=0, mode="clip"),
         "_embedding_bag_dense_backward": _dense_backward,
         "_embedding_bag_per_sample_weights_backward": _per_sample_weights_backward,
     }

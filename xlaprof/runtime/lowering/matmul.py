@@ -63,18 +63,14 @@ def _weighted_sum(self: Any, out: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
 def trilinear(
     ctx: Ctx, i1: Any, i2: Any, i3: Any, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1
 ) -> Any:
-    wide = [jnp.expand_dims(x, tuple(e)) for x, e in ((i1, expand1), (i2, expand2), (i3, expand3))]
-    dtype = opmath_dtype(i1.dtype)
-    rank = wide[0].ndim
-    kept = [d for d in range(rank) if d not in sumdim]
-    a, b, c = (x.astype(dtype) for x in wide)
-    axes = list(range(rank))
+    rank = i1.ndim + len(expand1)
     # An einsum keeps XLA from building the full broadcast product.
     terms: list[Any] = []
-    for x in (a, b, c):
-        live = [d for d in axes if x.shape[d] != 1]
-        terms += [jnp.squeeze(x, tuple(d for d in axes if x.shape[d] == 1)), live]
-    held = [d for d in kept if any(d in t for t in terms[1::2])]
+    for x, expand in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        dims = [d for d in range(rank) if d not in {e % rank for e in expand}]
+        live = [d for d, size in zip(dims, x.shape, strict=True) if size != 1]
+        terms += [jnp.squeeze(x).astype(opmath_dtype(x.dtype)), live]
+    held = [d for d in range(rank) if d not in sumdim and any(d in live for live in terms[1::2])]
     out = jnp.einsum(*terms, held, precision=lax.Precision.HIGHEST)
     return out.reshape(ctx.out[0].shape)
 
@@ -133,7 +129,7 @@ def cdist_backward(ctx: Ctx, grad: Any, x1: Any, x2: Any, p: float, cdist: Any) 
 
 def _pdist(x: Any, p: float = 2) -> Any:
     first, second = np.triu_indices(x.shape[0], 1)
-    return p_norm(x[first] - x[second], p, -1)
+    return p_norm(jnp.abs(x[first] - x[second]), p, -1)
 
 
 def _pdist_backward(grad: Any, x: Any, p: float, distance: Any) -> Any:
@@ -151,7 +147,7 @@ direct_table(
         "addbmm": lambda x, a, b, **weights: _weighted_sum(x, jnp.sum(product(a, b), 0), **weights),
         "vdot": lambda a, b: product(jnp.conj(a), b),
         "_int_mm": lambda a, b: jnp.matmul(a, b, preferred_element_type=jnp.int32),
-        "_cdist_forward": lambda x1, x2, p, compute_mode=None: p_norm(_differences(x1, x2), p, -1),
+        "_cdist_forward": lambda x1, x2, p, compute_mode=None: p_norm(jnp.abs(_differences(x1, x2)), p, -1),
         "_pdist_forward": _pdist,
         "_pdist_backward": _pdist_backward,
     }

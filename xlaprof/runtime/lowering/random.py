@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from .registry import Ctx, Unsupported, finfo, iinfo, lower, opmath_dtype, overloads, scalar, wide
+from .registry import Ctx, Lowering, Unsupported, finfo, iinfo, lower, opmath_dtype, overloads, scalar, wide
 
 
 def _uniform(ctx: Ctx, shape: Any, dtype: Any) -> Any:
@@ -34,11 +34,6 @@ def rand(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
     return _uniform(ctx, shape, dtype)
 
 
-@lower(*overloads("randn randn.generator randn_like randn_like.generator"), random=True)
-def randn(ctx: Ctx, *args: Any, **kwargs: Any) -> Any:
-    return _out_normal(ctx)
-
-
 @lower("aten.uniform.default", "aten.uniform_.default", random=True)
 def uniform(ctx: Ctx, self: Any, low: Any = 0.0, high: Any = 1.0, generator: Any = None) -> Any:
     low, high = scalar(low, self.dtype), scalar(high, self.dtype)
@@ -47,23 +42,8 @@ def uniform(ctx: Ctx, self: Any, low: Any = 0.0, high: Any = 1.0, generator: Any
     return jnp.where((value >= high) & (high > low), low, value)
 
 
-@lower("aten.normal_functional.default", "aten.normal_.default", random=True)
-def normal(ctx: Ctx, self: Any, mean: Any = 0.0, std: Any = 1.0, generator: Any = None) -> Any:
-    return _scaled(_out_normal(ctx), mean, std)
-
-
-@lower(*overloads("normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor normal.float_float"), random=True)
-def normal_of(ctx: Ctx, mean: Any, std: Any = 1.0, size: Any = None, **kwargs: Any) -> Any:
-    return _scaled(_out_normal(ctx), mean, std)
-
-
 def _scaled(draw: Any, mean: Any, std: Any) -> Any:
     return draw * scalar(std, draw.dtype) + scalar(mean, draw.dtype)
-
-
-@lower("aten.log_normal.default", "aten.log_normal_.default", random=True)
-def log_normal(ctx: Ctx, self: Any, mean: Any = 1.0, std: Any = 2.0, generator: Any = None) -> Any:
-    return jnp.exp(_scaled(_out_normal(ctx), mean, std))
 
 
 @lower("aten.exponential.default", "aten.exponential_.default", random=True)
@@ -74,20 +54,10 @@ def exponential(ctx: Ctx, self: Any, lambd: Any = 1.0, generator: Any = None) ->
     return draw / scalar(lambd, draw.dtype)
 
 
-@lower("aten.cauchy.default", "aten.cauchy_.default", random=True)
-def cauchy(ctx: Ctx, self: Any, median: Any = 0.0, sigma: Any = 1.0, generator: Any = None) -> Any:
-    return _scaled(jax.random.cauchy(ctx.key, self.shape, opmath_dtype(self.dtype)), median, sigma)
-
-
 @lower("aten.geometric.default", "aten.geometric_.default", random=True)
 def geometric(ctx: Ctx, self: Any, p: Any, generator: Any = None) -> Any:
     u = _uniform(ctx, self.shape, jnp.float64 if self.dtype == jnp.float64 else jnp.float32)
     return jnp.maximum(jnp.ceil(jnp.log1p(-u) / jnp.log1p(-scalar(p, u.dtype))), 1)
-
-
-@lower(*overloads("bernoulli bernoulli.p bernoulli_.float bernoulli.Tensor bernoulli_.Tensor"), random=True)
-def bernoulli(ctx: Ctx, self: Any, p: Any = None, generator: Any = None) -> Any:
-    return _bernoulli(ctx, self.shape, self if p is None else p)
 
 
 def _bernoulli(ctx: Ctx, shape: Any, p: Any) -> Any:
@@ -109,16 +79,6 @@ def native_dropout(ctx: Ctx, input: Any, p: Any, train: bool | None = None) -> A
 def native_dropout_backward(ctx: Ctx, grad_output: Any, mask: Any, scale: Any) -> Any:
     grad = grad_output.astype(opmath_dtype(ctx.out[0].jax))
     return jnp.where(mask, grad * scalar(scale, grad.dtype), 0)
-
-
-@lower(*overloads("randint randint.generator randint.low randint.low_generator"), random=True)
-def randint(ctx: Ctx, *bounds_and_size: Any, **kwargs: Any) -> Any:
-    return _integers(ctx, *(0, *bounds_and_size[:-1])[-2:])
-
-
-@lower(*overloads("randint_like randint_like.generator randint_like.Tensor random.to random_.to"), random=True)
-def randint_like(ctx: Ctx, self: Any, high: Any, **kwargs: Any) -> Any:
-    return _integers(ctx, 0, high)
 
 
 @lower(*overloads("randint_like.low_dtype randint_like.low_generator_dtype"), random=True)
@@ -147,11 +107,6 @@ def _integers(ctx: Ctx, low: Any, high: Any) -> Any:
     return jax.random.randint(ctx.key, ctx.out[0].shape, low, high, jnp.int64)
 
 
-@lower("aten.randperm.default", "aten.randperm.generator", random=True)
-def randperm(ctx: Ctx, n: int, **kwargs: Any) -> Any:
-    return jax.random.permutation(ctx.key, n)
-
-
 @lower("aten.multinomial.default", random=True)
 def multinomial(ctx: Ctx, self: Any, num_samples: int, replacement: bool = False, generator: Any = None) -> Any:
     logits = jnp.log(wide(self))
@@ -161,11 +116,6 @@ def multinomial(ctx: Ctx, self: Any, num_samples: int, replacement: bool = False
     # The largest of independent Gumbel variables, then the second largest...: sampling without replacement.
     noise = jax.random.gumbel(ctx.key, logits.shape, logits.dtype)
     return jax.lax.top_k(logits + noise, num_samples)[1]
-
-
-@lower("aten.poisson.default", random=True)
-def poisson(ctx: Ctx, self: Any, generator: Any = None) -> Any:
-    return jax.random.poisson(ctx.key, wide(self), self.shape, jnp.int64)
 
 
 @lower("aten.binomial.default", random=True)
@@ -188,12 +138,6 @@ def standard_gamma_grad(ctx: Ctx, self: Any, output: Any) -> Any:
     return jax.lax.random_gamma_grad(wide(self), wide(output))
 
 
-@lower("aten._sample_dirichlet.default", random=True)
-def dirichlet(ctx: Ctx, self: Any, generator: Any = None) -> Any:
-    alpha = wide(self)
-    return jax.random.dirichlet(ctx.key, alpha, dtype=alpha.dtype)
-
-
 @lower("aten.rrelu_with_noise_functional.default", random=True)
 def rrelu(
     ctx: Ctx, self: Any, noise: Any, low: Any = 0.125, high: Any = 1 / 3, training: bool = False, generator: Any = None
@@ -204,3 +148,35 @@ def rrelu(
         return jnp.where(x > 0, x, x * (low + high) / 2), noise
     slope = jnp.where(x > 0, 1, _uniform(ctx, x.shape, x.dtype) * (high - low) + low)
     return x * slope, slope
+
+
+_DRAWS: dict[str, Lowering] = {
+    "randn randn.generator randn_like randn_like.generator": lambda ctx, *args, **kwargs: _out_normal(ctx),
+    "normal_functional normal_": lambda ctx, x, mean=0.0, std=1.0, generator=None: _scaled(_out_normal(ctx), mean, std),
+    "normal.Tensor_float normal.float_Tensor normal.Tensor_Tensor normal.float_float": (
+        lambda ctx, mean, std=1.0, size=None, **kwargs: _scaled(_out_normal(ctx), mean, std)
+    ),
+    "log_normal log_normal_": lambda ctx, x, mean=1.0, std=2.0, generator=None: jnp.exp(
+        _scaled(_out_normal(ctx), mean, std)
+    ),
+    "cauchy cauchy_": lambda ctx, x, median=0.0, sigma=1.0, generator=None: _scaled(
+        jax.random.cauchy(ctx.key, x.shape, opmath_dtype(x.dtype)), median, sigma
+    ),
+    "bernoulli": lambda ctx, probability, generator=None: _bernoulli(ctx, probability.shape, probability),
+    "bernoulli.p bernoulli_.float bernoulli.Tensor bernoulli_.Tensor": (
+        lambda ctx, x, p=0.5, generator=None: _bernoulli(ctx, x.shape, p)
+    ),
+    "poisson": lambda ctx, rate, generator=None: jax.random.poisson(ctx.key, wide(rate), rate.shape, jnp.int64),
+    "_sample_dirichlet": lambda ctx, alpha, generator=None: jax.random.dirichlet(
+        ctx.key, wide(alpha), dtype=wide(alpha).dtype
+    ),
+    "randint randint.generator randint.low randint.low_generator": lambda ctx, *bounds_and_size, **kwargs: _integers(
+        ctx, *(0, *bounds_and_size[:-1])[-2:]
+    ),
+    "randint_like randint_like.generator randint_like.Tensor random.to random_.to": (
+        lambda ctx, x, high, **kwargs: _integers(ctx, 0, high)
+    ),
+    "randperm randperm.generator": lambda ctx, n, **kwargs: jax.random.permutation(ctx.key, n),
+}
+for _names, _draw in _DRAWS.items():
+    lower(*overloads(_names), random=True)(_draw)

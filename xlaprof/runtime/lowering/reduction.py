@@ -54,18 +54,13 @@ def _as_bool(ctx: Ctx, x: Any) -> Any:
 
 
 _reduction(jnp.sum, accumulable, "aten.sum.default", "aten.sum.dim_IntList")
+_reduction(jnp.nansum, accumulable, "aten.nansum.default")
 _reduction(jnp.mean, accumulable, "aten.mean.default", "aten.mean.dim")
 _reduction(jnp.prod, accumulable, "aten.prod.default", "aten.prod.dim_int")
 _reduction(jnp.max, _unchanged, "aten.amax.default", "aten.max.default")
 _reduction(jnp.min, _unchanged, "aten.amin.default", "aten.min.default")
 _reduction(jnp.any, _as_bool, "aten.any.default", "aten.any.dim", "aten.any.dims", "aten._is_any_true.default")
 _reduction(jnp.all, _as_bool, "aten.all.default", "aten.all.dim", "aten.all.dims", "aten._is_all_true.default")
-
-
-@lower("aten.nansum.default")
-def nansum(ctx: Ctx, self: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    x = accumulable(ctx, self)
-    return jnp.sum(jnp.where(jnp.isnan(x), 0, x), _axes(dim, x.ndim), keepdims=keepdim)
 
 
 def _moments(x: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
@@ -112,17 +107,14 @@ def _argument(x: Any, dim: int | None, keepdim: bool, find: Any) -> Any:
     return find(x, dim, keepdims=keepdim) if x.ndim else jnp.zeros((), jnp.int64)
 
 
-def _min_and_max(x: Any, *, dim: Any = None, keepdim: bool = False) -> tuple[Any, Any]:
-    dims = _axes(dim, x.ndim)
-    return jnp.min(x, dims, keepdims=keepdim), jnp.max(x, dims, keepdims=keepdim)
-
-
 direct_table(
     {
         "count_nonzero count_nonzero.dim_IntList": lambda x, dim=None: jnp.sum(
             x != 0, _axes(dim, x.ndim), dtype=jnp.int64
         ),
-        "aminmax": _min_and_max,
+        "aminmax": lambda x, *, dim=None, keepdim=False: tuple(
+            find(x, _axes(dim, x.ndim), keepdims=keepdim) for find in (jnp.min, jnp.max)
+        ),
         "max.dim": lambda x, dim, keepdim=False: _extremum(x, dim, keepdim, jnp.argmax),
         "min.dim": lambda x, dim, keepdim=False: _extremum(x, dim, keepdim, jnp.argmin),
         "argmax": lambda x, dim=None, keepdim=False: _argument(x, dim, keepdim, jnp.argmax),
@@ -140,9 +132,8 @@ def norm(ctx: Ctx, self: Any, p: Any = 2, dim: Any = None, keepdim: bool = False
     return p_norm(size, 2 if p is None else p, _axes(dim, self.ndim), keepdim)
 
 
-def p_norm(x: Any, order: float, dims: Any, keepdims: bool = False) -> Any:
-    """The norm of ``order`` over ``dims``."""
-    size = jnp.abs(x)
+def p_norm(size: Any, order: float, dims: Any, keepdims: bool = False) -> Any:
+    """The norm of ``order`` over ``dims`` of numbers whose absolute values are ``size``."""
     if order == math.inf:
         return jnp.max(size, dims, keepdims=keepdims, initial=0)
     if order == -math.inf:

@@ -7,6 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from .pieces import diagonal_scatter
 from .registry import Ctx, direct_table, lower, scalar
 
 
@@ -39,12 +40,7 @@ def constant_pad(ctx: Ctx, self: Any, pad: Any, value: Any = 0) -> Any:
 
 @lower("aten.diag_embed.default")
 def diag_embed(ctx: Ctx, self: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    n = self.shape[-1] + abs(offset)
-    i = jnp.arange(self.shape[-1])
-    square = jnp.zeros((*self.shape[:-1], n, n), self.dtype)
-    square = square.at[..., i + max(-offset, 0), i + max(offset, 0)].set(self)
-    rank = self.ndim + 1
-    return jnp.moveaxis(square, (-2, -1), (dim1 % rank, dim2 % rank))
+    return diagonal_scatter(jnp.zeros(ctx.out[0].shape, self.dtype), self, offset, dim1, dim2)
 
 
 @lower("aten.block_diag.default")

@@ -108,10 +108,6 @@ def _multinomial(probabilities: Any, count: int, replacement: bool = False, **_:
     return count <= 0 or few or categories > 1 << 24 or not probabilities.dtype.is_floating_point
 
 
-def _randint(*bounds_and_size: Any, dtype: torch.dtype | None = None, **_: Any) -> bool:
-    return _outside(dtype or torch.int64, *(0, *bounds_and_size[:-1])[-2:])
-
-
 def _outside(dtype: torch.dtype, low: int | None, high: int | None) -> bool:
     """Do integers in [low, high) not exist, or not fit ``dtype``?"""
     bottom: float = 0
@@ -136,6 +132,8 @@ _table(
         "geometric_": lambda x, p, **_: not 0.0 < p < 1.0,
         "multinomial": _multinomial,
         "random_.from random_.to": lambda x, *bounds, **_: _outside(x.dtype, *(0, *bounds)[-2:]),
-        "randint randint.generator randint.low randint.low_generator": _randint,
+        "randint randint.generator randint.low randint.low_generator": lambda *bounds_and_size, dtype=None, **_: (
+            _outside(dtype or torch.int64, *(0, *bounds_and_size[:-1])[-2:])
+        ),
     }
 )
