@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from story import Story
@@ -108,7 +109,7 @@ def test_what_is_kept_without_a_history_needs_a_limit() -> None:
 
 
 def test_of_two_ranks_the_keeper_of_the_longer_is_reported() -> None:
-    short, long = trained(120, tensors=6, keeper="short"), trained(200, tensors=6, keeper="long")
+    short, long = (trained(n, tensors=6, size=6e3, keeper=name) for n, name in ((120, "short"), (200, "long")))
     (finding,) = (short.run() + long.run()).report("").findings
     assert "Metrics.long" in finding.cause
     assert finding.place.code == "self.long.append(loss)"
@@ -127,7 +128,34 @@ def test_a_short_run_says_nothing_of_growth_but_of_a_history_that_is_kept() -> N
     assert trained(60, tensors=1, size=1e6, slower=0.1).findings() == []  # results, to be looked at when all are there
     (finding,) = trained(60, tensors=6, size=1e6).findings()
     assert (finding.kind, finding.place.line) == ("growth", 12)
-    assert trained(35, tensors=50, size=1e6).findings() == []
+    assert trained(25, tensors=50, size=1e6).findings() == []
+
+
+def test_what_the_layers_of_forty_steps_made_is_one_however_small() -> None:
+    (finding,) = trained(40, tensors=3, size=3000, lines=2).findings()
+    assert (finding.kind, finding.place.line) == ("growth", 12)
+    assert "gradient" not in finding.cause
+    assert trained(40, tensors=3, size=12, lines=2).findings() == []  # the log of three numbers
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        lambda n: n % 20,  # an epoch's results, cleared at its end
+        lambda n: min(n, 12),  # a buffer with a limit
+        lambda n: 30 * (n > 2),  # an optimizer's state
+        lambda n: 30 * (n // 16),  # the best weights of each epoch
+    ],
+)
+def test_what_is_let_go_or_stays_as_it_is_does_not_grow(held: Callable[[int], int]) -> None:
+    story = Story()
+    barrier = story.line(20, "torch_xla.sync()")
+    for n in range(64):
+        with story.step():
+            story.barrier(barrier, device=5)
+            if n % 4 == 0:
+                story.emit(Live(t=story.now, tensors=20 + 9 * held(n), bytes=90_000 * held(n), held=[[barrier, 9, 90]]))
+    assert story.findings() == []
 
 
 def test_steps_that_get_slower_are_reported_with_what_that_costs() -> None:
@@ -141,7 +169,7 @@ def test_steps_that_get_slower_are_reported_with_what_that_costs() -> None:
 
 
 def test_of_two_ranks_the_growth_is_reported_once() -> None:
-    one, two = trained(200, tensors=6), trained(200, tensors=6)
+    one, two = trained(200, tensors=6, size=6e3), trained(200, tensors=6, size=6e3)
     kinds = [finding.kind for finding in (one.run() + two.run()).report("").findings]
     assert kinds == ["growth"]
 

@@ -290,3 +290,17 @@ class TestRecording:
         assert [(one.path, one.kind) for one in found] == [("grows", "dict")]
         assert lines == ["grows[step] = loss.detach()"]
         assert not found[0].history
+
+    def test_of_a_dict_of_lists_it_is_a_list_that_grows(self, tmp_path: Path) -> None:
+        def story() -> Any:
+            seen: dict[str, list[Any]] = {}
+
+            def keep(step: int, loss: Any) -> None:
+                for layer in ("first", "second", "third"):
+                    seen.setdefault(layer, []).append(loss.detach())
+
+            return kept(tmp_path / "run.log", keep)
+
+        found, lines = story()
+        assert [(one.path[:6], one.kind) for one in found] == [("seen['", "list")]
+        assert lines == ["seen.setdefault(layer, []).append(loss.detach())"]

@@ -26,13 +26,13 @@ from xlaprof.events import AnyEvent, Kept, Live
 from xlaprof.text.quantities import duration, plural, size_text
 
 _STEPS = 100  # in fewer no trend shows, and a list of results may be as long as it is meant to be
-_STEPS_OF_HISTORY = 40  # enough where results keep their autograd history, which nobody intends
+_STEPS_OF_MANY = 30  # enough where each step leaves more than its results: a history, or what its layers made
 _WARM_UP = 0.2  # of the steps, in which caches and optimizers fill
 _SLOWER = 1.3  # times the first steps: below that a machine that heats up is as slow
 _LARGER, _BYTES = 1.25, 1 << 20  # times the first reading, and bytes more: less is how an allocator rounds
-_MORE, _TENSORS, _EACH_STEP = 1.5, 200, 4.0  # the same in tensors, and tensors per step: a log of numbers has fewer
-#: tensors per step, or lines that made them, from which on it is a result with all that its gradient needs
-_HISTORY, _LINES = 2.5, 3
+_MORE, _EACH_STEP = 1.5, 2.5  # the same in tensors; and tensors per step: the results of one are fewer
+_NUMBER = 16  # bytes of each, at least: a log of numbers has less
+_LINES = 3  # that made them: a result with all that its gradient needs
 _APPENDS = re.compile(r"(?P<before>[\w.]+\.append\()(?P<name>\w+)\)")
 
 
@@ -46,18 +46,16 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _alive(facts: Facts) -> Finding | None:
     readings = facts.run.lives.values
-    if not readings or readings[-1].step - readings[0].step < _STEPS_OF_HISTORY:
+    if not readings:
         return None
+    first, last = readings[0], readings[-1]
+    passed, came, bytes_more = last.step - first.step, last.tensors - first.tensors, last.bytes - first.bytes
     tensors = climb([(one.step, one.tensors) for one in readings])
     size = climb([(one.step, one.bytes) for one in readings])
-    steps = (readings[-1].step - readings[0].step) * (1 - _WARM_UP)
     heavier = size is not None and size.last >= _LARGER * size.first and size.last - size.first >= _BYTES
-    more = (
-        tensors is not None
-        and tensors.last >= _MORE * tensors.first
-        and tensors.last - tensors.first >= max(_TENSORS, _EACH_STEP * steps)
-    )
-    if not heavier and not more:
+    several = came >= _EACH_STEP * passed
+    more = several and tensors is not None and tensors.last >= _MORE * tensors.first and bytes_more >= _NUMBER * came
+    if passed < (_STEPS_OF_MANY if several else _STEPS) or not (heavier or more):
         return None
     held = [(facts.names.place(stack), count) for stack, count in facts.run.held]
     made = held[0][0] if held else NOWHERE
@@ -65,14 +63,7 @@ def _alive(facts: Facts) -> Finding | None:
     puts = [facts.names.place(stack) for stack in kept.puts] if kept is not None else []
     place = made if made in puts or not puts else puts[0]
     others = tuple(dict.fromkeys(one for one in (made, *(p for p, _ in held[1:]), *puts) if one.line and one != place))
-    first, last = readings[0], readings[-1]
-    passed = last.step - first.step
-    several = last.tensors - first.tensors >= _HISTORY * passed
-    history = several or len({line for line, _ in held}) >= _LINES
-    if passed < _STEPS and not several:
-        return None
-    if kept is not None:
-        history = kept.history
+    history = kept.history if kept is not None else len({line for line, _ in held}) >= _LINES
     many = plural(first.tensors, "tensor")
     numbers = f"from {many} ({size_text(first.bytes)}) to {last.tensors:,} ({size_text(last.bytes)})"
     return facts.finding(

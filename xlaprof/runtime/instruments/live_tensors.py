@@ -113,7 +113,7 @@ class Readings:
         found = retainers(made)
         before = self._lengths
         grown = [one for one in found if one.length > before.get(one.path, one.length)]
-        self._lengths = {one.path: one.length for one in found}
+        self._lengths = {one.path: one.length for one in reversed(found)}  # of one path the longest
         self._searches += 1
         self._search_at = self._rises + _BETWEEN_SEARCHES * 2 ** (self._searches // 2)
         if not grown:

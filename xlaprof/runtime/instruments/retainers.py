@@ -90,8 +90,7 @@ def retainers(made: Iterable[tuple[RawFrame, ...]], limit_ns: int = LIMIT_NS) ->
             history = any(tensor.requires_grad and not tensor.is_leaf for held in kept for tensor in held)
             kind = type(value).__name__
             found.append(Retainer(one.path, kind, length, one.name, one.owner, history, one.files))
-        else:
-            todo.extend(_inside(one))
+        todo.extend(_inside(one))  # of a dict of lists it is the lists that grow
     return sorted(found, key=lambda retainer: -retainer.length)
 
 
