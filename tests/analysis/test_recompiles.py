@@ -294,6 +294,21 @@ def test_a_sum_that_begins_as_a_number_in_every_epoch_is_a_way_in() -> None:
     assert story.findings("recompile") == []
 
 
+@pytest.mark.parametrize(
+    ("what", "old", "new"), [("operation", "aten::add", "aten::add_"), ("argument", "0.0", "value 12")]
+)
+def test_a_sum_that_begins_as_a_number_is_no_mistake_in_a_late_epoch_either(what: str, old: str, new: str) -> None:
+    story = Story()
+    barrier, line = story.line(24, "xr.sync()"), story.line(23, "total += loss.detach()")
+    change = Change(what, old, new, "other of aten::add", stack=line, expected=line, against=1)
+    for n in range(24):
+        with story.step():
+            name = "usual" if n < 12 else "later" if n % 6 else "first"
+            story.barrier(barrier, 8, name, change=change if name == "later" else None)
+            story.spend(8)
+    assert story.findings("recompile") == []
+
+
 def test_without_a_barrier_in_the_middle_neither_part_is_compiled() -> None:
     story = Story()
     middle, end = story.line(22, "xr.sync()"), story.line(26, "xr.sync()")

@@ -21,10 +21,12 @@ from xlaprof.events import Change
         ("x, y = x.to(device), y.to(device)", "h = self.first(x)", "x"),
         ("", "h = self.emb(tokens)", "tokens"),
         ("", "m = table[edges[0]] + edges[1]", "edges"),
+        ("", "return (self.head(f)[:, None] - boxes).abs()", "boxes"),
     ],
 )
 def test_a_tensor_has_the_name_of_what_is_moved_or_read_and_not_of_a_result(made: str, used: str, name: str) -> None:
-    subject = "input of aten::select" if "edges" in used else "input of aten::addmm"
+    operation = {"edges": "select", "boxes": "sub"}.get(name, "addmm")
+    subject = f"input of aten::{operation}"
     change = Change("shape", "f32[8,4]", "f32[3,4]", subject, made=1 if made else 0, moved=True)
     places = (Place("train.py", line, "main", code) for line, code in ((7 if made else 0, made), (9, used)))
     assert variable(change, *places) == name

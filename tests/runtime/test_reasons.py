@@ -479,3 +479,21 @@ def test_elements_that_a_loop_goes_over_have_their_turns_and_are_not_picked_by_w
 
     changes = [change for change in recorded(story).changes if change.what in ("argument", "operation")]
     assert {change.what for change in changes if "select" in f"{change.old} {change.subject}"} == {"argument"}
+
+
+def test_a_number_that_a_local_variable_holds_has_its_name_and_no_tensor_lives_longer_for_it(
+    recorded: Callable,
+) -> None:
+    x = torch.ones(3, 61).to("xla")
+    xr.sync()
+
+    def story() -> None:
+        for beta in (0.0, 0.25, 0.5, 0.75):
+            y = x.sinh()
+            out = y.cosh() + beta * y
+            del y
+            xr.sync()
+            del out
+
+    (change,) = recorded(story).changes
+    assert (change.name, change.old, change.new) == ("beta", "0.0", "0.25")

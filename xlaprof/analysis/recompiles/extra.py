@@ -275,8 +275,14 @@ def _is_carried(record: CompileRecord, change: Change) -> bool:
 
 
 def _begins_as_number(change: Change) -> bool:
-    """Whether a number of the program had become a tensor by the next pass, or is that number again in a new loop."""
-    return change.what == "argument" and change.old.startswith("value ") is not change.new.startswith("value ")
+    """Whether a number of the program had become a tensor by the next pass, or is that number again in a new loop.
+
+    ``total += loss`` adds to a tensor in place, and to a number not.
+    """
+    old, new = change.old, change.new
+    if change.what == "operation":
+        return not change.role and old != new and old.rstrip("_") == new.rstrip("_")
+    return change.what == "argument" and old.startswith("value ") is not new.startswith("value ")
 
 
 def _enters_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:

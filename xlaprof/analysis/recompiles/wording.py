@@ -16,7 +16,11 @@ _MOVES = re.compile(r"\.(to|cuda|xla|send)\(|\bsend_cpu_data_to_device\(|\bdevic
 
 #: arguments that stand right after the tensor
 _SECOND = ("k", "exponent", "other", "value")
-_OPERATORS = {"pow": ast.Pow, "div": ast.Div, "sub": ast.Sub, "remainder": ast.Mod, "floor_divide": ast.FloorDiv}
+#: operations of two operands; a number that is one of them is the second, where the order matters
+_OPERATORS = {
+    "pow": (ast.Pow,), "div": (ast.Div,), "sub": (ast.Sub,), "remainder": (ast.Mod,), "floor_divide": (ast.FloorDiv,),
+    "add": (), "mul": (),
+}  # fmt: skip
 _MODULES = ("torch", "F", "nn", "np", "torch_xla", "xm")
 _VARIABLES = ast.Name, ast.Attribute, ast.Subscript
 _COMPREHENSIONS = ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp
@@ -119,16 +123,23 @@ def _moved(node: ast.AST) -> ast.expr | None:
 
 
 def _read(place: Place, operation: str) -> str:
-    """The one variable that a line passes to a call or a method, as ``batch["x"]`` of ``y = model(batch["x"])``."""
+    """The one variable that a line gives to the operation: ``batch["x"]`` of ``y = model(batch["x"])``."""
     tree = _parsed(place.code) if place.line else None
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
-    passed = [one for call in calls for one in (*call.args, *(keyword.value for keyword in call.keywords))]
-    passed += [call.func.value for call in calls if isinstance(call.func, ast.Attribute)]
-    if tree is not None and operation == "aten::select":
-        whole = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
-        passed = [one.value for one in whole if isinstance(one.slice, ast.Constant)]
-    texts = (_text(one) for one in passed if isinstance(one, _VARIABLES))
-    return _only(text for text in texts if text.partition(".")[0] not in ("self", *_MODULES))
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    name = operation.removeprefix("aten::").rstrip("_")
+    passed: list[ast.expr] = []
+    for node in nodes:
+        if name in _OPERATORS:
+            passed += [node.left, node.right] if isinstance(node, ast.BinOp) else []
+        elif name == "select":
+            passed += [node.value] if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) else []
+        elif isinstance(node, ast.Call):
+            passed += [*node.args, *(keyword.value for keyword in node.keywords)]
+            passed += [node.func.value] if isinstance(node.func, ast.Attribute) else []
+    roots = ((_text(one), next(iter(_names(one)), None)) for one in passed if isinstance(one, _VARIABLES))
+    return _only(
+        text for text, root in roots if root is not None and root.id not in ("self", *_MODULES) and "(" not in text
+    )
 
 
 def _names(node: ast.AST) -> list[ast.Name]:

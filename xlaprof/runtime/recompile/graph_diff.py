@@ -282,7 +282,7 @@ class _Recording:
         now = _number(one.new, dict(enumerate(tape.floats)), dict(enumerate(tape.ints)))
         name = ""
         if came.frames and isinstance(now, (int, float)):
-            name = naming.variable(came.frames[0].file, names(came.frames[0]), now)
+            name = naming.variable(came.frames[0], names(came.frames[0]), now)
         is_argument = one.kind == "argument"
         return Difference(
             one.kind, _text(before), _text(now), one.argument,

@@ -1,12 +1,12 @@
 """The program's own names for tensors and numbers: a parameter's path, the optimizer's ``lr``, a global variable.
 
-Used only when a graph was compiled. The locals of the user's running functions are not read: CPython's snapshot of a
-frame's locals would keep their tensors alive, and tensors that live longer make another graph.
+Used only when a graph was compiled.
 """
 
 from __future__ import annotations
 
 import sys
+from inspect import CO_OPTIMIZED
 from os import path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,9 @@ from .tensor import XLATensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from types import FrameType
+
+    from xlaprof.recording.stacks import RawFrame
 
 _OPTIM = path.dirname(torch.optim.__file__)
 _DEPTH = 60
@@ -44,14 +47,26 @@ def hyperparameters() -> tuple[tuple[str, float], ...]:
     return ()
 
 
-def variable(file: str, names: Iterable[str], value: Any) -> str:
-    """The one of ``names`` that is a global of the running script ``file`` and equals the number ``value``."""
+def variable(line: RawFrame, names: Iterable[str], value: Any) -> str:
+    """The one of ``names`` that equals the number ``value``: a local of the line's running function, or a global."""
     for frame in source.outward(sys._getframe(1)):
-        if shown_file(frame) == file:
-            known = frame.f_globals
+        if shown_file(frame) == line.file:
+            known = frame.f_globals | (_numbers(frame) if frame.f_code.co_qualname == line.func else {})
             found = [name for name in names if type(known.get(name)) is type(value) and known[name] == value]
-            return found[0] if len(found) == 1 else ""
+            if len(found) == 1:
+                return found[0]
     return ""
+
+
+def _numbers(frame: FrameType) -> dict[str, Any]:
+    """Locals of a running function that are numbers. Tensors are let go: held longer, they make another graph."""
+    if not frame.f_code.co_flags & CO_OPTIMIZED:
+        return {}
+    known = frame.f_locals
+    numbers = {name: value for name, value in known.items() if type(value) in (int, float)}
+    if type(known) is dict:  # before Python 3.13, the frame keeps what was read from it
+        known.clear()
+    return numbers
 
 
 def parameter(storage: Storage) -> str:
