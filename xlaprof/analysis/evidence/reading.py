@@ -34,7 +34,7 @@ class _Pattern(NamedTuple):
     """Reads of one purpose. A pattern fits where both regular expressions are found; one for code alone fits a library
     function's reads where it is found in that function's name, too."""
 
-    via: str  # in the name of the library function; empty: any
+    via: str  # in the name of the library function, or of ATen's operator; empty: any
     code: str  # in the code of the line
     advice: str  # with {often}: how often it may be read; {every}: the same as a number
     purpose: str = ""
@@ -221,7 +221,8 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
     for pattern in _PATTERNS:
         if inside and not pattern.via and not re.search(pattern.code, inside):
             continue
-        if (scalar or not pattern.numbers_only) and re.search(pattern.via, via) and re.search(pattern.code, code):
+        of_it = any(re.search(pattern.via, one) for one in (via, op))
+        if of_it and (scalar or not pattern.numbers_only) and re.search(pattern.code, code):
             remedy = pattern.remedy
             if every in (ONCE, LATER) and "{every}" in remedy:
                 remedy = _ONCE if every == ONCE else ""
