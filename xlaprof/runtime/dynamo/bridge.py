@@ -124,7 +124,7 @@ class Compiled:
 
 def _in_pieces(module: fx.GraphModule, apart: frozenset[fx.Node], tape: Tape) -> Callable[..., Any]:
     """``module`` as programs, and between them, one by one, the nodes ``apart``, in their order."""
-    if _verbose():
+    if any(os.environ.get(name, "0") not in ("", "0") for name in ("XLA_DYNAMO_DEBUG", "PT_XLA_DEBUG")):
         print(f"Dynamo fallback ops are {sorted(apart, key=str)}")
     number = 0
     part: dict[fx.Node, int] = {}
@@ -199,7 +199,3 @@ def _tape_of(module: fx.GraphModule, args: list[Any]) -> Tape:
         if type(tensor) is XLATensor:
             return tensor._storage.tape  # type: ignore[no-any-return]
     return tapes.tape()
-
-
-def _verbose() -> bool:
-    return any(os.environ.get(name, "0") not in ("", "0") for name in ("XLA_DYNAMO_DEBUG", "PT_XLA_DEBUG"))
