@@ -208,7 +208,7 @@ def test_a_break_is_charged_with_what_its_value_recompiles() -> None:
     compiling.compile("0/0", 100, restarted=40 * MS)
     place = compiling.story.line(21, "print(x)", func="forward")
     compiling.compile("1/0", resumed=place)
-    compiling.recompile("1/1", Guard("stack", "the value that was read", "1.5", "2.5"), ms=60, resumed=place)
+    compiling.recompile("1/1", Guard("value", "value", "1.5", "2.5", handed=True), ms=60, resumed=place)
     (finding,) = compiling.findings()
     assert (finding.kind, finding.place.line, finding.count) == ("graph_break", 21, 1)
     # tracing thrown away, a graph of its own for what follows, and that once more for another value
@@ -224,7 +224,7 @@ def test_the_size_of_a_selection_is_reported_with_the_break_that_made_it() -> No
     compiling.compile("0/0", 100)
     place = compiling.story.line(21, "print(x)", func="forward")
     compiling.compile("1/0", resumed=place)
-    size = Guard("shape", "___stack0", "f32[38]", "f32[40]", "size mismatch", 0)
+    size = Guard("shape", "rows", "f32[38]", "f32[40]", "size mismatch", 0, handed=True)
     compiling.recompile("1/1", size, ms=60, resumed=place)
     (finding,) = compiling.findings()
     assert (finding.kind, finding.place.line) == ("graph_break", 21)
@@ -239,9 +239,36 @@ def test_a_batch_of_another_size_is_a_recompilation_behind_a_break_too() -> None
     place = compiling.story.line(21, "print(x)", func="forward")
     compiling.compile("1/0", resumed=place)
     compiling.recompile("0/1", shape(4, 5), ms=60)
-    compiling.recompile("1/1", Guard("shape", "___stack0", "f32[4,8]", "f32[5,8]", "size mismatch", 0), resumed=place)
-    kinds = [finding.kind for finding in compiling.findings()]
-    assert kinds.count("recompile") == 1
+    half = Guard("shape", "h", "f32[2,8]", "f32[3,8]", "size mismatch", 0, handed=True)
+    compiling.recompile("1/1", half, ms=60, resumed=place)
+    findings = {finding.kind: finding for finding in compiling.findings()}
+    assert (findings["recompile"].count, findings["recompile"].cost_s) == (2, pytest.approx(0.12))
+    assert "compiled again" not in findings["graph_break"].cause
+
+
+def test_what_follows_a_break_is_of_the_phase_that_the_function_is_in() -> None:
+    compiling = Compiling()
+    compiling.broke("0/0", 21)
+    compiling.compile("0/0", 100)
+    place = compiling.story.line(21, "print(x)", func="forward")
+    compiling.compile("1/0", resumed=place)
+    evaluation = compiling.story.line(60, "logits = fast(x)", func="evaluate")
+    mode = Guard("mode", "grad_mode", "True", "False")
+    compiling.recompile("0/1", mode, stack=evaluation)
+    compiling.recompile("1/1", mode, stack=evaluation, resumed=place)
+    assert [finding.kind for finding in compiling.findings()] == ["graph_break"]
+
+
+def test_breaks_in_lines_that_follow_each_other_are_one_finding_and_others_are_not() -> None:
+    compiling = Compiling()
+    for number, line in enumerate((21, 22, 30)):
+        compiling.broke(f"{number}/0", line, "the shape depends on the values")
+        compiling.compile(f"{number}/0", 100, restarted=20 * MS)
+    near, far = sorted(compiling.findings(), key=lambda finding: finding.place.line)
+    assert (near.place.line, [place.line for place in near.also], near.count) == (21, [22], 2)
+    assert "here and in line 22, twice in all" in near.cause
+    assert near.cost_s == pytest.approx(0.04)
+    assert (far.place.line, far.also, far.count) == (30, (), 1)
 
 
 def test_breaks_by_design_are_no_findings_unless_nothing_is_left() -> None:

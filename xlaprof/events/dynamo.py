@@ -54,8 +54,8 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A guard of ``torch.compile`` that failed: what it asked for, and what came."""
 
     #: "shape" | "size bound" | "stride" | "rank" | "dtype" | "device" | "dispatch" | "requires_grad" | "value" |
-    #: "length" | "type" | "object" | "keys" | "attribute" | "training" | "mode" | "aliasing" | "backend" | "stack" |
-    #: "freed" | "guard" ("stack": a value that was read at a graph break; "mode": of PyTorch, as grad_mode)
+    #: "length" | "type" | "object" | "keys" | "attribute" | "training" | "mode" | "aliasing" | "backend" | "freed" |
+    #: "guard" ("mode": of PyTorch, as grad_mode)
     kind: str
     subject: str = ""  # "x", "self.k", "self.drop", "grad_mode"
     old: str = ""  # for people: "f32[4,3]", "2", "True"
@@ -64,6 +64,7 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     dim: int = -1  # of sizes
     stack: int = 0  # Stack id: the line that made it
     hint: str = ""  # PyTorch's
+    handed: bool = False  # on what a graph break handed over: no argument or attribute, a value made in the function
 
 
 class Recompile(Event, frozen=True, tag="recompile"):

@@ -15,11 +15,23 @@ Line = tuple[str, int]  # file, line
 
 @dataclass(slots=True)
 class Broken:
-    """The breaks at one line: what one statement does, whether it breaks a graph once or in several ways."""
+    """The breaks at one line: what one statement does, whether it breaks a graph once or in several ways.
 
-    place: Place
+    With those of the same reason at the line beside it, and so on.
+    """
+
+    places: list[Place]
     tallies: list[BreakTally] = field(default_factory=list)  # by stack and reason, in order of appearance
     keys: list[tuple[int, str]] = field(default_factory=list)  # their stacks and reasons
+
+    @property
+    def reasons(self) -> set[str]:
+        return {one.event.reason for one in self.tallies}
+
+    @property
+    def functions(self) -> set[tuple[int, int]]:
+        """Those that are cut, or given up: stack of the definition, name."""
+        return {part[:2] for one in self.tallies for part in one.cut | one.plain}
 
     @property
     def callers(self) -> set[int]:
@@ -35,10 +47,28 @@ def broken(facts: Facts) -> dict[Line, Broken]:
             continue
         place = facts.names.place(stack)
         # without a line nothing says that two breaks are one statement's
-        here = lines.setdefault((place.file, place.line or -len(lines)), Broken(place))
+        here = lines.setdefault((place.file, place.line or -len(lines)), Broken([place]))
         here.tallies.append(tally)
         here.keys.append((stack, reason))
     return lines
+
+
+def causes(facts: Facts) -> list[Broken]:
+    """Graph breaks by cause, without those by design."""
+    found: list[Broken] = []
+    for here in broken(facts).values():
+        file, line = here.places[0].file, here.places[0].line
+        beside = [(file, line - 1), (file, line + 1)] if line else []
+        for other in found:
+            same = other.reasons == here.reasons and other.functions & here.functions
+            if same and any((place.file, place.line) in beside for place in other.places):
+                other.places += here.places
+                other.tallies += here.tallies
+                other.keys += here.keys
+                break
+        else:
+            found.append(here)
+    return found
 
 
 def captured(facts: Facts, callers: Iterable[int]) -> int:

@@ -27,7 +27,7 @@ def compiled_functions(facts: Facts, findings: tuple[Finding, ...]) -> TorchComp
     functions = facts.run.torch_compile.functions
     breaks: dict[_Key, int] = {}
     for here in broken(facts).values():
-        for key in {part[:2] for one in here.tallies for part in one.cut | one.plain}:
+        for key in here.functions:
             breaks[key] = breaks.get(key, 0) + 1
     longest = nlargest(FUNCTIONS, functions.items(), key=lambda item: item[1].dur)
     total = sum(one.dur for one in functions.values())
@@ -66,7 +66,7 @@ def _plain(facts: Facts, tally: FunctionTally) -> Iterator[str]:
 def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterator[Charge]:
     """The parts of ``total``, in ns; without those that are 0."""
     functions = facts.run.torch_compile.functions.values()
-    again, necessary = sort_out(facts)
+    again, _, necessary = sort_out(facts)
     charged = {
         "break": sum(one.cost_s for one in findings if one.kind == "graph_break" and _of_dynamo(one)),
         "recompile": sum(record.dur for group in again for record, _, _ in group) / 1e9,

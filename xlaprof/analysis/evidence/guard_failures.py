@@ -3,7 +3,7 @@
 One finding for all recompilations that one kind of change at one line caused. These recompilations are no findings:
 the first version for another object of a class (a model that is compiled block by block); the first for another use of
 the function, called from a line of its own (evaluation, the other player of a GAN, decoding after the prefill); and
-versions for a value read, or a size selected, at a graph break: they belong to the finding on the break.
+versions for what a graph break hands over, a value read there or a size selected, which belong to its finding.
 
 A finding on the recompile limit comes first, whatever it was measured to cost: from then on the function silently runs
 eagerly where no version fits. Cost: the compile time of the versions, XLA's part included.
@@ -12,6 +12,7 @@ eagerly where no version fits. Cost: the compile time of the versions, XLA's par
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from xlaprof.analysis.evidence import guards as texts
 from xlaprof.analysis.evidence.breaks import Line, broken, function_name
@@ -32,54 +33,85 @@ _OF_SIZE = frozenset({"shape", "size bound", "stride"})
 #: kinds of guards on what the line that calls hands over, or is in
 _OF_THE_CALL = frozenset({"mode", "training", "dispatch", "requires_grad", "object", "type"})
 _APART = frozenset({"0", "1"})  # sizes that torch.compile compiles apart, whatever is dynamic
-#: Dynamo's prefix for values on the stack where a function continues after a break
-_LEFT_BEHIND = "___stack"
 
 
 Blamed = tuple[RecompileRecord, Guard, Place]
 
 
+class Sorted(NamedTuple):
+    """Recompilations by what they belong to."""
+
+    found: list[list[Blamed]]  # a finding each
+    behind: dict[Line, list[Blamed]]  # the finding on a graph break, which handed over another value than before
+    necessary: list[RecompileRecord]  # none
+
+
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line, kind of change and function."""
-    for recompiles in sort_out(facts)[0]:
+    for recompiles in sort_out(facts).found:
         yield _finding(facts, recompiles)
     for limit, step in facts.run.torch_compile.limits:
         yield _limit_alone(facts, limit, step)
 
 
-def sort_out(facts: Facts) -> tuple[list[list[Blamed]], list[RecompileRecord]]:
-    """Recompilations by the finding they belong to; and those that are necessary, so belong to none."""
+def sort_out(facts: Facts) -> Sorted:
+    """Recompilations by what they belong to."""
     limited = {record.event.code for record in facts.run.torch_compile.recompiles if record.limit is not None}
-    necessary: list[RecompileRecord] = []
-    behind = {id(record) for records in read_at_breaks(facts).values() for record in records}
+    lines, necessary = broken(facts), list[Blamed]()
+    behind: dict[Line, list[Blamed]] = {}
     groups: dict[tuple[str, int, str, str], list[Blamed]] = {}
     pieces: dict[tuple[object, ...], tuple[str, int, str, str]] = {}
     known: dict[tuple[int, str, str], Place] = {}  # guard -> line that made it; not every version has it
     again: dict[str, RecompileRecord] = {}  # by compile id: those that were not necessary
+    earlier: dict[int, list[tuple[Blamed, list[Blamed]]]] = {}  # by function, with those that it belongs to
     for record in facts.run.torch_compile.recompiles:
-        if record.event.code not in limited and (record.another or _is_another_use(record)):
-            necessary.append(record)
-            continue
-        if id(record) in behind:
-            continue
-        again[record.event.compile] = cause = _caused_by(record, again)
-        guard = _to_blame(cause)
-        same = (record.event.code, guard.kind, guard.subject)
-        if facts.names.place(guard.stack).line:
-            known.setdefault(same, facts.names.place(guard.stack))
-        place = _place(facts, cause, guard, known.get(same, NOWHERE))
-        kind = f"{'shape' if guard.kind == 'stride' else guard.kind} {guard.dim}"  # another dimension, another advice
-        # One size that changes recompiles all pieces of a function, and each piece has a name of its own for it.
-        change = (place.file, place.line, kind, *sizes_of_dim(guard), record.step)
-        key = pieces.setdefault(change, (place.file, place.line, kind, guard.subject))
-        groups.setdefault(key, []).append((record, guard, place))
+        guard, place = _to_blame(record), facts.names.place(record.event.resumed)
+        first, belongs = _followed(record, earlier.setdefault(record.event.code, [])) or (None, necessary)
+        if first is not None:
+            _, guard, place = first
+        elif record.event.code not in limited and (record.another or _is_another_use(record)):
+            belongs = necessary
+        elif guard.handed and (place.file, place.line) in lines:
+            belongs = behind.setdefault((place.file, place.line), [])
+        else:
+            again[record.event.compile] = cause = _caused_by(record, again)
+            guard = _to_blame(cause)
+            same = (record.event.code, guard.kind, guard.subject)
+            if facts.names.place(guard.stack).line:
+                known.setdefault(same, facts.names.place(guard.stack))
+            place = _place(facts, cause, guard, known.get(same, NOWHERE))
+            kind = f"{'shape' if guard.kind == 'stride' else guard.kind} {guard.dim}"  # another dimension, other advice
+            # One size that changes recompiles all pieces of a function, and each piece has a name of its own for it.
+            change = (place.file, place.line, kind, *sizes_of_dim(guard), record.step)
+            key = pieces.setdefault(change, (place.file, place.line, kind, guard.subject))
+            belongs = groups.setdefault(key, [])
+        belongs.append((record, guard, place))
+        earlier[record.event.code].append((belongs[-1], belongs))
     found = []
     for recompiles in groups.values():
         if len(recompiles) > 1 or not _makes_state(facts, *recompiles[0][:2]):
             found.append(recompiles)
         else:
-            necessary.append(recompiles[0][0])
-    return found, necessary
+            necessary += recompiles
+    return Sorted(found, behind, [record for record, _, _ in necessary])
+
+
+def _followed(
+    record: RecompileRecord, earlier: list[tuple[Blamed, list[Blamed]]]
+) -> tuple[Blamed, list[Blamed]] | None:
+    """The recompilation of an earlier part of the function, in the same call, from which this one follows: of what
+    comes behind a break, for the same change, or for a size that the function made of the one that changed."""
+    guard = _to_blame(record)
+    for first, belongs in reversed(earlier if record.event.resumed else ()):
+        if first[0].event.compile.rpartition("/")[0] == record.event.compile.rpartition("/")[0]:
+            return None  # a call before
+        one = _to_blame(first[0])
+        changes = [(each.kind, *sizes_of_dim(each)) for each in (one, guard)]
+        if changes[0] == changes[1] and guard.old != guard.new and (guard.handed or guard.subject == one.subject):
+            return first, belongs
+        if guard.handed and not one.handed and {guard.kind, one.kind} <= _OF_SIZE:
+            return first, belongs
+    return None
 
 
 def _is_another_use(record: RecompileRecord) -> bool:
@@ -104,42 +136,6 @@ def _makes_state(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
     """Whether this is an optimizer's second step: it had no state in the first, which is warm-up."""
     file = facts.names.place(record.event.code).file.replace("\\", "/")
     return "/torch/optim/" in file and "self.state" in guard.text and record.limit is None
-
-
-def read_at_breaks(facts: Facts) -> dict[Line, list[RecompileRecord]]:
-    """Recompilations for a value, or a size, that was read at a graph break, by the line of the break."""
-    lines, found = broken(facts), dict[Line, list[RecompileRecord]]()
-    for record in facts.run.torch_compile.recompiles:
-        guard = _to_blame(record)
-        if not record.event.resumed:
-            continue
-        selected = guard.kind == "stack" or _selected_at_break(facts, record, guard)
-        read = record if selected else _carried(facts, record, guard)
-        place = facts.names.place(read.event.resumed) if read is not None else NOWHERE
-        if (place.file, place.line) in lines:
-            found.setdefault((place.file, place.line), []).append(record)
-    return found
-
-
-def _carried(facts: Facts, record: RecompileRecord, guard: Guard) -> RecompileRecord | None:
-    """The recompilation for a value read at an earlier break, if a variable after this break holds that value."""
-    if guard.kind != "value":
-        return None
-    for other in facts.run.torch_compile.recompiles:
-        read = _to_blame(other)
-        same = other.event.func == record.event.func and (read.old, read.new) == (guard.old, guard.new)
-        if same and other.event.resumed and read.kind == "stack":
-            return other
-    return None
-
-
-def _selected_at_break(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
-    """Whether the guard is on a size that a mask selected at a graph break: none of the arguments has it."""
-    if guard.kind not in _OF_SIZE or not guard.subject.startswith(_LEFT_BEHIND):
-        return False
-    recompiles = facts.run.torch_compile.recompiles
-    others = (_to_blame(other) for other in recompiles if other.event.code == record.event.code)
-    return all(one.subject.startswith(_LEFT_BEHIND) or sizes_of_dim(one) != sizes_of_dim(guard) for one in others)
 
 
 def hit_a_limit(finding: Finding) -> bool:
@@ -233,14 +229,14 @@ def _specialized(recompiles: list[Blamed]) -> bool:
 
 
 def _moment(record: RecompileRecord, guard: Guard) -> Moment:
-    return Moment(record.event.t, record.dur, detail=f"{guard.old} -> {guard.new}" if guard.new else guard.text)
+    return Moment(record.event.t, record.dur, detail=f"{guard.old} -> {guard.new}" if guard.new else texts.code(guard))
 
 
 def _evidence(facts: Facts, recompiles: list[Blamed]) -> tuple[str, ...]:
     evidence = []
     for record, guard, _ in recompiles[:SHOWN]:
         when = f"step {record.step}" if record.step > 0 else f"compile {record.event.compile}"
-        change = f"{guard.subject} {guard.old} -> {guard.new}" if guard.new else guard.text
+        change = f"{guard.subject} {guard.old} -> {guard.new}" if guard.new else texts.code(guard)
         evidence.append(f"{when}: {duration(record.dur / 1e9)}, {change.strip()}")
         others = [f"{one.subject} {one.old} -> {one.new}".strip() for one in record.event.guards[1:4]]
         if others:
@@ -248,7 +244,7 @@ def _evidence(facts: Facts, recompiles: list[Blamed]) -> tuple[str, ...]:
     if len(recompiles) > SHOWN:
         evidence.append(f"and {len(recompiles) - SHOWN} more")
     if recompiles[0][1].text:
-        evidence.append(f"guard: {recompiles[0][1].text}")
+        evidence.append(f"guard: {texts.code(recompiles[0][1])}")
     return tuple(evidence)
 
 

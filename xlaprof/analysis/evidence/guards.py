@@ -142,6 +142,14 @@ def _advise_dtype(guard: Guard, case: Case) -> str:
     return f"Convert {name} to one dtype before the call{convert}."
 
 
+def _advise_length(guard: Guard, case: Case) -> str:
+    name = guard.subject or "the value"
+    lengths = [(int(one.old), int(one.new)) for one in case.guards if one.old.isdigit() and one.new.isdigit()]
+    if len(lengths) > 1 and all(old < new for old, new in lengths):
+        return f"Let {name} grow outside the compiled function: return what is added, and add it after the call."
+    return f"Keep {name} at one length, or stack it into one tensor (padded, with a mask) before the call."
+
+
 # -- the table
 
 
@@ -194,11 +202,10 @@ _KINDS = {
         True,
     ),
     "value": _Kind("Python value", _VALUE, _advise_value),
-    "stack": _Kind("guard", _VALUE, _KEEP),  # a value on the stack where a function goes on behind a graph break
     "length": _Kind(
         "Python value (length)",
         "The length of {name}, which is part of the graph, changed {went}",
-        "Keep {name} at one length, or stack it into one tensor (padded, with a mask) before the call.",
+        _advise_length,
     ),
     "type": _Kind(
         "Python type", "The Python type of {name} changed {went}", "Pass {name} with the same type at each call."
@@ -244,6 +251,11 @@ _KINDS = {
 _OTHER = _Kind("guard", "A guard failed ({text}){more}", _KEEP)
 
 
+def code(guard: Guard) -> str:
+    """The guard as Dynamo writes it, with the program's names."""
+    return re.sub(r"\b[GL]\['(\w+)'\]", r"\1", guard.text)
+
+
 def by_caller(guard: Guard) -> bool:
     """Whether the caller is to blame: the finding is then at the line of the call."""
     return _KINDS.get(guard.kind, _OTHER).by_caller
@@ -262,9 +274,9 @@ def cause(guard: Guard, changes: int) -> str:
         name=guard.subject or "a value",
         old=guard.old,
         new=guard.new,
-        went=f"from {guard.old} to {guard.new}{more}" if guard.old and guard.new else f"({guard.text}){more}",
+        went=f"from {guard.old} to {guard.new}{more}" if guard.old and guard.new else f"({code(guard)}){more}",
         more=more,
-        text=guard.text or "PyTorch did not say which",
+        text=code(guard) or "PyTorch did not say which",
     )
 
 

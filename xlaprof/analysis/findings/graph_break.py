@@ -5,27 +5,28 @@ graphs themselves. Where such breaks, or breaks inside a library, leave nothing 
 captures no operation.
 
 Cost: the tracing that a break made useless; for each graph after the break the fixed cost of a graph, taken from the
-cheapest; and, where the value read at the break is a guard, every version compiled for another value (the break causes
-these recompilations, so they are no findings of their own).
+cheapest; and every version compiled for another of the values that the break hands over, which it reads or makes (these
+recompilations are no findings of their own).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from xlaprof.analysis.evidence.breaks import Broken, broken, captured, function_name
+from xlaprof.analysis.evidence.breaks import Broken, captured, causes, function_name
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures import (
     LIMIT,
     SHOWN,
+    Blamed,
     hit_a_limit,
     limit_clause,
-    read_at_breaks,
+    sort_out,
     values_seen,
 )
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.fold.torch_compile import BehindTally, CallTally, RecompileRecord
+from xlaprof.analysis.fold.torch_compile import BehindTally, CallTally
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.events import DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural, times
@@ -40,32 +41,24 @@ _NAMED = 3  # functions
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line, and one for each call that was compiled for nothing."""
     explained: set[int] = set()
-    behind = read_at_breaks(facts)
-    for line, here in broken(facts).items():
+    behind = sort_out(facts).behind
+    for here in causes(facts):
         explained |= here.callers
-        yield _finding(facts, here, behind.get(line, []))
+        yield _finding(facts, here, [one for at in here.places for one in behind.get((at.file, at.line), [])])
     for stack, call in facts.run.torch_compile.calls.items():
         if not call.ops and call.broken and stack not in explained:
             yield _nothing(facts, facts.names.place(stack), call, stack)
 
 
-def _finding(facts: Facts, here: Broken, behind: list[RecompileRecord]) -> Finding:
-    place, first = here.place, here.tallies[0].event
-    limit = next((record for record in behind if record.limit is not None), None)
-    cause = [_what(facts, here)]
-    if behind:
-        values = values_seen([record.event.guards[0] for record in behind])
-        again = sum(record.dur for record in behind) / 1e9
-        read = "the value read" if all(record.event.guards[0].kind == "stack" for record in behind) else "the size made"
-        cause.append(
-            f"{read} here is a guard, so what follows was compiled again {times(len(behind))} "
-            f"({_few([value for value, _ in values])}), {duration(again)} in all"
-        )
-        if limit is not None and limit.limit is not None:
-            cause.append(limit_clause(limit.limit, limit.step))
+def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
+    place, first = here.places[0], here.tallies[0].event
+    limit = next((record for record, _, _ in behind if record.limit is not None), None)
+    cause = [_what(facts, here), *_handed_over(behind)]
+    if limit is not None and limit.limit is not None:
+        cause.append(limit_clause(limit.limit, limit.step))
     if any(one.plain for one in here.tallies) and not captured(facts, here.callers):
         cause.append("torch.compile captured 0 operations in all")
-    apart = _apart(facts, place)
+    apart = _apart(facts, here)
     restarted = sum(one.restarted for one in here.tallies)
     hints = dict.fromkeys(one.event.hint for one in here.tallies if one.event.hint)
     return facts.finding(
@@ -74,12 +67,32 @@ def _finding(facts: Facts, here: Broken, behind: list[RecompileRecord]) -> Findi
         operation=facts.names.text(first.op) if limit is None else LIMIT,
         count=sum(one.count for one in here.tallies),
         counted=Matching(GraphBreak, ("stack", "reason"), frozenset(here.keys), "reason"),
-        cost_s=(restarted + apart.count * apart.least + sum(record.dur for record in behind)) / 1e9,
+        cost_s=(restarted + apart.count * apart.least + sum(record.dur for record, _, _ in behind)) / 1e9,
         cause=f"{'; '.join(cause)}.",
         advice=" ".join(hints) or _OUTSIDE,
         evidence=_evidence(facts, here, restarted, apart, behind),
         discriminator=first.reason,
+        also=tuple(here.places[1:]),
     )
+
+
+def _handed_over(behind: list[Blamed]) -> Iterator[str]:
+    """What follows the break was compiled again for: a clause for each sort of value that it hands over."""
+    sorts: dict[str, list[Blamed]] = {}
+    for one in behind:
+        guard = one[1]
+        sort = "the size made" if guard.dim >= 0 else "" if guard.kind in ("freed", "object") else "the value read"
+        sorts.setdefault(sort, []).append(one)
+    for sort, blamed in sorts.items():
+        guards = [guard for _, guard, _ in blamed]
+        again = f"what follows was compiled again {times(len(blamed))}"
+        seconds = duration(sum(record.dur for record, _, _ in blamed) / 1e9)
+        if sort:
+            values = _few([value for value, _ in values_seen(guards)])
+            yield f"{sort} here is a guard, so {again} ({values}), {seconds} in all"
+        else:
+            name = guards[0].subject
+            yield f"{name}, kept over the break, is another object in each call, so {again}, {seconds} in all"
 
 
 def _what(facts: Facts, here: Broken) -> str:
@@ -112,12 +125,17 @@ def _cut(facts: Facts, here: Broken) -> Iterator[str]:
     functions = [found for key in cut if (found := facts.run.torch_compile.functions.get(key))]
     graphs = max((len(one.graphs) for one in functions), default=0)
     pieces = f" and is {graphs} graphs instead of one" if graphs > 1 and len(cut) == 1 else ""
-    count = f" {times(sum(one.count for one in here.tallies))}" if not plain and len(cut) < 2 else ""
+    at, others = "here", sorted(place.line for place in here.places[1:])
+    if others:
+        at += f" and in {'line' if len(others) == 1 else 'lines'} {_few(others)}"
+    if not plain and len(cut) < 2:
+        count = times(sum(one.count for one in here.tallies))
+        at += f", {count} in all," if others else f" {count}"
     if cut:
-        yield f"{_names(facts, cut)} {'was' if len(cut) == 1 else 'were'} cut in two here{count}{pieces}"
+        yield f"{_names(facts, cut)} {'was' if len(cut) == 1 else 'were'} cut in two {at}{pieces}"
     elif not plain:
         function = facts.names.text(here.tallies[0].event.func)
-        yield f"The compiled function{f' {function}' * bool(function)} was cut in two here{count}"
+        yield f"The compiled function{f' {function}' * bool(function)} was cut in two {at}"
 
 
 def _names(facts: Facts, functions: set[tuple[int, int]]) -> str:
@@ -127,19 +145,17 @@ def _names(facts: Facts, functions: set[tuple[int, int]]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def _apart(facts: Facts, place: Place) -> BehindTally:
-    """The graphs after the breaks at a line."""
-    found = BehindTally()
+def _apart(facts: Facts, here: Broken) -> BehindTally:
+    """The graphs after the breaks."""
+    found, lines = BehindTally(), {(place.file, place.line) for place in here.places}
     for stack, tally in facts.run.torch_compile.behind.items():
         line = facts.names.place(stack)
-        if (line.file, line.line) == (place.file, place.line):
+        if (line.file, line.line) in lines:
             found.merge(tally)
     return found
 
 
-def _evidence(
-    facts: Facts, here: Broken, restarted: int, apart: BehindTally, behind: list[RecompileRecord]
-) -> tuple[str, ...]:
+def _evidence(facts: Facts, here: Broken, restarted: int, apart: BehindTally, behind: list[Blamed]) -> tuple[str, ...]:
     evidence = []
     for event in (one.event for one in here.tallies):
         if event.gb:
@@ -152,8 +168,7 @@ def _evidence(
     if apart.count:
         least = duration(apart.least / 1e9)
         evidence.append(f"what follows is {plural(apart.count, 'graph')}; the cheapest took {least}")
-    for record in behind[:SHOWN]:
-        guard = record.event.guards[0]
+    for record, guard, _ in behind[:SHOWN]:
         evidence.append(f"compile {record.event.compile}: {duration(record.dur / 1e9)}, {guard.old} -> {guard.new}")
     return tuple(dict.fromkeys(evidence))
 
@@ -185,8 +200,8 @@ def _reason(facts: Facts, event: GraphBreak) -> str:
     return f"{event.reason}{where}{f', {event.gb}' * bool(event.gb)}"
 
 
-def _few(values: list[str]) -> str:
-    return ", ".join(values[:4]) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
+def _few(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values[:4])) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
 
 
 KIND = Kind(find, unit_of=("max_graph_breaks",), blamed_for=("max_recompiles",), leads=hit_a_limit)

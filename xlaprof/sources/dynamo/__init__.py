@@ -10,6 +10,7 @@ it, and a step that compiles nothing writes no record and so costs nothing.
 :mod:`.guards`  the text of a guard that failed
 :mod:`.hints`   both in plain words
 :mod:`.process` what only the running process knows: new values, everything that differs, who calls
+:mod:`.handed_over` guards of what follows a graph break
 :mod:`.emit`    records to events
 :mod:`.handler` the logging handler
 ==============  ==================================================================================

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import re
 import time
 from time import perf_counter_ns
 from typing import Any, NamedTuple
@@ -17,7 +18,8 @@ from xlaprof.recording.stacks import RawFrame, is_library
 
 from . import hints, process
 from .breaks import user_name
-from .guards import Guard
+from .guards import Guard, subject
+from .handed_over import in_the_functions_terms
 from .record import Broke, Compiled, Recompiles, parse
 
 #: functions remembered, by their number; and versions whose objects are
@@ -129,6 +131,7 @@ class Emitter:
         if now is not None:
             function = self._name(frame, now.code)
             against, guards = process.differences(now, found.reasons)
+            guards = [in_the_functions_terms(guard, now) for guard in guards]
             fresh = self._is_new_object(now.code, now.locals)
         else:
             function = self._functions.get(frame) or _Function("", "", 0, 0)
@@ -154,11 +157,12 @@ class Emitter:
         """A guard as an event; where a version takes every size, the shape before is the one that came last."""
         old = guard.old
         if guard.kind in ("shape", "rank", "size bound"):
-            before = self._shapes.get((frame, guard.subject), "")
+            tensor = subject(re.sub(r"\.(size|stride|storage_offset)\(\).*$", "", guard.source))
+            before = self._shapes.get((frame, tensor), "")
             old = before if before and (not old or "?" in old or guard.kind == "size bound") else old
             old = "" if old == guard.text else old  # a bound is no shape
             if "[" in guard.new:
-                _bound(self._shapes)[frame, guard.subject] = guard.new
+                _bound(self._shapes)[frame, tensor] = guard.new
         whole = (_whole(one, function) for one in guard.frames)
         frames = tuple(one for one in whole if not is_library(one.file, None))
         return events.Guard(
@@ -170,6 +174,7 @@ class Emitter:
             dim=guard.dim,
             stack=self._rec.stack(frames[:8]),
             hint=guard.hint[:300],
+            handed=guard.handed,
         )
 
     def _compiled(self, done: Compiled) -> None:

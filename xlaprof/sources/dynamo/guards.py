@@ -18,8 +18,8 @@ class Guard(NamedTuple):
     """A guard that failed."""
 
     #: "shape" | "size bound" | "stride" | "rank" | "dtype" | "device" | "dispatch" | "requires_grad" | "value" |
-    #: "length" | "type" | "object" | "keys" | "attribute" | "training" | "mode" | "aliasing" | "backend" | "stack" |
-    #: "freed" | "guard"
+    #: "length" | "type" | "object" | "keys" | "attribute" | "training" | "mode" | "aliasing" | "backend" | "freed" |
+    #: "guard"
     kind: str
     subject: str  # as the user knows it: "x", "self.k", "lst", "grad_mode"
     old: str
@@ -30,6 +30,7 @@ class Guard(NamedTuple):
     frames: tuple[RawFrame, ...] = ()  # where the guard was made, innermost first, libraries included
     hint: str = ""  # PyTorch's
     ident: int = 0  # id() of the object that was expected, of kind "object"
+    handed: bool = False  # on what a graph break hands over to what follows it
 
 
 class Reason(NamedTuple):
@@ -88,6 +89,8 @@ _EQUAL = re.compile(r"^(?P<source>.+) == (?P<old>.+)$", re.DOTALL)
 _SIZE = re.compile(r"[^\s()%*+/<>=-]+\.(?:size\(\)\[\d+\]|stride\(\)\[\d+\]|storage_offset\(\))")
 _DUPLICATE = re.compile(r"^Duplicate tensors? found:?\s*(?P<what>.*)", re.DOTALL)
 _FREED = re.compile(r"invalidated because (?P<source>\S+) got deallocated")
+#: Dynamo's names for what lies on Python's stack where a function goes on behind a graph break
+LEFT_BEHIND = re.compile(r"___stack\d+")
 
 
 def parse_reason(text: str) -> Reason:
@@ -108,7 +111,10 @@ def parse_guard(text: str, frames: tuple[RawFrame, ...] = ()) -> Guard:
     if at is not None:
         frames = (RawFrame(at["file"].strip(), int(at["line"]), user_name(at["func"])[0]),)
     guard = _of_tensor(code) or _of_state(code) or _of_value(code) or Guard("guard", "", "", "", code)
-    return guard._replace(text=code, frames=frames, hint=" ".join(hint[1].split()) if hint else guard.hint)
+    handed = LEFT_BEHIND.fullmatch(guard.source) is not None
+    return guard._replace(
+        text=code, frames=frames, hint=" ".join(hint[1].split()) if hint else guard.hint, handed=handed
+    )
 
 
 def _of_tensor(code: str) -> Guard | None:
@@ -136,7 +142,7 @@ def _of_state(code: str) -> Guard | None:
     if code.startswith("BACKEND_MATCH"):
         return Guard("backend", "the backend", "the backend it was compiled with", "another function", code)
     if found := _FREED.search(code):
-        return Guard("freed", subject(found["source"]), "alive", "freed", code)
+        return Guard("freed", subject(found["source"]), "alive", "freed", code, found["source"])
     return None
 
 
@@ -177,8 +183,6 @@ def _value(source: str, old: str, code: str) -> Guard:
     name = subject(source)
     if re.fullmatch(r"-?\d+\.\d{8,}(?:e[+-]?\d+)?", old):
         old = f"{float(old):.8g}"
-    if source.startswith("___stack"):
-        return Guard("stack", "the value that was read", old, "", code, source)
     if source.endswith(".training"):
         return Guard("training", name.removesuffix(".training") or name, old, "", code, source)
     if source.endswith(".requires_grad"):
@@ -196,6 +200,7 @@ _INNER = (
     (re.compile(r"\.__closure__\[\d+\]\.cell_contents"), ""),
     (re.compile(r"\.__code__$"), ""),
     (re.compile(r"list\(dict\.keys\((.*?)\)\)"), r"the keys of \1"),
+    (LEFT_BEHIND, "the value that was read"),
 )
 
 

@@ -20,6 +20,7 @@ from xlaprof.recording import stacks
 from xlaprof.recording.stacks import RawFrame
 from xlaprof.text.strings import clip
 
+from .breaks import user_name
 from .guards import Guard, Reason, parse_guard, subject
 
 #: comparing with the versions compiled before takes at most so long
@@ -37,6 +38,8 @@ class Missed(NamedTuple):
     locals: dict[str, Any]
     scope: dict[str, Any]
     entries: list[Any]  # the versions compiled before, the newest first
+    #: the arguments of the function; None where the frame is the function itself, and not what follows a graph break
+    given: dict[str, Any] | None
 
 
 def missed() -> Missed | None:
@@ -51,7 +54,20 @@ def missed() -> Missed | None:
     scope = {"G": user.f_globals, "L": user.f_locals, "__builtins__": builtins}
     for entry in entries[:1]:
         scope |= getattr(entry.guard_manager, "closure_vars", None) or {}
-    return Missed(user.f_code, user.f_locals, scope, entries)
+    return Missed(user.f_code, user.f_locals, scope, entries, _given(user.f_code))
+
+
+def _given(code: CodeType) -> dict[str, Any] | None:
+    """The arguments of the function of which ``code`` is what follows a graph break: it is on the stack, cut in two."""
+    name, resumed = user_name(code.co_name)
+    if not resumed:
+        return None
+    frame = _frame_of(name, code.co_filename)
+    if frame is None:
+        return {}
+    whole, held = frame.f_code, frame.f_locals
+    count = whole.co_argcount + whole.co_kwonlyargcount
+    return {name: held[name] for name in (*whole.co_varnames[:count], *whole.co_freevars) if name in held}
 
 
 def compiling() -> tuple[CodeType, dict[str, Any], Any] | None:
@@ -185,7 +201,7 @@ def _failed(part: Any, now: Missed) -> list[Guard]:
 
 def _failed_tensor(found: re.Match[str], now: Missed) -> list[Guard]:
     tensor = evaluate(found["source"], now)
-    if not _is_tensor(tensor):
+    if not is_tensor(tensor):
         return []
     name, source, text, failed = subject(found["source"]), found["source"], found[0], []
     if str(tensor.dtype) != found["dtype"]:
@@ -210,7 +226,7 @@ def _with_values(guard: Guard, entry: Any, now: Missed) -> Guard:
         source = re.sub(r"\.(size|stride|storage_offset)\(\).*$", "", guard.source)
         tensor = evaluate(source, now)
         before = _compiled_shape(entry, source)
-        if _is_tensor(tensor) and guard.kind != "stride" and (before or guard.kind == "size bound"):
+        if is_tensor(tensor) and guard.kind != "stride" and (before or guard.kind == "size bound"):
             return guard._replace(new=show(tensor), old=before)
         return guard
     if guard.kind == "mode":
@@ -225,14 +241,14 @@ def _with_values(guard: Guard, entry: Any, now: Missed) -> Guard:
         return guard._replace(new=value.__name__)
     if guard.kind == "object":
         return _with_objects(guard, value, now)
-    if guard.kind == "value" and (old := _literal_type(guard.old)) and not isinstance(value, _LITERALS):
+    if guard.kind == "value" and (old := _literal_type(guard.old)) and not isinstance(value, LITERALS):
         return guard._replace(kind="type", old=old, new=type(value).__name__)
     if guard.kind == "length" and evaluate(guard.text, now) is True:  # of a dict: the text says what is now the case
         guard = guard._replace(old=guard.text.rpartition(" ")[2])
     return guard._replace(subject=_free_variable(guard, now) or guard.subject, new=show(value))
 
 
-_LITERALS = (bool, int, float, complex, str, bytes, type(None))
+LITERALS = (bool, int, float, complex, str, bytes, type(None))
 _CLOSURE = re.compile(r"^(.*)\.__closure__\[(\d+)\]\.cell_contents$")
 
 
@@ -321,14 +337,14 @@ def evaluate(source: str, now: Missed) -> Any:
         return _UNKNOWN
 
 
-def _is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
     torch: Any = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def show(value: Any) -> str:
     """A Python value for people. Of tensors and arrays the shape only: their values never enter a log."""
-    if _is_tensor(value):
+    if is_tensor(value):
         return f"{_short(str(value.dtype))}[{','.join(map(str, value.shape))}]"
     if isinstance(value, float):
         return repr(value) if len(repr(value)) <= 12 else f"{value:.8g}"
