@@ -20,6 +20,7 @@ from xlaprof import commands
 from xlaprof.collection import no_collection
 from xlaprof.errors import UserError
 from xlaprof.text.strings import did_you_mean
+from xlaprof.version import __version__
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
 INTERRUPTED = 128 + 2  # as a shell reports SIGINT
@@ -110,10 +111,7 @@ def _dispatch(argv: list[str], of_process: bool = False) -> int:
         _print_help()
         return 0 if argv else 2
     if argv[0] in ("-V", "--version"):
-        # Imported late: importlib.metadata takes longer than everything else here.
-        from importlib.metadata import version
-
-        print(f"xlaprof {version('xlaprof')}")
+        print(f"xlaprof {__version__}")
         return 0
     verb, rest = argv[0], argv[1:]
     known = verbs()

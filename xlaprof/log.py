@@ -18,6 +18,7 @@ import msgspec
 
 from xlaprof.errors import UserError
 from xlaprof.text.quantities import plural
+from xlaprof.text.strings import printable
 
 from .events import SCHEMA, AnyEvent, Header, kinds
 
@@ -287,8 +288,21 @@ def read(path: Path) -> LogReader:
     return LogReader(path)
 
 
-def _open(path: str) -> BufferedReader | GzipFile:
+@contextlib.contextmanager
+def opening(path: str) -> Iterator[None]:
+    """What keeps ``path`` from being opened is a :class:`LogError`."""
     try:
+        yield
+    except IsADirectoryError:
+        raise LogError(f"{path} is a directory: name the log file in it") from None
+    except FileNotFoundError:
+        raise LogError(f"{path} does not exist: record into it first (xlaprof run -o {path} script.py)") from None
+    except (OSError, ValueError) as error:
+        raise LogError(f"cannot read {printable(path)}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _open(path: str) -> BufferedReader | GzipFile:
+    with opening(path):
         with open(path, "rb") as file:
             compressed = file.read(2) == b"\x1f\x8b"
         if not compressed:
@@ -296,12 +310,6 @@ def _open(path: str) -> BufferedReader | GzipFile:
         from gzip import GzipFile
 
         return GzipFile(path, "rb")
-    except IsADirectoryError:
-        raise LogError(f"{path} is a directory: name the log file in it") from None
-    except FileNotFoundError:
-        raise LogError(f"{path} does not exist: record into it first (xlaprof run -o {path} script.py)") from None
-    except (OSError, ValueError) as error:
-        raise LogError(f"cannot read {path!r}: {getattr(error, 'strerror', None) or error}") from None
 
 
 class Tail:
@@ -353,16 +361,12 @@ class Tail:
         self._beginning = b""
 
     def _begin(self) -> bool:
-        try:
-            if not os.path.exists(self.path):
-                return False
-            self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115  # kept open between polls
-        except FileNotFoundError:
+        if not os.path.exists(self.path):
             return False
-        except IsADirectoryError:
-            raise LogError(f"{self.path} is a directory: name the log file in it") from None
-        except OSError as error:
-            raise LogError(f"cannot read {self.path}: {error.strerror or error}") from None
+        with opening(self.path), contextlib.suppress(FileNotFoundError):
+            self._file = open(self.path, "rb", buffering=0)  # noqa: SIM115  # kept open between polls
+        if self._file is None:
+            return False
         self._beginning = os.pread(self._file.fileno(), _FINGERPRINT, 0)
         return True
 

@@ -7,7 +7,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from xlaprof.errors import warn
-from xlaprof.log import LogError, Reader
+from xlaprof.log import LogError, Reader, opening
 
 from . import xlaprof_log
 
@@ -47,13 +47,8 @@ def recognise(path: str) -> FileSource:
 def _head(path: str) -> bytes:
     if os.path.isdir(path):
         return b""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(HEAD)
-    except FileNotFoundError:
-        raise LogError(f"{path} does not exist: record into it first (xlaprof run -o {path} script.py)") from None
-    except (OSError, ValueError) as error:
-        raise LogError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    with opening(path), open(path, "rb") as file:
+        head = file.read(HEAD)
     if not head.startswith(b"\x1f\x8b"):
         return head
     try:
