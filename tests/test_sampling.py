@@ -58,7 +58,7 @@ class SampledSteps:
     def emit(self, event: Event | StepOpened) -> None:
         if isinstance(event, Event):
             self.reported.append(event)
-        self.sampler.feed(event, self.written.append)
+        self.sampler.feed([event], self.written.append, self.written.append)
 
     def step(self, inside: Inside = usual, dur: int = MS, name: int = TRAIN, tid: int = 1, error: str = "") -> int:
         self.emit(StepOpened(self.t, tid))

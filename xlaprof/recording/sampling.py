@@ -83,8 +83,8 @@ class Sampler:
         """Whether a step is open whose events are held."""
         return self._step is not None
 
-    def feed_all(self, events: list[Any], put: Put, define: Put) -> None:
-        """:meth:`feed` each. Definitions of ids go to ``define`` at once: held events may name them."""
+    def feed(self, events: list[Any], put: Put, define: Put) -> None:
+        """Take the next events. Definitions of ids go to ``define`` at once: held events may name them."""
         hold = self._held.append
         room = HOLD_EVENTS - len(self._held)
         for event in events:
@@ -98,24 +98,16 @@ class Sampler:
             elif kind in DEFINING:
                 define(event)
                 continue
+            elif kind is StepOpened:
+                self._begin(event, put)
+            elif kind is Step:
+                self._end(event, put)
             else:
-                self.feed(event, put)
+                self._is_news(event)
+                put(event)
+                continue
             hold = self._held.append
             room = HOLD_EVENTS - len(self._held)
-
-    def feed(self, event: Any, put: Put) -> None:
-        kind = type(event)
-        if kind is StepOpened:
-            self._begin(event, put)
-        elif kind is Step:
-            self._end(event, put)
-        elif self._step is None:
-            self._is_news(event)
-            put(event)
-        else:
-            self._held.append(event)
-            if len(self._held) >= HOLD_EVENTS:
-                self.release(put)
 
     def tick(self, now: int, put: Put) -> None:
         """Write events held for too long; ``now`` is ``time.perf_counter_ns()``."""

@@ -148,7 +148,7 @@ class Writer:
             batch = queue[:BATCH]
             del queue[: len(batch)]
             if self._sampler is not None:
-                self._sampler.feed_all(batch, self._put, self._define)
+                self._sampler.feed(batch, self._put, self._define)
             else:
                 self._put_all(batch)
             self._commit()

@@ -17,10 +17,7 @@ from .breaks import frames_in, user_name
 class Guard(NamedTuple):
     """A guard that failed."""
 
-    #: "shape" | "size bound" | "stride" | "rank" | "dtype" | "device" | "dispatch" | "requires_grad" | "value" |
-    #: "length" | "type" | "object" | "keys" | "attribute" | "training" | "mode" | "aliasing" | "backend" | "freed" |
-    #: "guard"
-    kind: str
+    kind: str  # as of :class:`xlaprof.events.Guard`
     subject: str  # as the user knows it: "x", "self.k", "lst", "grad_mode"
     old: str
     new: str  # "" where the text does not have it
@@ -86,7 +83,9 @@ _HASATTR = re.compile(r"^hasattr\((?P<source>.*), '(?P<name>[^']*)'\) == (?P<old
 _EMPTY = re.compile(r"^not (?P<source>[\w.\[\]'\"()]+)$")
 _IS = re.compile(r"^(?P<source>.+?) is (?P<no>not )?(?P<old>None|True|False|\.\.\.)$")
 _EQUAL = re.compile(r"^(?P<source>.+) == (?P<old>.+)$", re.DOTALL)
-_SIZE = re.compile(r"[^\s()%*+/<>=-]+\.(?:size\(\)\[\d+\]|stride\(\)\[\d+\]|storage_offset\(\))")
+_SIZE = re.compile(
+    r"(?P<tensor>[^\s()%*+/<>=-]+(?:\[[^]]*\])*)\.(?:(?:size|stride)\(\)\[(?P<dim>\d+)\]|storage_offset\(\))"
+)
 _DUPLICATE = re.compile(r"^Duplicate tensors? found:?\s*(?P<what>.*)", re.DOTALL)
 _FREED = re.compile(r"invalidated because (?P<source>\S+) got deallocated")
 #: Dynamo's names for what lies on Python's stack where a function goes on behind a graph break
@@ -147,14 +146,8 @@ def _of_state(code: str) -> Guard | None:
 
 
 def _of_value(code: str) -> Guard | None:
-    if ".size()[" in code or ".stride()[" in code or ".storage_offset()" in code:
-        source = re.search(
-            r"[^\s()%*+/<>=-]+(?:\[[^]]*\])*\.(?:size\(\)\[\d+\]|stride\(\)\[\d+\]|storage_offset\(\))", code
-        )
-        if source is not None:
-            tensor = re.sub(r"\.(size|stride|storage_offset)\(\).*$", "", source[0])
-            dim = re.search(r"\[(\d+)\]$", source[0])
-            return Guard("size bound", subject(tensor), code, "", code, source[0], int(dim[1]) if dim else -1)
+    if found := _SIZE.search(code):
+        return Guard("size bound", subject(found["tensor"]), code, "", code, found[0], int(found["dim"] or -1))
     if found := _TYPE.match(code):
         return Guard("type", subject(found["source"]), _class(found["old"] or ""), "", code, f"type({found['source']})")
     if found := _OBJECT.match(code):

@@ -36,7 +36,7 @@ class StepsPanel(Panel[StepStats | None]):
         shown = data.recent_s[-chart_width:] if chart_width > 0 else ()
         chart = columns(shown, chart_width, _ROWS)
         figures = (("median", data.median_s), ("p95", data.p95_s), ("first", data.first_s))
-        scale = self._scale(shown, data)
+        scale = self._scale(shown)
         rows = []
         for (name, seconds), row, note in zip(figures, chart, scale, strict=True):
             drawn: list[str | tuple[str, str]] = [
@@ -49,7 +49,7 @@ class StepsPanel(Panel[StepStats | None]):
         return rows
 
     @staticmethod
-    def _scale(shown: tuple[float, ...], data: StepStats) -> list[tuple[str, str]]:
+    def _scale(shown: tuple[float, ...]) -> list[tuple[str, str]]:
         """The axis at the right of the chart: the value of full height, and the longest step where it is cut off."""
         if not shown:
             return [("", "")] * _ROWS
