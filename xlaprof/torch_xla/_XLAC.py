@@ -15,7 +15,7 @@ import torch
 import xlaprof.runtime as _runtime
 from xlaprof import import_hook
 from xlaprof.runtime import metrics
-from xlaprof.runtime.execution import barrier, program
+from xlaprof.runtime.execution import program
 from xlaprof.runtime.tape import computations, tapes
 from xlaprof.runtime.trace.storage import DTYPE_TEXT
 from xlaprof.runtime.trace.tensor import XLATensor
@@ -24,7 +24,6 @@ from xlaprof.torch_xla import _graphs, _random
 from xlaprof.torch_xla import _lowering as lowering
 from xlaprof.torch_xla import torch_xla as _top
 from xlaprof.torch_xla._served import served
-from xlaprof.torch_xla.core import xla_model as _xm
 
 __all__ = ["lowering"]
 
@@ -63,16 +62,6 @@ def _xla_computation_cache_is_initialized() -> bool:
 def _init_xla_lazy_backend() -> None:
     """Done when the runtime was imported. Counted at the first call: the metrics of a program begin empty."""
     metrics.count("RegisterXLAFunctions")
-
-
-def _init_computation_client() -> None:
-    """Open the devices now, not when the first tensor is made."""
-    tapes.devices()
-
-
-def _prepare_to_exit() -> None:
-    """Wait for the devices."""
-    barrier.wait_for()
 
 
 def _ensure_xla_coordinator_initialized(
@@ -115,8 +104,7 @@ def _xla_sync_live_tensors(device: str = "", devices: Sequence[str] = (), wait: 
         host.compute(live, wait=wait)
 
 
-def _xla_warm_up_cache(tensors: Tensors, devices: Sequence[str] = ()) -> None:
-    _xla_sync_multi(tensors, devices)
+_xla_warm_up_cache = _xla_sync_multi
 
 
 def _is_placeholder(tensor: torch.Tensor) -> bool:
@@ -130,11 +118,7 @@ _is_placecholder = _is_placeholder  # so it is spelled there
 
 def _check_tensor_need_materialization(tensors: Tensors) -> list[bool]:
     """For each tensor, is it pending?"""
-    return [isinstance(t, XLATensor) and _pending(t._storage) for t in tensors]
-
-
-def _pending(storage: Any) -> bool:
-    return bool(storage.epoch == storage.tape.epoch and storage.slot not in storage.tape.input_at)
+    return [isinstance(t, XLATensor) and _graphs.is_pending(t._storage) for t in tensors]
 
 
 def _get_stablehlo(tensors: Tensors, device: str, devices: Sequence[str], emit_bytecode: bool) -> bytes:
@@ -153,11 +137,6 @@ def _xla_tensors_from_aten(tensors: Tensors, devices: Sequence[str], shardings: 
         for i, tensor in zip(at, sent, strict=True):
             made[i] = tensor
     return [tensor for tensor in made if tensor is not None]
-
-
-def _xla_get_cpu_tensors(tensors: Tensors) -> list[torch.Tensor]:
-    """Copies on the host, one transfer for all."""
-    return _xm._read(list(tensors))
 
 
 def _xla_get_tensor_id(tensor: torch.Tensor) -> int:

@@ -28,6 +28,11 @@ from xlaprof.runtime.transfer import host
 from xlaprof.text.strings import file_line
 
 
+def is_pending(storage: Storage) -> bool:
+    """Will the next barrier compute its value?"""
+    return storage.epoch == storage.tape.epoch and storage.slot not in storage.tape.input_at
+
+
 def _has_value(storage: Storage) -> bool:
     """Has ``storage`` a value, or a recorded one? For any other, ``slot_of`` would record zeros."""
     base = base_of(storage)
@@ -332,7 +337,7 @@ def debug_info(tensor: torch.Tensor) -> str:
         return "Not a XLATensor\n"
     storage = tensor._storage
     tape = storage.tape
-    pending = storage.epoch == tape.epoch and storage.slot not in tape.input_at
+    pending = is_pending(storage)
     lines = [f"XLA Tensor: {hex(id(storage))}", f"XLA Shape: {_shape(storage.sig)}", f"Device: {_device_name(tape)}"]
     if tape.partition is not None and not pending:
         lines += _sharded(tensor)

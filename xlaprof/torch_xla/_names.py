@@ -17,6 +17,10 @@ _BRIDGE = {
     "xlaprof.runtime.dynamo.donation": "alias_with_buffer_donor_config",
     "xlaprof.runtime.dynamo.xlac": "GraphInputMatcher NoneRemover",
 }
+_EAGER = {
+    "xlaprof.torch_xla.torch_xla": "compile",
+    "xlaprof.runtime": "eager_mode eager_mode_context is_eager_mode",
+}
 _SPMD_NOW = {"xlaprof.torch_xla.distributed.spmd": "*"}
 
 TABLE: dict[str, dict[str, str]] = {
@@ -37,7 +41,8 @@ TABLE: dict[str, dict[str, str]] = {
         "_set_xla_custom_compile_options=set_custom_compile_options",
         "xlaprof.runtime.execution.guard": "_get_allow_execution=get_allow_execution "
         "_set_allow_execution=set_allow_execution",
-        "xlaprof.runtime.tape.tapes": "_xla_get_default_device_ordinal=current",
+        "xlaprof.runtime.execution.barrier": "_prepare_to_exit=wait_for",
+        "xlaprof.runtime.tape.tapes": "_init_computation_client=devices _xla_get_default_device_ordinal=current",
         "xlaprof.runtime.tape.mode": "_get_current_graph_name=get_graph_name _set_current_graph_name=set_graph_name",
         "xlaprof.runtime.tape.computations": "_xla_optimization_barrier_=optimization_barrier_",
         "xlaprof.runtime.modes.sessions": "_dynamic_shape_detector_end_session=end "
@@ -79,9 +84,8 @@ TABLE: dict[str, dict[str, str]] = {
         "_xla_num_devices=device_count",
         "xlaprof.torch_xla.runtime": "_xla_get_device_attributes=runtime_device_attributes "
         "_xla_get_num_cached_compilation_graph=get_num_cached_compilation_graph",
-        "xlaprof.torch_xla.core.xla_model": "_xla_device_kind=xla_device_kind "
-        "_xla_memory_info=get_memory_info _xla_real_devices=xla_real_devices "
-        "_xla_wait_device_ops=wait_device_ops",
+        "xlaprof.torch_xla.core.xla_model": "_xla_device_kind=xla_device_kind _xla_get_cpu_tensors=_read "
+        "_xla_memory_info=get_memory_info _xla_real_devices=xla_real_devices _xla_wait_device_ops=wait_device_ops",
         "xlaprof.torch_xla.core.functions": "_xla_nms=nms",
         "xlaprof.torch_xla._products": "_xla_cast_int4=cast_int4 _xla_dot_general=dot_general",
         "xlaprof.torch_xla._graphs": "_get_ir_debug=ir_debug _get_xla_tensor_debug_info=debug_info "
@@ -149,10 +153,7 @@ TABLE: dict[str, dict[str, str]] = {
     "distributed.spmd.xla_sharding": _SPMD_NOW,
     "distributed.xla_multiprocessing": {_DISTRIBUTED: "MpModelWrapper MpSerialExecutor spawn"},
     "distributed.zero_redundancy_optimizer": {"xlaprof.runtime.distributed.zero": "ZeroRedundancyOptimizer"},
-    "experimental": {
-        "xlaprof.torch_xla.torch_xla": "compile",
-        "xlaprof.runtime": "eager_mode eager_mode_context is_eager_mode",
-    },
+    "experimental": _EAGER,
     "experimental.distributed_checkpoint": {
         _CHECKPOINT: "CheckpointManager SPMDLoadPlanner SPMDSavePlanner prime_optimizer",
     },
@@ -167,10 +168,7 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "experimental.distributed_checkpoint.planners": {_CHECKPOINT: "SPMDLoadPlanner SPMDSavePlanner"},
     "experimental.distributed_checkpoint.util": {_CHECKPOINT: "prime_optimizer"},
-    "experimental.eager": {
-        "xlaprof.torch_xla.torch_xla": "compile",
-        "xlaprof.runtime": "eager_mode eager_mode_context is_eager_mode",
-    },
+    "experimental.eager": _EAGER,
     "experimental.pjrt": {
         "xlaprof.torch_xla._internal.pjrt": "run_multiprocess spawn spawn_threads",
         "xlaprof.torch_xla.runtime": "*",
@@ -183,6 +181,7 @@ TABLE: dict[str, dict[str, str]] = {
         _DISTRIBUTED: "get_master_ip global_device_count global_ordinal host_index local_device_count local_ordinal "
         "local_process_count process_count process_index world_size",
         _SPMD: "addressable_runtime_device_count disable_spmd global_runtime_device_count is_spmd use_spmd",
+        "xlaprof.torch_xla.torch_xla": "addressable_device_count=device_count",
     },
     "utils.buffer_donor_context": {"xlaprof.runtime.dynamo.donation": "alias_with_buffer_donor_config"},
     "utils.closures": {"xlaprof.runtime.modes.closures": "AsyncClosureHandler=Thread"},

@@ -49,11 +49,6 @@ def using_pjrt() -> bool:
     return device_type() is not None
 
 
-def addressable_device_count() -> int:
-    """How many devices this process has."""
-    return tapes.count()
-
-
 def xla_device(n: int | None = None, devkind: str | None = None) -> torch.device:
     """``xm.xla_device``. Raises ``NotImplementedError`` where no device is chosen."""
     if not using_pjrt():

@@ -157,7 +157,8 @@ def _maybe_convert_to_cpu(data: Any, convert: bool = True) -> Any:
     return nested.converted(data, is_xla_tensor, _read)
 
 
-def _read(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def _read(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Copies on the host, one transfer for each device."""
     by_tape: dict[int, list[torch.Tensor]] = {}
     for tensor in tensors:
         by_tape.setdefault(tensor.device.index, []).append(tensor)

@@ -6,22 +6,14 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
 from xlaprof.runtime import distributed
 
-
-class _Saving:
-    """The folder that :func:`save` writes to, and how often it wrote each name."""
-
-    folder: str | None = None
-    step: int | None = None
-    counts: dict[str, int]
-
-
-_saving = _Saving()
-_saving.counts = {}
+#: the folder that :func:`save` writes to, and how often it wrote each name
+_saving = SimpleNamespace(folder=None, step=None, counts={})
 
 
 def configure(save_dir: str | None) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from xlaprof.runtime.trace.storage import Failed, View
 from xlaprof.runtime.trace.tensor import XLATensor
+from xlaprof.torch_xla import _graphs
 
 
 def on_ready_event(tensor: torch.Tensor) -> threading.Event:
@@ -31,8 +32,7 @@ def on_ready_callback(tensor: torch.Tensor, callback: Callable[[torch.Tensor], N
     if isinstance(storage, View) and storage.array is None:
         storage = storage.base
     array = storage.array
-    pending = storage.epoch == storage.tape.epoch and storage.slot not in storage.tape.input_at
-    if pending or array is None:
+    if _graphs.is_pending(storage) or array is None:
         raise RuntimeError("nothing computes the tensor yet, it would never be ready: call torch_xla.sync() first")
     if isinstance(array, Failed):
         raise array.kind(array.text)

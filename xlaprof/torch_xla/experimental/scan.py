@@ -122,10 +122,13 @@ class _Rolled:
 
     def __call__(self, init: Any, xs: Any) -> tuple[Any, Any]:
         carry = tree_leaves(init)
-        results = self.loop(carry, tree_leaves(xs))
-        ys = iter(results[len(carry) :])
+        return self.results(self.loop(carry, tree_leaves(xs)))
+
+    def results(self, leaves: Any) -> tuple[Any, Any]:
+        """``(carry, y)``, of the tensors that a pass computed."""
+        ys = iter(leaves[self.loop.carried :])
         y = tree_unflatten([next(ys) if there else None for there in self.present], self.y_spec)
-        return tree_unflatten(results[: len(carry)], self.carry_spec), y
+        return tree_unflatten(leaves[: self.loop.carried], self.carry_spec), y
 
 
 def rolled(fn: Step, init: Any, xs: Any, length: int, partition_fn: Any, pure: bool) -> _Rolled | None:
@@ -176,10 +179,8 @@ def value_and_grad_partitioned(
     def forward(carry: Any, x: Any) -> tuple[Any, tuple[Any, tuple[torch.Tensor, ...]]]:
         with torch.no_grad():
             outs = evaluated("scan_step", traced.forward, [*tree_leaves(carry), *tree_leaves(x), *traced.captured])
-        results, kept = iter(outs[: traced.results]), tuple(outs[traced.results :])
-        onward = tree_unflatten([next(results) for _ in range(step.loop.carried)], step.carry_spec)
-        y = tree_unflatten([next(results) if there else None for there in step.present], step.y_spec)
-        return onward, (y, kept)
+        onward, y = step.results(outs[: traced.results])
+        return onward, (y, tuple(outs[traced.results :]))
 
     def backward(grad_carry: Any, rest: tuple[Any, tuple[torch.Tensor, ...]]) -> tuple[Any, Any]:
         grad_y, kept = rest
