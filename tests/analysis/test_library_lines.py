@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 
 import msgspec
 import pytest
@@ -14,7 +15,8 @@ from xlaprof.analysis.names import Names
 from xlaprof.analysis.places import short, span, way
 from xlaprof.events import Stack, Text
 from xlaprof.pages.json import finding_to_json
-from xlaprof.pages.terminal import show
+from xlaprof.pages.page import show_page
+from xlaprof.pages.terminal import render
 
 TRAINER = "/venv/lib/python3.11/site-packages/transformers/trainer.py"
 USERS = (8, "trainer.train()", "<module>")
@@ -99,7 +101,7 @@ def test_the_head_of_a_librarys_loop_stands_under_the_users_line() -> None:
 
 def test_report_and_json_show_the_librarys_line_and_the_way_there(found: dict[int, Finding]) -> None:
     page = io.StringIO()
-    show(training().report(), console=Console(file=page, width=100, color_system=None))
+    show_page(partial(render, training().report()), Console(file=page, width=100, color_system=None))
     assert "in transformers/trainer.py:3100 (_maybe_log_save_evaluate): loss = tr_loss.item()" in page.getvalue()
     assert "by way of _inner_training_loop" in page.getvalue()
     written = finding_to_json(found[READ[1]])

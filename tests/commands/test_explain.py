@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -171,7 +172,8 @@ def test_remedy_values_sizes_and_other_lines(tmp_path: Path, capsys: pytest.Capt
     from rich.console import Console
 
     from xlaprof.analysis.occurrences import occurrences
-    from xlaprof.pages.explain import show
+    from xlaprof.pages.explain import render
+    from xlaprof.pages.page import show_page
     from xlaprof.pages.source import source
 
     story = ragged()
@@ -189,7 +191,7 @@ def test_remedy_values_sizes_and_other_lines(tmp_path: Path, capsys: pytest.Capt
     for width in (50, 80, 200):
         with (tmp_path / "page").open("w", encoding="utf-8") as file:
             console = Console(file=file, width=width, color_system=None, highlight=False, markup=False)
-            show(finding, story.report(), happened, sources, console)
+            show_page(partial(render, finding, story.report(), happened, sources), console)
         text = (tmp_path / "page").read_text("utf-8")
         assert all(len(line) <= min(width, 100) for line in text.splitlines())
         assert "\x1b" not in text

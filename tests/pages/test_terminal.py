@@ -2,6 +2,7 @@
 
 import io
 import re
+from functools import partial
 
 import pytest
 from analysis.test_compiled import Compiling
@@ -15,7 +16,8 @@ from story import Story, clean
 from pages.test_json import wild
 from xlaprof.analysis.model import Place, Report
 from xlaprof.pages.json import to_json
-from xlaprof.pages.terminal import show
+from xlaprof.pages.page import show_page
+from xlaprof.pages.terminal import render
 from xlaprof.text.quantities import duration
 
 
@@ -24,7 +26,7 @@ def page(report: Report, width: int = 80, hidden: int = 0, colour: bool = False)
     console = Console(
         file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None, highlight=False
     )
-    show(report, hidden, console)
+    show_page(partial(render, report, hidden=hidden), console)
     return file.getvalue()
 
 
@@ -128,7 +130,7 @@ def test_a_terminal_without_these_letters_gets_the_same_page_in_others(
     monkeypatch.setenv("TERM", term)
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
-    show(training().report(), console=Console(file=file, width=80, color_system=None))
+    show_page(partial(render, training().report()), Console(file=file, width=80, color_system=None))
     plain = raw.getvalue().decode("ascii")
     assert "?" not in plain
     assert re.search(r"^Steps -{50,}$", plain, re.MULTILINE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 
 import pytest
 from analysis.test_budget import used
@@ -16,7 +17,8 @@ from tui.sample import report
 from xlaprof.analysis.model import IdleStat, Report, TimeSplit
 from xlaprof.analysis.timeline.host import CAUSES
 from xlaprof.pages.json import text, to_json
-from xlaprof.pages.terminal import show
+from xlaprof.pages.page import show_page
+from xlaprof.pages.terminal import render
 from xlaprof.text.parts import PARTS
 from xlaprof.tui.panels.findings import FindingDetail
 from xlaprof.tui.panels.idle import IdlePanel
@@ -26,7 +28,7 @@ from xlaprof.tui.snapshot import Snapshot, status
 
 def page(shown: Report) -> str:
     file = io.StringIO()
-    show(shown, console=Console(file=file, width=100, highlight=False))
+    show_page(partial(render, shown), Console(file=file, width=100, highlight=False))
     return file.getvalue()
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 
 from xlaprof.analysis.gates.compare import TOLERANCE, compare, obstacles
 from xlaprof.analysis.gates.limits import share
@@ -55,9 +56,10 @@ def run(args: argparse.Namespace) -> int:
 
         sys.stdout.write(text(comparison_to_json(comparison)))
     else:
-        from xlaprof.pages.compare import show
+        from xlaprof.pages.compare import render
+        from xlaprof.pages.page import show_page
 
-        show(comparison)
+        show_page(partial(render, comparison))
     return WORSE if comparison.worse else 0
 
 

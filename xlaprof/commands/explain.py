@@ -18,6 +18,7 @@ import os
 import re
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,12 +63,13 @@ def run(args: argparse.Namespace) -> int:
         findings = [explanation_to_json(*one) for one in explained]
         sys.stdout.write(text({"schema": 1, "findings": findings}))
         return 0
-    from xlaprof.pages.explain import show
+    from xlaprof.pages.explain import render
+    from xlaprof.pages.page import show_page
 
     for number, (finding, happened, mine, others) in enumerate(explained):
         if number:
             sys.stdout.write("\n\n")
-        show(finding, report, happened, (mine, others))
+        show_page(partial(render, finding, report, happened, (mine, others)))
     return 0
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -49,9 +50,10 @@ def run(args: argparse.Namespace) -> int:
 
         sys.stdout.write(text(to_json(shown, hidden)))
     else:
-        from xlaprof.pages.terminal import show
+        from xlaprof.pages.page import show_page
+        from xlaprof.pages.terminal import render
 
-        show(shown, hidden, since_step=args.since_step)
+        show_page(partial(render, shown, hidden=hidden, since_step=args.since_step))
     if args.fail_on is not None:
         counted = SEVERITIES[: SEVERITIES.index(args.fail_on) + 1]
         return FOUND if any(finding.severity in counted for finding in report.findings) else 0

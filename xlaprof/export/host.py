@@ -114,12 +114,8 @@ class HostLanes:
     def _draw(self, e: Any, name: str, stack: int, stats: dict[str, Value], beside: bool = False) -> None:
         if stack:
             line = self._names.line(stack)
-            if line.where:
-                stats["line"] = line.where
-            if line.code:
-                stats["code"] = line.code
-            if line.module:
-                stats["module"] = line.module
+            known = (("line", line.where), ("code", line.code), ("module", line.module))
+            stats |= {name: text for name, text in known if text}
         self._lane(getattr(e, "tid", 1), beside).add(self._plane.name(name), e.t, getattr(e, "dur", 0), stats)
 
     def _lane(self, tid: int, beside: bool = False) -> Line:

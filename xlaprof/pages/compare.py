@@ -7,23 +7,18 @@ from functools import partial
 from textwrap import fill
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xlaprof.analysis.gates.compare import Comparison, Pair, StepChange
 from xlaprof.analysis.gates.difference import CONFIDENCE
 from xlaprof.analysis.model import Finding
-from xlaprof.pages.page import SEVERITY_STYLE, paragraph, show_page, table, title
+from xlaprof.pages.page import SEVERITY_STYLE, paragraph, table, title
 from xlaprof.text.cells import shorten
 from xlaprof.text.quantities import duration, plural
 from xlaprof.text.strings import path_line, printable
 
 _STYLE = {"faster": "bold green", "slower": "bold red", "same": "dim", "unknown": "dim"}
-
-
-def show(comparison: Comparison, console: Console | None = None) -> None:
-    """Print the comparison on standard output."""
-    show_page(lambda width: render(comparison, width), console)
 
 
 def render(comparison: Comparison, width: int) -> RenderableType:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from textwrap import fill
 
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xlaprof.analysis.model import Finding, Place, Report
 from xlaprof.analysis.occurrences import Occurrence, Occurrences
 from xlaprof.analysis.places import called
-from xlaprof.pages.page import SEVERITY_STYLE, paragraph, show_page, table, title, where
+from xlaprof.pages.page import SEVERITY_STYLE, paragraph, table, title, where
 from xlaprof.pages.source import Source
 from xlaprof.pages.terminal import ALIKE
 from xlaprof.text.cells import bar, shorten, sparkline
@@ -28,17 +28,6 @@ _VALUES = 12  # rows of a histogram
 _SHOWN = 6  # occurrences
 
 
-def show(
-    finding: Finding,
-    report: Report,
-    happened: Occurrences,
-    sources: tuple[Source, tuple[Source, ...]],
-    console: Console | None = None,
-) -> None:
-    """Print all there is on standard output. ``sources``: of the line, and of the other lines that take part."""
-    show_page(lambda width: render(finding, report, happened, sources, width), console)
-
-
 def render(
     finding: Finding,
     report: Report,
@@ -46,7 +35,7 @@ def render(
     sources: tuple[Source, tuple[Source, ...]],
     width: int,
 ) -> RenderableType:
-    """The page, to be printed ``width`` columns wide."""
+    """The page, to be printed ``width`` columns wide. ``sources``: of the line, and of the others that take part."""
     mine, others = sources
     parts: list[RenderableType] = [_head(finding), where(finding.place, width)]
     if finding.place.module:
@@ -70,7 +59,7 @@ def render(
         parts.append(title("Evidence", width))
         parts += [paragraph("- ", fact, width) for fact in finding.evidence]
     if happened.total:
-        parts += list(_timeline(finding, happened, width))
+        parts += list(_timeline(happened, width))
     if others:
         parts.append(title("Other lines that take part", width))
         for number, other in enumerate(others):
@@ -82,9 +71,7 @@ def render(
 
 
 def _head(finding: Finding) -> Text:
-    head = Text()
-    head.append(finding.kind, SEVERITY_STYLE[finding.severity])
-    head.append(f"  {finding.severity}  ")
+    head = Text.assemble((finding.kind, SEVERITY_STYLE[finding.severity]), f"  {finding.severity}  ")
     if finding.operation:
         head.append(f"{printable(finding.operation)}  ", "dim")
     head.append(finding.id, "dim")
@@ -163,7 +150,7 @@ def _values(finding: Finding, width: int) -> RenderableType:
     return lines
 
 
-def _timeline(finding: Finding, happened: Occurrences, width: int) -> Iterator[RenderableType]:
+def _timeline(happened: Occurrences, width: int) -> Iterator[RenderableType]:
     yield title("When", width, f"{times(happened.total)} in {duration(happened.wall_s)}")
     line = Text("   ")
     each = -(-len(happened.parts) // max(1, width - 3))  # parts to a cell
@@ -172,10 +159,10 @@ def _timeline(finding: Finding, happened: Occurrences, width: int) -> Iterator[R
     marks = sparkline([max(count, 0) for count in blank], len(blank))
     line.append("".join("·" if count < 0 else mark for count, mark in zip(blank, marks, strict=True)), "cyan")
     yield line
-    for one in happened.first[:_SHOWN]:
-        yield _occurrence(one, width)
-    if happened.total > sum(one.count for one in happened.first[:_SHOWN]):
-        yield Text(f"   and {happened.total - sum(one.count for one in happened.first[:_SHOWN]):,} more", "dim")
+    shown = happened.first[:_SHOWN]
+    yield from (_occurrence(one, width) for one in shown)
+    if more := happened.total - sum(one.count for one in shown):
+        yield Text(f"   and {more:,} more", "dim")
 
 
 def _occurrence(one: Occurrence, width: int) -> Text:

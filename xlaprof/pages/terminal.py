@@ -10,11 +10,11 @@ import shlex
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xlaprof.analysis.model import Finding, IdleStat, Prediction, Report, RunInfo, ScopeStat, StepStats
-from xlaprof.pages.page import SEVERITY_STYLE, paragraph, show_page, table, title, under, where
+from xlaprof.pages.page import SEVERITY_STYLE, paragraph, table, title, under, where
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import parts
 from xlaprof.text.quantities import duration, percent, plural
@@ -41,16 +41,11 @@ _PART_STYLE = {
 }
 
 
-def show(report: Report, hidden: int = 0, console: Console | None = None, since_step: int | None = None) -> None:
-    """Print the report on standard output.
+def render(report: Report, width: int, hidden: int = 0, since_step: int | None = None) -> RenderableType:
+    """The page, to be printed ``width`` columns wide.
 
     ``hidden``: how many findings were left out of it. ``since_step``: the step at which it begins.
     """
-    show_page(lambda width: render(report, width, hidden, since_step), console)
-
-
-def render(report: Report, width: int, hidden: int = 0, since_step: int | None = None) -> RenderableType:
-    """The page, to be printed ``width`` columns wide."""
     parts: list[RenderableType] = [_header(report.run, width)]
     if report.steps:
         parts += [title("Steps", width), _steps(report.steps, width)]

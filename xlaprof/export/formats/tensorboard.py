@@ -114,20 +114,15 @@ def _environment(timeline: Timeline) -> Plane:
 
 
 def _notes(timeline: Timeline, steps: int, devices: int, points: int) -> tuple[str, ...]:
-    notes = []
-    if timeline.others:
-        notes.append("the log holds more than one recording: only the first was exported")
-    if timeline.implausible:
-        notes.append(f"{plural(timeline.implausible, 'event')} left out: impossible times")
-    if timeline.dropped:
-        notes.append(f"{plural(timeline.dropped, 'event')} missing: the recording dropped them")
-    if not devices:
-        notes.append("the log has no execution on a device: XProf has no idle time to show")
-    if not steps:
-        notes.append("the log has no steps: use xlaprof.StepTrace, or a barrier per step")
-    if not points:
-        notes.append("the log has nothing to draw curves of")
-    return tuple(notes)
+    notes = (
+        (timeline.others, "the log holds more than one recording: only the first was exported"),
+        (timeline.implausible, f"{plural(timeline.implausible, 'event')} left out: impossible times"),
+        (timeline.dropped, f"{plural(timeline.dropped, 'event')} missing: the recording dropped them"),
+        (not devices, "the log has no execution on a device: XProf has no idle time to show"),
+        (not steps, "the log has no steps: use xlaprof.StepTrace, or a barrier per step"),
+        (not points, "the log has nothing to draw curves of"),
+    )
+    return tuple(note for holds, note in notes if holds)
 
 
 def _started_s(first: Event | None) -> int | None:
