@@ -331,6 +331,13 @@ def rendered(kind: str, tape: Tape, graph: Graph) -> str:
     return module if kind == "stablehlo" else _printed(module)
 
 
+def save_tensors_graph(save_dir: str, name: str, tensors: list[torch.Tensor]) -> None:
+    """Write the pending graph of ``tensors`` into ``save_dir``, as ``{name}-hlo.txt``, ``-ir.txt`` and ``-dot.txt``."""
+    for kind, write in (("hlo", hlo), ("ir", text), ("dot", dot)):
+        with open(os.path.join(save_dir, f"{name}-{kind}.txt"), "w") as file:
+            file.write(write(tensors))
+
+
 def debug_info(tensor: torch.Tensor) -> str:
     """Debug text of one tensor: its value on the device, or the pending operation that computes it."""
     if not isinstance(tensor, XLATensor):

@@ -1,8 +1,8 @@
 """The homes of the facade's names: one table.
 
 A module of ``torch_xla`` -> home -> its names there. ``name=other`` is ``name`` here and ``other`` at home. ``*`` is
-every name that has no other home; ``=`` is the home module itself, so that what is set here is set there. A module of
-the table that has no file consists of these names alone.
+every name that has no other home; ``=`` is the home module itself, imported with this one: what is set here is set
+there. A module of the table that has no file consists of these names alone.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _EAGER = {
     "xlaprof.torch_xla.torch_xla": "compile",
     "xlaprof.runtime": "eager_mode eager_mode_context is_eager_mode",
 }
+_PROCESS_GROUP = {"xlaprof.runtime.distributed.backend": "="}  # makes torch.distributed know the backend "xla"
 _SPMD_NOW = {"xlaprof.torch_xla.distributed.spmd": "*"}
 
 TABLE: dict[str, dict[str, str]] = {
@@ -96,6 +97,7 @@ TABLE: dict[str, dict[str, str]] = {
     "_dynamo.config": {"xlaprof.runtime.dynamo.config": "="},
     "_dynamo.dynamo_backend2": {"xlaprof.runtime.dynamo": "dynamo_backend=openxla"},
     "_dynamo.dynamo_bridge": _BRIDGE,
+    "_internal.utils": {"xlaprof.torch_xla.core.xla_model": "parse_xla_device"},
     "amp.syncfree.adam": {"xlaprof.torch_xla.amp.syncfree": "Adam"},
     "amp.syncfree.adamw": {"xlaprof.torch_xla.amp.syncfree": "AdamW"},
     "amp.syncfree.sgd": {"xlaprof.torch_xla.amp.syncfree": "SGD"},
@@ -110,10 +112,10 @@ TABLE: dict[str, dict[str, str]] = {
         "xlaprof.runtime.tape.computations": "optimization_barrier_",
         "xlaprof.runtime.distributed.programs.operators": "XLA_LIB=library",
         "xlaprof.torch_xla.utils.rate": "RateTracker",
-        "xlaprof.torch_xla._internal.utils": "parse_xla_device",
         "xlaprof.torch_xla._graphs": "get_stablehlo=stablehlo get_stablehlo_bytecode=stablehlo_bytecode",
         "xlaprof.torch_xla._random": "fork_rng get_rng_state set_rng_state",
     },
+    "debug.graph_saver": {"xlaprof.torch_xla._graphs": "save_tensors_graph"},
     "debug.metrics": {
         "xlaprof.runtime.metrics": "clear_all clear_counters clear_metrics counter_names counter_value "
         "executed_fallback_ops metric_data metric_names metrics_report short_metrics_report",
@@ -151,6 +153,7 @@ TABLE: dict[str, dict[str, str]] = {
     "distributed.spmd.debugging": {_SPMD: "visualize_sharding visualize_tensor_sharding"},
     "distributed.spmd.xla_sharded_tensor": _SPMD_NOW,
     "distributed.spmd.xla_sharding": _SPMD_NOW,
+    "distributed.xla_backend": _PROCESS_GROUP,
     "distributed.xla_multiprocessing": {_DISTRIBUTED: "MpModelWrapper MpSerialExecutor spawn"},
     "distributed.zero_redundancy_optimizer": {"xlaprof.runtime.distributed.zero": "ZeroRedundancyOptimizer"},
     "experimental": _EAGER,
@@ -168,11 +171,13 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "experimental.distributed_checkpoint.planners": {_CHECKPOINT: "SPMDLoadPlanner SPMDSavePlanner"},
     "experimental.distributed_checkpoint.util": {_CHECKPOINT: "prime_optimizer"},
+    "experimental.dynamo_mark_sharding": {_SPMD: "="},  # defines torch.ops.xla.dynamo_mark_sharding
     "experimental.eager": _EAGER,
     "experimental.pjrt": {
         "xlaprof.torch_xla._internal.pjrt": "run_multiprocess spawn spawn_threads",
         "xlaprof.torch_xla.runtime": "*",
     },
+    "experimental.pjrt_backend": _PROCESS_GROUP,
     "experimental.spmd": _SPMD_NOW,
     "experimental.spmd_fully_sharded_data_parallel": {_SPMD: "SpmdFullyShardedDataParallel"},
     "experimental.xla_sharded_tensor": _SPMD_NOW,

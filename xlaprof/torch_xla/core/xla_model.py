@@ -77,6 +77,12 @@ def xla_device_kind(device: Device | None = None) -> str:
     return str(tapes.of_device(device).device.device_kind)
 
 
+def parse_xla_device(device: str) -> tuple[str, int] | None:
+    """``("CPU", 0)`` for ``"CPU:0"``; ``None`` for anything else."""
+    match = re.match(r"([A-Z]+):(\d+)$", device)
+    return (match[1], int(match[2])) if match else None
+
+
 def is_xla_tensor(tensor: torch.Tensor) -> bool:
     """Is the tensor on ``xla``?"""
     return tensor.device.type == "xla"
