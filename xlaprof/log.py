@@ -75,14 +75,9 @@ class Lines:
         self.events = 0
         self.garbage = 0  # lines that are not JSON or not an event
         self.unknown: dict[str, int] = {}  # kinds that this version does not know -> lines
-        self._parts: list[bytes] = []  # of the line that has not ended
-        self._size = 0
-        self._skipping = False  # that line is too long to keep
-
-    @property
-    def torn(self) -> int:
-        """Bytes of a last line that has not ended."""
-        return self._size
+        self.torn = 0  # bytes of a last line that has not ended
+        self._parts: list[bytes] = []  # of that line
+        self._skipping = False  # it is too long to keep
 
     def feed(self, data: bytes) -> list[AnyEvent]:
         first = data.find(b"\n") + 1
@@ -101,7 +96,7 @@ class Lines:
 
     def finish(self) -> list[AnyEvent]:
         """The last line, if only its line feed is missing."""
-        if self._skipping or not self._size:
+        if self._skipping or not self.torn:
             return []
         event = self._decode_line(b"".join(self._parts), judge=False)
         if event is None:
@@ -123,16 +118,16 @@ class Lines:
             notes.append(f"skipped {plural(sum(self.unknown.values()), 'event')} of unknown kinds: {kinds}")
         if self.garbage:
             notes.append(f"skipped {self.garbage} {'line that is' if self.garbage == 1 else 'lines that are'} no event")
-        if self._size:
+        if self.torn:
             notes.append(
-                f"the last line is torn ({self._size} bytes, skipped): "
+                f"the last line is torn ({self.torn} bytes, skipped): "
                 "the program was killed in the middle of it, or is still writing"
             )
         return notes
 
     def _keep(self, part: bytes) -> None:
-        self._size += len(part)
-        if self._size > LONGEST_LINE:
+        self.torn += len(part)
+        if self.torn > LONGEST_LINE:
             self._skipping = True
             self._parts.clear()
         elif part and not self._skipping:
@@ -140,7 +135,7 @@ class Lines:
 
     def _forget(self) -> None:
         self._parts.clear()
-        self._size = 0
+        self.torn = 0
         self._skipping = False
 
     def _decode(self, whole: bytes) -> list[AnyEvent]:

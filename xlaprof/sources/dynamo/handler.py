@@ -65,10 +65,9 @@ class Handler(logging.Handler):
             self._was_disabled = False
         callbacks = _callbacks()
         if callbacks is not None:
-            with contextlib.suppress(ValueError):  # reset() was here before
-                callbacks.start_callbacks.remove(self._on_start)
-            with contextlib.suppress(ValueError):
-                callbacks.end_callbacks.remove(self._on_end)
+            for called, mine in ((callbacks.start_callbacks, self._on_start), (callbacks.end_callbacks, self._on_end)):
+                with contextlib.suppress(ValueError):  # reset() was here before
+                    called.remove(mine)
         if self._failures:
             self._rec.emit(events.Dropped(perf_counter_ns(), self._failures, "torch.compile", self._failure))
             self._failures = 0

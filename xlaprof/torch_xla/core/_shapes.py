@@ -24,7 +24,8 @@ class Shape:
     """Dtype and sizes of a value, or a list of shapes."""
 
     def __init__(self, shape: Any) -> None:
-        self._shape = shape
+        #: a dictionary ``{"type": "f32", "sizes": (2, 3)}``, or a list of them
+        self.shape = shape
 
     @classmethod
     def create(cls, dtype: str, sizes: Sequence[int], dynamic_dimensions: Sequence[bool] | None = None) -> Shape:
@@ -32,26 +33,21 @@ class Shape:
         dynamic = {} if dynamic_dimensions is None else {"dynamic_dimensions": tuple(dynamic_dimensions)}
         return Shape({"type": str(dtype), "sizes": tuple(sizes), **dynamic})
 
-    @property
-    def shape(self) -> Any:
-        """As a dictionary ``{"type": "f32", "sizes": (2, 3)}``, or a list of them."""
-        return self._shape
-
     def is_tuple(self) -> bool:
         """Is this the shape of several values?"""
-        return isinstance(self._shape, (list, tuple))
+        return isinstance(self.shape, (list, tuple))
 
     def tuple_size(self) -> int:
         """The number of values."""
-        return len(self._shape)
+        return len(self.shape)
 
     def tuple_shape(self, index: int) -> Any:
         """The shape of one of the values."""
-        return self._shape[index]
+        return self.shape[index]
 
     def is_dynamic(self) -> bool:
         """Are there dimensions whose size depends on values?"""
-        return "dynamic_dimensions" in self._shape
+        return "dynamic_dimensions" in self.shape
 
     def as_scalar(self) -> Shape:
         """The shape of one element."""
@@ -65,19 +61,19 @@ class Shape:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Sizes of the dimensions."""
-        sizes: tuple[int, ...] = self._shape["sizes"]
+        sizes: tuple[int, ...] = self.shape["sizes"]
         return sizes
 
     @property
     def dynamic_dimensions(self) -> tuple[bool, ...] | None:
         """Which dimensions have a size that depends on values."""
-        dynamic: tuple[bool, ...] | None = self._shape.get("dynamic_dimensions")
+        dynamic: tuple[bool, ...] | None = self.shape.get("dynamic_dimensions")
         return dynamic
 
     @property
     def dtype(self) -> str:
         """XLA's name of the dtype."""
-        name: str = self._shape["type"]
+        name: str = self.shape["type"]
         return name
 
 

@@ -39,34 +39,25 @@ class DataParallel:
         device_ids: Iterable[torch.device | str] | None = None,
         batchdim: int = 0,
     ) -> None:
-        self._devices = [torch.device(d) for d in (_top.devices() if device_ids is None else device_ids)]
+        #: the devices, and the copy of the network on each
+        self.devices = [torch.device(d) for d in (_top.devices() if device_ids is None else device_ids)]
         self._batchdim = batchdim
         module = network if isinstance(network, torch.nn.Module) else network()
-        self._models = [deepcopy(module).to(device) for device in self._devices] or [module]
-        self._contexts = [Context(device) for device in self._devices or [torch.device("cpu")]]
-
-    @property
-    def devices(self) -> list[torch.device]:
-        """The devices."""
-        return self._devices
-
-    @property
-    def models(self) -> list[torch.nn.Module]:
-        """The copy on each."""
-        return self._models
+        self.models = [deepcopy(module).to(device) for device in self.devices] or [module]
+        self._contexts = [Context(device) for device in self.devices or [torch.device("cpu")]]
 
     def __call__(self, loop_fn: Callable[..., Any], loader: Iterable[Any], **options: Any) -> list[Any]:
         """The results of ``loop_fn`` on each device. Raises the error of the first device that failed."""
-        if not self._devices:
-            return [loop_fn(self._models[0], loader, torch.device("cpu"), self._contexts[0])]
-        parallel = ParallelLoader(loader, self._devices, batchdim=self._batchdim)
+        if not self.devices:
+            return [loop_fn(self.models[0], loader, torch.device("cpu"), self._contexts[0])]
+        parallel = ParallelLoader(loader, self.devices, batchdim=self._batchdim)
 
         def run(model: torch.nn.Module, device: torch.device, context: Context) -> Any:
             tapes.set_current(device)
             return loop_fn(model, parallel.per_device_loader(device), device, context)
 
         try:
-            with ThreadPoolExecutor(len(self._devices)) as threads:
-                return list(threads.map(run, self._models, self._devices, self._contexts))
+            with ThreadPoolExecutor(len(self.devices)) as threads:
+                return list(threads.map(run, self.models, self.devices, self._contexts))
         finally:
             parallel.close()
