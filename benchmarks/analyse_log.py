@@ -110,7 +110,8 @@ def write(path: Path, stream: Iterator[AnyEvent], events: int) -> None:
 def measure(path: str) -> dict[str, float]:
     """Read and analyse ``path`` in this process, as ``xlaprof report`` does; then only read it once more."""
     from xlaprof import log
-    from xlaprof.reports import fold, no_collection
+    from xlaprof.collection import no_collection
+    from xlaprof.reports import fold
 
     begin = time.perf_counter()
     cpu = [time.process_time()]
