@@ -4,14 +4,14 @@ import math
 
 import pytest
 from hypothesis import given
-from story import Story, clean
+from story import MS, Story, clean
 
 from analysis.test_batches import ordered, streams, trainings
 from analysis.test_findings import ragged, reading
 from analysis.test_run import training
 from xlaprof.analysis.model import Account, Report
 from xlaprof.analysis.run import Run
-from xlaprof.events import AnyEvent, Change, Compile, DynamoCompile
+from xlaprof.events import AnyEvent, Change, Compile, DynamoCompile, Look
 
 
 def account(report: Report, what: str) -> Account:
@@ -295,3 +295,37 @@ def test_without_a_device_the_wait_for_data_has_its_own_account() -> None:
     (data,) = story.report().accounts
     assert (data.what, data.total_s, data.share) == ("data", pytest.approx(0.3), pytest.approx(0.5))
     assert "train.py:25" in data.text
+
+
+def test_imports_before_the_first_program_are_named_by_their_lines() -> None:
+    story = Story()
+    begin, imports, reads = story.now, story.line(2, "import transformers"), story.line(9, "data = load()")
+    story.spend(5000)
+    story.emit(Look(begin, 3000 * MS, imports, "import"))
+    story.emit(Look(begin + 3000 * MS, 1500 * MS, reads, "python"))
+    barrier = story.line(120, "xr.sync()")
+    for _ in range(4):
+        with story.step():
+            story.trace(2)
+            story.barrier(barrier, 10)
+    story.finish()
+    before = account(story.report(), "before")
+    assert "3.00 s (54%) normal: importing modules, at train.py:2" in before.text
+    assert "1.50 s (27%) normal: set-up, at train.py:9" in before.text
+    assert before.unexplained_s == 0
+
+
+def test_without_a_device_the_lines_that_ran_have_an_account() -> None:
+    story = Story()
+    begin, imports, trains = story.now, story.line(2, "import torch"), story.line(30, "loss.backward()")
+    story.spend(10_000)
+    story.emit(DynamoCompile(begin + 2000 * MS, 1000 * MS, "0/0", story.text("f"), stack=trains))
+    story.emit(Look(begin, 2000 * MS, imports, "import"))
+    story.emit(Look(begin + 3000 * MS, 6000 * MS, trains, "torch"))
+    story.finish()
+    report = story.report()
+    assert account(report, "import").text.endswith("importing modules, normal: once in a process, at train.py:2.")
+    running = account(report, "run")
+    assert (running.normal_s, running.unexplained_s) == (pytest.approx(6.0), pytest.approx(1.0))
+    assert "the program's own work, at train.py:30" in running.text
+    assert sum(one.total_s for one in report.accounts) == pytest.approx(report.run.wall_s)

@@ -27,6 +27,7 @@ from xlaprof.events import (
     Gc,
     Header,
     Hole,
+    Look,
     Sample,
     Scope,
     Step,
@@ -76,6 +77,7 @@ timed = [
     st.builds(Fallback, t=moments, dur=lengths, op=few, stack=few),
     st.builds(Hole, t=moments, dur=lengths, before=few, after=few),
     st.builds(Sample, t=moments, dur=lengths, stack=few, state=st.sampled_from(["", "data", "wait", "gil"]), at=few),
+    st.builds(Look, t=moments, dur=lengths, stack=few, state=st.sampled_from(["python", "import"])),
     st.builds(
         Barrier, t=moments, dur=lengths, stack=few, ops=few, tracing=lengths, execution=few,
         trigger=st.sampled_from(["sync", "read"]),

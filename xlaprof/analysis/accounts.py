@@ -2,15 +2,15 @@
 and why, and what nothing explains.
 
 Compiling comes first: it counts whole, wherever it lies. The rest of the time lies before the first program, after the
-last one, or between: there the device was busy or idle. Without a device only compiling and the wait for data are
-known. Idle time is the findings' as far as a fix takes it out (:class:`~xlaprof.analysis.whatif.replay.Cut`); a read's
-also what follows it.
+last one, or between: there the device was busy or idle. Without a device compiling and the wait for data are recorded,
+and of the rest what looks at the main thread found. Idle time is the findings' as far as a fix takes it out
+(:class:`~xlaprof.analysis.whatif.replay.Cut`); a read's also what follows it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from xlaprof.analysis.evidence.activities import recording
@@ -42,11 +42,15 @@ _WORDS = {
     "compile": "compiling",
     "torch.compile": "compiling by torch.compile",
     "data": "waiting for data",
+    "import": "importing modules",
+    "run": "running",
     "idle": "device idle",
     "busy": "device busy",
     "before": "before the first program",
     "after": "after the last program",
 }
+_IMPORTS, _SET_UP, _FIRST = "importing modules", "set-up", "set-up, and recording the first operations"
+_NOTHING_YET = "set-up: the device had been given nothing yet"
 _RECORDING = "the host records operations and hands them over"
 _UNSEEN = "nothing was recorded of what the host did"
 #: causes of idle time that are part of every step, and the machine's
@@ -147,7 +151,7 @@ def accounts(facts: Facts, findings: tuple[Finding, ...], functions: TorchCompil
         bills += [
             _idle(facts, findings, idle),
             _Bill("busy", others["busy"], "the program's own work"),
-            _Bill("before", others["before"], "set-up: the device had been given nothing yet"),
+            _before(facts, others["before"]),
             _Bill("after", others["after"], "the device was given nothing more"),
         ]
     else:
@@ -156,9 +160,49 @@ def accounts(facts: Facts, findings: tuple[Finding, ...], functions: TorchCompil
         why = f"the batches of {line}. To load ahead: {facts.words.load_ahead}"
         data = _Bill("data", float(sum(waits.values())), why)
         data.limit(whole - dynamo.total - compiled.total)
-        bills.append(data)
+        bills += [data, *_unrecorded(facts, whole - dynamo.total - compiled.total - data.total)]
     found = [bill.account(whole) for bill in bills if bill.total >= 1]
     return tuple(sorted(found, key=lambda account: -account.total_s))
+
+
+# -- what only looks at the main thread tell
+
+
+def _before(facts: Facts, ns: float) -> _Bill:
+    """The time before the first program."""
+    bill = _Bill("before")
+    imports, lines = _seen(facts, facts.run.looks_before)
+    for reason, parts in ((_IMPORTS, imports), (_SET_UP, lines)):
+        if parts:
+            bill.normal[f"{reason}, at {_listed(parts)}"] = sum(parts.values())
+    bill.limit(ns)
+    bill.normal[_FIRST if bill.total else _NOTHING_YET] += max(0.0, ns - bill.total)
+    return bill
+
+
+def _unrecorded(facts: Facts, ns: float) -> list[_Bill]:
+    """Without a device: the imports, and the lines that ran, in the ``ns`` of which nothing else is known."""
+    imports, lines = _seen(facts, facts.run.looks_before)
+    seen = sum(imports.values()) + sum(lines.values())
+    if not seen:  # an early recording has no looks
+        return []
+    share = min(1.0, ns / seen)
+    found = [
+        _Bill("import", sum(imports.values()) * share, f"once in a process, at {_listed(imports)}"),
+        _Bill("run", sum(lines.values()) * share, f"the program's own work, at {_listed(lines)}"),
+    ]
+    unseen = ns - sum(bill.total for bill in found)
+    found[1].unknown[_UNSEEN] = max(0.0, unseen)
+    return found
+
+
+def _seen(facts: Facts, looks: Mapping[tuple[int, str], int]) -> tuple[_Parts, _Parts]:
+    """ns by line, in which modules were imported, and in which the program ran."""
+    imports, lines = _Parts(float), _Parts(float)
+    for (stack, state), ns in looks.items():
+        place = facts.names.place(stack)
+        (imports if state == "import" else lines)[short(place) if place.line else "a library"] += ns
+    return imports, lines
 
 
 # -- compiling

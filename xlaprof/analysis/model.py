@@ -256,7 +256,9 @@ class Account(msgspec.Struct, frozen=True):
     summed over all; of several devices, they are the mean.
     """
 
-    what: str  # "compile" | "torch.compile" | "data" | "idle" | "busy" | "before", "after" the first and last program
+    #: "compile" | "torch.compile" | "data" | "idle" | "busy" | "before", "after" the first and last program; without a
+    #: device "import" | "run"
+    what: str
     total_s: float
     share: float  # of the run, 0..1
     explained_s: float  # by ``findings``

@@ -345,6 +345,18 @@ class Sample(Event, frozen=True, tag="sample"):
     at: int = 0  # Stack id: where it was
 
 
+class Look(Event, frozen=True, tag="look"):
+    """What looks at the main thread, ten a second, found all along, unless an event of its own records that.
+
+    Over ``[t, t + dur)`` every look found the same: the main thread ran at this line of the user's.
+    """
+
+    t: int
+    dur: int
+    stack: int = 0  # Stack id: the user's innermost frame
+    state: str = ""  # as of a Sample, or "import": imported a module
+
+
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A container of the program (a list, a dict...) that keeps ever more tensors alive."""
 

@@ -28,6 +28,7 @@ from xlaprof.text.quantities import plural
 
 from .intern import TEXT_LIMIT, Interner
 from .logfile import LogFile, header, line, rank_and_world, rank_path
+from .looks import Looks
 from .sampling import Sampler, StepOpened
 from .stacks import RawFrame, is_users, user_frames
 from .writer import Writer
@@ -143,10 +144,9 @@ class Recorder:
         self._gc_began = self._gc_count = self._gc_ns = 0
         self._file = LogFile(path, overwrite)
         sampler = Sampler() if detail == "auto" else None
-        self._writer = Writer(
-            self._file, self.queue, self._interner, self._take_overflow, sampler, self._find_dynamo_flag
-        )
-        self._find_dynamo_flag()
+        self._writer = Writer(self._file, self.queue, self._interner, self._take_overflow, sampler, self._each_period)
+        self._looks = Looks(self.emit, self.stack)
+        self._each_period()
 
     # -- the hot path -----------------------------------------------------------------------------
 
@@ -257,6 +257,7 @@ class Recorder:
                 one.attachment.detach()
             except Exception as error:
                 self._report_defect(one, error)
+        self._looks.end(time.perf_counter_ns())
         self._emit_counters()
 
     def _close(self, error: str) -> None:
@@ -274,12 +275,13 @@ class Recorder:
             )
         self._file.close()
 
-    def _find_dynamo_flag(self) -> None:
-        """Find Dynamo's flag once torch is imported: in code that Dynamo traces, scopes must not break the graph.
+    def _each_period(self) -> None:
+        """Called whenever the writer wakes: look at the main thread, and find Dynamo's flag once torch is imported.
 
-        Dynamo traces ``is_dynamo_compiling()`` as True; at run time it returns False. torch may be imported at any
-        time after the recording began, so the writer calls this each time it wakes.
+        In code that Dynamo traces, scopes must not break the graph. Dynamo traces ``is_dynamo_compiling()`` as True; at
+        run time it returns False. torch may be imported at any time after the recording began.
         """
+        self._looks.look()
         if self.in_dynamo is _never:
             compiler = sys.modules.get("torch.compiler")
             self.in_dynamo = getattr(compiler, "is_dynamo_compiling", _never)

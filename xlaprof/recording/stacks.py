@@ -118,6 +118,11 @@ def user_frames(limit: int = 8, skip: int = 0) -> tuple[RawFrame, ...]:
     return _walk(frame, limit) or _outermost(frame, limit, threading.get_ident())
 
 
+def user_frames_of(innermost: FrameType, limit: int = 8) -> tuple[RawFrame, ...]:
+    """The user's frames of a stack, innermost first; empty where there is none. Call it with :data:`looking` held."""
+    return _walk(innermost, limit)
+
+
 def frames_of_thread(ident: int, limit: int = 8) -> tuple[RawFrame, ...]:
     """The user's frames of another thread (``threading.get_ident()``) now; empty if it has ended."""
     with looking:

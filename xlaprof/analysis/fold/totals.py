@@ -62,6 +62,9 @@ class Totals(ReadsAndFallbacks):
         self.cuts = Cuts()
         self.executions_at: dict[int, int] = {}  # stack -> executions there
         self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
+        #: (stack, state) -> ns: what looks at the main thread found before the first program ran, and since
+        self.looks_before: dict[tuple[int, str], int] = {}
+        self.looks: dict[tuple[int, str], int] = {}
         self.recording: set[int] = set()  # stacks at which operations were recorded, next to a hole
         self.samples = 0  # of the main thread, in its long gaps
         self.holders: dict[int, str] = {}  # stack -> name of the thread that the main thread waited for
@@ -99,6 +102,7 @@ class Totals(ReadsAndFallbacks):
             ev.Live: self._on_live,
             ev.Selected: self._on_selected,
             ev.Sample: self._on_sample,
+            ev.Look: self._on_look,
             ev.GraphBreak: self._on_break,
             ev.Counters: self._on_counters,
             ev.DynamoCompile: self._on_dynamo_compile,
@@ -200,6 +204,11 @@ class Totals(ReadsAndFallbacks):
             self.window.add_sample(SampleSpan(event.t, event.t + event.dur, seen))
             if event.holder and len(self.holders) < RECORDS:
                 self.holders[event.at] = event.holder
+
+    def _on_look(self, event: ev.Look) -> None:
+        looks = self.looks if self.executed.count else self.looks_before
+        add_bounded(looks, (event.stack, event.state), event.dur, RECORDS)
+        self.cover(event.t, event.t + event.dur)
 
     def add_pause(self, stack: int, cause: int, dur: int) -> None:
         """The host waited for data or collected garbage: ``cause`` is DATA or GC."""

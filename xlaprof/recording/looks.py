@@ -1,0 +1,81 @@
+"""What the main thread does, looked up a few times a second all along: what it imports, or at which line it runs.
+
+This names the time that nothing else is recorded of: before the first program, and where no device is. It is coarse,
+and costs nearly nothing: a look takes some 30 us. Between two looks that find the same, the thread did that.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import NamedTuple
+
+from xlaprof.events import Event, Look
+
+from .activity import DATA, activity
+from .stacks import RawFrame, looking, shown_file, user_frames_of
+
+EVERY_NS = 90_000_000  # between two looks
+_LONGEST_NS = 1_000_000_000  # of one event: a killed program loses no more
+IMPORT = "import"  # the state of a thread that imports a module for the first time
+_IMPORTS = "<frozen importlib._bootstrap>"
+#: frames within which the time is recorded as that of a compile
+_COMPILES = "torch/_dynamo/convert_frame.py"
+
+
+class _Seen(NamedTuple):
+    state: str
+    frames: tuple[RawFrame, ...]
+
+
+class Looks:
+    """The looks of one recording. :meth:`look` is called by the writer's thread, whenever that wakes."""
+
+    def __init__(self, emit: Callable[[Event], None], stack: Callable[[tuple[RawFrame, ...]], int]) -> None:
+        self._emit = emit
+        self._stack = stack
+        self._main = threading.main_thread().ident or 0
+        self._since = self._at = time.perf_counter_ns()
+        self._seen: _Seen | None = None
+
+    def look(self) -> None:
+        now = time.perf_counter_ns()
+        if now - self._at < EVERY_NS:
+            return
+        with looking:
+            frame = sys._current_frames().get(self._main)
+            seen = _what(frame) if frame is not None else None
+            del frame
+        if seen != self._seen:
+            self.end((self._at + now) // 2)  # it changed in between
+            self._seen = seen
+        elif now - self._since >= _LONGEST_NS:
+            self.end(now)
+        self._at = now
+
+    def end(self, now: int) -> None:
+        """Record what was seen until ``now``."""
+        seen, since, self._since = self._seen, self._since, now
+        if seen is not None and now > since:
+            self._emit(Look(since, now - since, self._stack(seen.frames), seen.state))
+
+
+def _what(innermost: FrameType) -> _Seen | None:
+    """None where the time has an event of its own: in xlaprof, in a compile, in the wait for a batch."""
+    importing = users = False
+    frame: FrameType | None = innermost
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file == _IMPORTS:
+            importing = importing or not users
+        elif file.endswith(_COMPILES):
+            return None
+        users = users or bool(shown_file(frame))
+        frame = frame.f_back
+    if importing:
+        return _Seen(IMPORT, user_frames_of(innermost)[:1])
+    doing = activity(innermost, ())
+    return _Seen(doing.kind, tuple(doing.frames[:1])) if doing is not None and doing.kind != DATA else None
