@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+
 import pytest
 import torch
 from torch import nn
@@ -128,15 +132,22 @@ def test_pytorchs_own_accelerator_is_preferred(monkeypatch: pytest.MonkeyPatch) 
     assert torch.accelerator.current_accelerator() is None  # what this PyTorch says
 
 
-def test_a_compiled_function_hears_of_the_accelerator() -> None:
-    @torch.compile(backend="openxla", fullgraph=True)
-    def more(x: torch.Tensor) -> torch.Tensor:
-        found = torch.accelerator.is_available() and torch.accelerator.current_accelerator() == torch.device("xla")
-        y = x + 1 if found else x - 1
-        torch.accelerator.synchronize()
-        return y * 2
+@pytest.mark.parametrize("first", ["torch._dynamo", "xlaprof.runtime"])
+def test_a_compiled_function_hears_of_the_accelerator_whatever_was_imported_first(first: str) -> None:
+    program = f"""
+        import {first}, torch, xlaprof.runtime
 
-    assert more(torch.ones(2, device="xla")).tolist() == [4, 4]
+        @torch.compile(backend="openxla", fullgraph=True)
+        def more(x):
+            found = torch.accelerator.is_available() and torch.accelerator.current_accelerator() == torch.device("xla")
+            y = x + 1 if found else x - 1
+            torch.accelerator.synchronize()
+            return y * 2
+
+        print(more(torch.ones(2, device="xla")).tolist())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout == "[4.0, 4.0]\n"
 
 
 def test_tensors_are_made_of_tensors() -> None:

@@ -18,7 +18,7 @@ import torch
 
 import xlaprof
 from xlaprof.runtime.dispatch import special
-from xlaprof.runtime.pytorch import fused
+from xlaprof.runtime.pytorch import fused, torch_module
 from xlaprof.runtime.trace import tensor
 from xlaprof.runtime.trace.tensor import XLATensor
 
@@ -48,6 +48,7 @@ def install() -> None:
     """Make Dynamo know our tensors and functions; ``torch._dynamo`` has been imported."""
     _register_type()
     _skip_frames()
+    _know_accelerator()
     constants.install()
 
 
@@ -77,6 +78,21 @@ def _plain(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return None if type(value) is XLATensor else infer(value)
 
     return infer_subclass_type
+
+
+def _know_accelerator() -> None:
+    """Put our functions of ``torch.accelerator`` beside PyTorch's in tables that were made when Dynamo was imported."""
+    from torch._dynamo.variables import torch as variables
+
+    tables = [
+        getattr(variables, name, {}) for name in ("constant_fold_functions", "constant_fold_functions_need_guards")
+    ]
+    for name in torch_module.ANSWERS:
+        answer = getattr(torch.accelerator, name, None)
+        for table in tables:
+            if getattr(answer, "__wrapped__", None) in table:
+                table[answer] = None
+    variables.TorchInGraphFunctionVariable._get_handlers.cache_clear()
 
 
 def _skip_frames() -> None:

@@ -75,7 +75,7 @@ def _no_streams(*_: Any) -> NoReturn:
 
 
 #: names in ``torch.accelerator`` -> what they are for ``xla``
-_ANSWERS: dict[str, Callable[..., Any]] = {
+ANSWERS: dict[str, Callable[..., Any]] = {
     "current_accelerator": lambda check_available=False: torch.device("xla"),
     "is_available": lambda: True,
     "device_count": tapes.count,
@@ -127,7 +127,7 @@ def _answering(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable
 
 def install() -> None:
     """Make ``torch.xla`` (``torch.get_device_module("xla")``)."""
-    for name, ours in _ANSWERS.items():
+    for name, ours in ANSWERS.items():
         if hasattr(torch.accelerator, name):
             setattr(torch.accelerator, name, _answering(_theirs(name), ours))
     if hasattr(torch, "xla"):
