@@ -110,6 +110,18 @@ def test_an_import_of_a_library_is_told_from_the_programs_own_work(
     assert runs.file.endswith("looked_at_in_program.py")
 
 
+def test_the_import_of_dynamos_compiler_is_an_import_and_no_compile(
+    watched: Watched, other: ThreadPoolExecutor, library: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "looked_at", other, raising=False)
+    monkeypatch.setattr(sys, "looking", (watched.look_after, EVERY_NS), raising=False)
+    name = library("site-packages")
+    monkeypatch.setattr(looks, "_COMPILES", f"{name}.py")
+    __import__(name)
+    watched.looks.end(watched.now + EVERY_NS)
+    assert [event.state for event in watched.events] == ["import"]
+
+
 def test_nothing_is_recorded_where_an_event_says_it(
     watched: Watched, other: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,14 @@ def test_the_first_line_of_a_worker_process_is_nobodys() -> None:
         assert (namespace["frames"][0].file == "<string>") is users
 
 
+def test_code_that_a_library_makes_is_nobodys() -> None:
+    """As dataclasses do, in the namespace of the module that uses them."""
+    for module, users in (("/v/site-packages/made_up/options.py", False), ("/home/me/options.py", True)):
+        namespace = {"__name__": "options", "__file__": module, "user_frames": user_frames}
+        exec(compile("frames = user_frames()", "<string>", "exec"), namespace)
+        assert (namespace["frames"][0].file == "<string>") is users
+
+
 def test_a_program_that_has_ended_has_no_line(tmp_path: Path) -> None:
     """Exit handlers and finalizers of a library, and what ``xlaprof run`` itself does for a program's last words."""
     lib = tmp_path / "site-packages" / "closing.py"

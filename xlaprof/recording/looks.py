@@ -71,7 +71,7 @@ def _what(innermost: FrameType) -> _Seen | None:
         file = frame.f_code.co_filename
         if file == _IMPORTS:
             importing = importing or not users
-        elif file.endswith(_COMPILES):
+        elif file.endswith(_COMPILES) and frame.f_code.co_name != "<module>":  # which is being imported
             return None
         users = users or bool(shown_file(frame))
         frame = frame.f_back

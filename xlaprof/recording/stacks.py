@@ -329,6 +329,7 @@ def _classify(frame: FrameType) -> str:
         # multiprocessing's workers all bear this name
         generated = code.co_name.startswith("__") or str(frame.f_globals.get("__name__")).startswith("namedtuple_")
         generated = generated or not _WORKERS.isdisjoint(code.co_names)
+        generated = generated or is_library(str(frame.f_globals.get("__file__", "")), None)  # the module that makes it
         return "" if generated else name
     if is_library(name, frame.f_globals.get("__name__")):
         shown = ""
