@@ -121,6 +121,53 @@ def test_a_barrier_in_a_hook_is_told_there_and_its_graphs_are_no_recompiles() ->
     assert "in flush, a hook that line 25 calls" in finding.cause
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_barrier_for_each_parameter_is_told_once_and_the_step_ends_at_the_other(ends: bool) -> None:
+    """``ends``: another barrier ends the step; else the first parameter's graph holds it."""
+    story = Story()
+    call = "average(model, slow)"
+    inner = story.line(16, "torch_xla.sync()", func="average", outer=(29,), loops=(14, 22), call=call)
+    end = story.line(28, "torch_xla.sync()", func="main", loops=(22,))
+    weight = story.line(12, "model = Model().to(device)")
+    rank = Change("shape", "f32[32,24]", "f32[32]", "input of aten::mul", made=weight, against=1)
+    for _ in range(20):
+        story.trace(2)
+        if ends:
+            story.barrier(end, 5, "step", ops=90)
+        for number in range(5):
+            graph, ops = ("whole", 94) if not (ends or number) else (f"parameter {number}", 4)
+            story.barrier(inner, 0.02, graph, 50, rank if number else None, ops=ops)
+    story.finish()
+    (finding,) = story.findings()
+    assert (finding.kind, finding.place.line, finding.count) == ("excess_barriers", 16, 100)
+    assert [place.line for place in finding.also] == [14]
+    assert finding.rhythm == "5 times a step"
+    assert finding.cost_s == pytest.approx(100 * 0.0002)  # what was compiled there is not in it
+    assert "Call it once, after the loop at line 14" in finding.advice
+    if ends:
+        assert story.report().steps[0].count == 20
+
+
+@pytest.mark.parametrize(
+    ("graphs", "ops"),
+    [
+        (("sum begins", "batch", "batch", "batch", "last batch"), 12),  # of an evaluation
+        (("short", "middle", "long", "longest", "longer"), 60),  # batches, sorted by their lengths
+    ],
+)
+def test_a_barrier_for_each_batch_is_as_it_should_be(graphs: tuple[str, ...], ops: int) -> None:
+    story = Story()
+    inner = story.line(16, "torch_xla.sync()", func="evaluate", outer=(29,), loops=(14, 22), call="evaluate(model)")
+    end = story.line(28, "torch_xla.sync()", func="main", loops=(22,))
+    for _ in range(20):
+        story.trace(2)
+        story.barrier(end, 5, "step", ops=90)
+        for graph in graphs:
+            story.barrier(inner, 1, graph, 50, ops=ops)
+    story.finish()
+    assert story.findings() == []
+
+
 def test_a_helper_that_the_loop_calls_by_its_name_is_no_hook() -> None:
     story = Story()
     call = "loss = train_critic(x)"

@@ -125,6 +125,20 @@ class Names:
             if frame.loop and not self.text(frame.func).endswith(_COMPREHENSIONS)
         )
 
+    def is_outside(self, stack: int, other: int) -> bool:
+        """Whether the innermost loop around ``stack`` is an outer loop of ``other``.
+
+        It then happens once for many times of the other: at the end of an epoch, say. ``False`` where it is not known.
+        """
+        mine = next(iter(self.loops(stack)), NOWHERE).acting
+        if not mine.line:
+            return False
+        for depth, theirs in enumerate(loop.acting for loop in self.loops(other)):
+            if (theirs.file, theirs.func) == (mine.file, mine.func):
+                # In one function the later head is the inner loop, or one that follows: callers know the counts.
+                return theirs.line > mine.line or (theirs.line == mine.line and depth > 0)
+        return False
+
     def _head(self, place: Place, frame: Frame) -> Place:
         """The head of the loop around ``frame``, the innermost line of ``place``."""
         head = replace(place.acting, line=frame.loop, code=self.text(frame.head))

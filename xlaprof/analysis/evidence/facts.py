@@ -42,6 +42,19 @@ class Facts:
         self.aside: tuple[Finding, ...] = ()  # that the program can do nothing about
 
     @cached_property
+    def ran_at(self) -> dict[int, list[int]]:
+        """By stack of the barrier or read: the programs that ran there, in order."""
+        found: dict[int, list[int]] = {}
+        for stack, program in self.run.cuts:
+            found.setdefault(stack, []).append(program)
+        return found
+
+    @cached_property
+    def ops(self) -> dict[int, int]:
+        """By program: its operations."""
+        return {record.program: record.ops for record in self.run.compiles}
+
+    @cached_property
     def what_if(self) -> WhatIf:
         """The run, for replay without its defects."""
         return WhatIf(self.run)

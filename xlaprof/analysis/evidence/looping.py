@@ -9,10 +9,11 @@ weights). What grows or is compiled again because of it is a consequence.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from operator import eq
 from typing import NamedTuple
 
-from xlaprof.analysis.fold.fold import Fold
-from xlaprof.analysis.fold.tallies import CompileRecord, Site
+from xlaprof.analysis.fold.tallies import FEW, CompileRecord, Site
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE, Names
 
@@ -27,6 +28,8 @@ _STEPS = 8  # in one graph: fewer may be gradient accumulation
 _STEPS_WITHOUT = 3  # the same where the program has no barrier at all
 _TURNS = 20  # of a loop inside a step's graph: fewer may be micro-batches
 _WORK = 10  # operations in each turn: fewer are a loop over tensors
+SMALL = 200  # operations in a graph: with more, its barrier costs little beside its work
+_ROWS, _ALIKE = 1024, 0.9  # graphs of a barrier that are looked at; share of its passes that are alike
 _LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or over a sequence
 
 Head = tuple[str, str, int]
@@ -48,45 +51,51 @@ def shares_loop(names: Names, stack: int, barrier: int) -> bool:
     return not loop.line or not names.loops(stack) or head(loop) in map(head, names.loops(stack))
 
 
-def is_outside(names: Names, stack: int, other: int) -> bool:
-    """Whether the innermost loop around ``stack`` is an outer loop of ``other``.
-
-    It then happens once for many times of the other: at the end of an epoch, say. ``False`` where it is not known.
-    """
-    mine = innermost(names, stack).acting
-    if not mine.line:
-        return False
-    for depth, theirs in enumerate(loop.acting for loop in names.loops(other)):
-        if (theirs.file, theirs.func) == (mine.file, mine.func):
-            # In one function the later head is the inner loop, or another one that follows: callers know the counts.
-            return theirs.line > mine.line or (theirs.line == mine.line and depth > 0)
-    return False
-
-
 def grows(site: Site) -> bool:
     """Whether the graphs that end there grew several times in a row, and by much."""
     visits, before, after = site.longest_growth
     return visits >= GROWTHS and after >= before * _FACTOR
 
 
-def visits_per_pass(run: Fold, stack: int) -> int:
+def visits_per_pass(facts: Facts, stack: int) -> int:
     """Visits of a barrier in each pass of its loop: mostly 1, but 7 in a hook that a model's seven layers call.
 
-    A barrier with several visits stands in a function that none of the program's lines calls by its name, and another
-    barrier of the same loop ends the pass.
+    A barrier with several visits stands in a loop over tensors, or in a function that none of the program's lines calls
+    by its name; then another barrier of the same loop ends the pass.
     """
-    loop = innermost(run.names, stack)
-    if not loop.line or not _is_called_back(run.names, stack):
+    if row := row_of(facts, stack):
+        return len(row)
+    loop = innermost(facts.names, stack)
+    if not loop.line or not _is_called_back(facts.names, stack):
         return 1
+    sites = facts.run.sites
     passes = max(
         (
             site.executed
-            for other, site in run.sites.items()
-            if site.trigger != "read" and other != stack and head(innermost(run.names, other)) == head(loop)
+            for other, site in sites.items()
+            if site.trigger != "read" and other != stack and head(innermost(facts.names, other)) == head(loop)
         ),
         default=0,
     )
-    return max(1, round(run.sites[stack].executed / passes)) if passes >= 3 else 1
+    return max(1, round(sites[stack].executed / passes)) if passes >= 3 else 1
+
+
+def row_of(facts: Facts, stack: int) -> Sequence[int]:
+    """The programs, a few operations each, that a barrier in a loop over tensors runs in every pass in the same order.
+
+    Empty for other loops: their turns run one program, but for the first and the last, or more operations.
+    """
+    site, names = facts.run.sites[stack], facts.names
+    if site.trigger == "read" or site.ops > SMALL * site.executed:
+        return ()
+    ran = facts.ran_at.get(stack, [])[:_ROWS]
+    turns = next((n for n in range(1, len(ran) // 3 + 1) if sum(map(eq, ran, ran[n:])) >= _ALIKE * (len(ran) - n)), 0)
+    row = ran[turns : 2 * turns]
+    few = all(facts.ops.get(program, FEW + 1) <= FEW for program in row[1:-1])
+    if len(set(row[1:-1])) < 2 or not few:
+        return ()
+    outer = (other for other, one in facts.run.sites.items() if one.trigger != "read" and one.executed >= 3)
+    return row if len(names.loops(stack)) > 1 or any(names.is_outside(one, stack) for one in outer) else ()
 
 
 def _is_called_back(names: Names, stack: int) -> bool:

@@ -26,7 +26,7 @@ from xlaprof.text.quantities import duration, size_text
 from .counted import Key, ReadEvents
 from .dynamic_size_ops import is_sized
 from .facts import Facts
-from .looping import REPEATS, head, innermost, is_outside, shares_loop
+from .looping import REPEATS, head, innermost, shares_loop
 from .reading import SCALAR
 
 _LEAST = 3  # reads: once or twice is an accident
@@ -259,6 +259,6 @@ def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:
 def _after_epoch(facts: Facts, stack: int, tally: ReadTally) -> bool:
     """Whether the reads lie in a loop around that of the barriers: once for many steps."""
     return any(
-        site.trigger != "read" and site.executed >= _EPOCH * tally.count and is_outside(facts.names, stack, other)
+        site.trigger != "read" and site.executed >= _EPOCH * tally.count and facts.names.is_outside(stack, other)
         for other, site in facts.run.sites.items()
     )

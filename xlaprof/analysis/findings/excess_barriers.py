@@ -1,8 +1,9 @@
 """excess_barriers: a step cut into more graphs than it needs.
 
-It has three shapes: barriers at several lines of a step with little between them; a barrier inside the model; and a
-barrier after every micro-batch, where the optimizer runs after several. It is none where the run, played again without
-these barriers, compiles more graphs or longer than they cost. Cost: the host time of the excess barriers.
+It has four shapes: barriers at several lines of a step with little between them; a barrier inside the model; one in a
+loop over tensors, such as parameters; and a barrier after every micro-batch, where the optimizer runs after several. It
+is none where the run, played again without these barriers, compiles more graphs or longer than they cost. Cost: the
+host time of the excess barriers.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ import msgspec
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import visits_per_pass
-from xlaprof.analysis.fold.tallies import CompileRecord
+from xlaprof.analysis.evidence.looping import SMALL, innermost, row_of, visits_per_pass
+from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
+from xlaprof.analysis.places import named
 from xlaprof.analysis.whatif import barriers, replay
 from xlaprof.events import AnyEvent, Barrier, Execute
 from xlaprof.text.quantities import duration, plural, times
 
 _LINES = 3  # with barriers, in one step: two may end two programs, a generator's and a critic's
-_SMALL = 200  # operations between two barriers: with more, a graph of its own costs little beside its work
 _LEAST = 3  # visits, or steps: fewer are the set-up
 _PER_STEP = 2  # visits in each step of a barrier inside the model
 _MOST_STEPS = 0.8  # a barrier that is reached in fewer of them is not part of the step
@@ -50,7 +51,7 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
         if steps < 2 or site.executed < 2 * steps:
             continue
         count = site.executed - steps
-        cost = site.dispatch.percentile(0.5) * count / 1e9  # compiles have findings of their own
+        cost = _host_s(site) * count / site.executed
         between = frozenset((barrier, one) for one in runs if one not in updating)
         if not barriers.without_those(facts.run, between.__contains__).pays(cost):
             continue
@@ -101,25 +102,29 @@ def _alike(records: list[CompileRecord], program: int) -> set[int]:
 
 
 def _in_forward(facts: Facts) -> Iterator[Finding]:
-    """A barrier inside a module's forward, or in a hook that modules call: it cuts every step, between layers."""
+    """A barrier in a module's forward, in a hook that modules call or in a loop over tensors: it cuts every step."""
     names = facts.names
     inside = {}
     steps = 0
     for stack, site in facts.run.sites.items():
         if site.trigger == "read" or site.executed < _LEAST:
             continue
-        if ".forward" in f".{names.place(stack).func}" or visits_per_pass(facts.run, stack) >= _PER_STEP:
+        if ".forward" in f".{names.place(stack).func}" or visits_per_pass(facts, stack) >= _PER_STEP:
             inside[stack] = site
         else:
             steps = max(steps, site.executed)
     for stack, site in inside.items():
-        if site.executed < max(_LEAST, _PER_STEP * steps) or site.ops > _SMALL * site.executed:
+        if site.executed < max(_LEAST, _PER_STEP * steps) or site.ops > SMALL * site.executed:
             continue
         place = names.place(stack)
-        cost = site.dispatch.total / 1e9
-        if not barriers.without(facts.run, [stack]).pays(cost):
+        cost = _host_s(site)
+        row = row_of(facts, stack)
+        goes = {(stack, program) for program in facts.ran_at[stack]} - {(stack, row[-1]) for _ in row}
+        if not barriers.without_those(facts.run, goes.__contains__).pays(cost):  # one after the loop may stay
             continue
-        per_step = f"{times(round(site.executed / steps))} a step" if steps else times(site.executed)
+        loop = innermost(names, stack)
+        each = round(site.executed / steps) if steps else len(row)
+        per_step = f"{times(each)} a step" if each else times(site.executed)
         yield facts.finding(
             "excess_barriers",
             place,
@@ -132,13 +137,25 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
                 f"{plural(round(site.ops / site.executed), 'operation')}: XLA cannot fuse across them and each costs "
                 f"the host {duration(cost / site.executed)}."
             ),
-            advice="Remove this barrier, and keep the one at the end of the step.",
-            rhythm=per_step if steps else "",
+            advice=(
+                f"Call it once, after the loop at {named(loop)}: one graph then holds all {len(row)} turns."
+                if row
+                else "Remove this barrier, and keep the one at the end of the step."
+            ),
+            also=(loop,) if row and loop.line else (),
+            rhythm=per_step if each else "",
             discriminator="forward",
         )
 
 
+def _host_s(site: Site) -> float:
+    """The host's time in a barrier's visits, without compiling."""
+    return site.dispatch.percentile(0.5) * site.executed / 1e9
+
+
 def _where(facts: Facts, stack: int, place: Place) -> str:
+    if row_of(facts, stack):
+        return f"in a loop ({innermost(facts.names, stack).acting.code.rstrip(':')})"
     if ".forward" in f".{place.func}":
         return f"inside the model ({place.func})"
     caller = facts.names.frames(stack)[1]
@@ -158,12 +175,12 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     lines = {(place.file, place.line) for place in map(facts.names.place, sites)}
     visits = sum(site.executed for site in sites.values())
     ops = sum(site.ops for site in sites.values())
-    if len(lines) < _LINES or ops > _SMALL * visits:
+    if len(lines) < _LINES or ops > SMALL * visits:
         return
     smallest = min(sites, key=lambda stack: sites[stack].ops / sites[stack].executed)
     largest = max(sites.values(), key=lambda site: site.ops / site.executed)
     excess = [stack for stack, site in sites.items() if site is not largest]
-    cost = sum(sites[stack].dispatch.total for stack in excess) / 1e9
+    cost = sum(_host_s(sites[stack]) for stack in excess)
     if not barriers.without(facts.run, excess).pays(cost):
         return
     count = visits - largest.executed

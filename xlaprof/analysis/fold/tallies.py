@@ -17,6 +17,7 @@ from .distribution import Distribution
 from .series import Series
 
 RECENT = 120
+FEW = 16  # operations in one turn of a loop over tensors, at most: a training step has more
 
 
 @dataclass(slots=True)
@@ -220,6 +221,7 @@ class Site:
     loop_ops: int = 0
     loop_shared: bool = False
     turns: Sequence[int] = ()  # of the loops around that line
+    piece: bool = False  # in a loop over tensors: a step reaches it several times
     start: int = 0  # begin of the stretch that its last visit ended
     end: int = 0
 

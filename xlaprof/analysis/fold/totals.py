@@ -19,7 +19,7 @@ from .cuts import Cuts
 from .distribution import Distribution
 from .reads_and_fallbacks import ReadsAndFallbacks, pair, triple_of
 from .series import Series
-from .tallies import CompileBill, CompileRecord, Reading, ScopeTally, Site, StepTally, Timed
+from .tallies import FEW, CompileBill, CompileRecord, Reading, ScopeTally, Site, StepTally, Timed
 from .torch_compile import TorchCompile
 
 RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by one
@@ -73,7 +73,8 @@ class Totals(ReadsAndFallbacks):
         self.lives: Series[Reading] = Series()
         self.held: list[tuple[int, int]] = []  # stack of a line whose tensors stay alive, and their number
         self.kept: ev.Kept | None = None  # their retainer
-        self.main_barrier: Site | None = None  # the barrier reached most often
+        self.main_barrier: Site | None = None  # the barrier that ends a step
+        self.main_stack = 0
         self.graph_cut = False  # something cut the graph since the last step
         self.child_ns: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
         self.barriers_since_step: deque[tuple[Site, int]] = deque(maxlen=PENDING)  # barriers since the last step
@@ -270,31 +271,49 @@ class Totals(ReadsAndFallbacks):
             site.dispatch.append(dur)
             self.barriers_since_step.append((site, start))
             if trigger != "read" and not self.main_known:
-                self._infer_step(site, end)
+                self._infer_step(site, stack, end)
         if trigger != "read":
             self.claim_for_loop()  # also where nothing was left to run
             self.graph_cut = True
             self.last_barrier = end
         self.cover(start, end)
 
-    def _infer_step(self, site: Site, end: int) -> None:
-        """Without a StepTrace a step lasts from one visit to the next of the barrier reached most often."""
+    def _infer_step(self, site: Site, stack: int, end: int) -> None:
+        """Without a StepTrace a step lasts from one visit to the next of the barrier reached most often.
+
+        One in a loop over tensors is reached in each step several times, and is none.
+        """
         if site.executed == 1:
             if self.main_barrier is None:
                 self.steps_ended += 1
             site.start = self.last_barrier or self.begin or 0
-        elif self.main_barrier is None or site is self.main_barrier or site.executed > self.main_barrier.executed:
+        elif self._ends_step(site, stack):
             _, tally = self._step_tally(INFERRED)
             if site.executed == 2:
                 tally.add(0, site.end - site.start)
                 self.window.add_step(INFERRED, 0, site.start, site.end, first=True, named=False)
-            self.main_barrier = site
+            self.main_barrier, self.main_stack = site, stack
             self.step_num = tally.count
             tally.add(self.step_num, end - site.end)
             self.steps_ended += 1
             self.window.add_step(INFERRED, self.step_num, site.end, end, first=False, named=False)
             self.now = ("running", end)
         site.end = end
+
+    def _ends_step(self, site: Site, stack: int) -> bool:
+        main = self.main_barrier
+        if main is None or site.executed > main.executed:
+            return main is site or not self._is_piece(site, stack)
+        return main is site or (site.executed == 2 and self._is_piece(main, self.main_stack))
+
+    def _is_piece(self, site: Site, stack: int) -> bool:
+        """Whether the barrier runs little, in a loop inside that of a barrier that runs more."""
+        if not site.piece and site.ops <= FEW * site.executed:
+            site.piece = any(
+                one.trigger != "read" and one.ops > FEW * one.executed and self.names.is_outside(other, stack)
+                for other, one in self.sites.items()
+            )
+        return site.piece
 
     def _on_execute(self, event: ev.Execute) -> None:
         start, end, program = event.start, event.end, event.program

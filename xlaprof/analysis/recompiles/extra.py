@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost, is_outside, unbarred, visits_per_pass
+from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost, unbarred, visits_per_pass
 from xlaprof.analysis.evidence.reads import in_loop, is_own_graph
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
@@ -209,7 +209,7 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         return change
     if record.trigger == "dynamo" and change.role != "dynamic":
         return None  # Dynamo reports why it captured another graph
-    if record.nth < visits_per_pass(facts.run, record.stack) or _warms_up(facts, record):
+    if record.nth < visits_per_pass(facts, record.stack) or _warms_up(facts, record):
         return None  # the first graph of this barrier, or of each of its visits in a step
     if _begins_as_number(change):
         return None
@@ -300,7 +300,7 @@ def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
     if theirs.code.startswith(("for ", "async for ")):  # a loader's barrier, at the head of a loop
         same = (mine.file, mine.func) == (theirs.file, theirs.func)
         return same and mine.line < theirs.line and facts.names.place(stack).acting.line < theirs.line
-    return is_outside(facts.names, stack, barrier)
+    return facts.names.is_outside(stack, barrier)
 
 
 def _by_design(facts: Facts, group: Group) -> bool:
