@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 import xlaprof.runtime as xr
+from xlaprof.analysis.run import Run
 
 from .recorded_programs import RecordedProgram, record
 
@@ -116,3 +118,37 @@ def test_work_of_a_branch_is_told_at_the_branch_though_its_function_is_called_at
     run = recorded(story)
     change = run.changes[-1]
     assert (run.code(change.stack), run.code(change.condition)) == ("y = y.flip(1)", "if n % 2:")
+
+
+LIBRARY = """
+import torch
+import xlaprof.runtime as xr
+
+def fit(model, optimizer, batches):
+    for n, x in enumerate(batches, 1):
+        loss = model(x.to("xla")).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if n < len(batches):
+            xr.sync()
+    xr.sync()
+"""
+
+
+def test_the_last_batch_of_a_librarys_loop_is_compared_though_another_barrier_ends_it(
+    recorded: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "fits_models.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+    fits_models = importlib.import_module("fits_models")
+    model = nn.Linear(53, 3).to("xla")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    run = recorded(lambda: fits_models.fit(model, optimizer, [batch(4, 53)] * 5 + [batch(2, 53)]))
+    change = run.changes[-1]
+    assert (change.what, change.old, change.new) == ("shape", "f32[4,53]", "f32[2,53]")
+    (finding,) = Run().feed_all(run.events).report().findings
+    assert (finding.kind, finding.count) == ("recompile", 1)
+    assert "The shape (dimension 0) of x" in finding.cause

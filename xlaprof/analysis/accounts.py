@@ -282,7 +282,7 @@ def _cuts(facts: Facts, finding: Finding) -> list[Cut]:
 
 def _necessary(facts: Facts, record: CompileRecord) -> str:
     """Why a graph that no finding counts was compiled; "" where the recording does not say what changed."""
-    if not record.nth or record.nth < visits_per_pass(facts, record.stack):
+    if record.is_first or not record.nth or record.nth < visits_per_pass(facts, record.stack):
         return "first compiled"
     if record.change is None:
         return ""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from xlaprof.analysis.diagnosis import Part, parts
 from xlaprof.analysis.sums import add_up
 from xlaprof.analysis.timeline.rhythm import Rhythm
-from xlaprof.events import Barrier, Change, Compile
+from xlaprof.events import Barrier, Change, Compile, GraphDiff
 
 from .distribution import Distribution
 from .series import Series
@@ -135,6 +135,7 @@ class CompileRecord(NamedTuple):
     cached: bool = False  # from the persistent compilation cache
     loops: int = 0  # most times one line recorded the same operation in the graph
     again: int = -1  # of a read: operations that the next barrier runs once more; -1: not known
+    is_first: bool = False  # of its work: it was compared with none
     parts: tuple[Part, ...] = ()  # all that differs by itself from the graph before, what the others follow from first
 
     @property
@@ -153,6 +154,7 @@ class CompileRecord(NamedTuple):
             stack=event.stack,
             trigger=event.trigger,
             parts=parts(event),
+            is_first=event.diff == GraphDiff(),
             nth=site.compiles,
             visits=site.visits,
             step=step,

@@ -209,13 +209,30 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         return change
     if record.trigger == "dynamo" and change.role != "dynamic":
         return None  # Dynamo reports why it captured another graph
-    if record.nth < visits_per_pass(facts, record.stack) or _warms_up(facts, record):
+    if record.nth < visits_per_pass(facts, record.stack) and not _ends_a_librarys_loop(facts, record, change):
         return None  # the first graph of this barrier, or of each of its visits in a step
+    if _warms_up(facts, record):
+        return None
     if _begins_as_number(change):
         return None
     if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
         return None
     return change
+
+
+def _ends_a_librarys_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
+    """Whether another barrier below the same line of the user's ended the graph of another shape: a last batch."""
+    here = facts.names.place(record.stack)
+    return (
+        change.what == "shape"
+        and bool(here.library)
+        and any(
+            there.library and (there.file, there.line) == (here.file, here.line)
+            for one in facts.run.compiles
+            if one.program == change.against and one.stack != record.stack
+            for there in (facts.names.place(one.stack),)
+        )
+    )
 
 
 def _warms_up(facts: Facts, record: CompileRecord) -> bool:

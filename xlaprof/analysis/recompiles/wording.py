@@ -94,6 +94,7 @@ def variable(change: Change, made: Place, used: Place) -> str:
     """
     if change.name:
         return change.name
+    made, used = made.acting, used.acting  # of trainer.train() nothing is moved or read
     tree = _parsed(made.code) if made.line else None
     if tree is None:
         return _read(used, operator(change))

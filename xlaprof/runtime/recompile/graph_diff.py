@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.events import Block, Difference, GraphDiff, Operation
 from xlaprof.recording import recorder
-from xlaprof.recording.stacks import is_library, whole
+from xlaprof.recording.stacks import is_library, library, whole
 from xlaprof.runtime.instruments.debug import at_line
 from xlaprof.runtime.instruments.retainers import retainer_of
 from xlaprof.runtime.instruments.retaining_lines import retaining_line
@@ -128,12 +128,20 @@ def record_eviction(limit: int, frames: Frames) -> Recorded:
 
 
 def _graph_diff(tape: Tape, new: KnownTrace, storages: Sequence[Storage], places: Places) -> GraphDiff | None:
-    here = [known for known in _others(tape, new) if known.trigger == new.trigger and known.place == new.place]
+    here = [known for known in _others(tape, new) if _ends_where(known, new)]
     versions = [known for known in here if _is_version(known, new)]
     if here and not versions:
-        return None  # another phase of the program ends at the same line
+        return GraphDiff()  # another phase of the program ends at the same line
     diff = _Recording(tape, *_closest(versions, new), new, places).diff(storages) if versions else None
     return diff or departure(places, tape.divergence, new.end, new.key)
+
+
+def _ends_where(old: KnownTrace, new: KnownTrace) -> bool:
+    """Whether one line of the program ends both; a library below it may have several barriers in its loop."""
+    if old.trigger == new.trigger and old.place == new.place:
+        return True
+    libraries = library(old.place) and library(new.place)
+    return bool(libraries) and "read" not in (old.trigger, new.trigger) and tuple(old.place) == tuple(new.place)
 
 
 def _is_version(old: KnownTrace, new: KnownTrace) -> bool:
