@@ -1,0 +1,166 @@
+"""Tensors of several shapes: which are design, which are a mistake, and what is said of those."""
+
+from __future__ import annotations
+
+from story import Story
+
+from xlaprof.events import Change
+
+
+def sizes(lengths: list[int], axis: int = 1) -> Story:
+    """Batches of these sizes, one dimension of which changes."""
+    story = Story()
+    barrier, move = story.line(40, "xr.sync()"), story.line(35, "ids = ids.to(device)")
+    seen: dict[int, int] = {}
+    before = lengths[0]
+    for n in lengths:
+        old, new = (f"s64[4,{x}]" if axis else f"s64[{x},4]" for x in (before, n))
+        change = Change(
+            "shape", old, new, "input of aten::embedding", made=move, moved=True, against=seen.get(before, 0)
+        )
+        with story.step():
+            story.trace(1)
+            story.barrier(barrier, 8, f"length {n}", change=change if seen and n not in seen else None)
+            story.spend(8)
+        seen.setdefault(n, len(seen) + 1)
+        before = n
+    story.finish()
+    return story
+
+
+def test_every_size_is_told_with_its_count_at_the_line_that_brought_the_tensor() -> None:
+    (finding,) = sizes([12, 17, 12, 9, 12, 17]).findings("recompile")
+    assert (finding.place.line, finding.count, finding.confidence) == (35, 2, "high")
+    assert finding.values == (("12", 3), ("17", 2), ("9", 1))
+    assert "ids (brought to the device at train.py:35)" in finding.cause
+    assert "(dimension 1)" in finding.cause
+    assert finding.buckets[0].edges == (17,)
+    assert "torch.nn.functional.pad(ids, (0, size - ids.shape[1]))" in finding.remedy
+
+
+def test_a_few_sizes_that_come_back_often_are_padding_on_purpose() -> None:
+    for few in ([16, 8, 32], [10, 30, 20], [33, 65, 34], [24, 48]):
+        shuffled = [*few, *few[::-1]] * 4
+        assert sizes(shuffled).findings("recompile") == [], few
+    assert sizes([10, 35, 20, 35, 10, 20, 35]).findings("recompile"), "they may have come back by chance"
+    rising = [size for size in range(10, 20) for _ in range(2)]
+    (finding,) = sizes([10, 11, *rising, 10, 11, 12]).findings("recompile")
+    assert finding.count == 9  # new sizes go on coming
+
+
+def test_a_prompt_before_its_tokens_is_no_mistake() -> None:
+    assert sizes(([16] + [1] * 7) * 4).findings("recompile") == []
+    assert sizes(([1] + [16] * 7) * 4).findings("recompile"), "a smaller one at regular intervals is what was left over"
+
+
+def test_a_last_batch_is_one_even_where_its_size_is_a_round_one() -> None:
+    (finding,) = sizes([32, 32, 32, 8, 32, 32, 32, 8], axis=0).findings("recompile")
+    assert "drop_last=True" in finding.advice
+
+
+def test_two_batch_sizes_that_were_warmed_up_are_padding_too() -> None:
+    assert sizes([8, 16, 8, 16, 16, 8, 8, 16], axis=0).findings("recompile") == []
+
+
+def test_a_size_for_each_of_a_few_stages_is_worth_its_compile() -> None:
+    assert sizes([10] * 20 + [13] * 20, axis=0).findings("recompile") == []
+    assert sizes([10] * 30 + [13] * 30 + [17] * 30).findings("recompile") == []
+    for lengths in (
+        [10] * 20 + [13] * 19,  # or else it is the last batches'
+        [10] * 5 + [13] * 40,
+        [n for size in (10, 13, 17, 19) for n in [size] * 20],  # the more there are, the longer each has to run
+    ):
+        assert sizes(lengths).findings("recompile"), lengths
+
+
+def warmed_up(advance: list[str], served: list[str]) -> Story:
+    """Graphs made in advance at a barrier of their own, and those of the requests that follow."""
+    story = Story()
+    warm, serve = story.line(19, "torch_xla.sync()", outer=(24,)), story.line(19, "torch_xla.sync()", outer=(28,))
+    move = story.line(18, "x = x.to(device)")
+    seen: dict[str, int] = {}
+    for barrier, shapes in ((warm, advance), (serve, served)):
+        for shape in shapes:
+            change = Change("shape", advance[0], shape, "input of aten::mm", made=move, moved=True, against=1)
+            story.barrier(barrier, 8, f"graph {shape}", change=change if seen and shape not in seen else None)
+            story.spend(8)
+            seen.setdefault(shape, len(seen) + 1)
+    story.finish()
+    return story
+
+
+def test_graphs_that_are_made_in_advance_are_no_mistake() -> None:
+    served = ["f32[4,40]", "f32[15,40]", "f32[15,40]", "f32[4,40]"] * 4
+    assert warmed_up(["f32[4,40]", "f32[15,40]"], served).findings("recompile") == []
+    (finding,) = warmed_up(["f32[4,40]", "f32[15,40]"], [*served, "f32[7,40]", "f32[9,40]"]).findings("recompile")
+    assert (finding.count, finding.place.line) == (1, 18)  # the first at a barrier is none
+    assert warmed_up(["f32[4,40]", "f32[15,40]"], ["f32[4,40]"] * 9).findings("recompile"), "for what comes never"
+
+
+def test_what_takes_its_shape_from_a_tensor_that_was_brought_is_no_cause_of_its_own() -> None:
+    story = Story()
+    barrier, made = story.line(40, "xm.mark_step()"), story.line(21, "self.a = nn.Parameter(a.to(device))")
+    update = story.line(36, "layer.a.sub_(grad, alpha=0.1)")
+    for n in range(20):
+        rank, began = 2 + n // 5, n % 5 == 0
+        shapes = (f"f32[16,{rank - 1}]", f"f32[16,{rank}]")
+        change = Change("shape", *shapes, "input of aten::mm", made=made if began else update, moved=began, against=1)
+        with story.step():
+            story.barrier(barrier, 8, f"rank {rank} {'new' if began else 'updated'}", change=change if n > 4 else None)
+            story.spend(8)
+    (finding,) = story.findings("recompile")
+    assert (finding.place.line, finding.count) == (21, 6)
+
+
+def test_a_smaller_batch_that_comes_more_often_is_not_the_last_one() -> None:
+    (finding,) = sizes([5, 3, 3, 5, 3, 3, 3, 5], axis=0).findings("recompile")
+    assert "drop_last" not in finding.advice
+    assert "Pad dimension 0 to 5" in finding.advice
+
+
+def test_a_size_that_rises_step_by_step_is_no_padding() -> None:
+    (finding,) = sizes([8, 8, 16, 16, 24, 24]).findings("recompile")
+    assert finding.count == 2
+
+
+def heads(tasks: int) -> Story:
+    """A loop that trains a head of its own for each task, in turns."""
+    story = Story()
+    barrier, line = story.line(23, "torch_xla.sync()"), story.line(18, "out = heads[task](body(x))")
+    for n in range(6 * tasks):
+        task = n % tasks
+        other = Change(
+            "shape", f"f32[{task},32]", f"f32[{task + 1},32]", "input of aten::t", line, line, name="Linear.weight",
+            against=task,
+        )  # fmt: skip
+        with story.step():
+            story.barrier(barrier, 8, f"task {task}", change=other if 0 < n < tasks else None)
+            story.spend(8)
+    story.finish()
+    return story
+
+
+def test_modules_that_take_turns_have_a_graph_each_unless_there_are_many() -> None:
+    assert heads(3).findings("recompile") == []
+    (finding,) = heads(9).findings("recompile")
+    assert (finding.place.line, finding.count) == (18, 8)
+
+
+def test_lengths_of_source_and_target_are_one_finding_that_pads_both() -> None:
+    story = Story()
+    barrier = story.line(40, "xr.sync()")
+    lines = story.line(31, "src = src.to(device)"), story.line(32, "tgt = tgt.to(device)")
+    before: tuple[int, int] = (9, 9)
+    for n, lengths in enumerate([(9, 9), (7, 9), (7, 5), (6, 5), (6, 8), (9, 8)]):
+        which = int(lengths[0] == before[0])
+        old, new = (f"s64[4,{pair[which]}]" for pair in (before, lengths))
+        change = Change("shape", old, new, "input of aten::embedding", made=lines[which], moved=True, against=n)
+        with story.step():
+            story.barrier(barrier, 8, f"lengths {lengths}", change=change if n else None)
+        before = lengths
+    (finding,) = story.findings("recompile")
+    assert (finding.count, finding.place.line, [place.line for place in finding.also]) == (5, 31, [32])
+    assert finding.cause.startswith("Sizes vary together")
+    assert "dimension 1 of src to 9, dimension 1 of tgt to 9" in finding.advice
+    assert "src = torch.nn.functional.pad(src" in finding.remedy
+    assert "tgt = torch.nn.functional.pad(tgt" in finding.remedy
