@@ -164,3 +164,17 @@ def test_lengths_of_source_and_target_are_one_finding_that_pads_both() -> None:
     assert "dimension 1 of src to 9, dimension 1 of tgt to 9" in finding.advice
     assert "src = torch.nn.functional.pad(src" in finding.remedy
     assert "tgt = torch.nn.functional.pad(tgt" in finding.remedy
+
+
+def test_a_batch_that_a_loaders_thread_brought_is_told_at_the_loop_over_the_loader() -> None:
+    story = Story()
+    head, used = story.line(30, "for x, y in loader:"), story.line(12, "return self.net(x)")
+    smaller = Change("shape", "f32[32,8]", "f32[20,8]", "input of aten::mm", stack=used, against=1)
+    for n in range(12):
+        last = n % 4 == 3
+        with story.step():
+            story.barrier(head, 8, "last" if last else "full", change=smaller if last else None)
+            story.spend(8)
+    (finding,) = story.findings("recompile")
+    assert (finding.place.line, [place.line for place in finding.also]) == (30, [12])
+    assert "which aten::mm reads at line 12" in finding.cause

@@ -54,3 +54,26 @@ def test_each_of_three_switches_has_its_finding_and_they_bear_all_of_the_cost(tm
     assert sum(finding.cost_s for finding in lines.values()) == pytest.approx(
         report.compilation.total_s - first.compile_s
     )
+
+
+def test_a_choice_in_every_pass_of_a_loop_is_one_cause_whatever_was_chosen(tmp_path: Path) -> None:
+    x = torch.ones(3, 43).to("xla")
+    # the same choices in another order, all of one kind, and one that came back
+    sequences = ["+-++", "-+++", "++++", "----", "+-++", "+--+", "-+-+"]
+
+    def story() -> None:
+        for sequence in sequences:
+            y = x.sinh()
+            for turn in sequence:
+                y = torch.tanh(y * 0.5)
+                y = y.cosh() if turn == "+" else y.flip(1)
+            xr.sync()
+            del y
+
+    record(tmp_path / "run.log", story)
+    (finding,) = [one for one in analysed(tmp_path / "run.log").findings if one.kind == "recompile"]
+    assert finding.place.code == 'y = y.cosh() if turn == "+" else y.flip(1)'
+    assert finding.count == len(set(sequences)) - 1
+    assert "In each pass of the loop (for turn in sequence)" in finding.cause
+    assert "decides what is done" in finding.cause
+    assert "went from" not in finding.cause, "it had four passes always"

@@ -44,9 +44,9 @@ def parts(event: Compile) -> tuple[Part, ...]:
         return ()
     first = _first(diff) if diff is not None and event.change is None else None
     if diff is None or diff.captured or first is None:
-        return (_part(change),)
+        return (_part(change, event.program),)
     others = (one for one in _on_their_own(diff) if one is not first)
-    return (_part(change, first), *(_part(_change(event, diff, one), one) for one in others))
+    return tuple(_part(_change(event, diff, one), event.program, one) for one in (first, *others))
 
 
 def _on_their_own(diff: GraphDiff) -> Iterator[Difference]:
@@ -65,8 +65,10 @@ def _on_their_own(diff: GraphDiff) -> Iterator[Difference]:
             yield one
 
 
-def _part(change: Change, one: Difference | None = None) -> Part:
+def _part(change: Change, program: int, one: Difference | None = None) -> Part:
     block = one.block if one is not None and change.role in ("", "state") else None
+    if change.role == "loop" and change.condition:  # one choice for each pass: what differs is some other sequence
+        return Part(change, (change.what, change.condition, ""), (str(change.against), 0), (str(program), 0))
     if block is None:
         place, name = change.condition or change.made or change.stack, change.name or change.subject
         return Part(change, (change.what, place, name), (change.old, 0), (change.new, 0))
@@ -154,7 +156,7 @@ def _change(event: Compile, diff: GraphDiff, first: Difference) -> Change:
         if event.trigger != "read" and first.block.barrier:  # a read mostly runs part of a barrier's graph
             return _barrier(event, diff, first.block)
         if diff.loop is not None and diff.loop.agreeing >= _MOSTLY * diff.loop.differing:
-            return _loop(diff, diff.loop)
+            return _loop(diff, diff.loop, first)
         return _path(event, diff, first, first.block)
     if first.kind in ("inputs", "aliasing"):
         return _value(diff, first)
@@ -232,11 +234,11 @@ def _barrier(event: Compile, diff: GraphDiff, block: Block) -> Change:
     )  # fmt: skip
 
 
-def _loop(diff: GraphDiff, loop: Loop) -> Change:
-    """More or fewer iterations of a loop, or other ones."""
+def _loop(diff: GraphDiff, loop: Loop, one: Difference | None = None) -> Change:
+    """More or fewer iterations of a loop, or other ones; or as many, where a condition chose ``one`` in one of them."""
     old, new = (f"{times} pass" + "es" * (times > 1) for times in (loop.old, loop.new))
     if old == new:
-        new = "other passes"
+        old, new = (one.old, one.new) if one is not None else (old, "other passes")
     return Change(
         "operation", old, new, "the loop", loop.choice or loop.head, loop.head, diff.common, role="loop",
         made=loop.head, condition=loop.choice, added=diff.added, removed=diff.removed, against=diff.against,

@@ -154,6 +154,12 @@ def _path(facts: Facts, group: Group, rhythm: str) -> str:
     if change.role == "loop" and condition.line:
         inner = facts.names.place(change.made)
         loop = f" ({inner.code.rstrip(':')})" if inner.code else ""
+        if not change.old.endswith(("pass", "passes")):
+            return (
+                f"in each pass of the loop{loop} {quoted(condition)} decides what is done, and the graph holds what "
+                f"was chosen in every pass: {change.new} came where {change.old} had been recorded, and each sequence "
+                "of choices is another operation sequence"
+            )
         return (
             f"in each pass of the loop{loop} {quoted(condition)} decides whether it does its work, and the graph holds "
             f"what was done: it went {_went(group)}, and each choice is another operation sequence"

@@ -32,6 +32,7 @@ EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _HABIT = 3  # reads in the loop, or graphs of one read outside it: fewer are an accident
 _WARMED = 8  # graphs that a barrier makes in advance, at most
 _LONG = 10  # runs of a size that stays for a stage of the training, at least, for each of the sizes
+LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
 _VALUED = frozenset({"shape", "dtype", "size", "argument", "scalar"})
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
 
@@ -152,6 +153,9 @@ def _place(facts: Facts, record: CompileRecord, change: Change) -> Place:
         made = facts.names.place(change.made)
         if made.line:
             return made
+        loader = facts.names.place(record.stack)
+        if of_batch(change) and loader.acting.code.startswith(LOOPS):
+            return loader  # a loader's thread brought it
     place = facts.names.place(change.stack)
     return place if place.line else facts.names.place(record.stack)
 
@@ -314,7 +318,7 @@ def _enters_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
 
 def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
     mine, theirs = innermost(facts.names, stack).acting, facts.names.place(barrier).acting
-    if theirs.code.startswith(("for ", "async for ")):  # a loader's barrier, at the head of a loop
+    if theirs.code.startswith(LOOPS):  # a loader's barrier, at the head of a loop
         same = (mine.file, mine.func) == (theirs.file, theirs.func)
         return same and mine.line < theirs.line and facts.names.place(stack).acting.line < theirs.line
     return facts.names.is_outside(stack, barrier)

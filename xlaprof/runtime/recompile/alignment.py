@@ -136,7 +136,7 @@ def is_same_work(old: Graph, new: Graph) -> bool:
     """
     if _trains(old) is not _trains(new):
         return False
-    before, now = (Counter(token(node) for node in graph.nodes if not node.role) for graph in (old, new))
+    before, now = (Counter(node.frames for node in graph.nodes if not node.role) for graph in (old, new))
     return 2 * (before & now).total() >= min(before.total(), now.total())
 
 

@@ -65,10 +65,11 @@ def condition(stack: Frames, other: Frames) -> Frames:
     return ()
 
 
-def condition_in_loop(stack: Frames, head: RawFrame) -> Frames:
+def condition_in_loop(stack: Frames, head: RawFrame, expressions: bool = False) -> Frames:
     """The line that decides, in each iteration of the loop at ``head``, whether ``stack`` is reached; empty: always.
 
-    It is an ``if`` around it, or one before it that ends in ``continue`` or ``break``.
+    It is an ``if`` around it, or one before it that ends in ``continue`` or ``break``; with ``expressions`` also a
+    conditional expression on the line itself.
     """
     frame = next((f for f in whole(stack) if f.file == head.file and loop_line(f.file, f.line) == head.line), None)
     tree = parsed(head.file)
@@ -77,6 +78,8 @@ def condition_in_loop(stack: Frames, head: RawFrame) -> Frames:
     loops = (node for node in ast.walk(tree) if isinstance(node, (ast.For, ast.AsyncFor, ast.While)))
     loop = next((node for node in loops if node.lineno == head.line), None)
     line = _last_condition(loop.body, frame.line) if loop is not None else 0
+    if expressions and any(arm.is_expression and arm.first <= frame.line <= arm.last for arm in _arms(tree)):
+        line = frame.line
     return (RawFrame(frame.file, line, frame.func),) if line else ()
 
 

@@ -24,7 +24,7 @@ from xlaprof.runtime.trace.trie import Packed, Ref
 
 from .alignment import Alignment, Found, Unmatched, align, is_same_work, token
 from .conditions import condition, decision, names
-from .loop_iterations import iterations, numbers, selected
+from .loop_iterations import choices, iterations, numbers, selected
 from .places import Places, line_of, operation, show
 from .trie_divergence import departure
 
@@ -199,7 +199,10 @@ class _Recording:
         else:
             return None
         program = old.program()
-        loop = iterations(old.graph, new.graph, new.place, self.places) if found.blocks else None
+        loop = None
+        if found.blocks:
+            loop = choices(old.graph, new.graph, found.blocks, new.place, self.places)
+            loop = loop or iterations(old.graph, new.graph, new.place, self.places)
         divergence = self.tape.divergence
         return GraphDiff(
             against=program.number if program is not None else 0,

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from xlaprof.events import Loop
 from xlaprof.recording.stacks import RawFrame, loop_line, split, whole
 
-from .alignment import token
+from .alignment import Unmatched, token
 from .conditions import condition_in_loop
+
+_REPEATED = 2  # passes: fewer are no loop's
 
 if TYPE_CHECKING:
     from xlaprof.runtime.tape.graph import Graph
@@ -41,10 +43,40 @@ def iterations(old: Graph, new: Graph, barrier: Frames, places: Places) -> Loop 
     key = min((key for key, found in differing.items() if found == ratio), key=before.__getitem__)
     frames = next(node.frames for node in new.nodes if _is_forward(node) and token(node) == key)
     head = _head(frames, barrier)
-    if not head:
+    if not head or _same_passes(old, new, head) >= max(before[key], now[key]):
         return None
     choice = places(condition_in_loop(frames, whole(head)[0]))
     return Loop(places(head), before[key], now[key], choice, agreeing, len(differing))
+
+
+def choices(old: Graph, new: Graph, blocks: tuple[Unmatched, ...], barrier: Frames, places: Places) -> Loop | None:
+    """The loop of as many iterations in both graphs in which a condition decides what each of them records."""
+    nodes = [node for block in blocks for node in (*block.old, *block.new) if _is_forward(node)]
+    head = _head(nodes[0].frames, barrier) if nodes else ()
+    passes = _same_passes(old, new, head) if head else 0
+    if passes < _REPEATED:
+        return None
+    # what all passes record may have no partner either, where it stands between other choices than before
+    inside = [node for node in nodes if _is_inside(node, head)]
+    chosen = Counter(condition_in_loop(node.frames, whole(head)[0], expressions=True) for node in inside)
+    chosen.pop((), None)
+    choice = next((line for line, _ in chosen.most_common(1)), ())
+    return Loop(places(head), passes, passes, places(choice), len(inside), len(nodes)) if choice else None
+
+
+def _is_inside(node: Node, head: Frames) -> bool:
+    """Whether the loop repeats it."""
+    file, line = whole(head)[0][:2]
+    return any(frame.file == file and loop_line(file, frame.line) == line for frame in whole(node.frames))
+
+
+def _same_passes(old: Graph, new: Graph, head: Frames) -> int:
+    """How often lines of the loop were recorded that both graphs recorded as often: its passes, if any are the same."""
+    before, now = (
+        Counter(token(node) for node in graph.nodes if _is_forward(node) and _is_inside(node, head))
+        for graph in (old, new)
+    )
+    return max((count for key, count in before.items() if now[key] == count), default=0)
 
 
 def selected(old: Graph, new: Graph, node: Node, barrier: Frames, places: Places) -> Loop | None:
