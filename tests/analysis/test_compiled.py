@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -350,6 +351,19 @@ def test_the_first_compilation_of_a_graph_is_said_to_be_normal() -> None:
     assert (charge.what, charge.seconds) == ("first", pytest.approx(29.7))
     assert "first compilation of 1 graph: normal" in charge.why
     assert "inductor's cache" in charge.why
+
+
+def test_what_grows_is_advised_to_grow_outside_and_what_varies_is_not() -> None:
+    def advice(*lengths: int) -> str:
+        compiling = Compiling()
+        compiling.compile("0/0")
+        for i, (old, new) in enumerate(pairwise(lengths), 1):
+            compiling.recompile(f"0/{i}", Guard("length", "self.log", str(old), str(new), "len(self.log)"))
+        (finding,) = compiling.findings()
+        return finding.advice
+
+    assert "Let self.log grow outside the compiled function" in advice(0, 1, 2)
+    assert "Keep self.log at one length" in advice(3, 1, 2)
 
 
 def test_every_second_of_compiling_is_charged_once() -> None:

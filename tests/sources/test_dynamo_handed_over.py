@@ -110,6 +110,7 @@ def test_lines_that_select_by_one_mask_are_one_finding(tmp_path: Path) -> None:
     first = line_of(paired, "x[keep].sin")
     assert (finding.place.line, [place.line for place in finding.also]) == (first, [first + 1])
     assert f"here and in line {first + 1}" in finding.cause
+    assert "how many elements a mask selects (aten::nonzero) depends on its values" in finding.cause
 
 
 class Noisy(torch.nn.Module):

@@ -114,8 +114,8 @@ def _advise_value(guard: Guard, case: Case) -> str:
         )
     if case.specialized and _is_argument(guard):
         return (
-            f"The code needs the number (a loop, a slice, a condition), so that each value of {name} has a graph of "
-            "its own: use few values, or write it with tensors of one size and a mask."
+            f"The code needs the number (an index, a loop, a slice, a condition), so that each value of {name} has a "
+            "graph of its own: use few values, or write it with tensors of one size and a mask."
         )
     if not _is_argument(guard):
         buffer = " (a buffer, if it is a module's)" if "." in name else ""

@@ -107,7 +107,10 @@ def _operator(found: Break) -> str:
 
 
 def _dynamic_shape(found: Break) -> tuple[str, str]:
-    return f"the shape of {_operator(found) or 'the result'} depends on the values of its input", _SHAPE
+    name = _operator(found)
+    if name == "aten::nonzero":  # what an index by a mask calls
+        return "how many elements a mask selects (aten::nonzero) depends on its values", _SHAPE
+    return f"the shape of {name or 'the result'} depends on the values of its input", _SHAPE
 
 
 def _disabled(found: Break) -> tuple[str, str]:
