@@ -261,6 +261,8 @@ class Story:
         loop: int = 0,
         loop_ops: int = 0,
         loop_shared: bool = False,
+        turns: Sequence[int] = (),
+        loop_trains: bool = False,
     ) -> None:
         """End a graph: compile it if it is new, and run it."""
         start = self.now
@@ -281,6 +283,8 @@ class Story:
                 loop=loop,
                 loop_ops=loop_ops,
                 loop_shared=loop_shared,
+                turns=list(turns),
+                loop_trains=loop_trains,
             )
         )
         self._tracing = 0

@@ -51,6 +51,34 @@ def test_other_loops_belong_into_one_graph(func: str, numbers: dict[str, int]) -
     assert unrolled(story, attack(story, func), **numbers).findings() == []
 
 
+def epochs_of_five_steps(barrier_loop: int) -> Story:
+    """Five training steps in each graph: of a loop of its own, or of the barrier's loop, at every fifth turn."""
+    story = Story()
+    step = story.line(63, "optimizer.step()", func="run_epoch", outer=(86,), loops=(58, 84))
+    barrier = story.line(66, "torch_xla.sync()", func="run_epoch", outer=(86,), loops=(barrier_loop, 84))
+    summary = story.line(67, "return total.item()", func="run_epoch", outer=(86,), loops=(0, 84))
+    for _ in range(8):
+        story.trace(30)
+        story.barrier(
+            barrier, 40, compile=3000, ops=800, loops=5, loop=step, loop_ops=150, loop_shared=True, turns=(5, 0),
+            loop_trains=True,
+        )  # fmt: skip
+        story.read(summary)
+    story.finish()
+    return story
+
+
+def test_a_few_training_steps_in_one_graph_lack_a_barrier_and_what_is_read_after_them_is_read_once_an_epoch() -> None:
+    (finding,) = epochs_of_five_steps(0).findings()
+    assert (finding.kind, finding.place.line, finding.count) == ("missing_barrier", 58, 5)
+    assert "5 turns became one graph of 800 operations, about 150 for each" in finding.cause
+    assert finding.cost_s == pytest.approx(1.5)  # what a graph of a fifth of the operations takes to compile remains
+
+
+def test_a_barrier_at_every_fifth_turn_of_its_loop_is_meant_so() -> None:
+    assert epochs_of_five_steps(58).findings("missing_barrier") == []
+
+
 def test_the_loop_of_the_barrier_itself_is_none() -> None:
     story = Story()
     line = story.line(30, "loss.backward()", func="main", loops=(28,))

@@ -187,6 +187,7 @@ class Compile(Event, frozen=True, tag="compile"):
     again: int = -1  # of a read: operations of its graph that the next barrier runs once more; -1: not known
     diff: GraphDiff | None = None  # None: nothing comparable was recorded before
     turns: list[int] = []  # of the loops around that line and its callers, innermost first; empty: not known
+    loop_trains: bool = False  # each time an optimizer updated the same parameters, after another backward pass
 
 
 class Compiling(Event, frozen=True, tag="compiling"):
@@ -218,6 +219,7 @@ class Barrier(Event, frozen=True, tag="barrier"):
     loop_ops: int = 0  # operations from one such time to the next, on average
     loop_shared: bool = False  # each time over one and the same value, as turns of a loop do and layers do not
     turns: list[int] = []  # of the loops around that line and its callers, innermost first; empty: not known
+    loop_trains: bool = False  # each time an optimizer updated the same parameters, after another backward pass
 
 
 class Execute(Event, frozen=True, tag="execute"):

@@ -3,7 +3,8 @@
 Three things show that a loop lacks a barrier, so that all its turns are one graph: named steps pass and nothing cuts
 the graph; in programs without named steps and barriers, only a read cuts a graph that holds many turns of a loop; or
 the graph of a step holds a loop of many turns over the same tensors (layers repeat lines too, but each has its own
-weights). What grows or is compiled again because of it is a consequence.
+weights), or of a few turns that are training steps themselves. What grows or is compiled again because of it is a
+consequence.
 """
 
 from __future__ import annotations
@@ -134,12 +135,20 @@ def unbarred(facts: Facts) -> Unbarred | None:
         stack = max(run.sites, key=lambda stack: run.sites[stack].loops, default=0)
         loops = _loops(facts, run.sites[stack], stack, 0) if stack else []
         return Unbarred(stack, loops[-1][0] if loops else NOWHERE, steps, "steps")
-    reads = {stack: site for stack, site in run.sites.items() if site.trigger == "read" and site.loops >= REPEATS}
+    reads = {
+        stack: site
+        for stack, site in run.sites.items()
+        if site.trigger == "read" and (site.loop_trains or site.loops >= REPEATS)
+    }
     # each read may run everything recorded before it: that is a growing_graph
-    growing = any(site.longest_growth[0] >= REPEATS - 1 for site in reads.values())
+    growing = any(site.longest_growth[0] >= min(REPEATS, site.loops) - 1 for site in reads.values())
     if reads and not facts.named_steps and barriers <= 1 and not growing:
         return _heaviest(facts, reads, REPEATS)
-    inside = {stack: site for stack, site in run.sites.items() if site.loop_shared and site.loops >= _TURNS}
+    inside = {
+        stack: site
+        for stack, site in run.sites.items()
+        if site.loop_trains or (site.loop_shared and site.loops >= _TURNS)
+    }
     found = _heaviest(facts, inside, _TURNS)
     if found is None or not found.loop.line or found.loop.acting.func.rpartition(".")[2].startswith(_LAYERS):
         return None
@@ -177,6 +186,6 @@ def _loops(facts: Facts, site: Site, cut: int, least: int) -> list[tuple[Place, 
         (loop, turns)
         for loop, turns in known
         if head(loop) not in around
-        and turns >= least
+        and (turns >= least or (site.loop_trains and turns))
         and (site.loop_shared or not loop.acting.func.rpartition(".")[2].startswith(_LAYERS))
     ]

@@ -235,7 +235,7 @@ def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", 
 def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
     """Whether these reads end the graph of a loop without a barrier before them."""
     site = facts.run.sites.get(stack)
-    if site is None or site.trigger != "read" or site.loops < REPEATS:
+    if site is None or site.trigger != "read" or (site.loops < REPEATS and not site.loop_trains):
         return False
     if any(other.trigger != "read" and other.executed >= _LEAST for other in facts.run.sites.values()):
         return False  # barriers end the graphs
@@ -257,8 +257,12 @@ def _working_loops(facts: Facts) -> set[tuple[str, str, int]]:
 
 
 def _after_epoch(facts: Facts, stack: int, tally: ReadTally) -> bool:
-    """Whether the reads lie in a loop around that of the barriers: once for many steps."""
+    """Whether the reads lie in a loop around that of the barriers, or of the training steps: once for many steps."""
     return any(
-        site.trigger != "read" and site.executed >= _EPOCH * tally.count and facts.names.is_outside(stack, other)
+        site.trigger != "read"
+        and (
+            (site.executed >= _EPOCH * tally.count and facts.names.is_outside(stack, other))
+            or (site.loop_trains and site.loops >= _EPOCH and facts.names.is_outside(stack, site.loop))
+        )
         for other, site in facts.run.sites.items()
     )

@@ -222,6 +222,7 @@ class Site:
     loop: int = 0  # the stack of that line
     loop_ops: int = 0
     loop_shared: bool = False
+    loop_trains: bool = False
     turns: Sequence[int] = ()  # of the loops around that line
     piece: bool = False  # in a loop over tensors: a step reaches it several times
     start: int = 0  # begin of the stretch that its last visit ended
@@ -242,6 +243,7 @@ class Site:
         if event.loops > self.loops:
             self.loops, self.loop = event.loops, event.loop
             self.loop_ops, self.loop_shared, self.turns = event.loop_ops, event.loop_shared, event.turns
+            self.loop_trains = event.loop_trains
 
     def grow(self, ops: int) -> None:
         """A graph of ``ops`` operations ended here."""

@@ -204,5 +204,6 @@ def _record(
             loop.ops,
             loop.shared,
             list(loop.turns),
+            loop.trains,
         )
     )

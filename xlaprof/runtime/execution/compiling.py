@@ -93,6 +93,7 @@ def compile_plan(
                 _run_again(tape, graph) if trigger == "read" else -1,
                 found.of(rec) if found is not None else None,
                 list(loop.turns),
+                loop.trains,
             )
         )
         for old in gone:

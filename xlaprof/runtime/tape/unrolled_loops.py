@@ -6,6 +6,10 @@ the graph needs all iterations, for the backward pass through them.
 
 A line deep in a model repeats more often than the loop that calls it turns: layers, time steps, the parameters of an
 optimizer. The turns of a loop are those of most of its lines, each as often as its rarest operation.
+
+A training step is a turn by itself, however few there are: an optimizer updates parameters, and after another backward
+pass the same ones again. Micro-batches end in one update. The players of a GAN, and the inner steps of meta learning,
+update other parameters or copies.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from xlaprof.recording.stacks import RawFrame, library, loop_line
 from xlaprof.runtime.trace.trie import Ref, Unrolled
+
+from .grow import INPUT
 
 if TYPE_CHECKING:
     from xlaprof.runtime.trace.trie import Node
@@ -35,8 +41,15 @@ def of(end: Node) -> Unrolled:
 
 
 def _find(end: Node) -> Unrolled:
+    path = end.path()
+    if steps := _training_steps(path):
+        frames = steps[0].frames
+        loops = [loop for _, loop in reversed(_path(frames))]
+        at = next((depth for depth, loop in enumerate(loops) if loop), -1)
+        turns = tuple(len(steps) * (depth == at) for depth in range(len(loops)))
+        return Unrolled(len(steps), frames, _span(steps) // (len(steps) - 1), shared=True, turns=turns, trains=True)
     seen: dict[Any, list[Node]] = {}
-    for node in end.path():
+    for node in path:
         if node.frames and node.op is not None and node.op.func is not None:
             seen.setdefault((node.op, node.frames), []).append(node)
     many = [nodes for nodes in seen.values() if len(nodes) >= _MANY]
@@ -50,6 +63,28 @@ def _find(end: Node) -> Unrolled:
     count = max(counts, key=lambda n: (counts[n], -n))
     nodes = max((nodes for nodes in chosen if len(nodes) == count), key=_span)
     return _unrolled(nodes, end, shared=bool(sharing) and not _is_differentiated(nodes, end))
+
+
+def _training_steps(path: list[Node]) -> list[Node]:
+    """The updates of the parameter that was updated in the fewest steps, one of each step; empty: fewer than two."""
+    roots: dict[int, int] = {}  # slot -> that of the input which it is a new value of
+    updates: dict[int, list[Node]] = {}
+    differentiated = 0
+    for node in path:
+        if node.role == "backward":
+            differentiated = node.depth
+        if node.op is INPUT:
+            roots[node.slot] = node.slot
+        elif node.role == "optimizer" and node.op is not None and getattr(node.op, "writes", ()) == (0,):
+            written = node.args[0]
+            root = roots.get(written.slot) if type(written) is Ref else None
+            if root is not None:
+                roots[node.slot] = root
+                steps = updates.setdefault(root, [])
+                if not steps or steps[-1].depth < differentiated:
+                    steps.append(node)
+    least = min(updates.values(), key=len, default=[])
+    return least if len(least) > 1 and len({node.frames for node in least}) == 1 else []
 
 
 def _unrolled(nodes: list[Node], end: Node, *, shared: bool) -> Unrolled:
