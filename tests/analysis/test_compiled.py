@@ -353,17 +353,18 @@ def test_the_first_compilation_of_a_graph_is_said_to_be_normal() -> None:
     assert "inductor's cache" in charge.why
 
 
-def test_what_grows_is_advised_to_grow_outside_and_what_varies_is_not() -> None:
-    def advice(*lengths: int) -> str:
+def test_what_grows_is_advised_to_grow_outside_and_what_varies_or_is_passed_is_not() -> None:
+    def advice(name: str, *lengths: int) -> str:
         compiling = Compiling()
         compiling.compile("0/0")
         for i, (old, new) in enumerate(pairwise(lengths), 1):
-            compiling.recompile(f"0/{i}", Guard("length", "self.log", str(old), str(new), "len(self.log)"))
+            compiling.recompile(f"0/{i}", Guard("length", name, str(old), str(new), f"len({name})"))
         (finding,) = compiling.findings()
         return finding.advice
 
-    assert "Let self.log grow outside the compiled function" in advice(0, 1, 2)
-    assert "Keep self.log at one length" in advice(3, 1, 2)
+    assert "Let self.log grow outside the compiled function" in advice("self.log", 0, 1, 2)
+    assert "Keep self.log at one length" in advice("self.log", 3, 1, 2)
+    assert "Keep parts at one length" in advice("parts", 2, 3, 4)
 
 
 def test_every_second_of_compiling_is_charged_once() -> None:

@@ -113,6 +113,32 @@ def test_lines_that_select_by_one_mask_are_one_finding(tmp_path: Path) -> None:
     assert "how many elements a mask selects (aten::nonzero) depends on its values" in finding.cause
 
 
+def counted(x: Any) -> Any:
+    number = int(x.sum().item())
+    y = x * 2
+    print("counted")
+    return y * number
+
+
+def test_a_variable_comes_from_the_break_that_made_it_and_not_from_one_it_outlives(tmp_path: Path) -> None:
+    found = observe(tmp_path, calling(counted, *(lambda v=v: (torch.full((3,), v),) for v in (1.0, 2.0, 3.0))))
+    causes = {finding.place.line: finding.cause for finding in found.findings()}
+    assert "the value read here is a guard" in causes[line_of(counted, ".item()")]
+    assert "compiled again" not in causes[line_of(counted, "print")]
+
+
+def test_what_an_argument_holds_is_named_as_the_program_reaches_it(tmp_path: Path) -> None:
+    def summed(batch: Any) -> Any:
+        y = batch["x"] + 1
+        print("summed")
+        return y.sum() + batch["y"]
+
+    sizes = (lambda n=n: ({"x": torch.ones(3), "y": torch.ones(n)},) for n in (3, 5, 6))
+    (finding,) = observe(tmp_path, calling(summed, *sizes)).findings("recompile")
+    assert "The shape of batch['y'] changed" in finding.cause
+    assert "maybe_mark_dynamic(batch['y'], 0)" in finding.advice
+
+
 class Noisy(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

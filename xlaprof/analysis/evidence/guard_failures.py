@@ -106,10 +106,12 @@ def _followed(
         if first[0].event.compile.rpartition("/")[0] == record.event.compile.rpartition("/")[0]:
             return None  # a call before
         one = _to_blame(first[0])
+        sizes = [each.kind in _OF_SIZE for each in (one, guard)]
         changes = [(each.kind, *sizes_of_dim(each)) for each in (one, guard)]
-        if changes[0] == changes[1] and guard.old != guard.new and (guard.handed or guard.subject == one.subject):
-            return first, belongs
-        if guard.handed and not one.handed and {guard.kind, one.kind} <= _OF_SIZE:
+        same = changes[0] == changes[1] and guard.old != guard.new and (guard.handed or guard.subject == one.subject)
+        # a variable was there before this break: what it holds was made from the value that changed before
+        made = guard.handed and sizes[0] == sizes[1] and (guard.subject.isidentifier() if one.handed else sizes[0])
+        if same or made:
             return first, belongs
     return None
 

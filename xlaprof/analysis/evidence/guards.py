@@ -33,7 +33,7 @@ def sizes_of_dim(guard: Guard) -> tuple[str, str]:
 
 
 def _variable(name: str) -> str:
-    return name if name.replace(".", "").replace("_", "").isalnum() else "x"
+    return name if re.fullmatch(r"[\w.]+(\[[\w'\"]+\][\w.]*)*", name) else "x"
 
 
 class Case(NamedTuple):
@@ -145,7 +145,8 @@ def _advise_dtype(guard: Guard, case: Case) -> str:
 def _advise_length(guard: Guard, case: Case) -> str:
     name = guard.subject or "the value"
     lengths = [(int(one.old), int(one.new)) for one in case.guards if one.old.isdigit() and one.new.isdigit()]
-    if len(lengths) > 1 and all(old < new for old, new in lengths):
+    is_kept = "." in name or "G['" in guard.text  # a list that is passed is another each time
+    if is_kept and len(lengths) > 1 and all(old < new for old, new in lengths):
         return f"Let {name} grow outside the compiled function: return what is added, and add it after the call."
     return f"Keep {name} at one length, or stack it into one tensor (padded, with a mask) before the call."
 
