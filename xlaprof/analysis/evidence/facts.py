@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from hashlib import blake2s
 from typing import Any
@@ -37,6 +38,7 @@ class Facts:
         self._cuts: list[Cut] = []  # of the findings made so far
         self._cut_of: dict[str, Cut] = {}  # by id of the finding
         self.claims: dict[str, list[Cut]] = {}  # the same by id of the finding; several may have one id
+        self.rows: dict[int, Sequence[int]] = {}  # of :func:`.looping.row_of`, by stack
         self._uncut_s = 0.0  # gains of the findings without a cut
         self._optionless: set[str] = set()  # ids of findings at a library's line that no option of it changes
         self.aside: tuple[Finding, ...] = ()  # that the program can do nothing about

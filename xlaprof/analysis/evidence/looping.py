@@ -86,6 +86,12 @@ def row_of(facts: Facts, stack: int) -> Sequence[int]:
 
     Empty for other loops: their turns run one program, but for the first and the last, or more operations.
     """
+    if stack not in facts.rows:
+        facts.rows[stack] = _row_of(facts, stack)
+    return facts.rows[stack]
+
+
+def _row_of(facts: Facts, stack: int) -> Sequence[int]:
     site, names = facts.run.sites[stack], facts.names
     if site.trigger == "read" or site.ops > SMALL * site.executed:
         return ()
