@@ -354,3 +354,38 @@ def test_of_a_combination_each_cause_gains_its_share() -> None:
     assert len(found) == 2
     assert sum(one.cost_s for one in found) == pytest.approx(0.3)
     assert all(one.gain_s <= one.cost_s + 1e-9 for one in found)
+
+
+def stages(order: str, role: str = "backward", condition: str = "") -> Story:
+    """Steps of two buckets, a and b; the second stage of the training are A and B."""
+    story = Story()
+    barrier, line = story.line(68, "torch_xla.sync()"), story.line(65, "loss.backward()")
+    deciding = story.line(64, condition) if condition else 0
+    bucket = Change("shape", "s64[8,8]", "s64[8,16]", "input of aten::embedding", made=line, moved=True, against=1)
+    numbers: dict[str, int] = {}
+    for graph in order:
+        old = numbers.get(graph.lower(), 0)
+        stage = Change("operation", "aten::t", "aten::mul", stack=line, role=role, condition=deciding, added=4)
+        change = bucket if graph == "b" else msgspec.structs.replace(stage, against=old) if graph.isupper() else None
+        with story.step():
+            story.barrier(barrier, 8, graph, change=change if graph not in numbers else None)
+            story.spend(8)
+        numbers.setdefault(graph, len(numbers) + 1)
+    story.finish()
+    return story
+
+
+def test_another_stage_of_a_training_is_worth_its_graphs_in_every_bucket() -> None:
+    assert stages("abbaab" * 4 + "ABBAAB" * 4).findings("recompile") == []
+    assert stages("a" * 24 + "A" * 24, "", "if step >= 24:").findings("recompile") == []
+    for order in ("abbaab" * 2 + "ABBAAB" * 4, "abbaab" * 4 + "ABBAAB" * 4 + "a"):
+        assert stages(order).findings("recompile"), "too short, or not for good"
+
+
+def test_work_that_changed_once_is_told_with_the_step_and_not_as_a_habit() -> None:
+    (finding,) = stages("a" * 15 + "A" * 25, "").findings("recompile")
+    assert "Another path is taken from step 15 on" in finding.cause
+    assert "every" not in finding.cause
+    assert "move the barrier" not in finding.advice, "it would save no graph"
+    (finding,) = stages("aAAAAaAAA" * 3, "").findings("recompile")
+    assert "Another path is taken: 4 operations" in finding.cause, "the other one is the rarer"

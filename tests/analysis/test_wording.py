@@ -41,6 +41,7 @@ def test_a_tensor_has_the_name_of_what_is_moved_or_read_and_not_of_a_result(made
         ("x = x[:4] + x[:n]", "end of aten::slice", "n"),
         ("x = x[:m] + x[:n]", "end of aten::slice", ""),
         ("p = x.topk(k, dim=1)", "k of aten::topk", "k"),
+        ("noise = self.model(sample, t.to(self.device)).sample", "fill_value of aten::full", "t"),
     ],
 )
 def test_a_number_has_the_name_of_the_expression_on_its_line(code: str, subject: str, name: str) -> None:

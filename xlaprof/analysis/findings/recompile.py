@@ -16,7 +16,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.explanation import explanation
-from xlaprof.analysis.recompiles.extra import Extra, Group, groups, values
+from xlaprof.analysis.recompiles.extra import Extra, Group, comes_back, groups, values
 from xlaprof.analysis.recompiles.varying import varying
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import replay
@@ -104,8 +104,13 @@ def _rhythm(facts: Facts, group: Group) -> str:
     """How often the graph runs that this change made: "every 4 steps"."""
     if len(group.extras) > 1 or group.sort not in ("operation", "outputs", "inputs"):
         return ""
-    rhythm = facts.run.program_rhythms.get(group.extras[0].record.program)
-    return rhythm.text() if rhythm is not None and rhythm.steps >= _SOME else ""
+    record, rhythms = group.extras[0].record, facts.run.program_rhythms
+    rhythm, other = rhythms.get(record.program), rhythms.get(group.first.against)
+    if rhythm is None or rhythm.steps < _SOME:
+        return ""
+    if other is not None and not comes_back(facts, record):
+        return f"from step {record.step} on" if record.step > 0 else ""
+    return rhythm.text() if other is None or rhythm.steps <= other.steps else ""  # of the rarer of the two
 
 
 def _confidence(group: Group) -> str:

@@ -13,7 +13,7 @@ from xlaprof.analysis.model import Buckets
 from xlaprof.analysis.recompiles.extra import Group
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.varying import Size, varying
-from xlaprof.analysis.recompiles.wording import expression, operator, quoted, variable
+from xlaprof.analysis.recompiles.wording import expression, is_of_moved_number, operator, quoted, variable
 from xlaprof.analysis.whatif import barriers
 from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary
@@ -83,6 +83,12 @@ def _scalar(words: Vocabulary, group: Group) -> Advice:
     if change.role == "shared":
         return Advice("Pass the two numbers as 1-element tensors on the device, so that their values do not matter.")
     name = change.name or expression(group.place.code, change)
+    if name and is_of_moved_number(change):
+        return Advice(
+            f"Bring {name} to the device as a tensor of one element: one of no dimensions is a number to the graph, and "
+            "exactly 0, 1 and -1 are constants of it.",
+            f"{name} = {name}.reshape(1)  # on the host, before it is brought to the device",
+        )
     remedy = f"{name} = {words.scalar_code.format(value=change.new)}" if name.isidentifier() and name != "lr" else ""
     if name == "lr":
         remedy = "# start the schedule a little above 0 and stay a little below 1"
@@ -133,10 +139,14 @@ def _path(facts: Facts, group: Group) -> Advice:
         )
     condition = facts.names.place(change.condition)
     instead = f"the if of {quoted(condition)}" if condition.line else "if"
-    return Advice(
-        f"Take the same path in every step ({facts.words.arrays}.where instead of {instead}), or move the "
-        f"barrier{at} so that every graph holds the same work."
-    )
+    moved = ""
+    record, usual = group.extras[0].record, change.against
+    rhythm = facts.run.program_rhythms.get(record.program)
+    # what runs between two turns of the rarer path would be one graph with it, where these are equally far apart
+    regular = usual and rhythm is not None and rhythm.every > 1
+    if regular and barriers.without_those(facts.run, lambda cut: cut == (record.stack, usual)).pays():
+        moved = f", or move the barrier{at} so that every graph holds the same work"
+    return Advice(f"Take the same path in every step ({facts.words.arrays}.where instead of {instead}){moved}.")
 
 
 # -- shapes

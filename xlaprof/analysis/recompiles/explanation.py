@@ -121,7 +121,7 @@ def _path(facts: Facts, group: Group, rhythm: str) -> str:
     change = group.first
     here = group.place
     condition, expected = facts.names.place(change.condition), facts.names.place(change.expected)
-    often = f" {rhythm}" if rhythm.startswith("every") else ""
+    often = f" {rhythm}" if rhythm.startswith(("every", "from")) else ""
     decides = f"; {quoted(condition)} decides" if condition.line else ""
     if change.role == "grad":
         return (

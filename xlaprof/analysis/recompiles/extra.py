@@ -33,6 +33,7 @@ _HABIT = 3  # reads in the loop, or graphs of one read outside it: fewer are an 
 _WARMED = 8  # graphs that a barrier makes in advance, at most
 _LONG = 10  # runs of a size that stays for a stage of the training, at least, for each of the sizes
 LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
+_CONDITIONS = ("if ", "elif ")
 _VALUED = frozenset({"shape", "dtype", "size", "argument", "scalar"})
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
 
@@ -256,7 +257,7 @@ def _settles(facts: Facts, record: CompileRecord, change: Change, age: int) -> b
         age = min(age, facts.run.program_runs.get(change.against, 0) or age)
     if age > EARLY:
         return False
-    return change.role == "state" or _is_carried(record, change) or not _comes_back(facts, record)
+    return change.role == "state" or _is_carried(record, change) or not comes_back(facts, record)
 
 
 def _ages(facts: Facts) -> dict[int, int]:
@@ -280,7 +281,7 @@ def _loop_begins(facts: Facts) -> int:
     return min(loop, default=0)
 
 
-def _comes_back(facts: Facts, record: CompileRecord) -> bool:
+def comes_back(facts: Facts, record: CompileRecord) -> bool:
     """Whether a graph that this one replaced ran again later: the program goes back and forth between them."""
     programs = facts.run.programs
     against = record.change.against if record.change is not None else 0
@@ -311,7 +312,7 @@ def _enters_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
 
     Work that a condition of the program decides on, such as a copy of the best weights, is a difference of its own.
     """
-    if facts.names.place(change.condition).acting.code.startswith(("if ", "elif ")):
+    if facts.names.place(change.condition).acting.code.startswith(_CONDITIONS):
         return False
     return any(_precedes_loop(facts, stack, record.stack) for stack in (change.made, change.expected) if stack)
 
@@ -327,8 +328,11 @@ def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
 def _by_design(facts: Facts, group: Group) -> bool:
     """Whether a few sizes, or modules, take turns for ever: each is compiled once, and came back often or ran for long.
 
-    A smaller batch at the end of each pass comes back as well, but alone and at regular intervals.
+    A smaller batch at the end of each pass comes back as well, but alone and at regular intervals. Work that changed
+    once and for good is another stage of the training.
     """
+    if group.sort == "operation":
+        return _is_stage(facts, group)
     if group.sort != "shape" or group.name == "rank":
         return False
     rhythms = facts.run.program_rhythms
@@ -340,6 +344,24 @@ def _by_design(facts: Facts, group: Group) -> bool:
     ):
         return False
     return not _is_last_batch(turns)
+
+
+def _is_stage(facts: Facts, group: Group) -> bool:
+    """Whether layers were unfrozen, or an ``if`` of the program changed over, once and for good, in a long run.
+
+    Graphs of the stage for other sizes follow later.
+    """
+    if group.first.role != "backward":
+        deciding = facts.names.place(group.first.condition).acting.code
+        if group.first.role or not deciding.startswith(_CONDITIONS):
+            return False
+    first = min((extra.record for extra in group.extras), key=lambda record: record.t)
+    earlier = {one.program for one in facts.run.compiles if one.stack == first.stack and one.t < first.t}
+    if any(facts.run.programs.get(program, 0) > first.t + first.dur for program in earlier):
+        return False
+    rhythms = facts.run.program_rhythms
+    later = {extra.record.program for extra in group.extras} - earlier
+    return all(sum(rhythms[one].steps for one in side if one in rhythms) >= 2 * _LONG for side in (earlier, later))
 
 
 def _is_last_batch(turns: dict[str, list[Rhythm]]) -> bool:

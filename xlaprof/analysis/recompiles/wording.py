@@ -39,6 +39,8 @@ def expression(code: str, change: Change) -> str:
     if not operation or tree is None:
         return ""
     name = operation.rstrip("_").partition(".")[0]
+    if is_of_moved_number(change):
+        return _only(_text(one) for node in ast.walk(tree) if (one := _moved(node)) is not None)
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _called(node) in (name, f"{name}_"):
@@ -54,6 +56,11 @@ def expression(code: str, change: Change) -> str:
             bound = node.lower if argument == "start" else node.upper
             found.update([_text(bound)] if bound is not None else ())
     return _only(text for text in found if not _is_number(text))
+
+
+def is_of_moved_number(change: Change) -> bool:
+    """Whether the number is a tensor of no dimensions that a line brings to the device, as ``t`` of ``t.to(device)``."""
+    return change.subject == "fill_value of aten::full"
 
 
 def _only(texts: Iterable[str]) -> str:
