@@ -226,11 +226,12 @@ def test_the_size_of_a_selection_is_reported_with_the_break_that_made_it() -> No
     place = compiling.story.line(21, "print(x)", func="forward")
     compiling.compile("1/0", resumed=place)
     size = Guard("shape", "rows", "f32[38]", "f32[40]", "size mismatch", 0, handed=True)
-    compiling.recompile("1/1", size, ms=60, resumed=place)
+    compiling.recompile("1/1", size, Guard("value", "self.rate", "0.1", "0.2"), ms=60, resumed=place)
     (finding,) = compiling.findings()
     assert (finding.kind, finding.place.line) == ("graph_break", 21)
     assert "the size made here is a guard" in finding.cause
     assert "38, 40" in finding.cause
+    assert "compile 1/1: failed too: self.rate 0.1 -> 0.2" in finding.evidence
 
 
 def test_a_batch_of_another_size_is_a_recompilation_behind_a_break_too() -> None:

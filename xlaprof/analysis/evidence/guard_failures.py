@@ -240,14 +240,19 @@ def _evidence(facts: Facts, recompiles: list[Blamed]) -> tuple[str, ...]:
         when = f"step {record.step}" if record.step > 0 else f"compile {record.event.compile}"
         change = f"{guard.subject} {guard.old} -> {guard.new}" if guard.new else texts.code(guard)
         evidence.append(f"{when}: {duration(record.dur / 1e9)}, {change.strip()}")
-        others = [f"{one.subject} {one.old} -> {one.new}".strip() for one in record.event.guards[1:4]]
-        if others:
-            evidence.append(f"{when}: failed too: {', '.join(others)}")
+        evidence += failed_too(record, when)
     if len(recompiles) > SHOWN:
         evidence.append(f"and {len(recompiles) - SHOWN} more")
     if recompiles[0][1].text:
         evidence.append(f"guard: {texts.code(recompiles[0][1])}")
     return tuple(evidence)
+
+
+def failed_too(record: RecompileRecord, when: str) -> Iterator[str]:
+    """The other guards that failed."""
+    others = [f"{one.subject} {one.old} -> {one.new}".strip() for one in record.event.guards[1:4] if one.subject]
+    if others:
+        yield f"{when}: failed too: {', '.join(others)}"
 
 
 def _also(facts: Facts, recompiles: list[Blamed], place: Place) -> tuple[Place, ...]:

@@ -20,6 +20,7 @@ from xlaprof.analysis.evidence.guard_failures import (
     LIMIT,
     SHOWN,
     Blamed,
+    failed_too,
     hit_a_limit,
     limit_clause,
     sort_out,
@@ -169,7 +170,9 @@ def _evidence(facts: Facts, here: Broken, restarted: int, apart: BehindTally, be
         least = duration(apart.least / 1e9)
         evidence.append(f"what follows is {plural(apart.count, 'graph')}; the cheapest took {least}")
     for record, guard, _ in behind[:SHOWN]:
-        evidence.append(f"compile {record.event.compile}: {duration(record.dur / 1e9)}, {guard.old} -> {guard.new}")
+        when = f"compile {record.event.compile}"
+        evidence.append(f"{when}: {duration(record.dur / 1e9)}, {guard.old} -> {guard.new}")
+        evidence += failed_too(record, when)
     return tuple(dict.fromkeys(evidence))
 
 

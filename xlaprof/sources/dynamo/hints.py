@@ -77,6 +77,7 @@ def _skipped_call(found: Break) -> tuple[str, str]:
     if module == "time":
         return f"{full} gives another value at each call, which a graph cannot hold", _OUTSIDE
     if name.startswith("Random."):
+        full = f"random.{name.rpartition('.')[2]}"
         return f"{full} gives another value at each call, which a graph cannot hold", (
             "Draw the number with torch.rand or torch.randint, or before the call, and pass it as an argument."
         )
@@ -140,7 +141,8 @@ _KNOWN: dict[str, tuple[str, str] | Callable[[Break], tuple[str, str]]] = {
     "GB0009": _not_inlined,
     "GB0025": ("torch._dynamo.graph_break() asks for it", "Remove the call of torch._dynamo.graph_break()."),
     "GB0033": lambda found: (
-        f"{_operator(found) or 'the operation'} gives a Python value that depends on a tensor's values",
+        f"{_operator(found).replace('aten::_local_scalar_dense', 'this line') or 'the operation'} gives a Python value "
+        "that depends on a tensor's values",
         _ITEM,
     ),
     "GB0034": ("an assert needs the value of a tensor", "Check the tensor outside, or use torch._assert_async."),
