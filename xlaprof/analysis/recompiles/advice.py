@@ -85,8 +85,8 @@ def _scalar(words: Vocabulary, group: Group) -> Advice:
     name = change.name or expression(group.place.code, change)
     if name and is_of_moved_number(change):
         return Advice(
-            f"Bring {name} to the device as a tensor of one element: one of no dimensions is a number to the graph, and "
-            "exactly 0, 1 and -1 are constants of it.",
+            f"Bring {name} to the device as a tensor of one element: one of no dimensions is a number to the graph, "
+            "and exactly 0, 1 and -1 are constants of it.",
             f"{name} = {name}.reshape(1)  # on the host, before it is brought to the device",
         )
     remedy = f"{name} = {words.scalar_code.format(value=change.new)}" if name.isidentifier() and name != "lr" else ""
@@ -140,11 +140,14 @@ def _path(facts: Facts, group: Group) -> Advice:
     condition = facts.names.place(change.condition)
     instead = f"the if of {quoted(condition)}" if condition.line else "if"
     moved = ""
-    record, usual = group.extras[0].record, change.against
+    record = group.extras[0].record
     rhythm = facts.run.program_rhythms.get(record.program)
     # what runs between two turns of the rarer path would be one graph with it, where these are equally far apart
-    regular = usual and rhythm is not None and rhythm.every > 1
-    if regular and barriers.without_those(facts.run, lambda cut: cut == (record.stack, usual)).pays():
+    regular = rhythm is not None and rhythm.every > 1
+    if (
+        regular
+        and barriers.without_those(facts.run, lambda cut: cut[0] == record.stack and cut[1] != record.program).pays()
+    ):
         moved = f", or move the barrier{at} so that every graph holds the same work"
     return Advice(f"Take the same path in every step ({facts.words.arrays}.where instead of {instead}){moved}.")
 

@@ -59,7 +59,7 @@ def expression(code: str, change: Change) -> str:
 
 
 def is_of_moved_number(change: Change) -> bool:
-    """Whether the number is a tensor of no dimensions that a line brings to the device, as ``t`` of ``t.to(device)``."""
+    """Whether it is a tensor of no dimensions that a line brings to the device, as ``t`` of ``t.to(device)``."""
     return change.subject == "fill_value of aten::full"
 
 
