@@ -1,0 +1,105 @@
+"""The device idles again and again while the host does something else: what that is, where, and what it cost."""
+
+import pytest
+from story import Story, clean
+
+from xlaprof.events import Hole
+
+
+def test_preprocessing_in_a_scope_that_starves_the_device() -> None:
+    story = Story()
+    barrier = story.line(20, "xr.sync()")
+    enter = story.line(11, 'with xlaprof.Trace("tokenize"):')
+    for _ in range(20):
+        with story.step():
+            with story.scope("tokenize", enter):
+                story.spend(25)
+            story.trace(2)
+            story.barrier(barrier, 10)
+    story.finish()
+    (finding,) = story.findings()
+    assert (finding.kind, finding.operation, finding.place.line) == ("idle_gap", "tokenize", 11)
+    assert finding.count == 19
+    assert finding.cost_s == pytest.approx(19 * 0.015)  # for 10 of its 25 ms the device still works
+    assert "'tokenize'" in finding.cause
+
+
+def test_plain_python_between_two_lines_is_named_by_them() -> None:
+    story = Story()
+    sync, to = story.line(20, "xr.sync()"), story.line(24, "batch = augment(batch).to(device)")
+    for n in range(20):
+        with story.step():
+            if n:
+                story.python(30, sync, to)
+            story.trace(2)
+            story.barrier(sync, 10)
+    (finding,) = story.findings()
+    assert finding.kind == "idle_gap"
+    assert "train.py:20-24" in finding.cause
+    assert finding.place.line == 20
+
+
+def test_a_hole_that_goes_back_to_the_head_of_the_loop_is_shown_there() -> None:
+    story = Story()
+    sync = story.line(5, "xr.sync()", func="barrier", outer=(20,))
+    to = story.line(3, "return x.to(device)", func="upload", outer=(12,))
+    for n in range(20):
+        with story.step():
+            if n:
+                story.python(30, sync, to)
+            story.barrier(sync, 10)
+    (finding,) = story.findings()
+    assert finding.place.line == 12
+    assert "train.py:20 -> 12" in finding.cause
+
+
+def test_a_transfer_in_a_hole_says_a_line_nearer_to_what_ran() -> None:
+    story = Story()
+    sync, copy, to = story.line(41, "xr.sync()"), story.line(26, "arr = images.cpu()"), story.line(30, "arr.to(device)")
+    for _ in range(10):
+        with story.step():
+            story.barrier(sync, 10)
+            start = story.now
+            story.read(copy)
+            story.spend(60)
+            story.emit(Hole(t=start, dur=story.now - start, before=sync, after=to))
+            story.upload(1, to)
+    story.finish()
+    (gap,) = story.findings("idle_gap")
+    assert gap.place.line == 26
+    assert "train.py:26-30" in gap.cause
+
+
+def test_garbage_is_reported_at_the_line_that_collects_it() -> None:
+    story = Story()
+    barrier, collect = story.line(20, "xr.sync()"), story.line(43, "gc.collect()")
+    for _ in range(10):
+        with story.step():
+            story.barrier(barrier, 10)
+            with story.scope("logging"):
+                story.gc(40, collect)
+    story.finish()
+    (finding,) = story.findings()
+    assert (finding.kind, finding.place.line) == ("idle_gap", 43)
+
+
+def test_waiting_for_data_and_garbage_collection_starve_the_device_too() -> None:
+    story = Story()
+    barrier, loader = story.line(20, "xr.sync()"), story.line(10, "for batch in loader:")
+    for _ in range(20):
+        story.data(20, loader)
+        with story.step():
+            story.barrier(barrier, 10)
+            story.gc(25)
+    found = {finding.operation: finding for finding in story.findings()}
+    assert set(found) == {"data wait", "garbage collection"}
+    assert found["data wait"].place.line == 10
+    assert "workers" in found["data wait"].advice
+    assert "gc.freeze" in found["garbage collection"].advice
+
+
+def test_one_long_pause_is_no_habit() -> None:
+    story = clean()
+    with story.scope("checkpoint"):
+        story.spend(400)
+    assert clean(story=story).findings() == []
