@@ -283,7 +283,7 @@ def test_of_a_habit_little_is_kept_however_long_it_lasts() -> None:
     for step in range(0, 1_000_000, 10):
         every.add(step)
     assert every.runs == [[0, 10, 100_000]]
-    assert rhythm([every]).text() == "every 10 steps"
+    assert rhythm([every]).text(0) == "every 10 steps"
     odd = Occasions()
     for step in range(10_000):
         odd.add(step * step)
@@ -316,7 +316,7 @@ def test_what_comes_in_turns_has_one_rhythm() -> None:
     even, uneven = Occasions(), Occasions()
     for step in range(100):
         (uneven if step % 2 else even).add(step)
-    assert rhythm([even, uneven]).text() == "every step"
+    assert rhythm([even, uneven]).text(0) == "every step"
 
 
 def looked_into(story: Watched, ms: float, hole: tuple[int, int], stack: int, state: str = "python") -> None:
@@ -380,4 +380,4 @@ def test_a_gap_is_of_the_step_that_most_of_it_is_in(columns: bool) -> None:
         blame.blame(gaps, segments, [], [], steps)
     habit = blame.causes[host.DATA].habit
     assert habit is not None
-    assert rhythm([habit]).text() == "every 5 steps"
+    assert rhythm([habit]).text(0) == "every 5 steps"

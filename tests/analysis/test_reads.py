@@ -61,7 +61,7 @@ def test_rhythms() -> None:
         for step in steps:
             for _ in range(each):
                 rhythm.at(step)
-        return rhythm.text()
+        return rhythm.text(of=max(steps, default=0) + 1)
 
     assert rhythm() == ""
     assert rhythm(4) == "once"

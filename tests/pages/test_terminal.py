@@ -164,7 +164,9 @@ def test_a_finding_shows_gain_beside_cost_rhythm_id_and_how_sure_it_is() -> None
     sure = page(report)
     assert finding.id in sure
     assert "recompile  high  aten::embedding" in sure
-    changed = replace(finding, confidence="medium", rhythm="every 7 steps", gain_s=0.4, gain_per_step_s=0.019)
+    assert re.search(r"1 x   costs 500 ms$", sure, re.MULTILINE)  # once, so in no step
+    per_step = {"cost_per_step_s": 0.024, "gain_per_step_s": 0.019}
+    changed = replace(finding, confidence="medium", rhythm="every 7 steps", gain_s=0.4, **per_step)
     unsure = page(replace(report, findings=(changed,)))
     assert "recompile  high  medium confidence" in unsure
     assert re.search(r"1 x   costs 500 ms   24 ms/step$", unsure, re.MULTILINE)

@@ -112,7 +112,9 @@ def _finding(sign: str, style: str, finding: Finding, width: int) -> Iterator[Te
 def _changed(pair: Pair, width: int) -> Iterator[Text]:
     yield from _finding("~", "yellow", pair.after, width)
     a, b = pair
-    costs = f"{duration(a.cost_per_step_s)} -> {duration(b.cost_per_step_s)} per step"
+    costs = f"{duration(a.cost_s)} -> {duration(b.cost_s)}"
+    if a.cost_per_step_s and b.cost_per_step_s:  # else it comes once, not in every step
+        costs = f"{duration(a.cost_per_step_s)} -> {duration(b.cost_per_step_s)} per step"
     severity = f", {a.severity} -> {b.severity}" if a.severity != b.severity else ""
     yield Text(f"  {a.count:,} -> {b.count:,} times, {costs}{severity}", "yellow")
 

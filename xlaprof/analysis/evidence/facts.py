@@ -10,13 +10,15 @@ from typing import Any
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
 from xlaprof.analysis.sums import median
-from xlaprof.analysis.whatif.replay import Cut, WhatIf, together
+from xlaprof.analysis.whatif.replay import NOTHING, Cut, WhatIf, together
 
 from . import library_options
 
 _HIGH = 0.10  # of the time of the steps: a cost that is felt
 _MEDIUM = 0.02  # a cost that is measured; less is low
+_NOTHING = 1e-6  # share of a cost: less is a rounding error
 _FELT = 0.01  # of the run: a library's line that costs less is not worth an option
+_MOST_STEPS = 0.5  # of the steps: what comes in fewer costs nothing per step
 _PREDICTED = 100  # findings whose gain is predicted by playing the recording again; further ones gain their cost
 
 
@@ -35,6 +37,10 @@ class Facts:
         self.total_s = inside if inside > 0 else (run.last - (run.begin or 0)) / 1e9
         #: steps were named by the program, not inferred from barriers
         self.named_steps = any(not stat.inferred for stat in steps)
+        #: the same as the ordinals of steps are counted: steps within steps once
+        self.outer_steps = min(run.steps_ended, self.step_count) if not run.merged_spans else self.step_count
+        #: of them those in which all was recorded; 0: not known
+        self.full_steps = 0 if any(part.digest_ns for part in run.window.schedule.parts()) else self.outer_steps
         self._cuts: list[Cut] = []  # of the findings made so far
         self._cut_of: dict[str, Cut] = {}  # by id of the finding
         self.claims: dict[str, list[Cut]] = {}  # the same by id of the finding; several may have one id
@@ -75,6 +81,7 @@ class Facts:
         discriminator: str = "",
         cut: Cut | None = None,
         gain_s: float | None = None,
+        in_steps: int | None = None,
         of_the_line: bool | None = None,
         **details: Any,
     ) -> Finding:
@@ -83,7 +90,8 @@ class Facts:
         ``counted``: the events that ``count`` counts.
         ``cut``: the part of the run that a fix removes (``replay``), from which the gain is predicted; without it the
         gain is ``gain_s``, by default the cost. ``of_the_line``: only the line written otherwise helps; by default the
-        kind decides. ``details``: the fields of :class:`Finding` that have defaults
+        kind decides. ``in_steps``: the steps in which it comes, by default one for each of ``count``. ``details``: the
+        fields of :class:`Finding` that have defaults
         (``change``, ``evidence``, ``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """
         if count < 2:
@@ -101,6 +109,7 @@ class Facts:
         else:
             gain = cost_s if gain_s is None else gain_s
             self._uncut_s += gain
+        each_step, once = self._each_step(count if in_steps is None else in_steps, cut or NOTHING)
         share = cost_s / self.total_s if self.total_s > 0 else 0.0
         return Finding(
             id=id,
@@ -110,15 +119,21 @@ class Facts:
             operation=operation,
             count=count,
             cost_s=cost_s,
-            cost_per_step_s=cost_s / max(1, self.step_count),
+            cost_per_step_s=each_step * (cost_s - once if cost_s - once > _NOTHING * cost_s else 0.0),
             cause=said.cause,
             advice=said.advice,
             remedy=said.remedy,
             gain_s=gain,
-            gain_per_step_s=gain / max(1, self.step_count),
+            gain_per_step_s=each_step * max(0.0, gain - once) * (cost_s - once > _NOTHING * cost_s),
             counted=counted,
             **details,
         )
+
+    def _each_step(self, in_steps: int, cut: Cut) -> tuple[float, float]:
+        """One over the number of steps, 0 for what comes in few of them; and the seconds of compiles in few of them."""
+        least = _MOST_STEPS * self.step_count
+        once = sum(ns * (1 - kept) for _, ns, kept in cut.compiles) / 1e9 if len(cut.compiles) < least else 0.0
+        return (1 / max(1, self.step_count) if in_steps >= least else 0.0), once
 
     def set_aside(self, found: list[Finding]) -> list[Finding]:
         """Without those at a library's line that no option changes, or that are not felt: accounts tell of them."""
@@ -142,6 +157,12 @@ class Facts:
             return None
         others = [other for other in self._cuts if other is not cut]
         return max(0.0, self.what_if.gain_of_all_s(self._cuts) - self.what_if.gain_of_all_s(others))
+
+    def goes_with(self, finding: Finding) -> str:
+        """Why a fix gives back more than the finding costs."""
+        cut = self._cut_of.get(finding.id, NOTHING)
+        graphs = any(moment not in cut.recorded for moment, _, _ in cut.compiles)
+        return "recording these graphs goes with compiling them" if graphs else "what waits for it goes with it"
 
     def predicted(self) -> Prediction | None:
         """The run with all findings fixed; None: nothing would be gained."""

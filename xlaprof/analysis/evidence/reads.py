@@ -19,6 +19,7 @@ from typing import Literal
 from xlaprof.analysis.fold.tallies import CompileRecord, ReadTally
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import short
+from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.whatif import replay
 from xlaprof.analysis.whatif.replay import Cut
 from xlaprof.text.quantities import duration, size_text
@@ -66,7 +67,11 @@ class Reads:
         """Add the reads of one operator with one stack."""
         stack, op = key
         name = facts.names.text(op)
+        rhythm = self.tally.rhythm
+        self.tally.rhythm = Rhythm()
         self.tally.merge(tally)
+        self.tally.rhythm = rhythm
+        rhythm.join(tally.rhythm)
         self._ops[name] = self._ops.get(name, 0) + tally.count
         self.via = self.via or facts.names.text(facts.run.vias.get(key, 0))
         if stack not in self.stacks:
@@ -109,6 +114,11 @@ class Reads:
     def cut(self) -> Cut:
         """The part of the run that would go with these reads."""
         return replay.together((replay.reads(self.stacks, self.alone_at), replay.compiles(self.graphs, recorded=True)))
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds that the host waited for the values and copied them, without compiling."""
+        return (self.tally.wait + self.copy_ns + self.tally.digest_dur) / 1e9
 
     @property
     def copy_ns(self) -> int:
@@ -226,8 +236,8 @@ def _in_loop(facts: Facts, stack: int, tally: ReadTally) -> Literal["in_steps", 
         return ""
     if facts.run.barriers <= 1:
         return "count"
-    loop = innermost(facts.names, stack)
-    if loop.line and tally.looped < tally.count and head(loop) in _working_loops(facts):
+    loops = {head(loop) for loop in facts.names.loops(stack)}
+    if tally.looped < tally.count and loops & _working_loops(facts):
         return "count"
     return "looped"
 

@@ -17,7 +17,7 @@ from xlaprof.text.quantities import duration
 #: Findings weighed against each other. Each takes two replays; further ones are ranked by their own gain, which is
 #: small.
 _WEIGHED = 12
-_FAR = 3  # times: a gain so far from the cost needs a reason,
+_FAR, _BEYOND = 3, 1.1  # times: a gain so far below the cost, or above it, needs a reason,
 _SAID = 0.02  # if it is this share of the time of the steps
 
 
@@ -65,15 +65,17 @@ def _with_severity(known: Mapping[str, Kind], finding: Finding) -> Finding:
 
 
 def _with_reason(facts: Facts, finding: Finding) -> Finding:
-    """Says why a fix gives back much less, or much more, than the finding costs."""
-    gains = finding.gain_s, finding.gain_s if finding.gain_last_s is None else finding.gain_last_s
-    if max(gains) * _FAR < finding.cost_s and finding.cost_s >= _SAID * facts.total_s:
+    """Says why a fix gives back much less, or more, than the finding costs."""
+    last = finding.gain_s if finding.gain_last_s is None else finding.gain_last_s
+    least, most = sorted((finding.gain_s, last))
+    if most * _FAR < finding.cost_s and finding.cost_s >= _SAID * facts.total_s:
         why = "most of that time something else would be waited for"
-    elif min(gains) > _FAR * finding.cost_s and min(gains) >= _SAID * facts.total_s:
-        why = "what waits for it goes with it"
+    elif most > _BEYOND * finding.cost_s and most >= _SAID * facts.total_s:
+        why = f"{duration(most - finding.cost_s)} more than it costs, because {facts.goes_with(finding)}"
     else:
         return finding
-    return msgspec.structs.replace(finding, cause=f"{finding.cause} A fix gives back {duration(max(gains))}: {why}.")
+    gain = f"{'up to ' * (least * _BEYOND < most)}{duration(most)}"
+    return msgspec.structs.replace(finding, cause=f"{finding.cause} A fix gives back {gain}: {why}.")
 
 
 def _worth_s(finding: Finding) -> float:

@@ -92,9 +92,10 @@ def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
 def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: list[Key]) -> Finding:
     cost = tally.dur / 1e9
     reads = f", with {plural(tally.reads, 'transfer')}" if tally.reads else ""
-    rhythm = tally.rhythm.text() if facts.step_count else ""
+    rhythm = tally.rhythm.text(facts.outer_steps) if facts.step_count else ""
     often = f" ({rhythm})" if rhythm and tally.count > 1 else ""
-    compiled = f"{duration(tally.compiled / 1e9)} compiling its inputs, " if tally.compiled else ""
+    compiled = f", besides {duration(tally.compiled / 1e9)} compiling its inputs" if tally.compiled else ""
+    waited = max(0, tally.dur - tally.compiled) / 1e9
     apart = _apart(facts, {stack for stack, _ in keys})
     computed = max(0, tally.dur - tally.wait - tally.down - tally.up - tally.compiled)
     return facts.finding(
@@ -107,17 +108,19 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: 
         cut=replay.together([replay.fallbacks(stack for stack, _ in keys), replay.compiles(apart, recorded=True)]),
         cause=(
             f"{described(name)} has no lowering, so it ran on the CPU {times(tally.count)}{often}{reads}: "
-            f"{duration(cost)} in which the device waited for the host."
+            f"{duration(waited)} in which the device waited for the host{compiled}."
         ),
         advice=_advice(name),
         evidence=(
-            f"{duration(cost / tally.count)} each, longest {duration(tally.most / 1e9)}",
-            f"{duration(tally.wait / 1e9)} waiting for the device to compute the inputs, {compiled}"
+            f"{duration(waited / tally.count)} each, longest {duration(tally.most / 1e9)}"
+            f"{', with compiling' * bool(compiled)}",
+            f"{duration(tally.wait / 1e9)} waiting for the device to compute the inputs, "
             f"{duration(tally.down / 1e9)} copying {size_text(tally.bytes)} to the host, "
             f"{duration(tally.up / 1e9)} copying {size_text(tally.up_bytes)} back, "
             f"{duration(computed / 1e9)} on the CPU",
         ),
         rhythm=rhythm,
+        in_steps=tally.rhythm.steps,
     )
 
 
@@ -135,13 +138,14 @@ def _dynamic_size(facts: Facts, reads: Reads) -> Finding:
         cause=(
             f"Values decide the size of the result of {described(name)}, so it cannot stay on the device: "
             f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {times(reads.count)}, "
-            f"{duration(tally.dur / 1e9)} waited ({duration(tally.dur / max(1, tally.count) / 1e9)} each)"
+            f"{duration(reads.waited_s)} waited ({duration(reads.waited_s / max(1, tally.count))} each)"
             f"{_compiled(apart)}."
         ),
         advice=_advice(name),
         evidence=(reads.waited(), f"longest {duration(tally.most / 1e9)}"),
         confidence="high" if tally.known else "medium",
         rhythm=rhythm_of(facts, reads),
+        in_steps=tally.rhythm.steps,
         remedy=_MASKED if "cross_entropy" in reads.place.code else "",
     )
 

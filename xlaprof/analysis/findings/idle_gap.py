@@ -27,6 +27,7 @@ from xlaprof.analysis.places import culprit, short, span
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.host import Segment
 from xlaprof.analysis.timeline.idle import Cause, IdleBlame, Seen
+from xlaprof.analysis.timeline.rhythm import in_all
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent
 from xlaprof.text.quantities import duration, percent, plural
@@ -156,7 +157,8 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         advice=advice,
         evidence=(f"{duration(cost / gaps)} each, longest {duration(longest)}", *_evidence(facts, activity)),
         confidence="medium" if _held_at(activity) or not (activity.lines or _is_recorded(activity)) else "high",
-        rhythm=activity.rhythm.text(),
+        # a gap from one step into the next is the one's or the other's: of as many gaps as steps none is missing
+        rhythm=activity.rhythm.text(0 if in_all(gaps, facts.full_steps) else facts.full_steps),
         also=also,
     )
 

@@ -29,7 +29,6 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     tally, place = reads.tally, reads.place
     often = _how_often(facts, reads)
     way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words)
-    waited = (tally.wait + reads.copy_ns + tally.digest_dur) / 1e9  # without compiling
     barrier = facts.names.bracket(reads.stacks[0], reads.barrier)[1] if reads.barrier else NOWHERE
     purpose = f" {way.purpose}" if way.purpose else ""
     after = f", after the barrier ({named(barrier)})" * bool(
@@ -48,9 +47,9 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         cut=reads.cut,
         cause=(
             f"{_capital(way.name)} reads {way.what} from the device {how_often(facts, reads)}{purpose}, and the host "
-            f"stops until it is computed: {times(reads.count)}, {duration(waited)} waited "
-            f"({duration(waited / max(1, tally.count))} each), and the device has nothing to do until the host has "
-            f"caught up{_apart(reads, barrier)}."
+            f"stops until it is computed: {times(reads.count)}, {duration(reads.waited_s)} waited "
+            f"({duration(reads.waited_s / max(1, tally.count))} each), and the device has nothing to do until the host "
+            f"has caught up{_apart(reads, barrier)}."
         ),
         advice=f"{way.advice}{after}.",
         change=FromTo("operation", "the graph up to the barrier", "the graph up to this read")
@@ -59,6 +58,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         evidence=(reads.waited(), f"longest {duration(tally.most / 1e9)}", *([late] if tally.late else [])),
         confidence="high" if tally.known else "medium",
         rhythm=rhythm_of(facts, reads),
+        in_steps=tally.rhythm.steps,
         also=(barrier,) if barrier.line else (),
         remedy=way.remedy,
     )
@@ -84,7 +84,7 @@ def how_often(facts: Facts, reads: Reads) -> str:
 
 def rhythm_of(facts: Facts, reads: Reads) -> str:
     """ "every step", "3 times a step"; empty where steps are not known."""
-    return reads.tally.rhythm.text() if facts.step_count else ""
+    return reads.tally.rhythm.text(facts.outer_steps) if facts.step_count else ""
 
 
 def _how_often(facts: Facts, reads: Reads) -> int:

@@ -281,8 +281,9 @@ def _differ(pair: Pair, steps_before: int, steps_after: int, report: Report) -> 
     if not _near(a.count, b.count, _COUNTS_ALIKE) and not _near(*rates, _COUNTS_ALIKE):
         return True
     step = report.steps[0].median_s if report.steps else 0.0
-    matters = abs(a.cost_per_step_s - b.cost_per_step_s) > _MATTERS * step
-    return matters and not _near(a.cost_per_step_s, b.cost_per_step_s, _COSTS_ALIKE) and not _near(
+    costs = a.cost_s / steps_before, b.cost_s / steps_after
+    matters = abs(costs[0] - costs[1]) > _MATTERS * step
+    return matters and not _near(*costs, _COSTS_ALIKE) and not _near(
         a.cost_s, b.cost_s, _COSTS_ALIKE
     )  # fmt: skip
 

@@ -11,6 +11,12 @@ from xlaprof.analysis.sums import add_bounded
 
 _GAPS = 16  # different distances kept apart
 _MOST = 0.7  # share of the distances that makes a rhythm
+_ALL = 0.9  # share of the steps from which on it is in every step: the first may differ
+
+
+def in_all(steps: int, of: int) -> bool:
+    """Whether what comes in so many ``of`` the steps comes in all of them."""
+    return steps >= min(_ALL * of, of - 1)
 
 
 class Rhythm:
@@ -71,6 +77,19 @@ class Rhythm:
         for gap, count in other.gaps.items():
             add_bounded(self.gaps, gap, count, _GAPS)
 
+    def join(self, other: Rhythm) -> None:
+        """Add the occasions of something else in the same steps, such as another operator of the same line."""
+        steps, first, last = max(self.steps, other.steps), min(self.first, other.first), max(self.last, other.last)
+        if (self.steps, self.first, self.last) == (other.steps, other.first, other.last):
+            self.count += other.count
+        elif self.steps:
+            self.merge(other)
+            self.first, self.last = first, last
+            self.steps = min(self.steps, max(steps, last - first + 1))
+        else:
+            self.merge(other)
+            self.last = other.last
+
     @property
     def returns(self) -> int:
         """How often it happened again after steps in which it did not."""
@@ -84,8 +103,11 @@ class Rhythm:
         gap = max(self.gaps, key=lambda gap: self.gaps[gap])
         return gap if gap > 0 and self.gaps[gap] >= _MOST * (self.steps - 1) else 0
 
-    def text(self) -> str:
-        """ "every step", "3 times a step", "every 10 steps", "4 times after every 10 steps", "once"; "": unknown."""
+    def text(self, of: int) -> str:
+        """ "every step", "3 times a step", "every 10 steps", "4 times after every 10 steps", "once"; "": unknown.
+
+        ``of``: how many steps there were. Where it stopped halfway: "in 20 of 40 steps".
+        """
         if not self.count:
             return ""
         if self.count == 1:
@@ -94,6 +116,8 @@ class Rhythm:
             return f"{self.count:,} times in one step"
         each = round(self.count / self.steps)
         every = self.every
+        if every == 1 and not in_all(self.steps, of):
+            return f"{f'{each:,} times ' if each > 1 else ''}in {self.steps:,} of {of:,} steps"
         if every == 1:
             return "every step" if each <= 1 else f"{each:,} times a step"
         if every:

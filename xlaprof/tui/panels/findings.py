@@ -154,7 +154,7 @@ class FindingDetail(Panel[Finding | Nothing]):
         if data.operation:
             out += self._labelled("operation", data.operation, width)
         cost = f"{duration(data.cost_s)} in all"
-        if data.cost_per_step_s < data.cost_s:  # equal where there are no steps
+        if 0 < data.cost_per_step_s < data.cost_s:  # equal where there are no steps
             cost += f", {duration(data.cost_per_step_s)} per step"
         out += self._labelled("cost", f"{cost}, ×{data.count:,}", width)
         for number, fact in enumerate(data.evidence):
