@@ -71,7 +71,9 @@ def _with_reason(facts: Facts, finding: Finding) -> Finding:
     if most * _FAR < finding.cost_s and finding.cost_s >= _SAID * facts.total_s:
         why = "most of that time something else would be waited for"
     elif most > _BEYOND * finding.cost_s and most >= _SAID * facts.total_s:
-        why = f"{duration(most - finding.cost_s)} more than it costs, because {facts.goes_with(finding)}"
+        alone = finding.gain_s > _BEYOND * finding.cost_s
+        goes_with = facts.goes_with(finding) if alone else "after all other fixes more waits for it"
+        why = f"{duration(most - finding.cost_s)} more than it costs, because {goes_with}"
     else:
         return finding
     gain = f"{'up to ' * (least * _BEYOND < most)}{duration(most)}"
