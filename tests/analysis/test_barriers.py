@@ -150,6 +150,20 @@ def test_a_barrier_in_a_hook_is_told_there_and_its_graphs_are_no_recompiles() ->
     assert "in flush, a hook that line 25 calls" in finding.cause
 
 
+def test_steps_are_those_of_the_barrier_after_the_loop_even_where_the_loop_comes_first() -> None:
+    story = Story()
+    inner = story.line(14, "torch_xla.sync()", loops=(12,))
+    end = story.line(18, "torch_xla.sync()", loops=(8,))
+    for _ in range(10):
+        for number in range(5):
+            story.trace(1)
+            story.barrier(inner, 0.1, f"parameter {number}", 5, ops=6)
+        story.trace(5)
+        story.barrier(end, 2, "step", 50, ops=90)
+    (steps,) = story.report().steps
+    assert (steps.count, steps.median_s) == (10, pytest.approx(0.0112))
+
+
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_barrier_for_each_parameter_is_told_once_and_the_step_ends_at_the_other(ends: bool) -> None:
     """``ends``: another barrier ends the step; else the first parameter's graph holds it."""

@@ -288,6 +288,9 @@ class Totals(ReadsAndFallbacks):
                 self.steps_ended += 1
             site.start = self.last_barrier or self.begin or 0
         elif self._ends_step(site, stack):
+            if site.executed == 2:
+                self.steps.pop(INFERRED, None)  # pieces of the step that ends here
+                self.window.open_steps.clear()
             _, tally = self._step_tally(INFERRED)
             if site.executed == 2:
                 tally.add(0, site.end - site.start)
