@@ -63,3 +63,18 @@ def test_every_graph_but_the_first_has_a_cause_and_each_cause_is_a_switch_that_w
     thrown = {f"switch {i}" for i in range(4) if len({graph[i] for graph in graphs}) == 2}
     assert all(found[1:])
     assert set().union(*found) <= thrown
+
+
+def test_a_combination_is_told_with_its_own_values_and_not_with_those_that_came_first() -> None:
+    def gamma(old: str, new: str, against: int) -> Part:
+        change = Change("argument", old, new, "exponent of aten::pow", against=against)
+        return Part(change, ("argument", 7, "gamma"), (old, 0), (new, 0))
+
+    # 3 has the switch on at gamma 0.6; 5 has it on at gamma 2.6, where 4 has it off
+    parts = {2: gamma("0.6", "1.9", 1), 3: part(0, True, 1), 4: gamma("0.6", "2.6", 1), 5: part(0, True, 4)}
+    records = [
+        CompileRecord(n, 1, n, 9, 1, "sync", n - 1, n - 1, n, (), parts=(parts[n],) if n in parts else ())
+        for n in range(1, 6)
+    ]
+    (changed,) = [change for change in list(causes(records).values())[-1] if change.what == "argument"]
+    assert (changed.old, changed.new, changed.against) == ("0.6", "2.6", 3)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from xlaprof.analysis.diagnosis import Key, Part, Value
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.events import Change
@@ -72,15 +74,22 @@ class _Variants:
             return tuple(part.change for part in novel if part.change.what == "operation")
         if record.change is None or not record.parts:
             return ()
-        combined = [came[key] for key in self._combined(at) if key in came]
+        combined = [self._now(came[key], key, at, base) for key, base in self._combined(at).items() if key in came]
         return tuple(combined) if len(combined) > 1 else (record.change,)
 
-    def _combined(self, at: int) -> Iterable[Key]:
-        """The things in which a graph differs from the nearest before it."""
-        earlier = self._graphs[max(0, at - _GRAPHS) : at]
-        differing = [self._differing(self._graphs[at], known) for known in earlier]
-        least = min((len(keys) for keys in differing if keys), default=0)
-        return dict.fromkeys(key for keys in differing if len(keys) == least for key in keys)
+    def _combined(self, at: int) -> dict[Key, int]:
+        """The things in which a graph differs from the nearest before it; for each the latest of these."""
+        earlier = range(max(0, at - _GRAPHS), at)
+        differing = {base: self._differing(self._graphs[at], self._graphs[base]) for base in earlier}
+        least = min((len(keys) for keys in differing.values() if keys), default=0)
+        return {key: base for base, keys in differing.items() if len(keys) == least for key in keys}
+
+    def _now(self, change: Change, key: Key, at: int, base: int) -> Change:
+        """A change as it first came, with the values of two graphs."""
+        if change.what == "operation":
+            return change
+        (old, _), (new, _) = (self._graphs[one].get(key, self._first[key]) for one in (base, at))
+        return msgspec.structs.replace(change, old=old, new=new, against=self._records[base].program)
 
     def _differing(self, one: dict[Key, Value], other: dict[Key, Value]) -> dict[Key, None]:
         different = (
