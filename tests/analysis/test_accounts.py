@@ -189,6 +189,60 @@ def test_the_second_graph_of_an_optimizer_is_normal() -> None:
     assert "1 graph compiled again once the optimizer has its state, at train.py:20" in account(report, "compile").text
 
 
+def epochs(late: bool = False) -> Story:
+    """Three epochs, whose first step also sets a sum to zero; ``late``: another graph from step 7 on, for good."""
+    story = Story()
+    barrier = story.line(40, "xr.sync()", loops=(34,))
+    zeros, forward = (
+        story.line(33, "total = torch.zeros(())", loops=(32,)),
+        story.line(35, "loss = model(x)", loops=(34,)),
+    )
+    for n in range(21):
+        with story.step():
+            story.trace(2)
+            graph, change = ("first", None) if not n % 7 else ("other", None)
+            if n == 1:
+                change = Change("operation", "aten::zeros", "aten::mm", stack=zeros, made=zeros, expected=forward)
+            if late and n >= 7:
+                graph, change = "late", Change("operation", "aten::mm", "aten::tanh", stack=forward, made=forward)
+            story.barrier(barrier, 10, graph, compile=200, change=change)
+    return story
+
+
+def test_what_makes_the_first_graph_of_each_epoch_another_is_named() -> None:
+    report = epochs().report()
+    assert report.clean
+    compiling = account(report, "compile")
+    assert compiling.normal_s == pytest.approx(0.4)
+    assert (
+        "compiled again, for the first of a loop also holds what train.py:33 (total = torch.zeros(())" in compiling.text
+    )
+
+
+def test_warm_up_is_said_of_the_first_steps_only() -> None:
+    assert "warm-up" not in account(epochs(late=True).report(), "compile").text
+
+
+def test_what_is_compiled_for_a_read_alone_is_the_reads_in_the_warm_up_too() -> None:
+    story = Story()
+    barrier, item = story.line(44, "xr.sync()"), story.line(41, "print(loss.item())")
+    aliased = Change("aliasing", "the same tensor as elsewhere", "another tensor", "self of aten::t", stack=item)
+    for n in range(20):
+        story.trace(4)
+        graph = "loss, second" if n else "loss, first"
+        story.compile(graph, 300, item, trigger="read", change=aliased if n else None)
+        story.execute(graph, 5, item, "read")
+        story.read(item)
+        story.barrier(barrier, 12)
+        story.spend(6)
+    report = story.report()
+    (read,) = report.findings
+    assert read.cost_s > 0.6
+    assert "as 2 graphs of its own that took 600 ms to compile" in read.cause
+    compiling = account(report, "compile")
+    assert (compiling.explained_s, compiling.normal_s) == (pytest.approx(0.6), pytest.approx(0.5))
+
+
 def test_what_torch_compile_took_has_an_account_without_a_device_too() -> None:
     story = Story()
     for n in range(3):

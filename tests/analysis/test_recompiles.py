@@ -332,7 +332,7 @@ def test_what_the_first_graph_lacks_is_warm_up_for_a_read_before_the_barrier_too
     story.finish()
     (finding,) = story.findings()
     assert (finding.kind, finding.place.line) == ("transfer", 37)
-    assert "a graph of its own that took 80 ms to compile" in finding.cause
+    assert "2 graphs of its own that took 160 ms to compile" in finding.cause
 
 
 def test_of_a_combination_each_cause_gains_its_share() -> None:

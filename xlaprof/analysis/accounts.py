@@ -22,6 +22,7 @@ from xlaprof.analysis.evidence.looping import visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Account, Finding, Place, TorchCompileStat
 from xlaprof.analysis.places import short
+from xlaprof.analysis.recompiles.extra import EARLY, entry
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.whatif.replay import Cut
@@ -290,7 +291,16 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
         return "compiled again once the optimizer has its state,"
     if record.change.what == "shape":
         return "compiled again for one of few sizes,"
-    return "compiled again in the warm-up or for another phase,"
+    if record.change.what == "operation" and (before := facts.names.place(entry(facts, record, record.change))).line:
+        return f"compiled again, for the first of a loop also holds what {_quoted(before)} recorded before it,"
+    if record.visits <= EARLY:
+        return "compiled again in the warm-up,"
+    return "compiled again for another phase," if facts.run.program_runs.get(record.program, 0) > 1 else ""
+
+
+def _quoted(place: Place) -> str:
+    code = f" ({place.acting.code})" if place.acting.code else ""
+    return f"{short(place)}{code}"
 
 
 # -- idle time

@@ -13,6 +13,7 @@ for the read alone), plus the copy itself.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container
 from math import ceil
 from typing import Literal
 
@@ -91,6 +92,18 @@ class Reads:
         self.barrier = _barrier_after(facts, self.stacks)
         if self.barrier:
             self.graphs = [one for one in cut if one.again and is_own_graph(facts, one)]
+
+    def add_graphs(self, facts: Facts, others: Container[int]) -> None:
+        """Add the graphs of another first step: without the reads there were none; ``others``: begins of compiles that
+        have another cause."""
+        if self.barrier:
+            known = {one.t for one in self.graphs}
+            self.graphs += [
+                one
+                for one in facts.run.compiles
+                if one.trigger == "read" and one.stack in self.stacks and one.again
+                if one.t not in known and one.t not in others
+            ]
 
     @property
     def counted(self) -> ReadEvents:

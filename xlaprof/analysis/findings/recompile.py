@@ -110,7 +110,8 @@ def _rhythm(facts: Facts, group: Group) -> str:
         return ""
     if other is not None and not comes_back(facts, record):
         return f"from step {record.step} on" if record.step > 0 else ""
-    return rhythm.text(facts.outer_steps) if other is None or rhythm.steps <= other.steps else ""  # of the rarer of the two
+    rarer = other is None or rhythm.steps <= other.steps
+    return rhythm.text(facts.outer_steps) if rarer else ""
 
 
 def _confidence(group: Group) -> str:

@@ -15,14 +15,19 @@ from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
+from xlaprof.analysis.recompiles.extra import groups
 from xlaprof.text.quantities import duration, times
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line that reads in the loop."""
-    for reads in by_line(facts, sized=False):
-        if reads.is_habit(facts):
-            yield _finding(facts, reads)
+    habits = [reads for reads in by_line(facts, sized=False) if reads.is_habit(facts)]
+    if any(reads.barrier for reads in habits):
+        recompiled = {extra.record.t for group in groups(facts) for extra in group.extras}
+        for reads in habits:
+            reads.add_graphs(facts, recompiled)
+    for reads in habits:
+        yield _finding(facts, reads)
 
 
 def _finding(facts: Facts, reads: Reads) -> Finding:
@@ -70,7 +75,8 @@ def _apart(reads: Reads, barrier: Place) -> str:
         return ""
     line = f" ({named(barrier)})" if barrier.line else ""
     compiled = sum(record.dur for record in reads.graphs) / 1e9
-    own = f", as a graph of its own that took {duration(compiled)} to compile" if compiled else ""
+    which = "a graph of its own" if len(reads.graphs) == 1 else f"{len(reads.graphs)} graphs of its own"
+    own = f", as {which} that took {duration(compiled)} to compile" if compiled else ""
     return f"; it comes before the barrier{line}, so the graph up to here runs once more{own}"
 
 

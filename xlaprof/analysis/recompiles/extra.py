@@ -220,7 +220,7 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         return None
     if _begins_as_number(change):
         return None
-    if change.what == "operation" and change.role != "barrier" and _enters_loop(facts, record, change):
+    if change.what == "operation" and change.role != "barrier" and entry(facts, record, change):
         return None
     return change
 
@@ -307,14 +307,15 @@ def _begins_as_number(change: Change) -> bool:
     return change.what == "argument" and old.startswith("value ") is not new.startswith("value ")
 
 
-def _enters_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
-    """Whether the difference was recorded before the barrier's loop: sums set to zero at each epoch's begin, say.
+def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
+    """The stack of the difference if it was recorded before the barrier's loop: sums set to zero as each epoch begins.
 
     Work that a condition of the program decides on, such as a copy of the best weights, is a difference of its own.
     """
     if facts.names.place(change.condition).acting.code.startswith(_CONDITIONS):
-        return False
-    return any(_precedes_loop(facts, stack, record.stack) for stack in (change.made, change.expected) if stack)
+        return 0
+    stacks = (stack for stack in (change.made, change.expected) if stack)
+    return next((stack for stack in stacks if _precedes_loop(facts, stack, record.stack)), 0)
 
 
 def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
