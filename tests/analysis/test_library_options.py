@@ -75,3 +75,15 @@ def test_code_that_does_it_ends_a_graph_in_the_frameworks_words() -> None:
     remedy = advise("growing_graph", there, "", "Call it.", words=words).remedy
     assert "\n    step_done()\n" in remedy
     compile(remedy, "remedy", "exec")
+
+
+def test_a_loop_over_layers_is_not_what_repeats_a_line() -> None:
+    there = place(("somelib/model.py", "Model.forward", "x = block(x)"), loop=31)
+    assert advise("transfer", there, "It reads.", "Do not.").cause == "It reads."
+
+
+def test_a_cache_that_grows_with_every_token_is_replaced_by_a_static_one() -> None:
+    there = place(("transformers/cache_utils.py", "DynamicLayer.update", "self.keys = torch.cat([self.keys, keys])"))
+    said = advise("recompile", there, "The shape changed.", "Dimension 2 grows from step to step: allocate it.")
+    assert "static cache" in said.advice
+    assert "StaticCache(" in said.remedy

@@ -123,6 +123,18 @@ def test_a_size_that_rises_step_by_step_is_no_padding() -> None:
     assert finding.count == 2
 
 
+def test_what_grows_is_allocated_for_one_more_than_was_seen() -> None:
+    story = Story()
+    barrier, grown = story.line(40, "xr.sync()"), story.line(35, "keys = torch.cat([keys, new], 1)")
+    for n in range(4, 10):
+        change = Change("shape", f"f32[4,{n - 1}]", f"f32[4,{n}]", "input of aten::cat", made=grown, against=n - 4)
+        with story.step():
+            story.barrier(barrier, 8, f"length {n}", change=change if n > 4 else None)
+            story.spend(8)
+    (finding,) = story.findings("recompile")
+    assert "10 at least" in finding.advice, "the tensor of 9 was made longer as well"
+
+
 def heads(tasks: int) -> Story:
     """A loop that trains a head of its own for each task, in turns."""
     story = Story()

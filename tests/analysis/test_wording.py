@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.recompiles.wording import expression, variable
+from xlaprof.analysis.recompiles.wording import expression, slice_of, variable
 from xlaprof.events import Change
 
 
@@ -46,3 +46,18 @@ def test_a_tensor_has_the_name_of_what_is_moved_or_read_and_not_of_a_result(made
 )
 def test_a_number_has_the_name_of_the_expression_on_its_line(code: str, subject: str, name: str) -> None:
     assert expression(code, Change("argument", "4", "6", subject)) == name
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("self.keys[self.ptr:self.ptr + n] = k", ("self.keys", 0, "self.ptr", "self.ptr + n", "k")),
+        ("y = x[:, at : at + 4].sum()", ("x", 1, "at", "at + 4", "")),
+        ("h = h[:, -window:]", None),  # of another length
+        ("y = x[0, at : at + 4]", None),
+        ("y = x[at : at + 4] + x[to : to + 4]", None),
+        ("y = x[at : at + 8 : 2]", None),
+    ],
+)
+def test_the_slice_of_a_line_is_told_with_its_bounds_and_what_is_written(code: str, found: object) -> None:
+    assert slice_of(code, Change("argument", "0", "4", "start of aten::slice")) == found

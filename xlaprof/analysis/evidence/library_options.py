@@ -115,6 +115,16 @@ _OPTIONS = (
         r"padding|pad_token|eos_token|encoder_input|attention_mask",
     ),
     _Option(
+        "transformers",
+        r"cache_utils\.py: ",
+        "recompile growing_graph missing_barrier",
+        "The key/value cache grows with every token, and each length is another graph: give the model a static cache, "
+        "as long as the prompt and all new tokens, one token at a time and a barrier after each "
+        '(cache_implementation="static" where generate() is compiled).',
+        r"grows|\bcat\(",
+        _DECODE,
+    ),
+    _Option(
         "accelerate",
         r"(optimizer|scheduler)\.py: |GradScaler",
         "transfer",
@@ -214,7 +224,8 @@ def advise(kind: str, place: Place, cause: str, advice: str, remedy: str = "", w
     """What to say of a finding of this kind at ``place``: ``remedy``, a way to write the line, is the user's lines'."""
     if not place.library:
         return Said(cause, advice, remedy)
-    loop = next((line for line in reversed(place.library) if line.loop), None)
+    # a forward's own loop is over layers: what repeats it is further out
+    loop = next((line for line in reversed(place.library) if line.loop and not line.func.endswith("forward")), None)
     if loop is not None:
         cause += f" The loop is {whose(loop)} own ({package_path(loop.file)}:{loop.loop})."
     option = _option(kind, place, "\n".join((cause, advice, *(line.code for line in place.library))))

@@ -13,7 +13,15 @@ from xlaprof.analysis.model import Buckets
 from xlaprof.analysis.recompiles.extra import Group
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.varying import Size, varying
-from xlaprof.analysis.recompiles.wording import expression, is_of_moved_number, operator, quoted, variable
+from xlaprof.analysis.recompiles.wording import (
+    Slice,
+    expression,
+    is_of_moved_number,
+    operator,
+    quoted,
+    slice_of,
+    variable,
+)
 from xlaprof.analysis.whatif import barriers
 from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary
@@ -47,6 +55,8 @@ def advise(facts: Facts, group: Group) -> Advice:
     if group.sort == "argument":
         if change.role == "mode":
             return _mode()
+        if (window := slice_of(group.place.code, change)) is not None:
+            return _window(words, window)
         return Advice("Keep the argument constant, or compute with a tensor on the device instead of a Python number.")
     if group.sort == "operation":
         return _path(facts, group)
@@ -97,6 +107,20 @@ def _scalar(words: Vocabulary, group: Group) -> Advice:
     setting = f" ({words.scalars_as_inputs} makes every number an input)" if words.scalars_as_inputs else ""
     return Advice(
         f"Pass the number as a 1-element tensor on the device, or keep it off exactly 0, 1 and -1{setting}.", remedy
+    )
+
+
+def _window(words: Vocabulary, window: Slice) -> Advice:
+    tensor, axis, start, end, value = window
+    positions = f"positions = {words.arrays}.arange({start}, {end}).to({tensor}.device)  # made on the host"
+    if value:
+        use, verb = f"{tensor}.index_copy_({axis}, positions, {value})", "Write with index_copy_ at"
+    else:
+        use, verb = f"{tensor}.index_select({axis}, positions)", "Read with index_select at"
+    return Advice(
+        f"{verb} positions that a tensor holds: the bounds of a slice are constants of the graph, and the elements of "
+        "a tensor from the host are not.",
+        f"{positions}\n{use}",
     )
 
 
@@ -197,10 +221,11 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     along = _along(group, axis)
     words, name = facts.words, _name(facts, group)
     if len(along) > _GROWS and all(b > a for a, b in pairwise(along)) and not group.first.moved:
+        most = max(along) + along[-1] - along[-2]  # this was given to what makes it longer once more
         return Advice(
-            f"Dimension {axis} grows from step to step: allocate it once at its largest size ({max(along)} so far) "
+            f"Dimension {axis} grows from step to step: allocate it once at its largest size ({most} at least, so far) "
             "and write into it at a position held in a tensor.",
-            _static(words, name, axis, old, max(along), dtype(group.first.old)),
+            _static(words, name, axis, old, most, dtype(group.first.old)),
         )
     seen, busy = _ran(facts, group, axis)
     mean = group.cost_s / len(group.extras)

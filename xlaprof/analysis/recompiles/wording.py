@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import named, short
@@ -61,6 +62,43 @@ def expression(code: str, change: Change) -> str:
 def is_of_moved_number(change: Change) -> bool:
     """Whether it is a tensor of no dimensions that a line brings to the device, as ``t`` of ``t.to(device)``."""
     return change.subject == "fill_value of aten::full"
+
+
+class Slice(NamedTuple):
+    """A slice whose two bounds change: ``self.keys[at : at + n] = k``."""
+
+    tensor: str
+    axis: int
+    start: str
+    end: str
+    value: str  # what is written there; "": it is read
+
+
+def slice_of(code: str, change: Change) -> Slice | None:
+    """The one slice of a line, where its start changed and it has an end too."""
+    tree = _parsed(code) if change.subject == "start of aten::slice" else None
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)] if tree is not None else []
+    found = [(node, at, one) for node in nodes for at, one in enumerate(_indices(node)) if _has_bounds(one)]
+    if tree is None or len(found) != 1:
+        return None
+    node, axis, bounds = found[0]
+    if not all(isinstance(one, ast.Slice) for one in _indices(node)):  # an index takes a dimension away
+        return None
+    statement = tree.body[0]
+    written = isinstance(statement, ast.Assign) and statement.targets == [node]
+    value = ast.unparse(statement.value) if isinstance(statement, ast.Assign) and written else ""
+    assert isinstance(bounds, ast.Slice)
+    if bounds.lower is None or bounds.upper is None or bounds.step is not None:
+        return None
+    return Slice(ast.unparse(node.value), axis, ast.unparse(bounds.lower), ast.unparse(bounds.upper), value)
+
+
+def _indices(node: ast.Subscript) -> list[ast.expr]:
+    return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+def _has_bounds(index: ast.expr) -> bool:
+    return isinstance(index, ast.Slice) and (index.lower is not None or index.upper is not None)
 
 
 def _only(texts: Iterable[str]) -> str:
