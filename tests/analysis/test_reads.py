@@ -319,13 +319,12 @@ def selecting(with_selection: bool = True) -> Story:
     return story
 
 
-def test_the_backward_of_a_selection_is_reported_beside_it() -> None:
-    found = {finding.place.line: finding for finding in selecting().findings("fallback")}
-    assert set(found) == {41, 42}
-    assert "ignore_index" in found[41].remedy
-    assert "The gradient of the selection at line 41" in found[42].cause
-    assert found[42].cost_s == 0
-    assert [place.line for place in found[42].also] == [41]
+def test_the_backward_of_a_selection_is_a_part_of_its_finding() -> None:
+    (finding,) = selecting().findings("fallback")
+    assert finding.place.line == 41
+    assert "ignore_index" in finding.remedy
+    assert "Its gradient is put back by the same mask at line 42 (aten::index_put)" in finding.cause
+    assert [place.line for place in finding.also] == [42]
 
 
 def test_a_write_by_a_mask_alone_is_nobodys_mistake() -> None:

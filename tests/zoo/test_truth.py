@@ -136,6 +136,16 @@ def test_pairs_are_moved_to_make_room() -> None:
     assert [(one.also_ok, f["line"]) for one, f in found.met] == [((9,), 9), ((), 7)]
 
 
+def test_a_selection_and_its_gradient_are_two_mistakes_and_one_finding() -> None:
+    both = truth("fallback", 7), truth("fallback", 8)
+    one = {**finding("fallback", 7), "also": [{"file": finding("fallback", 7)["file"], "line": 8}]}
+    assert len(score(story(*both), [one]).met) == 2
+    assert score(story(both[0]), [one]).alarms == []
+    assert score(story(both[1]), [one]).alarms == [one]
+    transfer = {**one, "kind": "transfer"}
+    assert len(score(story(truth("transfer", 7), truth("transfer", 8)), [transfer]).met) == 1
+
+
 def test_what_is_right_twice_is_repeated_and_all_else_is_a_false_alarm() -> None:
     one = truth("transfer", 7)
     twice, elsewhere, fine = finding("transfer", 7), finding("transfer", 8), finding("idle_gap", 7)

@@ -21,6 +21,7 @@ from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.fold.tallies import CompileRecord, FallbackTally
 from xlaprof.analysis.model import Finding, Place
+from xlaprof.analysis.places import named
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import Fallback
 from xlaprof.text.quantities import duration, plural, size_text, times
@@ -64,10 +65,10 @@ def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line and operation."""
     yield from _on_the_cpu(facts)
     selections = [reads for reads in by_line(facts, sized=True) if reads.is_habit(facts)]
+    back = _put_back(facts, {(reads.place.file, reads.place.line) for reads in selections})
+    most = max(selections, key=lambda reads: reads.count, default=None)
     for reads in selections:
-        yield _dynamic_size(facts, reads)
-    if selections:
-        yield from _again(facts, max(selections, key=lambda reads: reads.count), {r.place.line for r in selections})
+        yield _dynamic_size(facts, reads, back if reads is most else {})
 
 
 def _on_the_cpu(facts: Facts) -> Iterator[Finding]:
@@ -124,7 +125,7 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: 
     )
 
 
-def _dynamic_size(facts: Facts, reads: Reads) -> Finding:
+def _dynamic_size(facts: Facts, reads: Reads, back: dict[Place, str]) -> Finding:
     tally, name = reads.tally, reads.op
     apart = [record for record in _apart(facts, reads.stacks) if record not in reads.graphs]
     return facts.finding(
@@ -139,14 +140,25 @@ def _dynamic_size(facts: Facts, reads: Reads) -> Finding:
             f"Values decide the size of the result of {described(name)}, so it cannot stay on the device: "
             f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {times(reads.count)}, "
             f"{duration(reads.waited_s)} waited ({duration(reads.waited_s / max(1, tally.count))} each)"
-            f"{_compiled(apart)}."
+            f"{_compiled(apart)}.{_and_back(back)}"
         ),
         advice=_advice(name),
         evidence=(reads.waited(), f"longest {duration(tally.most / 1e9)}"),
         confidence="high" if tally.known else "medium",
         rhythm=rhythm_of(facts, reads),
         in_steps=tally.rhythm.steps,
+        also=tuple(back),
         remedy=_MASKED if "cross_entropy" in reads.place.code else "",
+    )
+
+
+def _and_back(back: dict[Place, str]) -> str:
+    """The sentence on the lines that put back what was selected."""
+    return "".join(
+        f" {'Its gradient' if _BACKWARD.search(place.code) else 'What was selected'} is put back by the same mask at "
+        f"{named(place)} ({op}): here the device does that alone, but PyTorch/XLA runs aten::nonzero on the CPU once "
+        "more."
+        for place, op in back.items()
     )
 
 
@@ -163,31 +175,18 @@ def _apart(facts: Facts, stacks: Container[int]) -> list[CompileRecord]:
     return [record for record in facts.run.compiles if record.trigger == "read" and record.stack in stacks]
 
 
-def _again(facts: Facts, first: Reads, lines: set[int]) -> Iterator[Finding]:
-    """Other lines that use a mask whose size was read: mostly where gradients go back through a selection."""
-    found: set[tuple[str, int]] = set()
+def _put_back(facts: Facts, lines: set[tuple[str, int]]) -> dict[Place, str]:
+    """Other lines that use a mask whose size was read, mostly where gradients go back through a selection.
+
+    By each its operator. PyTorch/XLA reads the size once more there; here the device does that alone.
+    """
+    found: dict[Place, str] = {}
     for stack, op in facts.run.selections:
-        place, name = facts.names.place(stack), facts.names.text(op)
-        if not place.line or place.line in lines or (place.file, place.line) in found:
-            continue
-        found.add((place.file, place.line))
-        yield facts.finding(
-            "fallback",
-            place,
-            operation=name,
-            count=first.count,
-            counted=first.counted,
-            cost_s=0.0,
-            cause=(
-                f"{'The gradient of the selection' if _BACKWARD.search(place.code) else 'What was selected'} at line "
-                f"{first.place.line} is put back by the same mask ({described(name)}): here the device "
-                "does that alone, but PyTorch/XLA runs aten::nonzero on the CPU once more."
-            ),
-            advice=_advice(first.op),
-            confidence="medium",
-            rhythm=rhythm_of(facts, first),
-            also=(first.place,),
-        )
+        place = facts.names.place(stack)
+        if place.line and (place.file, place.line) not in lines:
+            lines.add((place.file, place.line))
+            found[place] = facts.names.text(op)
+    return found
 
 
 def _advice(name: str) -> str:
