@@ -261,8 +261,9 @@ def _path(event: Compile, diff: GraphDiff, one: Difference, block: Block) -> Cha
         old, new = "dropout (training)", "no dropout (eval, or p = 0)"
         if block.random[1]:
             old, new = new, old
+    variable = f"{block.name} ({block.values[0]} before, {block.values[1]} now)" if block.name else ""
     return _plain(
-        diff, one, old=old, new=new, subject="the next operation",
+        diff, one, old=old, new=new, subject=variable or "the next operation", name=block.name,
         stack=block.stack or came or event.stack, expected=(expected if block.new else came) or event.stack,
         role=role, condition=block.condition, made=_place(next(iter(block.new or block.old), None)),
     )  # fmt: skip

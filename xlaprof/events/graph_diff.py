@@ -41,6 +41,8 @@ class Block(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     random: tuple[bool, bool] = (False, False)
     stack: int = 0  # Stack id: the outermost call that these operations do not share with their neighbours
     condition: int = 0  # Stack id: the if, for or while around that line which does not hold for the neighbours
+    name: str = ""  # a variable on that line that had another value, where no condition is known
+    values: tuple[str, str] = ("", "")  # of it, before and now
     barrier: int = 0  # Stack id: another barrier whose graph has these operations: of removed ones the latest to run
     barrier_condition: int = 0  # Stack id: the if, for or while around that barrier, not around this one
 

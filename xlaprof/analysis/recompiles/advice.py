@@ -161,6 +161,11 @@ def _path(facts: Facts, group: Group) -> Advice:
             f"Let the loop have the same number of passes before each barrier{at}: leave out or pad what is left over, "
             "or end every pass with a barrier."
         )
+    if change.name and not change.role:
+        return Advice(
+            f"Give {change.name} one value in all steps, or values for which the same operations are recorded (a small "
+            "number instead of 0, a neutral tensor instead of None). Changed once and for good, it costs one graph."
+        )
     condition = facts.names.place(change.condition)
     instead = f"the if of {quoted(condition)}" if condition.line else "if"
     moved = ""

@@ -123,6 +123,8 @@ def _path(facts: Facts, group: Group, rhythm: str) -> str:
     condition, expected = facts.names.place(change.condition), facts.names.place(change.expected)
     often = f" {rhythm}" if rhythm.startswith(("every", "from")) else ""
     decides = f"; {quoted(condition)} decides" if condition.line else ""
+    if change.name and not change.role:
+        decides = f"; {change.subject} decides"
     if change.role == "grad":
         return (
             "gradients are written where .grad is None, in the first pass after they were cleared, and added to in "

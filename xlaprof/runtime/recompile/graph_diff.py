@@ -24,6 +24,7 @@ from xlaprof.runtime.trace.trie import Packed, Ref
 
 from .alignment import Alignment, Found, Unmatched, align, is_same_work, token
 from .conditions import condition, decision, names
+from .deciding_values import changed
 from .loop_iterations import choices, iterations, numbers, selected
 from .places import Places, line_of, operation, show
 from .trie_divergence import departure
@@ -96,7 +97,7 @@ def remember(
     owners = [tape.owners[position] for position in graph.positions]
     made = tuple(owner.frames for owner in owners)
     updates = frozenset(id(owner) for slot, owner in zip(graph.inputs, owners, strict=True) if slot in read)
-    trace = KnownTrace(trigger, place, end, graph, key, made, updates, program)
+    trace = KnownTrace(trigger, place, end, graph, key, made, updates, naming.settings(), program)
     tape.known.append(trace)
     return trace
 
@@ -333,6 +334,8 @@ class _Recording:
         stack, deciding = decision(block, new.place, (node.frames for node in lacking.nodes))
         line = whole(stack)[0] if stack else None
         inside = set(map(id, block.new))
+        of_forward = stack and not deciding and "" in block.roles
+        name, values = changed(stack, self.old.settings, new.settings) if of_forward else ("", ("", ""))
         other = self._ran_at(block) if new.trigger != "read" else ()
         return Difference(
             "operation",
@@ -351,6 +354,8 @@ class _Recording:
                 random=(_is_random(block.old), _is_random(block.new)),
                 stack=places(stack),
                 condition=places(deciding),
+                name=name,
+                values=values,
                 barrier=places(other),
                 barrier_condition=places(condition(other, new.place)),
             ),

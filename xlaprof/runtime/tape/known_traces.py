@@ -33,4 +33,5 @@ class KnownTrace(NamedTuple):
     key: tuple[Any, ...]  # of its plan, at its end
     made: tuple[tuple[RawFrame, ...], ...]  # lines that made the graph's inputs
     updates: frozenset[int]  # ids of the graph's inputs that an optimizer reads: the parameters it updates
+    settings: dict[tuple[str, str], dict[str, str]]  # the program's variables, by file and function
     program: Callable[[], Ran | None]  # compiled from its graph; None: forgotten

@@ -28,6 +28,7 @@ _OPTIM = path.dirname(torch.optim.__file__)
 _DEPTH = 60
 _PARAMETERS = 20_000
 _GROUPS = 8
+_NONE = type(None)
 
 
 def hyperparameters() -> tuple[tuple[str, float], ...]:
@@ -56,6 +57,29 @@ def variable(line: RawFrame, names: Iterable[str], value: Any) -> str:
             if len(found) == 1:
                 return found[0]
     return ""
+
+
+def settings() -> dict[tuple[str, str], dict[str, str]]:
+    """By file and function, of the user's that run now: its variables that are numbers, texts or None, as text.
+
+    A tensor is "a tensor". Globals are those of the function "<module>".
+    """
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for frame in source.outward(sys._getframe(1), _DEPTH):
+        file = shown_file(frame)
+        if file:
+            found.setdefault((file, "<module>"), _settings(frame.f_globals))
+            if frame.f_code.co_flags & CO_OPTIMIZED:
+                known = frame.f_locals
+                found.setdefault((file, frame.f_code.co_qualname), _settings(known))
+                if type(known) is dict:  # see _numbers
+                    known.clear()
+    return found
+
+
+def _settings(known: dict[str, Any]) -> dict[str, str]:
+    settings = {name: repr(value) for name, value in known.items() if type(value) in (bool, int, float, str, _NONE)}
+    return settings | {name: "a tensor" for name, value in known.items() if isinstance(value, torch.Tensor)}
 
 
 def _numbers(frame: FrameType) -> dict[str, Any]:
