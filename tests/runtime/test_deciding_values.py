@@ -63,6 +63,11 @@ def test_of_several_variables_that_changed_on_the_line_none_is_named(tmp_path: P
 
     assert last(tmp_path / "several.log", lambda: several(0.5)).name == ""
 
+
+def test_a_variable_of_the_function_that_still_runs_is_named(tmp_path: Path) -> None:
+    logits, target = torch.randn(4, 71).to("xla"), torch.zeros(4, dtype=torch.long).to("xla")
+    xr.sync()
+
     def alone() -> None:
         for by in (0.0, 0.0, 0.1):
             loss = F.cross_entropy(logits, target, label_smoothing=by)
