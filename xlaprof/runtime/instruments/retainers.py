@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.recording.stacks import shown_file
 from xlaprof.runtime.trace import source
+from xlaprof.runtime.trace.naming import GIVE_LOCALS
 from xlaprof.runtime.trace.storage import View
 from xlaprof.runtime.trace.tensor import XLATensor
 
@@ -45,8 +46,6 @@ _LEAVES = (
     type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, CodeType,
     str, bytes, bytearray, int, float, complex, bool, type(None),
 )  # fmt: skip
-#: functions that give a program its locals: then CPython's snapshot of them is the program's
-_GIVE_LOCALS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 _OPTIMIZED = 0x1  # inspect.CO_OPTIMIZED: a function, whose locals are not a dict
 
 
@@ -127,7 +126,7 @@ def _locals(frame: FrameType) -> list[tuple[str, Any]]:
     hold that snapshot, or a debugger may write it back, nothing is read.
     """
     code = frame.f_code
-    if not code.co_flags & _OPTIMIZED or not _GIVE_LOCALS.isdisjoint(code.co_names):
+    if not code.co_flags & _OPTIMIZED or not GIVE_LOCALS.isdisjoint(code.co_names):
         return []
     if sys.version_info >= (3, 13):
         return [(name, value) for name, value in frame.f_locals.items() if _is_worth(value)]

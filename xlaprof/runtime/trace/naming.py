@@ -29,6 +29,8 @@ _DEPTH = 60
 _PARAMETERS = 20_000
 _GROUPS = 8
 _NONE = type(None)
+#: functions that give a program its locals: then CPython's snapshot of them is the program's
+GIVE_LOCALS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 
 
 def hyperparameters() -> tuple[tuple[str, float], ...]:
@@ -69,7 +71,7 @@ def settings() -> dict[tuple[str, str], dict[str, str]]:
         file = shown_file(frame)
         if file:
             found.setdefault((file, "<module>"), _settings(frame.f_globals))
-            if frame.f_code.co_flags & CO_OPTIMIZED:
+            if _has_own_locals(frame):
                 known = frame.f_locals
                 found.setdefault((file, frame.f_code.co_qualname), _settings(known))
                 if type(known) is dict:  # see _numbers
@@ -84,13 +86,18 @@ def _settings(known: dict[str, Any]) -> dict[str, str]:
 
 def _numbers(frame: FrameType) -> dict[str, Any]:
     """Locals of a running function that are numbers. Tensors are let go: held longer, they make another graph."""
-    if not frame.f_code.co_flags & CO_OPTIMIZED:
+    if not _has_own_locals(frame):
         return {}
     known = frame.f_locals
     numbers = {name: value for name, value in known.items() if type(value) in (int, float)}
     if type(known) is dict:  # before Python 3.13, the frame keeps what was read from it
         known.clear()
     return numbers
+
+
+def _has_own_locals(frame: FrameType) -> bool:
+    """Whether it is a function, and what reads its locals may let go of them: the program holds no dict of these."""
+    return bool(frame.f_code.co_flags & CO_OPTIMIZED) and GIVE_LOCALS.isdisjoint(frame.f_code.co_names)
 
 
 def parameter(storage: Storage) -> str:
