@@ -103,6 +103,21 @@ def test_a_function_seen_at_many_lines_is_shown_where_the_loop_calls_it() -> Non
     assert any("seen at train.py:10" in fact for fact in finding.evidence)
 
 
+@pytest.mark.parametrize(("ms", "line"), [(6, 15), (30, 71)])
+def test_one_look_into_each_gap_tells_the_call_and_not_the_line(ms: float, line: int) -> None:
+    """A loop that computes for 5 ms, then the line that every look finds: 5 ms after the gap's begin."""
+    story = Watched()
+    barrier, returns = story.line(20, "xr.sync()", func="main"), story.line(71, "return y", func="make", outer=(15,))
+    for _ in range(12):
+        with story.step():
+            story.seen(ms, "python", returns)
+            story.barrier(barrier, device=3, dispatch=0, compile=0)
+            story.wait()
+    (finding,) = idle_gaps(story)
+    assert finding.place.line == line
+    assert f"{'called ' if line == 15 else ''}at train.py:{line}" in finding.cause
+
+
 def test_what_was_seen_in_part_of_a_hole_takes_all_of_it() -> None:
     hole = HoleSpan(100, 200, 1, 2)
     first, second = Seen(host.OTHER, 7, 0), Seen(host.WAIT, 8, 0)

@@ -42,6 +42,7 @@ _UNCONFIRMED_NS = 5_000_000  # mean length needed where neither steps nor sample
 _MOST_STEPS = 0.5  # of the steps from the first time to the last: then it is a habit
 _SOME_STEPS = 0.2  # the same of the interpreter's lock, which is free in many a step by luck
 _SAMPLED_NS = 10_000_000  # the idle sampler looks into gaps this long; of those it must have seen
+_TWO_LOOKS_NS = 8_000_000  # into shorter gaps it looks once
 _SEEN = 0.3  # this share outside of recording
 _STANDS_OUT = 0.5  # of the time in which the host recorded: a busy machine stretches that as it does the gaps
 _CLEARLY = 0.75  # of a scope's time: a line inside the scope is shown only if it takes that much
@@ -215,7 +216,9 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
             place,
             "",
         )
-    if place.line:
+    if place.line and _seen_once_a_gap(activity) and activity.line.line and activity.line != place:
+        where_to, place = f"called at {short(activity.line)} ({activity.line.acting.code})", activity.line
+    elif place.line:
         where_to = f"at {short(place)} ({place.acting.code})"
     else:
         before, after = facts.names.bracket(*_longest_hole(activity))
@@ -226,6 +229,14 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
         place,
         "",
     )
+
+
+def _seen_once_a_gap(activity: Activity) -> bool:
+    """Whether the idle sampler looked at most once into each gap, so always as far into it.
+
+    The line that it saw then is where the thread had got to, not where the time went: the call is known, no more.
+    """
+    return all(tally.most < _TWO_LOOKS_NS for cause, tally in activity.causes.items() if isinstance(cause, Seen))
 
 
 def _explain_thread(facts: Facts, activity: Activity, held: dict[int, int]) -> tuple[str, str, Place, str]:
