@@ -31,7 +31,7 @@ _WARM_UP = 0.2  # of the steps, in which caches and optimizers fill
 _SLOWER = 1.3  # times the first steps: below that a machine that heats up is as slow
 _LARGER, _BYTES = 1.25, 1 << 20  # times the first reading, and bytes more: less is how an allocator rounds
 _MORE, _EACH_STEP = 1.5, 2.5  # the same in tensors; and tensors per step: the results of one are fewer
-_NUMBER = 16  # bytes of each, at least: a log of numbers has less
+_NUMBER = 32  # bytes of each, at least: a log of numbers, or of a few together, has less
 _LINES = 3  # that made them: a result with all that its gradient needs
 _APPENDS = re.compile(r"(?P<before>[\w.]+\.append\()(?P<name>\w+)\)")
 
