@@ -50,7 +50,7 @@ def known(thing: Any) -> Any:
         return sorted(thing, key=repr)
     if callable(thing):
         return None
-    if hasattr(thing, "__struct_fields__"):
+    if hasattr(thing, "__struct_config__") and thing.__struct_config__.frozen:
         return thing
     slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
     if not slots and not hasattr(thing, "__dict__"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import fields
 from typing import Any, TypeVar
+
+from msgspec.structs import fields
 
 _T = TypeVar("_T")
 _Key = TypeVar("_Key", bound=Hashable)
@@ -12,7 +13,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def add_up(mine: Any, theirs: Any) -> None:
-    """Add the fields of one tally, a dataclass, to those of another: numbers and dicts of numbers are summed.
+    """Add the fields of one tally, a struct, to those of another: numbers and dicts of numbers are summed.
 
     Fields named ``most`` (or ``..._most``) keep the larger value; sets are united, tallies merged. Fields without a
     default identify what is counted and stay as they are.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.fold.torch_compile import BreakTally
@@ -13,16 +14,15 @@ from xlaprof.analysis.places import short
 Line = tuple[str, int]  # file, line
 
 
-@dataclass(slots=True)
-class Broken:
+class Broken(msgspec.Struct):
     """The breaks at one line: what one statement does, whether it breaks a graph once or in several ways.
 
     With those of the same reason at the line beside it, and so on.
     """
 
     places: list[Place]
-    tallies: list[BreakTally] = field(default_factory=list)  # by stack and reason, in order of appearance
-    keys: list[tuple[int, str]] = field(default_factory=list)  # their stacks and reasons
+    tallies: list[BreakTally] = msgspec.field(default_factory=list)  # by stack and reason, in order of appearance
+    keys: list[tuple[int, str]] = msgspec.field(default_factory=list)  # their stacks and reasons
 
     @property
     def reasons(self) -> set[str]:

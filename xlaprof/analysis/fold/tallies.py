@@ -5,8 +5,9 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from xlaprof.analysis.diagnosis import Part, parts
 from xlaprof.analysis.sums import add_up
@@ -20,8 +21,7 @@ RECENT = 120
 FEW = 16  # operations in one turn of a loop over tensors, at most: a training step has more
 
 
-@dataclass(slots=True)
-class Timed:
+class Timed(msgspec.Struct):
     """A number of events and their total length. Nanoseconds."""
 
     count: int = 0
@@ -32,8 +32,7 @@ class Timed:
         self.ns += ns
 
 
-@dataclass(slots=True)
-class ReadTally:
+class ReadTally(msgspec.Struct):
     """Reads of one operation at one place. Nanoseconds."""
 
     count: int = 0
@@ -51,7 +50,7 @@ class ReadTally:
     digest_count: int = 0  # of count: known only from digests
     digest_dur: int = 0
     last_step: tuple[int, int] = (-1, -1)  # name and number of the last step counted in ``steps``
-    rhythm: Rhythm = field(default_factory=Rhythm)
+    rhythm: Rhythm = msgspec.field(default_factory=Rhythm)
 
     def add(self, count: int, dur: int, most: int, wait: int, bytes: int, late: int, stalled: int) -> None:
         """Reads recorded one by one; negative to remove reads that turned out to belong to a fallback."""
@@ -87,8 +86,7 @@ class ReadTally:
         return self.count - self.digest_count
 
 
-@dataclass(slots=True)
-class FallbackTally:
+class FallbackTally(msgspec.Struct):
     """Runs of one operation on the CPU, at one place, with the transfers they caused. Nanoseconds."""
 
     count: int = 0
@@ -102,7 +100,7 @@ class FallbackTally:
     down: int = 0  # copying them to the host
     up: int = 0  # copying the results to the device
     up_bytes: int = 0
-    rhythm: Rhythm = field(default_factory=Rhythm)
+    rhythm: Rhythm = msgspec.field(default_factory=Rhythm)
 
     def add(self, count: int, dur: int, most: int, step: int) -> None:
         """Fallbacks in the step with this ordinal."""
@@ -169,8 +167,7 @@ class CompileRecord(NamedTuple):
         )
 
 
-@dataclass(slots=True)
-class CompileBill:
+class CompileBill(msgspec.Struct):
     """The cost of all compiles of all merged recordings, exact however many they are. Nanoseconds."""
 
     count: int = 0
@@ -202,8 +199,7 @@ class Reading(NamedTuple):
     bytes: int
 
 
-@dataclass(slots=True)
-class Site:
+class Site(msgspec.Struct):
     """A barrier of the program: one stack from which ``sync()`` is called."""
 
     trigger: str = "sync"
@@ -212,7 +208,7 @@ class Site:
     in_steps: int = 0  # of executed: inside a StepTrace
     compiles: int = 0
     programs: tuple[int, ...] = ()  # compiled here, the last few
-    dispatch: Distribution = field(default_factory=Distribution)  # ns the host spent in it
+    dispatch: Distribution = msgspec.field(default_factory=Distribution)  # ns the host spent in it
     ops: int = 0  # sum over executed visits
     last_ops: int = 0
     grew: int = 0  # visits in a row with more operations than the one before

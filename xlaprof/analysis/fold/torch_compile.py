@@ -5,9 +5,10 @@ One method per kind of event, each of constant cost and bounded memory; nothing 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
 from msgspec.structs import replace as struct_replace
 
 from xlaprof.analysis.names import Ids
@@ -23,8 +24,7 @@ _OPEN = 1_000  # compilations whose end is still to come
 Part = tuple[int, int, int]  # Stack id of a function's definition, Text id of its name, Stack id of ``resumed``
 
 
-@dataclass(slots=True)
-class BreakTally:
+class BreakTally(msgspec.Struct):
     """Graph breaks at one place for one reason. Nanoseconds."""
 
     event: GraphBreak  # the first
@@ -32,14 +32,13 @@ class BreakTally:
     count: int = 0
     restarted: int = 0  # ns of tracing that it made useless
     #: code that Dynamo gave up because of it, with the line behind which: (definition, Text id, ``resumed``)
-    plain: set[Part] = field(default_factory=set)
-    cut: set[Part] = field(default_factory=set)  # code that is compiled all the same, in pieces
-    inside: set[str] = field(default_factory=set)  # what Dynamo could not leave half-way: "a loop"
-    callers: set[int] = field(default_factory=set)  # Stack ids of the lines that called the compiled function
+    plain: set[Part] = msgspec.field(default_factory=set)
+    cut: set[Part] = msgspec.field(default_factory=set)  # code that is compiled all the same, in pieces
+    inside: set[str] = msgspec.field(default_factory=set)  # what Dynamo could not leave half-way: "a loop"
+    callers: set[int] = msgspec.field(default_factory=set)  # Stack ids of the lines that called the compiled function
 
 
-@dataclass(slots=True)
-class FunctionTally:
+class FunctionTally(msgspec.Struct):
     """One function that ``torch.compile`` compiled, with the parts after its breaks. Nanoseconds."""
 
     name: int  # Text id
@@ -52,15 +51,14 @@ class FunctionTally:
     again: int = 0  # of which for another value, size, mode
     cached: int = 0  # ns of those that the compiler behind Dynamo had in its cache
     unknown: int = 0  # ns of later versions, of which the recording does not say why
-    graphs: set[str] = field(default_factory=set)  # numbers of the frames that captured something
-    plain: set[int] = field(default_factory=set)  # Stack ids of ``resumed``: what follows runs as plain Python
+    graphs: set[str] = msgspec.field(default_factory=set)  # numbers of the frames that captured something
+    plain: set[int] = msgspec.field(default_factory=set)  # Stack ids of ``resumed``: what follows runs as plain Python
     limit: DynamoLimit | None = None
     limited: int = 0  # the step in which that was hit
-    callers: set[int] = field(default_factory=set)
+    callers: set[int] = msgspec.field(default_factory=set)
 
 
-@dataclass(slots=True)
-class CallTally:
+class CallTally(msgspec.Struct):
     """All that was compiled for calls from one line. Nanoseconds."""
 
     first: DynamoCompile
@@ -70,8 +68,7 @@ class CallTally:
     broken: bool = False  # there was a graph break, by design or not
 
 
-@dataclass(slots=True)
-class BehindTally:
+class BehindTally(msgspec.Struct):
     """First versions of the graphs compiled for the code after a graph break. Nanoseconds."""
 
     count: int = 0
@@ -95,8 +92,7 @@ class BehindTally:
             self.count += other.count
 
 
-@dataclass(slots=True)
-class RecompileRecord:
+class RecompileRecord(msgspec.Struct):
     """A function was compiled again. Nanoseconds."""
 
     event: Recompile

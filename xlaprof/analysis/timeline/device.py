@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import msgspec
+from msgspec.structs import replace
 
 #: (start, end): a stretch in which a device ran nothing, between two executions. Nanoseconds.
 IdleStretch = tuple[int, int]
 
 
-@dataclass(slots=True)
-class DeviceTimeline:
+class DeviceTimeline(msgspec.Struct):
     """Executions of one device in, busy and idle stretches out.
 
     The window runs from the first execution's start to the last one's end. Within it busy is the union of the
@@ -18,7 +18,8 @@ class DeviceTimeline:
     from the end of the settled time on.
     """
 
-    pending: list[tuple[int, int, int]] = field(default_factory=list)  # start, end, busy ns (-1: all), not settled yet
+    #: start, end, busy ns (-1: all), not settled yet
+    pending: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
     first: int | None = None
     last: int = 0  # end of what is settled
     busy: int = 0

@@ -19,8 +19,10 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from xlaprof.analysis.names import Ids
 from xlaprof.analysis.sums import add_bounded, add_up
@@ -97,8 +99,7 @@ class LongGap(NamedTuple):
     hole: tuple[int, int]
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """The cost of a cause: total ns, number of gaps, the most in one.
 
     ``holes`` and ``lines`` are of scopes and samples: the holes they overlapped, and the stacks sampled. The fields of
@@ -111,8 +112,8 @@ class Tally:
     gaps: int = 0
     most: int = 0
     recorded: int = 0
-    holes: dict[tuple[int, int], int] = field(default_factory=dict)
-    lines: dict[int, int] = field(default_factory=dict)
+    holes: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
+    lines: dict[int, int] = msgspec.field(default_factory=dict)
     habit: Occasions | None = None
     habit_total: int = 0
     habit_most: int = 0

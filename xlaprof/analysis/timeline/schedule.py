@@ -8,8 +8,10 @@ sample of bounded size, which always includes the first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from xlaprof.analysis.names import Ids
 
@@ -64,8 +66,7 @@ class StepSpan(NamedTuple):
     first: bool  # of its name
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False)
-class Batch:
+class Batch(msgspec.Struct, weakref=True, eq=False):
     """All that happened in ``[start, end)``. ``segments``, ``holes`` and ``samples`` are sorted and disjoint."""
 
     start: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from operator import itemgetter
+
+import msgspec
 
 from xlaprof.analysis.names import Ids
 from xlaprof.analysis.sums import copied
@@ -33,14 +34,13 @@ CAUSES = SCOPE + 1  # of a split: scopes count together
 _Step = tuple[int, int, int, int, int, bool, int]
 
 
-@dataclass(slots=True)
-class Split:
+class Split(msgspec.Struct):
     """Where the time of steps went, summed: nanoseconds by cause. The causes sum to ``total``."""
 
     steps: int = 0
     total: int = 0
     busy: int = 0
-    parts: list[int] = field(default_factory=lambda: [0] * CAUSES)
+    parts: list[int] = msgspec.field(default_factory=lambda: [0] * CAUSES)
 
     def add(self, steps: int, total: int, busy: int, parts: Sequence[int]) -> None:
         self.steps += steps
