@@ -146,9 +146,15 @@ def _ends_where(old: KnownTrace, new: KnownTrace) -> bool:
 
 
 def _is_version(old: KnownTrace, new: KnownTrace) -> bool:
-    """Whether both are one work; steps that update other parameters are those of two models."""
+    """Whether both are one work, on the same things.
+
+    Steps that update other parameters are those of two models; graphs without an input
+    that one line made are of two tensors.
+    """
     turns = old.updates and new.updates and not old.updates & new.updates
-    return not turns and is_same_work(old.graph, new.graph)
+    before, now = ({frames for frames in one.made if frames} for one in (old, new))
+    others = before and now and before.isdisjoint(now)
+    return not turns and not others and is_same_work(old.graph, new.graph)
 
 
 def _closest(versions: list[KnownTrace], new: KnownTrace) -> tuple[KnownTrace, Alignment]:
