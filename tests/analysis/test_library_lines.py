@@ -90,6 +90,18 @@ def test_what_is_not_felt_is_no_finding_at_a_librarys_line() -> None:
     assert story.findings("transfer") == []
 
 
+def test_what_is_felt_in_each_step_is_a_finding_however_long_the_run_compiled() -> None:
+    story = Story()
+    barrier, read = (story.line(*USERS, library=below) for below in ((BARRIER,), (READ, LOG)))
+    for n in range(100):
+        with story.step():
+            story.trace(4)
+            story.barrier(barrier, 20, graph=f"graph {n % 4}", compile=20_000)
+            story.read(read, copy=3)
+    (finding,) = story.findings("transfer")
+    assert finding.cost_s < 0.01 * story.report().run.wall_s
+
+
 def test_the_head_of_a_librarys_loop_stands_under_the_users_line() -> None:
     story = Story()
     stack = story.line(*USERS, loops=(7,), library=(READ, LOG))

@@ -34,7 +34,7 @@ from xlaprof.events import Change, Selected, StepDigest, TransferFromDevice
         ("loss = head.entropy(x)", "Mixture.entropy", "entropy()", "", "Call entropy() every 10 steps"),
         ("plateau.step(loss)", "ReduceLROnPlateau.step", "step()", "", "Call step() every 10 steps"),
         ("bar.set_postfix(loss=loss)", "tqdm.set_postfix", "set_postfix()", "progress bar", "Show the value"),
-        ("if token in stop:", "Tensor.__contains__", "the test by in", "which way", "Decide on the device"),
+        ("if token in stop:", "Tensor.__contains__", "the test with in", "which way", "Decide on the device"),
         ("inverse = torch.linalg.inv(a)", "linalg_inv", "linalg_inv()", "errors", "inv_ex"),
     ],
 )  # fmt: skip

@@ -95,7 +95,7 @@ def _first(facts: Facts, functions: tuple[FunctionTally, ...]) -> str:
     cached = sum(one.cached for one in functions) / 1e9
     text = f"for the first compilation of {plural(graphs, 'graph')}: normal."
     if cached:
-        return f"{text} inductor had graphs of {duration(cached)} in its cache already."
+        return f"{text} Of it {duration(cached)} went into graphs that inductor had in its cache already."
     if any(facts.names.text(one.backend) == "inductor" for one in functions):
         text += (
             " A second run on this machine takes most of it from inductor's cache, on another one after "

@@ -17,7 +17,7 @@ from . import library_options
 _HIGH = 0.10  # of the time of the steps: a cost that is felt
 _MEDIUM = 0.02  # a cost that is measured; less is low
 _NOTHING = 1e-6  # share of a cost: less is a rounding error
-_FELT = 0.01  # of the run: a library's line that costs less is not worth an option
+_FELT, _FELT_IN_A_STEP = 0.01, 0.05  # of the run, of a step: a library's line that costs less is not worth an option
 _MOST_STEPS = 0.5  # of the steps: what comes in fewer costs nothing per step
 _PREDICTED = 100  # findings whose gain is predicted by playing the recording again; further ones gain their cost
 
@@ -138,10 +138,15 @@ class Facts:
     def set_aside(self, found: list[Finding]) -> list[Finding]:
         """Without those at a library's line that no option changes, or that are not felt: accounts tell of them."""
         wall = max(1, self.run.last - (self.run.begin or 0)) / 1e9
+        step = self.steps[0].median_s if self.steps else 0.0
         self.aside = tuple(
             one
             for one in found
-            if one.place.library and (one.id in self._optionless or max(one.cost_s, one.gain_s) < _FELT * wall)
+            if one.place.library
+            and (
+                one.id in self._optionless
+                or (max(one.cost_s, one.gain_s) < _FELT * wall and one.cost_per_step_s <= _FELT_IN_A_STEP * step)
+            )
         )
         for one in self.aside:
             if (cut := self._cut_of.pop(one.id, None)) is not None:

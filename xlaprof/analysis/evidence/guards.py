@@ -121,7 +121,7 @@ def _advise_value(guard: Guard, case: Case) -> str:
         buffer = " (a buffer, if it is a module's)" if "." in name else ""
         return (
             f"Keep {name} in a tensor{buffer} instead of a Python number, where the code only computes with it; else "
-            "keep it constant, or change it outside the compiled function."
+            "keep it constant: each of its values has a graph of its own."
         )
     tensor = f"ass {name} as a tensor (torch.tensor({name})) instead of a Python number, where the code only computes"
     if case.dynamic == "False":

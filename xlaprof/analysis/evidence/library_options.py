@@ -43,9 +43,15 @@ _OPTIONS = (
         "transformers",
         r"masking_utils.py: ",
         "transfer recompile fallback",
-        'Leave attention_mask out where no token is padding, or load the model with attn_implementation="eager": the '
-        "mask is then not looked at.",
+        "Leave attention_mask out where no token is padding, or pass it with four dimensions, (batch, 1, queries, "
+        "keys): it is then taken as it is, and not looked at.",
         r"_skip|_ignore|padding_mask\.all",
+    ),
+    _Option(
+        "transformers",
+        r"modeling_utils\.py: \S*warn_if_padding",
+        "transfer",
+        "Pass attention_mask: the input is looked at for padding only where there is none.",
     ),
     _Option(
         "transformers",

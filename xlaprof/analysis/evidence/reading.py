@@ -200,7 +200,7 @@ _SPECIAL = {
     "__repr__": "print()",
     "__str__": "print()",
     "__format__": "an f-string",
-    "__contains__": "the test by in",
+    "__contains__": "the test with in",
     "__array__": ".numpy()",
     "__iter__": "iteration",
     "__reduce_ex__": "pickling",
