@@ -82,7 +82,13 @@ CASES = [
         lambda n, x: ~torch.isfinite(x).all(),
     ),
     Case("a clipped norm", "transfer", clipped(error_if_nonfinite=True), "Leave out error_if_nonfinite", clipped()),
-    Case("a distribution", "transfer", distribution(), "validate_args=False", distribution(validate_args=False)),
+    Case(
+        "a distribution",
+        "transfer",
+        distribution(validate_args=True),  # the default, unless a library has changed it
+        "validate_args=False",
+        distribution(validate_args=False),
+    ),
     Case("a branch", "transfer", branches, "where", lambda n, x: torch.where(x.sum() > 3, x * 2, x)),
     Case("an assertion", "transfer", asserted, "look every 10 steps", every_tenth(lambda x: asserted(0, x))),
     Case(
