@@ -44,13 +44,13 @@ def xlaprof_run(cwd: Path, *args: str, **popen) -> subprocess.CompletedProcess[s
 
 
 SELF_PORTRAIT = """
-import json, sys
+import gc, json, sys
 main = sys.modules["__main__"]
 print(json.dumps({
     "name": __name__, "file": __file__, "argv": sys.argv, "path0": sys.path[0], "package": __package__,
     "spec": __spec__ and __spec__.name, "cached": __cached__ and "some", "is_main": main.__dict__ is globals(),
     "loader": type(__loader__).__name__, "globals": sorted({*globals()} - {"__annotations__"}), "doc": __doc__,
-    "builtins": type(__builtins__).__name__,
+    "builtins": type(__builtins__).__name__, "gc": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()],
 }))
 """
 

@@ -25,6 +25,7 @@ import argparse
 import atexit
 import builtins
 import contextlib
+import gc
 import importlib.util
 import io
 import os
@@ -74,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         raise UserError("nothing to run: name a script, or a module after -m (see xlaprof run --help)")
     sys.argv = program.argv  # the recording is of the program, whoever launched it
+    gc.unfreeze()  # the collector is as the program would find it
     recording = xlaprof.record(args.output, joinable=True).start()
     if args.strict_parity:
         os.environ["XLAPROF_STRICT_PARITY"] = "1"
