@@ -75,7 +75,10 @@ class Clock:
 
 
 class Somebody:
-    """A thread that is where it is sent: in one function or another, until it is sent on."""
+    """A thread that is where it is sent: in one function or another, until it is sent on.
+
+    It says that it is there and waits in one line, or else a look could still find it in the line before.
+    """
 
     def __init__(self, name: str = "somebody") -> None:
         self.there = threading.Semaphore(0)
@@ -89,12 +92,10 @@ class Somebody:
         self.second_place()
 
     def first_place(self) -> None:
-        self.there.release()
-        self.go.acquire()
+        _ = self.there.release(), self.go.acquire()
 
     def second_place(self) -> None:
-        self.there.release()
-        self.go.acquire()
+        _ = self.there.release(), self.go.acquire()
 
     def on(self) -> None:
         self.go.release()
