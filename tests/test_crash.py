@@ -262,8 +262,9 @@ print("went on")
 SHEDS = """
 import gc, os, resource, sys, xlaprof
 sys.dont_write_bytecode = True  # it would be cut off at the limit, and read by all that follow
+from xlaprof.recording import logfile, looks, recorder
 gc.disable()  # or its pauses would be among the events to count
-from xlaprof.recording import logfile, recorder
+looks.EVERY_NS = 1 << 60  # and so would looks at the main thread, on a slow machine
 logfile.BACKLOG = 20_000
 logfile.RETRY_NS = 0
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -324,8 +325,9 @@ def test_a_small_disk_that_really_fills_up(tmp_path: Path) -> None:
         done = run(
             f"""
 import gc, os, sys, xlaprof
-from xlaprof.recording import logfile, recorder
+from xlaprof.recording import logfile, looks, recorder
 gc.disable()
+looks.EVERY_NS = 1 << 60
 logfile.BACKLOG, logfile.RETRY_NS = 50_000, 0
 def settle():
     while recorder.active.queue:
