@@ -387,7 +387,7 @@ def test_a_graph_that_is_run_at_exit_belongs_to_the_line_that_recorded_it(loop: 
     story.barrier(exit, 40, graph="all", ops=900, trigger="read", loops=30, loop=line, loop_ops=30)
     (finding,) = story.findings("missing_barrier")
     assert (finding.place.file, finding.place.line) == ("train.py", loop or 18)
-    assert "compiled and run only at exit (500 ms to compile)" in finding.cause
+    assert "compiled and run only at exit (500 ms to compile, of which 91 ms remain for one turn)" in finding.cause
 
 
 def parts_of_a_step(sizes: tuple[int, ...], updates: tuple[int, ...]) -> Story:

@@ -17,8 +17,11 @@ from xlaprof.text.quantities import duration
 #: Findings weighed against each other. Each takes two replays; further ones are ranked by their own gain, which is
 #: small.
 _WEIGHED = 12
-_FAR, _BEYOND = 3, 1.1  # times: a gain so far below the cost, or above it, needs a reason,
+_FAR = 3  # times: a gain so far below the cost needs a reason,
 _SAID = 0.02  # if it is this share of the time of the steps
+_EXACT = (
+    1.05  # times: no prediction is better; a gain so little above the cost is the cost, a larger one needs a reason
+)
 
 
 def names() -> tuple[str, ...]:
@@ -40,7 +43,7 @@ def find(facts: Facts) -> tuple[Finding, ...]:
     found[:_WEIGHED] = [
         msgspec.structs.replace(finding, gain_last_s=facts.gain_last_s(finding)) for finding in found[:_WEIGHED]
     ]
-    found = [_with_reason(facts, finding) for finding in found]
+    found = [_with_reason(facts, _within_cost(finding)) for finding in found]
     found.sort(
         key=lambda finding: (
             not known[finding.kind].leads(finding),
@@ -64,19 +67,29 @@ def _with_severity(known: Mapping[str, Kind], finding: Finding) -> Finding:
     return msgspec.structs.replace(finding, severity="high") if leads else finding
 
 
+def _within_cost(finding: Finding) -> Finding:
+    """A gain that exceeds the cost by less than predictions are exact to is the cost."""
+    gain, each, last = finding.gain_s, finding.gain_per_step_s, finding.gain_last_s
+    if finding.cost_s < gain <= _EXACT * finding.cost_s:
+        gain, each = finding.cost_s, min(each, finding.cost_per_step_s)
+    if last is not None and finding.cost_s < last <= _EXACT * finding.cost_s:
+        last = finding.cost_s
+    return msgspec.structs.replace(finding, gain_s=gain, gain_per_step_s=each, gain_last_s=last)
+
+
 def _with_reason(facts: Facts, finding: Finding) -> Finding:
     """Says why a fix gives back much less, or more, than the finding costs."""
     last = finding.gain_s if finding.gain_last_s is None else finding.gain_last_s
     least, most = sorted((finding.gain_s, last))
     if most * _FAR < finding.cost_s and finding.cost_s >= _SAID * facts.total_s:
         why = "most of that time something else would be waited for"
-    elif most > _BEYOND * finding.cost_s and most >= _SAID * facts.total_s:
-        alone = finding.gain_s > _BEYOND * finding.cost_s
+    elif most > finding.cost_s > 0:
+        alone = finding.gain_s > finding.cost_s
         goes_with = facts.goes_with(finding) if alone else "after all other fixes more waits for it"
         why = f"{duration(most - finding.cost_s)} more than it costs, because {goes_with}"
     else:
         return finding
-    gain = f"{'up to ' * (least * _BEYOND < most)}{duration(most)}"
+    gain = f"{'up to ' * (least * _EXACT < most)}{duration(most)}"
     return msgspec.structs.replace(finding, cause=f"{finding.cause} A fix gives back {gain}: {why}.")
 
 

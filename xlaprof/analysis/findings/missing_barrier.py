@@ -48,19 +48,24 @@ def _finding(facts: Facts, found: Unbarred) -> Finding:
     line = facts.names.place(stack)
     is_read = largest.trigger == "read"
     by = f"by the {'read' if is_read else 'barrier'} at {named(cut)}" if cut.line else cut.file or "by the first read"
-    per_turn = 0 if site is None else site.loop_ops if count == site.loops else largest.ops // max(1, count)
+    mean = largest.ops // max(1, count)
+    per_turn = 0 if site is None else min(site.loop_ops, mean) if count == site.loops else mean
     each = f", about {per_turn:,} for each" if per_turn else ""
     remains = _remains(count, per_turn, largest.ops)
+    took, again = (sum(record.dur for record in some) / 1e9 for some in (unrolled, follow))
+    such = f"{duration(took)} to compile" + f" {len(unrolled)} such graphs" * (len(unrolled) > 1)
+    such += f", of which {duration(took * remains)} remain for one turn"
+    such += f"; {duration(again)} for graphs compiled again because of it" * bool(follow)
     return facts.finding(
         "missing_barrier",
         place,
         count=count,
         counted=Known((Moment(largest.t, largest.dur, count, f"one graph of {plural(largest.ops, 'operation')}"),)),
-        cost_s=sum(record.dur * (1 - remains) for record in unrolled) / 1e9 + sum(one.dur for one in follow) / 1e9,
+        cost_s=took * (1 - remains) + again,
         cut=replay.together((replay.compiles(unrolled, remains), replay.compiles(follow))),
         cause=(
             f"No barrier ends the graph inside the loop: {count} {found.noun} became one graph of {largest.ops:,} "
-            f"operations{each}, compiled and run only {by} ({duration(largest.dur / 1e9)} to compile)."
+            f"operations{each}, compiled and run only {by} ({such})."
         ),
         advice=(
             f"Call {facts.words.barrier} at the end of every turn of the loop: one small graph is then compiled once."
