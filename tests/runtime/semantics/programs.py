@@ -127,6 +127,18 @@ ALONE: dict[str, Callable[[Tensor, Tensor, int, int], object]] = {
     "copy_ host": lambda t, o, a, b: t.copy_(torch.arange(a, a + t.numel()).reshape(t.shape)),
     "copy_ host row": lambda t, o, a, b: t.copy_(torch.tensor([a + 0.5])),
     "cumsum_": lambda t, o, a, b: t.clamp_(-2, 2).cumsum_(_dim(t, a)),
+    "flip into itself": lambda t, o, a, b: t.copy_(t.flip(_dim(t, a))),
+    "roll into itself": lambda t, o, a, b: t.copy_(t.roll(1 + b % 3, _dim(t, a))),
+    "set flipped column": lambda t, o, a, b: _set_item(t, (..., -1), t[..., a % max(t.shape[-1], 1)].flip(0)),
+    "set rolled row": lambda t, o, a, b: _set_item(t, a % max(t.shape[0], 1), t[b % max(t.shape[0], 1)].roll(1, 0)),
+    "set permuted row": lambda t, o, a, b: _set_item(t, 0, t[-1].index_select(0, _index(t[-1], a, -1))),
+    "shift": lambda t, o, a, b: _set_item(t, slice(1, None), t[:-1].clone()),
+    "shift back": lambda t, o, a, b: _set_item(
+        t.movedim(_dim(t, a), 0), slice(None, -1), t.movedim(_dim(t, a), 0)[1:] + 1
+    ),
+    "gather into itself": lambda t, o, a, b: t.copy_(t.gather(0, (t > a).long().clamp_max(t.shape[0] - 1))),
+    "sort into itself": lambda t, o, a, b: t.copy_(t.sort(_dim(t, a), bool(b % 2)).values),
+    "set sums": lambda t, o, a, b: _set_item(t, 0, t.sum(0).remainder(32)),
 }
 
 #: those that read another
@@ -170,6 +182,16 @@ RESHAPES: dict[str, Callable[[Tensor, Tensor, int, int], object]] = {
     "data =": lambda t, o, a, b: setattr(t, "data", o.data),
 }
 
+
+def _count_down(t: Tensor, o: Tensor, a: int, b: int) -> Tensor:
+    value = t.clone()
+    for _ in range(b):
+        if not bool(value.sum() > a):
+            break
+        value[..., -1] -= 2
+    return value
+
+
 #: (tensor, another, two numbers) -> a tensor of its own storage
 VALUES: dict[str, Callable[[Tensor, Tensor, int, int], Tensor]] = {
     "sum": lambda t, o, a, b: t.sum().remainder(64),
@@ -187,6 +209,15 @@ VALUES: dict[str, Callable[[Tensor, Tensor, int, int], Tensor]] = {
     "cat": lambda t, o, a, b: torch.cat([t.reshape(-1), o.reshape(-1)])[:40],
     "take": lambda t, o, a, b: t[_index(t, a, b)],
     "where": lambda t, o, a, b: torch.where(t > a % 5, t, torch.zeros_like(t)),
+    "flip": lambda t, o, a, b: t.flip(_dim(t, a)),
+    "roll": lambda t, o, a, b: t.roll(a, _dim(t, b)),
+    "gather": lambda t, o, a, b: t.gather(_dim(t, b), (t > a).long()),
+    "scattered": lambda t, o, a, b: torch.zeros_like(t).scatter_add(0, (t > a).long() * (t.shape[0] - 1), t),
+    "sorted": lambda t, o, a, b: t.sort(_dim(t, a), stable=True)[b % 2],
+    "cumsum": lambda t, o, a, b: t.clamp(-2, 2).cumsum(_dim(t, a)),
+    "topk": lambda t, o, a, b: t.topk(1 + b % 2, _dim(t, a)).values,
+    "cond": lambda t, o, a, b: t + 1 if bool(t.sum() > a) else t - 1,
+    "while": _count_down,
 }
 
 WRITES = UNIFORM | ALONE | TOGETHER

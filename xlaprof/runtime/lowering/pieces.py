@@ -22,13 +22,14 @@ def slice_backward(grad: Any, sizes: Any, dim: int, start: int | None, end: int 
     return lax.pad(grad, jnp.zeros((), grad.dtype), widths)
 
 
+@lower("aten.slice_scatter.default")
 def slice_scatter(
-    whole: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    ctx: Ctx, whole: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Any:
     dim %= whole.ndim
     src = src.astype(whole.dtype)
     begin, _, _ = slice(start, end, step).indices(whole.shape[dim])
-    if step == 1:
+    if step == 1 and not ctx.writes_itself:
         return lax.dynamic_update_slice_in_dim(whole, src, begin, dim)
     written = np.zeros(whole.shape[dim], np.bool_)
     written[begin : begin + (src.shape[dim] - 1) * step + 1 : step] = True
@@ -36,9 +37,10 @@ def slice_scatter(
     return jnp.where(mask, slice_backward(src, whole.shape, dim, start, end, step), whole)
 
 
-def select_scatter(whole: Any, src: Any, dim: int, index: int) -> Any:
-    src, index = src.astype(whole.dtype), index % whole.shape[dim]
-    return lax.dynamic_update_index_in_dim(whole, src, index, dim % whole.ndim)
+@lower("aten.select_scatter.default")
+def select_scatter(ctx: Ctx, whole: Any, src: Any, dim: int, index: int) -> Any:
+    index %= whole.shape[dim]
+    return slice_scatter(ctx, whole, jnp.expand_dims(src, dim), dim, index, index + 1)
 
 
 def diagonal_scatter(whole: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
@@ -72,9 +74,7 @@ def _split(x: Any, sizes: Any, dim: int = 0) -> Any:
 
 direct_table(
     {
-        "slice_scatter": slice_scatter,
         "slice_backward": slice_backward,
-        "select_scatter": select_scatter,
         "select_backward": _select_backward,
         "diagonal_scatter": diagonal_scatter,
         "diagonal_backward": lambda grad, sizes, offset, dim1, dim2: diagonal_scatter(

@@ -71,6 +71,8 @@ class Ctx(NamedTuple):
     key: Any = None
     #: ids of the argument arrays that are Python numbers in disguise ("wrapped numbers")
     weak: frozenset[int] = frozenset()
+    #: a write of what comes from another place of the same tensor (:mod:`xlaprof.runtime.trace.self_writes`)
+    writes_itself: bool = False
 
     def is_weak(self, value: Any) -> bool:
         """Does ``value`` count as a Python number in type promotion?"""

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from xlaprof.runtime.tape.grow import Pseudo
-from xlaprof.runtime.trace.evaluate import Evaluator, leaves
-from xlaprof.runtime.trace.trie import Node, Ref
+from xlaprof.runtime.trace.evaluate import Evaluator
+from xlaprof.runtime.trace.trie import Node, Ref, leaves
 
 from .sharding import OpSharding
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from xlaprof.runtime.trace.evaluate import leaves
 from xlaprof.runtime.trace.ops import Op, is_view
 from xlaprof.runtime.trace.storage import Sig
-from xlaprof.runtime.trace.trie import Node, Packed, Ref
+from xlaprof.runtime.trace.trie import Node, Packed, Ref, leaves
 from xlaprof.text.quantities import plural
 
 from .grow import INPUT

@@ -182,12 +182,12 @@ _INVERSES: dict[str, Callable[..., Any]] = {
     "aten._conj.default": lambda base, value: jnp.conj(value),
     "aten._neg_view.default": lambda base, value: -value,
 }
-#: those that show a part of the base, or all of it several times
+#: those that show a part of the base, or all of it several times: they take the context as well, and return the base
 _WRITES: dict[str, Callable[..., Any]] = {
     "aten.select.int": select_scatter,
     "aten.slice.Tensor": slice_scatter,
-    "aten.diagonal.default": diagonal_scatter,
-    "aten.expand.default": _write_expanded,
+    "aten.diagonal.default": lambda ctx, *args, **kwargs: diagonal_scatter(*args, **kwargs),
+    "aten.expand.default": lambda ctx, *args, **kwargs: _write_expanded(*args, **kwargs),
 }
 
 
@@ -200,7 +200,7 @@ def _write_back(ctx: Ctx, base: Any, value: Any, step: Node) -> Any:
     if value.size == 0:
         return base
     if name in _WRITES:
-        return _WRITES[name](base, value, *args, **step.kwargs)
+        return _WRITES[name](ctx, base, value, *args, **step.kwargs)
     # Apply the view operator to the numbers of the base's elements: they say where each element comes from.
     numbers = jnp.arange(base.size, dtype=jnp.int64).reshape(base.shape)
     shape = ctx._replace(out=(step.outs[0].aval,))

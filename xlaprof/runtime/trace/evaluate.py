@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from xlaprof.runtime.lowering.registry import JAX_DTYPE, Aval, Ctx, Unsupported
 
-from .trie import Packed, Ref
+from .self_writes import self_writes
+from .trie import Packed, Ref, leaves
 
 if TYPE_CHECKING:
     from .ops import Op
@@ -33,9 +34,17 @@ class Evaluator:
         self._seeds = seeds
         self._scalars: dict[Packed, Any] = {}
         self._weak: set[int] = set()
+        self._self_writes: set[Node] = set()
 
     def run(
-        self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], outs: tuple[Aval | None, ...], seed: int
+        self,
+        op: Op,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        outs: tuple[Aval | None, ...],
+        seed: int,
+        *,
+        writes_itself: bool = False,
     ) -> tuple[jax.Array, ...]:
         """Results of ``op`` over template arguments, except those that are ``None`` in ``outs``.
 
@@ -47,7 +56,8 @@ class Evaluator:
         given, named = self.read(args, kwargs)
         key = jax.random.wrap_key_data(self._seeds[seed], impl="threefry2x32") if op.random else None
         # A lowering knows from its arguments which outputs are left out, and does not read their avals.
-        result = op.lowering(Ctx(cast(tuple[Aval, ...], outs), key, frozenset(self._weak)), *given, **named)
+        ctx = Ctx(cast(tuple[Aval, ...], outs), key, frozenset(self._weak), writes_itself)
+        result = op.lowering(ctx, *given, **named)
         results = result if isinstance(result, (tuple, list)) else (result,)
         if len(results) != len(outs):
             raise Unsupported(f"{op.name}: {len(results)} results for {len(outs)} outputs")
@@ -66,8 +76,10 @@ class Evaluator:
     def call(self, node: Node, seed: int) -> tuple[jax.Array, ...]:
         """Results of a recorded operation, except those that are left out."""
         assert node.op is not None
-        if node.call is None:
-            return self.run(node.op, node.args, node.kwargs, tuple(out and out.aval for out in node.returns), seed)
+        itself = node in self._self_writes
+        if node.call is None or itself:
+            avals = tuple(out and out.aval for out in node.returns)
+            return self.run(node.op, node.args, node.kwargs, avals, seed, writes_itself=itself)
         slots, packed = leaves(node.args, node.kwargs)
         seeds = self._seeds[seed : seed + 1] if node.op.random else None
         return node.call.function([self.values[slot] for slot in slots], [self._read(p) for p in packed], seeds)
@@ -76,6 +88,8 @@ class Evaluator:
         """Add the results of ``nodes``, in their order, to the values; ``call`` stands in for :meth:`call`."""
         call = call or self.call
         seed = 0
+        nodes = tuple(nodes)
+        self._self_writes = self_writes(nodes)
         for node in nodes:
             assert node.op is not None
             results = call(node, seed)
@@ -143,19 +157,3 @@ class Call:
                 jax.eval_shape(self.function, arrays, [_SCALAR[p.kind] for p in packed], _SEEDS if op.random else None)
         except Exception as error:  # only its text is kept: its traceback would hold the user's tensors
             self.error = str(error)
-
-
-def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[int], list[Packed]]:
-    """Slots and packed scalars of template arguments, each once, in order of first use."""
-    slots: dict[int, None] = {}
-    packed: dict[Packed, None] = {}
-    todo: list[Any] = [*reversed(kwargs.values()), *reversed(args)]
-    while todo:
-        item = todo.pop()
-        if type(item) is Ref:
-            slots[item.slot] = None
-        elif type(item) is Packed:
-            packed[item] = None
-        elif type(item) is tuple:
-            todo.extend(reversed(item))
-    return list(slots), list(packed)

@@ -206,3 +206,19 @@ def prune(root: Node, keep: int) -> int:
             size[id(above)] -= removed
             above = above.parent
     return total
+
+
+def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[int], list[Packed]]:
+    """Slots and packed scalars of template arguments, each once, in order of first use."""
+    slots: dict[int, None] = {}
+    packed: dict[Packed, None] = {}
+    todo: list[Any] = [*reversed(kwargs.values()), *reversed(args)]
+    while todo:
+        item = todo.pop()
+        if type(item) is Ref:
+            slots[item.slot] = None
+        elif type(item) is Packed:
+            packed[item] = None
+        elif type(item) is tuple:
+            todo.extend(reversed(item))
+    return list(slots), list(packed)
