@@ -77,3 +77,37 @@ def test_a_choice_in_every_pass_of_a_loop_is_one_cause_whatever_was_chosen(tmp_p
     assert "In each pass of the loop (for turn in sequence)" in finding.cause
     assert "decides what is done" in finding.cause
     assert "went from" not in finding.cause, "it had four passes always"
+
+
+def test_how_many_rows_a_mask_selects_varies_for_itself_and_what_has_one_size_is_padded_together(
+    tmp_path: Path,
+) -> None:
+    weight, seed = torch.ones(3, 2).to("xla").requires_grad_(), torch.ones(1, 3).to("xla")
+    rows, links, kept = [11, 8, 11, 9, 8, 9], [9, 9, 7, 6, 6, 7], [5, 5, 4, 6, 3, 2]
+
+    def story() -> None:
+        for n, m, k in zip(rows, links, kept, strict=True):
+            batch = torch.ones(n, 3), torch.arange(n) < k, torch.ones(m, 3), torch.ones(m, 2)
+            points, valid, pairs, weights = (one.to("xla") for one in batch)
+            score = torch.mm(points, weight).sum(1)
+            score = score + torch.mm(torch.cat([seed, pairs])[1:], weight).mul(weights).mean()
+            score[valid].square().mean().backward()
+            with torch.no_grad():
+                weight.sub_(weight.grad, alpha=0.1)
+            weight.grad = None
+            xr.sync()
+
+    record(tmp_path / "run.log", story)
+    report = analysed(tmp_path / "run.log")
+    by_code = {(one.kind, one.place.code): one for one in report.findings}
+    selection = "score[valid].square().mean().backward()"
+    sizes = by_code["recompile", 'points, valid, pairs, weights = (one.to("xla") for one in batch)']
+    counts, reads = by_code["recompile", selection], by_code["fallback", selection]
+    assert "The size of the result of aten::index, which values decide" in counts.cause
+    assert "dimension 0 of points and dimension 0 of valid to 11" in sizes.advice
+    assert "dimension 0 of pairs and dimension 0 of weights to 9" in sizes.advice
+    assert "valid = torch.nn.functional.pad(valid, (0, size - valid.shape[0]))" in sizes.remedy
+    alone = [program for program in report.compilation.programs if program.trigger == "read"]
+    assert reads.count == len(rows)
+    spent = sizes.cost_s + counts.cost_s + sum(program.compile_s for program in alone)
+    assert spent <= report.compilation.total_s  # no graph is in two costs

@@ -61,7 +61,7 @@ def _on_their_own(diff: GraphDiff) -> Iterator[Difference]:
                 yield one
         elif _part_of_training(one.came) or (path and one.kind in _FOLLOWS):
             continue
-        elif one.kind in _INPUTS or not shapes:  # numbers follow from a tensor's shape
+        elif one.kind in _INPUTS or one.kind == "size" or not shapes:  # other numbers follow from a tensor's shape
             yield one
 
 

@@ -194,21 +194,32 @@ def _shape(facts: Facts, group: Group) -> Advice:
             f"Give this input the same number of dimensions in every step ({len(old)} came first): unsqueeze it on the "
             "host before it is brought to the device."
         )
-    vary = varying(facts, group)
+    words, vary = facts.words, varying(facts, group)
     if len(vary) > 1:
-        return _several(facts.words, vary)
+        return _several(words, vary)
     changed = axes(change)
-    return (
-        _one(facts, group, changed[0], old, new) if changed else Advice("Give this input the same shape in every step.")
+    if not changed:
+        return Advice("Give this input the same shape in every step.")
+    one = next((one for one in vary if one.axis == changed[0]), None)
+    advice = _one(facts, group, changed[0], old, new)
+    if one is None or not one.alike or not advice.buckets:
+        return advice
+    together = f" Pad with it what has the same size: {', '.join(alike.text for alike in one.alike)}."
+    return advice._replace(
+        text=advice.text + together * ("drop_last" not in advice.text),
+        remedy="\n".join((advice.remedy, *_alike(words, one))),
     )
 
 
 def _several(words: Vocabulary, vary: list[Size]) -> Advice:
-    sizes = ", ".join(f"dimension {one.axis} of {one.name or one.tensor} to {one.most}" for one in vary)
+    sizes = ", ".join(f"{' and '.join(alike.text for alike in (one, *one.alike))} to {one.most}" for one in vary)
     return Advice(
         f"Pad all of them to sizes of one fixed set (a few, chosen by the batch as a whole), or each to its largest: "
         f"{sizes}. Padding only one of them leaves a graph for each size of the others.",
-        "\n".join(_pad(words, one.name or "x", one.axis, one.rank, (one.most,)) for one in vary),
+        "\n".join(
+            "\n".join((_pad(words, one.name or "x", one.axis, one.rank, (one.most,)), *_alike(words, one)))
+            for one in vary
+        ),
     )
 
 
@@ -286,7 +297,6 @@ def _name(facts: Facts, group: Group) -> str:
 
 def _pad(words: Vocabulary, name: str, axis: int, rank: int, edges: tuple[int, ...]) -> str:
     """Code that pads dimension ``axis`` of ``name`` to the next of ``edges``."""
-    zeros = "0, 0, " * (rank - 1 - axis)
     size = (
         f"size = {edges[0]}"
         if len(edges) == 1
@@ -294,8 +304,21 @@ def _pad(words: Vocabulary, name: str, axis: int, rank: int, edges: tuple[int, .
     )
     return (
         f"# on the host, before the batch is brought to the device; leave the padding out of the loss\n{size}\n"
-        f"{name} = {words.pad_code.format(name=name, axis=axis, zeros=zeros)}"
+        f"{name} = {_padded(words, name, axis, rank)}"
     )
+
+
+def _alike(words: Vocabulary, size: Size) -> list[str]:
+    """Code that pads the other tensors of a batch to the same ``size``."""
+    return [
+        f"{one.name} = {_padded(words, one.name, one.axis, one.rank)}"
+        for one in size.alike
+        if one.name not in ("", size.name)
+    ]
+
+
+def _padded(words: Vocabulary, name: str, axis: int, rank: int) -> str:
+    return words.pad_code.format(name=name, axis=axis, zeros="0, 0, " * (rank - 1 - axis))
 
 
 def _static(words: Vocabulary, name: str, axis: int, shape: tuple[int, ...], most: int, kind: str) -> str:

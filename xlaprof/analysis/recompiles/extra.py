@@ -203,8 +203,8 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
     if record.trigger == "read" and not (change is not None and change.what == "evicted"):
         sized = any(is_sized(facts.names.text(op)) for place, op in facts.run.reads if place == record.stack)
         repeated, own = in_loop(facts, record.stack), is_own_graph(facts, record)
-        if sized and (own or (change is not None and is_sized(change.new))):
-            return None  # reported with the selection, whose size is read before its elements are
+        if sized:
+            return None  # reported with the selection, without which there is no such graph
         few = facts.run.sites[record.stack].compiles <= _HABIT
         if repeated < _HABIT and (few or record.t < _loop_begins(facts)):
             return None  # results read at the end; a model that is copied to the host before the first step

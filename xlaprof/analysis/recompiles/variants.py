@@ -69,7 +69,8 @@ class _Variants:
 
     def _of(self, record: CompileRecord, novel: list[Part], at: int, came: dict[Key, Change]) -> tuple[Change, ...]:
         if novel and novel[0].change.what != "operation":
-            return (novel[0].change,)  # a tensor of another shape can cause another path
+            # a tensor of another shape can cause another path, but how much a mask selects is a cause of its own
+            return (novel[0].change, *(part.change for part in novel[1:] if part.change.what == "size"))
         if novel:
             return tuple(part.change for part in novel if part.change.what == "operation")
         if record.change is None or not record.parts:

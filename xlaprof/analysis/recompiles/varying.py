@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 from xlaprof.analysis.diagnosis import Key
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Place
+from xlaprof.analysis.places import named
 from xlaprof.analysis.recompiles.extra import Group, of_batch
 from xlaprof.analysis.recompiles.shapes import axes, dims
-from xlaprof.analysis.recompiles.wording import tensor, variable
+from xlaprof.analysis.recompiles.wording import operator, tensor, variable
 from xlaprof.events import Change
 
 
@@ -22,30 +24,48 @@ class Size(NamedTuple):
     axis: int
     rank: int
     most: int
+    read: str  # what reads it, where it has no name
+    alike: tuple[Size, ...] = ()  # of other tensors of the batch, which have the same size in every graph
+
+    @property
+    def text(self) -> str:
+        """ "dimension 1 of ids" """
+        return f"dimension {self.axis} of {self.name or self.read}"
 
 
 def varying(facts: Facts, group: Group) -> list[Size]:
     """The sizes of the tensors, each independent of the others."""
-    took: dict[tuple[Key, int], dict[int, tuple[int, int]]] = {}
+    took: dict[tuple[Key, int], dict[int, int]] = {}
+    most: dict[tuple[Key, int], int] = {}
     changes: dict[Key, Change] = {}
+    own: set[tuple[Key, int]] = set()  # of the graphs themselves, not only of what was read on the way to them
+    reads = [record for record in facts.run.compiles if record.trigger == "read"]
+    since = 0
     for at, extra in enumerate(group.extras):
-        for part in extra.record.parts:
-            change = part.change
-            if change != extra.change and not (of_batch(change) and of_batch(extra.change)):
-                continue
-            for axis in axes(change):
-                changes.setdefault(part.key, change)
-                old, new = ((dims(text) or ())[axis] for text in (change.old, change.new))
-                took.setdefault((part.key, axis), {})[at] = old, new
-    found: list[Size] = []
-    seen: list[dict[int, tuple[int, int]]] = []
-    for (key, axis), sizes in took.items():
-        if any(sizes.keys() & one.keys() and {**sizes, **one} == {**one, **sizes} for one in seen):
-            continue
-        seen.append(sizes)
-        change = changes[key]
+        until = bisect_left(reads, extra.record.t, key=lambda record: record.t)
+        records = (extra.record, *reads[since:until]) if of_batch(extra.change) else (extra.record,)
+        since = until
+        for record in records:
+            for part in record.parts:
+                change = part.change
+                if change != extra.change and not (of_batch(change) and of_batch(extra.change)):
+                    continue
+                for axis in axes(change):
+                    changes.setdefault(part.key, change)
+                    which, old, new = (part.key, axis), *((dims(text) or ())[axis] for text in (change.old, change.new))
+                    took.setdefault(which, {}).setdefault(at, new)
+                    most[which] = max(most.get(which, 0), old, new)
+                    own |= {which} if record is extra.record else set()
+    found: list[tuple[dict[int, int], list[Size]]] = []
+    for which, sizes in sorted(took.items(), key=lambda one: one[0] not in own):
+        change, axis = changes[which[0]], which[1]
         made, used = facts.names.place(change.made), facts.names.place(change.stack)
-        most = max(size for pair in sizes.values() for size in pair)
-        name, text = variable(change, made, used), tensor(change, made, used)
-        found.append(Size(name, text, made, axis, len(dims(change.old) or ()), most))
-    return found
+        name, read = variable(change, made, used), f"what {operator(change)} reads at {named(used)}"
+        rank = len(dims(change.old) or ())
+        size = Size(name, tensor(change, made, used), made, axis, rank, most[which], read)
+        alike = (one for seen, one in found if sizes.keys() & seen.keys() and {**sizes, **seen} == {**seen, **sizes})
+        if (others := next(alike, None)) is not None:
+            others += [size] if size.text not in [other.text for other in others] else []
+        elif which in own:
+            found.append((sizes, [size]))
+    return [one._replace(alike=tuple(others)) for _, (one, *others) in found]

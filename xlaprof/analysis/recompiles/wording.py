@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from xlaprof.analysis.model import Place
@@ -22,6 +22,8 @@ _OPERATORS = {
     "pow": (ast.Pow,), "div": (ast.Div,), "sub": (ast.Sub,), "remainder": (ast.Mod,), "floor_divide": (ast.FloorDiv,),
     "add": (), "mul": (),
 }  # fmt: skip
+#: operations of a subscript: the part of it that they read; a mask is counted before it selects
+_SUBSCRIPTS = {"select": "value", "index": "value", "count_nonzero": "slice"}
 _MODULES = ("torch", "F", "nn", "np", "torch_xla", "xm")
 _VARIABLES = ast.Name, ast.Attribute, ast.Subscript
 _COMPREHENSIONS = ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp
@@ -141,12 +143,17 @@ def variable(change: Change, made: Place, used: Place) -> str:
         return change.name
     made, used = made.acting, used.acting  # of trainer.train() nothing is moved or read
     tree = _parsed(made.code) if made.line else None
+    reading = operator(change)
+    if reading == "aten::index" and change.old.startswith("pred"):  # the mask, which is counted first
+        reading = "aten::count_nonzero"
     if tree is None:
-        return _read(used, operator(change))
+        return _read(used, reading)
     statement = tree.body[0] if tree.body else None
-    bound = ""
+    bound, several = "", set[str]()
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
         left, value = statement.targets[0], statement.value
+        if isinstance(left, ast.Tuple) and (made.file, made.func.partition(".<locals>.<")[0]) == (used.file, used.func):
+            several = {_text(one) for one in left.elts}
         if isinstance(left, (ast.Name, ast.Attribute)) and not isinstance(value, _COMPREHENSIONS):
             bound = _text(left)
             if not change.moved or _moved(value):
@@ -156,7 +163,7 @@ def variable(change: Change, made: Place, used: Place) -> str:
     known = _only(
         _text(one) for one in moved if isinstance(one, _VARIABLES) and not local & {n.id for n in _names(one)}
     )
-    return known or _read(used, operator(change)) or (bound if not moved else "")
+    return known or _read(used, reading, several) or (bound if not moved else "")
 
 
 def _moved(node: ast.AST) -> ast.expr | None:
@@ -168,24 +175,37 @@ def _moved(node: ast.AST) -> ast.expr | None:
     return node.args[0] if _called(node) == "send_cpu_data_to_device" and node.args else None
 
 
-def _read(place: Place, operation: str) -> str:
-    """The one variable that a line gives to the operation: ``batch["x"]`` of ``y = model(batch["x"])``."""
+def _read(place: Place, operation: str, among: Collection[str] = ()) -> str:
+    """The one variable that a line gives to the operation: ``batch["x"]`` of ``y = model(batch["x"])``.
+
+    ``among``: it is one of these, if any are given.
+    """
     tree = _parsed(place.code) if place.line else None
     nodes = list(ast.walk(tree)) if tree is not None else []
     name = operation.removeprefix("aten::").rstrip("_")
-    passed: list[ast.expr] = []
-    for node in nodes:
-        if name in _OPERATORS:
-            passed += [node.left, node.right] if isinstance(node, ast.BinOp) else []
-        elif name == "select":
-            passed += [node.value] if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) else []
-        elif isinstance(node, ast.Call):
+    calls = [node for node in nodes if isinstance(node, ast.Call) and _called(node).rstrip("_") == name]
+    lists = [one for call in calls for one in call.args if isinstance(one, (ast.List, ast.Tuple))]
+    # what a list takes by an index was computed, and is no input of the graph
+    passed = [one for of in lists for one in of.elts if not isinstance(one, ast.Subscript) or _is_constant(one)]
+    for node in calls or nodes:
+        if name in _SUBSCRIPTS:
+            chosen = isinstance(node, ast.Subscript) and _is_constant(node) == (name == "select")
+            passed += [getattr(node, _SUBSCRIPTS[name])] if chosen else []
+        elif isinstance(node, ast.Call) and (calls or name not in _OPERATORS):
             passed += [*node.args, *(keyword.value for keyword in node.keywords)]
             passed += [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        elif name in _OPERATORS:
+            passed += [node.left, node.right] if isinstance(node, ast.BinOp) else []
     roots = ((_text(one), next(iter(_names(one)), None)) for one in passed if isinstance(one, _VARIABLES))
     return _only(
-        text for text, root in roots if root is not None and root.id not in ("self", *_MODULES) and "(" not in text
+        text
+        for text, root in roots
+        if root is not None and root.id not in ("self", *_MODULES) and "(" not in text and (not among or text in among)
     )
+
+
+def _is_constant(node: ast.Subscript) -> bool:
+    return isinstance(node.slice, ast.Constant)
 
 
 def _names(node: ast.AST) -> list[ast.Name]:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _COMPARED = 16  # graphs of one barrier that a new one is compared with
 _LISTED = 8  # differences in a diff, unless there are more sorts of them
-_OF_A_SORT = 3  # differences of one sort in a diff
+_OF_A_SORT = 3  # differences of one sort in a diff, but of shapes as many as are listed: all of a batch are padded
 _OPERATIONS = 4  # listed of a block, on either side
 _MOST = 0.8  # a barrier ran a block if the block is at least this share of the barrier's graph
 _INPUTS = frozenset({"shape", "dtype", "sharding"})
@@ -233,7 +233,8 @@ class _Recording:
             roles = frozenset(one.block.roles) if one.block is not None else role
             sort = one.kind, roles, one.kind == "shape" and not role and bool(self._parameter(one.input))
             sorts[sort] += 1
-            if sorts[sort] == 1 or (sorts[sort] <= _OF_A_SORT and len(listed) < _LISTED):
+            most = _LISTED if one.kind == "shape" else _OF_A_SORT
+            if sorts[sort] == 1 or (sorts[sort] <= most and len(listed) < _LISTED):
                 listed.append(one)
         return listed
 
