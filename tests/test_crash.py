@@ -362,12 +362,96 @@ print("went on")
     assert recorded.notes == ()
 
 
-def test_a_log_deleted_under_the_recording_does_no_harm(log: Path) -> None:
+LOSES_ITS_LOG = """
+import os, sys, xlaprof
+from xlaprof.recording import looks, recorder
+looks.EVERY_NS = 1 << 60
+with xlaprof.record(sys.argv[1]) as rec:
+    for i in range(5):
+        with xlaprof.Trace("before"): pass
+    recorder.active.flush()
+    LOSE
+    for i in range(3):
+        with xlaprof.Trace("before"): pass
+        with xlaprof.Trace("after"): pass
+print("went on")
+"""
+
+
+@pytest.mark.parametrize(
+    ("lose", "why"),
+    [("os.unlink(sys.argv[1])", "deleted"), ("os.truncate(sys.argv[1], 0)", "truncated")],
+)
+def test_a_log_that_is_lost_while_it_is_recorded_begins_again_and_says_what_it_lacks(
+    log: Path, lose: str, why: str
+) -> None:
+    done = run(LOSES_ITS_LOG.replace("LOSE", lose), log)
+    assert done.stdout == "went on\n"
+    assert done.stderr == (f"xlaprof: {log} was {why} while it was recorded: it begins again, without what it held\n")
+    recorded = Recorded(log)
+    assert recorded.notes == ()
+    assert isinstance(recorded.events[0], Header)
+    assert isinstance(recorded.events[-1], End)
+    assert [(dropped.why, dropped.count) for dropped in recorded.of(Dropped)] == [(why, 5)]
+    # ids that the lost part defined are defined again: every scope has its name, and its line
+    assert [name for name, _ in recorded.scopes] == ["before", "after"] * 3
+
+
+def test_a_log_whose_folder_is_deleted_does_no_harm(log: Path) -> None:
+    folder = log.parent / "gone"
+    folder.mkdir()
+    done = run(
+        LOSES_ITS_LOG.replace("LOSE", "import shutil; shutil.rmtree(os.path.dirname(sys.argv[1]))"), folder / "l"
+    )
+    assert done.stdout == "went on\n"
+    assert f"cannot write {folder / 'l'}: {os.strerror(errno.ENOENT)}; the program goes on" in done.stderr
+
+
+def test_another_file_in_the_place_of_the_log_is_left_alone(log: Path) -> None:
+    lose = "os.unlink(sys.argv[1]); open(sys.argv[1], 'w').write('mine')"
+    done = run(LOSES_ITS_LOG.replace("LOSE", lose), log)
+    assert f"cannot write {log}: {os.strerror(errno.EEXIST)}; the program goes on" in done.stderr
+    assert log.read_text() == "mine"
+
+
+def test_a_file_that_is_no_recording_is_not_replaced(log: Path) -> None:
+    log.write_text("import torch\n")
+    with pytest.raises(xlaprof.RecordingError, match="is not a recording"):
+        xlaprof.start_recording(log)
+    assert log.read_text() == "import torch\n"
+    with xlaprof.record(log, force=True):
+        pass
+    with xlaprof.record(log):  # of its own it is
+        pass
+    log.write_bytes(b"")  # and an empty file (mktemp) has nothing to lose
     with xlaprof.record(log):
-        log.unlink()
-        with xlaprof.Trace("work"):
-            pass
-    assert not log.exists()
+        pass
+    assert isinstance(Recorded(log).events[0], Header)
+
+
+def test_only_the_user_may_read_a_log(log: Path) -> None:
+    with xlaprof.record(log):
+        pass
+    assert log.stat().st_mode & 0o777 == 0o600
+    with xlaprof.record(log, mode=0o640):
+        pass
+    assert log.stat().st_mode & 0o777 == 0o640
+
+
+def test_the_header_is_written_before_the_recording_returns(log: Path) -> None:
+    """The writer's thread has not run yet: what is killed now leaves a log all the same."""
+    done = run(
+        """
+import os, sys, xlaprof
+from xlaprof.recording import writer
+writer.Writer.start = lambda self: None
+xlaprof.start_recording(sys.argv[1])
+os._exit(0)
+""",
+        log,
+    )
+    assert done.stderr == ""
+    assert isinstance(Recorded(log).events[0], Header)
 
 
 def test_a_program_without_stderr_survives_a_full_disk() -> None:

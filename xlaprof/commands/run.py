@@ -29,6 +29,7 @@ import gc
 import importlib.util
 import io
 import os
+import re
 import sys
 import time
 import types
@@ -41,7 +42,7 @@ import xlaprof
 from xlaprof import import_hook
 from xlaprof.errors import UserError, warn
 from xlaprof.recording import recorder
-from xlaprof.recording.logfile import rank_and_world, rank_path
+from xlaprof.recording.logfile import MODE, rank_and_world, rank_path
 from xlaprof.recording.recorder import ending
 
 if TYPE_CHECKING:
@@ -53,9 +54,14 @@ INTERRUPTED = 128 + 2  # as a shell reports SIGINT
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
-        "%(prog)s [-h] [-o LOG] [--json] [--no-report] [--live] [--strict-parity] (SCRIPT | -m MODULE) [ARGS ...]"
+        "%(prog)s [-h] [-o LOG] [--force] [--log-mode MODE] [--json] [--no-report] [--live] [--strict-parity]\n"
+        "                   (SCRIPT | -m MODULE) [ARGS ...]"
     )
     parser.add_argument("-o", "--output", metavar="LOG", default="run.log", help="the recording (default: run.log)")
+    parser.add_argument("--force", action="store_true", help="replace LOG even if it is no recording")
+    parser.add_argument(
+        "--log-mode", metavar="MODE", type=_mode, default=MODE, help="permissions of the recording (default: 600)"
+    )
     parser.add_argument("--json", action="store_true", help="write the report as JSON beside the recording: run.json")
     parser.add_argument("--no-report", action="store_true", help="record only")
     parser.add_argument("--live", action="store_true", help="follow the run in the terminal while it lasts")
@@ -76,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("nothing to run: name a script, or a module after -m (see xlaprof run --help)")
     sys.argv = program.argv  # the recording is of the program, whoever launched it
     gc.unfreeze()  # the collector is as the program would find it
-    recording = xlaprof.record(args.output, joinable=True).start()
+    recording = xlaprof.record(args.output, joinable=True, force=args.force, mode=args.log_mode).start()
     if args.strict_parity:
         os.environ["XLAPROF_STRICT_PARITY"] = "1"
     if recorder.active is not None and not args.live and not args.no_report:
@@ -88,6 +94,13 @@ def run(args: argparse.Namespace) -> int:
     report = None if args.no_report else _Report(args.output, time.time(), args.json, os.getcwd())
     atexit.register(_finish, recording, outcome, os.getpid(), beside, report)
     return _execute(program, outcome)
+
+
+def _mode(text: str) -> int:
+    """Permissions as chmod takes them: "600"."""
+    if not re.fullmatch("[0-7]{3,4}", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is no mode: give it as chmod does, say 640")
+    return int(text, 8)
 
 
 class _Program(NamedTuple):

@@ -85,6 +85,7 @@ class Interner:
         self._stacks: dict[tuple[tuple[RawFrame, ...], str], int] = {}
         # id() of a tuple of frames -> the tuple and its stack id, without a module: a loop passes the same objects
         self._same: dict[int, tuple[tuple[RawFrame, ...], int]] = {}
+        self._threads: dict[int, str] = {}
         self._codes: dict[str, int] = {"": 0}  # the writer's own: its Text lines bypass the queue
         self.here = Here(self._new_thread)
         self.refused = 0
@@ -132,12 +133,15 @@ class Interner:
             if len(self._stacks) >= STACK_LIMIT:
                 self.refused += 1
                 return 0
-            all_frames = (*frames, *(called.frame for called in library(frames)))
-            names = tuple((self.text(frame.file), self.text(frame.func)) for frame in all_frames)
-            new = NewStack(next(self._stack_ids), frames, names, self.text(module))
+            new = self._new_stack(next(self._stack_ids), frames, module)
             self._publish(new)
             self._stacks[key] = new.id
             return new.id
+
+    def _new_stack(self, ident: int, frames: tuple[RawFrame, ...], module: str) -> NewStack:
+        all_frames = (*frames, *(called.frame for called in library(frames)))
+        names = tuple((self.text(frame.file), self.text(frame.func)) for frame in all_frames)
+        return NewStack(ident, frames, names, self.text(module))
 
     def thread(self) -> int:
         """Small number of the calling thread: 1 is the main thread."""
@@ -151,6 +155,7 @@ class Interner:
             tid = next(self._tids)
             # current_thread() would invent an object for a thread that Python did not start
             name = next((t.name for t in threading.enumerate() if t.ident == ident), f"native thread {tid}")
+        self._threads[tid] = name
         self._publish(Thread(tid, name))
         return tid
 
@@ -178,6 +183,17 @@ class Interner:
             known = self._codes[code] = next(self._ids)
             write(Text(known, code))
         return known
+
+    def define_again(self, write: Callable[[Text | Thread | Stack], None]) -> None:
+        """Define every id once more, for a file that is begun again. The writer's thread only."""
+        for known in (self.texts, self._codes):
+            for text, ident in list(known.items()):
+                if ident:
+                    write(Text(ident, text))
+        for tid, name in list(self._threads.items()):
+            write(Thread(tid, name))
+        for (frames, module), ident in list(self._stacks.items()):
+            write(self.resolve(self._new_stack(ident, frames, module), write))
 
     def after_fork(self) -> None:
         """In a forked child: a thread that no longer exists may have held the lock."""

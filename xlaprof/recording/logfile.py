@@ -1,7 +1,8 @@
-"""The file under a recording: its name, its lock, its header, and what happens when the disk is full.
+"""The file under a recording: its name, its lock, its header, and what happens when the disk is full or the file gone.
 
 Bytes that cannot be written are kept for another try. When too many wait, events are dropped and counted, but never
-half a line, nor a line that defines an id: the file stays readable whatever happens.
+half a line, nor a line that defines an id: the file stays readable whatever happens. A file that was deleted or cut
+off (logrotate's ``copytruncate``) is begun again, and what it held is counted as dropped.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -23,6 +25,10 @@ try:
 except ImportError:  # Windows: a second writer is not noticed there
     fcntl = None  # type: ignore[assignment]
 
+#: who may read a log: it holds the program's arguments, its paths and lines of its code
+MODE = 0o600
+#: how each log begins
+_BEGINS = b'{"k":"header"'
 #: bytes kept for another try before events are shed
 BACKLOG = 1 << 20
 RETRY_NS = 500_000_000
@@ -33,10 +39,18 @@ _KEPT = tuple(b'{"k":"%s"' % kind for kind in (b"header", b"text", b"stack", b"t
 _encode = msgspec.json.Encoder().encode
 
 
-class LogFile:
-    """An open log, written by one thread. Raises OSError with a readable ``strerror`` if it cannot be opened."""
+class Foreign(OSError):
+    """The file holds something that no recording wrote."""
 
-    def __init__(self, path: str, overwrite: bool = True) -> None:
+
+class LogFile:
+    """An open log, written by one thread. Raises OSError with a readable ``strerror`` if it cannot be opened.
+
+    A file that holds anything but a recording is replaced only with ``force``; else :class:`Foreign` is raised.
+    ``mode``: its permissions.
+    """
+
+    def __init__(self, path: str, overwrite: bool = True, force: bool = False, mode: int = MODE) -> None:
         self.path = path
         self.trouble = ""  # the system's error while writing fails
         self.why = ""  # the last such error
@@ -45,16 +59,68 @@ class LogFile:
         self._buffer = bytearray()
         self._torn = False  # the buffer begins inside a line
         self._retry_at = 0
-        # not O_TRUNC: another writer of this file must be noticed first
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if overwrite else os.O_EXCL), 0o644)
+        self._mode = mode
+        self._header = b""
+        self._size = 0  # bytes written
+        self._lines = 0  # written
+        self._fd = self._open(0 if overwrite else os.O_EXCL)
         try:
-            if fcntl is not None:
-                _lock(self._fd)
-            if stat.S_ISREG(os.fstat(self._fd).st_mode):
+            if self._is_file and not force and os.fstat(self._fd).st_size and not _is_log(path):
+                raise Foreign(errno.EEXIST, "it is not a recording")
+            if self._is_file:
                 os.ftruncate(self._fd, 0)
+                os.fchmod(self._fd, mode)
         except BaseException:
             os.close(self._fd)
             raise
+
+    def _open(self, flags: int) -> int:
+        # not O_TRUNC: another writer of this file must be noticed first
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, self._mode)
+        try:
+            if fcntl is not None:
+                _lock(fd)
+            self._is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def begin(self, header: Header) -> None:
+        """Write the header, at once: a program that is killed a moment later leaves a log that can be read."""
+        self._header = line(header)
+        self.append(self._header)
+        self.flush()
+
+    def begin_again(self, definitions: Callable[[], bytes]) -> str:
+        """Where the file was deleted or cut off, begin it again, with the ids that ``definitions`` defines.
+
+        Returns what happened: "" (nothing), "deleted" or "truncated". What was in the file is counted as dropped.
+        """
+        if not self._is_file or not self._header:
+            return ""
+        try:
+            there = os.fstat(self._fd)
+            what = "deleted" if there.st_nlink == 0 else "truncated" if there.st_size < self._size else ""
+            if not what or self.trouble:
+                return ""
+            if what == "deleted":
+                fd = self._open(os.O_EXCL)
+                os.close(self._fd)
+                self._fd = fd
+            os.ftruncate(self._fd, 0)
+            os.lseek(self._fd, 0, os.SEEK_SET)
+        except OSError as error:  # its folder is gone, or another file is in its place
+            self._fail(error)
+            return ""
+        begin = self._buffer.find(b"\n") + 1 if self._torn else 0  # the rest of a line is of no use alone
+        del self._buffer[:begin]
+        again = self._header + definitions()
+        waiting = sum(text.startswith(_KEPT) for text in self._buffer.splitlines())
+        lost = self._lines + (begin > 0) - (again.count(b"\n") - waiting)  # ids are not lost: they are defined again
+        self._lines, self._size, self._torn = 0, 0, False
+        self._buffer[:0] = again + line(Dropped(time.perf_counter_ns(), max(lost, 0), what))
+        return what
 
     def append(self, lines: bytes) -> None:
         """Take whole lines for the next :meth:`flush`."""
@@ -90,12 +156,17 @@ class LogFile:
             try:
                 written = os.write(self._fd, buffer)
             except OSError as error:
-                self.trouble = self.why = error.strerror or str(error)
-                self._retry_at = time.perf_counter_ns() + RETRY_NS
+                self._fail(error)
                 return False
             self._torn = buffer[written - 1] != _NEWLINE
+            self._size += written
+            self._lines += buffer.count(b"\n", 0, written)
             del buffer[:written]
         return True
+
+    def _fail(self, error: OSError) -> None:
+        self.trouble = self.why = error.strerror or str(error)
+        self._retry_at = time.perf_counter_ns() + RETRY_NS
 
     def give_up(self) -> None:
         """Count what could not be written to the end."""
@@ -121,6 +192,14 @@ _NEWLINE = 0x0A
 
 def line(event: Event) -> bytes:
     return _encode(event) + b"\n"
+
+
+def _is_log(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_BEGINS)) == _BEGINS
+    except OSError:  # what cannot be read may be anything
+        return False
 
 
 def _lock(fd: int) -> None:

@@ -27,7 +27,7 @@ from xlaprof.events import Compile, Compiling, Counters, DynamoLimit, End, Event
 from xlaprof.text.quantities import plural
 
 from .intern import TEXT_LIMIT, Interner
-from .logfile import LogFile, header, line, rank_and_world, rank_path
+from .logfile import MODE, Foreign, LogFile, header, rank_and_world, rank_path
 from .looks import Looks
 from .sampling import Sampler, StepOpened
 from .stacks import RawFrame, is_users, user_frames
@@ -117,7 +117,9 @@ class Recorder:
 
     joinable = False
 
-    def __init__(self, path: str, *, overwrite: bool = True, detail: Detail = "auto") -> None:
+    def __init__(
+        self, path: str, *, overwrite: bool = True, detail: Detail = "auto", force: bool = False, mode: int = MODE
+    ) -> None:
         import asyncio  # slow to import, and of no use to programs that do not record
 
         self.path = path
@@ -142,7 +144,7 @@ class Recorder:
         self._attached: list[_Attached] = []
         self._counters_at = time.perf_counter_ns()
         self._gc_began = self._gc_count = self._gc_ns = 0
-        self._file = LogFile(path, overwrite)
+        self._file = LogFile(path, overwrite, force, mode)
         sampler = Sampler() if detail == "auto" else None
         self._writer = Writer(self._file, self.queue, self._interner, self._take_overflow, sampler, self._each_period)
         self._looks = Looks(self.emit, self.stack)
@@ -244,7 +246,7 @@ class Recorder:
 
     def _start(self) -> None:
         rank, world = rank_and_world()
-        self._file.append(line(header(rank, world)))
+        self._file.begin(header(rank, world))
         self._writer.start()
         gc.callbacks.append(self._on_gc)
 
@@ -339,8 +341,11 @@ class record:  # used like a function
     ``joinable=True`` (set by ``xlaprof run``) lets a later ``record`` of the program join this recording, with one line
     on stderr, instead of failing: its ``stop()`` then ends nothing.
     ``{rank}`` in the path is replaced by the process's rank; each of several ranks gets a file of its own.
+    An earlier recording is replaced, any other file only with ``force=True``; ``mode`` are the permissions of the log,
+    which holds the program's arguments, its paths and lines of its code.
     Raises :class:`RecordingError` if this process is recording already, if the file exists and ``overwrite`` is False,
-    or if it cannot be written. An exception that leaves the block passes on; the log notes its type.
+    if it is no recording, or if it cannot be written. An exception that leaves the block passes on; the log notes its
+    type.
     """
 
     def __init__(
@@ -350,6 +355,8 @@ class record:  # used like a function
         overwrite: bool = True,
         detail: Detail = "auto",
         joinable: bool = False,
+        force: bool = False,
+        mode: int = MODE,
     ) -> None:
         if detail not in get_args(Detail):
             raise RecordingError(f"detail must be 'auto' or 'full', not {detail!r}")
@@ -357,6 +364,8 @@ class record:  # used like a function
         self._detail: Detail = detail
         self._overwrite = overwrite
         self._joinable = joinable
+        self._force = force
+        self._mode = mode
         self._recorder: Recorder | None = None
 
     def start(self) -> record:
@@ -372,7 +381,7 @@ class record:  # used like a function
                     f"then record into {self.path}"
                 )
             importlib.import_module(SOURCES).install()
-            recorder = _open(self.path, self._overwrite, self._detail)
+            recorder = self._open()
             recorder.joinable = self._joinable
             recorder._start()
             self._recorder = active = recorder
@@ -388,6 +397,21 @@ class record:  # used like a function
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             _finish(recorder, error)
+
+    def _open(self) -> Recorder:
+        path = self.path
+        try:
+            return Recorder(path, overwrite=self._overwrite, detail=self._detail, force=self._force, mode=self._mode)
+        except Foreign:
+            raise RecordingError(
+                f"{path} is not a recording, and would be replaced by one: choose another file, or add --force (force=True)"
+            ) from None
+        except FileExistsError:
+            raise RecordingError(f"file already exists, will not overwrite without overwrite=True: {path}") from None
+        except BlockingIOError:
+            raise RecordingError(f"another process is recording into {path}: choose another file") from None
+        except (OSError, ValueError) as error:
+            raise RecordingError(f"cannot record into {path!r}: {getattr(error, 'strerror', None) or error}") from None
 
     def __enter__(self) -> record:
         return self.start()
@@ -413,17 +437,6 @@ def stop_recording() -> None:
         if active is None:
             raise RecordingError("nothing is being recorded: start with xlaprof.record(path)")
         _finish(active, "")
-
-
-def _open(path: str, overwrite: bool, detail: Detail) -> Recorder:
-    try:
-        return Recorder(path, overwrite=overwrite, detail=detail)
-    except FileExistsError:
-        raise RecordingError(f"file already exists, will not overwrite without overwrite=True: {path}") from None
-    except BlockingIOError:
-        raise RecordingError(f"another process is recording into {path}: choose another file") from None
-    except (OSError, ValueError) as error:
-        raise RecordingError(f"cannot record into {path!r}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _finish(recorder: Recorder, error: str) -> None:

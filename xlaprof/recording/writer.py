@@ -221,8 +221,15 @@ class Writer:
         self._commit()
 
     def _flush(self, force: bool = False) -> None:
+        if what := self._file.begin_again(self._definitions):
+            self._complain(f"{self._file.path} was {what} while it was recorded: it begins again, without what it held")
         if not self._file.flush(force):
             self._complain(f"cannot write {self._file.path}: {self._file.trouble}; the program goes on")
+
+    def _definitions(self) -> bytes:
+        defined: list[Any] = []
+        self._interner.define_again(defined.append)
+        return self._encoder.encode_lines(defined)
 
     def _complain(self, message: str) -> None:
         if not self._warned:

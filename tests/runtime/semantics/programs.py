@@ -215,7 +215,7 @@ VALUES: dict[str, Callable[[Tensor, Tensor, int, int], Tensor]] = {
     "scattered": lambda t, o, a, b: torch.zeros_like(t).scatter_add(0, (t > a).long() * (t.shape[0] - 1), t),
     "sorted": lambda t, o, a, b: t.sort(_dim(t, a), stable=True)[b % 2],
     "cumsum": lambda t, o, a, b: t.clamp(-2, 2).cumsum(_dim(t, a)),
-    "topk": lambda t, o, a, b: t.topk(1 + b % 2, _dim(t, a)).values,
+    "topk": lambda t, o, a, b: t.double().topk(1 + b % 2, _dim(t, a)).values,
     "cond": lambda t, o, a, b: t + 1 if bool(t.sum() > a) else t - 1,
     "while": _count_down,
 }
