@@ -41,13 +41,11 @@ class Facts:
         self.outer_steps = min(run.steps_ended, self.step_count) if not run.merged_spans else self.step_count
         #: of them those in which all was recorded; 0: not known
         self.full_steps = 0 if any(part.digest_ns for part in run.window.schedule.parts()) else self.outer_steps
-        self._cuts: list[Cut] = []  # of the findings made so far
-        self._cut_of: dict[str, Cut] = {}  # by id of the finding
-        self.claims: dict[str, list[Cut]] = {}  # the same by id of the finding; several may have one id
+        self.claims: dict[str, list[Cut]] = {}  # by id of the finding; several may have one id
+        self.aside: list[Finding] = []  # that the program can do nothing about, or that are not felt
         self.rows: dict[int, Sequence[int]] = {}  # of :func:`.looping.row_of`, by stack
-        self._uncut_s = 0.0  # gains of the findings without a cut
-        self._optionless: set[str] = set()  # ids of findings at a library's line that no option of it changes
-        self.aside: tuple[Finding, ...] = ()  # that the program can do nothing about
+        self._cuts: list[Cut] = []  # of the findings that were not set aside
+        self._uncut_s = 0.0  # gains of those without a cut
 
     @cached_property
     def ran_at(self) -> dict[int, list[int]]:
@@ -80,7 +78,6 @@ class Facts:
         advice: str,
         discriminator: str = "",
         cut: Cut | None = None,
-        gain_s: float | None = None,
         in_steps: int | None = None,
         of_the_line: bool | None = None,
         **details: Any,
@@ -89,29 +86,20 @@ class Facts:
 
         ``counted``: the events that ``count`` counts.
         ``cut``: the part of the run that a fix removes (``replay``), from which the gain is predicted; without it the
-        gain is ``gain_s``, by default the cost. ``of_the_line``: only the line written otherwise helps; by default the
-        kind decides. ``in_steps``: the steps in which it comes, by default one for each of ``count``. ``details``: the
-        fields of :class:`Finding` that have defaults
+        gain is the cost. ``of_the_line``: only the line written otherwise helps; by default the kind decides.
+        ``in_steps``: the steps in which it comes, by default one for each of ``count``. ``details``: the fields of
+        :class:`Finding` that have defaults
         (``change``, ``evidence``, ``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
         """
         if count < 2:
             details.pop("rhythm", "")  # once is no rhythm
         id = stable_id(kind, place, operation, discriminator)
         said = library_options.advise(kind, place, cause, advice, details.pop("remedy", ""), self.words)
-        if (kind in library_options.OF_THE_LINE) if of_the_line is None else of_the_line:
-            self._optionless |= {id} if place.library and not said.is_option else set()
-        if cut:
-            self.claims.setdefault(id, []).append(cut)
-        if cut and len(self._cuts) < _PREDICTED:
-            gain = self.what_if.gain_s(cut)
-            self._cuts.append(cut)
-            self._cut_of[id] = cut
-        else:
-            gain = cost_s if gain_s is None else gain_s
-            self._uncut_s += gain
+        predicted = len(self._cuts) < _PREDICTED
+        gain = self.what_if.gain_s(cut) if cut is not None and predicted else cost_s
         each_step, once = self._each_step(count if in_steps is None else in_steps, cut or NOTHING)
         share = cost_s / self.total_s if self.total_s > 0 else 0.0
-        return Finding(
+        found = Finding(
             id=id,
             kind=kind,
             severity="high" if share >= _HIGH else "medium" if share >= _MEDIUM else "low",
@@ -128,6 +116,26 @@ class Facts:
             counted=counted,
             **details,
         )
+        if cut:
+            self.claims.setdefault(id, []).append(cut)
+        of_the_line = kind in library_options.OF_THE_LINE if of_the_line is None else of_the_line
+        if place.library and ((of_the_line and not said.is_option) or not self._is_felt(found)):
+            self.aside.append(found)
+        elif cut and predicted:
+            self._cuts.append(cut)
+        else:
+            self._uncut_s += gain
+        return found
+
+    def _is_felt(self, finding: Finding) -> bool:
+        """Whether it costs enough for an option of a library to be worth it."""
+        step = self.steps[0].median_s if self.steps else 0.0
+        of_the_run = max(finding.cost_s, finding.gain_s) >= _FELT * self._wall_s
+        return of_the_run or finding.cost_per_step_s > _FELT_IN_A_STEP * step
+
+    @property
+    def _wall_s(self) -> float:
+        return max(1, self.run.last - (self.run.begin or 0)) / 1e9
 
     def _each_step(self, in_steps: int, cut: Cut) -> tuple[float, float]:
         """One over the number of steps, 0 for what comes in few of them; and the seconds of compiles in few of them."""
@@ -135,49 +143,30 @@ class Facts:
         once = sum(ns * (1 - kept) for _, ns, kept in cut.compiles) / 1e9 if len(cut.compiles) < least else 0.0
         return (1 / max(1, self.step_count) if in_steps >= least else 0.0), once
 
-    def set_aside(self, found: list[Finding]) -> list[Finding]:
-        """Without those at a library's line that no option changes, or that are not felt: accounts tell of them."""
-        wall = max(1, self.run.last - (self.run.begin or 0)) / 1e9
-        step = self.steps[0].median_s if self.steps else 0.0
-        self.aside = tuple(
-            one
-            for one in found
-            if one.place.library
-            and (
-                one.id in self._optionless
-                or (max(one.cost_s, one.gain_s) < _FELT * wall and one.cost_per_step_s <= _FELT_IN_A_STEP * step)
-            )
-        )
-        for one in self.aside:
-            if (cut := self._cut_of.pop(one.id, None)) is not None:
-                self._cuts = [other for other in self._cuts if other is not cut]
-            else:
-                self._uncut_s -= one.gain_s
-        return [one for one in found if all(one is not other for other in self.aside)]
-
     def gain_last_s(self, finding: Finding) -> float | None:
         """Seconds that a fix gives back after all other fixes; None: as many as alone."""
-        cut = self._cut_of.get(finding.id)
-        if cut is None or len(self._cuts) < 2:
+        others = [other for other in self._cuts if other is not self._cut_of(finding)]
+        if not others or len(others) == len(self._cuts):
             return None
-        others = [other for other in self._cuts if other is not cut]
         return max(0.0, self.what_if.gain_of_all_s(self._cuts) - self.what_if.gain_of_all_s(others))
 
     def goes_with(self, finding: Finding) -> str:
         """Why a fix gives back more than the finding costs."""
-        cut = self._cut_of.get(finding.id, NOTHING)
+        cut = self._cut_of(finding)
         graphs = any(moment not in cut.recorded for moment, _, _ in cut.compiles)
         return "recording these graphs goes with compiling them" if graphs else "what waits for it goes with it"
 
+    def _cut_of(self, finding: Finding) -> Cut:
+        return self.claims.get(finding.id, [NOTHING])[-1]
+
     def predicted(self) -> Prediction | None:
         """The run with all findings fixed; None: nothing would be gained."""
-        wall = max(0, self.run.last - (self.run.begin or 0)) / 1e9
-        gain = min(wall, self._uncut_s + (self.what_if.gain_of_all_s(self._cuts) if self._cuts else 0.0))
+        gain = min(self._wall_s, self._uncut_s + (self.what_if.gain_of_all_s(self._cuts) if self._cuts else 0.0))
         if gain <= 0:
             return None
         stat = self.steps[0] if self.steps else None
         step = stat.median_s if stat is not None else 0.0
-        return Prediction(gain, wall - gain, step, self._fixed_step_s(stat) if stat is not None else 0.0)
+        return Prediction(gain, self._wall_s - gain, step, self._fixed_step_s(stat) if stat is not None else 0.0)
 
     def _fixed_step_s(self, stat: StepStats) -> float:
         names = (name for name in self.run.steps if name and self.names.text(name) == stat.name)

@@ -38,7 +38,8 @@ def kinds() -> dict[str, Kind]:
 def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
     known = kinds()
-    found = [_with_severity(known, finding) for finding in facts.set_aside(_all(known, facts))]
+    made = [finding for kind in known.values() for finding in kind.find(facts)]
+    found = [_with_severity(known, finding) for finding in made if finding not in facts.aside]
     found.sort(key=lambda finding: -max(finding.gain_s, finding.cost_s))
     found[:_WEIGHED] = [
         msgspec.structs.replace(finding, gain_last_s=facts.gain_last_s(finding)) for finding in found[:_WEIGHED]
@@ -56,10 +57,6 @@ def find(facts: Facts) -> tuple[Finding, ...]:
         )
     )
     return _with_unique_ids(found)
-
-
-def _all(known: Mapping[str, Kind], facts: Facts) -> list[Finding]:
-    return [finding for kind in known.values() for finding in kind.find(facts)]
 
 
 def _with_severity(known: Mapping[str, Kind], finding: Finding) -> Finding:

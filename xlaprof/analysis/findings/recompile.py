@@ -49,7 +49,6 @@ def _finding(facts: Facts, group: Group) -> Finding:
         evidence.append(f"and {count - _SHOWN} more")
     rhythm = _rhythm(facts, group)
     advice = advise(facts, group)
-    avoided = _avoidable(facts, group)
     return facts.finding(
         "recompile",
         group.place,
@@ -57,8 +56,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         count=count,
         counted=Known(tuple(map(_moment, group.extras))),
         cost_s=group.cost_s,
-        cut=replay.together(replay.compiles([record], 1 - share) for record, share in avoided),
-        gain_s=0.0 if not avoided else None,
+        cut=replay.together(replay.compiles([record], 1 - share) for record, share in _avoidable(facts, group)),
         of_the_line=group.sort in _WRITTEN and change.role not in _CHOSEN,
         cause=explanation(facts, group, rhythm),
         advice=advice.text,
