@@ -231,7 +231,7 @@ def test_the_size_of_a_selection_is_reported_with_the_break_that_made_it() -> No
     assert (finding.kind, finding.place.line) == ("graph_break", 21)
     assert "the size made here is a guard" in finding.cause
     assert "38, 40" in finding.cause
-    assert "compile 1/1: failed too: self.rate 0.1 -> 0.2" in finding.evidence
+    assert "compile 1/1: 60 ms, rows f32[38] -> f32[40]; failed too: self.rate 0.1 -> 0.2" in finding.evidence
 
 
 def test_a_batch_of_another_size_is_a_recompilation_behind_a_break_too() -> None:

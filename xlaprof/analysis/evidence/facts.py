@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2s
 from typing import Any
 
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
+from xlaprof.analysis.places import short
 from xlaprof.analysis.sums import median
 from xlaprof.analysis.whatif.replay import NOTHING, Cut, WhatIf, together
 
@@ -19,6 +20,7 @@ _MEDIUM = 0.02  # a cost that is measured; less is low
 _NOTHING = 1e-6  # share of a cost: less is a rounding error
 _FELT, _FELT_IN_A_STEP = 0.01, 0.05  # of the run, of a step: a library's line that costs less is not worth an option
 _MOST_STEPS = 0.5  # of the steps: what comes in fewer costs nothing per step
+SHOWN = 8  # pieces of evidence, or lines that take part, of one sort
 _PREDICTED = 100  # findings whose gain is predicted by playing the recording again; further ones gain their cost
 
 
@@ -80,6 +82,8 @@ class Facts:
         cut: Cut | None = None,
         in_steps: int | None = None,
         of_the_line: bool | None = None,
+        also: Iterable[Place] = (),
+        evidence: Iterable[str] = (),
         **details: Any,
     ) -> Finding:
         """A finding with its id and severity. ``discriminator`` separates several at one line and operation.
@@ -87,9 +91,9 @@ class Facts:
         ``counted``: the events that ``count`` counts.
         ``cut``: the part of the run that a fix removes (``replay``), from which the gain is predicted; without it the
         gain is the cost. ``of_the_line``: only the line written otherwise helps; by default the kind decides.
-        ``in_steps``: the steps in which it comes, by default one for each of ``count``. ``details``: the fields of
-        :class:`Finding` that have defaults
-        (``change``, ``evidence``, ``confidence``, ``rhythm``, ``also``, ``values``, ``remedy``, ``buckets``).
+        ``in_steps``: the steps in which it comes, by default one for each of ``count``. ``also``: lines that take part;
+        only others than ``place``, where they are known, are kept. ``details``: the further fields of :class:`Finding`
+        that have defaults (``change``, ``confidence``, ``rhythm``, ``values``, ``remedy``, ``buckets``).
         """
         if count < 2:
             details.pop("rhythm", "")  # once is no rhythm
@@ -114,6 +118,8 @@ class Facts:
             gain_s=gain,
             gain_per_step_s=each_step * max(0.0, gain - once) * (cost_s - once > _NOTHING * cost_s),
             counted=counted,
+            also=_others(place, also),
+            evidence=tuple(evidence),
             **details,
         )
         if cut:
@@ -174,6 +180,21 @@ class Facts:
         before = median(step.recorded for step in steps) if steps else 0
         share = median(step.now for step in steps) / before if before else 1.0
         return stat.median_s * share  # what happens once (a compile) is in no median step
+
+
+def _others(place: Place, also: Iterable[Place]) -> tuple[Place, ...]:
+    lines = {(place.line, short(place)): place}
+    for one in also:
+        if one.line:
+            lines.setdefault((one.line, short(one)), one)
+    return tuple(lines.values())[1 : SHOWN + 1]
+
+
+def listed(texts: Sequence[str]) -> Iterator[str]:
+    """The first of them, and how many more there are."""
+    yield from texts[:SHOWN]
+    if len(texts) > SHOWN:
+        yield f"and {len(texts) - SHOWN} more"
 
 
 def stable_id(kind: str, place: Place, operation: str, discriminator: str = "") -> str:

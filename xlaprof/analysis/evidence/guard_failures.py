@@ -17,7 +17,7 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence import guards as texts
 from xlaprof.analysis.evidence.breaks import Line, broken, function_name
 from xlaprof.analysis.evidence.counted import Known
-from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guards import Case, sizes_of_dim
 from xlaprof.analysis.fold.torch_compile import RecompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
@@ -28,7 +28,6 @@ from xlaprof.text.quantities import duration, times
 _CONFIG = "torch._dynamo.config."
 #: operation of a finding on a limit
 LIMIT = f"{_CONFIG}recompile_limit"
-SHOWN = 8  # recompilations listed as evidence
 _OF_SIZE = frozenset({"shape", "size bound", "stride"})
 #: kinds of guards on what the line that calls hands over, or is in
 _OF_THE_CALL = frozenset({"mode", "training", "dispatch", "requires_grad", "object", "type"})
@@ -119,11 +118,10 @@ def _followed(
 def _is_another_use(record: RecompileRecord) -> bool:
     """Whether it is the first version for a line that calls in another mode, with other objects, or with a size that
     torch.compile compiles apart."""
-    kinds = {guard.kind for guard in record.event.guards}
-    apart = any(
-        guard.kind == "shape" and not {"0", "1"}.isdisjoint(sizes_of_dim(guard)) for guard in record.event.guards
+    return record.apart and any(
+        guard.kind in _OF_THE_CALL or (guard.kind == "shape" and not _APART.isdisjoint(sizes_of_dim(guard)))
+        for guard in record.event.guards
     )
-    return record.apart and (apart or not kinds.isdisjoint(_OF_THE_CALL))
 
 
 def _caused_by(record: RecompileRecord, again: dict[str, RecompileRecord]) -> RecompileRecord:
@@ -145,14 +143,26 @@ def hit_a_limit(finding: Finding) -> bool:
     return finding.operation.startswith(_CONFIG)
 
 
-def limit_clause(limit: DynamoLimit, step: int) -> str:
-    """The clause on hitting the limit, without a full stop."""
-    since = f"since step {step}" if step > 0 else "since then"
-    value = f" = {limit.value}" if limit.value else ""
-    return (
-        f"with that torch._dynamo.config.{limit.limit}{value} was hit, and {since} whatever fits no version runs "
-        "eagerly, silently"
-    )
+def limit_hit(recompiles: list[Blamed]) -> tuple[DynamoLimit, int] | None:
+    """The first limit that these hit, and the step."""
+    return next(((record.limit, record.step) for record, _, _ in recompiles if record.limit is not None), None)
+
+
+def limit_clause(hit: tuple[DynamoLimit, int] | None) -> Iterator[str]:
+    """The clause on hitting a limit, without a full stop."""
+    if hit is not None:
+        limit, step = hit
+        since = f"since step {step}" if step > 0 else "since then"
+        value = f" = {limit.value}" if limit.value else ""
+        yield (
+            f"with that torch._dynamo.config.{limit.limit}{value} was hit, and {since} whatever fits no version runs "
+            "eagerly, silently"
+        )
+
+
+def cost_s(recompiles: list[Blamed]) -> float:
+    """Seconds that went into these versions."""
+    return sum(record.dur for record, _, _ in recompiles) / 1e9
 
 
 def values_seen(guards: Sequence[Guard]) -> list[tuple[str, int]]:
@@ -181,33 +191,30 @@ def _place(facts: Facts, record: RecompileRecord, guard: Guard, made: Place) -> 
 
 def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     first, guard, place = recompiles[0]
-    records = [record for record, _, _ in recompiles]
     guards = [one for _, one, _ in recompiles]
-    cost = sum(record.dur for record in records) / 1e9
-    limit = next((record for record in records if record.limit is not None), None)
+    cost = cost_s(recompiles)
+    limit = limit_hit(recompiles)
     function = function_name(facts, first.event.code, first.event.func) or "the function"
     tally = facts.run.torch_compile.functions.get((first.event.code, first.event.func))
     backend = facts.names.text(tally.backend) if tally is not None else ""
-    compiled = [record for record in records if record.limit is None]
+    compiled = [(record, one) for record, one, _ in recompiles if record.limit is None]
     case = Case(guards, backend, first.event.dynamic, _specialized(recompiles))
-    changes = {(one.subject, one.old, one.new) for record, one, _ in recompiles if record.limit is None}
+    changes = {(one.subject, one.old, one.new) for _, one in compiled}
     again = f"{function} was compiled again {times(len(compiled))}, {duration(cost)} in all"
-    clauses = [f"{texts.cause(guard, len(changes))}: {again}"]
-    if limit is not None and limit.limit is not None:
-        clauses.append(limit_clause(limit.limit, limit.step))
+    clauses = [f"{texts.cause(guard, len(changes))}: {again}", *limit_clause(limit)]
     return facts.finding(
         "recompile",
         place,
         operation="" if limit is None else LIMIT,
         count=len(compiled),
-        counted=Known(tuple(_moment(record, one) for record, one, _ in recompiles if record.limit is None)),
+        counted=Known(tuple(Moment(one.event.t, one.dur, detail=_went(guard)) for one, guard in compiled)),
         cost_s=cost,
         cause=f"{'; '.join(clauses)}.",
-        advice=texts.advice(guard, case, limit.limit.limit if limit is not None and limit.limit is not None else ""),
+        advice=texts.advice(guard, case, limit[0].limit if limit is not None else ""),
         change=FromTo(texts.what(guard), guard.old, guard.new),
-        evidence=_evidence(facts, recompiles),
+        evidence=[*evidence(recompiles), *([f"guard: {texts.code(guard)}"] if guard.text else [])],
         discriminator=f"torch.compile {guard.kind} {guard.subject}",
-        also=_also(facts, recompiles, place),
+        also=_also(facts, recompiles),
         values=tuple(values_seen(guards)),
         remedy=texts.remedy(guard, case),
     )
@@ -230,40 +237,26 @@ def _specialized(recompiles: list[Blamed]) -> bool:
     return False
 
 
-def _moment(record: RecompileRecord, guard: Guard) -> Moment:
-    return Moment(record.event.t, record.dur, detail=f"{guard.old} -> {guard.new}" if guard.new else texts.code(guard))
+def _went(guard: Guard) -> str:
+    return f"{guard.old} -> {guard.new}" if guard.new else texts.code(guard)
 
 
-def _evidence(facts: Facts, recompiles: list[Blamed]) -> tuple[str, ...]:
-    evidence = []
-    for record, guard, _ in recompiles[:SHOWN]:
+def evidence(recompiles: list[Blamed]) -> Iterator[str]:
+    """Each of them: when, how long, what changed, and the other guards that failed."""
+    found = []
+    for record, guard, _ in recompiles:
         when = f"step {record.step}" if record.step > 0 else f"compile {record.event.compile}"
-        change = f"{guard.subject} {guard.old} -> {guard.new}" if guard.new else texts.code(guard)
-        evidence.append(f"{when}: {duration(record.dur / 1e9)}, {change.strip()}")
-        evidence += failed_too(record, when)
-    if len(recompiles) > SHOWN:
-        evidence.append(f"and {len(recompiles) - SHOWN} more")
-    if recompiles[0][1].text:
-        evidence.append(f"guard: {texts.code(recompiles[0][1])}")
-    return tuple(evidence)
+        subject = f"{guard.subject} " if guard.new else ""
+        others = [f"{one.subject} {one.old} -> {one.new}".strip() for one in record.event.guards[1:4] if one.subject]
+        too = f"; failed too: {', '.join(others)}" if others else ""
+        found.append(f"{when}: {duration(record.dur / 1e9)}, {subject}{_went(guard)}{too}")
+    return listed(found)
 
 
-def failed_too(record: RecompileRecord, when: str) -> Iterator[str]:
-    """The other guards that failed."""
-    others = [f"{one.subject} {one.old} -> {one.new}".strip() for one in record.event.guards[1:4] if one.subject]
-    if others:
-        yield f"{when}: failed too: {', '.join(others)}"
-
-
-def _also(facts: Facts, recompiles: list[Blamed], place: Place) -> tuple[Place, ...]:
+def _also(facts: Facts, recompiles: list[Blamed]) -> Iterator[Place]:
     """The line that made the guard, the line of the call and that of the definition."""
-    lines: dict[tuple[str, int], Place] = {}
-    for record, guard, _ in recompiles[:SHOWN]:
-        for stack in (guard.stack, record.event.stack, record.event.code):
-            one = facts.names.place(stack)
-            if one.line and (one.file, one.line) != (place.file, place.line):
-                lines.setdefault((one.file, one.line), one)
-    return tuple(lines.values())[:SHOWN]
+    for record, guard, _ in recompiles:
+        yield from map(facts.names.place, (guard.stack, record.event.stack, record.event.code))
 
 
 def _limit_alone(facts: Facts, limit: DynamoLimit, step: int) -> Finding:
@@ -276,7 +269,7 @@ def _limit_alone(facts: Facts, limit: DynamoLimit, step: int) -> Finding:
         count=1,
         counted=Known((Moment(limit.t),)),
         cost_s=0.0,
-        cause=f"{function} was compiled again and again; {limit_clause(limit, step)}.",
+        cause=f"{function} was compiled again and again; {' '.join(limit_clause((limit, step)))}.",
         advice=texts.advice(limit.guard or Guard("guard"), Case((), ""), limit.limit),
         discriminator="torch.compile limit",
     )

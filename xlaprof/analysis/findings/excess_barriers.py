@@ -142,7 +142,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
                 if row
                 else "Remove this barrier, and keep the one at the end of the step."
             ),
-            also=(loop,) if row and loop.line else (),
+            also=(loop,) if row else (),
             rhythm=per_step if each else "",
             discriminator="forward",
         )

@@ -15,14 +15,15 @@ from collections.abc import Iterator, Sequence
 
 from xlaprof.analysis.evidence.breaks import Broken, captured, causes, function_name
 from xlaprof.analysis.evidence.counted import Matching
-from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.guard_failures import (
     LIMIT,
-    SHOWN,
     Blamed,
-    failed_too,
+    cost_s,
+    evidence,
     hit_a_limit,
     limit_clause,
+    limit_hit,
     sort_out,
     values_seen,
 )
@@ -53,10 +54,8 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
     place, first = here.places[0], here.tallies[0].event
-    limit = next((record for record, _, _ in behind if record.limit is not None), None)
-    cause = [_what(facts, here), *_handed_over(behind)]
-    if limit is not None and limit.limit is not None:
-        cause.append(limit_clause(limit.limit, limit.step))
+    limit = limit_hit(behind)
+    cause = [_what(facts, here), *_handed_over(behind), *limit_clause(limit)]
     if any(one.plain for one in here.tallies) and not captured(facts, here.callers):
         cause.append("torch.compile captured 0 operations in all")
     apart = _apart(facts, here)
@@ -68,12 +67,12 @@ def _finding(facts: Facts, here: Broken, behind: list[Blamed]) -> Finding:
         operation=facts.names.text(first.op) if limit is None else LIMIT,
         count=sum(one.count for one in here.tallies),
         counted=Matching(GraphBreak, ("stack", "reason"), frozenset(here.keys), "reason"),
-        cost_s=(restarted + apart.count * apart.least + sum(record.dur for record, _, _ in behind)) / 1e9,
+        cost_s=(restarted + apart.count * apart.least) / 1e9 + cost_s(behind),
         cause=f"{'; '.join(cause)}.",
         advice=" ".join(hints) or _OUTSIDE,
-        evidence=_evidence(facts, here, restarted, apart, behind),
+        evidence=dict.fromkeys([*_evidence(facts, here, restarted, apart), *evidence(behind)]),
         discriminator=first.reason,
-        also=tuple(here.places[1:]),
+        also=here.places,
     )
 
 
@@ -87,7 +86,7 @@ def _handed_over(behind: list[Blamed]) -> Iterator[str]:
     for sort, blamed in sorts.items():
         guards = [guard for _, guard, _ in blamed]
         again = f"what follows was compiled again {times(len(blamed))}"
-        seconds = duration(sum(record.dur for record, _, _ in blamed) / 1e9)
+        seconds = duration(cost_s(blamed))
         if sort:
             values = _few([value for value, _ in values_seen(guards)])
             yield f"{sort} here is a guard, so {again} ({values}), {seconds} in all"
@@ -156,24 +155,18 @@ def _apart(facts: Facts, here: Broken) -> BehindTally:
     return found
 
 
-def _evidence(facts: Facts, here: Broken, restarted: int, apart: BehindTally, behind: list[Blamed]) -> tuple[str, ...]:
-    evidence = []
+def _evidence(facts: Facts, here: Broken, restarted: int, apart: BehindTally) -> Iterator[str]:
     for event in (one.event for one in here.tallies):
         if event.gb:
-            evidence.append(f"PyTorch's number for it: {event.gb}{f' ({event.explanation})' * bool(event.explanation)}")
+            yield f"PyTorch's number for it: {event.gb}{f' ({event.explanation})' * bool(event.explanation)}"
         library = facts.names.place(event.at)
         if library.line:
-            evidence.append(f"the break is in the library's {library.file}:{library.line}, which this line calls")
+            yield f"the break is in the library's {library.file}:{library.line}, which this line calls"
     if restarted:
-        evidence.append(f"{duration(restarted / 1e9)} of tracing thrown away")
+        yield f"{duration(restarted / 1e9)} of tracing thrown away"
     if apart.count:
         least = duration(apart.least / 1e9)
-        evidence.append(f"what follows is {plural(apart.count, 'graph')}; the cheapest took {least}")
-    for record, guard, _ in behind[:SHOWN]:
-        when = f"compile {record.event.compile}"
-        evidence.append(f"{when}: {duration(record.dur / 1e9)}, {guard.old} -> {guard.new}")
-        evidence += failed_too(record, when)
-    return tuple(dict.fromkeys(evidence))
+        yield f"what follows is {plural(apart.count, 'graph')}; the cheapest took {least}"
 
 
 def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding:
@@ -192,7 +185,7 @@ def _nothing(facts: Facts, place: Place, call: CallTally, stack: int) -> Finding
             f"{times(call.compiles)}: all of it runs as plain Python."
         ),
         advice="Compile the module inside instead (for DDP or FSDP the model before it is wrapped), or do without.",
-        evidence=tuple(dict.fromkeys(_reason(facts, event) for event in broken))[:SHOWN],
+        evidence=listed(list(dict.fromkeys(_reason(facts, event) for event in broken))),
         discriminator="nothing captured",
     )
 

@@ -75,7 +75,7 @@ def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -
         cause=cause,
         advice=advice,
         rhythm="every step" if facts.step_count else "",
-        also=(end,) if place.line else (),
+        also=(end,),
         remedy=remedy,
     )
 

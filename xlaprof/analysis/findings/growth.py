@@ -62,7 +62,6 @@ def _alive(facts: Facts) -> Finding | None:
     kept = facts.run.kept
     puts = [facts.names.place(stack) for stack in kept.puts] if kept is not None else []
     place = made if made in puts or not puts else puts[0]
-    others = tuple(dict.fromkeys(one for one in (made, *(p for p, _ in held[1:]), *puts) if one.line and one != place))
     history = kept.history if kept is not None else len({line for line, _ in held}) >= _LINES
     many = plural(first.tensors, "tensor")
     numbers = f"from {many} ({size_text(first.bytes)}) to {last.tensors:,} ({size_text(last.bytes)})"
@@ -83,7 +82,7 @@ def _alive(facts: Facts) -> Finding | None:
         ),
         confidence="high" if place.line else "medium",
         rhythm="every step",
-        also=others,
+        also=(*(line for line, _ in held), *puts),
         remedy=_remedy(place) if history else "",
         discriminator="alive",
     )

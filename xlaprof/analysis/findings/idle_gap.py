@@ -142,7 +142,6 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
     gaps = activity.gaps
     what, advice, place, operation = _explain(facts, activity)
     longest = max(tally.most for tally in activity.causes.values()) / 1e9
-    also = tuple(other for other in (activity.line,) if other.line and other != place)
     return facts.finding(
         "idle_gap",
         place,
@@ -160,7 +159,7 @@ def _finding(facts: Facts, activity: Activity, window: float) -> Finding:
         confidence="medium" if _held_at(activity) or not (activity.lines or _is_recorded(activity)) else "high",
         # a gap from one step into the next is the one's or the other's: of as many gaps as steps none is missing
         rhythm=activity.rhythm.text(0 if in_all(gaps, facts.full_steps) else facts.full_steps),
-        also=also,
+        also=(activity.line,),
     )
 
 

@@ -73,7 +73,7 @@ def _finding(facts: Facts, found: Unbarred) -> Finding:
         evidence=(f"{plural(len(own), 'graph')} compiled there, {duration(sum(r.dur for r in own) / 1e9)} in all",),
         confidence="high" if loop.line else "medium",
         rhythm=f"{times(count)} in one graph",
-        also=tuple(p for p in dict.fromkeys((cut, line)) if p.line and p != place),
+        also=(cut, line),
         remedy=f"{loop.code}\n    ...\n    {facts.words.barrier_code}" if loop.line else "",
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from xlaprof.analysis.evidence import guard_failures
 from xlaprof.analysis.evidence.counted import Known
-from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.facts import Facts, listed
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Finding, FromTo, Moment, Place
@@ -22,7 +22,6 @@ from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration
 
-_SHOWN = 8  # changes listed as evidence
 #: roles of operations that only some micro-batches have
 _ACCUMULATED = frozenset({"grad", "optimizer"})
 #: sorts of changes that the code makes, not what it is given; and roles of those that who calls it chooses
@@ -43,10 +42,8 @@ def _finding(facts: Facts, group: Group) -> Finding:
     count = len(group.extras)
     evidence = [
         f"{_when(extra.record)}: {duration(extra.record.dur / 1e9)}, {extra.change.old} -> {extra.change.new}"
-        for extra in group.extras[:_SHOWN]
+        for extra in group.extras
     ]
-    if count > _SHOWN:
-        evidence.append(f"and {count - _SHOWN} more")
     rhythm = _rhythm(facts, group)
     advice = advise(facts, group)
     return facts.finding(
@@ -61,7 +58,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         cause=explanation(facts, group, rhythm),
         advice=advice.text,
         change=FromTo(what=change.what, old=change.old, new=change.new),
-        evidence=tuple(evidence),
+        evidence=listed(evidence),
         discriminator=f"{group.sort} {group.name}",
         confidence=_confidence(group),
         rhythm=rhythm,
@@ -122,18 +119,11 @@ def _confidence(group: Group) -> str:
     return "high"
 
 
-def _also(facts: Facts, group: Group) -> tuple[Place, ...]:
+def _also(facts: Facts, group: Group) -> Iterator[Place]:
     """Other lines that take part: the condition, the branch not taken, the operation that reads what changed."""
     change = group.first
-    found = [facts.names.place(stack) for stack in (change.condition, change.made, change.stack, change.expected)]
-    found += [one.place for one in varying(facts, group)]
-    lines = {(group.place.file, group.place.line)}
-    also = []
-    for place in found:
-        if place.line and (place.file, place.line) not in lines:
-            lines.add((place.file, place.line))
-            also.append(place)
-    return tuple(also)
+    yield from map(facts.names.place, (change.condition, change.made, change.stack, change.expected))
+    yield from (one.place for one in varying(facts, group))
 
 
 KIND = Kind(

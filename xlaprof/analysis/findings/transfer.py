@@ -64,7 +64,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         confidence="high" if tally.known else "medium",
         rhythm=rhythm_of(facts, reads),
         in_steps=tally.rhythm.steps,
-        also=(barrier,) if barrier.line else (),
+        also=(barrier,),
         remedy=way.remedy,
     )
 
