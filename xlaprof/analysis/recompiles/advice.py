@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence import padding
-from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Buckets
+from xlaprof.analysis.recompiles.explanation import plain_advice
 from xlaprof.analysis.recompiles.extra import Group
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.varying import Size, varying
@@ -17,8 +17,6 @@ from xlaprof.analysis.recompiles.wording import (
     Slice,
     expression,
     is_of_moved_number,
-    operator,
-    quoted,
     slice_of,
     variable,
 )
@@ -43,55 +41,38 @@ def advise(facts: Facts, group: Group) -> Advice:
     change, words, name = group.first, facts.words, _name(facts, group)
     if group.sort == "shape":
         return _shape(facts, group)
-    if group.sort == "dtype":
-        return Advice(
-            f"Convert the input to one dtype before the step ({dtype(change.old)} came first).",
-            f"{name} = {words.convert_code.format(name=name, dtype=_dtype(words, dtype(change.old)))}",
-        )
-    if group.sort == "size":
-        return Advice(f"{INSTEAD.get(operator(change), OTHERWISE)}.")
-    if group.sort == "scalar":
+    if group.sort == "scalar" and change.role != "shared":
         return _scalar(words, group)
-    if group.sort == "argument":
-        if change.role == "mode":
-            return _mode()
-        if (window := slice_of(group.place.code, change)) is not None:
-            return _window(words, window)
-        return Advice("Keep the argument constant, or compute with a tensor on the device instead of a Python number.")
-    if group.sort == "operation":
-        return _path(facts, group)
-    if group.sort == "evicted":
-        return Advice("Raise the limit of the compile cache, or let fewer different graphs arise.")
-    if group.sort == "outputs":
+    if group.sort == "argument" and (window := slice_of(group.place.code, change)) is not None:
+        return _window(words, window)
+    if change.role == "barrier" and not barriers.without(facts.run, [change.stack]).pays(group.cost_s):
+        return Advice("Let every step have this barrier: without it there would be more graphs, or larger ones.")
+    if group.sort == "operation" and change.name and not change.role:
         return Advice(
-            "Let go of results of earlier steps before the barrier, or keep the same ones alive at every barrier: "
-            "keep the value after the barrier, when it is computed, or copy it to the host."
+            f"Give {change.name} one value in all steps, or values for which the same operations are recorded (a small "
+            "number instead of 0, a neutral tensor instead of None). Changed once and for good, it costs one graph."
         )
-    if group.sort == "inputs" and change.old.endswith(" tensors"):
-        return Advice(
-            "Keep one tensor of fixed length on the device and write into it, or keep a running sum, instead of a list "
-            "that grows.",
-            f"buffer = {words.arrays}.zeros(LENGTH, device=device)  # once\n"
-            f"buffer = {words.arrays}.roll(buffer, -1)\nbuffer[-1] = value",
-        )
-    if group.sort == "sharding":
-        return Advice(
-            f"Call {words.shard} on the tensor once, before the first step, and give every batch the same sharding."
-        )
-    return Advice("Make the tensors that a step starts from the same in every step, for instance by one warm-up step.")
+    text, remedy = plain_advice(facts, group, _moved(facts, group))
+    if group.sort == "dtype":
+        remedy = f"{name} = {words.convert_code.format(name=name, dtype=_dtype(words, dtype(change.old)))}"
+    return Advice(text, remedy)
 
 
-def _mode() -> Advice:
-    return Advice(
-        "Call model.train() after the evaluation and model.eval() before it, each before the next step is recorded, "
-        "and give the evaluation a barrier of its own."
-    )
+def _moved(facts: Facts, group: Group) -> str:
+    """The clause on moving the barrier, where what runs between two turns of the rarer path would be one graph with it,
+    because these are equally far apart."""
+    record = group.extras[0].record
+    rhythm = facts.run.program_rhythms.get(record.program)
+    if group.sort != "operation" or rhythm is None or rhythm.every <= 1:
+        return ""
+    others = barriers.without_those(facts.run, lambda cut: cut[0] == record.stack and cut[1] != record.program)
+    line = facts.names.place(record.stack).line
+    at = f" at line {line}" if line else ""
+    return f", or move the barrier{at} so that every graph holds the same work" if others.pays() else ""
 
 
 def _scalar(words: Vocabulary, group: Group) -> Advice:
     change = group.first
-    if change.role == "shared":
-        return Advice("Pass the two numbers as 1-element tensors on the device, so that their values do not matter.")
     name = change.name or expression(group.place.code, change)
     if name and is_of_moved_number(change):
         return Advice(
@@ -122,63 +103,6 @@ def _window(words: Vocabulary, window: Slice) -> Advice:
         "a tensor from the host are not.",
         f"{positions}\n{use}",
     )
-
-
-def _path(facts: Facts, group: Group) -> Advice:
-    change = group.first
-    barrier = facts.names.place(group.extras[0].record.stack)
-    at = f" at line {barrier.line}" if barrier.line else ""
-    if change.role == "mode":
-        return _mode()
-    if change.role == "autocast":
-        return Advice(
-            "Run every step under the same autocast (dtype and enabled=), from the first one on; where two precisions "
-            "are meant, two graphs are what they cost: give each its own barrier."
-        )
-    if change.role == "barrier" and not barriers.without(facts.run, [change.stack]).pays(group.cost_s):
-        return Advice("Let every step have this barrier: without it there would be more graphs, or larger ones.")
-    if change.role == "barrier":
-        return Advice(f"Remove this barrier, or let every step have it: one barrier a step{at}.")
-    if change.role == "state":
-        return Advice(
-            "Let the optimizer make its state before the first step: run one warm-up step with all parameters, or "
-            "give it its parameters at the beginning."
-        )
-    if change.role == "grad":
-        return Advice(
-            f"Move the barrier{at} so that every graph holds the same work, once per optimizer step, or clear "
-            "gradients with zero_grad(set_to_none=False) so that they are always added to."
-        )
-    if change.role == "backward":
-        return Advice("Let the same parameters require gradients in all steps, and build the loss from the same terms.")
-    if change.role == "loop" and change.condition:
-        return Advice(
-            f"Do the work of every pass and mask its result ({facts.words.arrays}.where, a factor of 0 or 1 in a "
-            f"tensor) instead of the if of {quoted(facts.names.place(change.condition))}."
-        )
-    if change.role == "loop":
-        return Advice(
-            f"Let the loop have the same number of passes before each barrier{at}: leave out or pad what is left over, "
-            "or end every pass with a barrier."
-        )
-    if change.name and not change.role:
-        return Advice(
-            f"Give {change.name} one value in all steps, or values for which the same operations are recorded (a small "
-            "number instead of 0, a neutral tensor instead of None). Changed once and for good, it costs one graph."
-        )
-    condition = facts.names.place(change.condition)
-    instead = f"the if of {quoted(condition)}" if condition.line else "if"
-    moved = ""
-    record = group.extras[0].record
-    rhythm = facts.run.program_rhythms.get(record.program)
-    # what runs between two turns of the rarer path would be one graph with it, where these are equally far apart
-    regular = rhythm is not None and rhythm.every > 1
-    if (
-        regular
-        and barriers.without_those(facts.run, lambda cut: cut[0] == record.stack and cut[1] != record.program).pays()
-    ):
-        moved = f", or move the barrier{at} so that every graph holds the same work"
-    return Advice(f"Take the same path in every step ({facts.words.arrays}.where instead of {instead}){moved}.")
 
 
 # -- shapes

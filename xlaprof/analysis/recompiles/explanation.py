@@ -1,17 +1,132 @@
-"""One sentence on why a graph was compiled again."""
+"""Why a graph was compiled again, in a sentence, and what to do: a table of the sorts of changes."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.recompiles.extra import Group, special_number
-from xlaprof.analysis.recompiles.shapes import axes, dims
+from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.varying import varying
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
 from xlaprof.text.quantities import duration, plural, times
 
-_MORE = "such change"
-#: where Dynamo's graph served all sizes, so that Dynamo itself reports nothing
-_FIXED = "Dynamo has one graph for all sizes, but a program of XLA's has fixed shapes."
+
+class _Text(NamedTuple):
+    """What changed, and how to avoid it, with the fields of :func:`_fields`."""
+
+    cause: str
+    advice: str
+    remedy: str = ""
+
+
+_MODE = (
+    "Call model.train() after the evaluation and model.eval() before it, each before the next step is recorded, and "
+    "give the evaluation a barrier of its own."
+)
+_PATH = "Take the same path in every step ({words.arrays}.where instead of {instead_of}){moved}."
+_WARM_UP = "Make the tensors that a step starts from the same in every step, for instance by one warm-up step."
+
+#: by sort of change, and role of the operation where that says more
+_TEXTS = {
+    "shape": _Text("{shape}", "Give this input the same shape in every step."),
+    "dtype": _Text("{shape}", "Convert the input to one dtype before the step ({dtype} came first)."),
+    "size": _Text("the size of the {subject}, which values decide, changed {went}", "{instead}."),
+    "scalar": _Text("{argument} went {went}, and 0, 1 and -1 are special: {special} a constant of the graph", ""),
+    "scalar shared": _Text(
+        "{argument} went {went}: numbers that are equal are one input of the graph, and here two that had been equal "
+        "were not, or the other way round",
+        "Pass the two numbers as 1-element tensors on the device, so that their values do not matter.",
+    ),
+    "argument": _Text(
+        "{argument} changed {went}, and it is a constant of the graph",
+        "Keep the argument constant, or compute with a tensor on the device instead of a Python number.",
+    ),
+    "argument mode": _Text("a module was switched between train() and eval(): {subject} went {went}", _MODE),
+    "operation": _Text("another path was taken{decides}: {new} came where {old}{where} had been recorded{more}", _PATH),
+    "operation more": _Text(
+        "another path is taken{often}{decides}: {count} from {new} on, recorded here, in this graph and not in the "
+        "others",
+        _PATH,
+    ),
+    "operation less": _Text(
+        "another path is taken{often}{decides}, without {count} from {old} on, recorded here in other steps", _PATH
+    ),
+    "operation mode": _Text(
+        "a module was switched between train() and eval(), or its dropout to and from 0{decides}: {new} came where "
+        "{old} had been recorded, another operation sequence",
+        _MODE,
+    ),
+    "operation autocast": _Text(
+        "autocast was switched {switched}{decides}: operations take inputs of another dtype, cast to it ({cast}), "
+        "which is another operation sequence",
+        "Run every step under the same autocast (dtype and enabled=), from the first one on; where two precisions are "
+        "meant, two graphs are what they cost: give each its own barrier.",
+    ),
+    "operation barrier": _Text(
+        "a barrier{often} in the middle of the step cuts its graph in two{decides}, and each part is a graph of its "
+        "own",
+        "Remove this barrier, or let every step have it: one barrier a step{at}.",
+    ),
+    "operation state": _Text(
+        "the optimizer made its state here, once, which is another operation sequence than updating it{decides}",
+        "Let the optimizer make its state before the first step: run one warm-up step with all parameters, or give it "
+        "its parameters at the beginning.",
+    ),
+    "operation grad": _Text(
+        "gradients are written where .grad is None, in the first pass after they were cleared, and added to in those "
+        "that follow: another operation sequence ({new} came where {old} had been recorded)",
+        "Move the barrier{at} so that every graph holds the same work, once per optimizer step, or clear gradients "
+        "with zero_grad(set_to_none=False) so that they are always added to.",
+    ),
+    "operation backward": _Text(
+        "the backward pass took another path (requires_grad, frozen layers or the loss changed): operation {new} came "
+        "where {old} had been recorded",
+        "Let the same parameters require gradients in all steps, and build the loss from the same terms.",
+    ),
+    "operation loop": _Text(
+        "the loop{head}, all of which is in one graph, went {went}: another operation sequence for each number of "
+        "passes",
+        "Let the loop have the same number of passes before each barrier{at}: leave out or pad what is left over, or "
+        "end every pass with a barrier.",
+    ),
+    "operation loop if": _Text(
+        "in each pass of the loop{loop} {condition} decides {whether}, and each {choice} is another operation sequence",
+        "Do the work of every pass and mask its result ({words.arrays}.where, a factor of 0 or 1 in a tensor) instead "
+        "of the if of {condition}.",
+    ),
+    "evicted": _Text(
+        "the compiled graph had been dropped from a full cache and was needed again",
+        "Raise the limit of the compile cache, or let fewer different graphs arise.",
+    ),
+    "outputs": _Text(
+        "{outputs}",
+        "Let go of results of earlier steps before the barrier, or keep the same ones alive at every barrier: keep the "
+        "value after the barrier, when it is computed, or copy it to the host.",
+    ),
+    "inputs": _Text("the set of inputs of the graph changed {went}{of}", _WARM_UP),
+    "inputs list": _Text(
+        "the list that {operator} is given has another length: {old} to {new}{more}, so the graph has other inputs and "
+        "operations",
+        "Keep one tensor of fixed length on the device and write into it, or keep a running sum, instead of a list "
+        "that grows.",
+        "buffer = {words.arrays}.zeros(LENGTH, device=device)  # once\n"
+        "buffer = {words.arrays}.roll(buffer, -1)\nbuffer[-1] = value",
+    ),
+    "inputs held": _Text(
+        "{held} was computed in the graph at first and is an input of it since, as state kept from one step to the "
+        "next is",
+        _WARM_UP,
+    ),
+    "aliasing": _Text("which inputs of the graph are the same tensor changed {went}{of}", _WARM_UP),
+    "sharding": _Text(
+        "how a tensor lies over the devices changed {went}{of}",
+        "Call {words.shard} on the tensor once, before the first step, and give every batch the same sharding.",
+    ),
+}
+#: words of the sentences that may come first; others are names of the program's
+_FIRST = frozenset({"the", "an", "a", "another", "which", "gradients", "in", "sizes", "how"})
 
 
 def explanation(facts: Facts, group: Group, rhythm: str) -> str:
@@ -20,63 +135,85 @@ def explanation(facts: Facts, group: Group, rhythm: str) -> str:
     if shared := sum(extra.share < 1 for extra in group.extras):
         combined = "all" if shared == len(group.extras) else f"{shared}"
         again += f" ({combined} of them for new combinations with other changes, which bear their part)"
-    fixed = f" {_FIXED}" if group.first.role == "dynamic" else ""
-    return f"{_capital(_what(facts, group, rhythm))}: {again}.{fixed}"
+    # Dynamo's graph served all sizes, so that Dynamo itself reports nothing
+    dynamic = group.first.role == "dynamic"
+    fixed = " Dynamo has one graph for all sizes, but a program of XLA's has fixed shapes." if dynamic else ""
+    what = _text(facts, group).cause.format_map(_fields(facts, group, rhythm))
+    what = what[:1].upper() + what[1:] if what.split(" ")[0] in _FIRST else what
+    return f"{what}: {again}.{fixed}"
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:] if text.split(" ")[0] in _WORDS else text
+def plain_advice(facts: Facts, group: Group, moved: str) -> tuple[str, str]:
+    """The advice of the table, and its code. ``moved``: what else helps where paths differ."""
+    text, fields = _text(facts, group), {**_fields(facts, group), "moved": moved}
+    return text.advice.format_map(fields), text.remedy.format_map(fields)
 
 
-_WORDS = frozenset(
-    {"the", "an", "a", "another", "which", "gradients", "in", "sizes"}
-)  # others are names of the program's
+def _text(facts: Facts, group: Group) -> _Text:
+    change, sort = group.first, group.sort
+    variant = change.role
+    if sort == "inputs":
+        variant = "list" if change.old.endswith(" tensors") else "held" if change.new == "held from before" else ""
+    elif variant == "loop" and facts.names.place(change.condition).line:
+        variant = "loop if"
+    elif f"{sort} {variant}" not in _TEXTS and change.against and (not change.added or not change.removed):
+        variant = "more" if change.added else "less" if change.removed else ""
+    other = _Text(f"the graph ({sort}) changed {{went}}{{of}}", _WARM_UP)
+    return _TEXTS.get(f"{sort} {variant}") or _TEXTS.get(sort, other)
 
 
-def _what(facts: Facts, group: Group, rhythm: str) -> str:
-    change = group.first
-    if group.sort in ("shape", "dtype"):
-        return _shape(facts, group)
-    if group.sort == "size":
-        return f"the size of the {change.subject}, which values decide, changed {_went(group)}"
-    if group.sort == "scalar":
-        return _scalar(group)
-    if group.sort == "argument":
-        if change.role == "mode":
-            return f"a module was switched between train() and eval(): {change.subject} went {_went(group)}"
-        return f"{_argument(group)} changed {_went(group)}, and it is a constant of the graph"
-    if group.sort == "operation":
-        return _path(facts, group, rhythm)
-    if group.sort == "evicted":
-        return "the compiled graph had been dropped from a full cache and was needed again"
-    if group.sort == "outputs":
-        return _outputs(facts, group)
-    if group.sort == "inputs" and change.old.endswith(" tensors"):
-        return (
-            f"the list that {operator(change)} is given has another length: {_went(group)[5:]}, so the graph has other "
-            f"inputs and operations"
-        )
-    if group.sort == "inputs" and change.new == "held from before":
-        return (
-            f"{change.name or f'the {change.subject}'} was computed in the graph at first and is an input of it "
-            f"since, as state kept from one step to the next is"
-        )
-    nouns = {
-        "inputs": "the set of inputs of the graph",
-        "aliasing": "which inputs of the graph are the same tensor",
-        "sharding": "how a tensor lies over the devices",
-    }
-    detail = f" ({change.subject})" if change.subject else ""
-    return f"{nouns.get(group.sort, f'the graph ({group.sort})')} changed {_went(group)}{detail}"
-
-
-def _went(group: Group) -> str:
+def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
+    change, names = group.first, facts.names
+    condition, expected, inner = (names.place(one) for one in (change.condition, change.expected, change.made))
+    barrier = names.place(group.extras[0].record.stack)
     kinds = len(dict.fromkeys((extra.change.old, extra.change.new) for extra in group.extras))
-    more = f" (and {kinds - 1} more {_MORE}{'s' if kinds > 2 else ''})" if kinds > 1 else ""
-    return f"from {group.first.old} to {group.first.new}{more}"
+    more = f" (and {kinds - 1} more such change{'s' * (kinds > 2)})" if kinds > 1 else ""
+    went = f"from {change.old} to {change.new}{more}"
+    decides = f"; {quoted(condition)} decides" if condition.line else ""
+    if change.name and not change.role:
+        decides = f"; {change.subject} decides"
+    if change.old.endswith(("pass", "passes")):
+        whether = f"whether it does its work, and the graph holds what was done: it went {went}"
+    else:
+        whether = (
+            f"what is done, and the graph holds what was chosen in every pass: {change.new} came where {change.old} "
+            "had been recorded"
+        )
+    argument, subject = change.name or expression(group.place.code, change), change.subject or "an argument"
+    is_new = special_number(change.new)
+    return {
+        "old": change.old,
+        "new": change.new,
+        "more": more,
+        "went": went,
+        "subject": change.subject,
+        "of": f" ({change.subject})" if change.subject else "",
+        "argument": f"{argument} ({subject})" if argument else subject,
+        "operator": operator(change),
+        "held": change.name or f"the {change.subject}",
+        "special": f"exactly {change.new} is" if is_new else f"{change.old} had been",
+        "instead": INSTEAD.get(operator(change), OTHERWISE),
+        "instead_of": f"the if of {quoted(condition)}" if condition.line else "if",
+        "condition": quoted(condition),
+        "decides": decides,
+        "whether": whether,
+        "choice": "choice" if whether.startswith("whether") else "sequence of choices",
+        "often": f" {rhythm}" if rhythm.startswith(("every", "from")) else "",
+        "at": f" at line {barrier.line}" if barrier.line else "",
+        "where": f" (line {expected.line})" if expected.line and expected.line != group.place.line else "",
+        "count": plural(change.added or change.removed, "operation"),
+        "switched": "on" if change.added > change.removed else "off",
+        "cast": change.new if change.added > change.removed else change.old,
+        "head": f" ({group.place.code.rstrip(':')})" if group.place.code else "",
+        "loop": f" ({inner.code.rstrip(':')})" if inner.code else "",
+        "dtype": dtype(change.old),
+        "shape": _shape(facts, group, went),
+        "outputs": _outputs(facts, group, went),
+        "words": facts.words,
+    }
 
 
-def _shape(facts: Facts, group: Group) -> str:
+def _shape(facts: Facts, group: Group, went: str) -> str:
     change = group.first
     used = facts.names.place(change.stack)
     who = tensor(change, facts.names.place(change.made), used)
@@ -84,112 +221,17 @@ def _shape(facts: Facts, group: Group) -> str:
     vary = varying(facts, group)
     if len(vary) > 1:
         which = ", ".join(f"dimension {one.axis} of {one.tensor}" for one in vary)
-        return f"sizes vary together, and every combination is a graph of its own: {which}, at first {_went(group)}"
+        return f"sizes vary together, and every combination is a graph of its own: {which}, at first {went}"
     reads = f", which {op} reads at line {used.line}," if op and used.line and used.line != group.place.line else ""
+    noun = change.what
     if group.sort == "shape" and len(dims(change.old) or ()) != len(dims(change.new) or ()):
         noun = "rank (the number of dimensions) of the shape"
-    elif group.sort == "shape" and axes(change):
-        changed = axes(change)
+    elif group.sort == "shape" and (changed := axes(change)):
         noun = f"shape (dimension{'s' * (len(changed) > 1)} {', '.join(map(str, changed))})"
-    else:
-        noun = change.what
-    return f"the {noun} of {who}{reads} changed {_went(group)}"
+    return f"the {noun} of {who}{reads} changed {went}"
 
 
-def _scalar(group: Group) -> str:
-    change = group.first
-    name = _argument(group)
-    if change.role == "shared":
-        return (
-            f"{name} went {_went(group)}: numbers that are equal are one input of the graph, and here two that had "
-            f"been equal were not, or the other way round"
-        )
-    went = _went(group)
-    if special_number(change.new):
-        return f"{name} went {went}, and 0, 1 and -1 are special: exactly {change.new} is a constant of the graph"
-    return f"{name} went {went}, and 0, 1 and -1 are special: {change.old} had been a constant of the graph"
-
-
-def _argument(group: Group) -> str:
-    change = group.first
-    name = change.name or expression(group.place.code, change)
-    subject = change.subject or "an argument"
-    return f"{name} ({subject})" if name else subject
-
-
-def _path(facts: Facts, group: Group, rhythm: str) -> str:
-    change = group.first
-    here = group.place
-    condition, expected = facts.names.place(change.condition), facts.names.place(change.expected)
-    often = f" {rhythm}" if rhythm.startswith(("every", "from")) else ""
-    decides = f"; {quoted(condition)} decides" if condition.line else ""
-    if change.name and not change.role:
-        decides = f"; {change.subject} decides"
-    if change.role == "grad":
-        return (
-            "gradients are written where .grad is None, in the first pass after they were cleared, and added to in "
-            f"those that follow: another operation sequence ({change.new} came where {change.old} had been recorded)"
-        )
-    if change.role == "state":
-        return f"the optimizer made its state here, once, which is another operation sequence than updating it{decides}"
-    if change.role == "mode":
-        return (
-            f"a module was switched between train() and eval(), or its dropout to and from 0{decides}: "
-            f"{change.new} came where {change.old} had been recorded, another operation sequence"
-        )
-    if change.role == "autocast":
-        switched, what = ("on", change.new) if change.added > change.removed else ("off", change.old)
-        return (
-            f"autocast was switched {switched}{decides}: operations take inputs of another dtype, cast to it "
-            f"({what}), which is another operation sequence"
-        )
-    if change.role == "barrier":
-        return (
-            f"a barrier{often} in the middle of the step cuts its graph in two{decides}, and each part is a graph "
-            "of its own"
-        )
-    if change.role == "backward":
-        return (
-            "the backward pass took another path (requires_grad, frozen layers or the loss changed): operation "
-            f"{change.new} came where {change.old} had been recorded"
-        )
-    if change.role == "loop" and condition.line:
-        inner = facts.names.place(change.made)
-        loop = f" ({inner.code.rstrip(':')})" if inner.code else ""
-        if not change.old.endswith(("pass", "passes")):
-            return (
-                f"in each pass of the loop{loop} {quoted(condition)} decides what is done, and the graph holds what "
-                f"was chosen in every pass: {change.new} came where {change.old} had been recorded, and each sequence "
-                "of choices is another operation sequence"
-            )
-        return (
-            f"in each pass of the loop{loop} {quoted(condition)} decides whether it does its work, and the graph holds "
-            f"what was done: it went {_went(group)}, and each choice is another operation sequence"
-        )
-    if change.role == "loop":
-        head = f" ({here.code.rstrip(':')})" if here.code else ""
-        return (
-            f"the loop{head}, all of which is in one graph, went {_went(group)}: another operation sequence for each "
-            "number of passes"
-        )
-    count = change.added or change.removed
-    if change.added and not change.removed and change.against:
-        return (
-            f"another path is taken{often}{decides}: {plural(count, 'operation')} from {change.new} on, recorded here, "
-            "in this graph and not in the others"
-        )
-    if change.removed and not change.added and change.against:
-        return (
-            f"another path is taken{often}{decides}, without {plural(count, 'operation')} from {change.old} on, "
-            "recorded here in other steps"
-        )
-    where = f" (line {expected.line})" if expected.line and expected.line != here.line else ""
-    kinds = len(dict.fromkeys((extra.change.old, extra.change.new) for extra in group.extras))
-    more = f" (and {kinds - 1} more such changes)" if kinds > 1 else ""
-    return f"another path was taken{decides}: {change.new} came where {change.old}{where} had been recorded{more}"
-
-
-def _outputs(facts: Facts, group: Group) -> str:
+def _outputs(facts: Facts, group: Group, went: str) -> str:
     change = group.first
     held = "now still held" in change.subject
     made = facts.names.place(change.made)
@@ -197,8 +239,6 @@ def _outputs(facts: Facts, group: Group) -> str:
     from_line = f" made at line {made.line}" if made.line and made.line != group.place.line else ""
     if held and change.name:
         kind = f"the {change.role} " if change.role in ("list", "dict", "set") else ""
-        return (
-            f"{kind}{change.name} still holds {what}{from_line} at the barrier: one live output more ({_went(group)})"
-        )
+        return f"{kind}{change.name} still holds {what}{from_line} at the barrier: one live output more ({went})"
     state = "is still held" if held else "is no longer held"
-    return f"the set of tensors alive at the barrier changed {_went(group)}: {what}{from_line} {state}"
+    return f"the set of tensors alive at the barrier changed {went}: {what}{from_line} {state}"
