@@ -1,5 +1,6 @@
 """The command line: verbs are found, never imported unasked, and mistakes are answered in one line."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -115,6 +116,33 @@ def test_a_defect_of_xlaprof_is_one_line_that_says_how_to_get_the_traceback(caps
     monkeypatch.setenv("XLAPROF_TRACEBACK", "1")
     with pytest.raises(KeyError):
         cli.main(["crash"])
+
+
+def test_output_that_cannot_be_written_is_the_disks_fault() -> None:
+    log = Path(__file__).parent.parent / "sample_traces" / "decoder.log"
+    for args in (
+        ["--help"],
+        ["report", str(log)],
+        ["report", "--json", str(log)],
+        ["check", str(log), "--no-fallback"],
+    ):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "xlaprof", *args], stdout=full, stderr=subprocess.PIPE, text=True
+            )
+        assert done.returncode == cli.OUTPUT_LOST
+        assert done.stderr == f"xlaprof: cannot write the output: {os.strerror(errno.ENOSPC)}\n"
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "7"])
+def test_a_terminal_of_no_width_still_has_pages(columns: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    log = Path(__file__).parent.parent / "sample_traces" / "decoder.log"
+    monkeypatch.setenv("COLUMNS", columns)
+    for args in (["report", str(log)], ["explain", str(log), "1"], ["compare", str(log), str(log)]):
+        assert cli.main(args) == 0
+        out, err = capsys.readouterr()
+        assert len(out) > 500
+        assert err == ""
 
 
 def test_ctrl_c_is_130_without_a_traceback(capsys, verb):

@@ -1,13 +1,15 @@
 """The ``xlaprof`` command: finds the verb, runs it, and reports errors in one line and an exit code.
 
 Exit codes: 0 done; 2 the user's mistake (:class:`~xlaprof.errors.UserError`, wrong usage); 70 a defect of xlaprof
-itself; 130 interrupted; 141 the reader of the output has gone. A verb may return others with a meaning of its own.
+itself; 74 the output cannot be written; 130 interrupted; 141 the reader of the output has gone. A verb may return others
+with a meaning of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import errno
 import gc
 import importlib
 import os
@@ -23,6 +25,8 @@ from xlaprof.text.strings import did_you_mean
 from xlaprof.version import __version__
 
 INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+OUTPUT_LOST = 74  # EX_IOERR
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # the disk's fault, wherever the output goes
 INTERRUPTED = 128 + 2  # as a shell reports SIGINT
 BROKEN_PIPE = 128 + 13  # as a shell reports SIGPIPE
 
@@ -41,13 +45,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as e:
         print(f"xlaprof: {e.message}", file=sys.stderr)
         return e.code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as e:
+        if hasattr(e, "__xlaprof_program__"):  # it ended the program under ``xlaprof run``: it ends this process, too
+            raise
         return INTERRUPTED
     except BrokenPipeError:
-        if _STDOUT:  # the interpreter flushes it once more at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT.fileno())
+        _discard_output()
         return BROKEN_PIPE
     except Exception as e:
+        if isinstance(e, OSError) and e.errno in _FULL and not e.filename:
+            _discard_output()
+            print(f"xlaprof: cannot write the output: {e.strerror}", file=sys.stderr)
+            return OUTPUT_LOST
         if os.environ.get("XLAPROF_TRACEBACK"):
             raise
         where = e.__traceback__
@@ -61,6 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return INTERNAL_ERROR
+
+
+def _discard_output() -> None:
+    """The interpreter flushes it once more at exit."""
+    if _STDOUT:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STDOUT.fileno())
 
 
 def verbs() -> dict[str, str]:

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from xlaprof.commands._beside import Beside
     from xlaprof.events import Event
 
-INTERRUPTED = 128 + 2  # as a shell reports SIGINT
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = (
@@ -215,8 +213,22 @@ def _execute(program: _Program, outcome: _Outcome) -> int:
         sys.excepthook(type(e), e, e.__traceback__)
         if _lacks_xla(e):
             warn("nothing has made 'xla' a device: add 'import torch_xla' at the top of the program")
-        return INTERRUPTED if isinstance(e, KeyboardInterrupt) else 1
+        if isinstance(e, KeyboardInterrupt):
+            sys.excepthook = lambda *_: None  # it has printed this one
+            e.__xlaprof_program__ = True  # type: ignore[attr-defined]
+            raise
+        return 1
     return 0
+
+
+def _end_by_interrupt() -> None:
+    """Have the process end by SIGINT, as Python ends one that was interrupted. To be called late.
+
+    Shells stop their loops for that, and not for an exit code of 130. Python (``run_eval_code_obj``) notes it where
+    a piece of source code ends with KeyboardInterrupt, and forgets it with the next: the report's modules have some.
+    """
+    with contextlib.suppress(KeyboardInterrupt):
+        exec("raise KeyboardInterrupt")
 
 
 def _lacks_xla(error: BaseException) -> bool:
@@ -264,8 +276,13 @@ def _finish(
     recording.stop(outcome.error)
     if beside is not None:
         beside.wait()
-    if report is None or rank_and_world()[0] > 0:
-        return
+    if report is not None and rank_and_world()[0] == 0:
+        _print_report(recording, report)
+    if outcome.error == KeyboardInterrupt.__name__:
+        _end_by_interrupt()
+
+
+def _print_report(recording: xlaprof.record, report: _Report) -> None:
     # Imported late: the observed program runs without the modules that print the report.
     from xlaprof.commands import report as verb
 

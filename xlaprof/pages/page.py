@@ -17,6 +17,7 @@ from xlaprof.text.cells import shorten
 from xlaprof.text.strings import path_line, printable
 
 WIDEST = 100  # columns: beyond, lines are hard to read
+NARROWEST = 20  # below, the terminal may wrap: it says 0 or 1 where nobody told it how wide it is
 
 SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "low": "bold cyan"}
 
@@ -24,7 +25,7 @@ SEVERITY_STYLE = {"high": "bold red", "medium": "bold yellow", "low": "bold cyan
 def show_page(render: Callable[[int], RenderableType], console: Console | None = None) -> None:
     """Print what ``render`` makes for a width in columns on standard output, without blanks at the ends of lines."""
     console = console or Console(highlight=False, markup=False, emoji=False)
-    console.width = min(console.width, WIDEST)
+    console.width = max(NARROWEST, min(console.width, WIDEST))
     with console.capture() as page:
         console.print(render(console.width))
     write("\n".join(line.rstrip(" ") for line in page.get().split("\n")), console.file)

@@ -404,7 +404,7 @@ class record:  # used like a function
             return Recorder(path, overwrite=self._overwrite, detail=self._detail, force=self._force, mode=self._mode)
         except Foreign:
             raise RecordingError(
-                f"{path} is not a recording, and would be replaced by one: choose another file, or add --force (force=True)"
+                f"{path} is not a recording: choose another file, or have it replaced with --force (force=True)"
             ) from None
         except FileExistsError:
             raise RecordingError(f"file already exists, will not overwrite without overwrite=True: {path}") from None
