@@ -268,6 +268,18 @@ def test_two_ranks_add_up() -> None:
     assert files == {"train.py", "other.py"}
 
 
+def test_fallbacks_of_two_ranks_add_up() -> None:
+    story = Story()
+    eig = story.line(15, "r = torch.linalg.eigvals(w)")
+    for _ in range(3):
+        with story.step():
+            start = story.now
+            story.spend(2)
+            story.replay_fallback(eig, "aten::linalg_eig", start)
+    run = story.run()
+    assert [one.report().counters["aten::linalg_eig"] for one in (run, run + run, Run().merge(run))] == [3, 6, 3]
+
+
 def test_adding_up_the_same_place_of_two_ranks_is_one_finding() -> None:
     one, two = training(12), training(12, Story(rank=1))
     merged = (one.run() + two.run()).report()

@@ -34,9 +34,9 @@ class Ids(NamedTuple):
         return self.stack(key[0]), self.text(key[1])
 
     def mapped(self, one: Any, stacks: Iterable[str] = (), texts: Iterable[str] = ()) -> Any:
-        """A struct or named tuple with these fields mapped."""
-        changes = {name: self.stack(getattr(one, name)) for name in stacks}
-        changes |= {name: self.text(getattr(one, name)) for name in texts}
+        """A struct or named tuple with these fields mapped, as far as it has them."""
+        changes = {name: self.stack(getattr(one, name)) for name in stacks if hasattr(one, name)}
+        changes |= {name: self.text(getattr(one, name)) for name in texts if hasattr(one, name)}
         return replace(one, **changes) if isinstance(one, Struct) else one._replace(**changes)
 
 

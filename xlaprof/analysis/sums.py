@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from msgspec.structs import fields
+import msgspec
 
 _T = TypeVar("_T")
 _Key = TypeVar("_Key", bound=Hashable)
 _Number = TypeVar("_Number", int, float)
 
 
-def add_up(mine: Any, theirs: Any) -> None:
-    """Add the fields of one tally, a struct, to those of another: numbers and dicts of numbers are summed.
+class Tally(msgspec.Struct):
+    """What is counted of one thing."""
 
-    Fields named ``most`` (or ``..._most``) keep the larger value; sets are united, tallies merged. Fields without a
-    default identify what is counted and stay as they are.
-    """
-    for field in fields(mine):
-        name = field.name
-        ours, other = getattr(mine, name), getattr(theirs, name)
-        if name.endswith("most"):
-            setattr(mine, name, max(ours, other))
-        elif field.default == 0 and type(ours) is int:
-            setattr(mine, name, ours + other)
-        elif isinstance(ours, dict):
-            add_counts(ours, other)
-        elif isinstance(ours, set):
-            ours |= other
-        elif hasattr(ours, "merge") and other is not None:
-            ours.merge(other)
+    def merge(self, other: Self) -> None:
+        """Add another's fields: numbers and dicts of numbers are summed, sets united, tallies merged.
+
+        Fields named ``most`` (or ``..._most``) keep the larger value. Fields without a default identify what is
+        counted and stay as they are.
+        """
+        for field in msgspec.structs.fields(self):
+            name = field.name
+            ours, theirs = getattr(self, name), getattr(other, name)
+            if name.endswith("most"):
+                setattr(self, name, max(ours, theirs))
+            elif field.default is False:
+                setattr(self, name, ours or theirs)
+            elif field.default == 0 and type(ours) is int:
+                setattr(self, name, ours + theirs)
+            elif isinstance(ours, dict):
+                add_counts(ours, theirs)
+            elif isinstance(ours, set):
+                ours |= theirs
+            elif hasattr(ours, "merge") and theirs is not None:
+                ours.merge(theirs)
 
 
 def add_counts(
@@ -47,6 +52,16 @@ def copied(held: Any) -> Any:
     if isinstance(held, dict):
         return {key: copied(one) for key, one in held.items()}
     return held.copy() if hasattr(held, "copy") else held
+
+
+def kept(mine: dict[_Key, _T], key: _Key, most: int, make: Callable[[], _T]) -> _T:
+    """The tally of a key; a new one is not kept once there are ``most``."""
+    tally = mine.get(key)
+    if tally is None:
+        tally = make()
+        if len(mine) < most:
+            mine[key] = tally
+    return tally
 
 
 def add_bounded(mine: dict[_Key, int], key: _Key, number: int, most: int) -> None:

@@ -81,7 +81,7 @@ class Activity:
     @property
     def rhythm(self) -> Rhythm:
         """The steps in which it took long."""
-        return rhythm(tally.habit for tally in self.own_tallies if tally.habit is not None)
+        return rhythm(tally.habit for tally in self.own_tallies)
 
     @property
     def gaps(self) -> int:

@@ -70,7 +70,7 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     if activity.guessed and total < _STANDS_OUT * _unexplained(facts, activity):
         return False
     rhythm = activity.rhythm
-    times = max([rhythm.steps, *(tally.habit.count for tally in own if tally.habit is not None)])
+    times = max([rhythm.steps, *(tally.habit.count for tally in own)])
     if times < _LEAST or max(tally.habit_most for tally in own) * 2 > total:
         return False
     mean = total / times

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from xlaprof.analysis.diagnosis import Part
 from xlaprof.analysis.names import Ids
 from xlaprof.analysis.sums import add_counts
+from xlaprof.events import Counters
 from xlaprof.vocabulary import STANDARD
 
 from .totals import Totals
@@ -29,8 +30,10 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     ids = mine.names.adopt(theirs.names)
     text, stack, pair = ids.text, ids.stack, ids.pair
     # These read totals of both runs, so they come before anything is added.
-    add_counts(mine.merged_counts, counts(theirs))
-    add_counts(mine.merged_seconds, seconds(theirs))
+    counted, timed = counts(mine), seconds(mine)
+    add_counts(counted, counts(theirs))
+    add_counts(timed, seconds(theirs))
+    mine.counters, mine.baseline = Counters(0, counted, timed), None
     mine.merged_spans = mine.spans() + theirs.spans()
     _add_header(mine, theirs)
     _add(mine.steps, theirs.steps, text)
@@ -96,8 +99,10 @@ def _add_compiles(mine: Totals, theirs: Totals, ids: Ids) -> None:
     for record in theirs.compiles:
         parts = tuple(_mapped(part, ids, shift) for part in record.parts)
         before = tuple(program + shift for program in record.before)
+        change = parts[0].change if parts else None
         mapped = ids.mapped(record, stacks=("stack",))
-        mine.compiles.append(mapped._replace(program=record.program + shift, parts=parts, before=before))
+        program = record.program + shift
+        mine.compiles.append(replace(mapped, program=program, change=change, parts=parts, before=before))
     mine.cuts.merge((ids.stack(place), program + shift) for place, program in theirs.cuts)
     for program, moment in theirs.programs.items():
         mine.programs[program + shift] = moment

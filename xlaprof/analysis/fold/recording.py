@@ -37,9 +37,7 @@ class Recording:
         self.since_step: int | None = None  # the first step that counts
         self.baseline: Counters | None = None  # counters before it
         self.following: Recording | None = None  # the recording after a second header
-        self.merged_counts: dict[str, int] = {}  # of the recordings merged into this one
-        self.merged_seconds: dict[str, float] = {}
-        self.merged_devices: list[DeviceTimeline] = []
+        self.merged_devices: list[DeviceTimeline] = []  # of the recordings merged into this one
         self.merged_spans: list[Span] = []  # of all recordings, once there are several
         self.settled_at = 0  # number of events at the last settling of a batch
         self.settled_every = 0  # events between the last two settlings

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import msgspec
 
 from xlaprof.analysis.diagnosis import Part, parts
-from xlaprof.analysis.sums import add_up
+from xlaprof.analysis.sums import Tally
 from xlaprof.analysis.timeline.rhythm import Rhythm
-from xlaprof.events import Barrier, Change, Compile, GraphDiff
+from xlaprof.events import Barrier, Compile, GraphDiff
 
 from .distribution import Distribution
 from .series import Series
@@ -32,7 +32,7 @@ class Timed(msgspec.Struct):
         self.ns += ns
 
 
-class ReadTally(msgspec.Struct):
+class ReadTally(Tally):
     """Reads of one operation at one place. Nanoseconds."""
 
     count: int = 0
@@ -77,16 +77,13 @@ class ReadTally(msgspec.Struct):
         self.steps += steps
         self.last_step = last
 
-    def merge(self, other: ReadTally) -> None:
-        add_up(self, other)
-
     @property
     def known(self) -> int:
         """Reads that were recorded one by one."""
         return self.count - self.digest_count
 
 
-class FallbackTally(msgspec.Struct):
+class FallbackTally(Tally):
     """Runs of one operation on the CPU, at one place, with the transfers they caused. Nanoseconds."""
 
     count: int = 0
@@ -109,65 +106,29 @@ class FallbackTally(msgspec.Struct):
         self.most = max(self.most, most)
         self.rhythm.at(step, count)
 
-    def merge(self, other: FallbackTally) -> None:
-        add_up(self, other)
 
+class CompileRecord(Compile, frozen=True):
+    """A compile without its difference, and the state of the recording when it happened."""
 
-class CompileRecord(NamedTuple):
-    """A compile, and the state of the recording when it happened."""
-
-    t: int
-    dur: int
-    program: int
-    ops: int
-    stack: int
-    trigger: str
-    nth: int  # compiles at this barrier before it
-    visits: int  # times this barrier had been reached before
-    step: int  # number of the step it happened in; -1 before the first
-    before: tuple[int, ...]  # programs compiled at this barrier before (the last few)
-    inputs: int = 0
-    outputs: int = 0
-    lower: int = 0  # ns of dur: our lowering
-    backend: int = 0  # ns of dur: XLA's compilation, or loading what it compiled before
-    cached: bool = False  # from the persistent compilation cache
-    loops: int = 0  # most times one line recorded the same operation in the graph
-    again: int = -1  # of a read: operations that the next barrier runs once more; -1: not known
+    nth: int = 0  # compiles at this barrier before it
+    visits: int = 0  # times this barrier had been reached before
+    step: int = -1  # number of the step it happened in; -1 before the first
+    before: tuple[int, ...] = ()  # programs compiled at this barrier before (the last few)
     is_first: bool = False  # of its work: it was compared with none
     parts: tuple[Part, ...] = ()  # all that differs by itself from the graph before, what the others follow from first
-
-    @property
-    def change(self) -> Change | None:
-        """The first of the parts: why it was compiled, as far as its own difference says."""
-        return self.parts[0].change if self.parts else None
 
     @classmethod
     def of(cls, event: Compile, site: Site, step: int) -> CompileRecord:
         """``site``: the barrier as it was before; ``step``: the number of the step."""
+        found, first = parts(event), event.diff == GraphDiff()
+        own = {name: getattr(event, name) for name in Compile.__struct_fields__}
+        own |= {"change": found[0].change if found else None, "diff": None}
         return cls(
-            t=event.t,
-            dur=event.dur,
-            program=event.program,
-            ops=event.ops,
-            stack=event.stack,
-            trigger=event.trigger,
-            parts=parts(event),
-            is_first=event.diff == GraphDiff(),
-            nth=site.compiles,
-            visits=site.visits,
-            step=step,
-            before=site.programs,
-            inputs=event.inputs,
-            outputs=event.outputs,
-            lower=event.lower,
-            backend=event.backend,
-            cached=event.cached,
-            loops=event.loops,
-            again=event.again,
+            **own, nth=site.compiles, visits=site.visits, step=step, before=site.programs, is_first=first, parts=found
         )
 
 
-class CompileBill(msgspec.Struct):
+class CompileBill(Tally):
     """The cost of all compiles of all merged recordings, exact however many they are. Nanoseconds."""
 
     count: int = 0
@@ -186,9 +147,6 @@ class CompileBill(msgspec.Struct):
             self.cached += 1
         else:
             self.spared += event.backend
-
-    def merge(self, other: CompileBill) -> None:
-        add_up(self, other)
 
 
 class Reading(NamedTuple):

@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from msgspec.structs import replace as struct_replace
 
 from xlaprof.analysis.names import Ids
-from xlaprof.analysis.sums import add_up
+from xlaprof.analysis.sums import Tally, kept
 from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Recompile
 
 _RECORDS = 10_000
@@ -24,7 +23,7 @@ _OPEN = 1_000  # compilations whose end is still to come
 Part = tuple[int, int, int]  # Stack id of a function's definition, Text id of its name, Stack id of ``resumed``
 
 
-class BreakTally(msgspec.Struct):
+class BreakTally(Tally):
     """Graph breaks at one place for one reason. Nanoseconds."""
 
     event: GraphBreak  # the first
@@ -38,7 +37,7 @@ class BreakTally(msgspec.Struct):
     callers: set[int] = msgspec.field(default_factory=set)  # Stack ids of the lines that called the compiled function
 
 
-class FunctionTally(msgspec.Struct):
+class FunctionTally(Tally):
     """One function that ``torch.compile`` compiled, with the parts after its breaks. Nanoseconds."""
 
     name: int  # Text id
@@ -58,7 +57,7 @@ class FunctionTally(msgspec.Struct):
     callers: set[int] = msgspec.field(default_factory=set)
 
 
-class CallTally(msgspec.Struct):
+class CallTally(Tally):
     """All that was compiled for calls from one line. Nanoseconds."""
 
     first: DynamoCompile
@@ -68,7 +67,7 @@ class CallTally(msgspec.Struct):
     broken: bool = False  # there was a graph break, by design or not
 
 
-class BehindTally(msgspec.Struct):
+class BehindTally(Tally):
     """First versions of the graphs compiled for the code after a graph break. Nanoseconds."""
 
     count: int = 0
@@ -120,12 +119,7 @@ class TorchCompile:
         self._resumed: BehindTally | None = None  # set if it was the first version of the code after a break
 
     def on_break(self, event: GraphBreak, step: int) -> None:
-        key = (event.stack, event.reason)
-        tally = self.breaks.get(key)
-        if tally is None:
-            tally = BreakTally(event, step)
-            if len(self.breaks) < _RECORDS:
-                self.breaks[key] = tally
+        tally = kept(self.breaks, (event.stack, event.reason), _RECORDS, lambda: BreakTally(event, step))
         tally.count += 1
         if event.skipped:
             tally.inside.add(event.inside)
@@ -173,11 +167,7 @@ class TorchCompile:
             tally.callers.add(event.stack)
             (tally.cut if event.compiled else tally.plain).add(part)
         key = (event.code, event.func)
-        function = self.functions.get(key)
-        if function is None:
-            function = FunctionTally(event.func, step, event.backend)
-            if len(self.functions) < _RECORDS:
-                self.functions[key] = function
+        function = kept(self.functions, key, _RECORDS, lambda: FunctionTally(event.func, step, event.backend))
         self._function = function
         function.compiles += 1
         function.dur += event.dur
@@ -188,11 +178,7 @@ class TorchCompile:
             function.unknown += dur * (not event.compile.endswith("/0") and not event.backward)
             if not event.compiled:
                 function.plain.add(event.resumed)
-        call = self.calls.get(event.stack)
-        if call is None:
-            call = CallTally(event)
-            if len(self.calls) < _RECORDS:
-                self.calls[event.stack] = call
+        call = kept(self.calls, event.stack, _RECORDS, lambda: CallTally(event))
         call.compiles += 1
         call.dur += event.dur
         call.broken = call.broken or any(tally.event.gb != _RAISED for tally in breaks)
@@ -222,7 +208,7 @@ class TorchCompile:
                 {(ids.stack(code), ids.text(name), ids.stack(resumed)) for code, name, resumed in parts}
                 for parts in (broken.plain, broken.cut)
             )
-            add_up(mine, replace(broken, plain=plain, cut=cut, callers=set(map(ids.stack, broken.callers))))
+            mine.merge(replace(broken, plain=plain, cut=cut, callers=set(map(ids.stack, broken.callers))))
         for (code, name), function in other.functions.items():
             name = ids.text(name)
             key = ids.stack(code), name
@@ -231,11 +217,9 @@ class TorchCompile:
             if function.limit is not None and ours.limit is None:
                 ours.limit, ours.limited = _mapped(function.limit, ids), function.limited
             callers, given_up = (set(map(ids.stack, places)) for places in (function.callers, function.plain))
-            add_up(ours, replace(function, callers=callers, plain=given_up, limit=None, limited=0))
+            ours.merge(replace(function, callers=callers, plain=given_up, limit=None, limited=0))
         for place, call in other.calls.items():
-            here = self.calls.setdefault(ids.stack(place), CallTally(_mapped(call.first, ids)))
-            here.broken = here.broken or call.broken
-            add_up(here, call)
+            self.calls.setdefault(ids.stack(place), CallTally(_mapped(call.first, ids))).merge(call)
         for place, behind in other.behind.items():
             self.behind.setdefault(ids.stack(place), BehindTally()).merge(behind)
         for record in other.recompiles:
@@ -246,13 +230,9 @@ class TorchCompile:
 
 def _mapped(event: Any, ids: Ids) -> Any:
     """An event whose ids are those of the run it was merged into."""
-
-    def named(fields: tuple[str, ...]) -> list[str]:
-        return [name for name in fields if hasattr(event, name)]
-
-    mapped = ids.mapped(event, named(("stack", "code", "resumed", "at")), named(("func", "backend", "op")))
+    mapped = ids.mapped(event, ("stack", "code", "resumed", "at"), ("func", "backend", "op"))
     if isinstance(event, Recompile):
-        return struct_replace(mapped, guards=[ids.mapped(guard, ("stack",)) for guard in event.guards])
+        return replace(mapped, guards=[ids.mapped(guard, ("stack",)) for guard in event.guards])
     if isinstance(event, DynamoLimit) and event.guard is not None:
-        return struct_replace(mapped, guard=ids.mapped(event.guard, ("stack",)))
+        return replace(mapped, guard=ids.mapped(event.guard, ("stack",)))
     return mapped

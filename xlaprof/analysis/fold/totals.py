@@ -50,7 +50,6 @@ class Totals(ReadsAndFallbacks):
         self.scopes: dict[int, ScopeTally] = {}
         self.sites: dict[int, Site] = {}
         self.compiles: list[CompileRecord] = []
-        self.compiled = Timed()
         self.compile_bill = CompileBill()
         self.executed = Timed()
         self.uploads = Timed()
@@ -231,7 +230,6 @@ class Totals(ReadsAndFallbacks):
         self.cover(event.t, event.t)
 
     def _on_compile(self, event: ev.Compile) -> None:
-        self.compiled.add(1, event.dur)
         self.compile_bill.add(event)
         end = event.t + event.dur
         self._paint((event.t, end, host.COMPILE, event.stack))

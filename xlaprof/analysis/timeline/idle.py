@@ -24,8 +24,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from xlaprof.analysis import sums
 from xlaprof.analysis.names import Ids
-from xlaprof.analysis.sums import add_bounded, add_up
+from xlaprof.analysis.sums import add_bounded
 
 from .device import IdleStretch
 from .host import CHECKPOINT, COMPILE, DATA, GIL, OTHER, SCOPE, TRACING, Segment
@@ -99,7 +100,7 @@ class LongGap(NamedTuple):
     hole: tuple[int, int]
 
 
-class Tally(msgspec.Struct):
+class Tally(sums.Tally):
     """The cost of a cause: total ns, number of gaps, the most in one.
 
     ``holes`` and ``lines`` are of scopes and samples: the holes they overlapped, and the stacks sampled. The fields of
@@ -114,7 +115,7 @@ class Tally(msgspec.Struct):
     recorded: int = 0
     holes: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
     lines: dict[int, int] = msgspec.field(default_factory=dict)
-    habit: Occasions | None = None
+    habit: Occasions = msgspec.field(default_factory=Occasions)
     habit_total: int = 0
     habit_most: int = 0
 
@@ -128,14 +129,7 @@ class Tally(msgspec.Struct):
         """``lasting``: ns in each gap in which it took long; ``steps``: the ordinals of their steps."""
         self.habit_total += sum(lasting)
         self.habit_most = max(self.habit_most, max(lasting))
-        if self.habit is None:
-            self.habit = Occasions()
         self.habit.add_all(steps)
-
-    def merge(self, other: Tally) -> None:
-        if self.habit is None and other.habit is not None:
-            self.habit = Occasions()
-        add_up(self, other)
 
     def add_hole(self, hole: tuple[int, int], ns: int) -> None:
         add_bounded(self.holes, hole, ns, _PLACES)
