@@ -27,7 +27,7 @@ def test_what_was_painted_first_stays(told) -> None:
     timeline = HostTimeline()
     truth: dict[int, int] = {}
     for start, dur, cause in told:
-        timeline.add((start, start + dur, cause, 0))
+        timeline.unpainted.append((start, start + dur, cause, 0))
         for t in range(start, start + dur):
             truth.setdefault(t, cause)
     segments = timeline.take(1 << 62)
@@ -43,7 +43,7 @@ def test_many_at_once_are_painted_as_one_by_one_or_not_at_all(told, horizon, in_
     timeline.take(horizon)
     rows = [(start, start + dur, cause, nth) for nth, (start, dur, cause) in enumerate(told)]
     for row in rows:
-        timeline.add(row)
+        timeline.unpainted.append(row)
     segments = timeline.take(1 << 62)
     try:
         assert [tuple(row) for row in paint(table(rows, 4), horizon).T.tolist()] == segments
@@ -64,8 +64,8 @@ def nested(rows: list[Segment], horizon: int) -> bool:
 def test_what_is_taken_in_two_parts_is_what_is_taken_at_once(told, cut) -> None:
     once, twice = HostTimeline(), HostTimeline()
     for start, dur, cause in told:
-        once.add((start, start + dur, cause, 0))
-        twice.add((start, start + dur, cause, 0))
+        once.unpainted.append((start, start + dur, cause, 0))
+        twice.unpainted.append((start, start + dur, cause, 0))
     before = twice.take(cut)
     assert all(end <= cut for _, end, _, _ in before)
     assert painted(before) | painted(twice.take(1 << 62)) == painted(once.take(1 << 62))
@@ -74,6 +74,6 @@ def test_what_is_taken_in_two_parts_is_what_is_taken_at_once(told, cut) -> None:
 def test_nothing_is_painted_before_what_was_taken() -> None:
     timeline = HostTimeline()
     timeline.take(50)
-    timeline.add((40, 60, 1, 0))
-    timeline.add((0, 50, 2, 0))
+    timeline.unpainted.append((40, 60, 1, 0))
+    timeline.unpainted.append((0, 50, 2, 0))
     assert timeline.take(100) == [(50, 60, 1, 0)]

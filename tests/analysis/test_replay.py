@@ -483,12 +483,12 @@ def test_hostile_times_are_survived(told: list[tuple[str, int, int, int]]) -> No
     part = run.window.schedule
     for kind, a, b, c in told:
         if kind == "read":
-            part.add_wait((a, b, c))
+            part.waits.append((a, b, c))
         elif kind == "run":
-            part.add_execution((a, b, c, 0, 0))
+            part.executions.append((a, b, c, 0, 0))
         elif kind == "compile":
-            part.add_compile((a, b, c))
+            part.compiles.append((a, b, c))
         else:
-            part.add_recording((a, b, c, abs(a), 1))
-        run.window.host.add((a, b, 1 + abs(c) % 8, 1))
+            part.recordings.append((a, b, c, abs(a), 1))
+        run.window.host.unpainted.append((a, b, 1 + abs(c) % 8, 1))
     assert gain_s(run.settled(), replay.reads([1])) >= 0

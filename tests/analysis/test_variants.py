@@ -15,6 +15,12 @@ Graph = tuple[bool, ...]  # the switches of a program that are on
 OFF, A, B, AB = (False, False), (True, False), (False, True), (True, True)
 
 
+def record(n: int, *parts: Part) -> CompileRecord:
+    """The ``n``-th graph at its barrier, with the differences from the graph before."""
+    change = parts[0].change if parts else None
+    return CompileRecord(n, 1, n, "", 9, 0, 0, 1, change=change, nth=n - 1, visits=n - 1, step=n, parts=parts)
+
+
 def named(*graphs: Graph) -> list[set[str]]:
     """What is named as the cause of each graph, which differs from the nearest graph before it in a few switches."""
     seen: list[Graph] = []
@@ -24,8 +30,7 @@ def named(*graphs: Graph) -> list[set[str]]:
         parts = [part(i, on, nearest + 1) for i, on in enumerate(graph) if seen and seen[nearest][i] != on]
         seen.append(graph)
         n = len(seen)
-        record = CompileRecord(n, 1, n, "", 9, 0, 0, 1, nth=n - 1, visits=n - 1, step=n, parts=tuple(parts))
-        records.append(record)
+        records.append(record(n, *parts))
     return [{change.subject for change in found} for found in causes(records).values()]
 
 
@@ -72,9 +77,6 @@ def test_a_combination_is_told_with_its_own_values_and_not_with_those_that_came_
 
     # 3 has the switch on at gamma 0.6; 5 has it on at gamma 2.6, where 4 has it off
     parts = {2: gamma("0.6", "1.9", 1), 3: part(0, True, 1), 4: gamma("0.6", "2.6", 1), 5: part(0, True, 4)}
-    records = [
-        CompileRecord(n, 1, n, "", 9, 0, 0, 1, nth=n - 1, visits=n - 1, step=n, parts=(parts[n],) if n in parts else ())
-        for n in range(1, 6)
-    ]
+    records = [record(n, *([parts[n]] if n in parts else [])) for n in range(1, 6)]
     (changed,) = [change for change in list(causes(records).values())[-1] if change.what == "argument"]
     assert (changed.old, changed.new, changed.against) == ("0.6", "2.6", 3)

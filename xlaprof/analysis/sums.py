@@ -48,10 +48,12 @@ def add_counts(
 
 
 def copied(held: Any) -> Any:
-    """A copy that can be added to without changing ``held``: of dicts, and of what has a ``copy`` method."""
+    """A copy that can be added to without changing ``held``: of containers of values, and of structs of such."""
     if isinstance(held, dict):
         return {key: copied(one) for key, one in held.items()}
-    return held.copy() if hasattr(held, "copy") else held
+    if hasattr(held, "copy"):
+        return held.copy()
+    return type(held)(*map(copied, msgspec.structs.astuple(held))) if isinstance(held, msgspec.Struct) else held
 
 
 def kept(mine: dict[_Key, _T], key: _Key, most: int, make: Callable[[], _T]) -> _T:

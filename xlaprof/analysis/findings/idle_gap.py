@@ -326,7 +326,7 @@ class IdleGaps(msgspec.Struct, frozen=True):
 
     def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
         fold = Fold()
-        every = fold.window.idle = _EveryGap(self.causes)
+        every = fold.window.idle = _EveryGap(blamed=self.causes)
         for event in events:
             fold.feed(event)
         fold.window.settle(final=True)
@@ -336,14 +336,12 @@ class IdleGaps(msgspec.Struct, frozen=True):
 class _EveryGap(IdleBlame):
     """Keeps every gap with one of ``blamed``, where the analysis keeps the longest gaps."""
 
-    def __init__(self, blamed: frozenset[Cause]) -> None:
-        super().__init__()
-        self.gaps: list[Moment] = []
-        self._blamed = blamed
+    blamed: frozenset[Cause] = frozenset()
+    gaps: list[Moment] = []  # noqa: RUF012 (msgspec copies it)
 
     def remember(self, begin: int, stop: int, parts: dict[Cause, int], segments: Sequence[Segment], step: int) -> None:
-        if not self._blamed.isdisjoint(parts):
-            self.gaps.append(Moment(begin, sum(ns for cause, ns in parts.items() if cause in self._blamed)))
+        if not self.blamed.isdisjoint(parts):
+            self.gaps.append(Moment(begin, sum(ns for cause, ns in parts.items() if cause in self.blamed)))
 
 
 KIND = Kind(find, blamed_for=("max_idle",))

@@ -53,9 +53,10 @@ class Recording:
         self.main_thread = 1  # the thread that runs the steps
         self.main_known = False  # a named step showed the main thread
         self.last_barrier = 0  # its end
-        self._paint = self.window.host.add
-        self._add_wait = self.window.schedule.add_wait
-        self._schedule_execution = self.window.schedule.add_execution
+        # bound once: most of a log comes here
+        self._paint = self.window.host.unpainted.append
+        self._add_wait = self.window.schedule.waits.append
+        self._schedule_execution = self.window.schedule.executions.append
 
     @property
     def in_stride(self) -> bool:

@@ -122,7 +122,7 @@ class CompileRecord(Compile, frozen=True):
         """``site``: the barrier as it was before; ``step``: the number of the step."""
         found, first = parts(event), event.diff == GraphDiff()
         own = {name: getattr(event, name) for name in Compile.__struct_fields__}
-        own |= {"change": found[0].change if found else None, "diff": None}
+        own |= {"change": found[0].change if found else None, "diff": None, "turns": ()}
         return cls(
             **own, nth=site.compiles, visits=site.visits, step=step, before=site.programs, is_first=first, parts=found
         )

@@ -180,7 +180,7 @@ class Totals(ReadsAndFallbacks):
     def _on_wait(self, event: ev.DeviceWait) -> None:
         if event.tid == self.main_thread:
             self._paint((event.t, event.t + event.dur, host.TRANSFER, event.stack))
-            self.window.schedule.add_wait((event.t, event.t + event.dur, event.dur))
+            self._add_wait((event.t, event.t + event.dur, event.dur))
 
     def _on_hole(self, event: ev.Hole) -> None:
         if event.tid == self.main_thread:
@@ -233,7 +233,7 @@ class Totals(ReadsAndFallbacks):
         self.compile_bill.add(event)
         end = event.t + event.dur
         self._paint((event.t, end, host.COMPILE, event.stack))
-        self.window.schedule.add_compile((event.t, end, event.ops))
+        self.window.schedule.compiles.append((event.t, end, event.ops))
         site = tally_of(self.sites, event.stack, _PLACES, 0, Site)
         if event.trigger == "read":
             self.compiled_for_read += event.dur

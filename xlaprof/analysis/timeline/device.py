@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import replace
 
 #: (start, end): a stretch in which a device ran nothing, between two executions. Nanoseconds.
 IdleStretch = tuple[int, int]
@@ -80,9 +79,6 @@ class DeviceTimeline(msgspec.Struct):
         self.idle += _length(quiet)
         self.busy += _length(ran)
         return quiet, ran
-
-    def copy(self) -> DeviceTimeline:
-        return replace(self, pending=self.pending.copy())
 
 
 def _length(stretches: list[tuple[int, int]]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
+import msgspec
+
 #: (start, end, cause, stack id): one stretch of host time, nanoseconds, with the one cause it counts for.
 Segment = tuple[int, int, int, int]
 
@@ -30,7 +32,7 @@ CAUSES = {
 }
 
 
-class HostTimeline:
+class HostTimeline(msgspec.Struct):
     """One thread's intervals, painted as they end.
 
     Recorders write an interval when it ends, so intervals inside it come before it: painting only blank time gives
@@ -39,15 +41,11 @@ class HostTimeline:
     too, more slowly. New intervals wait in ``unpainted`` until :meth:`paint`.
     """
 
-    __slots__ = ("_ends", "_starts", "add", "horizon", "segments", "unpainted")
-
-    def __init__(self) -> None:
-        self.unpainted: list[Segment] = []  # in the order in which they came
-        self.add = self.unpainted.append  # bound once: most of a log comes here
-        self.segments: list[Segment] = []  # painted: disjoint; sorted once taken
-        self.horizon = -(1 << 62)  # everything before it is taken
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+    unpainted: list[Segment] = msgspec.field(default_factory=list)  # in the order in which they came
+    segments: list[Segment] = msgspec.field(default_factory=list)  # painted: disjoint; sorted once taken
+    horizon: int = -(1 << 62)  # everything before it is taken
+    _starts: list[int] = msgspec.field(default_factory=list)
+    _ends: list[int] = msgspec.field(default_factory=list)
 
     def __len__(self) -> int:
         """How much is held."""
@@ -147,15 +145,6 @@ class HostTimeline:
         self.horizon = max(self.horizon, horizon)
         self._starts = [segment[0] for segment in segments]
         self._ends = [segment[1] for segment in segments]
-
-    def copy(self) -> HostTimeline:
-        twin = HostTimeline()
-        twin.unpainted += self.unpainted
-        twin.segments = self.segments.copy()
-        twin.horizon = self.horizon
-        twin._starts = self._starts.copy()
-        twin._ends = self._ends.copy()
-        return twin
 
 
 def within(segments: Sequence[Segment], starts: Sequence[int], start: int, end: int) -> list[Segment]:

@@ -17,9 +17,11 @@ Idle time while the host waits inside a read for the device to finish can only b
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -29,7 +31,7 @@ from xlaprof.analysis.names import Ids
 from xlaprof.analysis.sums import add_bounded
 
 from .device import IdleStretch
-from .host import CHECKPOINT, COMPILE, DATA, GIL, OTHER, SCOPE, TRACING, Segment
+from .host import CHECKPOINT, COMPILE, DATA, GIL, OTHER, SCOPE, TRACING, Segment, within
 from .occasions import Occasions
 
 LONGEST = 32  # gaps kept one by one
@@ -78,15 +80,12 @@ HoleRow = tuple[int, int, int, int]
 Step = tuple[int, int, int, int, *tuple[object, ...]]
 
 
-class TracingLeft:
+class TracingLeft(msgspec.Struct):
     """The stretch before a barrier and the tracing time in it that no gap has used yet."""
 
-    __slots__ = ("end", "left", "start")
-
-    def __init__(self, start: int, end: int, left: int) -> None:
-        self.start = start
-        self.end = end
-        self.left = left
+    start: int
+    end: int
+    left: int
 
 
 class LongGap(NamedTuple):
@@ -138,13 +137,12 @@ class Tally(sums.Tally):
         add_bounded(self.lines, stack, ns, _PLACES)
 
 
-class IdleBlame:
+class IdleBlame(msgspec.Struct):
     """Totals of blamed idle time, and the longest gaps."""
 
-    def __init__(self) -> None:
-        self.causes: dict[Cause, Tally] = {}
-        self.longest: list[tuple[int, int, LongGap]] = []  # a heap of (dur, serial, gap), the shortest on top
-        self._serial = 0
+    causes: dict[Cause, Tally] = msgspec.field(default_factory=dict)
+    longest: list[tuple[int, int, LongGap]] = msgspec.field(default_factory=list)  # a heap: (dur, serial, gap)
+    serial: int = 0
 
     def blame(
         self,
@@ -156,38 +154,20 @@ class IdleBlame:
         samples: Sequence[SampleSpan] = (),
     ) -> None:
         """Blame ``gaps``; all arguments sorted, all but ``steps`` disjoint."""
-        first = first_hole = first_traced = first_step = middle_step = first_seen = 0
-        segment_count, hole_count, stretch_count = len(segments), len(holes), len(traced)
-        step_count, seen_count = len(steps), len(samples)
         starts = [segment[0] for segment in segments]
+        hole_ends, seen_ends = [hole[1] for hole in holes], [one.end for one in samples]
+        traced_ends, over = [one.end for one in traced], list(accumulate((step[1] for step in steps), max))
         causes = self.causes
-        spent: dict[Cause, list[int]] = {}  # ns in each gap
-        lasting: dict[Cause, list[int]] = {}  # ns in each gap in which it took long and nothing was compiled
-        occasions: dict[Cause, list[int]] = {}  # the steps of these gaps
-        shortest = self.longest[0][0] if len(self.longest) >= LONGEST else -1
+        spent: defaultdict[Cause, list[int]] = defaultdict(list)  # ns in each gap
+        #: ns in each gap in which it took long and nothing was compiled, and the step of that gap
+        lasting: defaultdict[Cause, list[tuple[int, int]]] = defaultdict(list)
         for start, end in gaps:
-            while first < segment_count and segments[first][1] <= start:
-                first += 1
-            position = bisect_left(starts, end, first)
-            inside = segments[first:position]
-            if inside:  # only the first and the last can reach out
-                begin, stop, cause, place = inside[0]
-                if begin < start:
-                    inside[0] = (start, stop, cause, place)
-                begin, stop, cause, place = inside[-1]
-                if stop > end:
-                    inside[-1] = (begin, end, cause, place)
-                first = position - 1
-            while first_hole < hole_count and holes[first_hole][1] <= start:
-                first_hole += 1
-            while first_traced < stretch_count and traced[first_traced].end <= start:
-                first_traced += 1
+            inside = within(segments, starts, start, end)
+            first_hole, first_traced = bisect_right(hole_ends, start), bisect_right(traced_ends, start)
+            first_seen = bisect_right(seen_ends, start)
             parts: dict[Cause, int] = {}
-            if seen_count:
-                while first_seen < seen_count and samples[first_seen].end <= start:
-                    first_seen += 1
-                if first_seen < seen_count and samples[first_seen].start < end:
-                    inside = self._blame_samples(start, end, inside, samples, first_seen, holes, first_hole, parts)
+            if first_seen < len(samples) and samples[first_seen].start < end:
+                inside = self._blame_samples(start, end, inside, samples, first_seen, holes, first_hole, parts)
             blank: list[tuple[int, int]] = []
             scoped: Segment | None = None  # the longest of a scope
             longest = (end - start) // 8  # shorter ones do not explain the gap
@@ -200,55 +180,44 @@ class IdleBlame:
                 if cause < 0:  # a sample, counted already
                     continue
                 ns = stop - begin
-                if cause in parts:
-                    parts[cause] += ns
-                else:
-                    parts[cause] = ns
+                parts[cause] = parts.get(cause, 0) + ns
                 if ns > longest and cause >= SCOPE:
                     scoped, longest = segment, ns
             if cursor < end:
                 blank.append((cursor, end))
             if blank:
-                self._blame_blank(blank, holes, first_hole, traced, first_traced, parts)
-            step = -2
+                self._blame_blank(blank, holes, hole_ends, traced, first_traced, parts)
             steady = end - start >= LONG and COMPILE not in parts
+            # of the step with most of the gap, which may begin a little before or after
+            middle = bisect_right(over, (start + end) // 2)
+            step = steps[middle][3] if middle < len(steps) else -1
             for each, ns in parts.items():
-                if each in spent:
-                    spent[each].append(ns)
-                else:
-                    spent[each] = [ns]
-                    self.tally(each)
+                self.tally(each)
+                spent[each].append(ns)
                 if ns >= LONG and steady:
-                    if step == -2:  # the step with most of the gap, which may begin a little before or after
-                        while middle_step < step_count and steps[middle_step][1] <= (start + end) // 2:
-                            middle_step += 1
-                        step = steps[middle_step][3] if middle_step < step_count else -1
-                    if each in lasting:
-                        lasting[each].append(ns)
-                        occasions[each].append(step)
-                    else:
-                        lasting[each], occasions[each] = [ns], [step]
-            if scoped is not None:
+                    lasting[each].append((ns, step))
+            for segment in inside if scoped is not None else ():
                 # a scope may not know its line; the hole that overlaps it most does
-                for segment in inside:
-                    begin, stop, cause, _ = segment
-                    if cause >= SCOPE:
-                        if segment is scoped or (steady and stop - begin >= LONG):
-                            _add_holes(causes[cause], begin, stop, holes, first_hole)
-                        if first_traced < stretch_count:
-                            used = _use(traced, first_traced, stretch_count, begin, stop)
-                            if steady and parts[cause] >= LONG:
-                                causes[cause].recorded += used
-            if end - start > shortest:
-                while first_step < step_count and steps[first_step][1] <= start:
-                    first_step += 1
-                in_step = first_step < step_count and steps[first_step][0] <= start
-                self.remember(start, end, parts, inside, steps[first_step][2] if in_step else -1)
-                shortest = self.longest[0][0] if len(self.longest) >= LONGEST else -1
-        for each, ns_of_each in spent.items():
-            causes[each].add(ns_of_each)
-        for each, ns_of_each in lasting.items():
-            causes[each].add_habit(ns_of_each, occasions[each])
+                begin, stop, cause, _ = segment
+                if cause >= SCOPE:
+                    if segment is scoped or (steady and stop - begin >= LONG):
+                        _add_holes(causes[cause], begin, stop, holes, first_hole)
+                    used = _use(traced, first_traced, begin, stop)
+                    if steady and parts[cause] >= LONG:
+                        causes[cause].recorded += used
+            if end - start > self.shortest:
+                first = bisect_right(over, start)
+                in_step = first < len(steps) and steps[first][0] <= start
+                self.remember(start, end, parts, inside, steps[first][2] if in_step else -1)
+        for each, of_each in spent.items():
+            causes[each].add(of_each)
+        for each, habit in lasting.items():
+            causes[each].add_habit([ns for ns, _ in habit], [step for _, step in habit])
+
+    @property
+    def shortest(self) -> int:
+        """The length above which gaps are remembered."""
+        return self.longest[0][0] if len(self.longest) >= LONGEST else -1
 
     def _blame_samples(
         self,
@@ -283,8 +252,7 @@ class IdleBlame:
             blank.append((cursor, end, -1))
         for begin, stop, scope in blank:
             cursor = begin
-            for position in range(first, len(samples)):
-                since, until, seen = samples[position]
+            for since, until, seen in _rest(samples, first):
                 if since >= stop:
                     break
                 since, until = max(since, cursor), min(until, stop)
@@ -310,8 +278,7 @@ class IdleBlame:
     def _place_data(self, segment: Segment, samples: Sequence[SampleSpan], first: int) -> None:
         """Count the line at which a loader's thread made the data that the host waited for."""
         start, end, cause, _ = segment
-        for position in range(first, len(samples)):
-            since, until, seen = samples[position]
+        for since, until, seen in _rest(samples, first):
             if since >= end:
                 break
             ns = min(until, end) - max(since, start)
@@ -362,14 +329,6 @@ class IdleBlame:
             parts = tuple((ours(cause), ns) for cause, ns in gap.parts)
             self._keep(gap._replace(parts=parts, stack=ids.stack(gap.stack), hole=hole(gap.hole)))
 
-    def copy(self) -> IdleBlame:
-        twin = IdleBlame()
-        for cause, tally in self.causes.items():
-            twin.tally(cause).merge(tally)
-        twin.longest = self.longest.copy()
-        twin._serial = self._serial
-        return twin
-
     def tally(self, cause: Cause) -> Tally:
         tally = self.causes.get(cause)
         if tally is None:
@@ -380,37 +339,29 @@ class IdleBlame:
         self,
         blank: Iterable[tuple[int, int]],
         holes: Sequence[HoleRow],
-        first_hole: int,
+        hole_ends: list[int],
         traced: Sequence[TracingLeft],
         first_traced: int,
         parts: dict[Cause, int],
     ) -> None:
         """Blame stretches without an interval of the host: plain Python, tracing, other."""
         other = tracing = 0
-        hole_count, stretch_count = len(holes), len(traced)
-        first = first_hole
         for start, end in blank:
             cursor = start
-            while first < hole_count and holes[first][1] <= start:
-                first += 1
-            position = first
-            while position < hole_count:
-                begin, stop, before, after = holes[position]
+            for begin, stop, before, after in _rest(holes, bisect_right(hole_ends, start)):
                 if begin >= end:
                     break
-                position += 1
                 if begin > cursor:
                     other += begin - cursor
-                    tracing += _use(traced, first_traced, stretch_count, cursor, begin)
+                    tracing += _use(traced, first_traced, cursor, begin)
                     cursor = begin
-                if stop > end:
-                    stop = end
+                stop = min(stop, end)
                 cause = self._known((before, after))
                 parts[cause] = parts.get(cause, 0) + stop - cursor
                 cursor = stop
             if cursor < end:
                 other += end - cursor
-                tracing += _use(traced, first_traced, stretch_count, cursor, end)
+                tracing += _use(traced, first_traced, cursor, end)
         if tracing:
             parts[TRACING] = parts.get(TRACING, 0) + tracing
         if other > tracing:
@@ -434,38 +385,36 @@ class IdleBlame:
         self._keep(LongGap(stop - begin, begin, step, ranked, stack, hole))
 
     def _keep(self, gap: LongGap) -> None:
-        self._serial += 1
-        entry = (gap.dur, self._serial, gap)
-        if len(self.longest) < LONGEST:
-            heapq.heappush(self.longest, entry)
-        elif gap.dur > self.longest[0][0]:
-            heapq.heapreplace(self.longest, entry)
+        self.serial += 1
+        if gap.dur > self.shortest:
+            add = heapq.heappush if len(self.longest) < LONGEST else heapq.heapreplace
+            add(self.longest, (gap.dur, self.serial, gap))
+
+
+_T = TypeVar("_T")
+
+
+def _rest(items: Sequence[_T], first: int) -> Iterator[_T]:
+    """The items from number ``first`` on, without a copy: mostly few are used."""
+    return map(items.__getitem__, range(first, len(items)))
 
 
 def _add_holes(tally: Tally, start: int, end: int, holes: Sequence[HoleRow], first: int) -> None:
-    for position in range(first, len(holes)):
-        begin, stop, before, after = holes[position]
+    for begin, stop, before, after in _rest(holes, first):
         if begin >= end:
             break
-        ns = (stop if stop < end else end) - (begin if begin > start else start)
+        ns = min(stop, end) - max(begin, start)
         if ns > 0:
             tally.add_hole((before, after), ns)
 
 
-def _use(traced: Sequence[TracingLeft], first: int, count: int, start: int, end: int) -> int:
+def _use(traced: Sequence[TracingLeft], first: int, start: int, end: int) -> int:
     """Take as much tracing time for ``[start, end)`` as its barriers have left."""
     taken = 0
-    while first < count:
-        stretch = traced[first]
+    for stretch in _rest(traced, first):
         if stretch.start >= end:
             break
-        left = stretch.left
-        if left:
-            used = (end if end < stretch.end else stretch.end) - (start if start > stretch.start else stretch.start)
-            if used > left:
-                used = left
-            if used > 0:
-                stretch.left = left - used
-                taken += used
-        first += 1
+        used = max(0, min(stretch.left, min(end, stretch.end) - max(start, stretch.start)))
+        stretch.left -= used
+        taken += used
     return taken

@@ -73,6 +73,11 @@ class Occasions:
             self.runs = [run.copy() for run in other.runs]
             self.missed, self.expected = other.missed, other.expected
 
+    def copy(self) -> Occasions:
+        twin = Occasions()
+        twin.merge(self)
+        return twin
+
     @property
     def steps(self) -> int:
         return sum(number for _, _, number in self.runs) + self.missed

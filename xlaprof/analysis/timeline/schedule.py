@@ -101,30 +101,24 @@ class Batch(msgspec.Struct, weakref=True, eq=False):
         )
 
 
-class Schedule:
+class Schedule(msgspec.Struct):
     """The batches kept of one recording, and those of the recordings merged into it."""
 
-    def __init__(self) -> None:
-        self.batches: list[tuple[int, Batch]] = []  # with their number
-        self.others: list[Schedule] = []
-        self.seen = 0  # batches, kept or not
-        self.span = 0  # ns of these batches
-        self.digest_ns = 0  # of span: known only as digests
-        self.end: int | None = None  # of the last batch
-        self.stride = 1
-        self.first_run: int | None = None
-        # Not settled yet, in any order, as bare tuples of the fields of Execution, Wait...: most items of a long
-        # recording are never used again. ``add_...`` are bound once.
-        self.executions: list[tuple[int, int, int, int, int]] = []
-        self.waits: list[tuple[int, int, int]] = []
-        self.recordings: list[tuple[int, int, int, int, int]] = []
-        self.compiles: list[tuple[int, int, int]] = []
-        self.holes: list[tuple[int, int, int, int]] = []
-        self.add_execution = self.executions.append
-        self.add_wait = self.waits.append
-        self.add_recording = self.recordings.append
-        self.add_compile = self.compiles.append
-        self.add_hole = self.holes.append
+    batches: list[tuple[int, Batch]] = msgspec.field(default_factory=list)  # with their number
+    others: list[Schedule] = msgspec.field(default_factory=list)
+    seen: int = 0  # batches, kept or not
+    span: int = 0  # ns of these batches
+    digest_ns: int = 0  # of span: known only as digests
+    end: int | None = None  # of the last batch
+    stride: int = 1
+    first_run: int | None = None
+    # Not settled yet, in any order, as bare tuples of the fields of Execution, Wait...: most items of a long recording
+    # are never used again.
+    executions: list[tuple[int, int, int, int, int]] = msgspec.field(default_factory=list)
+    waits: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
+    recordings: list[tuple[int, int, int, int, int]] = msgspec.field(default_factory=list)
+    compiles: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
+    holes: list[tuple[int, int, int, int]] = msgspec.field(default_factory=list)
 
     # -- settling
 
@@ -206,29 +200,15 @@ class Schedule:
             if len(held) >= most:
                 del held[: len(held) // 2]
 
-    def copy(self) -> Schedule:
-        """A twin that can be settled without touching this one."""
-        twin = self.with_batches(self.batches.copy())
-        twin.others = self.others.copy()
-        twin.stride, twin.first_run = self.stride, self.first_run
-        for (mine, _), (theirs, _) in zip(twin.pending(), self.pending(), strict=True):
-            mine += theirs
-        return twin
-
     def merge(self, other: Schedule, ids: Ids) -> None:
         """Keep another recording's batches beside our own, their ids mapped to ours."""
         for part in other.parts():
-            self.others.append(part.with_batches([(n, batch.mapped(ids)) for n, batch in part.batches]))
+            mapped = [(number, batch.mapped(ids)) for number, batch in part.batches]
+            self.others.append(Schedule(mapped, [], part.seen, part.span, part.digest_ns, part.end))
 
     def parts(self) -> Iterable[Schedule]:
         """The schedule of each recording: this one's and those merged into it."""
         return [part for part in (self, *self.others) if part.batches]
-
-    def with_batches(self, batches: list[tuple[int, Batch]]) -> Schedule:
-        twin = Schedule()
-        twin.batches = batches
-        twin.seen, twin.span, twin.digest_ns, twin.end = self.seen, self.span, self.digest_ns, self.end
-        return twin
 
 
 _T = TypeVar("_T", bound=tuple[int, ...])

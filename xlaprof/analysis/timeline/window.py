@@ -60,9 +60,6 @@ class Split(msgspec.Struct):
     def merge(self, other: Split) -> None:
         self.add(other.steps, other.total, other.busy, other.parts)
 
-    def copy(self) -> Split:
-        return Split(self.steps, self.total, self.busy, self.parts.copy())
-
 
 class Window:
     """Recent host segments, executions and steps in; settled totals out."""
@@ -92,7 +89,7 @@ class Window:
         if end > start and len(holes) < GIVE_UP_AT:
             hole = (start, end, before, after)
             holes.append(hole)
-            self.schedule.add_hole(hole)
+            self.schedule.holes.append(hole)
 
     def add_sample(self, sample: SampleSpan) -> None:
         """The host was sampled. Samples come in order; one that overlaps the sample before is cut."""
@@ -104,7 +101,7 @@ class Window:
     def add_barrier(self, moment: int, end: int, tracing: int, ops: int = 0) -> None:
         last = self.last_barrier
         if tracing:
-            self.schedule.add_recording((last or moment - tracing, moment, end, tracing, ops))
+            self.schedule.recordings.append((last or moment - tracing, moment, end, tracing, ops))
             if moment > last:  # else it came late, and the stretch before it belongs to another barrier
                 self.traced.append((last, moment, tracing))
             self.tracing_since_step.append((moment, tracing))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlaprof.analysis.timeline.host import COMPILE, OTHER, SCOPE, TRACING
-from xlaprof.analysis.timeline.idle import CAUSES, LONG, LONGEST, Cause, IdleBlame
+from xlaprof.analysis.timeline.idle import CAUSES, LONG, Cause, IdleBlame
 
 from .intervals import Column, Cuts, blank, column, cut, edges, grouped, rows, sums, unique
 
@@ -102,8 +102,8 @@ def blame(
     of_gap = shown.outer[lying.outer]
     keys = code_of[shown.inner[lying.outer]] * len(codes) + hole_code[lying.inner]
     done = 0
-    for gap in np.flatnonzero(end - start > _shortest(blamed)).tolist():
-        if end[gap] - start[gap] > _shortest(blamed):
+    for gap in np.flatnonzero(end - start > blamed.shortest).tolist():
+        if end[gap] - start[gap] > blamed.shortest:
             past = int(np.searchsorted(of_gap, gap, "right"))
             _add_holes(blamed, causes, keys[done:past], lying.ns[done:past])
             done = past
@@ -136,11 +136,6 @@ def _add_holes(blamed: IdleBlame, causes: Sequence[Cause], keys: Column, lengths
         place = causes[hole]
         assert isinstance(place, tuple)
         blamed.causes[causes[scope]].add_hole((place[0], place[1]), int(lengths[those].sum()))
-
-
-def _shortest(blamed: IdleBlame) -> int:
-    """The length above which gaps are remembered."""
-    return blamed.longest[0][0] if len(blamed.longest) >= LONGEST else -1
 
 
 def _explains(scopes: Cuts, lengths: Column) -> NDArray[np.bool_]:
