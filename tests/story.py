@@ -263,6 +263,7 @@ class Story:
         loop_shared: bool = False,
         turns: Sequence[int] = (),
         loop_trains: bool = False,
+        trains: bool = False,
     ) -> None:
         """End a graph: compile it if it is new, and run it."""
         start = self.now
@@ -285,6 +286,7 @@ class Story:
                 loop_shared=loop_shared,
                 turns=list(turns),
                 loop_trains=loop_trains,
+                trains=trains,
             )
         )
         self._tracing = 0

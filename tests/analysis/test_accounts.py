@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from story import MS, Story, clean
@@ -217,6 +218,49 @@ def test_what_makes_the_first_graph_of_each_epoch_another_is_named() -> None:
     assert (
         "compiled again, for the first of a loop also holds what train.py:33 (total = torch.zeros(())" in compiling.text
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (Change("operation", "add_", "mul_", role="optimizer"), "once the optimizer has its state, at train.py:40"),
+        (Change("operation", "copy_", "add_", role="grad"), "in the warm-up, once there are gradients to add to, at"),
+        (
+            Change("inputs", "computed in the graph", "held from before", "self of aten::lerp_"),
+            "in the warm-up, once a value of train.py:36 (mean.lerp_(x, 0.1)) is kept from the step before, at",
+        ),
+        (
+            Change("outputs", "dropped", "kept", "value of aten::mm", name="history"),
+            "in the warm-up, for another result is still held (history of train.py:36 (mean.lerp_(x, 0.1))), at",
+        ),
+        (
+            Change("operation", "aten::empty", "aten::mm"),
+            "in the warm-up, for aten::mm came where aten::empty had been of train.py:36",
+        ),
+    ],
+)
+def test_what_replaced_the_first_graph_is_named(change: Change, said: str) -> None:
+    story = Story()
+    barrier, line = story.line(40, "xr.sync()", loops=(34,)), story.line(36, "mean.lerp_(x, 0.1)", loops=(34,))
+    for n in range(12):
+        story.trace(2)
+        change = msgspec.structs.replace(change, stack=line)
+        story.barrier(barrier, 10, "later" if n else "first", compile=200, change=change if n == 1 else None)
+    report = story.report()
+    assert report.clean
+    assert f"1 graph compiled again {said}" in account(report, "compile").text
+
+
+def test_what_was_recorded_before_the_only_loop_is_part_of_its_first_graph() -> None:
+    story = Story()
+    zeros = story.line(9, "self.mean = torch.zeros(3, device=device)", "Meter.__init__", outer=(30,))
+    barrier = story.line(40, "xr.sync()", "main", loops=(34,))
+    gone = Change("operation", "aten::zeros", "aten::mm", stack=story.line(36, "y = x @ w", "main"), expected=zeros)
+    for n in range(12):
+        story.trace(2)
+        story.barrier(barrier, 10, "later" if n else "first", compile=200, change=gone if n == 1 else None)
+    compiling = account(story.report(), "compile").text
+    assert "for the first of a loop also holds what train.py:9 (self.mean = torch.zeros(3, device=device))" in compiling
 
 
 def test_warm_up_is_said_of_the_first_steps_only() -> None:

@@ -128,6 +128,47 @@ def test_without_steps_they_are_inferred_from_the_barrier_reached_most_often() -
     assert report.clean
 
 
+def test_where_graphs_train_the_turns_of_the_training_loop_are_the_steps() -> None:
+    story = Story()
+    train, sample = story.line(20, "xr.sync()", "main", loops=(12,)), story.line(7, "xr.sync()", "draw", outer=(22,))
+    story.barrier(train, 1, "zeros", compile=0)  # a loader's, before the first batch
+    for n in range(12):
+        story.trace(4)
+        story.barrier(train, 5, "step", compile=300, dispatch=0, trains=True)
+        for _ in range(20 * (n % 4 == 3)):
+            story.trace(1)
+            story.barrier(sample, 2, "sample", compile=0, dispatch=0)
+    (stat,) = story.report().steps
+    assert (stat.count, stat.last_num, stat.inferred) == (12, 11, True)
+    assert stat.median_s == pytest.approx(0.004)
+
+
+def test_a_turn_with_several_updates_inside_is_one_step() -> None:
+    story = Story()
+    critic = story.line(31, "xr.sync()", "critic_step", outer=(50,), loops=(0, 49))
+    generator = story.line(39, "xr.sync()", "generator_step", outer=(51,), loops=(0, 48))
+    for _ in range(9):
+        for _ in range(5):
+            story.trace(2)
+            story.barrier(critic, 1, "critic", compile=100, dispatch=0, trains=True)
+        story.trace(3)
+        story.barrier(generator, 1, "generator", compile=200, dispatch=0, trains=True)
+    (stat,) = story.report().steps
+    assert stat.count == 9
+    assert (stat.first_s, stat.median_s) == (pytest.approx(0.313), pytest.approx(0.013))
+
+
+def test_a_training_after_another_has_its_own_steps_even_if_its_loop_comes_later_in_the_function() -> None:
+    story = Story()
+    first, second = story.line(20, "xr.sync()", "main", loops=(12,)), story.line(30, "xr.sync()", "main", loops=(22,))
+    for barrier, times in ((first, 20), (second, 200)):
+        for _ in range(times):
+            story.trace(2)
+            story.barrier(barrier, 1, f"graph {barrier}", compile=100, dispatch=0, trains=True)
+    (stat,) = story.report().steps
+    assert stat.count > 180
+
+
 def test_steps_that_were_named_are_not_inferred_too() -> None:
     report = clean().report()
     assert [stat.name for stat in report.steps] == ["train"]

@@ -163,3 +163,22 @@ def test_what_is_one_step_is_none(program: Callable[[], None], tmp_path: Path) -
     found = graphs(program, tmp_path)
     assert found
     assert not any(trains for _, trains, _ in found)
+
+
+def test_a_graph_with_a_backward_pass_says_that_it_trains(tmp_path: Path) -> None:
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def program() -> None:
+        for turn in range(4):
+            optimizer.zero_grad()
+            loss(net, batch()).backward()
+            optimizer.step()
+            xr.sync()
+            with torch.no_grad():
+                preview = [net(batch()) for _ in range(turn)]
+                xr.sync()
+            del preview
+
+    recorded = record(tmp_path / "run.log", program)
+    assert [one.trains for one in recorded.of(Barrier) if one.execution] == [True, *[True, False] * 3]

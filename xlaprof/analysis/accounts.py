@@ -26,6 +26,7 @@ from xlaprof.analysis.recompiles.extra import EARLY, entry
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.idle import Cause, Seen, Tally
 from xlaprof.analysis.whatif.replay import Cut
+from xlaprof.events import Change
 from xlaprof.text.quantities import duration, percent, plural, times
 
 _Key = TypeVar("_Key")
@@ -287,15 +288,31 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
         return "first compiled"
     if record.change is None:
         return ""
-    if record.change.role == "state":
+    early = record.visits <= EARLY
+    if record.change.role == "state" or (early and record.change.role == "optimizer"):
         return "compiled again once the optimizer has its state,"
     if record.change.what == "shape":
         return "compiled again for one of few sizes,"
     if record.change.what == "operation" and (before := facts.names.place(entry(facts, record, record.change))).line:
         return f"compiled again, for the first of a loop also holds what {_quoted(before)} recorded before it,"
-    if record.visits <= EARLY:
-        return "compiled again in the warm-up,"
+    if early:
+        return f"compiled again in the warm-up, {_differs(facts, record.change)},"
     return "compiled again for another phase," if facts.run.program_runs.get(record.program, 0) > 1 else ""
+
+
+def _differs(facts: Facts, change: Change) -> str:
+    """What a graph of the warm-up does not share with the one that replaced it."""
+    where = facts.names.place(change.made or change.stack)
+    line = f" of {_quoted(where)}" if where.line else ""
+    if change.role == "grad":
+        return "once there are gradients to add to"
+    if change.new == "held from before":
+        return f"once {change.name or 'a value'}{line} is kept from the step before"
+    if change.what == "outputs":
+        return f"for another result is still held ({change.name or change.subject}{line})"
+    if change.what == "aliasing":
+        return f"for {change.name or change.subject}{line} has become another tensor"
+    return f"for {change.new} came where {change.old} had been{line}"
 
 
 def _quoted(place: Place) -> str:

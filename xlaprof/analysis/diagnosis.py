@@ -70,7 +70,8 @@ def _part(change: Change, program: int, one: Difference | None = None) -> Part:
     if change.role == "loop" and change.condition:  # one choice for each pass: what differs is some other sequence
         return Part(change, (change.what, change.condition, ""), (str(change.against), 0), (str(program), 0))
     if block is None:
-        place, name = change.condition or change.made or change.stack, change.name or change.subject
+        kind = change.old.partition("[")[0] if change.what == "shape" else ""  # rows and labels have one reader
+        place, name = change.condition or change.made or change.stack, change.name or f"{kind} {change.subject}"
         return Part(change, (change.what, place, name), (change.old, 0), (change.new, 0))
     if change.role == "state":  # of the optimizer, wherever its operations stand
         states = ("made", 0), ("kept", 0)

@@ -220,6 +220,7 @@ class Barrier(Event, frozen=True, tag="barrier"):
     loop_shared: bool = False  # each time over one and the same value, as turns of a loop do and layers do not
     turns: list[int] = []  # of the loops around that line and its callers, innermost first; empty: not known
     loop_trains: bool = False  # each time an optimizer updated the same parameters, after another backward pass
+    trains: bool = False  # a backward pass, or an optimizer's step, is part of this graph
 
 
 class Execute(Event, frozen=True, tag="execute"):

@@ -91,8 +91,9 @@ class Timeline:
         self.others = 0  # further recordings in the same log
         self.implausible = 0  # events left out for their time
         self._steps: list[StepSpan] = []
-        self._barriers: dict[int, list[int]] = {}  # stack -> ends, of barriers that executed something
-        self._first_starts: dict[int, int] = {}  # stack -> end of the barrier before its first
+        #: whether it trains, and stack -> ends, of barriers that executed something
+        self._barriers: dict[tuple[bool, int], list[int]] = {}
+        self._first_starts: dict[tuple[bool, int], int] = {}  # the same -> end of the barrier before its first
         self._last_barrier = 0
         self._executions: dict[int, list[Execution]] = defaultdict(list)
         self._summed: list[tuple[int, int, int, int]] = []  # start and end of a summed step, busy ns, executions
@@ -191,10 +192,11 @@ class Timeline:
             return
         end = event.t + event.dur
         if event.execution:
-            if event.stack not in self._barriers:
-                self._barriers[event.stack] = []
-                self._first_starts[event.stack] = self._last_barrier
-            self._barriers[event.stack].append(end)
+            which = event.trains, event.stack
+            if which not in self._barriers:
+                self._barriers[which] = []
+                self._first_starts[which] = self._last_barrier
+            self._barriers[which].append(end)
         self._last_barrier = end
 
     def _digest(self, event: ev.StepDigest) -> None:
@@ -227,13 +229,13 @@ class Timeline:
 
     def steps(self) -> list[StepSpan]:
         """All steps by start. Without ``StepTrace`` in the program: the stretches between visits of the barrier that is
-        reached most often, which is the one of the loop."""
+        reached most often, which is the one of the loop, of those whose graphs train if any does."""
         if self._steps:
             return sorted(self._steps, key=lambda s: (s.start, -s.end))
         if not self._barriers:
             return []
-        stack, ends = max(self._barriers.items(), key=lambda item: len(item[1]))
-        borders = [self._first_starts[stack] or self.base, *ends]
+        which, ends = max(self._barriers.items(), key=lambda item: (item[0][0], len(item[1])))
+        borders = [self._first_starts[which] or self.base, *ends]
         return [StepSpan(INFERRED, i, a, b, tid=0) for i, (a, b) in enumerate(pairwise(borders))]
 
     def devices(self) -> list[int]:

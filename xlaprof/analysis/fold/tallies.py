@@ -178,6 +178,7 @@ class Site(msgspec.Struct):
     loop_shared: bool = False
     loop_trains: bool = False
     turns: Sequence[int] = ()  # of the loops around that line
+    ends: int = 0  # of executed: those that may end a step
     piece: bool = False  # in a loop over tensors: a step reaches it several times
     start: int = 0  # begin of the stretch that its last visit ended
     end: int = 0

@@ -26,6 +26,7 @@ RECORDS = 10_000  # compiles, and graph breaks and pauses by place, kept one by 
 PROGRAMS = 20_000  # programs whose last run is remembered
 PENDING = 10_000  # reads, fallbacks and barriers held until a step claims them
 AT_ONCE = 200_000  # ns, at most, between the end of a transfer and the end of its operation
+_INNER = 32  # turns of a training's inner loop, as of a critic; more are an epoch's
 _PLACES = 16_384  # barriers, scopes... kept apart; all further ones count as one without a place
 _NAMES = 1_024  # names of steps kept apart
 _THREADS = 1_024  # threads kept apart
@@ -73,6 +74,8 @@ class Totals(ReadsAndFallbacks):
         self.held: list[tuple[int, int]] = []  # stack of a line whose tensors stay alive, and their number
         self.kept: ev.Kept | None = None  # their retainer
         self.main_barrier: Site | None = None  # the barrier that ends a step
+        self.trains = False  # graphs train
+        self.inner = 0  # visits of others that may end a step since its last one
         self.main_stack = 0
         self.graph_cut = False  # something cut the graph since the last step
         self.child_ns: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
@@ -269,28 +272,40 @@ class Totals(ReadsAndFallbacks):
             site.dispatch.append(dur)
             self.barriers_since_step.append((site, start))
             if trigger != "read" and not self.main_known:
-                self._infer_step(site, stack, end)
+                self._infer_step(site, stack, end, event.trains)
         if trigger != "read":
             self.claim_for_loop()  # also where nothing was left to run
             self.graph_cut = True
             self.last_barrier = end
         self.cover(start, end)
 
-    def _infer_step(self, site: Site, stack: int, end: int) -> None:
-        """Without a StepTrace a step lasts from one visit to the next of the barrier reached most often.
+    def _infer_step(self, site: Site, stack: int, end: int, trains: bool) -> None:
+        """Without a StepTrace a step lasts from one visit to the next of one barrier.
 
-        One in a loop over tensors is reached in each step several times, and is none.
+        Where graphs train, only those end steps: a turn of the outermost loop with such a barrier. Else it is the
+        barrier reached most often; one in a loop over tensors is reached in each step several times, and is none.
         """
-        if site.executed == 1:
+        if trains and not self.trains:
+            self.trains, self.main_barrier, self.step_num = True, None, -1
+            self._forget_steps()
+            for one in self.sites.values():
+                one.ends = 0
+        elif self.trains and not trains:
+            return
+        site.ends += 1
+        self.inner = 0 if site is self.main_barrier else self.inner + 1
+        if site.ends == 1:
             if self.main_barrier is None:
                 self.steps_ended += 1
+                self.step_num += self.trains
             site.start = self.last_barrier or self.begin or 0
         elif self._ends_step(site, stack):
-            if site.executed == 2:
-                self.steps.pop(INFERRED, None)  # pieces of the step that ends here
-                self.window.open_steps.clear()
+            main = self.main_barrier
+            if site.ends == 2:
+                self._forget_steps()  # pieces of the step that ends here
+                site.start = min(site.start, main.start if main is not None else site.start)
             _, tally = self._step_tally(INFERRED)
-            if site.executed == 2:
+            if site.ends == 2:
                 tally.add(0, site.end - site.start)
                 self.window.add_step(INFERRED, 0, site.start, site.end, first=True, named=False)
             self.main_barrier, self.main_stack = site, stack
@@ -301,11 +316,22 @@ class Totals(ReadsAndFallbacks):
             self.now = ("running", end)
         site.end = end
 
+    def _forget_steps(self) -> None:
+        self.steps.pop(INFERRED, None)
+        self.window.open_steps.clear()
+
     def _ends_step(self, site: Site, stack: int) -> bool:
         main = self.main_barrier
-        if main is None or site.executed > main.executed:
+        if main is None or main is site:
             return main is site or not self._is_piece(site, stack)
-        return main is site or (site.executed == 2 and self._is_piece(main, self.main_stack))
+        if self.trains and self.inner <= _INNER:
+            if self.names.is_outside(self.main_stack, stack):
+                return False
+            if site.ends == 2 and main.ends <= _INNER * 2 and self.names.is_outside(stack, self.main_stack):
+                return True
+        if site.ends > main.ends:
+            return not self._is_piece(site, stack)
+        return site.ends == 2 and self._is_piece(main, self.main_stack)
 
     def _is_piece(self, site: Site, stack: int) -> bool:
         """Whether the barrier runs little, in a loop inside that of a barrier that runs more."""

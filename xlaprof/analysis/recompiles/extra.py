@@ -323,6 +323,10 @@ def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
     if theirs.code.startswith(LOOPS):  # a loader's barrier, at the head of a loop
         same = (mine.file, mine.func) == (theirs.file, theirs.func)
         return same and mine.line < theirs.line and facts.names.place(stack).acting.line < theirs.line
+    if not facts.names.loops(stack):  # the first loop of the program
+        before, after = (place.acting for place in facts.names.bracket(stack, barrier))
+        first = (before.file, before.func) == (after.file, after.func) and before.line < after.line
+        return first and bool(facts.names.loops(barrier))
     return facts.names.is_outside(stack, barrier)
 
 

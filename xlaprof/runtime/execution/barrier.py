@@ -205,5 +205,6 @@ def _record(
             loop.shared,
             list(loop.turns),
             loop.trains,
+            loop.step,
         )
     )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 #: repetitions of one operation that may be a loop
 _MANY = 10
+_TRAINING = ("backward", "optimizer")  # roles
 
 
 NONE = Unrolled()
@@ -36,7 +37,7 @@ NONE = Unrolled()
 def of(end: Node) -> Unrolled:
     """The repetition on the trace to ``end``, cached on the node."""
     if end.loops is None:
-        end.loops = _find(end)
+        end.loops = _find(end)._replace(step=any(node.role in _TRAINING for node in end.path()))
     return end.loops
 
 
