@@ -3,12 +3,12 @@
 It has four shapes: barriers at several lines of a step with little between them; a barrier inside the model; one in a
 loop over tensors, such as parameters; and a barrier after every micro-batch, where the optimizer runs after several. It
 is none where the run, played again without these barriers, compiles more graphs or longer than they cost. Cost: the
-host time of the excess barriers.
+host time of the excess barriers, and of compiling their graphs what one larger graph would not take.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
@@ -27,6 +27,7 @@ _LINES = 3  # with barriers, in one step: two may end two programs, a generator'
 _LEAST = 3  # visits, or steps: fewer are the set-up
 _PER_STEP = 2  # visits in each step of a barrier inside the model
 _MOST_STEPS = 0.8  # a barrier that is reached in fewer of them is not part of the step
+_SAID_S = 0.001  # compiling that is shorter is not told
 _OPTIMIZER = frozenset({"optimizer", "state"})  # roles of its operations
 
 
@@ -123,6 +124,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
         if not barriers.without_those(facts.run, goes.__contains__).pays(cost):  # one after the loop may stay
             continue
         loop = innermost(names, stack)
+        alone, apart = _apart(facts, goes)
         each = round(site.executed / steps) if steps else len(row)
         per_step = f"{times(each)} a step" if each else times(site.executed)
         yield facts.finding(
@@ -130,12 +132,12 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             place,
             count=site.executed,
             counted=_ran([stack]),
-            cost_s=cost,
-            cut=replay.barriers([stack]),
+            cost_s=cost + alone,
+            cut=replay.together((replay.barriers([stack]), apart)),
             cause=(
                 f"A barrier {_where(facts, stack, place)} cuts the graph {per_step}, into pieces of "
                 f"{plural(round(site.ops / site.executed), 'operation')}: XLA cannot fuse across them and each costs "
-                f"the host {duration(cost / site.executed)}."
+                f"the host {duration(cost / site.executed)}{_compiled(alone)}."
             ),
             advice=(
                 f"Call it once, after the loop at {named(loop)}: one graph then holds all {len(row)} turns."
@@ -146,6 +148,20 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
             rhythm=per_step if each else "",
             discriminator="forward",
         )
+
+
+def _apart(facts: Facts, goes: Container[tuple[int, int]]) -> tuple[float, replay.Cut]:
+    """Seconds to compile the graphs that go (barrier, program), beyond those of their operations in a larger graph."""
+    largest = max(facts.run.compiles, key=lambda record: record.ops)
+    each = largest.dur / max(1, largest.ops)
+    own = [record for record in facts.run.compiles if (record.stack, record.program) in goes and record.dur]
+    kept = [(record, min(1.0, each * record.ops / record.dur)) for record in own]
+    alone = sum(record.dur * (1 - share) for record, share in kept) / 1e9
+    return alone, replay.together(replay.compiles([record], share, recorded=True) for record, share in kept)
+
+
+def _compiled(alone: float) -> str:
+    return f", and compiling them apart takes {duration(alone)}" * (alone >= _SAID_S)
 
 
 def _host_s(site: Site) -> float:
@@ -183,6 +199,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     cost = sum(_host_s(sites[stack]) for stack in excess)
     if not barriers.without(facts.run, excess).pays(cost):
         return
+    alone, apart = _apart(facts, {(stack, program) for stack in excess for program in facts.ran_at[stack]})
     count = visits - largest.executed
     per_step = round(visits / steps)
     numbers = sorted(line for _, line in lines)
@@ -191,12 +208,12 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
         facts.names.place(smallest),
         count=count,
         counted=_ran(excess),
-        cost_s=cost,
-        cut=replay.barriers(excess),
+        cost_s=cost + alone,
+        cut=replay.together((replay.barriers(excess), apart)),
         cause=(
             f"Each step is cut into {per_step} graphs of {plural(round(ops / visits), 'operation')} on average, by "
             f"barriers at lines {', '.join(map(str, numbers))}: XLA cannot fuse across them and each costs the host "
-            f"{duration(cost / max(1, count))}."
+            f"{duration(cost / max(1, count))}{_compiled(alone)}."
         ),
         advice=f"Keep the barrier at the end of the step (line {numbers[-1]}) and remove the others.",
     )
