@@ -98,6 +98,20 @@ def test_a_value_is_reported_where_the_guard_was_made() -> None:
     assert "buffer" in finding.advice
 
 
+def test_a_number_that_a_function_takes_as_such_is_not_advised_to_be_a_tensor() -> None:
+    def advice(code: str) -> str:
+        compiling = Compiling()
+        made = compiling.story.line(12, code, func="forward")
+        compiling.compile("0/0")
+        compiling.recompile("0/1", Guard("value", "self.rate", "0.1", "0.2", "self.rate == 0.1", stack=made))
+        (finding,) = compiling.findings()
+        return finding.advice
+
+    assert "alpha_dropout() is given a Python number" in advice("h = F.alpha_dropout(h, p=self.rate)")
+    for computed in ("h = h * self.rate", "h = F.dropout(h * self.rate, self.rate)", "h = scaled(h, self.rate)"):
+        assert "in a tensor (a buffer" in advice(computed)
+
+
 def test_the_limit_joins_its_cause_and_comes_first() -> None:
     compiling = Compiling()
     expensive = compiling.story.line(90, "other = slow(y)")
@@ -352,6 +366,7 @@ def test_the_first_compilation_of_a_graph_is_said_to_be_normal() -> None:
     assert (charge.what, charge.seconds) == ("first", pytest.approx(29.7))
     assert "first compilation of 1 graph: normal" in charge.why
     assert "inductor's cache" in charge.why
+    assert "repeats a block" not in charge.why  # nothing shows that the model does
 
 
 def test_what_grows_is_advised_to_grow_outside_and_what_varies_or_is_passed_is_not() -> None:

@@ -111,3 +111,20 @@ def test_how_many_rows_a_mask_selects_varies_for_itself_and_what_has_one_size_is
     assert reads.count == len(rows)
     spent = sizes.cost_s + counts.cost_s + sum(program.compile_s for program in alone)
     assert spent <= report.compilation.total_s  # no graph is in two costs
+
+
+def test_numbers_that_are_special_in_the_same_graph_are_told_together(tmp_path: Path) -> None:
+    x = torch.ones(3, 47).to("xla")
+
+    def story() -> None:
+        for turn in range(6):
+            left = 5 - turn
+            y = x.tanh() * torch.tensor(float(left)).to("xla")
+            y = y + torch.tensor(1 - left / 10).to("xla")
+            xr.sync()
+            del y
+
+    record(tmp_path / "run.log", story)
+    (finding,) = (one for one in analysed(tmp_path / "run.log").findings if "from 1.0 to 0.0" in one.cause)
+    assert "That alone is not enough: the same graphs have other such numbers" in finding.advice
+    assert "y = y + torch.tensor(1 - left / 10)" in finding.advice

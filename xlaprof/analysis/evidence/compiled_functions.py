@@ -101,4 +101,4 @@ def _first(facts: Facts, functions: tuple[FunctionTally, ...]) -> str:
             " A second run on this machine takes most of it from inductor's cache, on another one after "
             "torch.compiler.save_cache_artifacts()."
         )
-    return f"{text} Where a model repeats a block, compiling the block instead of the model takes less."
+    return text

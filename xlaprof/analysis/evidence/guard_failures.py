@@ -198,7 +198,8 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     tally = facts.run.torch_compile.functions.get((first.event.code, first.event.func))
     backend = facts.names.text(tally.backend) if tally is not None else ""
     compiled = [(record, one) for record, one, _ in recompiles if record.limit is None]
-    case = Case(guards, backend, first.event.dynamic, _specialized(recompiles))
+    case_function = texts.takes_number(place.acting.code, guard.subject)
+    case = Case(guards, backend, first.event.dynamic, _specialized(recompiles), case_function)
     changes = {(one.subject, one.old, one.new) for _, one in compiled}
     again = f"{function} was compiled again {times(len(compiled))}, {duration(cost)} in all"
     clauses = [f"{texts.cause(guard, len(changes))}: {again}", *limit_clause(limit)]

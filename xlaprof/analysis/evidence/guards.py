@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,6 +11,8 @@ from xlaprof.events import Guard
 
 _SHAPE = re.compile(r"\[([\d, ?]*)\]")
 _NUMBER = re.compile(r"-?[\d.]+(?:e[+-]?\d+)?")
+#: modules whose functions take Python numbers as such, but for arithmetic
+_PYTORCH = ("F", "nn.functional", "torch.nn.functional")
 #: backends that compile a program for every size, whatever Dynamo makes dynamic
 _FIXED_SHAPES = ("openxla", "openxla_eval", "torchxla_trace_once", "tpu")
 
@@ -43,6 +46,7 @@ class Case(NamedTuple):
     backend: str
     dynamic: str = ""  # torch.compile's argument
     specialized: bool = False  # PyTorch tried to make it a variable, and the code made it a constant all the same
+    function: str = ""  # of PyTorch's, whose argument it is on the line, which computes nothing else with it
 
 
 # -- advice that depends on more than the kind
@@ -117,6 +121,11 @@ def _advise_value(guard: Guard, case: Case) -> str:
             f"The code needs the number (an index, a loop, a slice, a condition), so that each value of {name} has a "
             "graph of its own: use few values, or write it with tensors of one size and a mask."
         )
+    if case.function:
+        return (
+            f"Keep {name} constant, or let it take few values: {case.function}() is given a Python number, which no "
+            "tensor can stand for, so that each of its values has a graph of its own."
+        )
     if not _is_argument(guard):
         buffer = " (a buffer, if it is a module's)" if "." in name else ""
         return (
@@ -129,6 +138,25 @@ def _advise_value(guard: Guard, case: Case) -> str:
     if case.backend in _FIXED_SHAPES:
         return f"P{tensor} with it; else keep it constant."
     return f"Compile with dynamic=True, which makes {name} a variable of the graph from the first call; or p{tensor}."
+
+
+def takes_number(code: str, name: str) -> str:
+    """The function of PyTorch's that a line hands the number ``name`` to: ``dropout`` of ``F.dropout(x, self.rate)``.
+
+    Empty where the line does something else with it, as computing, for which a tensor would do.
+    """
+    try:
+        tree = ast.parse(code if not code.endswith(":") else f"{code} pass")
+    except SyntaxError:  # part of a longer statement
+        return ""
+    uses = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and ast.unparse(node) == name]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    given = [(call, arg) for call in calls for arg in (*call.args, *(one.value for one in call.keywords))]
+    found = {ast.unparse(call.func) for call, arg in given if any(arg is use for use in uses)}
+    passed = sum(any(arg is use for use in uses) for _, arg in given)
+    function = found.pop() if len(found) == 1 and passed == len(uses) else ""
+    root, _, method = function.rpartition(".")
+    return method if root in _PYTORCH else ""
 
 
 def _is_argument(guard: Guard) -> bool:

@@ -112,7 +112,8 @@ _PATTERNS = (
     _Pattern(
         "",
         r"isnan|isinf|isfinite|non_?finite",
-        "Look {often} at a flag kept on the device, or replace what is not finite there ({words.arrays}.where)",
+        "Replace what is not finite on the device ({words.arrays}.where; an update that is to be left out, too), or, "
+        "to stop the program, look {often} at a flag kept on the device",
         purpose="to check for NaN or infinity",
         remedy="bad = bad | ~{words.arrays}.isfinite(loss)  # stays on the device\n"
         "if step % {every} == 0 and bad.item():\n    raise FloatingPointError(step)",

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from xlaprof.analysis.evidence import padding
+from xlaprof.analysis.evidence import library_options, padding
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.model import Buckets
 from xlaprof.analysis.recompiles.explanation import plain_advice
-from xlaprof.analysis.recompiles.extra import Group
+from xlaprof.analysis.recompiles.extra import Group, special_too
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.varying import Size, varying
 from xlaprof.analysis.recompiles.wording import (
     Slice,
     expression,
     is_of_moved_number,
+    quoted,
     slice_of,
     variable,
 )
@@ -42,7 +43,8 @@ def advise(facts: Facts, group: Group) -> Advice:
     if group.sort == "shape":
         return _shape(facts, group)
     if group.sort == "scalar" and change.role != "shared":
-        return _scalar(words, group)
+        advice = _scalar(words, group)
+        return advice._replace(text=" ".join((advice.text, *_others(facts, group))))
     if group.sort == "argument" and (window := slice_of(group.place.code, change)) is not None:
         return _window(words, window)
     if change.role == "barrier" and not barriers.without(facts.run, [change.stack]).pays(group.cost_s):
@@ -89,6 +91,16 @@ def _scalar(words: Vocabulary, group: Group) -> Advice:
     return Advice(
         f"Pass the number as a 1-element tensor on the device, or keep it off exactly 0, 1 and -1{setting}.", remedy
     )
+
+
+def _others(facts: Facts, group: Group) -> Iterator[str]:
+    """What other numbers of all these graphs are special, too: the same is due to them."""
+    places = {facts.names.place(one.stack): one.new for one in special_too(group)}
+    if places:
+        numbers = " and ".join(f"{value} at {quoted(place)}" for place, value in places.items())
+        yield f"That alone is not enough: the same graphs have other such numbers ({numbers})."
+    options = [library_options.advise("recompile", place, "special numbers", "", "", facts.words) for place in places]
+    yield from dict.fromkeys(one.advice for one in options if one.is_option)
 
 
 def _window(words: Vocabulary, window: Slice) -> Advice:

@@ -183,6 +183,19 @@ def special_number(text: str) -> bool:
         return False
 
 
+def special_too(group: Group) -> list[Change]:
+    """The numbers at other lines that became special, or were, in each of these graphs."""
+    sides = [
+        {part.key: part.change for part in extra.record.parts if part.change.what == "scalar" and not part.change.role}
+        for extra in group.extras
+    ]
+    return [
+        change
+        for key, change in sides[0].items()
+        if change.stack != group.first.stack and special_number(change.new) and all(key in side for side in sides)
+    ]
+
+
 def _follows(facts: Facts, group: Group) -> bool:
     """Whether it follows from something that is no recompilation, or has a finding of its own.
 
