@@ -75,3 +75,48 @@ def test_a_variable_of_the_function_that_still_runs_is_named(tmp_path: Path) -> 
             del loss
 
     assert last(tmp_path / "one.log", alone).subject == "by (0.0 before, 0.1 now)"
+
+
+class Smoothed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.by, self.turns = 0.0, 0
+
+    def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(logits, target, label_smoothing=self.by)
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Smoothed()
+
+    def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.inner(logits, target)
+        return loss
+
+
+@pytest.mark.parametrize(
+    ("criterion", "owner", "attribute", "named"),
+    [
+        (Smoothed(), "", "by", "self.by (0.0 before, 0.1 now)"),
+        (Model(), "inner", "by", "self.by (0.0 before, 0.1 now)"),
+        (torch.nn.CrossEntropyLoss(), "", "label_smoothing", "criterion.label_smoothing (0.0 before, 0.1 now)"),
+    ],
+    ids=["a module's", "an inner module's", "a library's"],
+)
+def test_an_attribute_of_a_module_is_named(
+    tmp_path: Path, criterion: torch.nn.Module, owner: str, attribute: str, named: str
+) -> None:
+    width = 73 + len(owner + attribute)
+    logits, target = torch.randn(4, width).to("xla"), torch.zeros(4, dtype=torch.long).to("xla")
+    xr.sync()
+
+    def story() -> None:
+        for step in range(4):
+            setattr(criterion.get_submodule(owner), attribute, 0.1 if step >= 2 else 0.0)
+            loss = criterion(logits, target)
+            xr.sync()
+            del loss
+
+    assert last(tmp_path / "run.log", story).subject == named

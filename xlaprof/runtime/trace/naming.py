@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from inspect import CO_OPTIMIZED
+from itertools import islice
 from os import path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ _OPTIM = path.dirname(torch.optim.__file__)
 _DEPTH = 60
 _PARAMETERS = 20_000
 _GROUPS = 8
+_MODULES = 256  # of a variable, whose attributes are looked at
 _NONE = type(None)
 #: functions that give a program its locals: then CPython's snapshot of them is the program's
 GIVE_LOCALS = frozenset({"locals", "vars", "dir", "eval", "exec"})
@@ -64,7 +66,8 @@ def variable(line: RawFrame, names: Iterable[str], value: Any) -> str:
 def settings() -> dict[tuple[str, str], dict[str, str]]:
     """By file and function, of the user's that run now: its variables that are numbers, texts or None, as text.
 
-    A tensor is "a tensor". Globals are those of the function "<module>".
+    A tensor is "a tensor". Globals are those of the function "<module>". A module's attributes are "model.drop.p", and
+    those of the object whose method it is "self.rate".
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
     for frame in source.outward(sys._getframe(1), _DEPTH):
@@ -80,8 +83,25 @@ def settings() -> dict[tuple[str, str], dict[str, str]]:
 
 
 def _settings(known: dict[str, Any]) -> dict[str, str]:
-    settings = {name: repr(value) for name, value in known.items() if type(value) in (bool, int, float, str, _NONE)}
-    return settings | {name: "a tensor" for name, value in known.items() if isinstance(value, torch.Tensor)}
+    settings = _plain(known)
+    for name, value in known.items():
+        if isinstance(value, torch.Tensor):
+            settings[name] = "a tensor"
+        elif isinstance(value, torch.nn.Module):
+            for path, module in islice(value.named_modules(), _MODULES):
+                settings |= _plain(vars(module), f"{name}.{path}." if path else f"{name}.")
+        elif name == "self" and hasattr(value, "__dict__"):
+            settings |= _plain(vars(value), "self.")
+    return settings
+
+
+def _plain(known: dict[str, Any], of: str = "") -> dict[str, str]:
+    """Numbers, texts and None, without what every module has."""
+    return {
+        of + name: repr(value)
+        for name, value in known.items()
+        if type(value) in (bool, int, float, str, _NONE) and not (of and (name[0] == "_" or name == "training"))
+    }
 
 
 def _numbers(frame: FrameType) -> dict[str, Any]:
