@@ -1,8 +1,8 @@
 """Handlers that record an operation: functional, in place, or a view.
 
 A handler is called as ``handler(args, kwargs)``; :mod:`.routes` chooses the handler of each operator. :func:`unary`,
-:func:`binary` and the fast half of :func:`inplace` are the hot path, :func:`general` takes any arguments. All do the
-same: key the arguments, follow the edge of the trie, make the result.
+:func:`binary` and :func:`inplace_binary` are the hot path, :func:`general` and :func:`inplace` take any arguments. All
+do the same: key the arguments, follow the edge of the trie, make the result.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ H = TypeVar("H", bound=Handler)
 SPECIAL: dict[str, Handler] = {}
 
 _strided = torch.strided
-#: second arguments that the hot path takes
-_HOT = frozenset((XLATensor, float, int))
 
 
 def special(*names: str) -> Callable[[H], H]:
@@ -68,7 +66,7 @@ def unary(op: Op, otherwise: Handler) -> Handler:
             return otherwise(args, kwargs)
         storage = args[0]._storage
         tape = storage.tape
-        tape.acquire()
+        tape.lock.acquire()
         try:
             epoch = tape.epoch
             key = (op, storage.slot if storage.epoch == epoch else tape.enter(storage))
@@ -85,7 +83,7 @@ def unary(op: Op, otherwise: Handler) -> Handler:
             result._storage = out
             return result
         finally:
-            tape.release()
+            tape.lock.release()
         return fallback.compute(op, args, kwargs)
 
     return record
@@ -99,11 +97,11 @@ def binary(op: Op, otherwise: Handler) -> Handler:
             return otherwise(args, kwargs)
         a, b = args
         kind = type(b)
-        if kind not in _HOT or type(a) is not XLATensor:
+        if type(a) is not XLATensor or (kind is not XLATensor and kind is not float and kind is not int):
             return otherwise(args, kwargs)
         storage = a._storage
         tape = storage.tape
-        tape.acquire()
+        tape.lock.acquire()
         try:
             epoch = tape.epoch
             slot = storage.slot if storage.epoch == epoch else tape.enter(storage)
@@ -127,7 +125,7 @@ def binary(op: Op, otherwise: Handler) -> Handler:
             result._storage = out
             return result
         finally:
-            tape.release()
+            tape.lock.release()
         return fallback.compute(op, args, kwargs)
 
     return record
@@ -135,35 +133,17 @@ def binary(op: Op, otherwise: Handler) -> Handler:
 
 def inplace(op: Op) -> Handler:
     """``op_(tensor, ...)``: the value is computed as by the functional twin, then the storage holds it."""
-    simple = len(op.kinds) > 1 and op.kinds[1] in (TENSOR, SCALAR) and not op.random
 
     def record(args: Args, kwargs: Kwargs) -> Any:
         target = args[0]
-        fast = not kwargs and len(args) == 2 and type(args[1]) in _HOT and simple
         if type(target) is not XLATensor:
             return fallback.write_to_host(op, args, kwargs)
         storage = target._storage
         tape = storage.tape
-        if not fast:
-            args, kwargs = host.adopt(tape, op, args, kwargs)
-            args = filled(op, args, kwargs) if op.filled else args
-        tape.acquire()
+        args, kwargs = host.adopt(tape, op, args, kwargs)
+        tape.lock.acquire()
         try:
-            if fast:
-                epoch = tape.epoch
-                slot = storage.slot if storage.epoch == epoch else tape.enter(storage)
-                b = args[1]
-                if type(b) is XLATensor:
-                    other = b._storage
-                    key: Any = (op, slot, other.slot if other.epoch == epoch else tape.enter(other))
-                else:
-                    key = (op, slot, tape.scalar(b))
-            else:
-                key = key_of(tape, op, args, kwargs)
-            node = tape.node.edges.get(key)
-            if node is None:
-                node = grow(tape, op, key, args, kwargs)
-            tape.node = node
+            node = step(tape, op, args, kwargs)
             if op.random:
                 tape.seeds.append(randomness.draw(tape.index, randomness.generator_of(args, kwargs)))
             tape.write(storage, node.slot)
@@ -172,7 +152,48 @@ def inplace(op: Op) -> Handler:
         else:
             return target
         finally:
-            tape.release()
+            tape.lock.release()
+        return fallback.compute(op, args, kwargs)
+
+    if len(op.kinds) > 1 and op.kinds[1] in (TENSOR, SCALAR) and not op.random:
+        return inplace_binary(op, record)
+    return record
+
+
+def inplace_binary(op: Op, otherwise: Handler) -> Handler:
+    """Hot path of ``op_(tensor, tensor)`` and ``op_(tensor, number)``."""
+
+    def record(args: Args, kwargs: Kwargs) -> Any:
+        if kwargs or len(args) != 2:
+            return otherwise(args, kwargs)
+        target, b = args
+        kind = type(b)
+        if type(target) is not XLATensor or (kind is not XLATensor and kind is not float and kind is not int):
+            return otherwise(args, kwargs)
+        storage = target._storage
+        tape = storage.tape
+        tape.lock.acquire()
+        try:
+            epoch = tape.epoch
+            slot = storage.slot if storage.epoch == epoch else tape.enter(storage)
+            if kind is XLATensor:
+                other = b._storage
+                key: Any = (op, slot, other.slot if other.epoch == epoch else tape.enter(other))
+            elif kind is float and b:
+                key = (op, slot, tape.float_keys.get(b) or tape.new_float(b))
+            else:
+                key = (op, slot, tape.scalar(b))
+            node = tape.node.edges.get(key)
+            if node is None:
+                node = grow(tape, op, key, args, kwargs)
+            tape.node = node
+            tape.write(storage, node.slot)
+        except Unlowered:
+            pass  # not kept: its traceback holds this frame, and so the user's tensors
+        else:
+            return target
+        finally:
+            tape.lock.release()
         return fallback.compute(op, args, kwargs)
 
     return record
@@ -184,7 +205,7 @@ def general(op: Op) -> Handler:
     def record(args: Args, kwargs: Kwargs) -> Any:
         tape = host.tape_of(args, kwargs)
         args, kwargs = host.adopt(tape, op, args, kwargs)
-        tape.acquire()
+        tape.lock.acquire()
         try:
             node = step(tape, op, args, kwargs)
             if op.random:
@@ -197,7 +218,7 @@ def general(op: Op) -> Handler:
                 return results
             return results[0] if len(results) == 1 else tuple(results)
         finally:
-            tape.release()
+            tape.lock.release()
         return fallback.compute(op, args, kwargs)
 
     return record
@@ -211,7 +232,7 @@ def view(op: Op) -> Handler:
     def record(args: Args, kwargs: Kwargs) -> Any:
         storage = args[0]._storage
         tape = storage.tape
-        tape.acquire()
+        tape.lock.acquire()
         try:
             if kwargs or len(args) != 1:
                 node = step(tape, op, args, kwargs)
@@ -230,7 +251,7 @@ def view(op: Op) -> Handler:
         else:
             return result
         finally:
-            tape.release()
+            tape.lock.release()
         # A fallback would make a copy, and writes to it would be lost.
         raise NotImplementedError(
             f"{op.aten} cannot be a view of a tensor on {tape.torch_device} ({why}): take it of tensor.cpu()"
@@ -243,7 +264,7 @@ def derive(tape: Tape, storage: Storage, node: Node) -> Storage:
     """The storage that shows ``storage`` through the operator of ``node``: a view, or what ``storage`` is a view of."""
     slot, epoch = node.slot, tape.epoch
     steps: tuple[Node, ...]
-    if not isinstance(storage, View):
+    if type(storage) is not View:  # faster than isinstance
         base, steps = storage, (node,)
     elif not views.undoes(node, storage.steps[-1]):
         base, steps = storage.base, (*storage.steps, node)

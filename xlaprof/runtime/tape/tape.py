@@ -65,17 +65,23 @@ class Tape:
 
     #: is it a tape without values, for Dynamo's graphs? (:mod:`xlaprof.runtime.dynamo.sketch`)
     abstract = False
-    #: call this to make the thread of the last backward pass release its last values; None: it has
-    let_go: Callable[[], None] | None = None
-    #: layout of values over the devices of a virtual device: a ``Partition`` of :mod:`xlaprof.runtime.spmd`, or None
-    partition: Any = None
+
+    # Every operation reads several. Without slots, an instance of more than 30 attributes is a dict that is searched.
+    __slots__ = (
+        "_resting", "arrays", "by_array", "counted", "default", "device", "divergence", "eager", "epoch", "float_keys",
+        "floats", "index", "input_at", "int_keys", "ints", "known", "let_go", "lock", "node", "nodes", "owners",
+        "partition", "pieces", "root", "seeded", "seeds", "shed_at", "storages", "torch_device", "viewed",
+    )  # fmt: skip
 
     def __init__(self, index: int, device: jax.Device) -> None:
         self.index = index
         self.device = device
         self.torch_device = torch.device("xla", index)
         self.lock = threading.Lock()  # not reentrant: nothing recorded may record
-        self.acquire, self.release = self.lock.acquire, self.lock.release  # for the hot path
+        #: call this to make the thread of the last backward pass release its last values; None: it has
+        self.let_go: Callable[[], None] | None = None
+        #: layout of values over the devices of a virtual device: a ``Partition`` of :mod:`xlaprof.runtime.spmd`
+        self.partition: Any = None
         self.root, self.nodes = Node(None, None, None), 1
         self.known: deque[KnownTrace] = deque(maxlen=KNOWN)  # traces that made plans, to compare with
         self.eager = False
@@ -254,7 +260,7 @@ class Tape:
     def write(self, storage: Storage, slot: int) -> None:
         """Give ``storage`` the value at ``slot``, which has its shape."""
         epoch = self.epoch
-        if isinstance(storage, View):
+        if type(storage) is View:  # faster than isinstance, and View has no subclasses
             written, exact = self._write_through(storage, slot)
             self.write(storage.base, written)
             if not exact:
@@ -262,7 +268,8 @@ class Tape:
         elif storage.listed != epoch:
             storage.listed = epoch
             self.storages.append(storage)
-        self.invalidate(storage)
+        if storage.views is not None:
+            self.invalidate(storage)
         storage.slot = slot
         storage.epoch = epoch
 
@@ -288,14 +295,13 @@ class Tape:
 
     def invalidate(self, storage: Storage) -> None:
         """Have the views of ``storage``, whose value has changed, derived again on next use."""
-        if storage.views is not None:
-            alive = []  # a loop may make one view per turn
-            for ref in storage.views:
-                view = ref()
-                if view is not None:
-                    view.epoch, view.array = NOWHERE, None
-                    alive.append(ref)
-            storage.views = alive or None
+        alive = []  # a loop may make one view per turn
+        for ref in storage.views or ():
+            view = ref()
+            if view is not None:
+                view.epoch, view.array = NOWHERE, None
+                alive.append(ref)
+        storage.views = alive or None
 
     def output(self, slot: int, sig: Sig) -> Storage:
         """A new storage whose value is at ``slot``."""

@@ -55,7 +55,7 @@ def _dispatch(func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[st
     if handler is None:
         handler = _unknown(func)
     try:
-        return handler(args, kwargs or {})
+        return handler(args, {} if kwargs is None else kwargs)
     except Foreign:
         return NotImplemented
     except Exception as error:
