@@ -78,7 +78,7 @@ def test_the_line_that_runs_is_recorded_until_another_runs(watched: Watched, oth
     first, second = watched.events
     assert (first.t, first.dur, first.state) == (50_000_000, 300_000_000, "python")  # it changed in between
     assert (second.t, second.dur) == (350_000_000, 50_000_000)
-    (one,), (next_one,) = watched.places
+    (one, *_), (next_one, *_) = watched.places
     assert (one.file, one.line + 1) == (__file__, next_one.line)
 
 
@@ -105,7 +105,7 @@ def test_an_import_of_a_library_is_told_from_the_programs_own_work(
     __import__(library("program"))
     watched.looks.end(watched.now + EVERY_NS)
     assert [event.state for event in watched.events] == ["import", "python"]
-    (imports,), (runs,) = watched.places
+    (imports,), (runs, *_) = watched.places
     assert imports.file == __file__
     assert runs.file.endswith("looked_at_in_program.py")
 

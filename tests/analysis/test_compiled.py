@@ -11,7 +11,7 @@ from story import MS, Story
 
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import Run
-from xlaprof.events import DynamoCompile, DynamoLimit, Event, GraphBreak, Guard, Recompile
+from xlaprof.events import DynamoCompile, DynamoLimit, Event, GraphBreak, Guard, Look, Recompile
 
 
 class Compiling:
@@ -130,6 +130,31 @@ def test_the_limit_joins_its_cause_and_comes_first() -> None:
     assert "since step 7" in first.cause
     assert "compiled again 7 times" in first.cause
     assert second.cost_s > first.cost_s
+
+
+def test_what_runs_eagerly_behind_a_limit_is_its_cost_and_not_the_programs_own_work() -> None:
+    compiling = Compiling()
+    story = compiling.story
+    inside = story.line(14, "y = h @ w", func="forward", outer=(40,))
+    outside, before = story.line(41, "loss.backward()"), story.line(14, "y = h @ w", func="forward")
+    compiling.compile("0/0")
+    story.emit(Look(story.now, 300 * MS, before, "torch"))
+    story.spend(300)
+    for i in range(1, 4):
+        compiling.recompile(f"0/{i}", shape(i, i + 1), ms=100)
+    limit = DynamoLimit(t=story.now, compile="0/3", func=compiling.func, stack=compiling.call, value=4)
+    story.emit(msgspec.structs.replace(limit, code=compiling.code, guard=shape(3, 4)))
+    for stack, ms in ((inside, 700), (outside, 400)):
+        story.emit(Look(story.now, ms * MS, stack, "torch"))
+        story.spend(ms)
+    story.finish()
+    report = story.report()
+    (finding,) = report.findings
+    assert "runs eagerly, silently (700 ms in forward)" in finding.cause
+    assert (finding.cost_s, finding.gain_s) == (pytest.approx(1.0), pytest.approx(0.3))
+    (running,) = (one for one in report.accounts if one.what == "run")
+    assert running.explained_s == pytest.approx(0.7)
+    assert running.normal_s == pytest.approx(0.7)  # before the limit, and outside of the function
 
 
 def test_a_limit_without_its_recompilations_is_reported_all_the_same() -> None:

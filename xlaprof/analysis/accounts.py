@@ -16,6 +16,7 @@ from typing import TypeVar
 from xlaprof.analysis.evidence.activities import recording
 from xlaprof.analysis.evidence.counted import Known
 from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.guard_failures import eager_ns, hit_a_limit
 from xlaprof.analysis.evidence.idle_time import by_cause, label
 from xlaprof.analysis.evidence.library_options import whose
 from xlaprof.analysis.evidence.looping import visits_per_pass
@@ -162,7 +163,7 @@ def accounts(facts: Facts, findings: tuple[Finding, ...], functions: TorchCompil
         why = f"the batches of {line}. To load ahead: {facts.words.load_ahead}"
         data = _Bill("data", float(sum(waits.values())), why)
         data.limit(whole - dynamo.total - compiled.total)
-        bills += [data, *_unrecorded(facts, whole - dynamo.total - compiled.total - data.total)]
+        bills += [data, *_unrecorded(facts, findings, whole - dynamo.total - compiled.total - data.total)]
     found = [bill.account(whole) for bill in bills if bill.total >= 1]
     return tuple(sorted(found, key=lambda account: -account.total_s))
 
@@ -182,10 +183,13 @@ def _before(facts: Facts, ns: float) -> _Bill:
     return bill
 
 
-def _unrecorded(facts: Facts, ns: float) -> list[_Bill]:
+def _unrecorded(facts: Facts, findings: tuple[Finding, ...], ns: float) -> list[_Bill]:
     """Without a device: the imports, and the lines that ran, in the ``ns`` of which nothing else is known."""
-    imports, lines = _seen(facts, facts.run.looks_before)
-    seen = sum(imports.values()) + sum(lines.values())
+    limits = [finding for finding in findings if hit_a_limit(finding)]
+    limited = [key for key, one in facts.run.torch_compile.functions.items() if one.limit is not None]
+    eager = eager_ns(facts, *limited) if limits else {}
+    imports, lines = _seen(facts, {key: ns for key, ns in facts.run.looks_before.items() if key[0] not in eager})
+    seen = sum(imports.values()) + sum(lines.values()) + sum(eager.values())
     if not seen:  # an early recording has no looks
         return []
     share = min(1.0, ns / seen)
@@ -193,6 +197,8 @@ def _unrecorded(facts: Facts, ns: float) -> list[_Bill]:
         _Bill("import", sum(imports.values()) * share, f"once in a process, at {_listed(imports)}"),
         _Bill("run", sum(lines.values()) * share, f"the program's own work, at {_listed(lines)}"),
     ]
+    for limit in limits[:1]:
+        found[1].explain(limit, sum(eager.values()) * share)
     unseen = ns - sum(bill.total for bill in found)
     found[1].unknown[_UNSEEN] = max(0.0, unseen)
     return found

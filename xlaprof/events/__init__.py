@@ -356,7 +356,7 @@ class Look(Event, frozen=True, tag="look"):
 
     t: int
     dur: int
-    stack: int = 0  # Stack id: the user's innermost frame
+    stack: int = 0  # Stack id: the user's frames, of an import the innermost one
     state: str = ""  # as of a Sample, or "import": imported a module
 
 

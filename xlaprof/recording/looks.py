@@ -78,4 +78,4 @@ def _what(innermost: FrameType) -> _Seen | None:
     if importing:
         return _Seen(IMPORT, user_frames_of(innermost)[:1])
     doing = activity(innermost, ())
-    return _Seen(doing.kind, tuple(doing.frames[:1])) if doing is not None and doing.kind != DATA else None
+    return _Seen(doing.kind, tuple(doing.frames)) if doing is not None and doing.kind != DATA else None

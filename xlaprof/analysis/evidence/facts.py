@@ -80,6 +80,7 @@ class Facts:
         advice: str,
         discriminator: str = "",
         cut: Cut | None = None,
+        gain_s: float | None = None,
         in_steps: int | None = None,
         of_the_line: bool | None = None,
         also: Iterable[Place] = (),
@@ -90,7 +91,8 @@ class Facts:
 
         ``counted``: the events that ``count`` counts.
         ``cut``: the part of the run that a fix removes (``replay``), from which the gain is predicted; without it the
-        gain is the cost. ``of_the_line``: only the line written otherwise helps; by default the kind decides.
+        gain is ``gain_s``, by default the cost. ``of_the_line``: only the line written otherwise helps; by default the
+        kind decides.
         ``in_steps``: the steps in which it comes, by default one for each of ``count``. ``also``: lines that take part;
         only others than ``place``, where they are known, are kept. ``details``: the further fields of :class:`Finding`
         that have defaults (``change``, ``confidence``, ``rhythm``, ``values``, ``remedy``, ``buckets``).
@@ -100,7 +102,8 @@ class Facts:
         id = stable_id(kind, place, operation, discriminator)
         said = library_options.advise(kind, place, cause, advice, details.pop("remedy", ""), self.words)
         predicted = len(self._cuts) < _PREDICTED
-        gain = self.what_if.gain_s(cut) if cut is not None and predicted else cost_s
+        known = cost_s if gain_s is None else gain_s
+        gain = self.what_if.gain_s(cut) if cut is not None and predicted else known
         each_step, once = self._each_step(count if in_steps is None else in_steps, cut or NOTHING)
         share = cost_s / self.total_s if self.total_s > 0 else 0.0
         found = Finding(
@@ -156,9 +159,12 @@ class Facts:
             return None
         return max(0.0, self.what_if.gain_of_all_s(self._cuts) - self.what_if.gain_of_all_s(others))
 
-    def goes_with(self, finding: Finding) -> str:
-        """Why a fix gives back more than the finding costs."""
+    def goes_with(self, finding: Finding, alone: bool) -> str:
+        """Why a fix gives back more than the finding costs, ``alone`` or after all other fixes."""
         cut = self._cut_of(finding)
+        if not alone:
+            shared = any(kept for _, _, kept in cut.compiles)
+            return "graphs shared with others go with the last" if shared else "after all other fixes more waits for it"
         graphs = any(moment not in cut.recorded for moment, _, _ in cut.compiles)
         return "recording these graphs goes with compiling them" if graphs else "what waits for it goes with it"
 

@@ -160,6 +160,27 @@ def limit_clause(hit: tuple[DynamoLimit, int] | None) -> Iterator[str]:
         )
 
 
+def eager_ns(facts: Facts, *keys: tuple[int, int]) -> dict[int, int]:
+    """By stack: the time in which looks saw these functions (definition, name) since a limit was hit.
+
+    They ran eagerly then, but for what fits a version.
+    """
+    places = [(facts.names.place(code), facts.names.text(func).rpartition(".")[2]) for code, func in keys]
+    return {
+        stack: ns
+        for stack, ns in facts.run.looks_limited.items()
+        if any(
+            frame.file == place.file and frame.line >= place.line and frame.func.rpartition(".")[2] == name
+            for frame in map(_acting, facts.names.frames(stack))
+            for place, name in places
+        )
+    }
+
+
+def _acting(place: Place) -> Place:
+    return place.acting
+
+
 def cost_s(recompiles: list[Blamed]) -> float:
     """Seconds that went into these versions."""
     return sum(record.dur for record, _, _ in recompiles) / 1e9
@@ -203,13 +224,17 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     changes = {(one.subject, one.old, one.new) for _, one in compiled}
     again = f"{function} was compiled again {times(len(compiled))}, {duration(cost)} in all"
     clauses = [f"{texts.cause(guard, len(changes))}: {again}", *limit_clause(limit)]
+    eager = sum(eager_ns(facts, (first.event.code, first.event.func)).values()) / 1e9 if limit is not None else 0.0
+    if eager:
+        clauses[-1] += f" ({duration(eager)} in {function})"
     return facts.finding(
         "recompile",
         place,
         operation="" if limit is None else LIMIT,
         count=len(compiled),
         counted=Known(tuple(Moment(one.event.t, one.dur, detail=_went(guard)) for one, guard in compiled)),
-        cost_s=cost,
+        cost_s=cost + eager,
+        gain_s=cost,  # of the time in eager mode a compiled version takes a part that is not known
         cause=f"{'; '.join(clauses)}.",
         advice=texts.advice(guard, case, limit[0].limit if limit is not None else ""),
         change=FromTo(texts.what(guard), guard.old, guard.new),

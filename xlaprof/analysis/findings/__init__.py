@@ -82,8 +82,7 @@ def _with_reason(facts: Facts, finding: Finding) -> Finding:
         why = "most of that time something else would be waited for"
     elif most > finding.cost_s > 0:
         alone = finding.gain_s > finding.cost_s
-        goes_with = facts.goes_with(finding) if alone else "after all other fixes more waits for it"
-        why = f"{duration(most - finding.cost_s)} more than it costs, because {goes_with}"
+        why = f"{duration(most - finding.cost_s)} more than it costs, because {facts.goes_with(finding, alone)}"
     else:
         return finding
     gain = f"{'up to ' * (least * _EXACT < most)}{duration(most)}"

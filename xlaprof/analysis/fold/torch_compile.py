@@ -112,6 +112,7 @@ class TorchCompile:
         self.behind: dict[int, BehindTally] = {}  # by the stack of the break
         self.recompiles: list[RecompileRecord] = []
         self.limits: list[tuple[DynamoLimit, int]] = []  # with the step
+        self.limited = False  # one was hit
         self._open_breaks: dict[str, list[BreakTally]] = {}  # compile id -> breaks since it began
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
         self._function: FunctionTally | None = None  # the function compiled last
@@ -140,6 +141,7 @@ class TorchCompile:
         self._again[event.compile] = record
 
     def on_limit(self, event: DynamoLimit, step: int) -> None:
+        self.limited = True
         function = self.functions.get((event.code, event.func))
         if function is not None and function.limit is None:
             function.limit, function.limited = event, step

@@ -65,6 +65,7 @@ class Totals(ReadsAndFallbacks):
         #: (stack, state) -> ns: what looks at the main thread found before the first program ran, and since
         self.looks_before: dict[tuple[int, str], int] = {}
         self.looks: dict[tuple[int, str], int] = {}
+        self.looks_limited: dict[int, int] = {}  # stack -> ns, since torch.compile hit a limit
         self.recording: set[int] = set()  # stacks at which operations were recorded, next to a hole
         self.samples = 0  # of the main thread, in its long gaps
         self.holders: dict[int, str] = {}  # stack -> name of the thread that the main thread waited for
@@ -211,6 +212,8 @@ class Totals(ReadsAndFallbacks):
     def _on_look(self, event: ev.Look) -> None:
         looks = self.looks if self.executed.count else self.looks_before
         add_bounded(looks, (event.stack, event.state), event.dur, RECORDS)
+        if self.torch_compile.limited:
+            add_bounded(self.looks_limited, event.stack, event.dur, RECORDS)
         self.cover(event.t, event.t + event.dur)
 
     def add_pause(self, stack: int, cause: int, dur: int) -> None:
