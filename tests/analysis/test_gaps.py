@@ -13,7 +13,7 @@ from xlaprof.analysis.timeline.idle import HoleSpan, IdleBlame, SampleSpan, Seen
 from xlaprof.analysis.timeline.occasions import Occasions, rhythm
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.timeline.window import stretched
-from xlaprof.events import Hole, Sample
+from xlaprof.events import Hole, Look, Sample
 from xlaprof.recording.stack_sampler import READER
 
 
@@ -116,6 +116,25 @@ def test_one_look_into_each_gap_tells_the_call_and_not_the_line(ms: float, line:
     (finding,) = idle_gaps(story)
     assert finding.place.line == line
     assert f"{'called ' if line == 15 else ''}at train.py:{line}" in finding.cause
+
+
+@pytest.mark.parametrize(("looks", "named"), [(6, True), (4, False)])
+def test_looks_that_come_at_any_moment_tell_the_line_in_gaps_that_are_looked_into_once(looks: int, named: bool) -> None:
+    story = Watched()
+    barrier, returns = story.line(20, "xr.sync()", func="main"), story.line(71, "return y", func="make", outer=(15,))
+    filtering = story.line(66, "y = tone(y)", func="make", outer=(15,))
+    elsewhere = story.line(90, "y = tone(y)", func="shuffle", outer=(17,))
+    for step in range(12):
+        with story.step():
+            start = story.now
+            story.seen(6, "python", returns)
+            for stack in (filtering, elsewhere, elsewhere) * (step < looks):
+                story.emit(Look(start, 100 * MS, stack, "python"))
+            story.barrier(barrier, device=3, dispatch=0, compile=0)
+            story.wait()
+    (finding,) = idle_gaps(story)
+    assert finding.place.line == 15
+    assert ("most of it at train.py:66 (y = tone(y))" in finding.cause) is named
 
 
 def test_what_was_seen_in_part_of_a_hole_takes_all_of_it() -> None:

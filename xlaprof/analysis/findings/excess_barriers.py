@@ -152,8 +152,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
 
 def _apart(facts: Facts, goes: Container[tuple[int, int]]) -> tuple[float, replay.Cut]:
     """Seconds to compile the graphs that go (barrier, program), beyond those of their operations in a larger graph."""
-    largest = max(facts.run.compiles, key=lambda record: record.ops)
-    each = largest.dur / max(1, largest.ops)
+    _, each = max(((one.ops, one.dur / max(1, one.ops)) for one in facts.run.compiles), default=(0, 0.0))
     own = [record for record in facts.run.compiles if (record.stack, record.program) in goes and record.dur]
     kept = [(record, min(1.0, each * record.ops / record.dur)) for record in own]
     alone = sum(record.dur * (1 - share) for record, share in kept) / 1e9

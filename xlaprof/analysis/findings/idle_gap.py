@@ -23,6 +23,7 @@ from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Finding, Moment, Place
+from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import culprit, short, span
 from xlaprof.analysis.timeline import host
 from xlaprof.analysis.timeline.host import Segment
@@ -43,6 +44,8 @@ _MOST_STEPS = 0.5  # of the steps from the first time to the last: then it is a 
 _SOME_STEPS = 0.2  # the same of the interpreter's lock, which is free in many a step by luck
 _SAMPLED_NS = 10_000_000  # the idle sampler looks into gaps this long; of those it must have seen
 _TWO_LOOKS_NS = 8_000_000  # into shorter gaps it looks once
+_LOOKS_NS = 500_000_000  # of looks, ten a second: fewer than five are chance
+_MOST_LOOKS = 1 / 3  # of them at one line
 _SEEN = 0.3  # this share outside of recording
 _STANDS_OUT = 0.5  # of the time in which the host recorded: a busy machine stretches that as it does the gaps
 _CLEARLY = 0.75  # of a scope's time: a line inside the scope is shown only if it takes that much
@@ -216,7 +219,10 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
             "",
         )
     if place.line and _seen_once_a_gap(activity) and activity.line.line and activity.line != place:
-        where_to, place = f"called at {short(activity.line)} ({activity.line.acting.code})", activity.line
+        place = activity.line
+        inner = _looked_at(facts, place)
+        most = f", most of it at {short(inner)} ({inner.acting.code})" if inner.line else ""
+        where_to = f"called at {short(place)} ({place.acting.code}){most}"
     elif place.line:
         where_to = f"at {short(place)} ({place.acting.code})"
     else:
@@ -236,6 +242,16 @@ def _seen_once_a_gap(activity: Activity) -> bool:
     The line that it saw then is where the thread had got to, not where the time went: the call is known, no more.
     """
     return all(tally.most < _TWO_LOOKS_NS for cause, tally in activity.causes.items() if isinstance(cause, Seen))
+
+
+def _looked_at(facts: Facts, call: Place) -> Place:
+    """The line of what ``call`` runs that looks at the main thread found most, whenever they came."""
+    at: Counter[Place] = Counter()
+    for (stack, _), ns in facts.run.looks.items():
+        if any((frame.file, frame.line) == (call.file, call.line) for frame in facts.names.frames(stack)[1:]):
+            at[facts.names.place(stack)] += ns
+    place, ns = next(iter(at.most_common(1)), (NOWHERE, 0))
+    return place if at.total() >= _LOOKS_NS and ns >= _MOST_LOOKS * at.total() else NOWHERE
 
 
 def _explain_thread(facts: Facts, activity: Activity, held: dict[int, int]) -> tuple[str, str, Place, str]:
