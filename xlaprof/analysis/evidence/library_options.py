@@ -79,14 +79,7 @@ _OPTIONS = (
         "recompile",
         "Pass dataloader_drop_last=True to TrainingArguments, and a per_device_eval_batch_size that divides the "
         "evaluation set; where the lengths of texts vary, pad_to_multiple_of=64 to the data collator.",
-        "drop_last|last batch",
-    ),
-    _Option(
-        "transformers",
-        _TRAINER,
-        "recompile",
-        "Pass pad_to_multiple_of=64 (or padding='max_length') to the data collator: batches then have few lengths.",
-        r"shape|[Pp]ad ",
+        r"shape|[Pp]ad |drop_last|last batch",
     ),
     _Option(
         "transformers",
@@ -105,11 +98,12 @@ _OPTIONS = (
     ),
     _Option(
         "transformers",
-        r"generation/\S+: ",
+        r"generation/\S+: |cache_utils\.py: ",
         "missing_barrier growing_graph recompile compile_cost",
-        "generate() appends each token to its input, so each length is another graph. Call the model in a loop of your "
-        "own, with a StaticCache, one token at a time and a barrier after each: one small graph serves all tokens. "
-        'Under torch.compile cache_implementation="static" is enough.',
+        "Each token makes the input, or the key/value cache, longer, and each length is another graph. Call the model "
+        "in a loop of your own, with a static cache (StaticCache) as long as the prompt and all new tokens, one token "
+        "at a time and a barrier after each: one small graph serves all tokens. Where generate() is compiled, "
+        'cache_implementation="static" is enough.',
         remedy=_DECODE,
     ),
     _Option(
@@ -119,16 +113,6 @@ _OPTIONS = (
         "generate() looks at its arguments once for each call: give it a generation_config with pad_token_id and "
         "eos_token_id set, and many prompts in one call.",
         r"padding|pad_token|eos_token|encoder_input|attention_mask",
-    ),
-    _Option(
-        "transformers",
-        r"cache_utils\.py: ",
-        "recompile growing_graph missing_barrier",
-        "The key/value cache grows with every token, and each length is another graph: give the model a static cache, "
-        "as long as the prompt and all new tokens, one token at a time and a barrier after each "
-        '(cache_implementation="static" where generate() is compiled).',
-        r"grows|\bcat\(",
-        _DECODE,
     ),
     _Option(
         "accelerate",

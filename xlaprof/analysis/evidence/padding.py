@@ -2,8 +2,7 @@
 
 The input is the count of each size, the cost of a compile and the device time for one unit of size. Dynamic programming
 computes exactly the boundaries for 1, 2, 3... buckets that waste least. In an optimum every boundary is a size that
-came, and each bucket is a stretch of neighbouring sizes. The waste of a stretch satisfies the quadrangle inequality, so
-the best split points are in order and divide and conquer fills each row: O(buckets x sizes x log sizes).
+came, and each bucket is a stretch of neighbouring sizes.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from itertools import accumulate
 from xlaprof.analysis.model import Buckets
 
 #: sizes and buckets looked at: more sizes are joined with their neighbours first
-_SIZES = 2048
+_SIZES = 256
 MOST = 8
 
 
@@ -78,21 +77,12 @@ def _best(sizes: list[int], counts: list[int], most: int) -> list[tuple[int, ...
     splits: list[list[int]] = [[0] * (n + 1)]
     found: list[tuple[int, ...]] = [(sizes[-1],)]
     for number in range(2, most + 1):
-        new, at = [float("inf")] * (n + 1), [0] * (n + 1)
-        todo = [(number, n, number - 1, n - 1)]  # fill new[low..high], whose split points lie in [first..last]
-        while todo:
-            low, high, first, last = todo.pop()
-            if low > high:
-                continue
-            middle = (low + high) // 2
-            edge, until = sizes[middle - 1], before[middle]
-            for split in range(first, min(last, middle - 1) + 1):
-                cost = row[split] + edge * (until - before[split])
-                if cost < new[middle]:
-                    new[middle], at[middle] = cost, split
-            todo += [(low, middle - 1, first, at[middle]), (middle + 1, high, at[middle], last)]
-        row = new
-        splits.append(at)
+        ways = [
+            min((row[split] + edge * (before[end] - before[split]), split) for split in range(number - 1, end))
+            for end, edge in enumerate(sizes[number - 1 :], number)
+        ]
+        row = [float("inf")] * number + [cost for cost, _ in ways]
+        splits.append([0] * number + [split for _, split in ways])
         edges, end = [], n
         for back in reversed(splits):
             edges.append(sizes[end - 1])
