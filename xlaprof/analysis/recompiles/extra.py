@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.evidence.looping import GROWTHS, grows, innermost, unbarred, visits_per_pass
+from xlaprof.analysis.evidence.looping import grows, innermost, unbarred, visits_per_pass
 from xlaprof.analysis.evidence.reads import in_loop, is_own_graph
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
@@ -74,9 +74,9 @@ def groups(facts: Facts) -> list[Group]:
     loop = unbarred(facts)
     ages = _ages(facts)
     for record in facts.run.compiles:
-        of_it = why[record.program, record.t] or (record.change,)
-        if len(of_it) > 1:  # an optimizer makes its state once: a combination with it is the others'
-            of_it = tuple(one for one in of_it if one is None or one.role != "state") or of_it
+        of_it = why[record.program, record.t]
+        # an optimizer makes its state once: a combination with it is the others'
+        of_it = tuple(one for one in of_it if one.role != "state") or of_it
         changes = [change for one in of_it if (change := _defect(facts, record, one)) is not None]
         if loop is not None and loop.follows(facts, record):  # another number of turns
             changes = [change for change in changes if change.what != "operation"]
@@ -140,9 +140,7 @@ def _with_consequences(all_groups: list[Group]) -> list[Group]:
 def _leads(one: Group, other: Group) -> bool:
     if one.sort == other.sort == "shape":  # a tensor brought to the device, and others that took its shape
         return one.first.moved and not other.first.moved and _changes(one) == _changes(other)
-    if one.sort != "operation" or one.first.role not in ("", "loop"):
-        return False
-    if other.sort not in ("aliasing", "inputs", "operation") or other.first.role not in ("grad", "zero_grad"):
+    if one.sort != "operation" or one.first.role not in ("", "loop") or other.first.role not in ("grad", "zero_grad"):
         return False
     barriers = {extra.record.stack for extra in one.extras}
     return all(extra.record.stack in barriers for extra in other.extras)
@@ -204,11 +202,8 @@ def _follows(facts: Facts, group: Group) -> bool:
     """
     if group.sort == "aliasing" and len(group.extras) == 1:
         return True
-    if group.sort == "operation" and group.first.role != "barrier" and len(group.extras) >= GROWTHS:
-        sites = facts.run.sites
-        if all(e.change.added and grows(sites[e.record.stack]) for e in group.extras):
-            return True
-    return False
+    sites = facts.run.sites
+    return group.sort == "operation" and all(e.change.added and grows(sites[e.record.stack]) for e in group.extras)
 
 
 def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Change | None:

@@ -74,7 +74,7 @@ class _Variants:
         if novel:
             return tuple(part.change for part in novel if part.change.what == "operation")
         if record.change is None or not record.parts:
-            return ()
+            return (record.change,) if record.change is not None else ()
         combined = [self._now(came[key], key, at, base) for key, base in self._combined(at).items() if key in came]
         return tuple(combined) if len(combined) > 1 else (record.change,)
 
