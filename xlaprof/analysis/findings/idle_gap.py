@@ -77,10 +77,6 @@ def _is_habit(facts: Facts, activity: Activity, window: float) -> bool:
     if times < _LEAST or max(tally.habit_most for tally in own) * 2 > total:
         return False
     mean = total / times
-    if activity.guessed and mean < _UNCONFIRMED_NS:
-        return False
-    if mean < _NOISE_NS and total < _ADDED_UP_NS:
-        return False
     mostly = rhythm.steps >= _MOST_STEPS * (rhythm.last - rhythm.first + 1) and rhythm.steps >= _LEAST
     if not rhythm.steps:  # no steps are known
         return mean >= _UNCONFIRMED_NS
@@ -125,7 +121,7 @@ def _recorded_instead(facts: Facts, activity: Activity, total: float) -> bool:
     if total < _SAMPLED_NS * activity.gaps and any(tally.recorded for tally in activity.own_tallies):
         hollow = sum(ns for hole, ns in activity.holes().items() if _has_line_between(facts, hole))
         return max(seen, hollow) < _SEEN * total
-    return bool(facts.run.samples) and total < _STANDS_OUT * _unexplained(facts, activity)
+    return False
 
 
 def _unexplained(facts: Facts, activity: Activity) -> float:
