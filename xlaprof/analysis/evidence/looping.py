@@ -54,8 +54,8 @@ def shares_loop(names: Names, stack: int, barrier: int) -> bool:
 
 def grows(site: Site) -> bool:
     """Whether the graphs that end there grew several times in a row, and by much."""
-    visits, before, after = site.longest_growth
-    return visits >= GROWTHS and after >= before * _FACTOR
+    visits, _, _ = site.longest_growth
+    return visits >= GROWTHS
 
 
 def visits_per_pass(facts: Facts, stack: int) -> int:
@@ -66,15 +66,14 @@ def visits_per_pass(facts: Facts, stack: int) -> int:
     """
     if row := row_of(facts, stack):
         return len(row)
-    loop = innermost(facts.names, stack)
-    if not loop.line or not _is_called_back(facts.names, stack):
+    if not _is_called_back(facts.names, stack):
         return 1
     sites = facts.run.sites
     passes = max(
         (
             site.executed
             for other, site in sites.items()
-            if site.trigger != "read" and other != stack and head(innermost(facts.names, other)) == head(loop)
+            if site.trigger != "read" and other != stack
         ),
         default=0,
     )
@@ -92,23 +91,19 @@ def row_of(facts: Facts, stack: int) -> Sequence[int]:
 
 
 def _row_of(facts: Facts, stack: int) -> Sequence[int]:
-    site, names = facts.run.sites[stack], facts.names
-    if site.trigger == "read" or site.ops > SMALL * site.executed:
+    if facts.run.sites[stack].trigger == "read":
         return ()
     ran = facts.ran_at.get(stack, [])[:_ROWS]
     turns = next((n for n in range(1, len(ran) // 3 + 1) if sum(map(eq, ran, ran[n:])) >= _ALIKE * (len(ran) - n)), 0)
     row = ran[turns : 2 * turns]
     few = all(facts.ops.get(program, FEW + 1) <= FEW for program in row[1:-1])
-    if len(set(row[1:-1])) < 2 or not few:
-        return ()
-    outer = (other for other, one in facts.run.sites.items() if one.trigger != "read" and one.executed >= 3)
-    return row if len(names.loops(stack)) > 1 or any(names.is_outside(one, stack) for one in outer) else ()
+    return row if few and len(set(row[1:-1])) > 1 else ()
 
 
 def _is_called_back(names: Names, stack: int) -> bool:
     """Whether a library called the innermost function: the line that led to it does not name it."""
     frames = names.frames(stack)
-    if len(frames) < 2 or not frames[1].acting.code:
+    if len(frames) < 2:
         return False
     name = frames[0].acting.func.rpartition(".")[2]
     return name.isidentifier() and not re.search(rf"\b{name}\b", frames[1].acting.code)
@@ -124,10 +119,10 @@ class Unbarred(NamedTuple):
 
     def follows(self, facts: Facts, record: CompileRecord) -> bool:
         """Whether a graph that is compiled again follows from it: its length, or what a read in the loop computes."""
-        if record.stack == self.stack or not self.stack:
+        if record.stack == self.stack:
             return True
         loops = map(head, facts.names.loops(record.stack))
-        return record.trigger == "read" and bool(self.loop.line) and head(self.loop) in loops
+        return record.trigger == "read" and head(self.loop) in loops
 
 
 def unbarred(facts: Facts) -> Unbarred | None:

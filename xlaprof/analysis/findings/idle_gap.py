@@ -36,10 +36,8 @@ from xlaprof.text.quantities import duration, percent, plural
 _SHARE = 0.05  # of the window without compiles: a fix that gives back less is not worth the reader's time
 _WORTH_NS = 20_000_000  # in all: less is the noise of any short run
 _LEAST = 3  # times: once or twice is an accident
-_NOISE_NS = 2_000_000  # mean length: shorter gaps are a busy host's, unless they add up to
-_ADDED_UP_NS = 50 * _WORTH_NS
 _LONG_NS = 20_000_000  # mean length from which a gap counts though it comes irregularly
-_UNCONFIRMED_NS = 5_000_000  # mean length needed where neither steps nor samples confirm what happened
+_UNCONFIRMED_NS = 5_000_000  # mean length needed where no steps are known
 _MOST_STEPS = 0.5  # of the steps from the first time to the last: then it is a habit
 _SOME_STEPS = 0.2  # the same of the interpreter's lock, which is free in many a step by luck
 _SAMPLED_NS = 10_000_000  # the idle sampler looks into gaps this long; of those it must have seen
