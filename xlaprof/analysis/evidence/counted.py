@@ -18,6 +18,7 @@ from xlaprof.events import (
     AnyEvent,
     Barrier,
     Event,
+    Execute,
     Fallback,
     Step,
     StepDigest,
@@ -56,14 +57,16 @@ class Matching(msgspec.Struct, frozen=True):
         for event in events:
             if type(event) is self.event and (not self.nonzero or getattr(event, self.nonzero)):
                 if tuple(getattr(event, name) for name in self.fields) in self.keys:
-                    t: int = getattr(event, "t", 0)
-                    yield Moment(t, getattr(event, "dur", 0), detail=self._detail(event))
+                    yield self._moment(event)
             elif self.digest and isinstance(event, StepDigest):
                 yield from _of_digest(event, getattr(event, self.digest), self.keys)
 
-    def _detail(self, event: AnyEvent) -> str:
+    def _moment(self, event: AnyEvent) -> Moment:
+        if isinstance(event, Execute):
+            return Moment(event.t, event.end - event.start)
         value: int | str = getattr(event, self.detail) if self.detail else ""
-        return plural(value, "operation") if isinstance(value, int) else value
+        detail = plural(value, "operation") if isinstance(value, int) else value
+        return Moment(getattr(event, "t", 0), getattr(event, "dur", 0), detail=detail)
 
 
 class ReadEvents(msgspec.Struct, frozen=True):

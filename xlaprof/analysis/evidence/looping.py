@@ -29,7 +29,6 @@ _STEPS = 8  # in one graph: fewer may be gradient accumulation
 _STEPS_WITHOUT = 3  # the same where the program has no barrier at all
 _TURNS = 20  # of a loop inside a step's graph: fewer may be micro-batches
 _WORK = 10  # operations in each turn: fewer are a loop over tensors
-SMALL = 200  # operations in a graph: with more, its barrier costs little beside its work
 _ROWS, _ALIKE = 1024, 0.9  # graphs of a barrier that are looked at; share of its passes that are alike
 _LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or over a sequence
 
@@ -70,11 +69,7 @@ def visits_per_pass(facts: Facts, stack: int) -> int:
         return 1
     sites = facts.run.sites
     passes = max(
-        (
-            site.executed
-            for other, site in sites.items()
-            if site.trigger != "read" and other != stack
-        ),
+        (site.executed for other, site in sites.items() if site.trigger != "read" and other != stack),
         default=0,
     )
     return max(1, round(sites[stack].executed / passes)) if passes >= 3 else 1

@@ -265,9 +265,6 @@ def _ends_unrolled_loop(facts: Facts, stack: int) -> bool:
     loop = innermost(facts.names, stack)
     if not loop.line:
         return True
-    unrolled = [other.loop for other in facts.run.sites.values() if other is not site and other.loops >= REPEATS]
-    if any(head(loop) == head(innermost(facts.names, other)) for other in unrolled):
-        return False  # they lie in a loop that another read ends
     return head(loop) not in {head(one) for one in facts.names.loops(site.loop)}
 
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 
-import msgspec
-
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import SMALL, innermost, row_of, visits_per_pass
+from xlaprof.analysis.evidence.looping import innermost, row_of, visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
-from xlaprof.analysis.model import Finding, Moment, Place
+from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import named
 from xlaprof.analysis.whatif import barriers, replay
-from xlaprof.events import AnyEvent, Barrier, Execute
+from xlaprof.events import Barrier, Execute
 from xlaprof.text.quantities import duration, plural, times
 
 _LINES = 3  # with barriers, in one step: two may end two programs, a generator's and a critic's
@@ -60,7 +58,7 @@ def _accumulating(facts: Facts) -> Iterator[Finding]:
             "excess_barriers",
             facts.names.place(barrier),
             count=count,
-            counted=Runs(barrier, frozenset(updating)),
+            counted=Matching(Execute, ("stack", "program"), between),
             cost_s=cost,
             cause=(
                 f"The barrier is reached {times(site.executed)} but the optimizer (line {line.line}) runs only "
@@ -115,7 +113,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
         else:
             steps = max(steps, site.executed)
     for stack, site in inside.items():
-        if site.executed < max(_LEAST, _PER_STEP * steps) or site.ops > SMALL * site.executed:
+        if site.executed < _PER_STEP * steps:
             continue
         place = names.place(stack)
         cost = _host_s(site)
@@ -190,7 +188,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     lines = {(place.file, place.line) for place in map(facts.names.place, sites)}
     visits = sum(site.executed for site in sites.values())
     ops = sum(site.ops for site in sites.values())
-    if len(lines) < _LINES or ops > SMALL * visits:
+    if len(lines) < _LINES:
         return
     smallest = min(sites, key=lambda stack: sites[stack].ops / sites[stack].executed)
     largest = max(sites.values(), key=lambda site: site.ops / site.executed)
@@ -222,18 +220,6 @@ def _ran(stacks: Iterable[int]) -> Matching:
     """The barriers at these stacks that ran something: nothing is pending at the others."""
     keys = frozenset((stack,) for stack in stacks)
     return Matching(Barrier, ("stack",), keys, "ops", nonzero="execution")
-
-
-class Runs(msgspec.Struct, frozen=True):
-    """Executions at one barrier, without those of some programs."""
-
-    stack: int
-    but: frozenset[int]
-
-    def among(self, events: Iterable[AnyEvent]) -> Iterator[Moment]:
-        for event in events:
-            if isinstance(event, Execute) and event.stack == self.stack and event.program not in self.but:
-                yield Moment(event.t, event.end - event.start)
 
 
 KIND = Kind(find, blamed_for=("max_idle",))
