@@ -108,18 +108,14 @@ def _advise_value(guard: Guard, case: Case) -> str:
             "Make the learning rate a tensor (optimizer = SGD(..., lr=torch.tensor(0.1))): "
             "its value is then no constant of the graph."
         )
+    each = "each of its values has a graph of its own."
     values = [value for one in case.guards for value in (one.old, one.new) if value]
     if not values or not all(map(_NUMBER.fullmatch, values)):
         if "." in name:
-            return f"Set {name} before the first call, and keep it: each of its values has a graph of its own."
+            return f"Set {name} before the first call, and keep it: {each}"
         return (
             f"Keep {name} constant, or choose outside the compiled function and pass what it stands for, as a tensor: "
-            "each of its values has a graph of its own."
-        )
-    if case.specialized and _is_argument(guard):
-        return (
-            f"The code needs the number (an index, a loop, a slice, a condition), so that each value of {name} has a "
-            "graph of its own: use few values, or write it with tensors of one size and a mask."
+            f"{each}"
         )
     if case.function:
         return (
@@ -128,15 +124,17 @@ def _advise_value(guard: Guard, case: Case) -> str:
         )
     if not _is_argument(guard):
         buffer = " (a buffer, if it is a module's)" if "." in name else ""
+        return f"Keep {name} in a tensor{buffer} where the code only computes with it; else keep it constant: {each}"
+    if case.specialized:
         return (
-            f"Keep {name} in a tensor{buffer} instead of a Python number, where the code only computes with it; else "
-            "keep it constant: each of its values has a graph of its own."
+            f"The code needs the number {name} (an index, a loop, a slice, a condition), and {each[:-1]}: use few, or "
+            "write it with tensors of one size and a mask."
         )
-    tensor = f"ass {name} as a tensor (torch.tensor({name})) instead of a Python number, where the code only computes"
+    tensor = f"ass {name} as a tensor (torch.tensor({name})), where the code only computes with it"
     if case.dynamic == "False":
-        return f"P{tensor} with it, or compile without dynamic=False; else keep it constant."
+        return f"P{tensor}, or compile without dynamic=False; else keep it constant."
     if case.backend in _FIXED_SHAPES:
-        return f"P{tensor} with it; else keep it constant."
+        return f"P{tensor}; else keep it constant."
     return f"Compile with dynamic=True, which makes {name} a variable of the graph from the first call; or p{tensor}."
 
 

@@ -236,16 +236,9 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
 def _ends_a_librarys_loop(facts: Facts, record: CompileRecord, change: Change) -> bool:
     """Whether another barrier below the same line of the user's ended the graph of another shape: a last batch."""
     here = facts.names.place(record.stack)
-    return (
-        change.what == "shape"
-        and bool(here.library)
-        and any(
-            there.library and (there.file, there.line) == (here.file, here.line)
-            for one in facts.run.compiles
-            if one.program == change.against and one.stack != record.stack
-            for there in (facts.names.place(one.stack),)
-        )
-    )
+    others = (facts.names.place(one.stack) for one in facts.run.compiles if one.program == change.against)
+    beside = any((there.file, there.line) == (here.file, here.line) and there != here for there in others)
+    return change.what == "shape" and bool(here.library) and beside
 
 
 def _warms_up(facts: Facts, record: CompileRecord) -> bool:
