@@ -124,17 +124,20 @@ def _advise_value(guard: Guard, case: Case) -> str:
         )
     if not _is_argument(guard):
         buffer = " (a buffer, if it is a module's)" if "." in name else ""
-        return f"Keep {name} in a tensor{buffer} where the code only computes with it; else keep it constant: {each}"
+        return (
+            f"Keep {name} in a tensor{buffer} instead of a Python number, where the code only computes with it; else "
+            f"keep it constant: {each}"
+        )
     if case.specialized:
         return (
             f"The code needs the number {name} (an index, a loop, a slice, a condition), and {each[:-1]}: use few, or "
             "write it with tensors of one size and a mask."
         )
-    tensor = f"ass {name} as a tensor (torch.tensor({name})), where the code only computes with it"
+    tensor = f"ass {name} as a tensor (torch.tensor({name})) instead of a Python number, where the code only computes"
     if case.dynamic == "False":
-        return f"P{tensor}, or compile without dynamic=False; else keep it constant."
+        return f"P{tensor} with it, or compile without dynamic=False; else keep it constant."
     if case.backend in _FIXED_SHAPES:
-        return f"P{tensor}; else keep it constant."
+        return f"P{tensor} with it; else keep it constant."
     return f"Compile with dynamic=True, which makes {name} a variable of the graph from the first call; or p{tensor}."
 
 

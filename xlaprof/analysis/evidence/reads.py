@@ -85,25 +85,17 @@ class Reads:
             self._counted[those].add(key)
 
     def find_barrier(self, facts: Facts) -> None:
-        """Find the barrier whose graph these reads compute in part beforehand, and the graphs they need for that."""
-        cut = [one for one in facts.run.compiles if one.trigger == "read" and one.stack in self.stacks]
+        """Find the barrier whose graph these reads compute in part beforehand."""
+        cut = [one for one in facts.run.compiles if one.stack in self.stacks]
         if not self.alone or (cut and not any(one.again for one in cut)):
             return
         self.barrier = _barrier_after(facts, self.stacks)
-        if self.barrier:
-            self.graphs = [one for one in cut if one.again and is_own_graph(facts, one)]
 
     def add_graphs(self, facts: Facts, others: Container[int]) -> None:
-        """Add the graphs of another first step: without the reads there were none; ``others``: begins of compiles that
-        have another cause."""
+        """Add the graphs that the reads need for that; ``others``: begins of compiles that have another cause."""
         if self.barrier:
-            known = {one.t for one in self.graphs}
-            self.graphs += [
-                one
-                for one in facts.run.compiles
-                if one.trigger == "read" and one.stack in self.stacks and one.again
-                if one.t not in known and one.t not in others
-            ]
+            again = (one for one in facts.run.compiles if one.stack in self.stacks and one.again)
+            self.graphs = [one for one in again if one.t not in others]
 
     @property
     def counted(self) -> ReadEvents:
@@ -141,7 +133,7 @@ class Reads:
 
     def is_habit(self, facts: Facts) -> bool:
         """Whether they make a finding."""
-        if self.count >= _LEAST and (self.graphs or _breaks_graph(facts, self.place)):
+        if self.count >= _LEAST and self.barrier:
             return True  # even without a wait: the device stops there
         tally = self.tally
         stalled = self.count * tally.stalled // tally.known if tally.known else self.count
@@ -225,13 +217,6 @@ def _barrier_after(facts: Facts, stacks: list[int]) -> int:
             after[stack] += shares_loop(names, read, stack)
             read = 0
     return next((stack for stack, count in after.most_common(1) if count >= _LEAST), 0)
-
-
-def _breaks_graph(facts: Facts, place: Place) -> bool:
-    """Whether torch.compile ends a graph at this line to read its value."""
-    breaks = facts.run.torch_compile.breaks.items()
-    lines = (facts.names.place(stack) for (stack, _), tally in breaks if not tally.event.by_design)
-    return any((one.file, one.line) == (place.file, place.line) for one in lines)
 
 
 def _working_s(facts: Facts) -> float:
