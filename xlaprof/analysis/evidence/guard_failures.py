@@ -107,7 +107,7 @@ def _followed(
         one = _to_blame(first[0])
         sizes = [each.kind in _OF_SIZE for each in (one, guard)]
         changes = [(each.kind, *sizes_of_dim(each)) for each in (one, guard)]
-        same = changes[0] == changes[1] and guard.old != guard.new and (guard.handed or guard.subject == one.subject)
+        same = changes[0] == changes[1] and (guard.handed or guard.subject == one.subject)
         # a variable was there before this break: what it holds was made from the value that changed before
         made = guard.handed and sizes[0] == sizes[1] and (guard.subject.isidentifier() if one.handed else sizes[0])
         if same or made:
@@ -135,7 +135,7 @@ def _caused_by(record: RecompileRecord, again: dict[str, RecompileRecord]) -> Re
 def _makes_state(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
     """Whether this is an optimizer's second step: it had no state in the first, which is warm-up."""
     file = facts.names.place(record.event.code).file.replace("\\", "/")
-    return "/torch/optim/" in file and "self.state" in guard.text and record.limit is None
+    return "/torch/optim/" in file and "self.state" in guard.text
 
 
 def hit_a_limit(finding: Finding) -> bool:

@@ -233,15 +233,13 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
             return ReadAdvice(pattern.name or name, what, pattern.purpose, advice, remedy, "{often}" in pattern.advice)
     if scalar and inside:
         text = f"Call {name} {{often}}, or leave out what it looks at the value for"
-        return ReadAdvice(name, what, "", _filled(text, every, words), "", is_when=True)
-    if scalar:
+    elif scalar:
         text = "Keep the {value} {words.keep} and read it {often}{end}"
-        return ReadAdvice(name, what, "", _filled(text, every, words), "", is_when=True)
-    if name in ("save()", "pickling"):
-        advice = "Save less often, or hand a copy made on the device to a background thread"
+    elif name in ("save()", "pickling"):
+        text = "Save less often, or hand a copy made on the device to a background thread"
     else:
-        advice = "Do this work on the device, or hand the tensor over once, after the loop"
-    return ReadAdvice(name, what, "", advice, "")
+        text = "Do this work on the device, or hand the tensor over once, after the loop"
+    return ReadAdvice(name, what, "", _filled(text, every, words), "", is_when=scalar)
 
 
 def _filled(text: str, every: int, words: Vocabulary) -> str:

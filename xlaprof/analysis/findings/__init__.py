@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
 from functools import cache
 
 import msgspec
@@ -39,7 +38,11 @@ def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
     known = kinds()
     made = [finding for kind in known.values() for finding in kind.find(facts)]
-    found = [_with_severity(known, finding) for finding in made if finding not in facts.aside]
+    found = [
+        msgspec.structs.replace(finding, severity="high") if known[finding.kind].leads(finding) else finding
+        for finding in made
+        if finding not in facts.aside
+    ]
     found.sort(key=lambda finding: -max(finding.gain_s, finding.cost_s))
     found[:_WEIGHED] = [
         msgspec.structs.replace(finding, gain_last_s=facts.gain_last_s(finding)) for finding in found[:_WEIGHED]
@@ -57,11 +60,6 @@ def find(facts: Facts) -> tuple[Finding, ...]:
         )
     )
     return _with_unique_ids(found)
-
-
-def _with_severity(known: Mapping[str, Kind], finding: Finding) -> Finding:
-    leads = known[finding.kind].leads(finding)
-    return msgspec.structs.replace(finding, severity="high") if leads else finding
 
 
 def _within_cost(finding: Finding) -> Finding:

@@ -127,20 +127,22 @@ def _finding(facts: Facts, place: Place, name: str, tally: FallbackTally, keys: 
 
 def _dynamic_size(facts: Facts, reads: Reads, back: dict[Place, str]) -> Finding:
     tally, name = reads.tally, reads.op
-    apart = [record for record in _apart(facts, reads.stacks) if record not in reads.graphs]
+    apart = _apart(facts, reads.stacks)
+    compile_s = sum(record.dur for record in apart) / 1e9
+    own = f", and {duration(compile_s)} go into compiling {plural(len(apart), 'graph')} of its own" if apart else ""
     return facts.finding(
         "fallback",
         reads.place,
         operation=name,
         count=reads.count,
         counted=reads.counted,
-        cost_s=reads.cost_s + sum(record.dur for record in apart) / 1e9,
+        cost_s=reads.cost_s + compile_s,
         cut=replay.together([reads.cut, replay.compiles(apart, recorded=True)]),
         cause=(
             f"Values decide the size of the result of {described(name)}, so it cannot stay on the device: "
             f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {times(reads.count)}, "
             f"{duration(reads.waited_s)} waited ({duration(reads.waited_s / max(1, tally.count))} each)"
-            f"{_compiled(apart)}.{_and_back(back)}"
+            f"{own}.{_and_back(back)}"
         ),
         advice=_advice(name),
         evidence=(reads.waited(), f"longest {duration(tally.most / 1e9)}"),
@@ -159,14 +161,6 @@ def _and_back(back: dict[Place, str]) -> str:
         f"{named(place)} ({op}): here the device does that alone, but PyTorch/XLA runs aten::nonzero on the CPU once "
         "more."
         for place, op in back.items()
-    )
-
-
-def _compiled(apart: list[CompileRecord]) -> str:
-    took = duration(sum(record.dur for record in apart) / 1e9)
-    return (
-        f", and {plural(len(apart), 'graph')} of its own {'takes' if len(apart) == 1 else 'take'} {took} to compile"
-        * bool(apart)
     )
 
 
