@@ -130,8 +130,8 @@ def _advise_value(guard: Guard, case: Case) -> str:
         )
     if case.specialized:
         return (
-            f"The code needs the number {name} (an index, a loop, a slice, a condition), and {each[:-1]}: use few, or "
-            "write it with tensors of one size and a mask."
+            f"The code needs the number (an index, a loop, a slice, a condition), so that each value of {name} has a "
+            "graph of its own: use few values, or write it with tensors of one size and a mask."
         )
     tensor = f"ass {name} as a tensor (torch.tensor({name})) instead of a Python number, where the code only computes"
     if case.dynamic == "False":
