@@ -5,14 +5,6 @@ Each case is a program as users write it, the words of the advice it gets, and t
 
 from __future__ import annotations
 
-import copy
-import gc
-import logging
-import os
-import random
-import threading
-import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -160,6 +152,86 @@ def in_modes(*modes: Any) -> Callable[[], Any]:
     return program
 
 
+def bounded(x: Any) -> Any:
+    return x * 2 if x.shape[0] > 4 else x * 3
+
+
+class Chosen(torch.nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Any) -> Any:
+        return x.sin() if self.kind == "sin" else x.cos()
+
+
+def of_kinds(*kinds: str) -> Callable[[], Any]:
+    def program() -> None:
+        model = Chosen(kinds[0])
+        fast = torch.compile(model, backend="eager")
+        for model.kind in kinds:
+            fast(T(3))
+
+    return program
+
+
+def scaled(x: Any, options: Any) -> Any:
+    return x * 2 if hasattr(options, "scale") else x + 1
+
+
+def with_options(*, at_first: bool) -> Callable[[], Any]:
+    def program() -> None:
+        options = SimpleNamespace()
+        fast = torch.compile(scaled, backend="eager")
+        if at_first:
+            options.scale = 1
+        fast(T(3), options)
+        options.scale = 1
+        fast(T(3), options)
+
+    return program
+
+
+def attended(x: Any, cache: Any) -> Any:
+    return x + cache.sum()
+
+
+def parameters(**config: bool) -> Callable[[], Any]:
+    def program() -> None:
+        with torch._dynamo.config.patch(**config):
+            calls(times, *((torch.nn.Parameter(T(size, 3)),) for size in (4, 5, 6)))()
+
+    return program
+
+
+class Keeping(torch.nn.Module):
+    def __init__(self, inside: bool) -> None:
+        super().__init__()
+        self.inside, self.history = inside, list[Any]()
+
+    def forward(self, x: Any) -> Any:
+        y = x * 2
+        if self.inside:
+            self.history.append(y)
+        return y
+
+
+def kept(*, inside: bool) -> Callable[[], Any]:
+    def program() -> None:
+        model = Keeping(inside)
+        fast = torch.compile(model, backend="eager")
+        for _ in range(4):
+            y = fast(T(3))
+            if not inside:
+                model.history.append(y)
+
+    return program
+
+
+def called(x: Any, function: Any) -> Any:
+    return function(x)
+
+
 def both(x: Any, y: Any) -> Any:
     return x * 2 + y
 
@@ -198,7 +270,12 @@ mark_dynamic = torch._dynamo.maybe_mark_dynamic
 objects = [SimpleNamespace(function=torch.nn.Identity().forward) for _ in range(2)]
 
 RECOMPILATIONS = [
-    Case("size", calls(times, *sizes(4, 5)), "maybe_mark_dynamic(x, 0)", calls(times, *marked(mark_dynamic, 4, 5))),
+    Case(
+        "size",
+        calls(times, *sizes(4, 5)),
+        "Mark the dimension dynamic before the first call",
+        calls(times, *marked(mark_dynamic, 4, 5)),
+    ),
     Case(  # mark_dynamic would raise ConstraintViolationError
         "size that the code needs",
         calls(listed, *sizes(4, 5)),
@@ -228,14 +305,20 @@ RECOMPILATIONS = [
         "2 or more where it is 1, and mark the dimension dynamic: torch._dynamo.maybe_mark_dynamic(x, 0)",
         calls(times, *marked(mark_dynamic, 8, 2, 5)),
     ),
-    Case("constant size", calls(listed, *sizes(4, 5, 6)), "pad dimension 0", calls(listed, *sizes(4, 6, 6)), left=1),
+    Case(
+        "constant size",
+        calls(listed, *sizes(4, 5, 6)),
+        "The code turns this size into a constant",
+        calls(listed, *sizes(4, 6, 6)),
+        left=1,
+    ),
     Case("rank", calls(times, (T(4, 3),), (T(3),)), "unsqueeze", calls(times, (T(4, 3),), (T(4, 3),))),
     Case("layout", calls(times, (T(4, 3),), (T(3, 4).t(),)), "contiguous()", calls(times, (T(4, 3),), (T(4, 3),))),
-    Case("dtype", calls(times, X, (T(3).double(),)), "x.to(torch.float32)", calls(times, X, X)),
+    Case("dtype", calls(times, X, (T(3).double(),)), "to one dtype before the call", calls(times, X, X)),
     Case(
         "requires_grad",
         calls(times, X, (T(3, requires_grad=True),)),
-        "x.detach()",
+        "Call it with tensors that agree in requires_grad",
         calls(times, X, (T(3, requires_grad=True).detach(),)),
     ),
     Case("aliases", calls(both, (T(3), T(3)), X * 2), "clone() one", calls(both, (T(3), T(3)), (X[0], X[0].clone()))),
@@ -261,10 +344,15 @@ RECOMPILATIONS = [
     Case(
         "mask instead",
         calls(repeated, *((T(3), k) for k in (2, 3, 4))),
-        "a mask",
+        " of one size and a mask.",
         calls(masked, *((T(3), torch.tensor(k)) for k in (2, 3, 4))),
     ),
-    Case("attribute", counted, "a buffer, if it is a module's", counted_in_a_buffer),
+    Case(
+        "attribute",
+        counted,
+        " instead of a Python number, where the code only computes with it; else",
+        counted_in_a_buffer,
+    ),
     Case("learning rate", scheduled(0.1), "lr=torch.tensor(0.1)", scheduled(torch.tensor(0.1))),
     Case(
         "name",
@@ -275,11 +363,11 @@ RECOMPILATIONS = [
     Case("length", calls(summed, (T(3), [T(3)]), (T(3), [T(3)] * 2)), "one length", calls(summed, (T(3), [T(3)] * 2))),
     Case("type", calls(times, (T(3), T(3)), (T(3), 2)), "same type", calls(times, (T(3), T(3)), (T(3), T(3)))),
     Case("None", calls(optional, X, (T(3), T(3))), "same type", calls(optional, (T(3), T(3)), (T(3), T(3)))),
-    Case("mode of a module", dropped(True, False), "in one mode", dropped(True, True)),
+    Case("mode of a module", dropped(True, False), " in one mode where the other", dropped(True, True)),
     Case(
         "grad mode",
         in_modes(nullcontext, torch.no_grad),
-        "under the same grad_mode",
+        "Call it under the same ",
         in_modes(torch.no_grad, torch.no_grad),
     ),
     Case(
@@ -288,6 +376,42 @@ RECOMPILATIONS = [
         "in the same mode",
         calls(times, X, lambda: (torch.no_grad()(T)(3),)),
     ),
+    Case(
+        "bound",
+        calls(bounded, *sizes(8, 3), dynamic=True),
+        "The code asks about this size: decide outside the compiled function",
+        calls(bounded, *sizes(8, 5), dynamic=True),
+    ),
+    Case("kind", of_kinds("sin", "cos"), " before the first call, and keep it: each of its", of_kinds("cos", "cos")),
+    Case(
+        "another attribute", with_options(at_first=False), "Keep what the guard asks for", with_options(at_first=True)
+    ),
+    Case(
+        "cache",
+        calls(attended, *((T(3), T(size, 3)) for size in (4, 5, 6))),
+        "Generate with a cache of fixed size",
+        calls(attended, *((T(3), T(6, 3)) for _ in range(3))),
+    ),
+    Case(
+        "parameter",
+        parameters(),
+        "force_parameter_static_shapes = False",
+        parameters(force_parameter_static_shapes=False),
+        left=1,
+    ),
+    Case(
+        "function",
+        calls(called, (T(3), torch.sin), (T(3), torch.cos)),
+        "Pass the same ",
+        calls(called, (T(3), torch.cos)),
+    ),
+    Case(
+        "device",
+        calls(times, X, (torch.ones(3, device="meta"),)),
+        "Call it with the same kind of tensor, on the same device",
+        calls(times, X, X),
+    ),
+    Case("list that grows", kept(inside=True), " grow outside the compiled function", kept(inside=False)),
     Case("backend", backends(backend(), backend()), "same backend", backends(one_backend, one_backend)),
 ]
 
@@ -301,131 +425,6 @@ def test_what_is_advised_against_recompilations(case: Case, tmp_path: Path) -> N
     after = observe(tmp_path / "after.log", case.after)
     assert after.counts.recompiles == case.left < before.counts.recompiles
     assert after.findings("graph_break") == []
-
-
-def cut(*lines: Callable[[Any], Any], **config: Any) -> Callable[[], Any]:
-    """A program that compiles a function in whose middle there is one line, for each of these lines."""
-
-    def program() -> None:
-        for line in lines:
-
-            def function(x: Any, line: Any = line) -> Any:
-                y = x.sin()
-                found = line(y)
-                return (y if found is None else y * found).cos()
-
-            with torch._dynamo.config.patch(**config):
-                fast = torch.compile(function, backend="eager")
-                for _ in range(2):
-                    fast(torch.randn(4))
-
-    return program
-
-
-def whole(function: Any) -> Callable[[], Any]:
-    """A program that compiles a function and calls it twice, with what is left of the line outside."""
-
-    def program() -> None:
-        fast = torch.compile(function, backend="eager")
-        for _ in range(2):
-            print(fast(torch.randn(4)).sum().item())
-
-    return program
-
-
-def fine(x: Any) -> Any:
-    return x.sin().cos()
-
-
-def branches(x: Any) -> Any:
-    y = x.sin()
-    if y.sum() > 0:
-        y = y * 2
-    return y.cos()
-
-
-def branches_on_the_device(x: Any) -> Any:
-    y = x.sin()
-    return torch.where(y.sum() > 0, y * 2, y).cos()
-
-
-def branches_in_the_graph(x: Any) -> Any:
-    y = x.sin()
-    return torch.cond(y.sum() > 0, lambda y: y * 2, lambda y: y.clone(), (y,)).cos()
-
-
-log = logging.getLogger("advice")
-
-
-@torch.compiler.disable
-def disabled(y: Any) -> Any:
-    return y * 2
-
-
-def generated(x: Any) -> Iterator[Any]:
-    yield x.sin()
-
-
-def written(y: Any) -> None:
-    with open(os.devnull, "w") as file:
-        file.write("x")
-
-
-def locked(y: Any) -> Any:
-    with threading.Lock():
-        return y * 2
-
-
-BREAKS = [
-    Case("print", cut(lambda y: print("y")), "Remove the print", whole(fine)),
-    Case("print after", cut(lambda y: print("y")), "print after it returns", whole(fine)),
-    Case("file", cut(written), "outside the compiled function", whole(fine)),
-    Case("context manager", cut(locked), "around the call", whole(fine)),
-    Case("item", cut(lambda y: y.sum().item()), "Keep the value a tensor", cut(lambda y: y.sum())),
-    Case(
-        "item in the graph",
-        cut(lambda y: y.sum().item()),
-        "capture_scalar_outputs = True",
-        cut(lambda y: y.sum().item(), capture_scalar_outputs=True),
-    ),
-    Case("float()", cut(lambda y: float(y.sum())), "Keep the value a tensor", cut(lambda y: y.sum())),
-    Case("tolist()", cut(lambda y: y.tolist()[0]), "Keep the value a tensor", cut(lambda y: y[0])),
-    Case("branch", whole(branches), "torch.where", whole(branches_on_the_device)),
-    Case("torch.cond", whole(branches), "torch.cond", whole(branches_in_the_graph)),
-    Case("mask", cut(lambda y: y[y > 0].sum()), "multiplication by the mask", cut(lambda y: (y * (y > 0)).sum())),
-    Case(
-        "mask in the graph",
-        cut(lambda y: y[y > 0].sum()),
-        "capture_dynamic_output_shape_ops = True",
-        cut(lambda y: y[y > 0].sum(), capture_dynamic_output_shape_ops=True),
-    ),
-    Case("time", cut(lambda y: time.time()), "before or after the compiled function", whole(fine)),
-    Case("random", cut(lambda y: random.random()), "torch.rand", cut(lambda y: torch.rand(()))),
-    Case("warning", cut(lambda y: warnings.warn("y", stacklevel=1)), "Warn before or after", whole(fine)),
-    Case("logger", cut(lambda y: log.warning("y")), "Log after", whole(fine)),
-    Case(
-        "logger ignored",
-        cut(lambda y: log.warning("y")),
-        "ignore_logging_functions",
-        cut(lambda y: log.warning("y"), ignore_logging_functions={log.warning}),
-    ),
-    Case("builtin", cut(lambda y: sorted(y)[0]), "before or after", cut(lambda y: torch.sort(y)[0][0])),
-    Case("C function", cut(lambda y: gc.collect() * 0 + 1), "Move the call out", whole(fine)),
-    Case("deepcopy", cut(copy.deepcopy), "tensor.clone()", cut(torch.clone)),
-    Case("disabled", cut(disabled), "Remove torch.compiler.disable", cut(lambda y: y * 2)),
-    Case("asked for", cut(lambda y: torch._dynamo.graph_break()), "Remove the call", whole(fine)),
-]
-
-
-@pytest.mark.parametrize("case", BREAKS, ids=[case.name for case in BREAKS])
-def test_what_is_advised_against_graph_breaks(case: Case, tmp_path: Path) -> None:
-    before = observe(tmp_path / "before.log", case.before)
-    advice = " ".join(finding.advice for finding in before.findings("graph_break"))
-    assert case.words in advice
-    torch._dynamo.reset()
-    after = observe(tmp_path / "after.log", case.after)
-    assert after.findings() == []
-    assert after.counts.graphs == 1
 
 
 class Block(torch.nn.Module):

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 import xlaprof.runtime as xr
 from xlaprof import import_hook
 from xlaprof.runtime import parity
@@ -99,7 +97,8 @@ def as_if_new(*, strict: bool = False) -> Iterator[None]:
 def _forget() -> None:
     gc.collect()
     xr.sync(wait=True)
-    torch._dynamo.reset()
+    if (dynamo := sys.modules.get("torch._dynamo")) is not None:  # seconds to import
+        dynamo.reset()
     xr.clear_compile_cache()
     upload.forget()
     for tape in tapes.existing():

@@ -220,9 +220,10 @@ _KINDS = {
     ),
     "dispatch": _Kind(
         "kind of tensor (dispatch keys)",
-        "{name} is another kind of tensor than before, it has other dispatch keys (a subclass, inference mode)",
-        "Call it with the same kind of tensor, in the same mode: torch.no_grad() throughout instead of now and then "
-        "inference_mode().",
+        "{name} is another kind of tensor than before, it has other dispatch keys (another device, a subclass, "
+        "inference mode)",
+        "Call it with the same kind of tensor, on the same device, in the same mode: torch.no_grad() throughout "
+        "instead of now and then inference_mode().",
         True,
     ),
     "requires_grad": _Kind(

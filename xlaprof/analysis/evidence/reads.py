@@ -149,7 +149,8 @@ class Reads:
     def is_between_steps(self, facts: Facts) -> bool:
         """Whether they lie in a loop of their own, such as an evaluation's, that no barrier ends the turns of."""
         loops = {head(loop) for loop in facts.names.loops(self.stacks[0])}
-        visits = {stack: site.executed for stack, site in facts.run.sites.items() if site.trigger != "read"}
+        sites = facts.run.sites.items()
+        visits = {stack: site.executed for stack, site in sites if site.trigger != "read" and site.executed}
         main = max(visits, key=visits.__getitem__, default=0)
         step = innermost(facts.names, main)
         if not loops or not visits or not step.line:

@@ -39,13 +39,17 @@ INSTEAD = {
     "aten::linalg_eig": _EIGEN,
     "aten::linalg_eigvals": _EIGEN,
     "aten::_linalg_eigvals": _EIGEN,
-    "aten::linalg_lstsq": "Solve the normal equations (torch.linalg.solve(A.mT @ A, A.mT @ b)), or use torch.linalg.qr",
-    "aten::linalg_ldl_factor_ex": "Use torch.linalg.cholesky if the matrix is positive definite, else torch.linalg.lu",
+    "aten::linalg_lstsq": (
+        "Solve the normal equations (torch.linalg.solve_ex(A.mT @ A, A.mT @ b)), or use torch.linalg.qr"
+    ),
+    "aten::linalg_ldl_factor_ex": (
+        "Use torch.linalg.cholesky_ex if the matrix is positive definite, else torch.linalg.lu"
+    ),
     "aten::histc": _BINS,
     "aten::_histogramdd_bin_edges": _BINS,
     "aten::_histogramdd_from_bin_cts": _BINS,
     "aten::kthvalue": "Use torch.topk or torch.sort and take the element",
-    "aten::mode": "Sort, and count runs, or use torch.bincount with minlength over a known range",
+    "aten::mode": "Count into a tensor over a known range (torch.zeros(n).index_add_), and take the argmax",
     "aten::randperm": "Draw the order on the host with the next batch, or sort random keys (torch.rand(n).argsort())",
     "aten::multinomial": "Draw with the Gumbel trick: (logits + gumbel noise).argmax(-1)",
     "aten::_nested_tensor_from_mask": _RAGGED,

@@ -77,8 +77,7 @@ _TEXTS = {
     "operation grad": _Text(
         "gradients are written where .grad is None, in the first pass after they were cleared, and added to in those "
         "that follow: another operation sequence ({new} came where {old} had been recorded)",
-        "Move the barrier{at} so that every graph holds the same work, once per optimizer step, or clear gradients "
-        "with zero_grad(set_to_none=False) so that they are always added to.",
+        "Move the barrier{at} so that every graph holds the same work, once per optimizer step.",
     ),
     "operation backward": _Text(
         "the backward pass took another path (requires_grad, frozen layers or the loss changed): operation {new} came "

@@ -27,6 +27,7 @@ _USELESS = (
     "It may be possible to write Dynamo tracing rules",
     "Your code may result in an error when running in eager",
     "This graph break is fundamental",
+    "This graph break may be difficult to debug",
     "This graph break may have been caused by an earlier",
     "If it is a Python builtin, please file an issue",
     "If the context manager seems like it should be supported",
@@ -88,7 +89,7 @@ def _skipped_call(found: Break) -> tuple[str, str]:
     return f"Dynamo does not trace into {full or 'the function called here'}", _CALL
 
 
-_SYNC = re.compile(r"\b(torch_xla\.sync|mark_step|xla_model\.\w*step|xla_sync)\b")
+_SYNC = re.compile(r"\b(torch_xla\.sync|mark_step|xla_model\.\w*step|xla_sync|modes\.barriers\.\w+)\b")
 
 
 def _not_inlined(found: Break) -> tuple[str, str]:

@@ -1,0 +1,122 @@
+"""Each sentence of advice in the sources is taken in a test, or stands below with the reason why it cannot be."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import xlaprof
+from tests.advice import test_reads, test_recompiles, test_replacements, test_steps
+from tests.sources import test_dynamo_advice, test_dynamo_break_advice
+
+PACKAGE = Path(xlaprof.__file__).parent
+SOURCES = sorted(
+    path for folder in ("findings", "recompiles", "evidence") for path in (PACKAGE / "analysis" / folder).glob("*.py")
+)
+SOURCES.append(PACKAGE / "sources" / "dynamo" / "hints.py")
+#: how sentences begin that say what is, and texts of PyTorch's that are left out
+_NO_ADVICE = re.compile(
+    r"(The|That|A|An|No|One|Each|Nothing|Values|What|Steps|Dynamo|PyTorch|It|This|Please|If|File|Your|Avoid) "
+    r"(?!key/value|code (?:turns|asks|needs))"
+)
+#: in a test of its own
+ELSEWHERE = {
+    "Look for something that grows with the number of steps": "test_steps_that_go_through_all_earlier_ones_get_slower",
+    "Put a barrier (sync()) between its parts": "test_two_graphs_of_half_the_size_are_no_finding",
+}
+_LIGHTNING = "Lightning is no dependency of the tests: benchmarks/wild/lightning_fit.py"
+_TRAINER = "a Trainer takes ten seconds: benchmarks/wild.py runs it"
+_ACCELERATE = "accelerate takes seconds to import: benchmarks/wild.py runs it"
+_PIPELINE = "a pipeline takes ten seconds: benchmarks/wild.py runs it"
+#: advice that is not taken here, and why, or where else
+NOT_TAKEN = {
+    "Write with index_copy_ at": "the beginning of a sentence that is taken",
+    "Read with index_select at": "the beginning of a sentence that is taken",
+    "Call {words.shard} on the tensor once": "four devices: tests/runtime/spmd/test_on_annotations.py",
+    "Let every step have this barrier": "it is the words of another piece, where removing would cost more",
+    "Make the tensors that a step starts from the same": "no program is known that gets it",
+    "Keep a result of the largest size": "all operators of dynamic size that are known have words of their own",
+    "Set {name} before the first call, and keep it.": "PyTorch 2.13 tells attributes by other guards",
+    "Move {name} to one device": "two devices of one sort",
+    "Keep {name} alive": "PyTorch 2.13 compiles again for none that was freed",
+    "Return a list, or compile the function": "PyTorch 2.13 passes over generators without a word",
+    "Check the tensor outside": "PyTorch 2.13 tells an assertion as a branch",
+    "Call requires_grad_() before": "PyTorch 2.13 gives a hint of its own",
+    "Change the deque outside": "PyTorch 2.13 tells a deque's length",
+    "Call backward() outside": "a break by design, which no finding is made of",
+    "Call {}() outside the compiled function": "a break by design, which no finding is made of",
+    "or decorate it with torch._dynamo.dont_skip_tracing": "no program is known that gets it",
+    "Set {words.scalars_as_inputs}": "a setting that is read when the process starts",
+    "Make the scheduler with set_alpha_to_one=False": _PIPELINE,
+    "Call scheduler.set_begin_index(0)": _PIPELINE,
+    "Keep {} constant, or let it take few values": "not taken yet: few values are few graphs",
+    "Move what breaks the graph out of the loop": "PyTorch 2.13 tells what breaks it",
+    "Use the torch function for it": "no program is known that gets it",
+    "Leave attention_mask out": _TRAINER,
+    "Pass attention_mask": _TRAINER,
+    "Pass prediction_loss_only": _TRAINER,
+    "Pass logging_nan_inf_filter": _TRAINER,
+    "Raise logging_steps": _TRAINER,
+    "Pass dataloader_drop_last": _TRAINER,
+    "Pass pad_to_multiple_of": _TRAINER,
+    "Pass dataloader_num_workers": _TRAINER,
+    "The key/value cache grows": "benchmarks/wild/decode.py",
+    "Use mixed_precision": _ACCELERATE,
+    "Pass drop_last=True to the DataLoader": _ACCELERATE,
+    "Gather once for many batches": _ACCELERATE,
+    "Pass output_type": _PIPELINE,
+    "Leave out callback_on_step_end": _PIPELINE,
+    "Pass prog_bar=False": _LIGHTNING,
+    "Raise log_every_n_steps": _LIGHTNING,
+    "Leave detect_anomaly": _LIGHTNING,
+    "Let the callback look after each epoch": _LIGHTNING,
+}
+
+
+def sentences(path: Path) -> Iterator[str]:
+    """Texts that tell somebody to do something, ``{...}`` where something is filled in."""
+    tree = ast.parse(path.read_text())
+    documents = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and isinstance(node.body[0], ast.Expr)
+    }
+    parts = {id(one) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for one in node.values}
+    for node in ast.walk(tree):
+        if id(node) in documents | parts:
+            continue
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(one.value) if isinstance(one, ast.Constant) else "{}" for one in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        else:
+            continue
+        if re.match(r"[A-Z][a-z]+ ", text) and len(text.split()) >= 4 and not _NO_ADVICE.match(text):
+            yield text
+
+
+def taken() -> Iterator[str]:
+    """Words of the advice that tests take."""
+    cases = (test_reads.READS, test_recompiles.CASES, test_steps.BARRIERS, test_steps.GROWING, test_steps.IDLE)
+    yield from (case.words for some in cases for case in some)
+    yield from (one.words for one in test_replacements.REPLACED)
+    yield from (one.words for one in (*test_dynamo_advice.RECOMPILATIONS, *test_dynamo_break_advice.BREAKS))
+    yield from ELSEWHERE
+
+
+def test_each_piece_of_advice_is_taken_in_a_test_or_says_why_not() -> None:
+    known = [*taken(), *NOT_TAKEN]
+    missing = [text for path in SOURCES for text in sentences(path) if not any(words in text for words in known)]
+    assert missing == []
+
+
+def test_what_is_not_taken_is_still_given() -> None:
+    given = [text for path in SOURCES for text in sentences(path)]
+    assert [words for words in (*ELSEWHERE, *NOT_TAKEN) if not any(words in text for text in given)] == []
+
+
+def test_the_tests_of_their_own_are_there() -> None:
+    there = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
+    assert [name for name in ELSEWHERE.values() if f"def {name}(" not in there] == []

@@ -1,0 +1,471 @@
+"""Advice on reads and fallbacks is taken: values stay on the device, and few are read."""
+
+from __future__ import annotations
+
+import io
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.distributions import Normal
+
+import xlaprof.runtime as xr
+from tests.advice.taken import STEPS, Case, Program, take
+from xlaprof import import_hook
+
+Step = Callable[[int, Any], object]
+log = logging.Logger("advice")  # with one handler: each formats, which reads
+log.addHandler(logging.StreamHandler(io.StringIO()))
+
+
+def loop(step: Step, steps: int = STEPS) -> Program:
+    """A loop whose steps get their number and a tensor of 4 x 4 on the device."""
+
+    def program() -> None:
+        x = (torch.eye(4) + 1).to("xla")
+        xr.sync(wait=True)
+        for n in range(steps):
+            y = x + (n / 2 + 3)
+            step(n, y)
+            xr.sync()
+        xr.sync(wait=True)
+
+    return program
+
+
+def distribution(**options: Any) -> Step:
+    return lambda n, x: Normal(x, 1.0, **options).log_prob(x)
+
+
+def clipped(**options: Any) -> Step:
+    def step(n: int, x: Any) -> Any:
+        weight = torch.nn.Parameter(x)
+        weight.grad = x * 2
+        norm = torch.nn.utils.clip_grad_norm_([weight], 1.0, **options)
+        return norm.item() if n % 10 == 0 else norm
+
+    return step
+
+
+def every_tenth(read: Step) -> Step:
+    return lambda n, x: read(n, x) if n % 10 == 9 else None
+
+
+def total(n: int, loss: Any) -> float:
+    return float(loss.sum())
+
+
+def printed(n: int, x: Any) -> None:
+    print(x)
+
+
+def logged(n: int, x: Any) -> None:
+    log.warning("x %s", x.sum())
+
+
+def logged_late(n: int, x: Any, before: list[Any] = []) -> None:  # noqa: B006
+    before.append(x.sum())
+    if len(before) > 2:
+        log.warning("x %s", before.pop(0))
+
+
+class Bar:
+    def set_postfix(self, **values: float) -> None:
+        self.values = values
+
+
+bar = Bar()
+
+
+def shown(n: int, x: Any) -> None:
+    bar.set_postfix(x=x.sum().item())
+
+
+def branches(n: int, x: Any) -> Any:
+    if x.sum() > 3:
+        return x * 2
+    return x
+
+
+def ends(n: int, x: Any) -> Any:
+    done = x.sum(1) > 1e9
+    if done.all():
+        return None
+    return x
+
+
+def flagged() -> Step:
+    flags: list[Any] = []
+
+    def step(n: int, x: Any) -> Any:
+        flags[:] = [(flags[0] if flags else False) | (x.sum(1) > 1e9)]
+        if n % 10 == 0 and flags[0].all().item():
+            return None
+        return x
+
+    return step
+
+
+def asserted(n: int, x: Any) -> None:
+    assert (x > -100).all()
+
+
+def asserted_before(n: int, x: Any) -> Any:
+    batch = torch.ones(4, 4) * n
+    assert (batch > -100).all()
+    return x + batch.to("xla")
+
+
+def looped(n: int, x: Any) -> Any:
+    while x.sum() > 60:
+        x = x - 4
+    return x
+
+
+def looked_every_ten_turns(n: int, x: Any) -> Any:
+    for turn in range(20):
+        if turn % 10 == 0 and n % 10 == 0 and not x.sum() > 60:
+            break
+        x = torch.where(x.sum() > 60, x - 4, x)
+    return x
+
+
+def not_finite(n: int, x: Any) -> Any:
+    if not torch.isfinite(x).all():
+        raise FloatingPointError(n)
+    return x
+
+
+def replaced(n: int, x: Any) -> Any:
+    return torch.where(torch.isfinite(x), x, 0.0)
+
+
+def looked_up(n: int, x: Any) -> Any:
+    timesteps = torch.arange(STEPS).to("xla")
+    t = timesteps[n]
+    index = (timesteps == t).nonzero().item()
+    return x * index
+
+
+def counted(n: int, x: Any) -> Any:
+    return x * (n / 2 + 2)
+
+
+def contains(n: int, x: Any) -> Any:
+    return x * 2 if 3.0 in x else x
+
+
+def contains_where(n: int, x: Any) -> Any:
+    return torch.where((x == 3.0).any(), x * 2, x)
+
+
+def library_call(n: int, x: Any) -> Any:
+    return F.gaussian_nll_loss(x, x * 2, x * x)
+
+
+def unchecked_loss(n: int, x: Any) -> Any:
+    return 0.5 * ((x * x).log() + (x * 2 - x) ** 2 / (x * x)).mean()
+
+
+def saved(n: int, x: Any) -> None:
+    torch.save({"x": x}, io.BytesIO())
+
+
+def saves_behind() -> None:
+    copies: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def write() -> None:
+        while (x := copies.get()) is not None:
+            torch.save({"x": x}, io.BytesIO())
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    loop(lambda n, x: copies.put(x.clone()))()
+    copies.put(None)
+    thread.join()
+
+
+def masked_loss(n: int, x: Any) -> Any:
+    logits, tags, mask = x, torch.zeros(4, dtype=torch.long).to("xla"), x[:, 0] > 1
+    return F.cross_entropy(logits[mask], tags[mask])
+
+
+def ignored(n: int, x: Any) -> Any:
+    logits, tags, mask = x, torch.zeros(4, dtype=torch.long).to("xla"), x[:, 0] > 1
+    tags = tags.masked_fill(~mask, -100)
+    return F.cross_entropy(logits.flatten(0, -2), tags.flatten(), ignore_index=-100)
+
+
+def distinct(n: int, x: Any) -> Any:
+    return torch.unique_consecutive(x.flatten().long())
+
+
+def neighbours(n: int, x: Any) -> Any:
+    values = x.flatten().long().sort().values
+    new = torch.cat([torch.ones(1, dtype=torch.bool, device="xla"), values[1:] != values[:-1]])
+    return torch.zeros_like(values).scatter_reduce(0, new.long().cumsum(0) - 1, values, "amax")
+
+
+def repeated(**options: int) -> Step:
+    def step(n: int, x: Any) -> Any:
+        return x.repeat_interleave(torch.tensor([1, 2, 3, 2]).to("xla"), 0, **options)
+
+    return step
+
+
+def solved(n: int, x: Any) -> Any:
+    return torch.linalg.ldl_solve(x, torch.arange(1, 5).to("xla"), x)
+
+
+def solved_before() -> None:
+    x = torch.ones(4, 4).to("xla")
+    y = solved(0, x)
+    loop(lambda n, x: x + y)()
+
+
+def scaled_loss(scaler: Any) -> Step:
+    weight = torch.ones(4, 4).to("xla").requires_grad_()
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+
+    def step(n: int, x: Any) -> None:
+        loss = (x @ weight).sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    return step
+
+
+def with_scaler() -> None:
+    loop(scaled_loss(torch.amp.GradScaler("xla")))()
+
+
+def in_bfloat16() -> None:
+    weight = torch.ones(4, 4).to("xla").requires_grad_()
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+
+    def step(n: int, x: Any) -> None:
+        with torch.autocast("xla", dtype=torch.bfloat16):
+            loss = (x @ weight).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    loop(step)()
+
+
+def without_syncs() -> None:
+    import_hook.serve()
+    from torch_xla.amp import GradScaler, syncfree
+
+    weight = torch.ones(4, 4).to("xla").requires_grad_()
+    optimizer, scaler = syncfree.SGD([weight], lr=0.1), GradScaler()
+
+    def step(n: int, x: Any) -> None:
+        scaler.scale((x @ weight).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+
+    loop(step)()
+
+
+def evaluated(read_once: bool) -> Program:
+    def program() -> None:
+        weight = torch.ones(4, 4).to("xla")
+        total = torch.zeros((), device="xla")
+        losses = []
+        for _ in range(STEPS):
+            loss = (torch.ones(4, 4).to("xla") @ weight).sum()
+            if read_once:
+                total += loss
+                xr.sync()
+            else:
+                losses.append(loss.item())
+        print(total.item())
+
+    return program
+
+
+READS = [
+    Case("a loss", "transfer", loop(total), " and read it ", loop(every_tenth(total)), also=("every 10 steps",)),
+    Case(
+        "the losses of an evaluation",
+        "transfer",
+        evaluated(False),
+        " and read it ",
+        evaluated(True),
+        also=("once, after the loop; end every turn",),
+    ),
+    Case(
+        "a value",
+        "transfer",
+        loop(lambda n, x: x.sum().item()),
+        " and read it ",
+        loop(every_tenth(lambda n, x: x.sum().item())),
+    ),
+    Case("a print", "transfer", loop(printed), "Print ", loop(every_tenth(printed))),
+    Case("a log", "transfer", loop(logged), ", after the barrier, or hand the logger", loop(every_tenth(logged))),
+    Case(
+        "a log of earlier values",
+        "transfer",
+        loop(logged),
+        ", after the barrier, or hand the logger",
+        loop(logged_late),
+        counts=(),
+    ),
+    Case("a progress bar", "transfer", loop(shown), "Show the value ", loop(every_tenth(shown))),
+    Case(
+        "a test for NaN",
+        "transfer",
+        loop(not_finite),
+        "Replace what is not finite on the device",
+        loop(every_tenth(not_finite)),
+    ),
+    Case(
+        "what is not finite", "transfer", loop(not_finite), "Replace what is not finite on the device", loop(replaced)
+    ),
+    Case(
+        "a clipped norm",
+        "transfer",
+        loop(clipped(error_if_nonfinite=True)),
+        "Leave out error_if_nonfinite",
+        loop(clipped()),
+    ),
+    Case(
+        "a distribution",
+        "transfer",
+        loop(distribution(validate_args=True)),
+        "Pass validate_args=False",
+        loop(distribution(validate_args=False)),
+    ),
+    Case("a scaler", "transfer", with_scaler, "Use autocast with bfloat16", in_bfloat16),
+    Case(
+        "an optimizer without syncs",
+        "transfer",
+        with_scaler,
+        "or an optimizer of torch_xla.amp.syncfree",
+        without_syncs,
+    ),
+    Case(
+        "a branch",
+        "transfer",
+        loop(branches),
+        "Decide on the device",
+        loop(lambda n, x: torch.where(x.sum() > 3, x * 2, x)),
+    ),
+    Case("a branch that ends", "transfer", loop(ends), ", a mask), or look at the value only ", loop(flagged())),
+    Case("a test with in", "transfer", loop(contains), "Decide on the device", loop(contains_where)),
+    Case("an assertion", "transfer", loop(asserted), "Assert on the host before the upload", loop(asserted_before)),
+    Case(
+        "an assertion now and then",
+        "transfer",
+        loop(asserted),
+        "Assert on the host before the upload, or look ",
+        loop(every_tenth(asserted)),
+    ),
+    Case(
+        "a loop until a value says so",
+        "transfer",
+        loop(looped),
+        "Run a fixed number of turns with a mask",
+        loop(lambda n, x: [x := torch.where(x.sum() > 60, x - 4, x) for _ in range(2)]),
+    ),
+    Case("a position", "transfer", loop(looked_up), "Count the position in Python", loop(counted)),
+    Case(
+        "an inverse",
+        "transfer",
+        loop(lambda n, x: torch.linalg.inv(x)),
+        "Call the variant that leaves the check to you",
+        loop(lambda n, x: torch.linalg.inv_ex(x)),
+    ),
+    Case(
+        "a metric",
+        "transfer",
+        loop(lambda n, x: (x.argmax(-1) == 1).sum().item()),
+        "Add up on the device",
+        loop(lambda n, x: (x.argmax(-1) == 1).sum()),
+    ),
+    Case(
+        "a library's function",
+        "transfer",
+        loop(library_call),
+        ", or leave out what it looks at the value for",
+        loop(unchecked_loss),
+    ),
+    Case(
+        "a tensor for the host",
+        "transfer",
+        loop(lambda n, x: (x * 2).cpu()),
+        "hand the tensor over once",
+        loop(lambda n, x: (x * 2).cpu() if n == STEPS - 1 else None),
+    ),
+    Case("a checkpoint", "transfer", loop(saved), "Save less often", loop(every_tenth(saved))),
+    Case(
+        "a checkpoint in a thread",
+        "transfer",
+        loop(saved),
+        "hand a copy made on the device to a background thread",
+        saves_behind,
+        counts=(),
+    ),
+    Case(
+        "a selection",
+        "fallback",
+        loop(lambda n, x: x[x > 1].sum()),
+        "Use a mask (torch.where",
+        loop(lambda n, x: torch.where(x > 1, x, 0).sum()),
+    ),
+    Case("selected rows of a loss", "fallback", loop(masked_loss), "masked_fill, ignore_index)", loop(ignored)),
+    Case(
+        "counts of values",
+        "fallback",
+        loop(lambda n, x: torch.bincount(x.flatten().long(), minlength=40)),
+        "Count into a tensor of fixed length",
+        loop(
+            lambda n, x: torch.zeros(40, device="xla").index_add_(0, x.flatten().long(), torch.ones(16, device="xla"))
+        ),
+    ),
+    Case(
+        "distinct values",
+        "fallback",
+        loop(distinct),
+        "Sort and compare neighbours into a tensor of fixed length",
+        loop(neighbours),
+    ),
+    Case(
+        "repeats",
+        "fallback",
+        loop(repeated()),
+        "Keep the sum of the repeats fixed, and pass it",
+        loop(repeated(output_size=8)),
+    ),
+    Case("an operation in the loop", "fallback", loop(solved), "or move it out of the loop.", solved_before),
+    Case(
+        "an operation that is not the device's",
+        "fallback",
+        loop(solved),
+        " by operations that run on the device",
+        loop(lambda n, x: torch.linalg.solve_ex(x, x)),
+    ),
+    Case(
+        "eigenvalues",
+        "fallback",
+        loop(lambda n, x: torch.linalg.eigvals(x + x.T)),
+        "Use torch.linalg.eigh if the matrix is symmetric",
+        loop(lambda n, x: torch.linalg.eigh(x + x.T)),
+    ),
+]
+CASES = READS
+
+
+@pytest.mark.parametrize("case", READS, ids=lambda case: case.name)
+def test_a_value_is_read_no_more(case: Case, tmp_path: Path) -> None:
+    take(case, tmp_path)

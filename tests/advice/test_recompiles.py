@@ -1,0 +1,271 @@
+"""Advice on graphs that are compiled again is taken: the program has one graph, or as many as the advice says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.advice.recompiled_programs import (
+    DEVICE,
+    WARM_UP,
+    accumulates,
+    averages,
+    both,
+    cast,
+    crops,
+    cut,
+    evicts,
+    grows,
+    holds,
+    joins,
+    on_device,
+    padded,
+    pairs,
+    penalized,
+    picks,
+    rows,
+    scaled,
+    scaled_by_one_element,
+    scaled_by_zero_dim,
+    selected,
+    skips,
+    sliced,
+    smoothed,
+    steps,
+    switched,
+    thaws,
+    trained,
+    turns,
+    two_weights,
+    write_at,
+    write_slice,
+    writes,
+)
+from tests.advice.taken import Case, take
+
+CASES = [
+    Case(
+        "dtype",
+        "recompile",
+        steps(on_device, [torch.ones(4, 6, dtype=d) for d in (torch.float32, torch.int32) * 6]),
+        "Convert the input to one dtype before the step",
+        steps(on_device, [torch.ones(4, 6, dtype=d).to(torch.float32) for d in (torch.float32, torch.int32) * 6]),
+    ),
+    Case(
+        "last batch",
+        "recompile",
+        steps(on_device, rows(8, 8, 8, 8, 8, 5)),
+        "Pad the last batch to ",
+        steps(on_device, (padded(x, 0, 8) for x in rows(8, 8, 8, 8, 8, 5))),
+    ),
+    Case(
+        "last batch dropped",
+        "recompile",
+        steps(on_device, rows(8, 8, 8, 8, 8, 5)),
+        "Pad the last batch to ",
+        steps(on_device, rows(8, 8, 8, 8, 8)),
+        also=("drop_last",),
+    ),
+    Case(
+        "two widths",
+        "recompile",
+        steps(on_device, [torch.ones(4, w) for w in (5, 5, 5, 5, 9, 5, 5)]),
+        " in every step.",
+        steps(on_device, [padded(torch.ones(4, w), 1, 9) for w in (5, 5, 5, 5, 9, 5, 5)]),
+    ),
+    Case(
+        "many widths",
+        "recompile",
+        steps(on_device, [torch.ones(4, w) for w in (5, 9, 7, 12, 6, 10, 5, 9, 8, 11)]),
+        "or mask positions instead of",
+        steps(on_device, [padded(torch.ones(4, w), 1, 12) for w in (5, 9, 7, 12, 6, 10, 5, 9, 8, 11)]),
+    ),
+    Case(
+        "several sizes",
+        "recompile",
+        steps(both, pairs((5, 9), (7, 9), (5, 12), (6, 10), (7, 12), (5, 10))),
+        "Pad all of them to sizes of one fixed set",
+        steps(
+            both,
+            [(padded(a, 1, 7), padded(b, 1, 12)) for a, b in pairs((5, 9), (7, 9), (5, 12), (6, 10), (7, 12), (5, 10))],
+        ),
+    ),
+    Case(
+        "rank",
+        "recompile",
+        steps(on_device, [torch.ones(4, 6), torch.ones(4, 6), torch.ones(6), torch.ones(4, 6), torch.ones(6)]),
+        "Give this input the same number of dimensions in every step",
+        steps(
+            on_device, [torch.ones(4, 6), torch.ones(4, 6), padded(torch.ones(6).unsqueeze(0), 0, 4), torch.ones(4, 6)]
+        ),
+    ),
+    Case(
+        "a cache that grows",
+        "recompile",
+        grows(static=False),
+        "allocate it once at its largest size",
+        grows(static=True),
+    ),
+    Case(
+        "an argument", "recompile", steps(picks, (2, 3, 4) * 4), "Keep the argument constant", steps(picks, (4,) * 12)
+    ),
+    Case(
+        "a number that is special",
+        "recompile",
+        steps(scaled, WARM_UP),
+        "keep it off exactly 0, 1 and -1",
+        steps(scaled, [min(max(w, 1e-6), 0.999999) for w in WARM_UP]),
+    ),
+    Case(
+        "a number as a tensor",
+        "recompile",
+        steps(scaled, WARM_UP),
+        "Pass the number as a 1-element tensor on the device",
+        lambda: steps(scaled, [torch.tensor([w], device=DEVICE) for w in WARM_UP])(),
+    ),
+    Case(
+        "a learning rate",
+        "recompile",
+        trained(lrs=WARM_UP),
+        "keep it off exactly 0, 1 and -1",
+        trained(lrs=[min(max(lr, 1e-6), 0.999999) for lr in WARM_UP]),
+    ),
+    Case(
+        "a tensor of no dimensions",
+        "recompile",
+        steps(scaled_by_zero_dim, WARM_UP),
+        "as a tensor of one element: one of no dimensions",
+        steps(scaled_by_one_element, WARM_UP),
+    ),
+    Case(
+        "two numbers that meet",
+        "recompile",
+        steps(two_weights, [(0.25 + n / 16, 0.75 - n / 16) for n in range(12)]),
+        "Pass the two numbers as 1-element tensors on the device",
+        lambda: steps(
+            two_weights,
+            [
+                (torch.tensor([0.25 + n / 16], device=DEVICE), torch.tensor([0.75 - n / 16], device=DEVICE))
+                for n in range(12)
+            ],
+        )(),
+    ),
+    Case("a slice", "recompile", crops(sliced), " positions that a tensor holds", crops(selected)),
+    Case("a slice written", "recompile", writes(write_slice), " positions that a tensor holds", writes(write_at)),
+    Case("a mode", "recompile", switched(back=False), "Call model.train() after the evaluation", switched(back=True)),
+    Case(
+        "autocast",
+        "recompile",
+        cast(lambda n: n % 2 == 0),
+        "Run every step under the same autocast",
+        cast(lambda n: True),
+    ),
+    Case(
+        "a barrier",
+        "recompile",
+        cut(lambda n: n % 4 == 3),
+        "Remove this barrier, or let every step have it",
+        cut(lambda n: False),
+    ),
+    Case(
+        "a barrier in every step",
+        "recompile",
+        cut(lambda n: n % 4 == 3),
+        "Remove this barrier, or let every step have it",
+        cut(lambda n: True),
+    ),
+    Case(
+        "state",
+        "recompile",
+        joins(warmed_up=False),
+        "Let the optimizer make its state before the first step",
+        joins(warmed_up=True),
+    ),
+    Case(
+        "accumulation",
+        "recompile",
+        accumulates(barrier_each=True),
+        " so that every graph holds the same work, once per optimizer step",
+        accumulates(barrier_each=False),
+    ),
+    Case(
+        "frozen layers",
+        "recompile",
+        thaws(always=False),
+        "Let the same parameters require gradients in all steps",
+        thaws(always=True),
+    ),
+    Case(
+        "passes that are skipped",
+        "recompile",
+        skips(masked=False),
+        "Do the work of every pass and mask its result",
+        skips(masked=True),
+    ),
+    Case(
+        "passes",
+        "recompile",
+        turns((3, 3, 5, 4, 3, 5, 4, 2)),
+        "Let the loop have the same number of passes before each barrier",
+        turns((5,) * 8),
+    ),
+    Case(
+        "a barrier in each pass",
+        "recompile",
+        turns((3, 3, 5, 4, 3, 5, 4, 2)),
+        ", or end every pass with a barrier.",
+        turns((3, 3, 5, 4, 3, 5, 4, 2), each=True),
+    ),
+    Case(
+        "a number that decides",
+        "recompile",
+        smoothed(lambda n: 0.1 * (n % 3 > 0)),
+        " one value in all steps, or values for which",
+        smoothed(lambda n: 0.1),
+    ),
+    Case(
+        "a small number instead of 0",
+        "recompile",
+        smoothed(lambda n: 0.1 * (n % 3 > 0)),
+        " one value in all steps, or values for which",
+        smoothed(lambda n: 0.1 if n % 3 else 1e-6),
+    ),
+    Case("a branch", "recompile", penalized(always=False), "Take the same path in every step", penalized(always=True)),
+    Case(
+        "results that are held",
+        "recompile",
+        holds(),
+        "keep the value after the barrier, when it is computed, or copy it",
+        holds(after="computed"),
+    ),
+    Case(
+        "results that are copied",
+        "recompile",
+        holds(),
+        "keep the value after the barrier, when it is computed, or copy it",
+        holds(after="copied"),
+    ),
+    Case(
+        "the same results at every barrier",
+        "recompile",
+        holds(),
+        "or keep the same ones alive at every barrier",
+        holds(after="same"),
+    ),
+    Case("few programs", "recompile", evicts(limit=2), "Raise the limit of the compile cache", evicts(limit=1024)),
+    Case("fewer graphs", "recompile", evicts(limit=2), "or let fewer different graphs arise", evicts(limit=2, heads=2)),
+    Case(
+        "a list that grows",
+        "recompile",
+        averages(buffer=False),
+        "Keep one tensor of fixed length on the device and write into it",
+        averages(buffer=True),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_graph_is_compiled_no_more(case: Case, tmp_path: Path) -> None:
+    take(case, tmp_path)

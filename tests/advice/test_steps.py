@@ -1,0 +1,466 @@
+"""Advice on barriers, on what grows and on what the host does meanwhile is taken.
+
+Of the time in which the device idles only a planted clock tells the same in every run: those programs are stories. Real
+ones, with their fixed versions, are in ``tests/zoo`` and on the pages of ``docs/findings``.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+
+import xlaprof
+import xlaprof.runtime as xr
+from tests.advice.taken import Case, Program, take
+from tests.analysis.test_gaps import Watched
+from tests.story import MS, Story
+from xlaprof.events import Compile, Scope
+from xlaprof.runtime.instruments import live_tensors
+
+DEVICE = "xla"
+
+
+def trains(*between: str) -> Program:
+    """A step with barriers ``between`` its parts, besides the one at its end."""
+
+    def program() -> None:
+        model = nn.Linear(16, 1).to(DEVICE)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        total = torch.zeros((), device=DEVICE)
+        for step in range(12):
+            with xlaprof.StepTrace("train", step_num=step):
+                optimizer.zero_grad()
+                loss = model(torch.ones(8, 16).to(DEVICE)).square().mean()
+                if "loss" in between:
+                    xr.sync()
+                loss.backward()
+                if "backward" in between:
+                    xr.sync()
+                optimizer.step()
+                if "step" in between:
+                    xr.sync()
+                total += loss.detach()
+                xr.sync()
+
+    return program
+
+
+class Cut(nn.Module):
+    def __init__(self, barrier: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(4))
+        self.barrier = barrier
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x).tanh()
+            if self.barrier:
+                xr.sync()
+        return x
+
+
+def forwards(barrier: bool) -> Program:
+    def program() -> None:
+        model = Cut(barrier).to(DEVICE)
+        with torch.no_grad():
+            for _ in range(12):
+                out = model(torch.ones(4, 8).to(DEVICE)).sum()
+                xr.sync()
+                del out
+
+    return program
+
+
+def averages(each: bool) -> Program:
+    def program() -> None:
+        weights = [torch.ones(3 + n, 4).to(DEVICE) for n in range(5)]
+        shadow = [weight.clone() for weight in weights]
+        xr.sync()
+        for _ in range(12):
+            for weight in weights:
+                weight.add_(torch.ones(4).to(DEVICE))
+            xr.sync()
+            for n, weight in enumerate(weights):
+                shadow[n].mul_(0.9).add_(weight, alpha=0.1)
+                if each:
+                    xr.sync()
+            if not each:
+                xr.sync()
+
+    return program
+
+
+def accumulates(each: bool) -> Program:
+    def program() -> None:
+        model = nn.Linear(6, 2).to(DEVICE)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for n in range(24):
+            model(torch.ones(4, 6).to(DEVICE)).square().mean().backward()
+            if n % 4 == 3:
+                optimizer.step()
+                optimizer.zero_grad()
+                if not each:
+                    xr.sync()
+            if each:
+                xr.sync()
+
+    return program
+
+
+def multiplies(ends_turns: bool) -> Program:
+    def program() -> None:
+        weight = torch.ones(4, 4, device=DEVICE)
+        xr.sync(wait=True)
+        for _ in range(24):
+            for _ in range(5):
+                weight = weight @ weight * 0.1
+            if ends_turns:
+                xr.sync()
+        weight.sum().item()
+
+    return program
+
+
+def carries(detached: bool) -> Program:
+    def program() -> None:
+        weight = torch.eye(4).to(DEVICE).requires_grad_()
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        hidden = torch.ones(4, 4).to(DEVICE)
+        for _ in range(8):
+            hidden = (hidden @ weight.clone()).tanh()
+            hidden.sum().backward(retain_graph=not detached)
+            optimizer.step()
+            optimizer.zero_grad()
+            if detached:
+                hidden = hidden.detach()
+            xr.sync()
+
+    return program
+
+
+def reads(barrier: bool) -> Program:
+    def program() -> None:
+        weight = torch.ones(4, 4).to(DEVICE)
+        for n in range(8):
+            weight = weight * 0.5 + torch.ones(4, 4).to(DEVICE)
+            loss = (weight @ weight).sum()
+            if barrier:
+                xr.sync()
+            print(loss.item() if n % 4 == 0 or not barrier else "")
+
+    return program
+
+
+BARRIERS = [
+    Case(
+        "barriers everywhere",
+        "excess_barriers",
+        trains("loss", "backward", "step"),
+        "Keep the barrier at the end of the step",
+        trains(),
+    ),
+    Case(
+        "in the model",
+        "excess_barriers",
+        forwards(True),
+        "Remove this barrier, and keep the one at the end of the step",
+        forwards(False),
+    ),
+    Case(
+        "in a loop over tensors", "excess_barriers", averages(True), "Call it once, after the loop at ", averages(False)
+    ),
+    Case(
+        "after each micro-batch",
+        "excess_barriers",
+        accumulates(True),
+        "Put the barrier right after the optimizer's step",
+        accumulates(False),
+    ),
+    Case(
+        "none",
+        "missing_barrier",
+        multiplies(False),
+        " at the end of every turn of the loop",
+        multiplies(True),
+        counts=(),
+    ),
+    Case(
+        "a state that is carried",
+        "growing_graph",
+        carries(False),
+        "Detach what is carried",
+        carries(True),
+        counts=(Compile,),
+    ),
+    Case(
+        "none before a read",
+        "growing_graph",
+        reads(False),
+        " at the end of every step, and read after it",
+        reads(True),
+        counts=(Compile,),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", BARRIERS, ids=lambda case: case.name)
+def test_a_step_is_one_small_graph(case: Case, tmp_path: Path) -> None:
+    taken = take(case, tmp_path)
+    largest = [max(one.ops for one in run.of(Compile)) for run in (taken.before, taken.after)]
+    if case.kind != "excess_barriers":
+        assert largest[1] * 4 <= largest[0]
+
+
+class History:
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+
+def keeps(keep: Callable[[Any, int, Any], object], kept: Callable[[], Any] = list) -> Program:
+    def program() -> None:
+        model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 4)).to(DEVICE)
+        history = History(kept())
+        for n in range(150):
+            out = model(torch.ones(64, 16).to(DEVICE))
+            keep(history.kept, n, out)
+            xr.sync()
+            del out
+        xr.sync()
+
+    return program
+
+
+def in_order(kept: Any, n: int, out: Any) -> None:
+    kept.append(out)
+
+
+def detached(kept: Any, n: int, out: Any) -> None:
+    kept.append(out.detach().mean())
+
+
+def features(kept: Any, n: int, out: Any) -> None:
+    features = torch.tanh(out.detach().repeat(1, 32))
+    kept.append(features)
+
+
+def on_the_host(kept: Any, n: int, out: Any) -> None:
+    features = torch.tanh(out.detach().repeat(1, 32))
+    xr.sync()
+    if n % 10 == 0:
+        kept.append(features.cpu())
+
+
+def by_number(kept: Any, n: int, out: Any) -> None:
+    kept[n] = torch.tanh(out.detach().repeat(1, 32))
+
+
+def by_number_limited(kept: Any, n: int, out: Any) -> None:
+    kept[n] = torch.tanh(out.detach().repeat(1, 32))
+    kept.pop(n - 4, None)
+
+
+GROWING = [
+    Case("a history with gradients", "growth", keeps(in_order), "Keep a detached copy (.detach())", keeps(detached)),
+    Case(
+        "a list without a limit",
+        "growth",
+        keeps(features),
+        " has no more use for (give it a limit: ",
+        keeps(features, lambda: collections.deque(maxlen=8)),
+        also=("collections.deque(maxlen=...)",),
+    ),
+    Case("a list on the host", "growth", keeps(features), "or keep it on the host", keeps(on_the_host)),
+    Case(
+        "a dict without a limit",
+        "growth",
+        keeps(by_number, dict),
+        " has no more use for (give it a limit: ",
+        keeps(by_number_limited, dict),
+        also=("a largest size",),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", GROWING, ids=lambda case: case.name)
+def test_what_is_alive_grows_no_more(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_tensors, "_FIRST_NS", 10**12)  # however slow the machine is
+    take(case, tmp_path)
+
+
+Do = Callable[[Watched, int], None]
+
+
+class Idle(NamedTuple):
+    """What the host does in each step while the device waits, and what it does of it when the advice is followed."""
+
+    name: str
+    before: Do
+    words: str
+    after: Do
+    line: str = "work(batch)"
+
+
+def nothing(story: Watched, line: int) -> None:
+    """It is done before the loop."""
+
+
+def beside(story: Watched, line: int) -> None:
+    """It is done in another thread, all the time."""
+    story.emit(Scope(name=story.text("work"), t=story.now - 12 * MS, dur=12 * MS, tid=2, stack=line))
+
+
+def once_in(steps: int, do: Do) -> Do:
+    turn = iter(range(10_000))
+    return lambda story, line: do(story, line) if next(turn) % steps == steps - 1 else None
+
+
+def scope(story: Watched, line: int) -> None:
+    with story.scope("tokenize", line):
+        story.spend(25)
+
+
+IDLE = [
+    Idle("a scope", scope, " does before the loop, in a background thread", nothing),
+    Idle("a scope in a thread", scope, "in a background thread, or on the device", beside),
+    Idle(
+        "plain Python",
+        lambda story, line: story.seen(25, "python", line),
+        "Move this work out of the loop or into ",
+        nothing,
+    ),
+    Idle(
+        "plain Python in a thread",
+        lambda story, line: story.seen(25, "python", line),
+        ", or do it on the device.",
+        beside,
+    ),
+    Idle(
+        "a data wait",
+        lambda story, line: story.data(25, line),
+        "Load ahead: ",
+        lambda story, line: story.data(0.1, line),
+    ),
+    Idle(
+        "cheaper samples",
+        lambda story, line: story.data(25, line),
+        ", or cheaper per-sample work.",
+        lambda story, line: story.data(4, line),
+    ),
+    Idle(
+        "a checkpoint",
+        lambda story, line: story.seen(60, "checkpoint", line),
+        "Do so less often, or copy the state",
+        once_in(30, lambda story, line: story.seen(60, "checkpoint", line)),
+    ),
+    Idle(
+        "a checkpoint in a thread",
+        lambda story, line: story.seen(60, "checkpoint", line),
+        "write it in a background thread",
+        lambda story, line: (story.spend(0.2), beside(story, line))[0],
+    ),
+    Idle(
+        "a wait",
+        lambda story, line: story.seen(25, "wait", line),
+        "Do this in a background thread that the loop does not wait for",
+        beside,
+    ),
+    Idle("a wait left out", lambda story, line: story.seen(25, "wait", line), "or leave it out of the loop", nothing),
+    Idle(
+        "the interpreter's lock",
+        lambda story, line: story.seen(25, "gil", line, "reader", line),
+        "Do that thread's work in a process of its own",
+        nothing,
+    ),
+    Idle(
+        "functions that release the lock",
+        lambda story, line: story.seen(25, "gil", line, "reader", line),
+        "functions that release the lock while they work",
+        lambda story, line: story.seen(0.5, "gil", line, "reader", line),
+    ),
+    Idle(
+        "collections by hand",
+        lambda story, line: story.gc(25, line),
+        "Collect between epochs instead",
+        once_in(30, lambda story, line: story.gc(25, line)),
+        "gc.collect()",
+    ),
+    Idle(
+        "collections",
+        lambda story, line: story.gc(25, line),
+        "Call gc.freeze() after the set-up",
+        lambda story, line: story.gc(0.2, line),
+    ),
+]
+
+
+def steps(do: Do, code: str) -> Watched:
+    story = Watched()
+    barrier, line = story.line(20, "xr.sync()"), story.line(11, code)
+    for _ in range(40):
+        with story.step():
+            do(story, line)
+            story.trace(3)
+            story.barrier(barrier, device=10, compile=0)
+    story.finish()
+    return story
+
+
+@pytest.mark.parametrize("case", IDLE, ids=lambda case: case.name)
+def test_the_device_idles_less(case: Idle) -> None:
+    before, after = steps(case.before, case.line).report(), steps(case.after, case.line).report()
+    (finding,) = before.findings
+    assert (finding.kind, case.words in finding.advice) == ("idle_gap", True)
+    assert after.findings == ()
+    assert before.idle.idle_s - after.idle.idle_s >= 0.9 * finding.cost_s * 0.7
+
+
+def test_collections_after_a_freeze_look_at_little() -> None:
+    import gc
+
+    gc.collect()
+    before = len(gc.get_objects())
+    gc.freeze()
+    try:
+        assert len(gc.get_objects()) * 100 < before
+    finally:
+        gc.unfreeze()
+
+
+def slower(by: float) -> Story:
+    story = Story()
+    for n in range(200):
+        with story.step():
+            story.trace(2 + by * n)
+            story.barrier(story.line(20, "xr.sync()"), device=5)
+    return story
+
+
+def test_steps_that_go_through_all_earlier_ones_get_slower() -> None:
+    (finding,) = slower(0.1).findings("growth")
+    assert "Look for something that grows with the number of steps" in finding.advice
+    assert slower(0.0).findings() == []
+
+
+def compiled(*graphs: tuple[int, float]) -> Story:
+    """Parts of a step, each a graph: operations, and seconds to compile."""
+    story = Story()
+    for _ in range(10):
+        with story.step():
+            story.trace(5)
+            for n, (ops, seconds) in enumerate(graphs):
+                barrier = story.line(20 + n, "xr.sync()")
+                story.barrier(barrier, device=500, graph=f"part {n}", compile=seconds * 1000, ops=ops)
+    story.finish()
+    return story
+
+
+def test_two_graphs_of_half_the_size_are_no_finding() -> None:
+    (finding,) = compiled((1000, 2.0), (20_000, 300.0)).findings()
+    assert "Put a barrier (sync()) between its parts" in finding.advice
+    assert compiled((1000, 2.0), (10_000, 40.0), (10_000, 40.0)).findings() == []

@@ -1,0 +1,174 @@
+"""Advice on graph breaks is tried: the program as it is, and as the advice says."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+import os
+import random
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+
+import xlaprof.runtime as xr
+from tests.sources.test_dynamo_advice import Case, Chosen, T, observe
+
+# torch's own modules, which Dynamo imports while it compiles
+pytestmark = [
+    pytest.mark.usefixtures("fresh_dynamo"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+def cut(*lines: Callable[[Any], Any], **config: Any) -> Callable[[], Any]:
+    """A program that compiles a function in whose middle there is one line, for each of these lines."""
+
+    def program() -> None:
+        for line in lines:
+
+            def function(x: Any, line: Any = line) -> Any:
+                y = x.sin()
+                found = line(y)
+                return (y if found is None else y * found).cos()
+
+            with torch._dynamo.config.patch(**config):
+                fast = torch.compile(function, backend="eager")
+                for _ in range(2):
+                    fast(torch.randn(4))
+
+    return program
+
+
+def whole(function: Any) -> Callable[[], Any]:
+    """A program that compiles a function and calls it twice, with what is left of the line outside."""
+
+    def program() -> None:
+        fast = torch.compile(function, backend="eager")
+        for _ in range(2):
+            print(fast(torch.randn(4)).sum().item())
+
+    return program
+
+
+def fine(x: Any) -> Any:
+    return x.sin().cos()
+
+
+def branches(x: Any) -> Any:
+    y = x.sin()
+    if y.sum() > 0:
+        y = y * 2
+    return y.cos()
+
+
+def branches_on_the_device(x: Any) -> Any:
+    y = x.sin()
+    return torch.where(y.sum() > 0, y * 2, y).cos()
+
+
+def branches_in_the_graph(x: Any) -> Any:
+    y = x.sin()
+    return torch.cond(y.sum() > 0, lambda y: y * 2, lambda y: y.clone(), (y,)).cos()
+
+
+log = logging.getLogger("advice")
+
+
+@torch.compiler.disable
+def disabled(y: Any) -> Any:
+    return y * 2
+
+
+def generated(x: Any) -> Iterator[Any]:
+    yield x.sin()
+
+
+def written(y: Any) -> None:
+    with open(os.devnull, "w") as file:
+        file.write("x")
+
+
+def locked(y: Any) -> Any:
+    with threading.Lock():
+        return y * 2
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Chosen("sin")
+
+    @torch.compiler.disable
+    def forward(self, x: Any) -> Any:
+        return self.inner(x)
+
+
+def on_each_call(model: Any) -> Callable[[], Any]:
+    def program() -> None:
+        fast = torch.compile(model, backend="eager")
+        fast(T(3))
+
+    return program
+
+
+BREAKS = [
+    Case("barrier", cut(lambda y: xr.sync()), "Call the barrier after the compiled function", whole(fine)),
+    Case("nothing", on_each_call(Wrapped()), "Compile the module inside instead", on_each_call(Chosen("sin"))),
+    Case("print", cut(lambda y: print("y")), "Remove the print", whole(fine)),
+    Case("print after", cut(lambda y: print("y")), "print after it returns", whole(fine)),
+    Case("file", cut(written), "Open and read files outside", whole(fine)),
+    Case("context manager", cut(locked), "around the call", whole(fine)),
+    Case("item", cut(lambda y: y.sum().item()), "Keep the value a tensor", cut(lambda y: y.sum())),
+    Case(
+        "item in the graph",
+        cut(lambda y: y.sum().item()),
+        "capture_scalar_outputs = True",
+        cut(lambda y: y.sum().item(), capture_scalar_outputs=True),
+    ),
+    Case("float()", cut(lambda y: float(y.sum())), "Keep the value a tensor", cut(lambda y: y.sum())),
+    Case("tolist()", cut(lambda y: y.tolist()[0]), "Keep the value a tensor", cut(lambda y: y[0])),
+    Case("branch", whole(branches), "Replace the condition on a tensor by torch.where", whole(branches_on_the_device)),
+    Case("torch.cond", whole(branches), "torch.cond", whole(branches_in_the_graph)),
+    Case("mask", cut(lambda y: y[y > 0].sum()), "multiplication by the mask", cut(lambda y: (y * (y > 0)).sum())),
+    Case(
+        "mask in the graph",
+        cut(lambda y: y[y > 0].sum()),
+        "capture_dynamic_output_shape_ops = True",
+        cut(lambda y: y[y > 0].sum(), capture_dynamic_output_shape_ops=True),
+    ),
+    Case("time", cut(lambda y: time.time()), "before or after the compiled function", whole(fine)),
+    Case("random", cut(lambda y: random.random()), "torch.rand", cut(lambda y: torch.rand(()))),
+    Case("warning", cut(lambda y: warnings.warn("y", stacklevel=1)), "Warn before or after", whole(fine)),
+    Case("logger", cut(lambda y: log.warning("y")), "Log after", whole(fine)),
+    Case(
+        "logger ignored",
+        cut(lambda y: log.warning("y")),
+        "ignore_logging_functions",
+        cut(lambda y: log.warning("y"), ignore_logging_functions={log.warning}),
+    ),
+    Case("builtin", cut(lambda y: sorted(y)[0]), "before or after", cut(lambda y: torch.sort(y)[0][0])),
+    Case("C function", cut(lambda y: gc.collect() * 0 + 1), "Move the call out", whole(fine)),
+    Case("deepcopy", cut(copy.deepcopy), "tensor.clone()", cut(torch.clone)),
+    Case("disabled", cut(disabled), "Remove torch.compiler.disable", cut(lambda y: y * 2)),
+    Case("asked for", cut(lambda y: torch._dynamo.graph_break()), "Remove the call", whole(fine)),
+]
+
+
+@pytest.mark.parametrize("case", BREAKS, ids=[case.name for case in BREAKS])
+def test_what_is_advised_against_graph_breaks(case: Case, tmp_path: Path) -> None:
+    before = observe(tmp_path / "before.log", case.before)
+    advice = " ".join(finding.advice for finding in before.findings("graph_break"))
+    assert case.words in advice
+    torch._dynamo.reset()
+    after = observe(tmp_path / "after.log", case.after)
+    assert after.findings() == []
+    assert after.counts.graphs == 1
