@@ -382,7 +382,7 @@ RECOMPILATIONS = [
         "The code asks about this size: decide outside the compiled function",
         calls(bounded, *sizes(8, 5), dynamic=True),
     ),
-    Case("kind", of_kinds("sin", "cos"), " before the first call, and keep it: each of its", of_kinds("cos", "cos")),
+    Case("kind", of_kinds("sin", "cos"), " before the first call, and keep it: ", of_kinds("cos", "cos")),
     Case(
         "another attribute", with_options(at_first=False), "Keep what the guard asks for", with_options(at_first=True)
     ),
