@@ -53,8 +53,8 @@ def shares_loop(names: Names, stack: int, barrier: int) -> bool:
 
 def grows(site: Site) -> bool:
     """Whether the graphs that end there grew several times in a row, and by much."""
-    visits, _, _ = site.longest_growth
-    return visits >= GROWTHS
+    visits, before, after = site.longest_growth
+    return visits >= GROWTHS and after >= before * _FACTOR
 
 
 def visits_per_pass(facts: Facts, stack: int) -> int:

@@ -177,7 +177,7 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
         return Advice(
             f"Dimension {axis} grows from step to step: allocate it once at its largest size ({most} at least, so far) "
             "and write into it at a position held in a tensor.",
-            _static(words, name, axis, old, most, dtype(group.first.old)),
+            _static(words, axis, old, most, dtype(group.first.old)),
         )
     seen, busy = _ran(facts, group, axis)
     mean = group.cost_s / len(group.extras)
@@ -257,7 +257,7 @@ def _padded(words: Vocabulary, name: str, axis: int, rank: int) -> str:
     return words.pad_code.format(name=name, axis=axis, zeros="0, 0, " * (rank - 1 - axis))
 
 
-def _static(words: Vocabulary, name: str, axis: int, shape: tuple[int, ...], most: int, kind: str) -> str:
+def _static(words: Vocabulary, axis: int, shape: tuple[int, ...], most: int, kind: str) -> str:
     sizes = ", ".join(str(most) if i == axis else str(size) for i, size in enumerate(shape))
     return (
         f"buffer = {words.zeros_code.format(shape=sizes, dtype=_dtype(words, kind))}  # once, at the largest length\n"
