@@ -42,7 +42,7 @@ def test_gradients_that_are_none_at_first_are_told_as_that() -> None:
     )
     (finding,) = alternating(change, story).findings("recompile")
     assert ".grad is None" in finding.cause
-    assert "set_to_none=False" in finding.advice
+    assert "once per optimizer step" in finding.advice
 
 
 def test_leaving_0_and_reaching_1_are_two_causes_at_one_line() -> None:
