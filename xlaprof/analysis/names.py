@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -82,10 +83,7 @@ class Names:
 
         A library's line is the user's line further out, with the libraries' lines up to it.
         """
-        stack = self._stacks.get(stack_id)
-        if stack is None:
-            return ()
-        path = _path(stack)
+        path = self._path(stack_id)
         return tuple(self._at(path, i) for i in range(len(path)))
 
     def bracket(self, before: int, after: int) -> tuple[Place, Place]:
@@ -94,11 +92,8 @@ class Names:
         The innermost frames may lie deep in two unrelated functions; these are the lines in the innermost function that
         both stacks pass through.
         """
-        one, two = self._stacks.get(before), self._stacks.get(after)
-        if one is None or two is None or not one.frames or not two.frames:
-            return self.place(before), self.place(after)
         best: tuple[int, int] | None = None
-        old, new = _path(one), _path(two)
+        old, new = self._path(before), self._path(after)
         for i in range(1, min(len(old), len(new)) + 1):
             (mine, _), (theirs, _) = old[-i], new[-i]
             if (mine.file, mine.func) != (theirs.file, theirs.func):
@@ -115,15 +110,7 @@ class Names:
 
         A comprehension counts for the function around it, which is on the stack as well.
         """
-        stack = self._stacks.get(stack_id)
-        if stack is None:
-            return ()
-        path = _path(stack)
-        return tuple(
-            self._head(self._at(path, i), frame)
-            for i, (frame, _) in enumerate(path)
-            if frame.loop and not self.text(frame.func).endswith(_COMPREHENSIONS)
-        )
+        return tuple(loop for loop, _ in self.turns(stack_id))
 
     def is_outside(self, stack: int, other: int) -> bool:
         """Whether the innermost loop around ``stack`` is an outer loop of ``other``.
@@ -144,17 +131,14 @@ class Names:
         head = replace(place.acting, line=frame.loop, code=self.text(frame.head))
         return replace(place, library=(head, *place.library[1:])) if place.library else head
 
-    def turns(self, stack_id: int, turns: Sequence[int]) -> tuple[tuple[Place, int], ...]:
+    def turns(self, stack_id: int, turns: Sequence[int] = ()) -> tuple[tuple[Place, int], ...]:
         """The loops of :meth:`loops`, each with its number of ``turns``, which are those of the frames of a stack."""
-        counted = iter(turns)
-        stack = self._stacks.get(stack_id)
-        loops = iter(self.loops(stack_id))
-        found = []
-        for frame, _ in _path(stack) if stack is not None else ():
-            times = next(counted, 0)
-            if frame.loop and not self.text(frame.func).endswith(_COMPREHENSIONS):
-                found.append((next(loops), times))
-        return tuple(found)
+        path = self._path(stack_id)
+        return tuple(
+            (self._head(self._at(path, i), frame), times)
+            for i, ((frame, _), times) in enumerate(zip(path, chain(turns, repeat(0)), strict=False))
+            if frame.loop and not self.text(frame.func).endswith(_COMPREHENSIONS)
+        )
 
     def adopt(self, other: Names) -> Ids:
         """Take over the names of another recording; returns its ids in this one."""
@@ -183,6 +167,10 @@ class Names:
                 free += 1
             ids.stacks[id] = places[key]
         return ids
+
+    def _path(self, stack_id: int) -> Path:
+        stack = self._stacks.get(stack_id)
+        return _path(stack) if stack is not None else []
 
     def _at(self, path: Path, at: int, module: int = 0) -> Place:
         """The line at ``path[at]``: the user's there or the next further out, with the library's frames up to it."""

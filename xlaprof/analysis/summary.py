@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+
 from xlaprof.analysis.accounts import accounts
 from xlaprof.analysis.findings import find
-from xlaprof.analysis.model import (
-    Activity,
-    Gap,
-    IdleStat,
-    Report,
-    RunInfo,
-    ScopeStat,
-    StepStats,
-    TimeSplit,
-)
+from xlaprof.analysis.model import Activity, Gap, IdleStat, Report, RunInfo, ScopeStat, StepStats, TimeSplit
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import culprit, short
 
@@ -43,7 +37,7 @@ def summarize(run: Fold, path: str, notes: tuple[str, ...], top: int | None) -> 
         steps=steps,
         counters=xla_metrics.counts(run),
         seconds=xla_metrics.seconds(run),
-        scopes=_scopes(run, idle),
+        scopes=_scopes(run),
         idle=idle,
         findings=findings if top is None else findings[:top],
         activity=_activity(run),
@@ -125,7 +119,7 @@ def _time_split(split: Split, devices: int) -> TimeSplit:
     )
 
 
-def _scopes(run: Fold, idle: IdleStat) -> tuple[ScopeStat, ...]:
+def _scopes(run: Fold) -> tuple[ScopeStat, ...]:
     causes = run.window.idle.causes
     stats = []
     for name, tally in run.scopes.items():
@@ -149,19 +143,14 @@ def _idle(run: Fold) -> IdleStat:
     devices = run.devices()
     busy = sum(device.busy for device in devices)
     idle = sum(device.idle + device.digest_idle for device in devices)
-    causes = by_cause(run)
     seen_in: dict[Cause, Cause] = dict(run.window.idle.seen_in())
-    named: dict[str, int] = {}
-    for cause, ns in causes.items():
-        name = label(seen_in.get(cause, cause), run.names)
-        named[name] = named.get(name, 0) + ns
     longest = sorted((gap for _, _, gap in run.window.idle.longest), key=lambda gap: -gap.dur)
     return IdleStat(
         window_s=(busy + idle) / 1e9,
         busy_s=busy / 1e9,
         idle_s=idle / 1e9,
         idle_ratio=idle / (busy + idle) if busy + idle else 0.0,
-        causes=tuple((name, ns / 1e9) for name, ns in sorted(named.items(), key=lambda part: -part[1])),
+        causes=_named(run, ((seen_in.get(cause, cause), ns) for cause, ns in by_cause(run).items())),
         gaps=tuple(_gap(run, gap) for gap in longest),
     )
 
@@ -172,17 +161,21 @@ def _gap(run: Fold, gap: LongGap) -> Gap:
         place = culprit(*run.names.bracket(*gap.hole))
     elif gap.stack:
         place = run.names.place(gap.stack)
-    parts: dict[str, int] = {}
-    for cause, ns in gap.parts:
-        name = label(cause, run.names)
-        parts[name] = parts.get(name, 0) + ns
     return Gap(
         start_s=(gap.start - (run.begin or 0)) / 1e9,
         dur_s=gap.dur / 1e9,
         step=gap.step,
-        blame=tuple((name, ns / 1e9) for name, ns in sorted(parts.items(), key=lambda part: -part[1])),
+        blame=_named(run, gap.parts),
         place=place,
     )
+
+
+def _named(run: Fold, causes: Iterable[tuple[Cause, int]]) -> tuple[tuple[str, float], ...]:
+    """The seconds of each cause by its name, the largest first."""
+    named: Counter[str] = Counter()
+    for cause, ns in causes:
+        named[label(cause, run.names)] += ns
+    return tuple((name, ns / 1e9) for name, ns in named.most_common())
 
 
 def _activity(run: Fold) -> Activity:

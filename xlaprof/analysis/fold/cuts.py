@@ -27,13 +27,10 @@ class Cuts:
     def add(self, executions: Iterable[Execute]) -> None:
         """Programs ran, in this order."""
         if len(self._order) < KEPT:
-            self._append((one.stack, one.program) for one in executions if one.trigger not in _APART)
+            self.extend((one.stack, one.program) for one in executions if one.trigger not in _APART)
 
-    def merge(self, cuts: Iterable[Cut]) -> None:
-        """Add another recording's, with ids of this one."""
-        self._append(cuts)
-
-    def _append(self, cuts: Iterable[Cut]) -> None:
+    def extend(self, cuts: Iterable[Cut]) -> None:
+        """Add more; those of another recording with ids of this one."""
         numbers, order = self._numbers, self._order
         for cut in cuts:
             if len(order) == KEPT:

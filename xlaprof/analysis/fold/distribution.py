@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import accumulate
 from math import exp, log
@@ -36,7 +36,7 @@ class Distribution:
         self._values = array("q")
         #: Like :meth:`append` for a machine word; raises :class:`OverflowError` for anything else.
         self.add_word = self._values.append
-        self._buckets: dict[int, int] = {}
+        self._buckets: Counter[int] = Counter()
         self._grain = 0  # a bucket is 2 ** grain narrow ones
         # of the values in buckets
         self._count = self._total = self._least = self._most = 0
@@ -62,8 +62,7 @@ class Distribution:
             return
         mean = total // count
         self._count_in(count, total, mean, max(mean, most))
-        bucket = _bucket(mean) >> self._grain
-        self._buckets[bucket] = self._buckets.get(bucket, 0) + count
+        self._buckets[_bucket(mean) >> self._grain] += count
 
     def add_means(self, counts: Column, totals: Column, mosts: Column) -> None:
         """Like :meth:`add_many` for each row; lengths of less than a day."""
@@ -75,8 +74,7 @@ class Distribution:
         count, total, most = counts[some], totals[some], mosts[some]
         mean = total // count
         self._count_in(int(count.sum()), int(total.sum()), int(mean.min()), max(int(mean.max()), int(most.max())))
-        for bucket, weight in weights(mean, count, _edges(), self._grain).items():
-            self._buckets[bucket] = self._buckets.get(bucket, 0) + weight
+        self._buckets.update(weights(mean, count, _edges(), self._grain))
 
     @property
     def count(self) -> int:
@@ -105,9 +103,7 @@ class Distribution:
         self._widen(other._grain)
         if other._count:
             self._count_in(other._count, other._total, other._least, other._most)
-            for bucket, count in other._buckets.items():
-                bucket >>= self._grain - other._grain
-                self._buckets[bucket] = self._buckets.get(bucket, 0) + count
+            self._buckets.update(_wide(other._buckets, self._grain - other._grain))
         self._values.extend(other._values)
         self.compact()
 
@@ -159,14 +155,10 @@ class Distribution:
         while self.size > size and len(self._buckets) > 2:
             self._widen(self._grain + 1)
 
-    def _counted(self) -> dict[int, int]:
+    def _counted(self) -> Counter[int]:
         """The number of values in each bucket; empty if the values are known exactly."""
         self.compact()
-        if not self._buckets:
-            return {}
-        counts = Counter(self._buckets)
-        counts.update(self._in_buckets())
-        return counts
+        return self._buckets + Counter(self._in_buckets()) if self._buckets else self._buckets
 
     def _in_buckets(self) -> dict[int, int]:
         """The number of exactly kept values in each bucket, ascending."""
@@ -183,20 +175,14 @@ class Distribution:
             self._spill()
 
     def _spill(self) -> None:
-        values, buckets = self._values, self._buckets
+        values = self._values
         self._count_in(len(values), sum(values), min(values), max(values))
-        for bucket, count in self._in_buckets().items():
-            buckets[bucket] = buckets.get(bucket, 0) + count
+        self._buckets.update(self._in_buckets())
         del values[:]
 
     def _widen(self, grain: int) -> None:
-        by = grain - self._grain
-        if by > 0:
-            wide: dict[int, int] = {}
-            for bucket, count in self._buckets.items():
-                bucket >>= by
-                wide[bucket] = wide.get(bucket, 0) + count
-            self._buckets = wide
+        if grain > self._grain:
+            self._buckets = _wide(self._buckets, grain - self._grain)
             self._grain = grain
 
     def _middle(self, bucket: int) -> float:
@@ -225,6 +211,14 @@ def economise(distributions: Iterable[Distribution]) -> None:
     level = max((allowed - before[n]) // (len(sizes) - n) for n in range(len(sizes)))
     for one in ours:
         one.shrink(max(level, _SCARCE))
+
+
+def _wide(buckets: Mapping[int, int], by: int) -> Counter[int]:
+    """The same with ``2 ** by`` buckets as one."""
+    wide: Counter[int] = Counter()
+    for bucket, count in buckets.items():
+        wide[bucket >> by] += count
+    return wide
 
 
 def _bucket(value: int) -> int:

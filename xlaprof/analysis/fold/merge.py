@@ -104,7 +104,7 @@ def _add_compiles(mine: Totals, theirs: Totals, ids: Ids) -> None:
         mapped = ids.mapped(record, stacks=("stack",))
         program = record.program + shift
         mine.compiles.append(replace(mapped, program=program, change=change, parts=parts, before=before))
-    mine.cuts.merge((ids.stack(place), program + shift) for place, program in theirs.cuts)
+    mine.cuts.extend((ids.stack(place), program + shift) for place, program in theirs.cuts)
     for program, moment in theirs.programs.items():
         mine.programs[program + shift] = moment
         mine.program_runs[program + shift] = theirs.program_runs[program]

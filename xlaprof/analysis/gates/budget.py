@@ -79,11 +79,8 @@ def judge(read: Read, budget: Budget, path: str = "", notes: Callable[[], tuple[
     ``notes``: called after reading, returns the reader's notes. Raises :class:`BudgetError` where the recording does
     not show whether a limit was kept: a gate in doubt must not let pass.
     """
-    kept: list[GraphBreak | Live | Recompile] = []
-    run = Run().feed_all(_keeping(read(), kept)).settled()
-    counted, begin = (run, None) if budget.after_step is None else after_step(read, run, budget.after_step, path)
-    case = _Case(run, counted, begin, kept, path, notes())
-    used = tuple(_hold(case, budget, limit.name) for limit in LIMITS if limit.limits and budget.given(limit.name))
+    case = _Case(read, budget, path, notes)
+    used = tuple(_hold(case, limit.name) for limit in LIMITS if limit.limits and budget.given(limit.name))
     return Verdict(path=path, rank=case.report.run.rank, steps=case.steps, used=used, warnings=case.warnings())
 
 
@@ -123,35 +120,26 @@ def reads_in_steps(run: Run, named: bool) -> Iterator[tuple[tuple[int, int], int
             yield key, reads
 
 
-def _keeping(events: Iterable[AnyEvent], kept: list[GraphBreak | Live | Recompile]) -> Iterator[AnyEvent]:
-    """Passes the events on, and keeps those that the analysis keeps only in part."""
-    for event in events:
-        if isinstance(event, GraphBreak | Live | Recompile):
-            kept.append(event)
-        yield event
-
-
 class _Case:
     """A run, the part of it that counts, and the reports of both."""
 
-    def __init__(
-        self,
-        run: Run,
-        counted: Run,
-        begin: int | None,
-        kept: list[GraphBreak | Live | Recompile],
-        path: str,
-        notes: tuple[str, ...],
-    ) -> None:
-        self.run = run
-        self.counted = counted
-        self.begin = begin  # of what counts; None: all does
-        self._kept = kept
-        self.path = path
-        self.report: Report = run.report(path, notes)
-        self.after: Report = self.report if counted is run else counted.report(path)
+    def __init__(self, read: Read, budget: Budget, path: str, notes: Callable[[], tuple[str, ...]]) -> None:
+        self.budget, self.path = budget, path
+        self._kept: list[GraphBreak | Live | Recompile] = []  # those that the analysis keeps only in part
+        self.run = self.counted = Run().feed_all(self._keeping(read())).settled()
+        self.begin: int | None = None  # of what counts; None: all does
+        if budget.after_step is not None:
+            self.counted, self.begin = after_step(read, self.run, budget.after_step, path)
+        self.report: Report = self.run.report(path, notes())
+        self.after: Report = self.report if self.counted is self.run else self.counted.report(path)
         self.steps = sum(stat.count for stat in self.after.steps)
         self.named = any(not stat.inferred for stat in self.after.steps)
+
+    def _keeping(self, events: Iterable[AnyEvent]) -> Iterator[AnyEvent]:
+        for event in events:
+            if isinstance(event, GraphBreak | Live | Recompile):
+                self._kept.append(event)
+            yield event
 
     def warnings(self) -> tuple[str, ...]:
         warnings = [f"{plural(count, 'event')} missing ({why})" for why, count in self.report.run.dropped.items()]
@@ -219,12 +207,10 @@ class _Measured(NamedTuple):
     offences: Iterable[Offence] | Callable[[], Iterable[Offence]]
 
 
-def _hold(case: _Case, budget: Budget, name: str) -> Used:
+def _hold(case: _Case, name: str) -> Used:
     measure, shown = _MEASURES[name]
-    limit = getattr(budget, name)
-    if not shown:  # yes or no
-        limit = 0
-    measured = measure(case, budget)
+    limit = getattr(case.budget, name) if shown else 0
+    measured = measure(case)
     broken = measured.value > limit
     offences = measured.offences
     if callable(offences):
@@ -233,7 +219,7 @@ def _hold(case: _Case, budget: Budget, name: str) -> Used:
     return Used(name, limit, measured.value, f"{measured.text}, {allowed} allowed", broken, tuple(offences))
 
 
-def _recompiles(case: _Case, budget: Budget) -> _Measured:
+def _recompiles(case: _Case) -> _Measured:
     offences: Iterable[Offence]
     if case.counted is case.run:
         recompiles = [finding for finding in case.report.findings if finding.kind == _unit("max_recompiles")]
@@ -250,12 +236,12 @@ def _recompiles(case: _Case, budget: Budget) -> _Measured:
     return _Measured(count, plural(count, "recompilation"), offences)
 
 
-def _compiles(case: _Case, budget: Budget) -> _Measured:
+def _compiles(case: _Case) -> _Measured:
     count = case.counted.compile_bill.count
     return _Measured(count, plural(count, "compile"), _compiled(case, "max_compiles", case.compiles()))
 
 
-def _compile_time(case: _Case, budget: Budget) -> _Measured:
+def _compile_time(case: _Case) -> _Measured:
     value = case.counted.compile_bill.total / 1e9
     return _Measured(
         value, f"{duration(value)} of compiling", lambda: _compiled(case, "max_compile_time", case.compiles())
@@ -291,7 +277,7 @@ def _guarded(case: _Case, events: list[Recompile]) -> Iterator[Offence]:
         yield case.at("max_recompiles", place, len(group), cause, advice)
 
 
-def _transfers(case: _Case, budget: Budget) -> _Measured:
+def _transfers(case: _Case) -> _Measured:
     if not case.steps:
         raise _no_steps(case, "max_transfers_per_step")
     counted = case.counted
@@ -312,7 +298,7 @@ def _transfers(case: _Case, budget: Budget) -> _Measured:
     return _Measured(value, text, [offence for _, offence in offences])
 
 
-def _graph_breaks(case: _Case, budget: Budget) -> _Measured:
+def _graph_breaks(case: _Case) -> _Measured:
     breaks = [event for event in case.events(GraphBreak) if not event.by_design]
     offences = [
         case.at(
@@ -328,7 +314,7 @@ def _graph_breaks(case: _Case, budget: Budget) -> _Measured:
     return _Measured(len(breaks), plural(len(breaks), "graph break"), offences)
 
 
-def _idle(case: _Case, budget: Budget) -> _Measured:
+def _idle(case: _Case) -> _Measured:
     idle = case.after.idle
     if idle.window_s <= 0:
         raise BudgetError(
@@ -340,7 +326,7 @@ def _idle(case: _Case, budget: Budget) -> _Measured:
     return _Measured(idle.idle_ratio, text, lambda: case.worst("max_idle"))
 
 
-def _step_time(case: _Case, budget: Budget) -> _Measured:
+def _step_time(case: _Case) -> _Measured:
     if not case.after.steps:
         raise _no_steps(case, "max_step_time")
     step = case.after.steps[0]
@@ -348,7 +334,7 @@ def _step_time(case: _Case, budget: Budget) -> _Measured:
     return _Measured(step.median_s, text, case.worst)
 
 
-def _memory(case: _Case, budget: Budget) -> _Measured:
+def _memory(case: _Case) -> _Measured:
     readings = [event.bytes for event in case.events(Live)]
     if not readings:
         raise BudgetError(f"{case.path} holds no figures of memory, so max_memory cannot be checked: leave it out")
@@ -356,7 +342,7 @@ def _memory(case: _Case, budget: Budget) -> _Measured:
     return _Measured(max(readings), text, lambda: case.worst("max_memory"))
 
 
-def _fallback(case: _Case, budget: Budget) -> _Measured:
+def _fallback(case: _Case) -> _Measured:
     names = case.counted.names
     fallbacks: dict[str, list[tuple[int, int]]] = {}
     for (stack, op), tally in case.counted.fallbacks.items():
@@ -378,19 +364,20 @@ def _fallback(case: _Case, budget: Budget) -> _Measured:
     return _Measured(count, f"{plural(count, 'operation')} ran on the CPU for want of a lowering", offences)
 
 
-def _no_findings(case: _Case, budget: Budget) -> _Measured:
-    severities = SEVERITIES[: SEVERITIES.index(budget.no_findings) + 1]
+def _no_findings(case: _Case) -> _Measured:
+    least, ignored = case.budget.no_findings, case.budget.ignore
+    severities = SEVERITIES[: SEVERITIES.index(least) + 1]
     found = [
         finding
         for finding in case.report.findings
-        if finding.severity in severities and finding.kind not in budget.ignore and finding.id not in budget.ignore
+        if finding.severity in severities and finding.kind not in ignored and finding.id not in ignored
     ]
-    worse = "" if budget.no_findings == SEVERITIES[-1] else f" of severity {budget.no_findings} or worse"
+    worse = "" if least == SEVERITIES[-1] else f" of severity {least} or worse"
     return _Measured(len(found), f"{plural(len(found), 'finding')}{worse}", map(_offence, found))
 
 
 #: how each limit is measured, and how its value is written; None: a yes-or-no limit, which allows none
-_MEASURES: dict[str, tuple[Callable[[_Case, Budget], _Measured], Callable[[float], str] | None]] = {
+_MEASURES: dict[str, tuple[Callable[[_Case], _Measured], Callable[[float], str] | None]] = {
     "max_recompiles": (_recompiles, str),
     "max_compiles": (_compiles, str),
     "max_compile_time": (_compile_time, duration),

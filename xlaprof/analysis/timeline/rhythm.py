@@ -34,19 +34,14 @@ class Rhythm:
     def at(self, step: int, count: int = 1) -> None:
         """It happened ``count`` times in the step with this ordinal. Constant cost."""
         self.count += count
-        last = self.last
-        if step == last and self.steps:
+        if not self.steps:
+            self.first = step
+        elif step == self.last:
             return
+        else:
+            add_bounded(self.gaps, step - self.last, 1, _GAPS)
         self.last = step
         self.steps += 1
-        gaps = self.gaps
-        gap = step - last
-        if self.steps == 1:
-            self.first = step
-        elif gap in gaps:
-            gaps[gap] += 1
-        elif len(gaps) < _GAPS:
-            gaps[gap] = 1
 
     def at_all(self, steps: Sequence[int]) -> None:
         """Like :meth:`at` for each of ``steps``; faster where they are many."""
