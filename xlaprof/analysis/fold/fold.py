@@ -30,7 +30,7 @@ from .merge import merge_into
 from .totals import Totals
 
 #: Kinds of events about the recording as a whole: ``since_step`` does not leave them out.
-_TIMELESS = frozenset({Text, Stack, Source, Device, Dropped, End})
+TIMELESS = frozenset({Text, Stack, Source, Device, Dropped, End})
 
 _RELIEVED_EVERY = 65_536  # events
 _FEW, _MANY = 512, 16_384  # events at a time: in short recordings, and in long ones
@@ -50,10 +50,11 @@ class Fold(Totals):
         self.since_step = since_step
         self.long = long
         self.waiting = since_step is not None  # ``since_step`` has not come yet
+        self.begun = 0  # what ended before this moment does not count
         self._held: deque[Event] = deque(maxlen=_HELD)
         self._handlers: dict[type, Callable[[Any], None]] = {**self.handlers, Header: self._on_header}
         if self.waiting:
-            self._handlers |= dict.fromkeys(self.handlers.keys() - _TIMELESS, self._hold)
+            self._handlers |= dict.fromkeys(self.handlers.keys() - TIMELESS, self._hold)
 
     # -- feeding
 
@@ -106,7 +107,7 @@ class Fold(Totals):
         return self
 
     def _begin_at(self, moment: int) -> None:
-        self.begin = None
+        self.begin, self.begun = None, moment
         self.cover(moment, moment)
 
     def _relieve(self) -> None:

@@ -37,10 +37,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
     mine.merged_spans = mine.spans() + theirs.spans()
     _add_header(mine, theirs)
     _add(mine.steps, theirs.steps, text)
-    _add(mine.scopes, theirs.scopes, text)
-    for name, scope in theirs.scopes.items():
-        ours = mine.scopes[text(name)]
-        ours.stack = ours.stack or stack(scope.stack)
+    _add(mine.scopes, {name: replace(one, stack=stack(one.stack)) for name, one in theirs.scopes.items()}, text)
     _add(mine.reads, theirs.reads, pair)
     for key, via in theirs.vias.items():
         mine.vias.setdefault(pair(key), text(via))
@@ -61,12 +58,7 @@ def merge_into(mine: Totals, theirs: Totals) -> None:
         mine.held = [(stack(place), count) for place, count in theirs.held]
         mine.kept = theirs.kept and replace(theirs.kept, puts=[stack(place) for place in theirs.kept.puts])
     mine.lives.merge(theirs.lives)
-    loops = {stack(place): stack(site.loop) for place, site in theirs.sites.items()}
-    before = {place: site.loops for place, site in mine.sites.items()}
-    _add(mine.sites, theirs.sites, stack)
-    for place, loop in loops.items():
-        if mine.sites[place].loops > before.get(place, 0):
-            mine.sites[place].loop = loop
+    _add(mine.sites, {place: replace(site, loop=stack(site.loop)) for place, site in theirs.sites.items()}, stack)
     add_counts(mine.breaks, theirs.breaks, lambda key: (stack(key[0]), key[1], text(key[2])))
     mine.torch_compile.merge(theirs.torch_compile, ids)
     _add_compiles(mine, theirs, ids)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
+
 from xlaprof.analysis.sums import add_bounded, tally_of
 from xlaprof.analysis.timeline import host
 from xlaprof.events import Execute, Fallback, Selected, StepDigest, TransferFromDevice, TransferToDevice
@@ -17,17 +19,14 @@ _AT_HAND = 16  # uploads that may still turn out to belong to a fallback
 STALL_NS = 20_000  # waiting for the device from which on a read stalls the host
 
 
-class Read:
+class Read(msgspec.Struct):
     """A read that may still turn out to belong to a step or to a fallback."""
 
-    __slots__ = ("compiled", "end", "event", "stalled", "tally")
-
-    def __init__(self, tally: ReadTally, event: TransferFromDevice, end: int) -> None:
-        self.tally: ReadTally | None = tally
-        self.event = event
-        self.end = end
-        self.compiled = 0
-        self.stalled = 0
+    tally: ReadTally | None
+    event: TransferFromDevice
+    end: int
+    compiled: int = 0
+    stalled: int = 0
 
 
 class ReadsAndFallbacks(Recording):

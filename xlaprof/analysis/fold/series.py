@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from xlaprof.analysis.sums import median
 
 _MOST = 512
@@ -18,15 +20,12 @@ _RISING = 0.85  # share of neighbours of which the second has to be higher: 13 o
 _T = TypeVar("_T")
 
 
-class Series(Generic[_T]):
+class Series(msgspec.Struct, Generic[_T]):
     """Every value while they are few, then every second, every fourth..."""
 
-    __slots__ = ("seen", "stride", "values")
-
-    def __init__(self) -> None:
-        self.values: list[_T] = []
-        self.seen = 0
-        self.stride = 1
+    values: list[_T] = msgspec.field(default_factory=list)
+    seen: int = 0
+    stride: int = 1
 
     def add(self, value: _T) -> None:
         """Constant cost, on average."""

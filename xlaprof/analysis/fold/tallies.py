@@ -225,24 +225,21 @@ class Site(msgspec.Struct):
         self.repeat(other)
 
 
-class ScopeTally:
+class ScopeTally(msgspec.Struct):
     """A named scope. Nanoseconds."""
 
-    __slots__ = ("add_word", "digest_ns", "errors", "own", "stack", "total")
-
-    def __init__(self) -> None:
-        self.total = Distribution()
-        self.add_word = self.total.add_word  # bound once: most events of a log are scopes
-        self.own = 0  # without the scopes inside it; of those recorded one by one
-        self.digest_ns = 0  # of total: known only from digests
-        self.errors = 0
-        self.stack = 0  # the line that entered it first
+    total: Distribution = msgspec.field(default_factory=Distribution)
+    own: int = 0  # without the scopes inside it; of those recorded one by one
+    digest_ns: int = 0  # of total: known only from digests
+    errors: int = 0
+    stack: int = 0  # the line that entered it first
 
     def merge(self, other: ScopeTally) -> None:
         self.total.merge(other.total)
         self.own += other.own
         self.digest_ns += other.digest_ns
         self.errors += other.errors
+        self.stack = self.stack or other.stack
 
     def self_ns(self) -> int:
         """``own``, with the digests' part in the same proportion."""
@@ -250,20 +247,17 @@ class ScopeTally:
         return self.own + (self.digest_ns * self.own // known if known else self.digest_ns)
 
 
-class StepTally:
+class StepTally(msgspec.Struct):
     """The steps of one name. Nanoseconds."""
 
-    __slots__ = ("count", "firsts", "last_num", "recent", "rest", "series", "unbarred", "worst_unbarred")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.firsts: list[int] = []  # the first step; one of each recording that was merged
-        self.rest = Distribution()
-        self.recent: deque[int] = deque(maxlen=RECENT)
-        self.series: Series[int] = Series()  # in order of time, without the first
-        self.last_num = -1
-        self.unbarred = 0  # steps since something cut the graph
-        self.worst_unbarred = 0
+    count: int = 0
+    firsts: list[int] = msgspec.field(default_factory=list)  # the first step; one of each recording that was merged
+    rest: Distribution = msgspec.field(default_factory=Distribution)
+    recent: deque[int] = msgspec.field(default_factory=lambda: deque(maxlen=RECENT))
+    series: Series[int] = msgspec.field(default_factory=Series)  # in order of time, without the first
+    last_num: int = -1
+    unbarred: int = 0  # steps since something cut the graph
+    worst_unbarred: int = 0
 
     @property
     def first(self) -> int:

@@ -142,7 +142,7 @@ class Totals(ReadsAndFallbacks):
         if tally is None:
             tally = tally_of(self.scopes, name, _PLACES, 0, ScopeTally)
         try:
-            tally.add_word(dur)
+            tally.total.add_word(dur)
         except OverflowError:
             tally.total.add(dur)
         if not 0 <= depth <= _DEEPEST:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from .rhythm import Rhythm
 
 _RUNS = 64  # runs kept; with more there is no rhythm
 _EXPANDED = 50_000  # steps expanded for the rhythm of several together
 
 
-class Occasions:
+class Occasions(msgspec.Struct):
     """Ordinals of steps, ascending, as runs of even distance: (first, distance, number)."""
 
-    __slots__ = ("count", "expected", "missed", "runs")
-
-    def __init__(self) -> None:
-        self.count = 0  # occasions: several may be in one step
-        self.missed = 0  # steps beyond the kept runs
-        self.expected = -1  # the step that would lengthen the last run; -1: none
-        self.runs: list[list[int]] = []
+    count: int = 0  # occasions: several may be in one step
+    missed: int = 0  # steps beyond the kept runs
+    expected: int = -1  # the step that would lengthen the last run; -1: none
+    runs: list[list[int]] = msgspec.field(default_factory=list)
 
     def add(self, step: int) -> None:
         """It happened in the step with this ordinal; below 0: in none. Constant cost."""

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import chain
 from operator import sub
 
+import msgspec
+
 from xlaprof.analysis.sums import add_bounded
 
 _GAPS = 16  # different distances kept apart
@@ -19,17 +21,14 @@ def in_all(steps: int, of: int) -> bool:
     return steps >= min(_ALL * of, of - 1)
 
 
-class Rhythm:
+class Rhythm(msgspec.Struct):
     """Distances in steps between the steps in which something happened, counted in bounded memory."""
 
-    __slots__ = ("count", "first", "gaps", "last", "steps")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.steps = 0  # steps in which it happened
-        self.first = -1  # ordinal of the first of them
-        self.last = -1  # ordinal of the last
-        self.gaps: dict[int, int] = {}  # distance in steps -> how often
+    count: int = 0
+    steps: int = 0  # steps in which it happened
+    first: int = -1  # ordinal of the first of them
+    last: int = -1  # ordinal of the last
+    gaps: dict[int, int] = msgspec.field(default_factory=dict)  # distance in steps -> how often
 
     def at(self, step: int, count: int = 1) -> None:
         """It happened ``count`` times in the step with this ordinal. Constant cost."""

@@ -7,7 +7,7 @@ for, and all other items have their recorded length.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from math import inf
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from xlaprof.analysis.sums import median
 from xlaprof.analysis.timeline import host
-from xlaprof.analysis.timeline.idle import STRONG, Cause, HoleSpan
+from xlaprof.analysis.timeline.idle import STRONG, Cause, Seen
 from xlaprof.analysis.timeline.schedule import Batch
 
 #: ns to record an operation on a known path, for programs that never took a path twice
@@ -75,7 +75,7 @@ class Lanes:
         self.marks: list[tuple[int, int]] = []  # of each step: the numbers of its begin's and its end's MARK
         self.waited: dict[int, int] = {}  # key -> ns the host waited under it
         self._spent: dict[Key, int] | None = None
-        pieces, self.known = _with_recording(batch, list(_seen(batch, _pieces(batch))))
+        pieces, self.known = _with_recording(batch, list(_pieces(batch)))
         pauses = _pauses(batch)
         self.overlaps = _overlaps(batch, pauses)  # of each execution: ns in which the host was busy, too
         numbers: dict[Key, int] = {}
@@ -139,66 +139,67 @@ _MADE: WeakKeyDictionary[Batch, Lanes] = WeakKeyDictionary()
 
 
 def _pieces(batch: Batch) -> Iterator[_Piece]:
-    """All of the batch, cut where what the host did changes."""
+    """All of the batch, cut where what the host did changes.
+
+    Where the host has no event, it ran plain Python between two lines, or other. There, and in scopes, samples say
+    more.
+    """
+    found = _laid(
+        _painted(batch),
+        [_Piece(start, end, Key((before, after))) for start, end, before, after in batch.holes],
+        _is_blank,
+    )
+    samples = [_Piece(start, end, Key(seen)) for start, end, seen in batch.samples]
+    return _laid(found, samples, _says_more) if samples else found
+
+
+def _painted(batch: Batch) -> Iterator[_Piece]:
+    """The segments of the host's timeline, and blanks."""
     starts = [one.start for one in batch.compiles]
-    over = [hole.end for hole in batch.holes]
     cursor = batch.start
     for start, end, cause, stack in batch.segments:
         start, end = max(start, cursor), min(end, batch.end)
         if end <= start:
             continue
         if start > cursor:
-            yield from _blank(batch.holes, over, cursor, start)
+            yield _Piece(cursor, start, Key(host.OTHER))
         nth = bisect_right(starts, start) - 1
         inside = nth >= 0 and end <= batch.compiles[nth].end
         yield _Piece(start, end, Key(cause, stack, starts[nth] if inside else 0))
         cursor = end
     if cursor < batch.end:
-        yield from _blank(batch.holes, over, cursor, batch.end)
+        yield _Piece(cursor, batch.end, Key(host.OTHER))
 
 
-def _blank(holes: Sequence[HoleSpan], over: list[int], start: int, end: int) -> Iterator[_Piece]:
-    """A stretch without events of the host: plain Python between two lines, or other. ``over``: the holes' ends."""
-    nth = bisect_right(over, start)
-    while nth < len(holes) and holes[nth].start < end:
-        begin, stop, before, after = holes[nth]
-        begin, stop = max(begin, start), min(stop, end)
-        nth += 1
-        if stop <= begin:
-            continue
-        if begin > start:
-            yield _Piece(start, begin, Key(host.OTHER))
-        yield _Piece(begin, stop, Key((before, after)))
-        start = stop
-    if end > start:
-        yield _Piece(start, end, Key(host.OTHER))
-
-
-def _seen(batch: Batch, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
-    """The pieces, with samples of the host in place of plain Python and of scopes."""
-    samples = batch.samples
-    if not samples:
-        yield from pieces
-        return
+def _laid(pieces: Iterable[_Piece], others: list[_Piece], lie_over: Callable[[Cause, Cause], bool]) -> Iterator[_Piece]:
+    """The pieces, in the place of each the ``others``, sorted and disjoint, that ``lie_over`` it."""
+    ends = [one.end for one in others]
     for piece in pieces:
         start, end, key, _ = piece
-        scope = _is_scope(key.cause)
-        if not (scope or isinstance(key.cause, tuple) or key.cause == host.OTHER):
-            yield piece
-            continue
-        for nth in range(bisect_right(samples, start, key=lambda one: one.end), len(samples)):
-            since, until, seen = samples[nth]
+        for nth in range(bisect_right(ends, start), len(others)):
+            since, until, other, _ = others[nth]
             if since >= end:
                 break
             since, until = max(since, start), min(until, end)
-            if until <= since or (scope and seen.cause not in STRONG):
+            if until <= since or not lie_over(other.cause, key.cause):
                 continue
             if since > start:
                 yield _Piece(start, since, key)
-            yield _Piece(since, until, Key(seen))
+            yield _Piece(since, until, other)
             start = until
         if end > start:
             yield _Piece(start, end, key)
+
+
+def _is_blank(_: Cause, cause: Cause) -> bool:
+    return cause == host.OTHER
+
+
+def _says_more(seen: Cause, cause: Cause) -> bool:
+    """Whether a sample says more than an event of the host, or than there being none."""
+    if _is_scope(cause):
+        return isinstance(seen, Seen) and seen.cause in STRONG
+    return isinstance(cause, tuple) or cause == host.OTHER
 
 
 def _with_recording(batch: Batch, pieces: list[_Piece]) -> tuple[list[_Piece], dict[int, Share]]:

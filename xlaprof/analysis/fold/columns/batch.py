@@ -10,6 +10,7 @@ from itertools import compress, pairwise, repeat
 from operator import attrgetter, itemgetter
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from xlaprof import events as ev
@@ -39,15 +40,12 @@ MOST = 1 << 46
 _CODES = {kind: code for code, kind in enumerate([*FIELDS, *ANYTIME], 1)}  # 0: neither
 
 
-class Kind:
+class Kind(msgspec.Struct):
     """Events of one kind: their positions in their batch, ascending, and their numbers, a column for each field."""
 
-    __slots__ = ("at", "columns", "events")
-
-    def __init__(self, at: Column, events: Sequence[Any], columns: dict[str, Column]) -> None:
-        self.at = at
-        self.events = events
-        self.columns = columns
+    at: Column
+    events: Sequence[Any]
+    columns: dict[str, Column]
 
     def __len__(self) -> int:
         return len(self.at)
