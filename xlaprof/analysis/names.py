@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import chain, count, repeat
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from xlaprof.analysis.model import Place
 from xlaprof.events import Frame, Stack, Text
+
+_T = TypeVar("_T")
 
 NOWHERE = Place()
 #: names of the functions to which Python before 3.12 compiles comprehensions
@@ -142,30 +144,17 @@ class Names:
 
     def adopt(self, other: Names) -> Ids:
         """Take over the names of another recording; returns its ids in this one."""
-        known = {text: id for id, text in self._texts.items()}
-        texts = {0: 0}
-        free = max(self._texts, default=0) + 1
-        for id, text in other._texts.items():
-            if text not in known:
-                known[text] = free
-                self._texts[free] = text
-                free += 1
-            texts[id] = known[text]
-        ids = Ids(texts, {0: 0})
-        places = {_key(stack): id for id, stack in self._stacks.items()}
-        free = max(self._stacks, default=0) + 1
-        for id, stack in other._stacks.items():
+        ids = Ids(_adopt(self._texts, other._texts, str), {})
+
+        def ours(stack: Stack) -> Stack:
             frames, library = (
                 [ids.mapped(frame, texts=("file", "func", "code", "head")) for frame in some]
                 for some in (stack.frames, stack.library)
             )
-            mine = Stack(free, frames, ids.text(stack.module), library, stack.depths)
-            key = _key(mine)
-            if key not in places:
-                places[key] = free
-                self._stacks[free] = mine
-                free += 1
-            ids.stacks[id] = places[key]
+            return replace(stack, frames=frames, module=ids.text(stack.module), library=library)
+
+        theirs = {id: ours(stack) for id, stack in other._stacks.items()}
+        ids.stacks.update(_adopt(self._stacks, theirs, _key))
         return ids
 
     def _path(self, stack_id: int) -> Path:
@@ -204,6 +193,19 @@ def _path(stack: Stack) -> Path:
     for frame, depth in zip(stack.library, stack.depths, strict=False):
         under.setdefault(depth, []).append((frame, False))
     return [one for depth, frame in enumerate(stack.frames) for one in (*under.get(depth, ()), (frame, True))]
+
+
+def _adopt(mine: dict[int, _T], theirs: dict[int, _T], key: Callable[[_T], Hashable]) -> dict[int, int]:
+    """Take over what is new; returns the ids of all of theirs in mine."""
+    known = {key(one): id for id, one in mine.items()}
+    free = count(max(mine, default=0) + 1)
+    ids = {0: 0}
+    for id, one in theirs.items():
+        if (same := key(one)) not in known:
+            known[same] = next(free)
+            mine[known[same]] = one
+        ids[id] = known[same]
+    return ids
 
 
 def _key(stack: Stack) -> tuple[tuple[tuple[int, int, int, bool], ...], int]:

@@ -125,11 +125,6 @@ class ReadsAndFallbacks(Recording):
                         read.tally.looped += 1
             self.reads_since_barrier.clear()
 
-    def _end_step(self, start: int, end: int) -> None:
-        if start >= self.steps_ended_at:  # or else steps inside it were counted
-            self.steps_ended += 1
-            self.steps_ended_at = end
-
     def _reads_at(self, place: tuple[int, int]) -> ReadTally:
         return tally_of(self.reads, place, PLACES, (0, 0), ReadTally)
 

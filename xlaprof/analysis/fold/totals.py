@@ -411,14 +411,10 @@ class Totals(ReadsAndFallbacks):
                 if moment >= start:
                     site.in_steps += 1
             self.barriers_since_step.clear()
-        tally.end((self.graph_cut,))
-        self.graph_cut = False
-        self._end_step(start, end)
-        self.step_num = event.num
         self.window.add_step(name, event.num, start, end, first=number == 1)
         if self.now[0] != "running":
             self.now = ("running", start)
-        self.cover(start, end)
+        self._close(tally, event)
 
     def _on_digest(self, event: ev.StepDigest) -> None:
         start = event.t
@@ -437,13 +433,19 @@ class Totals(ReadsAndFallbacks):
         self.barriers += event.barriers
         self.executed.add(event.executions, event.busy)
         self.graph_cut = self.graph_cut or bool(event.barriers or event.executions)
-        tally.end((self.graph_cut,))
-        self.graph_cut = False
         parts = {host.FALLBACK: fallbacks, host.TRANSFER: reads, host.TRACING: event.tracing, host.SCOPE: scopes}
         self.window.add_digest(name, event.dur, event.busy, parts, first=tally.count == 1)
         self.window.steps_end = max(self.window.steps_end, end)
         self.window.add_execution(0, start, end, event.busy)
-        self._end_step(start, end)
+        self._close(tally, event)
+
+    def _close(self, tally: StepTally, event: ev.Step | ev.StepDigest) -> None:
+        start, end = event.t, event.t + event.dur
+        tally.end((self.graph_cut,))
+        self.graph_cut = False
+        if start >= self.steps_ended_at:  # or else steps inside it were counted
+            self.steps_ended += 1
+            self.steps_ended_at = end
         self.step_num = event.num
         self.cover(start, end)
 
