@@ -64,17 +64,17 @@ class Distribution:
         self._count_in(count, total, mean, max(mean, most))
         self._buckets[_bucket(mean) >> self._grain] += count
 
-    def add_means(self, numbers: Column, totals: Column, mosts: Column) -> None:
+    def add_means(self, counts: Column, totals: Column, mosts: Column) -> None:
         """Like :meth:`add_many` for each row; lengths of less than a day."""
-        from xlaprof.analysis.timeline.columns.intervals import counts
+        from xlaprof.analysis.timeline.columns.intervals import weights
 
-        some = numbers > 0
+        some = counts > 0
         if not some.any():
             return
-        count, total, most = numbers[some], totals[some], mosts[some]
+        count, total, most = counts[some], totals[some], mosts[some]
         mean = total // count
         self._count_in(int(count.sum()), int(total.sum()), int(mean.min()), max(int(mean.max()), int(most.max())))
-        self._buckets.update(counts(mean, _edges(), self._grain, count))
+        self._buckets.update(weights(mean, count, _edges(), self._grain))
 
     @property
     def count(self) -> int:

@@ -348,9 +348,10 @@ class IdleBlame(msgspec.Struct):
         other = tracing = 0
         for start, end in blank:
             cursor = start
-            for begin, stop, before, after in _rest(holes, bisect_right(hole_ends, start)):
-                if begin >= end:
-                    break
+            nth = bisect_right(hole_ends, start)
+            while nth < len(holes) and holes[nth][0] < end:
+                begin, stop, before, after = holes[nth]
+                nth += 1
                 if begin > cursor:
                     other += begin - cursor
                     tracing += _use(traced, first_traced, cursor, begin)
@@ -411,10 +412,11 @@ def _add_holes(tally: Tally, start: int, end: int, holes: Sequence[HoleRow], fir
 def _use(traced: Sequence[TracingLeft], first: int, start: int, end: int) -> int:
     """Take as much tracing time for ``[start, end)`` as its barriers have left."""
     taken = 0
-    for stretch in _rest(traced, first):
-        if stretch.start >= end:
-            break
-        used = max(0, min(stretch.left, min(end, stretch.end) - max(start, stretch.start)))
-        stretch.left -= used
-        taken += used
+    while first < len(traced) and (stretch := traced[first]).start < end:
+        first += 1
+        if left := stretch.left:
+            used = (end if end < stretch.end else stretch.end) - (start if start > stretch.start else stretch.start)
+            if used > 0:
+                stretch.left = max(0, left - used)
+                taken += left - stretch.left
     return taken

@@ -126,15 +126,17 @@ def up_to(first: int, numbers: Column) -> Column:
     return np.maximum.accumulate(np.concatenate((np.full(1, first), numbers)))
 
 
-def counts(values: Sequence[int] | Column, edges: Sequence[int], grain: int, each: int | Column = 1) -> dict[int, int]:
-    """The number of values by the edge before them (-1: none), ``1 << grain`` edges as one.
-
-    ``each``: how often each value counts.
-    """
-    kinds, nth = unique((np.searchsorted(np.array(edges), np.array(values), "right") - 1) >> grain)
-    count = np.zeros(len(kinds), np.int64)
-    np.add.at(count, nth, each)
+def counts(values: Iterable[int], edges: Sequence[int], grain: int) -> dict[int, int]:
+    """The number of values by the edge before them (-1: none), ``1 << grain`` edges as one."""
+    nth = np.searchsorted(np.array(edges), np.fromiter(values, np.int64), "right") - 1
+    kinds, count = np.unique(nth >> grain, return_counts=True)
     return dict(zip(kinds.tolist(), count.tolist(), strict=True))
+
+
+def weights(values: Column, each: Column, edges: Sequence[int], grain: int) -> dict[int, int]:
+    """Like :func:`counts` where each value counts ``each`` times; edges in the order in which they come first."""
+    nth = (np.searchsorted(np.array(edges), values, "right") - 1) >> grain
+    return {kind: int(each[those].sum()) for kind, those in grouped(nth)}
 
 
 def sums(numbers: Column, groups: Column, count: int) -> Column:
