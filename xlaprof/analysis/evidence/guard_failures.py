@@ -60,6 +60,7 @@ def sort_out(facts: Facts) -> Sorted:
     behind: dict[Line, list[Blamed]] = {}
     groups: dict[tuple[str, int, str, str], list[Blamed]] = {}
     pieces: dict[tuple[object, ...], tuple[str, int, str, str]] = {}
+    sizes: dict[tuple[object, ...], tuple[str, int, str, str]] = {}  # the same change of one argument -> its first group
     known: dict[tuple[int, str, str], Place] = {}  # guard -> line that made it; not every version has it
     again: dict[str, RecompileRecord] = {}  # by compile id: those that were not necessary
     earlier: dict[int, list[tuple[Blamed, list[Blamed]]]] = {}  # by function, with those that it belongs to
@@ -83,6 +84,8 @@ def sort_out(facts: Facts) -> Sorted:
             # One size that changes recompiles all pieces of a function, and each piece has a name of its own for it.
             change = (place.file, place.line, kind, *sizes_of_dim(guard), record.step)
             key = pieces.setdefault(change, (place.file, place.line, kind, guard.subject))
+            if guard.kind in _OF_SIZE:  # the same size may be new to the lines that train and those that evaluate
+                key = sizes.setdefault((*same, *sizes_of_dim(guard)), key)
             belongs = groups.setdefault(key, [])
         belongs.append((record, guard, place))
         earlier[record.event.code].append((belongs[-1], belongs))

@@ -180,8 +180,10 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
             _static(words, axis, old, most, dtype(group.first.old)),
         )
     seen, busy = _ran(facts, group, axis)
-    mean = group.cost_s / len(group.extras)
-    found = padding.choices(seen, mean, padding.unit_seconds(busy), compiled=1 + len(group.extras))
+    parts = len({extra.record.stack for extra in group.extras})  # graphs of one step, each compiled for every size
+    compiled = parts + len(group.extras)
+    each = parts * group.cost_s / len(group.extras)
+    found = padding.choices(seen, each, padding.unit_seconds(busy), compiled=-(-compiled // parts))
     best = padding.best(found)
     assert best is not None  # at least one size came
     distinct = len(set(along))
@@ -196,8 +198,8 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
             found,
         )
     edges = ", ".join(map(str, best.edges[-_LISTED:]))
-    saved = f"{plural(best.compiles, 'compile')} instead of {1 + len(group.extras)}"
-    if best.compiles >= 1 + len(group.extras):  # padding would cost more than it saves, up to here
+    saved = f"{plural(parts * best.compiles, 'compile')} instead of {compiled}"
+    if parts * best.compiles >= compiled:  # padding would cost more than it saves, up to here
         edges, saved = str(max(along)), "one graph for all sizes, which pays as soon as more of them come"
         best = found[0]
     return Advice(

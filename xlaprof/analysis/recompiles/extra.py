@@ -109,12 +109,17 @@ def of_batch(change: Change) -> bool:
 
 
 def _of_one_batch(all_groups: list[Group]) -> list[Group]:
-    """Join groups of tensors of a batch whose sizes vary: padding one of them alone would not help."""
+    """Join groups of tensors of a batch whose sizes vary, in one graph or in the parts that reads make of a step:
+    padding one of them alone would not help, and padding all helps once."""
     found: list[Group] = []
     for group in all_groups:
-        barriers = {extra.record.stack for extra in group.extras if of_batch(group.first)}
+        if not of_batch(group.first):
+            found.append(group)
+            continue
+        barriers = {extra.record.stack for extra in group.extras}
         for i, other in enumerate(found):
-            if of_batch(other.first) and any(extra.record.stack in barriers for extra in other.extras):
+            together = any(extra.record.stack in barriers for extra in other.extras) or _vary_alike(group, other)
+            if of_batch(other.first) and together:
                 extras = {extra.record: extra for extra in other.extras}
                 for extra in group.extras:
                     known = extras.get(extra.record, extra._replace(share=0.0))
@@ -124,6 +129,12 @@ def _of_one_batch(all_groups: list[Group]) -> list[Group]:
         else:
             found.append(group)
     return found
+
+
+def _vary_alike(one: Group, other: Group) -> bool:
+    """Whether most sizes that a tensor took in one were the other's, too: a read cuts the step, and each part has it."""
+    common = len(_changes(one) & _changes(other))
+    return 2 * common > min(len(_changes(one)), len(_changes(other))) and common > 1
 
 
 def _with_consequences(all_groups: list[Group]) -> list[Group]:
