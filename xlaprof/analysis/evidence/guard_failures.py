@@ -60,7 +60,9 @@ def sort_out(facts: Facts) -> Sorted:
     behind: dict[Line, list[Blamed]] = {}
     groups: dict[tuple[str, int, str, str], list[Blamed]] = {}
     pieces: dict[tuple[object, ...], tuple[str, int, str, str]] = {}
-    sizes: dict[tuple[object, ...], tuple[str, int, str, str]] = {}  # the same change of one argument -> its first group
+    sizes: dict[
+        tuple[object, ...], tuple[str, int, str, str]
+    ] = {}  # the same change of one argument -> its first group
     known: dict[tuple[int, str, str], Place] = {}  # guard -> line that made it; not every version has it
     again: dict[str, RecompileRecord] = {}  # by compile id: those that were not necessary
     earlier: dict[int, list[tuple[Blamed, list[Blamed]]]] = {}  # by function, with those that it belongs to

@@ -133,18 +133,32 @@ class Reads:
 
     def is_habit(self, facts: Facts) -> bool:
         """Whether they make a finding."""
-        if self.count >= _LEAST and self.barrier:
-            return True  # even without a wait: the device stops there
         tally = self.tally
+        if self.count >= _LEAST and self.barrier and not self._is_rare(facts):
+            return True  # even without a wait: the device stops there
         stalled = self.count * tally.stalled // tally.known if tally.known else self.count
         if stalled < _LEAST:
             return False
         cost = self.cost_s
         if tally.wait > _MEASURED_NS * tally.known and cost < _NOTHING * _working_s(facts):
             return False
-        if facts.step_count >= _OF and 0 < tally.rhythm.steps < _STEPS:
+        if facts.step_count >= _OF and 0 < tally.rhythm.steps < _STEPS and not self._has_loop(facts):
             return cost >= _EXPENSIVE * facts.total_s
-        return stalled > _OFTEN * facts.step_count or cost >= _EXPENSIVE * facts.total_s
+        return not self._is_rare(facts)
+
+    def _is_rare(self, facts: Facts) -> bool:
+        """Whether they are for the program's log: in one of ten steps or fewer, for little."""
+        steps = self.count if self.is_between_steps(facts) else self.tally.rhythm.steps or self.count
+        return steps <= _OFTEN * facts.step_count and self.cost_s < _EXPENSIVE * facts.total_s
+
+    def _has_loop(self, facts: Facts) -> bool:
+        """Whether barriers end the turns of the loop they lie in, as of a decoder beside a training."""
+        return any(
+            site.trigger != "read"
+            and 2 * site.executed >= self.count
+            and shares_loop(facts.names, self.stacks[0], stack)
+            for stack, site in facts.run.sites.items()
+        )
 
     def is_between_steps(self, facts: Facts) -> bool:
         """Whether they lie in a loop of their own, such as an evaluation's, that no barrier ends the turns of."""
