@@ -263,6 +263,7 @@ class Story:
         loop_shared: bool = False,
         turns: Sequence[int] = (),
         loop_trains: bool = False,
+        loop_learns: bool = False,
         trains: bool = False,
     ) -> None:
         """End a graph: compile it if it is new, and run it."""
@@ -286,6 +287,7 @@ class Story:
                 loop_shared=loop_shared,
                 turns=list(turns),
                 loop_trains=loop_trains,
+                loop_learns=loop_learns,
                 trains=trains,
             )
         )

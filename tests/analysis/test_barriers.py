@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 from story import Story
@@ -10,13 +12,16 @@ from xlaprof.analysis.whatif import barriers
 from xlaprof.events import Change
 
 
-def unrolled(story: Story, line: int, *, shared: bool = True, loops: int = 24, ops: int = 45) -> Story:
+def unrolled(
+    story: Story, line: int, *, shared: bool = True, loops: int = 24, ops: int = 45, learns: bool = False
+) -> Story:
     barrier = story.line(33, "xm.mark_step()", func="main", loops=(28,))
     for _ in range(6):
         story.trace(30)
         story.barrier(
-            barrier, 40, compile=2400, ops=loops * ops, loops=loops, loop=line, loop_ops=ops, loop_shared=shared
-        )
+            barrier, 40, compile=2400, ops=loops * ops, loops=loops, loop=line, loop_ops=ops, loop_shared=shared,
+            loop_learns=learns,
+        )  # fmt: skip
     return story
 
 
@@ -42,11 +47,11 @@ def test_a_loop_inside_a_step_is_told_at_its_head_with_its_turns() -> None:
     [
         ("attack", {"shared": False}),  # layers, each with its own weights
         ("Decoder.forward", {}),  # over a sequence
-        ("attack", {"loops": 16}),  # micro-batches
+        ("attack", {"loops": 16, "learns": True}),  # micro-batches
         ("ema", {"ops": 2}),  # over parameters
     ],
 )
-def test_other_loops_belong_into_one_graph(func: str, numbers: dict[str, int]) -> None:
+def test_other_loops_belong_into_one_graph(func: str, numbers: dict[str, Any]) -> None:
     story = Story()
     assert unrolled(story, attack(story, func), **numbers).findings() == []
 
@@ -470,3 +475,28 @@ def test_few_turns_over_a_long_sequence_and_a_loop_that_reads_in_each_turn_lack_
     assert evaluation((20, 4), reader=0).findings("missing_barrier") == []
     assert evaluation((80, 1), reader=0).findings("missing_barrier") == []
     assert evaluation((4, 20), reader=40).findings("missing_barrier") == []
+
+
+@pytest.mark.parametrize(
+    ("loops", "compile_ms", "learns", "found"),
+    [
+        (12, 3000, False, True),  # a rollout: eleven twelfths of 3 s
+        (12, 30, False, False),  # the same, and nobody minds
+        (12, 3000, True, False),  # micro-batches, which belong into one graph
+        (25, 100, False, True),
+    ],
+)
+def test_a_few_turns_lack_a_barrier_where_their_graph_takes_much_of_the_run_to_compile(
+    loops: int, compile_ms: int, learns: bool, found: bool
+) -> None:
+    story = Story()
+    line = story.line(87, "mean = model(window)", func="rollout", outer=(120,), loops=(86, 108))
+    barrier = story.line(117, "torch_xla.sync()", func="main", loops=(108,))
+    for _ in range(8):
+        story.trace(30)
+        story.barrier(
+            barrier, 40, compile=compile_ms, ops=loops * 70, loops=loops, loop=line, loop_ops=70, loop_shared=True,
+            turns=(loops, 0), loop_learns=learns,
+        )  # fmt: skip
+    story.finish()
+    assert [one.place.line for one in story.findings("missing_barrier")] == [86] * found

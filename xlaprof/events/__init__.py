@@ -188,6 +188,7 @@ class Compile(Event, frozen=True, tag="compile"):
     diff: GraphDiff | None = None  # None: nothing comparable was recorded before
     turns: list[int] = []  # of the loops around that line and its callers, innermost first; empty: not known
     loop_trains: bool = False  # each time an optimizer updated the same parameters, after another backward pass
+    loop_learns: bool = False  # a backward pass, or an optimizer's step, lies between two of these times
 
 
 class Compiling(Event, frozen=True, tag="compiling"):
@@ -220,6 +221,7 @@ class Barrier(Event, frozen=True, tag="barrier"):
     loop_shared: bool = False  # each time over one and the same value, as turns of a loop do and layers do not
     turns: list[int] = []  # of the loops around that line and its callers, innermost first; empty: not known
     loop_trains: bool = False  # each time an optimizer updated the same parameters, after another backward pass
+    loop_learns: bool = False  # a backward pass, or an optimizer's step, lies between two of these times
     trains: bool = False  # a backward pass, or an optimizer's step, is part of this graph
 
 

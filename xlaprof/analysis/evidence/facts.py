@@ -139,11 +139,12 @@ class Facts:
     def _is_felt(self, finding: Finding) -> bool:
         """Whether it costs enough for an option of a library to be worth it."""
         step = self.steps[0].median_s if self.steps else 0.0
-        of_the_run = max(finding.cost_s, finding.gain_s) >= _FELT * self._wall_s
+        of_the_run = max(finding.cost_s, finding.gain_s) >= _FELT * self.wall_s
         return of_the_run or finding.cost_per_step_s > _FELT_IN_A_STEP * step
 
     @property
-    def _wall_s(self) -> float:
+    def wall_s(self) -> float:
+        """Seconds from the begin of the recording to its last event."""
         return max(1, self.run.last - (self.run.begin or 0)) / 1e9
 
     def _each_step(self, in_steps: int, cut: Cut) -> tuple[float, float]:
@@ -173,12 +174,12 @@ class Facts:
 
     def predicted(self) -> Prediction | None:
         """The run with all findings fixed; None: nothing would be gained."""
-        gain = min(self._wall_s, self._uncut_s + (self.what_if.gain_of_all_s(self._cuts) if self._cuts else 0.0))
+        gain = min(self.wall_s, self._uncut_s + (self.what_if.gain_of_all_s(self._cuts) if self._cuts else 0.0))
         if gain <= 0:
             return None
         stat = self.steps[0] if self.steps else None
         step = stat.median_s if stat is not None else 0.0
-        return Prediction(gain, self._wall_s - gain, step, self._fixed_step_s(stat) if stat is not None else 0.0)
+        return Prediction(gain, self.wall_s - gain, step, self._fixed_step_s(stat) if stat is not None else 0.0)
 
     def _fixed_step_s(self, stat: StepStats) -> float:
         names = (name for name in self.run.steps if name and self.names.text(name) == stat.name)

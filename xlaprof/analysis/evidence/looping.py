@@ -27,7 +27,8 @@ _FACTOR = 1.2  # times its first size: less is variation, too
 
 _STEPS = 8  # in one graph: fewer may be gradient accumulation
 _STEPS_WITHOUT = 3  # the same where the program has no barrier at all
-_TURNS = 20  # of a loop inside a step's graph: fewer may be micro-batches
+_TURNS = 20  # of a loop inside a step's graph: fewer may be micro-batches, or a few turns that cost little
+_DEAR = 0.1  # of the run: what fewer turns, without a backward pass among them, cost at least to be told
 _WORK = 10  # operations in each turn: fewer are a loop over tensors
 _ROWS, _ALIKE = 1024, 0.9  # graphs of a barrier that are looked at; share of its passes that are alike
 _LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or over a sequence
@@ -143,13 +144,21 @@ def unbarred(facts: Facts) -> Unbarred | None:
     inside = {
         stack: site
         for stack, site in run.sites.items()
-        if site.loop_trains or (site.loop_shared and site.loops >= _TURNS)
+        if site.loop_trains or (site.loop_shared and site.loops >= (_TURNS if site.loop_learns else REPEATS))
     }
-    found = _heaviest(facts, inside, _TURNS)
+    found = _heaviest(facts, inside, REPEATS)
     if found is None or not found.loop.line or found.loop.acting.func.rpartition(".")[2].startswith(_LAYERS):
         return None
     site = run.sites[found.stack]
+    if not site.loop_trains and found.turns < _TURNS and (site.loop_learns or not _is_dear(facts, found)):
+        return None
     return found if site.loop_ops * site.loops >= _WORK * found.turns else None
+
+
+def _is_dear(facts: Facts, found: Unbarred) -> bool:
+    """Whether its graphs take much of the run to compile beyond those of one turn."""
+    compiles = sum(record.dur for record in facts.run.compiles if record.stack == found.stack)
+    return compiles * (1 - 1 / found.turns) >= _DEAR * facts.wall_s * 1e9
 
 
 def _heaviest(facts: Facts, sites: dict[int, Site], least: int) -> Unbarred | None:

@@ -177,6 +177,7 @@ class Site(msgspec.Struct):
     loop_ops: int = 0
     loop_shared: bool = False
     loop_trains: bool = False
+    loop_learns: bool = False
     turns: Sequence[int] = ()  # of the loops around that line
     ends: int = 0  # of executed: those that may end a step
     piece: bool = False  # in a loop over tensors: a step reaches it several times
@@ -198,7 +199,7 @@ class Site(msgspec.Struct):
         if event.loops > self.loops:
             self.loops, self.loop = event.loops, event.loop
             self.loop_ops, self.loop_shared, self.turns = event.loop_ops, event.loop_shared, event.turns
-            self.loop_trains = event.loop_trains
+            self.loop_trains, self.loop_learns = event.loop_trains, event.loop_learns
 
     def grow(self, ops: int) -> None:
         """A graph of ``ops`` operations ended here."""

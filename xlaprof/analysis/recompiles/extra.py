@@ -132,7 +132,7 @@ def _of_one_batch(all_groups: list[Group]) -> list[Group]:
 
 
 def _vary_alike(one: Group, other: Group) -> bool:
-    """Whether most sizes that a tensor took in one were the other's, too: a read cuts the step, and each part has it."""
+    """Whether most sizes that a tensor took in one were the other's: a read cuts the step, and each part has it."""
     common = len(_changes(one) & _changes(other))
     return 2 * common > min(len(_changes(one)), len(_changes(other))) and common > 1
 

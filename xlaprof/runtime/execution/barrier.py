@@ -205,6 +205,7 @@ def _record(
             loop.shared,
             list(loop.turns),
             loop.trains,
+            loop.learns,
             loop.step,
         )
     )

@@ -94,6 +94,7 @@ def compile_plan(
                 found.of(rec) if found is not None else None,
                 list(loop.turns),
                 loop.trains,
+                loop.learns,
             )
         )
         for old in gone:

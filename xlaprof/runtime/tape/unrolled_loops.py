@@ -58,7 +58,7 @@ def _find(end: Node) -> Unrolled:
         nodes = max(seen.values(), key=len, default=[])
         return _unrolled(nodes, end, shared=False) if nodes else Unrolled()
     # A line may record an operation twice per iteration: the most frequent count is the number of iterations.
-    sharing = [nodes for nodes in many if _shares(nodes)]
+    sharing = [shared for nodes in many if len(shared := _sharing(nodes)) >= _MANY]
     chosen = sharing or many
     counts = Counter(len(nodes) for nodes in chosen)
     count = max(counts, key=lambda n: (counts[n], -n))
@@ -91,7 +91,8 @@ def _training_steps(path: list[Node]) -> list[Node]:
 def _unrolled(nodes: list[Node], end: Node, *, shared: bool) -> Unrolled:
     frames = nodes[0].frames
     turns = _turns(frames, end) if len(nodes) >= _MANY else ()
-    return Unrolled(len(nodes), frames, _span(nodes) // max(1, len(nodes) - 1), shared, turns)
+    learns = any(node.role in _TRAINING for node in end.path() if nodes[0].depth < node.depth < nodes[-1].depth)
+    return Unrolled(len(nodes), frames, _span(nodes) // max(1, len(nodes) - 1), shared, turns, learns=learns)
 
 
 def _turns(frames: tuple[RawFrame, ...], end: Node) -> tuple[int, ...]:
@@ -142,12 +143,10 @@ def _span(nodes: list[Node]) -> int:
     return nodes[-1].depth - nodes[0].depth
 
 
-def _shares(nodes: list[Node]) -> bool:
-    """Is one value an argument each time?"""
-    common: set[int] | None = None
+def _sharing(nodes: list[Node]) -> list[Node]:
+    """Those that one value is an argument of: one layer's, where a line runs several layers in each iteration."""
+    over: dict[int, list[Node]] = {}
     for node in nodes:
-        slots = {arg.slot for arg in node.args if type(arg) is Ref}
-        common = slots if common is None else common & slots
-        if not common:
-            return False
-    return True
+        for slot in {arg.slot for arg in node.args if type(arg) is Ref}:
+            over.setdefault(slot, []).append(node)
+    return max(over.values(), key=len, default=[])

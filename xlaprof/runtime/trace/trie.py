@@ -96,6 +96,7 @@ class Unrolled(NamedTuple):
     shared: bool = False  # one value is an argument in every iteration, and no backward pass goes through all of them
     turns: tuple[int, ...] = ()  # of the loops around that line and its callers, innermost first; 0: no loop
     trains: bool = False  # it is an optimizer's, which updates the same parameters after each of many backward passes
+    learns: bool = False  # a backward pass, or an optimizer's step, is part of the iterations
     step: bool = False  # a backward pass, or an optimizer's step, is part of the trace
 
 
