@@ -194,6 +194,17 @@ def line(event: Event) -> bytes:
     return _encode(event) + b"\n"
 
 
+def refusal(path: str, error: OSError | ValueError) -> str:
+    """Why no recording can be written to ``path``, and the way out."""
+    if isinstance(error, Foreign):
+        return f"{path} is not a recording: choose another file, or have it replaced with --force (force=True)"
+    if isinstance(error, FileExistsError):
+        return f"file already exists, will not overwrite without overwrite=True: {path}"
+    if isinstance(error, BlockingIOError):
+        return f"another process is recording into {path}: choose another file"
+    return f"cannot record into {path!r}: {getattr(error, 'strerror', None) or error}"
+
+
 def _is_log(path: str) -> bool:
     try:
         with open(path, "rb") as file:

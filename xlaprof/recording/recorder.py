@@ -27,7 +27,7 @@ from xlaprof.events import Compile, Compiling, Counters, DynamoLimit, End, Event
 from xlaprof.text.quantities import plural
 
 from .intern import TEXT_LIMIT, Interner
-from .logfile import MODE, Foreign, LogFile, header, rank_and_world, rank_path
+from .logfile import MODE, LogFile, header, rank_and_world, rank_path, refusal
 from .looks import Looks
 from .sampling import Sampler, StepOpened
 from .stacks import RawFrame, is_users, user_frames
@@ -343,9 +343,8 @@ class record:  # used like a function
     ``{rank}`` in the path is replaced by the process's rank; each of several ranks gets a file of its own.
     An earlier recording is replaced, any other file only with ``force=True``; ``mode`` are the permissions of the log,
     which holds the program's arguments, its paths and lines of its code.
-    Raises :class:`RecordingError` if this process is recording already, if the file exists and ``overwrite`` is False,
-    if it is no recording, or if it cannot be written. An exception that leaves the block passes on; the log notes its
-    type.
+    Raises :class:`RecordingError` if this process is recording already, if the file exists and ``overwrite`` is False
+    or it is no recording, or if it cannot be written. The log notes the type of an exception that leaves the block.
     """
 
     def __init__(
@@ -376,10 +375,8 @@ class record:  # used like a function
                 warn(f"already recording into {active.path}: {self.path} is not written")
                 return self
             if active is not None:
-                raise RecordingError(
-                    f"already recording into {active.path}: stop that first (xlaprof.stop_recording()), "
-                    f"then record into {self.path}"
-                )
+                stop = "stop that first (xlaprof.stop_recording())"
+                raise RecordingError(f"already recording into {active.path}: {stop}, then record into {self.path}")
             importlib.import_module(SOURCES).install()
             recorder = self._open()
             recorder.joinable = self._joinable
@@ -399,19 +396,12 @@ class record:  # used like a function
             _finish(recorder, error)
 
     def _open(self) -> Recorder:
-        path = self.path
         try:
-            return Recorder(path, overwrite=self._overwrite, detail=self._detail, force=self._force, mode=self._mode)
-        except Foreign:
-            raise RecordingError(
-                f"{path} is not a recording: choose another file, or have it replaced with --force (force=True)"
-            ) from None
-        except FileExistsError:
-            raise RecordingError(f"file already exists, will not overwrite without overwrite=True: {path}") from None
-        except BlockingIOError:
-            raise RecordingError(f"another process is recording into {path}: choose another file") from None
+            return Recorder(
+                self.path, overwrite=self._overwrite, detail=self._detail, force=self._force, mode=self._mode
+            )
         except (OSError, ValueError) as error:
-            raise RecordingError(f"cannot record into {path!r}: {getattr(error, 'strerror', None) or error}") from None
+            raise RecordingError(refusal(self.path, error)) from None
 
     def __enter__(self) -> record:
         return self.start()

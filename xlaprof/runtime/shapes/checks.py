@@ -59,11 +59,24 @@ def _diagonal_scatter(x: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: in
     return bool(src.shape != shape)
 
 
+def _of_nothing(x: Any, *others: Any, **_: Any) -> bool:
+    """Positions in a tensor that has none, or in a single number."""
+    return 0 in x.shape or not x.ndim
+
+
+def _each(*checks: Check) -> Check:
+    return lambda *args, **kwargs: any(check(*args, **kwargs) for check in checks)
+
+
 _table(
     {
+        "scatter.src scatter.value scatter_add scatter_reduce.two index_put _index_put_impl gather": _of_nothing,
+        "scatter_.src scatter_.value scatter_add_ scatter_reduce_.two index_put_ _index_put_impl_": _of_nothing,
         "convolution convolution_overrideable": _convolution,
         "addr linalg_cross nll_loss_forward nll_loss2d_forward": _mixed_dtypes,
-        "index_copy index_add index_reduce put index_copy_ index_add_ index_reduce_ put_": _mixed_dtypes,
+        "index_copy index_add index_reduce put index_copy_ index_add_ index_reduce_ put_": _each(
+            _mixed_dtypes, _of_nothing
+        ),
         "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit": _mixed_dtypes,
         "_native_batch_norm_legit_functional grid_sampler_3d polar binary_cross_entropy": _mixed_dtypes,
         "_softmax_backward_data": _mixed_dtypes,
@@ -78,7 +91,7 @@ _table(
             (matrix.ndim, vector.ndim) != (2, 1) or _mixed_dtypes(x, matrix, vector)
         ),
         "index_select index_fill.int_Scalar index_fill.int_Tensor index_fill_.int_Scalar index_fill_.int_Tensor": (
-            lambda x, dim, index, *_: index.dtype is not torch.int64 or index.ndim > 1
+            lambda x, dim, index, *_: index.dtype is not torch.int64 or index.ndim > 1 or _of_nothing(x)
         ),
         "diagonal_scatter": _diagonal_scatter,
         "masked_scatter masked_scatter_": lambda x, mask, source: (

@@ -16,7 +16,7 @@ from xlaprof.runtime.trace.ops import Op, is_view
 from xlaprof.runtime.trace.storage import sig
 from xlaprof.runtime.trace.trie import Spec
 
-from .checks import CHECKS
+from .checks import CHECKS, is_integral
 from .dtype_checks import loses_imaginary_part
 from .meta_functions import SHAPES
 from .rehearse import refuse_overlap, rehearse
@@ -29,6 +29,9 @@ class NoMeta(Exception):
 #: results by signature of the call: a repeated layer is inferred once
 _known: dict[Hashable, list[Spec | None]] = {}
 _KNOWN_LIMIT = 100_000
+#: operators with dtypes, integers or booleans first, that the CPU has a kernel for
+_has_kernel: set[tuple[str, tuple[torch.dtype, ...]]] = set()
+_SMALL = 1 << 20  # bytes of tensors of which that is tried
 
 
 def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], alike: Hashable) -> list[Spec | None]:
@@ -50,8 +53,18 @@ def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], alike: Hashable
     if found is None:
         if len(_known) >= _KNOWN_LIMIT:
             _known.clear()
+        _refuse_dtypes(op, args, kwargs)
         found = _known[alike] = _run_meta(op, args, kwargs)
     return found
+
+
+def _refuse_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what the CPU raises of integers or booleans that it has no kernel for: meta kernels accept most."""
+    dtypes = tuple(arg.dtype for arg in args if isinstance(arg, torch.Tensor))
+    if not dtypes or not isinstance(args[0], torch.Tensor) or not is_integral(args[0]):
+        return
+    if (op.name, dtypes) not in _has_kernel and rehearse(op, args, kwargs, about="support", limit=_SMALL):
+        _has_kernel.add((op.name, dtypes))
 
 
 def _run_meta(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec | None]:

@@ -25,14 +25,15 @@ from xlaprof.runtime.trace.tensor import XLATensor
 LIMIT = 1 << 28
 
 
-def rehearse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], *, about: str = "") -> bool:
+def rehearse(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], *, about: str = "", limit: int = LIMIT) -> bool:
     """Raise what ``op`` raises on the CPU. ``True`` if it accepts the call, ``False`` if the call was not tried.
 
-    With ``about``, only errors whose message contains that text are raised.
+    With ``about``, only errors whose message contains that text, or that a dtype has no kernel, are raised. A call with
+    stand-ins of more than ``limit`` bytes is not tried.
     """
     if "pivots" in op.names or "LU_pivots" in op.names:  # kernels trust them: zeros would be read as addresses
         return False
-    standins = _StandIns()
+    standins = _StandIns(limit)
     try:
         here, named = tree_map(standins.of, (args, kwargs))
     except _TooLarge:
@@ -94,7 +95,8 @@ class _TooLarge(Exception):
 class _StandIns:
     """Host tensors in place of the tensors of one call."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._bytes = 0
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._tensors: dict[int, torch.Tensor] = {}
@@ -138,5 +140,5 @@ class _StandIns:
 
     def _book(self, size: int) -> None:
         self._bytes += size
-        if self._bytes > LIMIT:
+        if self._bytes > self._limit:
             raise _TooLarge
