@@ -30,6 +30,7 @@ _STEPS_WITHOUT = 3  # the same where the program has no barrier at all
 _TURNS = 20  # of a loop inside a step's graph: fewer may be micro-batches, or a few turns that cost little
 _DEAR = 0.1  # of the run: what fewer turns, without a backward pass among them, cost at least to be told
 _WORK = 10  # operations in each turn: fewer are a loop over tensors
+SMALL = 200  # operations in a graph: with more, its barrier costs little beside its work
 _ROWS, _ALIKE = 1024, 0.9  # graphs of a barrier that are looked at; share of its passes that are alike
 _LAYERS = ("forward", "__call__")  # functions whose loops are over layers, or over a sequence
 
@@ -66,7 +67,8 @@ def visits_per_pass(facts: Facts, stack: int) -> int:
     """
     if row := row_of(facts, stack):
         return len(row)
-    if not _is_called_back(facts.names, stack):
+    loop = innermost(facts.names, stack)
+    if not loop.line or not _is_called_back(facts.names, stack):
         return 1
     sites = facts.run.sites
     passes = max(
@@ -87,19 +89,23 @@ def row_of(facts: Facts, stack: int) -> Sequence[int]:
 
 
 def _row_of(facts: Facts, stack: int) -> Sequence[int]:
-    if facts.run.sites[stack].trigger == "read":
+    site, names = facts.run.sites[stack], facts.names
+    if site.trigger == "read" or site.ops > SMALL * site.executed:
         return ()
     ran = facts.ran_at.get(stack, [])[:_ROWS]
     turns = next((n for n in range(1, len(ran) // 3 + 1) if sum(map(eq, ran, ran[n:])) >= _ALIKE * (len(ran) - n)), 0)
     row = ran[turns : 2 * turns]
     few = all(facts.ops.get(program, FEW + 1) <= FEW for program in row[1:-1])
-    return row if few and len(set(row[1:-1])) > 1 else ()
+    if len(set(row[1:-1])) < 2 or not few:
+        return ()
+    outer = (other for other, one in facts.run.sites.items() if one.trigger != "read" and one.executed >= 3)
+    return row if len(names.loops(stack)) > 1 or any(names.is_outside(one, stack) for one in outer) else ()
 
 
 def _is_called_back(names: Names, stack: int) -> bool:
     """Whether a library called the innermost function: the line that led to it does not name it."""
     frames = names.frames(stack)
-    if len(frames) < 2:
+    if len(frames) < 2 or not frames[1].acting.code:
         return False
     name = frames[0].acting.func.rpartition(".")[2]
     return name.isidentifier() and not re.search(rf"\b{name}\b", frames[1].acting.code)
@@ -115,10 +121,10 @@ class Unbarred(NamedTuple):
 
     def follows(self, facts: Facts, record: CompileRecord) -> bool:
         """Whether a graph that is compiled again follows from it: its length, or what a read in the loop computes."""
-        if record.stack == self.stack:
+        if record.stack == self.stack or not self.stack:
             return True
         loops = map(head, facts.names.loops(record.stack))
-        return record.trigger == "read" and head(self.loop) in loops
+        return record.trigger == "read" and bool(self.loop.line) and head(self.loop) in loops
 
 
 def unbarred(facts: Facts) -> Unbarred | None:

@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator
 from xlaprof.analysis.evidence.counted import Matching
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.kind import Kind
-from xlaprof.analysis.evidence.looping import innermost, row_of, visits_per_pass
+from xlaprof.analysis.evidence.looping import SMALL, innermost, row_of, visits_per_pass
 from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import named
@@ -21,7 +21,6 @@ from xlaprof.analysis.whatif import barriers, replay
 from xlaprof.events import Barrier, Execute
 from xlaprof.text.quantities import duration, plural, times
 
-_SMALL = 200  # operations in a graph: with more, its barrier costs little beside its work
 _LINES = 3  # with barriers, in one step: two may end two programs, a generator's and a critic's
 _LEAST = 3  # visits, or steps: fewer are the set-up
 _PER_STEP = 2  # visits in each step of a barrier inside the model
@@ -114,7 +113,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
         else:
             steps = max(steps, site.executed)
     for stack, site in inside.items():
-        if site.executed < _PER_STEP * steps or site.ops > _SMALL * site.executed:
+        if site.executed < _PER_STEP * steps or site.ops > SMALL * site.executed:
             continue
         place = names.place(stack)
         cost = _host_s(site)
@@ -189,7 +188,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     lines = {(place.file, place.line) for place in map(facts.names.place, sites)}
     visits = sum(site.executed for site in sites.values())
     ops = sum(site.ops for site in sites.values())
-    if len(lines) < _LINES or ops > _SMALL * visits:
+    if len(lines) < _LINES or ops > SMALL * visits:
         return
     smallest = min(sites, key=lambda stack: sites[stack].ops / sites[stack].executed)
     largest = max(sites.values(), key=lambda site: site.ops / site.executed)
