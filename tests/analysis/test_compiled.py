@@ -11,7 +11,7 @@ from story import MS, Story
 
 from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import Run
-from xlaprof.events import DynamoCompile, DynamoLimit, Event, GraphBreak, Guard, Look, Recompile
+from xlaprof.events import DynamoCompile, DynamoLimit, End, Event, GraphBreak, Guard, Look, Recompile
 
 
 class Compiling:
@@ -26,14 +26,21 @@ class Compiling:
     def compile(self, name: str, ms: float = 100, ops: int = 5, **fields: object) -> None:
         start = self.story.now
         self.story.spend(ms)
-        event = {"stack": self.call, "code": self.code, "backend": self.story.text("inductor"), **fields}
-        self.story.emit(DynamoCompile(t=start, dur=round(ms * MS), compile=name, func=self.func, ops=ops, **event))  # type: ignore[arg-type]
+        event = {
+            "stack": self.call,
+            "code": self.code,
+            "func": self.func,
+            "backend": self.story.text("inductor"),
+            **fields,
+        }
+        self.story.emit(DynamoCompile(t=start, dur=round(ms * MS), compile=name, ops=ops, **event))  # type: ignore[arg-type]
 
     def recompile(self, name: str, *guards: Guard, ms: float = 100, **fields: object) -> None:
-        event = {"stack": self.call, "code": self.code, **fields}
-        event.pop("restarted", None)
+        event = {"stack": self.call, "code": self.code, "func": self.func, **fields}
+        for field in ("restarted", "ops", "compiled", "fail", "cached"):
+            event.pop(field, None)
         self.story.emit(
-            Recompile(t=self.story.now, compile=name, func=self.func, guards=list(guards), versions=1, **event)  # type: ignore[arg-type]
+            Recompile(t=self.story.now, compile=name, guards=list(guards), versions=1, **event)  # type: ignore[arg-type]
         )
         self.compile(name, ms, **{key: value for key, value in fields.items() if key not in ("fresh", "against")})  # type: ignore[arg-type]
 
@@ -43,8 +50,8 @@ class Compiling:
             GraphBreak(t=self.story.now, reason=reason, stack=stack, compile=name, func=self.func, **fields)  # type: ignore[arg-type]
         )
 
-    def findings(self) -> list[Finding]:
-        return self.story.findings()
+    def findings(self, kind: str = "") -> list[Finding]:
+        return self.story.findings(kind)
 
 
 def shape(old: int, new: int, **fields: object) -> Guard:
@@ -392,6 +399,44 @@ def test_the_first_compilation_of_a_graph_is_said_to_be_normal() -> None:
     assert "first compilation of 1 graph: normal" in charge.why
     assert "inductor's cache" in charge.why
     assert "repeats a block" not in charge.why  # nothing shows that the model does
+
+
+def test_a_compilation_that_failed_is_told_with_the_error_and_is_no_version() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0", 2200)
+    evaluation = compiling.story.line(52, "model(x)")
+    guard = Guard("mode", "grad_mode", "True", "False")
+    compiling.recompile("0/1", guard, ms=2300, stack=evaluation, ops=0, compiled=False, fail="InductorError")
+    compiling.story.emit(End(t=compiling.story.now, error="InductorError"))
+    report = compiling.story.report()
+    assert report.clean
+    charges = {charge.what: charge for charge in report.torch_compile.charges}
+    assert {what: round(one.seconds, 6) for what, one in charges.items()} == {"first": 2.2, "failed": 2.3}
+    assert charges["failed"].why.startswith("for 1 compilation that failed: forward, called at ")
+    assert charges["failed"].why.endswith(":52 (InductorError, which ended the program).")
+    assert not any(account.unexplained_s > 1e-6 for account in report.accounts if account.what == "torch.compile")
+
+
+def test_of_all_the_compiling_no_more_is_said_to_be_cached_than_there_was() -> None:
+    compiling = Compiling()
+    compiling.compile("0/0", 1000, cached=True)
+    compiling.recompile("0/1", shape(4, 5), ms=3000, cached=True)
+    (first, _) = compiling.story.report().torch_compile.charges
+    assert (first.what, first.seconds) == ("first", 1.0)
+    assert "Of the 4.00 s in all 4.00 s went into graphs that inductor had in its cache" in first.why
+
+
+def test_each_function_and_part_that_was_compiled_again_is_named() -> None:
+    compiling = Compiling()
+    behind, loss = compiling.story.line(21, "print(x)", func="forward"), compiling.story.text("loss")
+    for size in range(4, 8):
+        for frame, more in enumerate(({}, {"resumed": behind}, {"func": loss})):
+            name = f"{frame}/{size - 4}"
+            compiling.compile(name, **more) if size == 4 else compiling.recompile(name, shape(size - 1, size), **more)
+    (finding,) = compiling.findings("recompile")
+    assert finding.count == 9
+    again = "forward, the part of forward behind line 21 and loss were compiled again 3 times each"
+    assert again in finding.cause
 
 
 def test_what_grows_is_advised_to_grow_outside_and_what_varies_or_is_passed_is_not() -> None:

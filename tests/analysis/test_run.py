@@ -152,10 +152,40 @@ def test_a_turn_with_several_updates_inside_is_one_step() -> None:
             story.trace(2)
             story.barrier(critic, 1, "critic", compile=100, dispatch=0, trains=True)
         story.trace(3)
-        story.barrier(generator, 1, "generator", compile=200, dispatch=0, trains=True)
+        story.barrier(generator, 1, "generator", compile=200, dispatch=0, trains=True, ops=150)
     (stat,) = story.report().steps
     assert stat.count == 9
     assert (stat.first_s, stat.median_s) == (pytest.approx(0.313), pytest.approx(0.013))
+
+
+def test_the_steps_of_a_round_are_counted_not_the_rounds() -> None:
+    """What ends a round trains a little, and less than its steps."""
+    story = Story()
+    update = story.line(31, "xm.optimizer_step(sgd, barrier=True)", "fit", outer=(50,), loops=(28, 49))
+    score = story.line(52, "xr.sync()", "main", loops=(49,))
+    for _ in range(6):
+        for _ in range(12):
+            story.trace(2)
+            story.barrier(update, 1, "update", compile=100, dispatch=0, trains=True)
+        story.barrier(score, 1, "score", compile=100, dispatch=0, trains=True, ops=20)
+    (stat,) = story.report().steps
+    assert stat.count == 72
+
+
+def test_a_step_that_ends_at_the_barrier_of_the_log_is_one_like_the_others() -> None:
+    """A loader's barrier ends each step; where there is something to log, or an epoch ends, one before it does."""
+    story = Story()
+    loader = story.line(20, "for x in loader:", "train", loops=(20, 12))
+    log, end = story.line(25, "xr.sync()", "train", loops=(20, 12)), story.line(30, "xr.sync()", "train", loops=(12,))
+    for n in range(54):
+        story.trace(2)
+        if n % 20 == 19 or n % 27 == 26:
+            story.barrier(log if n % 20 == 19 else end, 1, "step", dispatch=0, trains=True)
+            story.barrier(loader, 1, "what is left", dispatch=0, ops=2)
+        else:
+            story.barrier(loader, 1, "step", dispatch=0, trains=True)
+    (stat,) = story.report().steps
+    assert (stat.count, stat.last_num) == (54, 53)
 
 
 def test_a_training_after_another_has_its_own_steps_even_if_its_loop_comes_later_in_the_function() -> None:

@@ -225,6 +225,7 @@ def _torch_compile(facts: Facts, findings: tuple[Finding, ...], functions: Torch
         bill.by = {one.id: one.kind for one in findings if one.kind in _DYNAMO and not _cuts(facts, one)}
     bill.normal["first compilations"] = charged.get("first", 0.0)
     bill.normal["another phase of the program, or another object"] = charged.get("necessary", 0.0)
+    bill.normal["compilations that failed"] = charged.get("failed", 0.0)
     bill.unknown["compiled again, and the recording does not say why"] = charged.get("unexplained", 0.0)
     bill.limit(functions.total_s * 1e9)
     return bill

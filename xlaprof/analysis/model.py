@@ -234,7 +234,7 @@ class FunctionStat(msgspec.Struct, frozen=True):
 class Charge(msgspec.Struct, frozen=True):
     """A part of the time that ``torch.compile`` spent on compiling, with its reason."""
 
-    what: str  # "first" | "necessary" | "break" | "recompile" | "unexplained"
+    what: str  # "first" | "necessary" | "break" | "recompile" | "failed" | "unexplained"
     seconds: float
     why: str  # a sentence
 

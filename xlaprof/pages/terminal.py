@@ -315,7 +315,7 @@ def _gain(finding: Finding, stepped: bool) -> str:
     if most <= 0:
         return ""
     if most - least <= ALIKE * most:
-        return _spaced(f"gain {duration(most)}", _per_step(finding.gain_per_step_s) * stepped)
+        return _spaced(f"gain {duration(finding.gain_s)}", _per_step(finding.gain_per_step_s) * stepped)
     return f"gain {duration(least)} to {duration(most)}" if least > 0 else f"gain up to {duration(most)}"
 
 

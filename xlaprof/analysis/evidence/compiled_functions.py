@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import nlargest
 
-from xlaprof.analysis.evidence.breaks import broken
+from xlaprof.analysis.evidence.breaks import broken, function_name
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.guard_failures import sort_out
 from xlaprof.analysis.fold.torch_compile import FunctionTally
 from xlaprof.analysis.model import Charge, Finding, FunctionStat, TorchCompileStat
+from xlaprof.analysis.places import short
 from xlaprof.events import DynamoCompile, GraphBreak
 from xlaprof.text.quantities import duration, plural
 
 FUNCTIONS = 50  # listed one by one
+_FAILURES = 3  # named
 _Key = tuple[int, int]  # of a function: stack of its definition, name
 
 
@@ -66,36 +68,47 @@ def _plain(facts: Facts, tally: FunctionTally) -> Iterator[str]:
 def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterator[Charge]:
     """The parts of ``total``, in ns; without those that are 0."""
     functions = facts.run.torch_compile.functions.values()
+    failed = facts.run.torch_compile.failed
     again, _, necessary = sort_out(facts)
     charged = {
         "break": sum(one.cost_s for one in findings if one.kind == "graph_break" and _of_dynamo(one)),
         "recompile": sum(record.dur for group in again for record, _, _ in group) / 1e9,
         "necessary": sum(record.dur for record in necessary) / 1e9,
+        "failed": sum(one.dur for one in failed) / 1e9,
         "unexplained": sum(one.unknown for one in functions) / 1e9,
     }
     charged = {"first": max(0.0, total / 1e9 - sum(charged.values())), **charged}
     why = {
-        "first": _first(facts, tuple(functions)),
+        "first": _first(facts, tuple(functions), total),
         "break": "for what graph breaks made useless or cut off: see the findings.",
         "recompile": "for compiling again: see the findings.",
         "necessary": f"for {plural(len(necessary), 'version')} for another use of the function (evaluation, an "
         "optimizer's second step) or another object of the class: normal.",
+        "failed": f"for {plural(len(failed), 'compilation')} that failed: {'; '.join(_failures(facts))}.",
         "unexplained": "is unexplained: compiled again, but the recording does not say why (it began too late).",
     }
     yield from (Charge(what, seconds, why[what]) for what, seconds in charged.items() if seconds > 0)
+
+
+def _failures(facts: Facts) -> Iterator[str]:
+    for one in facts.run.torch_compile.failed[:_FAILURES]:
+        ended = facts.run.end is not None and facts.run.end.error == one.fail
+        what = f"{function_name(facts, one.code, one.func)}, called at {short(facts.names.place(one.stack))}"
+        yield f"{what} ({one.fail}{', which ended the program' * ended})"
 
 
 def _of_dynamo(finding: Finding) -> bool:
     return getattr(finding.counted, "event", None) in (GraphBreak, DynamoCompile)
 
 
-def _first(facts: Facts, functions: tuple[FunctionTally, ...]) -> str:
+def _first(facts: Facts, functions: tuple[FunctionTally, ...], total: int) -> str:
     """Why the first compilations are no finding, and what makes them shorter all the same."""
     graphs = sum(one.versions - one.again for one in functions)
     cached = sum(one.cached for one in functions) / 1e9
     text = f"for the first compilation of {plural(graphs, 'graph')}: normal."
     if cached:
-        return f"{text} Of it {duration(cached)} went into graphs that inductor had in its cache already."
+        of_all = f"Of the {duration(total / 1e9)} in all {duration(cached)}"
+        return f"{text} {of_all} went into graphs that inductor had in its cache already."
     if any(facts.names.text(one.backend) == "inductor" for one in functions):
         text += (
             " A second run on this machine takes most of it from inductor's cache, on another one after "

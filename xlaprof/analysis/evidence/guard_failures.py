@@ -11,6 +11,7 @@ eagerly where no version fits. Cost: the compile time of the versions, XLA's par
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -203,6 +204,20 @@ def values_seen(guards: Sequence[Guard]) -> list[tuple[str, int]]:
     return list(counts.items())
 
 
+def _compiled_again(facts: Facts, records: list[RecompileRecord]) -> str:
+    """ "forward was compiled again 3 times", "forward and the part of forward behind line 7 were .. 3 times each"."""
+    counts = Counter((one.event.code, one.event.func, one.event.resumed) for one in records)
+    parts = []
+    for code, func, resumed in counts:
+        name, line = function_name(facts, code, func) or "the function", facts.names.place(resumed).line
+        parts.append(f"the part of {name} behind line {line}" if line and len(counts) > 1 else name)
+    each = list(counts.values())
+    if len(each) <= 1:
+        return f"{parts[0] if parts else 'the function'} was compiled again {times(sum(each))}"
+    together = f"{', '.join(parts[:-1])} and {parts[-1]} were compiled again"
+    return f"{together} {times(each[0])} each" if len(set(each)) == 1 else f"{together} {times(sum(each))} together"
+
+
 def _to_blame(record: RecompileRecord) -> Guard:
     guards = record.event.guards
     return guards[0] if guards else Guard("guard")
@@ -227,7 +242,7 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     case_function = texts.takes_number(place.acting.code, guard.subject)
     case = Case(guards, backend, first.event.dynamic, _specialized(recompiles), case_function)
     changes = {(one.subject, one.old, one.new) for _, one in compiled}
-    again = f"{function} was compiled again {times(len(compiled))}, {duration(cost)} in all"
+    again = f"{_compiled_again(facts, [record for record, _ in compiled])}, {duration(cost)} in all"
     clauses = [f"{texts.cause(guard, len(changes))}: {again}", *limit_clause(limit)]
     eager = sum(eager_ns(facts, (first.event.code, first.event.func)).values()) / 1e9 if limit is not None else 0.0
     if eager:

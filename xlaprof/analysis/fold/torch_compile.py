@@ -17,6 +17,7 @@ from xlaprof.events import Compile, DynamoCompile, DynamoLimit, GraphBreak, Reco
 _RECORDS = 10_000
 _FRAMES = 1_000  # numbers of frames kept apart per function
 _RAISED = "GB0088"  # the program's own exception leaves the function: this break loses nothing
+_UNSUPPORTED = "Unsupported"  # Dynamo gives the function up, and the program goes on
 _OPEN = 1_000  # compilations whose end is still to come
 
 
@@ -113,6 +114,7 @@ class TorchCompile:
         self.recompiles: list[RecompileRecord] = []
         self.limits: list[tuple[DynamoLimit, int]] = []  # with the step
         self.limited = False  # one was hit
+        self.failed: list[DynamoCompile] = []  # an error stopped them
         self._open_breaks: dict[str, list[BreakTally]] = {}  # compile id -> breaks since it began
         self._again: dict[str, RecompileRecord] = {}  # compile id -> the latest with that id
         self._function: FunctionTally | None = None  # the function compiled last
@@ -156,7 +158,11 @@ class TorchCompile:
         breaks = self._open_breaks.pop(event.compile, ())
         #: without what its breaks are charged with
         dur = event.dur - (event.restarted if breaks else 0)
-        if record is not None:
+        failed = event.fail not in ("", _UNSUPPORTED) and not event.compiled and (record is None or not record.limit)
+        if failed and len(self.failed) < _RECORDS:
+            self.failed.append(event)
+            self.recompiles = [one for one in self.recompiles if one is not record]
+        elif record is not None:
             record.dur += dur
         self._latest = record
         self._resumed = None
@@ -177,7 +183,8 @@ class TorchCompile:
         function.callers.add(event.stack)
         function.cached += event.dur * event.cached
         if record is None:
-            function.unknown += dur * (not event.compile.endswith("/0") and not event.backward)
+            later = not event.compile.endswith("/0") and not event.backward
+            function.unknown += dur * (later and not failed)
             if not event.compiled:
                 function.plain.add(event.resumed)
         call = kept(self.calls, event.stack, _RECORDS, lambda: CallTally(event))
@@ -228,6 +235,7 @@ class TorchCompile:
             limit = record.limit and _mapped(record.limit, ids)
             self.recompiles.append(replace(record, event=_mapped(record.event, ids), limit=limit))
         self.limits += [(_mapped(event, ids), step) for event, step in other.limits]
+        self.failed += [_mapped(event, ids) for event in other.failed]
 
 
 def _mapped(event: Any, ids: Ids) -> Any:

@@ -78,6 +78,7 @@ class Totals(ReadsAndFallbacks):
         self.trains = False  # graphs train
         self.inner = 0  # visits of others that may end a step since its last one
         self.main_stack = 0
+        self.main_ops = 0  # operations of the graph that ended the last step
         self.graph_cut = False  # something cut the graph since the last step
         self.child_ns: dict[int, list[int]] = {}  # thread -> ns of ended scopes by depth, not yet claimed by a parent
         self.barriers_since_step: deque[tuple[Site, int]] = deque(maxlen=PENDING)  # barriers since the last step
@@ -275,19 +276,20 @@ class Totals(ReadsAndFallbacks):
             site.dispatch.append(dur)
             self.barriers_since_step.append((site, start))
             if trigger != "read" and not self.main_known:
-                self._infer_step(site, stack, end, event.trains)
+                self._infer_step(site, stack, end, event)
         if trigger != "read":
             self.claim_for_loop()  # also where nothing was left to run
             self.graph_cut = True
             self.last_barrier = end
         self.cover(start, end)
 
-    def _infer_step(self, site: Site, stack: int, end: int, trains: bool) -> None:
-        """Without a StepTrace a step lasts from one visit to the next of one barrier.
+    def _infer_step(self, site: Site, stack: int, end: int, event: ev.Barrier) -> None:
+        """Without a StepTrace a step lasts from one visit to the next of the barrier that is reached most often.
 
-        Where graphs train, only those end steps: a turn of the outermost loop with such a barrier. Else it is the
-        barrier reached most often; one in a loop over tensors is reached in each step several times, and is none.
+        Where graphs train, only those end steps; another barrier that ends the same graph (one for the log, at the end
+        of an epoch) counts as that one. One in a loop inside a step (over tensors, a critic's updates) is none.
         """
+        trains, main = event.trains, self.main_barrier
         if trains and not self.trains:
             self.trains, self.main_barrier, self.step_num = True, None, -1
             self._forget_steps()
@@ -295,6 +297,8 @@ class Totals(ReadsAndFallbacks):
                 one.ends = 0
         elif self.trains and not trains:
             return
+        if trains and main is not None and main.ends > 1 and event.ops == self.main_ops:
+            site, stack = main, self.main_stack
         site.ends += 1
         self.inner = 0 if site is self.main_barrier else self.inner + 1
         if site.ends == 1:
@@ -303,7 +307,6 @@ class Totals(ReadsAndFallbacks):
                 self.step_num += self.trains
             site.start = self.last_barrier or self.begin or 0
         elif self._ends_step(site, stack):
-            main = self.main_barrier
             if site.ends == 2:
                 self._forget_steps()  # pieces of the step that ends here
                 site.start = min(site.start, main.start if main is not None else site.start)
@@ -311,7 +314,7 @@ class Totals(ReadsAndFallbacks):
             if site.ends == 2:
                 tally.add(0, site.end - site.start)
                 self.window.add_step(INFERRED, 0, site.start, site.end, first=True, named=False)
-            self.main_barrier, self.main_stack = site, stack
+            self.main_barrier, self.main_stack, self.main_ops = site, stack, event.ops
             self.step_num = tally.count
             tally.add(self.step_num, end - site.end)
             self.steps_ended += 1
@@ -330,7 +333,8 @@ class Totals(ReadsAndFallbacks):
         if self.trains and self.inner <= _INNER:
             if self.names.is_outside(self.main_stack, stack):
                 return False
-            if site.ends == 2 and main.ends <= _INNER * 2 and self.names.is_outside(stack, self.main_stack):
+            few = site.ends == 2 and main.ends <= _INNER * 2
+            if few and site.last_ops >= self.main_ops and self.names.is_outside(stack, self.main_stack):
                 return True
         if site.ends > main.ends:
             return not self._is_piece(site, stack)
