@@ -13,15 +13,20 @@ from xlaprof.events import Change
 
 
 def unrolled(
-    story: Story, line: int, *, shared: bool = True, loops: int = 24, ops: int = 45, learns: bool = False
+    story: Story,
+    line: int,
+    *,
+    shared: bool = True,
+    loops: int = 24,
+    ops: int = 45,
+    compile_ms: int = 2400,
+    learns: bool = False,
 ) -> Story:
     barrier = story.line(33, "xm.mark_step()", func="main", loops=(28,))
+    loop = {"loops": loops, "loop": line, "loop_ops": ops, "loop_shared": shared, "loop_learns": learns}
     for _ in range(6):
         story.trace(30)
-        story.barrier(
-            barrier, 40, compile=2400, ops=loops * ops, loops=loops, loop=line, loop_ops=ops, loop_shared=shared,
-            loop_learns=learns,
-        )  # fmt: skip
+        story.barrier(barrier, 40, compile=compile_ms, ops=loops * ops, **loop)
     return story
 
 
@@ -481,7 +486,7 @@ def test_few_turns_over_a_long_sequence_and_a_loop_that_reads_in_each_turn_lack_
     ("loops", "compile_ms", "learns", "found"),
     [
         (12, 3000, False, True),  # a rollout: eleven twelfths of 3 s
-        (12, 30, False, False),  # the same, and nobody minds
+        (12, 20, False, False),  # the same, and nobody minds
         (12, 3000, True, False),  # micro-batches, which belong into one graph
         (25, 100, False, True),
     ],
@@ -490,13 +495,5 @@ def test_a_few_turns_lack_a_barrier_where_their_graph_takes_much_of_the_run_to_c
     loops: int, compile_ms: int, learns: bool, found: bool
 ) -> None:
     story = Story()
-    line = story.line(87, "mean = model(window)", func="rollout", outer=(120,), loops=(86, 108))
-    barrier = story.line(117, "torch_xla.sync()", func="main", loops=(108,))
-    for _ in range(8):
-        story.trace(30)
-        story.barrier(
-            barrier, 40, compile=compile_ms, ops=loops * 70, loops=loops, loop=line, loop_ops=70, loop_shared=True,
-            turns=(loops, 0), loop_learns=learns,
-        )  # fmt: skip
-    story.finish()
-    assert [one.place.line for one in story.findings("missing_barrier")] == [86] * found
+    unrolled(story, attack(story), loops=loops, compile_ms=compile_ms, learns=learns)
+    assert [one.place.line for one in story.findings("missing_barrier")] == [16] * found

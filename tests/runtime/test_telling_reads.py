@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -71,6 +72,18 @@ def test_what_the_runtime_calls_for_a_read_is_not_what_the_line_called(told: Cal
 
     recorded = told(story)
     assert [recorded.texts.get(read.via, "") for read in reads(recorded)] == ["", ""]
+
+
+def test_a_value_that_another_thread_reads_stops_nothing(told: Callable) -> None:
+    def story() -> None:
+        x = torch.ones(3, 3).to("xla") + 1
+        xr.sync()
+        thread = threading.Thread(target=x.cpu)
+        thread.start()
+        thread.join()
+        x.cpu()
+
+    assert [read.late for read in reads(told(story))] == [True, False]
 
 
 def test_a_value_is_late_when_the_device_was_given_more_since(told: Callable) -> None:

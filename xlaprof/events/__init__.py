@@ -266,7 +266,7 @@ class TransferFromDevice(Event, frozen=True, tag="d2h"):
     tid: int = 1
     tensors: int = 1
     via: int = 0  # Text id: the library's function that the line called and that read: "clip_grad_norm_"; 0: none
-    late: bool = False  # the value is of an earlier program than the last enqueued: the device was not idle meanwhile
+    late: bool = False  # of an earlier program than the last enqueued, or read in a thread of its own: nothing stopped
 
 
 class DeviceWait(Event, frozen=True, tag="wait"):

@@ -59,6 +59,8 @@ _stamping = threading.Lock()
 _last_end: dict[int, int] = {}
 #: index of a tape -> ids of the arrays of its latest execution
 _latest: dict[int, tuple[int, ...]] = {}
+#: index of a tape -> ident of the thread that last came to a barrier
+_stepping: dict[int, int] = {}
 #: executions that failed on the device: those not yet raised, and the latest of all
 _unreported: deque[InFlight] = deque(maxlen=64)
 _failed: deque[InFlight] = deque(maxlen=64)
@@ -73,6 +75,8 @@ def add(run: InFlight, arrays: list[Any]) -> None:
         notify(tape, run.graph, run.trigger, arrays)
     run.seq, run.results = next(_numbers), tuple(map(id, arrays))
     _latest[tape.index] = run.results
+    if run.trigger != "read":
+        _stepping[tape.index] = threading.get_ident()
     if run.trigger != "eager":
         metrics.begin("ExecuteTime")
         if tape.partition is not None:
@@ -248,8 +252,14 @@ def were_read(arrays: list[Any]) -> None:
             run.read = True
 
 
-def is_older(tape: Tape, arrays: list[Any]) -> bool:
-    """Are ``arrays`` older than the latest execution? Waiting for them then leaves the device something to do."""
+def leaves_work(tape: Tape, arrays: list[Any]) -> bool:
+    """Does the device have something to do while this thread waits for ``arrays``?
+
+    It does where they are older than the latest execution, and where another thread comes to the barriers: that one goes
+    on meanwhile.
+    """
+    if _stepping.get(tape.index, threading.get_ident()) != threading.get_ident():
+        return True
     latest = _latest.get(tape.index)
     return latest is not None and not any(id(array) in latest for array in arrays)
 

@@ -147,6 +147,8 @@ def _sharing(nodes: list[Node]) -> list[Node]:
     """Those that one value is an argument of: one layer's, where a line runs several layers in each iteration."""
     over: dict[int, list[Node]] = {}
     for node in nodes:
+        if node.role == "backward":
+            continue  # it goes through what the forward pass repeated
         for slot in {arg.slot for arg in node.args if type(arg) is Ref}:
             over.setdefault(slot, []).append(node)
     return max(over.values(), key=len, default=[])

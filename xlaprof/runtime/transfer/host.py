@@ -301,7 +301,7 @@ def read(storages: list[Storage], op: str, *, keep_pending: bool = False) -> lis
             reads.shed(tape)
         arrays = reads.values(tape, storages, frames, op=op)
         if rec is not None:
-            late = inflight.is_older(tape, arrays)
+            late = inflight.leaves_work(tape, arrays)
         wait_start = perf_counter_ns()
         try:
             jax.block_until_ready(arrays)
