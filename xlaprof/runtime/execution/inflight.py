@@ -255,7 +255,7 @@ def were_read(arrays: list[Any]) -> None:
 def leaves_work(tape: Tape, arrays: list[Any]) -> bool:
     """Does the device have something to do while this thread waits for ``arrays``?
 
-    It does where they are older than the latest execution, and where another thread comes to the barriers: that one goes
+    It does where they are older than the latest execution, and where another thread comes to the barriers, which goes
     on meanwhile.
     """
     if _stepping.get(tape.index, threading.get_ident()) != threading.get_ident():
