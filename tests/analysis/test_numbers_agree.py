@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
+import io
 import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given
+from rich.console import Console, RenderableType
 from story import Story, clean
 
 from analysis.test_batches import ordered, streams, trainings
 from analysis.test_findings import ragged, reading, shape
 from analysis.test_run import training
 from xlaprof.analysis.model import Finding, Report
+from xlaprof.analysis.occurrences import Occurrences
 from xlaprof.analysis.run import Run
 from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import AnyEvent, Change
+from xlaprof.pages import explain, terminal
+from xlaprof.pages.page import show_page
+from xlaprof.pages.source import source
+from xlaprof.reports import fold
+
+UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+LENGTH = r"((?:\d+m )?[\d.]+ (?:s|ms|us|ns))"
+
+
+def seconds(text: str) -> float:
+    minutes, _, rest = text.rpartition("m ") if re.match(r"\d+m ", text) else ("0", "", text)
+    number, _, unit = rest.partition(" ")
+    return 60 * int(minutes) + float(number) * UNITS[unit]
 
 
 def check(report: Report) -> None:
@@ -26,8 +45,48 @@ def check(report: Report) -> None:
             assert 0 <= each * max(1, steps) <= total * (1 + 1e-9)
         if one.cost_per_step_s:
             assert 2 * one.count >= steps
-        if one.rhythm == "every step" and one.kind in ("transfer", "fallback"):
-            assert one.count >= 0.8 * steps - 2
+        _check_rhythm(one, steps)
+        _check_wait(one)
+    _check_compiling(report)
+    for account in report.accounts:
+        parts = account.explained_s + account.normal_s + account.unexplained_s
+        assert parts == pytest.approx(account.total_s, rel=1e-6, abs=1e-6)
+        assert account.explained_s <= sum(one.cost_s for one in report.findings) * 1.1 + 1e-3
+
+
+def _check_rhythm(one: Finding, steps: int) -> None:
+    """Words of rhythm are true of the number beside them."""
+    if one.rhythm == "every step" and one.kind not in ("growth", "idle_gap"):
+        assert one.count >= 0.8 * steps - 2
+    if together := re.fullmatch(r"([\d,]+) times (in one step|after the last step)", one.rhythm):
+        assert int(together[1].replace(",", "")) == one.count
+    if one.kind in ("transfer", "fallback") and (
+        turns := re.fullmatch(r"(\d+) times after every (\d+) steps", one.rhythm)
+    ):
+        assert one.count <= int(turns[1]) * 1.5 * (steps / int(turns[2]) + 1)
+
+
+def _check_wait(one: Finding) -> None:
+    """What was waited, without what the device worked meanwhile, and with what was compiled, is the cost."""
+    said = re.search(rf"times, {LENGTH} waited \([^;)]*(?:; the device worked for {LENGTH} of it)?\)", one.cause)
+    if said is None:
+        return
+    own = re.search(rf"{LENGTH} (?:to compile|go into compiling)|go into compiling", one.cause)
+    waited, worked = seconds(said[1]), seconds(said[2]) if said[2] else 0.0
+    compiled = seconds(own[1]) if own and own[1] else 0.0
+    assert one.cost_s == pytest.approx(waited - worked + compiled, rel=0.15, abs=0.002)
+
+
+def _check_compiling(report: Report) -> None:
+    done = report.torch_compile
+    assert sum(charge.seconds for charge in done.charges) == pytest.approx(done.total_s, rel=1e-6, abs=1e-6)
+    for charge in done.charges:
+        for whole, part in re.findall(rf"Of the {LENGTH} in all {LENGTH} went", charge.why):
+            assert seconds(part) <= seconds(whole)
+    for one in report.findings:
+        for times, length in re.findall(rf"compiled again (\d+) times, {LENGTH} in all", one.cause):
+            assert int(times) <= one.count
+            assert seconds(length) <= one.cost_s * 1.05 + 0.01
 
 
 def selecting(each: int = 2, until: int = 12) -> Story:
@@ -63,6 +122,36 @@ def on_the_cpu() -> Story:
     return story
 
 
+def waiting_while_the_device_works() -> Story:
+    """Every step reads the sum of the step before, while the device has 30 ms to do and the host records for 10 ms."""
+    story = Story()
+    barrier, item = story.line(20, "xr.sync()"), story.line(22, "total = sums[step - 1].item()")
+    for _ in range(30):
+        with story.step():
+            story.trace(10)
+            story.barrier(barrier, 30)
+            story.read(item)
+    return story
+
+
+def drawing(draws: int = 2) -> Story:
+    """After every twenty steps of a training a loop without a barrier asks five times whether it is done."""
+    story = Story()
+    barrier = story.line(20, "xr.sync()", "main", loops=(12,))
+    asked = story.line(44, "while not done.all():", "draw", outer=(24,), loops=(44, 12))
+    for _ in range(draws):
+        for _ in range(20):
+            story.trace(4)
+            story.barrier(barrier, 8, "step", compile=300, dispatch=0, trains=True)
+        for _ in range(5):
+            story.trace(1)
+            story.compile("done", 0, asked, trigger="read")
+            story.execute("done", 60, asked, "read")
+            story.read(asked)
+            story.spend(60)
+    return story
+
+
 def two_branches() -> Story:
     """From step 15 of 40 on another loss is computed."""
     story = Story()
@@ -77,6 +166,14 @@ def two_branches() -> Story:
 
 
 STORIES = [ragged(), reading(), reading(every=5), selecting(), on_the_cpu(), two_branches(), training(), clean()]
+STORIES += [waiting_while_the_device_works(), drawing()]
+SAMPLES = sorted((Path(__file__).parents[2] / "sample_traces").glob("*.log"))
+
+
+@pytest.mark.parametrize("log", SAMPLES, ids=lambda log: log.stem)
+def test_in_recordings_of_real_programs(log: Path) -> None:
+    run, notes = fold(str(log))
+    check(run.report(str(log), notes))
 
 
 @pytest.mark.parametrize("story", STORIES, ids=range(len(STORIES)))
@@ -110,6 +207,43 @@ def test_a_wait_that_contains_compiling_is_told_apart() -> None:
     assert waited is not None
     assert int(waited[1] or waited[2]) < 400
     assert "400 ms go into compiling 1 graph of its own" in selection.cause
+
+
+def test_a_wait_in_which_the_device_worked_is_told_apart_from_the_cost() -> None:
+    finding = only(waiting_while_the_device_works(), "transfer")
+    assert finding.cost_s == pytest.approx(0.01 * 29, rel=0.1)
+    assert re.search(r"30 times, 900 ms waited \(30 ms each; the device worked for 60\d ms of it\)", finding.cause)
+
+
+def test_all_turns_of_a_loop_without_a_barrier_count_those_after_the_last_step_too() -> None:
+    finding = only(drawing(), "transfer")
+    assert (finding.count, finding.rhythm) == (10, "5 times after every 20 steps")
+    assert "10 times, " in finding.cause
+
+
+def test_what_happens_when_all_steps_are_over_is_not_in_one_of_them() -> None:
+    after = Rhythm()
+    after.at(48, 98)
+    assert (after.text(48), after.text(60)) == ("98 times after the last step", "98 times in one step")
+
+
+@pytest.mark.parametrize("story", STORIES, ids=range(len(STORIES)))
+def test_the_report_and_the_explanation_say_one_gain(story: Story) -> None:
+    report = story.report()
+    shown = printed(partial(terminal.render, report))
+    for one in report.findings:
+        if not one.gain_s or one.gain_last_s is not None:
+            continue
+        sources, happened = (source(one.place), ()), Occurrences(0, (), (), 1.0)
+        told = re.search(rf"Gain if fixed: {LENGTH}", printed(partial(explain.render, one, report, happened, sources)))
+        assert told is not None
+        assert f"gain {told[1]}" in shown
+
+
+def printed(render: Callable[[int], RenderableType]) -> str:
+    file = io.StringIO()
+    show_page(render, Console(file=file, width=100, color_system=None, highlight=False))
+    return file.getvalue()
 
 
 def test_what_was_compiled_once_costs_nothing_per_step() -> None:

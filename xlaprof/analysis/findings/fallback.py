@@ -144,8 +144,7 @@ def _dynamic_size(facts: Facts, reads: Reads, back: dict[Place, str]) -> Finding
         cut=replay.together([reads.cut, replay.compiles(apart, recorded=True)]),
         cause=(
             f"Values decide the size of the result of {described(name)}, so it cannot stay on the device: "
-            f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {times(reads.count)}, "
-            f"{duration(reads.waited_s)} waited ({duration(reads.waited_s / max(1, tally.count))} each)"
+            f"{how_often(facts, reads)} the host reads the size and stops until it is computed, {reads.how_long()}"
             f"{own}.{_and_back(back)}"
         ),
         advice=_advice(name),

@@ -14,6 +14,7 @@ from xlaprof.analysis.fold.tallies import CompileRecord, Site
 from xlaprof.analysis.model import Finding, Moment, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
+from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.analysis.whatif import replay
 from xlaprof.events import AnyEvent, Barrier, Compile
 from xlaprof.text.quantities import duration, plural, times
@@ -74,7 +75,7 @@ def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -
         cut=replay.compiles(again),
         cause=cause,
         advice=advice,
-        rhythm="every step" if facts.step_count else "",
+        rhythm=Rhythm.of([record.step for record in again]).text(facts.outer_steps) if facts.step_count else "",
         also=(end,),
         remedy=remedy,
     )

@@ -16,7 +16,7 @@ from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
 from xlaprof.analysis.recompiles.extra import groups
-from xlaprof.text.quantities import duration, times
+from xlaprof.text.quantities import duration
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -52,9 +52,8 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         cut=reads.cut,
         cause=(
             f"{_capital(way.name)} reads {way.what} from the device {how_often(facts, reads)}{purpose}, and the host "
-            f"stops until it is computed: {times(reads.count)}, {duration(reads.waited_s)} waited "
-            f"({duration(reads.waited_s / max(1, tally.count))} each), and the device has nothing to do until the host "
-            f"has caught up{_apart(reads, barrier)}."
+            f"stops until it is computed: {reads.how_long()}, and the device has nothing to do until the host has "
+            f"caught up{_apart(reads, barrier)}."
         ),
         advice=f"{way.advice}{after}.",
         change=FromTo("operation", "the graph up to the barrier", "the graph up to this read")

@@ -107,7 +107,7 @@ class Rhythm(msgspec.Struct):
         if self.count == 1:
             return "once"
         if self.steps < 2:
-            return f"{self.count:,} times in one step"
+            return f"{self.count:,} times {'after the last step' if 0 < of <= self.first else 'in one step'}"
         each = round(self.count / self.steps)
         every = self.every
         if every == 1 and not in_all(self.steps, of):
