@@ -125,6 +125,52 @@ def test_reads_that_run_all_that_was_before_are_a_growing_graph_and_a_read_in_ev
     assert [place.line for place in growing.also] == [21]
 
 
+def test_what_is_read_of_a_growing_graph_in_the_end_is_its_cost_too() -> None:
+    story = Story()
+    barrier = story.line(9, "xr.sync()", "main", loops=(5,))
+    done = story.line(21, "while not done.all():", "generate", outer=(40,), loops=(21,))
+    result, other = story.line(41, "print(written.cpu())", "main"), story.line(43, "print(score.item())", "main")
+    for _ in range(20):
+        story.trace(5)
+        story.barrier(barrier, 5, "train", trains=True)
+    for n in range(6):
+        story.trace(5)
+        story.compile(f"up to {n}", 200, done, trigger="read", ops=20 + 15 * n)
+        story.execute(f"up to {n}", 5, done, "read")
+        story.read(done)
+    story.compile("all", 700, result, trigger="read", ops=90)
+    story.execute("all", 5, result, "read")
+    story.read(result)
+    story.barrier(barrier, 5, "train")
+    story.compile("score", 300, other, trigger="read", ops=90)
+    story.execute("score", 5, other, "read")
+    story.read(other)
+    (growing,) = story.findings("growing_graph")
+    assert growing.cost_s == pytest.approx(5 * 0.2 + 0.7)
+    assert "What is read of it in the end, at line 41, took 700 ms more." in growing.cause
+    assert growing.rhythm == "5 times after the last step"
+
+
+def test_turns_that_are_compiled_once_more_because_their_result_is_held_belong_to_the_missing_barrier() -> None:
+    story = Story()
+    barrier = story.line(51, "for x, y in loader:", "train", outer=(96,), loops=(51, 95))
+    scored = story.line(100, "best = score.topk(8).tolist()", "main", loops=(95,))
+    line = story.line(67, "mean = mean + model(x)", "uncertainty", outer=(99,), loops=(65, 95))
+    loop = {"loops": 25, "loop": line, "loop_ops": 25, "loop_shared": True}
+    for n in range(3):
+        for _ in range(10):
+            story.trace(5)
+            story.barrier(barrier, 5, "step", trains=True)
+        story.trace(5)
+        story.compile(f"score {n}", 4000, scored, trigger="read", ops=634, again=558, **loop)  # type: ignore[arg-type]
+        story.execute(f"score {n}", 5, scored, "read")
+        story.read(scored)
+        story.barrier(barrier, 5, f"score {n} once more", compile=3000, ops=633)
+    (finding,) = story.findings("missing_barrier")
+    assert "9.00 s for graphs compiled again because of it" in finding.cause
+    assert finding.cost_s > 9 + 0.7 * 12
+
+
 def test_a_barrier_in_the_model_is_told_there() -> None:
     story = Story()
     inner = story.line(30, "xm.mark_step()", func="Deep.forward", outer=(41,), loops=(28, 39))

@@ -41,6 +41,10 @@ def check(report: Report) -> None:
     for one in report.findings:
         gain = max(one.gain_s, one.gain_last_s or 0.0)
         assert gain <= one.cost_s or not one.cost_s or "more than it costs, because" in one.cause
+        if one.gain_last_s is not None:
+            assert abs(one.gain_last_s - one.gain_s) > 0.1 * gain  # or else one number is told
+        if back := re.search(rf"A fix gives back (?:up to )?{LENGTH}", one.cause):
+            assert seconds(back[1]) == pytest.approx(gain, rel=0.06)
         for total, each in ((one.cost_s, one.cost_per_step_s), (one.gain_s, one.gain_per_step_s)):
             assert 0 <= each * max(1, steps) <= total * (1 + 1e-9)
         if one.cost_per_step_s:

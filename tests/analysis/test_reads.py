@@ -137,6 +137,34 @@ def test_an_evaluation_that_reads_every_turn_adds_up_on_the_device(epochs: bool)
     assert finding.cost_s < 0.3  # its graph is the evaluation's own
 
 
+def test_graphs_that_only_the_reads_of_an_evaluation_need_are_their_cost() -> None:
+    """Each class is a graph of its own, as the read before it ended the graph; one for all would do."""
+    story = Story()
+    barrier = story.line(20, "torch_xla.sync()", "main", loops=(10,))
+    lines = {
+        "union": story.line(83, "if union > 0:", "update", outer=(40,), loops=(80, 38)),
+        "sums": story.line(84, "sums[c] += inter.item()", "update", outer=(40,), loops=(80, 38)),
+    }
+    for _ in range(2):
+        for _ in range(10):
+            story.trace(4)
+            story.barrier(barrier, 5)
+        for _ in range(4):
+            for label in range(3):
+                other = Change("scalar", f"{label - 1}", f"{label}", "c", against=1) if label else None
+                for name, line in lines.items():
+                    story.trace(1)
+                    story.compile(f"{name} {label}", 300, line, other, "read", ops=28, again=27)
+                    story.execute(f"{name} {label}", 4, line, "read")
+                    story.read(line)
+    story.finish()
+    found = {finding.place.line: finding for finding in story.findings("transfer")}
+    assert {line: finding.cost_s // 0.3 for line, finding in found.items()} == {83: 2, 84: 3}
+    assert "computed once more, as 2 graphs of its own that took 600 ms to compile" in found[83].cause
+    compiling = next(account for account in story.report().accounts if account.what == "compile")
+    assert compiling.explained_s == pytest.approx(1.5)
+
+
 def test_a_late_read_costs_nothing_and_is_not_reported() -> None:
     assert looped(late=True).findings() == []
 

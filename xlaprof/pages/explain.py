@@ -14,7 +14,6 @@ from xlaprof.analysis.occurrences import Occurrence, Occurrences
 from xlaprof.analysis.places import called
 from xlaprof.pages.page import SEVERITY_STYLE, paragraph, table, title, where
 from xlaprof.pages.source import Source
-from xlaprof.pages.terminal import ALIKE
 from xlaprof.text.cells import bar, shorten, sparkline
 from xlaprof.text.quantities import duration, percent, times
 from xlaprof.text.strings import printable
@@ -109,7 +108,7 @@ def _worth(finding: Finding, report: Report, width: int) -> Iterator[Text]:
         share = finding.gain_s / report.run.wall_s if report.run.wall_s > 0 else 0.0
         of = f", {percent(share)} of the recording" if 0.005 <= share <= 1 else ""
         yield paragraph("Gain if fixed: ", f"{gain}{of} (predicted from what host and device waited for).", width)
-        if last is not None and abs(last - finding.gain_s) > ALIKE * max(last, finding.gain_s):
+        if last is not None:
             yield paragraph("", f"With all else fixed first: {duration(last)}; findings may hide one another.", width)
     meaning = MEANING.get(finding.confidence, "")
     yield paragraph("Confidence: ", f"{finding.confidence} ({meaning}).", width)

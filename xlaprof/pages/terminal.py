@@ -25,7 +25,6 @@ _FUNCTIONS = 8  # of torch.compile
 _LABEL = 30  # columns beside a bar
 _WORTH_SAYING = 0.001  # of the run
 _COMPILED_S = 1.0  # seconds of compiling from which on the page has a section on it
-ALIKE = 0.1  # gains that differ by this part of the larger are shown as one
 
 _PART_STYLE = {
     "compile": "magenta",
@@ -314,7 +313,7 @@ def _gain(finding: Finding, stepped: bool) -> str:
     least, most = sorted((finding.gain_s, last))
     if most <= 0:
         return ""
-    if most - least <= ALIKE * most:
+    if least == most:
         return _spaced(f"gain {duration(finding.gain_s)}", _per_step(finding.gain_per_step_s) * stepped)
     return f"gain {duration(least)} to {duration(most)}" if least > 0 else f"gain up to {duration(most)}"
 

@@ -28,7 +28,7 @@ from xlaprof.text.quantities import duration, size_text, times
 from .counted import Key, ReadEvents
 from .dynamic_size_ops import is_sized
 from .facts import Facts
-from .looping import REPEATS, head, innermost, shares_loop
+from .looping import REPEATS, grows, head, innermost, shares_loop
 from .reading import SCALAR
 
 _LEAST = 3  # reads: once or twice is an accident
@@ -51,7 +51,7 @@ class Reads:
         self.tally = ReadTally()
         self.count = 0  # in the loop
         self.barrier = 0  # stack of the barrier that a step reaches after them; 0: they do not cut its graph
-        #: compiled for these reads alone: the barrier's graph holds the same operations
+        #: compiled for these reads alone: another graph holds the same operations
         self.graphs: list[CompileRecord] = []
         self.via = ""
         self.stacks: list[int] = []
@@ -93,10 +93,19 @@ class Reads:
         self.barrier = _barrier_after(facts, self.stacks)
 
     def add_graphs(self, facts: Facts, others: Container[int]) -> None:
-        """Add the graphs that the reads need for that; ``others``: begins of compiles that have another cause."""
+        """Add the graphs that the reads need for that; ``others``: begins of compiles that have another cause.
+
+        In a loop without a barrier each read ends a graph, and the next one computes anew what it needs of that: only
+        the first graph of the loop would be there without the reads.
+        """
+        records = [one for one in facts.run.compiles if one.stack in self.stacks and one.t not in others]
         if self.barrier:
-            again = (one for one in facts.run.compiles if one.stack in self.stacks and one.again)
-            self.graphs = [one for one in again if one.t not in others]
+            self.graphs = [one for one in records if one.again]
+        elif self.alone and _has_own(facts, self.stacks[0]):
+            loop = head(innermost(facts.names, self.stacks[0]))
+            first = next(one for one in facts.run.compiles if head(innermost(facts.names, one.stack)) == loop)
+            here = [one for one in records if not grows(facts.run.sites[one.stack])]
+            self.graphs = [one for one in here if one is not first and 2 * one.again > one.ops]
 
     @property
     def counted(self) -> ReadEvents:
@@ -206,11 +215,23 @@ def is_own_graph(facts: Facts, record: CompileRecord) -> bool:
     """
     if record.trigger != "read" or (record.change is not None and record.change.what == "evicted"):
         return False
+    if _differs_by_turn(facts, record):
+        tallies = [tally for (stack, _), tally in facts.run.reads.items() if stack == record.stack]
+        return record.nth < max(ceil(tally.count / max(1, tally.rhythm.steps)) for tally in tallies)
     steps = max((site.executed for site in facts.run.sites.values() if site.trigger != "read"), default=0)
     repeated = in_loop(facts, record.stack)
     if repeated < _LEAST or not record.nth:
         return repeated >= _LEAST
     return record.nth < ceil(repeated / max(1, steps))  # of the first step reads may not have counted
+
+
+def _differs_by_turn(facts: Facts, record: CompileRecord) -> bool:
+    """Whether a number, such as a class's, differs from that of the turn before, and what was computed before is again.
+
+    Without the reads one graph would hold all turns of the loop, with all their numbers.
+    """
+    numbers = record.change is not None and record.change.what in ("scalar", "argument")
+    return numbers and 2 * record.again > record.ops and _has_own(facts, record.stack)
 
 
 def by_line(facts: Facts, *, sized: bool) -> list[Reads]:

@@ -18,6 +18,7 @@ from xlaprof.text.quantities import duration
 _WEIGHED = 12
 _FAR = 3  # times: a gain so far below the cost needs a reason,
 _SAID = 0.02  # if it is this share of the time of the steps
+_ALIKE = 0.1  # gains that differ by this part of the larger are one
 _EXACT = (
     1.05  # times: no prediction is better; a gain so little above the cost is the cost, a larger one needs a reason
 )
@@ -63,12 +64,15 @@ def find(facts: Facts) -> tuple[Finding, ...]:
 
 
 def _within_cost(finding: Finding) -> Finding:
-    """A gain that exceeds the cost by less than predictions are exact to is the cost."""
+    """A gain that exceeds the cost by less than predictions are exact to is the cost, and one after all others that
+    differs little from that alone is the same."""
     gain, each, last = finding.gain_s, finding.gain_per_step_s, finding.gain_last_s
     if finding.cost_s < gain <= _EXACT * finding.cost_s:
         gain, each = finding.cost_s, min(each, finding.cost_per_step_s)
     if last is not None and finding.cost_s < last <= _EXACT * finding.cost_s:
         last = finding.cost_s
+    if last is not None and abs(last - gain) <= _ALIKE * max(last, gain):
+        last = None
     return msgspec.structs.replace(finding, gain_s=gain, gain_per_step_s=each, gain_last_s=last)
 
 

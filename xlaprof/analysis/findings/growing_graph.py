@@ -38,7 +38,8 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -> Finding:
     visits, before, after = site.longest_growth
-    cost = sum(record.dur for record in again) / 1e9
+    results = _results(facts, stack, before) if site.trigger == "read" else []
+    grown, cost = (sum(record.dur for record in some) / 1e9 for some in (again, [*again, *results]))
     end = facts.names.place(stack)
     each = (after - before) / visits
     grew = (
@@ -49,8 +50,13 @@ def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -
         line = f" at {named(end)}" if end.line else ""
         cause = (
             f"No barrier ends a step, so each read{line} also runs what all steps before it recorded: its graph {grew} "
-            f"and is compiled anew ({duration(cost)} in all)."
+            f"and is compiled anew ({duration(grown)} in all)."
         )
+        if results:
+            where = named(facts.names.place(results[0].stack))
+            cause += (
+                f" What is read of it in the end{f', at {where},' * bool(where)} took {duration(cost - grown)} more."
+            )
         advice = f"Call {facts.words.barrier} at the end of every step, and read after it."
         remedy = f"{place.code}\n    ...\n    {facts.words.barrier_code}" if place.line else ""
     else:
@@ -72,13 +78,26 @@ def _finding(facts: Facts, stack: int, site: Site, again: list[CompileRecord]) -
         count=visits,
         counted=Growths(stack),
         cost_s=cost,
-        cut=replay.compiles(again),
+        cut=replay.compiles([*again, *results]),
         cause=cause,
         advice=advice,
         rhythm=Rhythm.of([record.step for record in again]).text(facts.outer_steps) if facts.step_count else "",
         also=(end,),
         remedy=remedy,
     )
+
+
+def _results(facts: Facts, stack: int, before: int) -> list[CompileRecord]:
+    """Graphs of other reads that hold what grew at ``stack`` from ``before`` operations on: no barrier came first."""
+    run, since = facts.run, False
+    programs = set()
+    for cut, program in run.cuts:
+        if cut in run.sites and run.sites[cut].trigger == "read":
+            programs |= {program} if since and cut != stack else set()
+            since = since or cut == stack
+        else:
+            since = False
+    return [record for record in run.compiles if record.program in programs and record.ops > before]
 
 
 def _line_that_grows(facts: Facts, again: list[CompileRecord]) -> Place:

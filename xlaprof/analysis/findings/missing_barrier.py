@@ -7,6 +7,7 @@ and of the graphs compiled again because of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from xlaprof.analysis.evidence.compilation import smaller
 from xlaprof.analysis.evidence.counted import Known
@@ -39,6 +40,7 @@ def _finding(facts: Facts, found: Unbarred) -> Finding:
     largest: CompileRecord = max(own, key=lambda record: record.ops)
     unrolled = [record for record in own if record.ops * 2 > largest.ops]
     follow = [record for record in run.compiles if record.nth and record not in own and found.follows(facts, record)]
+    follow += _once_more(run.compiles, unrolled)
     cut = facts.names.place(largest.stack)
     site = run.sites[found.stack] if found.stack else None
     stack = site.loop if site else 0
@@ -76,6 +78,15 @@ def _finding(facts: Facts, found: Unbarred) -> Finding:
         also=(cut, line),
         remedy=f"{loop.code}\n    ...\n    {facts.words.barrier_code}" if loop.line else "",
     )
+
+
+def _once_more(compiles: list[CompileRecord], unrolled: list[CompileRecord]) -> Iterator[CompileRecord]:
+    """Graphs of barriers that hold the same turns again: something that a read had computed was held until then."""
+    begins = [one.t for one in unrolled[1:]] + [compiles[-1].t + 1]
+    for read, end in zip(unrolled, begins, strict=True):
+        if read.trigger == "read" and 2 * read.again > read.ops:
+            next_ones = (one for one in compiles if read.t < one.t < end and one.trigger != "read")
+            yield from (one for one in islice(next_ones, 1) if one.ops >= read.again)
 
 
 KIND = Kind(find, blamed_for=("max_recompiles", "max_compiles", "max_compile_time", "max_idle", "max_memory"))

@@ -22,11 +22,9 @@ from xlaprof.text.quantities import duration
 def find(facts: Facts) -> Iterator[Finding]:
     """One finding for each line that reads in the loop."""
     habits = [reads for reads in by_line(facts, sized=False) if reads.is_habit(facts)]
-    if any(reads.barrier for reads in habits):
-        recompiled = {extra.record.t for group in groups(facts) for extra in group.extras}
-        for reads in habits:
-            reads.add_graphs(facts, recompiled)
+    recompiled = {extra.record.t for group in groups(facts) for extra in group.extras} if habits else set()
     for reads in habits:
+        reads.add_graphs(facts, recompiled)
         yield _finding(facts, reads)
 
 
@@ -57,7 +55,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         ),
         advice=f"{way.advice}{after}.",
         change=FromTo("operation", "the graph up to the barrier", "the graph up to this read")
-        if reads.graphs
+        if reads.barrier and reads.graphs
         else None,
         evidence=(reads.waited(), f"longest {duration(tally.most / 1e9)}", *([late] if tally.late else [])),
         confidence="high" if tally.known else "medium",
@@ -70,12 +68,12 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
 
 def _apart(reads: Reads, barrier: Place) -> str:
     """The clause on the graph that the reads need for themselves."""
-    if not reads.barrier:
-        return ""
-    line = f" ({named(barrier)})" if barrier.line else ""
     compiled = sum(record.dur for record in reads.graphs) / 1e9
     which = "a graph of its own" if len(reads.graphs) == 1 else f"{len(reads.graphs)} graphs of its own"
     own = f", as {which} that took {duration(compiled)} to compile" if compiled else ""
+    if not reads.barrier:
+        return own and f"; no barrier ends a turn of its loop, so what a read computed is computed once more{own}"
+    line = f" ({named(barrier)})" if barrier.line else ""
     return f"; it comes before the barrier{line}, so the graph up to here runs once more{own}"
 
 
