@@ -80,6 +80,20 @@ def test_compiles_are_all_of_them_also_the_first_of_a_barrier(unnamed: bool) -> 
     assert used(story, max_compiles=0, after_step=10).value == 2
 
 
+def test_the_steps_of_a_training_count_not_the_barriers_of_what_it_draws_in_between() -> None:
+    story = Story()
+    train, draw = story.line(20, "xr.sync()", "main", loops=(12,)), story.line(7, "xr.sync()", "draw", outer=(22,))
+    upload = story.line(14, "x = x.to(device)", "main", loops=(12,))
+    for n in range(12):
+        change = shape("f32[8,4]", "f32[5,4]", upload) if n == 8 else None
+        story.trace(4)
+        story.barrier(train, 5, "odd" if n == 8 else "step", change=change, trains=True)
+        for _ in range(10):
+            story.trace(1)
+            story.barrier(draw, 2, "sample")
+    assert [used(story, max_compiles=0, after_step=n).value for n in (6, 7, 8)] == [1, 1, 0]
+
+
 def test_a_compile_that_no_finding_reports_counts_after_warm_up_all_the_same() -> None:
     """State made in an optimizer's second step is warm-up to the report; here step 0 was said to be all of it."""
     story = Story()

@@ -29,8 +29,8 @@ def after_step(read: Read, run: Run, step: int, path: str) -> tuple[Run, int]:
         raise BudgetError(
             f"{path} has neither named steps nor barriers, so there is nothing after step {step} to check"
         )
-    main = max(visits, key=visits.__getitem__)
-    rest = _after_visit(read(), main, step + 1)
+    main = run.main_stack if run.main_stack in visits else max(visits, key=visits.__getitem__)
+    rest = _after_visit(read(), main, step + 1, run.trains)
     if not any(tally.count for tally in rest.steps.values()):
         raise BudgetError(
             f"{path} has no step after {step} (no named ones, and {visits[main]} up to a barrier): nothing to check"
@@ -38,8 +38,8 @@ def after_step(read: Read, run: Run, step: int, path: str) -> tuple[Run, int]:
     return rest.settled(), rest.begun
 
 
-def _after_visit(events: Iterable[AnyEvent], main: int, nth: int) -> Run:
-    """The recording after the ``nth`` visit of the barrier ``main``."""
+def _after_visit(events: Iterable[AnyEvent], main: int, nth: int, trains: bool) -> Run:
+    """The recording after the ``nth`` visit of the barrier ``main``; ``trains``: of those whose graph trains."""
     rest = Run()
     visits = 0
     for event in events:
@@ -49,7 +49,7 @@ def _after_visit(events: Iterable[AnyEvent], main: int, nth: int) -> Run:
             if getattr(event, "t", rest.begun) >= rest.begun:  # executions are recorded late
                 rest.feed(event)
         elif isinstance(event, Barrier) and event.stack == main and event.execution and event.trigger != "read":
-            visits += 1
+            visits += event.trains or not trains
             if visits == nth:
                 rest.resume(event.t + event.dur)
     return rest
