@@ -188,6 +188,24 @@ def test_a_step_that_ends_at_the_barrier_of_the_log_is_one_like_the_others() -> 
     assert (stat.count, stat.last_num) == (54, 53)
 
 
+def test_what_was_taken_for_steps_before_the_training_is_in_no_count_of_steps() -> None:
+    story = Story()
+    play, train = story.line(9, "xr.sync()", "main", loops=(7,)), story.line(20, "xr.sync()", "main", loops=(12,))
+    asked = story.line(16, "if done.item():", "main", loops=(12,))
+    for _ in range(15):
+        story.trace(2)
+        story.barrier(play, 1, "play")
+    for n in range(20):
+        story.trace(4)
+        story.barrier(train, 5, "step", trains=True)
+        for _ in range(9 * (n == 12)):
+            story.read(asked)
+    run = story.run()
+    assert run.steps_ended == sum(tally.count for tally in run.steps.values()) == 20
+    (tally,) = run.reads.values()
+    assert tally.rhythm.text(20) == "9 times in one step"
+
+
 def test_a_training_after_another_has_its_own_steps_even_if_its_loop_comes_later_in_the_function() -> None:
     story = Story()
     first, second = story.line(20, "xr.sync()", "main", loops=(12,)), story.line(30, "xr.sync()", "main", loops=(22,))

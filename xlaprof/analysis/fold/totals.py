@@ -317,7 +317,7 @@ class Totals(ReadsAndFallbacks):
             self.main_barrier, self.main_stack, self.main_ops = site, stack, event.ops
             self.step_num = tally.count
             tally.add(self.step_num, end - site.end)
-            self.steps_ended += 1
+            self.steps_ended = self.step_num + 1  # without pieces of steps that were taken for steps
             self.window.add_step(INFERRED, self.step_num, site.end, end, first=False, named=False)
             self.now = ("running", end)
         site.end = end
