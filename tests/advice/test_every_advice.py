@@ -18,7 +18,7 @@ SOURCES = sorted(
 SOURCES.append(PACKAGE / "sources" / "dynamo" / "hints.py")
 #: how sentences begin that say what is, and texts of PyTorch's that are left out
 _NO_ADVICE = re.compile(
-    r"(The|That|A|An|No|One|Each|Nothing|Values|What|Steps|Dynamo|PyTorch|It|This|Please|If|File|Your|Avoid) "
+    r"(The|That|A|An|No|One|Each|Nothing|Values|What|Steps|Dynamo|PyTorch|It|This|Please|If|File|Your|Avoid|Of) "
     r"(?!key/value|code (?:turns|asks|needs))"
 )
 #: in a test of its own

@@ -529,4 +529,4 @@ def test_a_limit_that_many_objects_hit_counts_their_versions() -> None:
     assert (finding.severity, finding.count) == ("high", 2)
     assert "compiled again twice" in finding.cause
     assert "accumulated_recompile_limit = 3 was hit" in finding.cause
-    assert "Raising torch._dynamo.config.accumulated_recompile_limit" in finding.advice
+    assert "That limit is torch._dynamo.config.accumulated_recompile_limit." in finding.advice

@@ -61,9 +61,9 @@ def sort_out(facts: Facts) -> Sorted:
     behind: dict[Line, list[Blamed]] = {}
     groups: dict[tuple[str, int, str, str], list[Blamed]] = {}
     pieces: dict[tuple[object, ...], tuple[str, int, str, str]] = {}
-    sizes: dict[
+    first_of: dict[
         tuple[object, ...], tuple[str, int, str, str]
-    ] = {}  # the same change of one argument -> its first group
+    ] = {}  # what is one cause everywhere -> its first group
     known: dict[tuple[int, str, str], Place] = {}  # guard -> line that made it; not every version has it
     again: dict[str, RecompileRecord] = {}  # by compile id: those that were not necessary
     earlier: dict[int, list[tuple[Blamed, list[Blamed]]]] = {}  # by function, with those that it belongs to
@@ -87,17 +87,20 @@ def sort_out(facts: Facts) -> Sorted:
             # One size that changes recompiles all pieces of a function, and each piece has a name of its own for it.
             change = (place.file, place.line, kind, *sizes_of_dim(guard), record.step)
             key = pieces.setdefault(change, (place.file, place.line, kind, guard.subject))
-            if guard.kind in _OF_SIZE:  # the same size may be new to the lines that train and those that evaluate
-                key = sizes.setdefault((*same, *sizes_of_dim(guard)), key)
+            if record.another:  # each object of the class has a value of its own
+                key = first_of.setdefault((record.event.code, guard.kind), key)
+            elif guard.kind in _OF_SIZE:  # the same size may be new to the lines that train and those that evaluate
+                key = first_of.setdefault((*same, *sizes_of_dim(guard)), key)
             belongs = groups.setdefault(key, [])
         belongs.append((record, guard, place))
         earlier[record.event.code].append((belongs[-1], belongs))
     found = []
     for recompiles in groups.values():
-        if len(recompiles) > 1 or not _makes_state(facts, *recompiles[0][:2]):
-            found.append(recompiles)
-        else:
+        single = len(recompiles) == 1 and _makes_state(facts, *recompiles[0][:2])
+        if single or _are_two_sizes(recompiles):
             necessary += recompiles
+        else:
+            found.append(recompiles)
     return Sorted(found, behind, [record for record, _, _ in necessary])
 
 
@@ -142,6 +145,19 @@ def _makes_state(facts: Facts, record: RecompileRecord, guard: Guard) -> bool:
     """Whether this is an optimizer's second step: it had no state in the first, which is warm-up."""
     file = facts.names.place(record.event.code).file.replace("\\", "/")
     return "/torch/optim/" in file and "self.state" in guard.text
+
+
+def _are_two_sizes(recompiles: list[Blamed]) -> bool:
+    """Whether dynamic=False was asked for, and there are two sizes: without it there would be as many versions.
+
+    A smaller batch at the end is a size that the program can do without.
+    """
+    if any(record.event.dynamic != "False" or guard.kind != "shape" for record, guard, _ in recompiles):
+        return False
+    changes = {sizes_of_dim(guard) for _, guard, _ in recompiles}
+    ((old, new), *others) = changes
+    last_batch = recompiles[0][1].dim == 0 and old.isdigit() and new.isdigit() and int(new) < int(old)
+    return not others and not last_batch
 
 
 def hit_a_limit(finding: Finding) -> bool:
@@ -239,11 +255,19 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
     tally = facts.run.torch_compile.functions.get((first.event.code, first.event.func))
     backend = facts.names.text(tally.backend) if tally is not None else ""
     compiled = [(record, one) for record, one, _ in recompiles if record.limit is None]
-    case_function = texts.takes_number(place.acting.code, guard.subject)
-    case = Case(guards, backend, first.event.dynamic, _specialized(recompiles), case_function)
+    case = Case(
+        guards,
+        backend,
+        first.event.dynamic,
+        _specialized(recompiles),
+        texts.takes_number(place.acting.code, guard.subject),
+        _together(recompiles),
+        sum(record.another for record, _ in compiled),
+        texts.is_handed_over(facts.names.place(first.event.stack).acting.code, guard.subject),
+    )
     changes = {(one.subject, one.old, one.new) for _, one in compiled}
     again = f"{_compiled_again(facts, [record for record, _ in compiled])}, {duration(cost)} in all"
-    clauses = [f"{texts.cause(guard, len(changes))}: {again}", *limit_clause(limit)]
+    clauses = [f"{texts.cause(guard, len(changes), case.objects)}: {again}", *limit_clause(limit)]
     eager = sum(eager_ns(facts, (first.event.code, first.event.func)).values()) / 1e9 if limit is not None else 0.0
     if eager:
         clauses[-1] += f" ({duration(eager)} in {function})"
@@ -264,6 +288,14 @@ def _finding(facts: Facts, recompiles: list[Blamed]) -> Finding:
         values=tuple(values_seen(guards)),
         remedy=texts.remedy(guard, case),
     )
+
+
+def _together(recompiles: list[Blamed]) -> tuple[str, ...]:
+    """Other inputs with the same new size in the first of them: their dimension has to be dynamic, too."""
+    record, guard, _ = recompiles[0]
+    alike = (sizes_of_dim(guard), "shape")
+    others = (one.subject for one in record.event.guards if one is not guard and (sizes_of_dim(one), one.kind) == alike)
+    return tuple(dict.fromkeys(others)) if guard.kind == "shape" else ()
 
 
 def _specialized(recompiles: list[Blamed]) -> bool:

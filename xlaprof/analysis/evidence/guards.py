@@ -47,6 +47,9 @@ class Case(NamedTuple):
     dynamic: str = ""  # torch.compile's argument
     specialized: bool = False  # PyTorch tried to make it a variable, and the code made it a constant all the same
     function: str = ""  # of PyTorch's, whose argument it is on the line, which computes nothing else with it
+    others: tuple[str, ...] = ()  # inputs whose size changed with it
+    objects: int = 0  # of the guards that failed for another object of the class than the one compiled for
+    handed_over: bool = True  # the call names the input; else it passes an expression
 
 
 # -- advice that depends on more than the kind
@@ -76,11 +79,16 @@ def _advise_shape(guard: Guard, case: Case) -> str:
             f"dynamic: {pad}, or write the code without the number."
         )
     mark = f"torch._dynamo.maybe_mark_dynamic({_variable(name)}, {dim})"
+    if not case.handed_over:
+        mark = f"torch._dynamo.maybe_mark_dynamic(x, {dim}) on the tensor x that is passed as {name}"
+    if case.others:
+        mark += f" and the same for {' and '.join(case.others)}"
     if sizes & {0, 1}:
         others = f", and mark the dimension dynamic: {mark}" if len(sizes) > 2 else ""
         return _apart(guard, min(sizes), others)
-    static = "without dynamic=False" if case.dynamic == "False" else "with dynamic=True"
-    return f"Mark the dimension dynamic before the first call, {mark}, or compile {static}; or {pad}."
+    if case.dynamic == "False":
+        return f"Compile without dynamic=False, or mark the dimension dynamic before the first call, {mark}; or {pad}."
+    return f"Mark the dimension dynamic before the first call, {mark}, or compile with dynamic=True; or {pad}."
 
 
 def _apart(guard: Guard, size: int, others: str = "") -> str:
@@ -122,6 +130,11 @@ def _advise_value(guard: Guard, case: Case) -> str:
             f"Keep {name} constant, or let it take few values: {case.function}() is given a Python number, which no "
             "tensor can stand for, so that each of its values has a graph of its own."
         )
+    if case.objects > 1:
+        return (
+            f"Give the objects of the class one {name.rpartition('.')[2]}, or few; or let the limit hold a version for "
+            "each of them, which then serves it for good."
+        )
     if not _is_argument(guard):
         buffer = " (a buffer, if it is a module's)" if "." in name else ""
         return (
@@ -141,10 +154,24 @@ def _advise_value(guard: Guard, case: Case) -> str:
     return f"Compile with dynamic=True, which makes {name} a variable of the graph from the first call; or p{tensor}."
 
 
+def is_handed_over(code: str, name: str) -> bool:
+    """Whether a call of the line passes ``name`` itself; also where the line is not known, or part of a statement."""
+    try:
+        tree = ast.parse(code if not code.endswith(":") else f"{code} pass")
+    except SyntaxError:
+        return True
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    given = [ast.unparse(arg) for call in calls for arg in (*call.args, *(one.value for one in call.keywords))]
+    inside = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and ast.unparse(node) == name]
+    return not inside or name in given
+
+
 def takes_number(code: str, name: str) -> str:
     """The function of PyTorch's that a line hands the number ``name`` to: ``dropout`` of ``F.dropout(x, self.rate)``.
 
-    Empty where the line does something else with it, as computing, for which a tensor would do.
+    Or the module whose number it is and that the line calls: ``self.drop`` of ``self.drop(x)`` for ``self.drop.p``. A
+    module of the program's own would have a line of its own. Empty where the line does something else with it, as
+    computing, for which a tensor would do.
     """
     try:
         tree = ast.parse(code if not code.endswith(":") else f"{code} pass")
@@ -152,6 +179,9 @@ def takes_number(code: str, name: str) -> str:
         return ""
     uses = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and ast.unparse(node) == name]
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    owner = name.rpartition(".")[0]
+    if owner and not uses and any(ast.unparse(call.func) == owner for call in calls):
+        return owner
     given = [(call, arg) for call in calls for arg in (*call.args, *(one.value for one in call.keywords))]
     found = {ast.unparse(call.func) for call, arg in given if any(arg is use for use in uses)}
     passed = sum(any(arg is use for use in uses) for _, arg in given)
@@ -298,9 +328,15 @@ def what(guard: Guard) -> str:
     return f"{short} of {guard.subject}" if guard.subject else short
 
 
-def cause(guard: Guard, changes: int) -> str:
-    """Why the function was compiled again: a clause. ``changes``: different ones of this cause."""
+def cause(guard: Guard, changes: int, objects: int = 0) -> str:
+    """Why the function was compiled again: a clause. ``changes``: different ones of this cause; ``objects``: those
+    that came with another object of the class."""
     more = f" (and {changes - 1} more such {'change' if changes == 2 else 'changes'})" if changes > 1 else ""
+    if objects > 1 and guard.kind == "value":
+        return (
+            f"The Python value of {guard.subject}, a constant of the graph, is another in each object of the class "
+            f"({guard.old}, {guard.new}{', ...' if changes > 1 else ''}), and all of them share the function's versions"
+        )
     return _KINDS.get(guard.kind, _OTHER).cause.format(
         name=guard.subject or "a value",
         old=guard.old,
@@ -315,7 +351,9 @@ def advice(guard: Guard, case: Case, limit: str = "") -> str:
     """One sentence of advice; a second one where a limit of this name was hit."""
     text = _KINDS.get(guard.kind, _OTHER).advice
     advised = text.format(name=guard.subject or "the value") if isinstance(text, str) else text(guard, case)
-    if limit:
+    if limit and case.objects > 1:
+        advised += f" That limit is torch._dynamo.config.{limit}."
+    elif limit:
         advised += f" Raising torch._dynamo.config.{limit} only helps where the number of versions is bounded."
     return advised
 
@@ -327,6 +365,7 @@ def remedy(guard: Guard, case: Case) -> str:
     name, dim = _variable(guard.subject), max(guard.dim, 0)
     small = any(_size(shape, dim) in (0, 1) for one in case.guards for shape in (one.old, one.new))
     if guard.kind == "shape" and "force_parameter" not in guard.hint and not small:
+        name = name if case.handed_over else "x"
         return f"torch._dynamo.maybe_mark_dynamic({name}, {dim})  # before the first call\ny = compiled({name})"
     if guard.kind == "value" and _NUMBER.fullmatch(guard.new) and _is_argument(guard):
         return f"compiled(..., {name}=torch.tensor({guard.new}))"
