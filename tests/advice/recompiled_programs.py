@@ -188,21 +188,32 @@ def cut(where: Callable[[int], bool]) -> Program:
     return program
 
 
-def joins(*, warmed_up: bool) -> Program:
+def epochs(*, barrier: bool) -> Program:
     def program() -> None:
-        one, two = nn.Linear(6, 6).to(DEVICE), nn.Linear(6, 6).to(DEVICE)
-        all_of_them = [*one.parameters(), *two.parameters()]
-        optimizer = torch.optim.Adam(all_of_them if warmed_up else one.parameters(), lr=0.01)
-        for n in range(12):
-            if n == 6 and not warmed_up:
-                optimizer.add_param_group({"params": list(two.parameters())})
-            two(one(torch.ones(4, 6).to(DEVICE))).square().mean().backward()
-            optimizer.step()
-            kept = [p.grad for p in two.parameters()]
-            for p in all_of_them:
-                p.grad = None
+        weight = torch.ones(6, 6).to(DEVICE)
+        xr.sync()
+        for _ in range(3):
+            total = torch.zeros((), device=DEVICE)
+            if barrier:
+                xr.sync()
+            for _ in range(6):
+                total += (torch.ones(4, 6).to(DEVICE) @ weight).tanh().sum()
+                xr.sync()
+
+    return program
+
+
+def logs(*, barrier: bool) -> Program:
+    def program() -> None:
+        weight, total = torch.ones(6, 6).to(DEVICE), torch.zeros((), device=DEVICE)
+        xr.sync()
+        for n in range(24):
+            total += (torch.ones(4, 6).to(DEVICE) @ weight).tanh().sum()
             xr.sync()
-            del kept
+            if n % 6 == 5:
+                total.zero_()
+                if barrier:
+                    xr.sync()
 
     return program
 

@@ -113,6 +113,6 @@ def test_an_optimizers_state_is_made_or_kept_wherever_its_operations_stand() -> 
         block = Block(old=[made], new=[later], added=1, removed=1, roles={"state": 1, "optimizer": 1}, stack=line)
         one = Difference("operation", "aten::zeros_like", other, expected=made, came=later, block=block)
         (part,) = parts(Compile(0, 1, 2, "ab", 5, 1, 1, BARRIER, diff=GraphDiff(differences=[one], against=1)))
-        return part[1:]
+        return part.key, part.old, part.new
 
     assert of(5, "aten::add") == of(6, "aten::lerp_") == (("operation", 0, "state"), ("made", 0), ("kept", 0))

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from story import Story
 
-from xlaprof.events import Change
+from xlaprof.analysis.model import Finding
+from xlaprof.events import Block, Change, Difference, GraphDiff, Operation
 
 
 def alternating(change: Change, story: Story, every: int = 4) -> Story:
@@ -81,9 +82,58 @@ def test_graphs_that_go_on_being_replaced_were_no_warm_up_in_the_first_steps_eit
     assert "1 tensors to 2 tensors" in finding.cause
 
 
-def test_state_that_optimizers_make_in_the_first_steps_is_warm_up_whatever_follows() -> None:
-    (finding,) = growing("state").findings("recompile")
-    assert finding.count == 4  # those after the third
+def test_state_that_optimizers_make_is_warm_up_however_late_and_often() -> None:
+    assert growing("state").findings("recompile") == []
+
+
+def test_the_second_step_of_an_optimizer_needs_its_graph_whatever_else_is_new_in_it() -> None:
+    """Its first step has a batch of 46, its second one of 44; each further size is the sizes' fault."""
+    story = Story()
+    barrier, step, x = story.line(40, "xr.sync()"), story.line(39, "opt.step()"), story.line(30, "x = next(batches)")
+    for n, rows in enumerate((46, 44, 47, 44, 47, 45)):
+        shape = Difference("shape", f"f32[{46 if n == 1 else 44}]", f"f32[{rows}]", made=x, moved=True)
+        zeros = Operation("aten::zeros_like", step, "state")
+        block = Block(old=[zeros], removed=4, roles={"state": 4}, stack=step)
+        state = Difference("operation", "aten::zeros_like", "aten::mul_", expected=zeros, block=block)
+        diff = GraphDiff(against=min(n, 2), differences=[shape])
+        if n == 1:
+            diff = GraphDiff(against=1, removed=4, roles=["state"], differences=[shape, state])
+        with story.step():
+            story.trace(1)
+            story.barrier(barrier, 8, f"{rows} rows", compile=100, change=diff if n else None)
+            story.spend(8)
+    story.finish()
+    (finding,) = story.findings("recompile")
+    assert (finding.count, finding.cost_s) == (3, pytest.approx(0.2))
+    assert [size for size, _ in finding.values] == ["46", "44", "47", "45"]
+    compiling = next(one.text for one in story.report().accounts if one.what == "compile")
+    assert "1 graph compiled again once the optimizer has its state" in compiling
+
+
+def test_the_path_that_begins_where_sizes_vary_is_theirs() -> None:
+    """Nothing is selected at first, then five rows, then two: three graphs of one cause."""
+    line = Story().line(33, "codes[dead] = codes[order[: len(dead)]]")
+    index = Operation("aten::index", line)
+    came = Block(new=[Operation("aten::t", line), index], added=12, roles={"": 12}, stack=line)
+    path = Difference("operation", "barrier", "aten::t", came=came.new[0], block=came)
+    size = Difference("shape", "s64[5]", "s64[2]", came=index, made=line, moved=True)
+    begins = GraphDiff(against=1, common=20, added=12, differences=[path], roles=[""])
+
+    def told(at: int) -> list[tuple[str, int]]:
+        story = Story()
+        assert story.line(33, "codes[dead] = codes[order[: len(dead)]]") == line
+        barrier = story.line(40, "xr.sync()")
+        varies = GraphDiff(against=2, common=at, differences=[size])
+        for n, diff in enumerate((*6 * (None,), begins, varies)):
+            with story.step():
+                story.trace(1)
+                story.barrier(barrier, 8, f"graph {max(5, n)}", compile=100, change=diff)
+                story.spend(8)
+        story.finish()
+        return [(one.change.what, one.count) for one in story.findings("recompile") if one.change]
+
+    assert told(28) == [("shape", 2)]
+    assert sorted(told(3)) == [("operation", 1), ("shape", 1)]
 
 
 def test_a_list_that_holds_tensors_is_named() -> None:
@@ -98,8 +148,9 @@ def test_a_list_that_holds_tensors_is_named() -> None:
     assert "the list history still holds a result of aten::addmm made at line 13" in finding.cause.lower()
 
 
-def test_what_is_made_before_the_loop_of_the_barrier_is_a_way_in() -> None:
-    """Each epoch sets sums to zero, which only the first graph of its loop holds."""
+@pytest.mark.parametrize(("each_ms", "told"), [(20, True), (400, False)])
+def test_what_is_made_before_the_loop_of_the_barrier_is_a_way_in(each_ms: float, told: bool) -> None:
+    """Each epoch sets sums to zero, which only the first graph of its loop holds: told where it takes a tenth."""
     story = Story()
     barrier = story.line(24, "xr.sync()", loops=(22,))
     made = story.line(20, "total = torch.zeros(())", loops=(18,))
@@ -110,8 +161,28 @@ def test_what_is_made_before_the_loop_of_the_barrier_is_a_way_in() -> None:
                 "operation", "aten::zeros", "aten::add_", stack=barrier, expected=made, made=made, against=1
             )
             story.barrier(barrier, 8, "first" if first else "later", change=None if first else change)
-            story.spend(8)
-    assert story.findings("recompile") == []
+            story.spend(each_ms)
+    found = story.findings("recompile")
+    assert [one.place.line for one in found] == ([20] if told else [])
+    assert all("first graph of a loop also holds what this line records before" in one.cause for one in found)
+    assert all("between this line and the loop" in one.advice for one in found)
+
+
+def test_a_small_graph_that_is_compiled_again_once_is_set_aside() -> None:
+    def told(compile: float) -> list[Finding]:
+        story = Story()
+        change = Change(
+            "scalar", "0.5", "0.25", "alpha of aten::add_", stack=story.line(53, "average.add_(x)"), against=1
+        )
+        for n in range(100):
+            with story.step():
+                story.trace(90)
+                story.barrier(60, 8, "second" if n > 50 else "first", compile=compile, change=change if n else None)
+        story.finish()
+        return story.findings("recompile")
+
+    assert [one.count for one in told(200)] == [1]
+    assert told(20) == []
 
 
 def test_a_copy_that_a_condition_decides_on_is_no_way_in() -> None:

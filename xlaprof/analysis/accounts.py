@@ -81,9 +81,14 @@ class _Bill:
         return self.explained + sum(self.normal.values()) + sum(self.unknown.values())
 
     def explain(self, finding: Finding, ns: float, aside: bool = False) -> None:
-        """``aside``: the finding was set aside, for nothing but another library changes it."""
+        """``aside``: the finding was set aside, for nothing but another library changes it, or for it costs little."""
         if ns > 0 and aside:
-            self.normal[f"{whose(finding.place.acting)} own, at {short(finding.place)}"] += ns
+            why = (
+                f"{whose(finding.place.acting)} own"
+                if finding.place.library
+                else "compiled again once, and it is small"
+            )
+            self.normal[f"{why}, at {short(finding.place)}"] += ns
         elif ns > 0:
             self.explained += ns
             self.by[finding.id] = finding.kind
@@ -296,12 +301,15 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
     if record.change is None:
         return ""
     early = record.visits <= EARLY
-    if record.change.role == "state" or (early and record.change.role == "optimizer"):
+    if record.change.role == "state" and record.change.what == "operation" and not record.change.removed:
+        return "compiled for the optimizer's first step,"
+    if any(part.change.role == "state" for part in record.parts) or (early and record.change.role == "optimizer"):
         return "compiled again once the optimizer has its state,"
     if record.change.what == "shape":
         return "compiled again for one of few sizes,"
     if record.change.what == "operation" and (before := facts.names.place(entry(facts, record, record.change))).line:
-        return f"compiled again, for the first of a loop also holds what {_quoted(before)} recorded before it,"
+        saved = f"recorded before it ({facts.words.barrier} between the two saves that)"
+        return f"compiled again, for the first of a loop also holds what {_quoted(before)} {saved},"
     if early:
         return f"compiled again in the warm-up, {_differs(facts, record.change)},"
     return "compiled again for another phase," if facts.run.program_runs.get(record.program, 0) > 1 else ""

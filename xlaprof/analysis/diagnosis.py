@@ -35,6 +35,7 @@ class Part(NamedTuple):
     key: Key
     old: Value
     new: Value
+    size: int = 0  # operations that came, or went, in one piece
 
 
 def parts(event: Compile) -> tuple[Part, ...]:
@@ -57,7 +58,7 @@ def _on_their_own(diff: GraphDiff) -> Iterator[Difference]:
     shapes = any(one.kind in _INPUTS for one in (*diff.inputs, *diff.differences))
     for one in diff.differences:
         if one.block is not None:
-            if "" in one.block.roles and not one.block.barrier:
+            if ("" in one.block.roles and not one.block.barrier) or set(one.block.roles) == {"state"}:
                 yield one
         elif _part_of_training(one.came) or (path and one.kind in _FOLLOWS):
             continue
@@ -74,11 +75,22 @@ def _part(change: Change, program: int, one: Difference | None = None) -> Part:
         place, name = change.condition or change.made or change.stack, change.name or f"{kind} {change.subject}"
         return Part(change, (change.what, place, name), (change.old, 0), (change.new, 0))
     if change.role == "state":  # of the optimizer, wherever its operations stand
-        states = ("made", 0), ("kept", 0)
-        old, new = states if any(one.role == "state" for one in block.old) else states[::-1]
+        old, new = _states(change, block)
         return Part(change, (change.what, 0, "state"), old, new)
     old, new = ((side[0].name, side[0].stack) if side else ("", 0) for side in (block.old, block.new))
-    return Part(change, (change.what, block.condition or block.stack, ""), old, new)
+    return Part(change, (change.what, block.condition or block.stack, ""), old, new, max(block.added, block.removed))
+
+
+def _states(change: Change, block: Block) -> tuple[Value, Value]:
+    """What the optimizer does with its state before and now: "made", "kept", or "" where it takes no step.
+
+    Where no operation tells (a first momentum is a copy of the gradient), the first step does less than the others.
+    """
+    told = "state" in block.roles
+    first = any(one.role == "state" for one in block.old) or (not told and change.removed <= change.added)
+    old, new = ("made", "kept") if first else ("kept", "made")
+    whole = told and set(block.roles) != {"state"}  # steps came or went, not only their state
+    return ("" if whole and not block.old else old, 0), ("" if whole and not block.new else new, 0)
 
 
 def cause(event: Compile) -> Change | None:
@@ -231,6 +243,7 @@ def _barrier(event: Compile, diff: GraphDiff, block: Block) -> Change:
     return Change(
         "operation", "one barrier at the end of the step", "another barrier before it", "the barriers", block.barrier,
         event.stack, diff.common, role="barrier", condition=block.barrier_condition,
+        made=_place(next(iter(block.new or block.old), None)),
         added=diff.added, removed=diff.removed, against=diff.against,
     )  # fmt: skip
 
@@ -273,6 +286,8 @@ def _path(event: Compile, diff: GraphDiff, one: Difference, block: Block) -> Cha
 def _role(diff: GraphDiff, one: Difference, block: Block) -> str:
     """The part of training that recorded the operations that came or went: all of them, or else the first."""
     roles = set(diff.roles)
+    if roles == {"optimizer"} and block.old and block.new and not block.condition:
+        return "state"  # another step of it: the first has no momentum to add to
     if len(roles) == 1:
         return roles.pop()
     if "state" in block.roles and "" not in block.roles:  # else a whole step came, with its forward pass

@@ -83,6 +83,7 @@ class Facts:
         gain_s: float | None = None,
         in_steps: int | None = None,
         of_the_line: bool | None = None,
+        trifle: bool = False,
         also: Iterable[Place] = (),
         evidence: Iterable[str] = (),
         **details: Any,
@@ -92,7 +93,7 @@ class Facts:
         ``counted``: the events that ``count`` counts.
         ``cut``: the part of the run that a fix removes (``replay``), from which the gain is predicted; without it the
         gain is ``gain_s``, by default the cost. ``of_the_line``: only the line written otherwise helps; by default the
-        kind decides.
+        kind decides. ``trifle``: it is not worth a look, and set aside.
         ``in_steps``: the steps in which it comes, by default one for each of ``count``. ``also``: lines that take part;
         only others than ``place``, where they are known, are kept. ``details``: the further fields of :class:`Finding`
         that have defaults (``change``, ``confidence``, ``rhythm``, ``values``, ``remedy``, ``buckets``).
@@ -128,7 +129,7 @@ class Facts:
         if cut:
             self.claims.setdefault(id, []).append(cut)
         of_the_line = kind in library_options.OF_THE_LINE if of_the_line is None else of_the_line
-        if place.library and ((of_the_line and not said.is_option) or not self._is_felt(found)):
+        if trifle or (place.library and ((of_the_line and not said.is_option) or not self._is_felt(found))):
             self.aside.append(found)
         elif cut and predicted:
             self._cuts.append(cut)

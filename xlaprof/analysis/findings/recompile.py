@@ -27,6 +27,7 @@ _ACCUMULATED = frozenset({"grad", "optimizer"})
 #: sorts of changes that the code makes, not what it is given; and roles of those that who calls it chooses
 _WRITTEN = frozenset({"operation", "outputs", "inputs", "aliasing", "size"})
 _CHOSEN = frozenset({"mode", "autocast", "loop"})
+_TRIFLE = 0.005  # of the run: a graph that is compiled again once, and costs less
 _SOME = 3  # runs from which on there is a rhythm
 
 
@@ -55,6 +56,7 @@ def _finding(facts: Facts, group: Group) -> Finding:
         cost_s=group.cost_s,
         cut=replay.together(replay.compiles([record], 1 - share) for record, share in _avoidable(facts, group)),
         of_the_line=group.sort in _WRITTEN and change.role not in _CHOSEN,
+        trifle=count == 1 and group.cost_s < _TRIFLE * facts.wall_s,
         cause=explanation(facts, group, rhythm),
         advice=advice.text,
         change=FromTo(what=change.what, old=change.old, new=change.new),

@@ -54,10 +54,22 @@ def advise(facts: Facts, group: Group) -> Advice:
             f"Give {change.name} one value in all steps, or values for which the same operations are recorded (a small "
             "number instead of 0, a neutral tensor instead of None). Changed once and for good, it costs one graph."
         )
+    if _is_beginning(group):
+        return Advice(
+            f"Call {words.barrier} after what {quoted(facts.names.place(change.condition))} decides on: it begins a "
+            "graph, and what follows it is the graph of the other steps."
+        )
     text, remedy = plain_advice(facts, group, _moved(facts, group))
     if group.sort == "dtype":
         remedy = f"{name} = {words.convert_code.format(name=name, dtype=_dtype(words, dtype(change.old)))}"
     return Advice(text, remedy)
+
+
+def _is_beginning(group: Group) -> bool:
+    """Whether a condition adds operations in front of all others: a barrier behind them leaves the usual graph."""
+    change, parts = group.first, group.extras[0].record.parts
+    in_front = group.sort == "operation" and not change.role and not change.position and not change.removed
+    return in_front and change.condition > 0 and len(parts) == 1 and parts[0].size == change.added > 0
 
 
 def _moved(facts: Facts, group: Group) -> str:

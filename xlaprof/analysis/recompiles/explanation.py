@@ -69,10 +69,9 @@ _TEXTS = {
         "own",
         "Remove this barrier, or let every step have it: one barrier a step{at}.",
     ),
-    "operation state": _Text(
-        "the optimizer made its state here, once, which is another operation sequence than updating it{decides}",
-        "Let the optimizer make its state before the first step: run one warm-up step with all parameters, or give it "
-        "its parameters at the beginning.",
+    "operation entry": _Text(
+        "the first graph of a loop also holds what this line records before the loop, and the others do not",
+        "Call {words.barrier} between this line and the loop: what it records is a small graph of its own then.",
     ),
     "operation grad": _Text(
         "gradients are written where .grad is None, in the first pass after they were cleared, and added to in those "
@@ -165,7 +164,8 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
     change, names = group.first, facts.names
     condition, expected, inner = (names.place(one) for one in (change.condition, change.expected, change.made))
     barrier = names.place(group.extras[0].record.stack)
-    kinds = len(dict.fromkeys((extra.change.old, extra.change.new) for extra in group.extras))
+    changes = [extra.change for extra in group.extras if extra.change.what == change.what]
+    kinds = len(dict.fromkeys((one.old, one.new) for one in changes if (one.role == "loop") == (change.role == "loop")))
     more = f" (and {kinds - 1} more such change{'s' * (kinds > 2)})" if kinds > 1 else ""
     went = f"from {change.old} to {change.new}{more}"
     decides = f"; {quoted(condition)} decides" if condition.line else ""

@@ -3,8 +3,8 @@
 Necessary are:
 
 * warm-up: the first compile at a barrier (a new phase of the program, such as evaluation, has a barrier of its own),
-  and a first graph that is replaced within the first steps and never comes back, or only with another optimizer that
-  makes its state;
+  a first graph that is replaced within the first steps and never comes back, and the graphs of an optimizer that makes
+  its state and of its second step;
 * graphs that a barrier of their own makes in advance;
 * one graph for each of a few sizes, or modules, that take turns, or of the stages of a training, if each runs long.
 
@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import NamedTuple
+
+import msgspec
 
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
@@ -31,6 +33,7 @@ from xlaprof.events import Change
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _HABIT = 3  # reads in the loop, or graphs of one read outside it: fewer are an accident
 _WARMED = 8  # graphs that a barrier makes in advance, at most
+_DEAR = 0.1  # of the run: what sums cost that are set to zero before a loop; less is normal
 _LONG = 10  # runs of a size that stays for a stage of the training, at least, for each of the sizes
 LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
 _CONDITIONS = ("if ", "elif ")
@@ -73,10 +76,9 @@ def groups(facts: Facts) -> list[Group]:
     why = causes(facts.run.compiles)
     loop = unbarred(facts)
     ages = _ages(facts)
+    programs = {record.program: record for record in facts.run.compiles}
     for record in facts.run.compiles:
         of_it = why[record.program, record.t]
-        # an optimizer makes its state once: a combination with it is the others'
-        of_it = tuple(one for one in of_it if one.role != "state") or of_it
         changes = [change for one in of_it if (change := _defect(facts, record, one)) is not None]
         if loop is not None and loop.follows(facts, record):  # another number of turns
             changes = [change for change in changes if change.what != "operation"]
@@ -85,10 +87,10 @@ def groups(facts: Facts) -> list[Group]:
             place = _place(facts, record, change)
             by_line.setdefault((place.file, place.line, *_cause(facts, change)), (change, place))
         for key, (change, place) in by_line.items():
-            extra = Extra(record, change, place, 1 / len(by_line))
+            of = programs.get(change.against, record) if _had_entry(record, change) else record
+            extra = Extra(of, change, place, 0.0 if of_it[0].role == "state" else 1 / len(by_line))
             if _settles(facts, record, change, ages[record.program]):
-                if change.role != "state":  # which optimizers do once
-                    early.append((key, extra))
+                early.append((key, extra))
             else:
                 found.setdefault(key, []).append(extra)
     settled = Counter(key for key, _ in early)
@@ -99,7 +101,8 @@ def groups(facts: Facts) -> list[Group]:
         if key in found:
             found[key].insert(0, extra)
     all_groups = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
-    leading = _with_consequences(all_groups)
+    all_groups = [g for g in all_groups if g.first.role != "entry" or g.cost_s >= _DEAR * facts.wall_s]
+    leading = _with_consequences([g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)])
     return _of_one_batch([g for g in leading if not _follows(facts, g) and not _by_design(facts, g)])
 
 
@@ -141,7 +144,7 @@ def _with_consequences(all_groups: list[Group]) -> list[Group]:
     """Join groups with the group they follow from: another path brings other gradients, and clears others."""
     found = list(all_groups)
     for group in all_groups:
-        leader = next((i for i, other in enumerate(found) if _leads(other, group)), -1)
+        leader = next((i for i, other in enumerate(found) if _leads(other, group) or _varies_in(other, group)), -1)
         if leader >= 0 and group in found:
             found[leader] = found[leader]._replace(extras=(*found[leader].extras, *group.extras))
             found.remove(group)
@@ -155,6 +158,31 @@ def _leads(one: Group, other: Group) -> bool:
         return False
     barriers = {extra.record.stack for extra in one.extras}
     return all(extra.record.stack in barriers for extra in other.extras)
+
+
+def _varies_in(one: Group, other: Group) -> bool:
+    """Whether ``one`` changes within operations that came or went in all graphs of ``other``: it is none of them, then
+    some, then more."""
+    if other.sort != "operation" or other.first.role or (one.sort == "operation" and one.first.role != "loop"):
+        return False
+    return one is not other and all(any(_within(e.record, extra.record) for e in one.extras) for extra in other.extras)
+
+
+def _needed(group: Group) -> Group:
+    """Without graphs that an optimizer's state made necessary anyway, but where they tell of another value."""
+    if group.sort in _VALUED:
+        return group
+    return group._replace(extras=tuple(extra for extra in group.extras if extra.share) or group.extras)
+
+
+def _within(record: CompileRecord, path: CompileRecord) -> bool:
+    """Whether ``record`` parts from, or is, the graph that has the operations of ``path``, where these stand."""
+    change, came = record.change, path.change
+    if change is None or came is None or not path.parts or not path.parts[0].size:
+        return False
+    having = path.program if came.added >= came.removed else came.against
+    at = change.position - came.position
+    return having in (change.against, record.program) and record is not path and 0 <= at <= path.parts[0].size
 
 
 def _place(facts: Facts, record: CompileRecord, change: Change) -> Place:
@@ -229,8 +257,12 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
             return None  # results read at the end; a model that is copied to the host before the first step
         if own and repeated >= _HABIT:
             return None  # the read's finding has the cost of its own graph
+        if any(place == record.stack for place, _ in facts.run.fallbacks):
+            return None  # the fallback's finding has the cost of the graphs of its inputs
     if change is None or change.what == "evicted":
         return change
+    if change.role == "state":
+        return None
     if record.trigger == "dynamo" and change.role != "dynamic":
         return None  # Dynamo reports why it captured another graph
     if record.nth < visits_per_pass(facts, record.stack) and not _ends_a_librarys_loop(facts, record, change):
@@ -239,8 +271,8 @@ def _defect(facts: Facts, record: CompileRecord, change: Change | None) -> Chang
         return None
     if _begins_as_number(change):
         return None
-    if change.what == "operation" and change.role != "barrier" and entry(facts, record, change):
-        return None
+    if change.what == "operation" and (before := entry(facts, record, change)):
+        return msgspec.structs.replace(change, role="entry", stack=before, made=before, expected=0)
     return change
 
 
@@ -265,11 +297,7 @@ def _settles(facts: Facts, record: CompileRecord, change: Change, age: int) -> b
     """Whether a first graph is replaced within the first steps of its work, for good."""
     if record.trigger in ("read", "dynamo") or change.what not in _SETTLING:
         return False
-    if change.role == "state" and change.removed:  # of a path that began later, too
-        age = min(age, facts.run.program_runs.get(change.against, 0) or age)
-    if age > EARLY:
-        return False
-    return change.role == "state" or _is_carried(record, change) or not comes_back(facts, record)
+    return age <= EARLY and (_is_carried(record, change) or not comes_back(facts, record))
 
 
 def _ages(facts: Facts) -> dict[int, int]:
@@ -328,6 +356,11 @@ def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
         return 0
     stacks = (stack for stack in (change.made, change.expected) if stack)
     return next((stack for stack in stacks if _precedes_loop(facts, stack, record.stack)), 0)
+
+
+def _had_entry(record: CompileRecord, change: Change) -> bool:
+    """Whether the graph before held what precedes the loop: that one is not needed."""
+    return change.role == "entry" and any(part.old[1] == change.stack for part in record.parts)
 
 
 def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
@@ -408,6 +441,8 @@ def _versions(group: Group) -> dict[str, set[int]]:
     axis = _axis(group)
     found: dict[str, set[int]] = {}
     for extra in group.extras:
+        if extra.change.what != group.sort:
+            continue  # there was nothing of it
         old, new, before, now = extra.change.old, extra.change.new, extra.change.against, extra.record.program
         found.setdefault(_value(old, axis), set()).add(before)
         found.setdefault(_value(new, axis), set()).add(now)

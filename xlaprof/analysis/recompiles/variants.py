@@ -3,7 +3,8 @@
 A graph is a set of *values*: with the penalty term or without, of 37 rows or of 12. Things that always change together
 are one. A value that no earlier graph had is the cause of a new one. Where each value was there before, the graph is a
 new *combination* of them: the causes are all things in which it differs from the graphs nearest to it, for without any
-of them it would be one of those.
+of them it would be one of those. An optimizer's second step, which has a state to add to, needs a graph of its own
+whatever else is new in it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _GRAPHS = 128  # of one barrier that a new one is weighed against
 
 
 def causes(records: Iterable[CompileRecord]) -> dict[tuple[int, int], tuple[Change, ...]]:
-    """By program and moment: why it had to be compiled. Several changes bear it together; none: it is the first."""
+    """By program and moment: why it had to be compiled. Several changes bear it together; none: it is the first.
+
+    Where an optimizer's state comes first, the others bear nothing.
+    """
     barriers: dict[int, list[CompileRecord]] = {}
     for record in records:
         barriers.setdefault(record.stack, []).append(record)
@@ -68,15 +72,26 @@ class _Variants:
         return found
 
     def _of(self, record: CompileRecord, novel: list[Part], at: int, came: dict[Key, Change]) -> tuple[Change, ...]:
-        if novel and novel[0].change.what != "operation":
-            # a tensor of another shape can cause another path, but how much a mask selects is a cause of its own
-            return (novel[0].change, *(part.change for part in novel[1:] if part.change.what == "size"))
+        state = [part for part in novel if part.change.role == "state"]
+        novel = [part for part in novel if part not in state]
+        kept = tuple(part.change for part in state if part.new[0] == "kept")
+        if kept or (state and not novel):
+            return (state[0].change, *self._named(novel))
         if novel:
-            return tuple(part.change for part in novel if part.change.what == "operation")
+            return self._named(novel)
         if record.change is None or not record.parts:
             return (record.change,) if record.change is not None else ()
         combined = [self._now(came[key], key, at, base) for key, base in self._combined(at).items() if key in came]
-        return tuple(combined) if len(combined) > 1 else (record.change,)
+        if len(combined) < 2:
+            return (record.change,)
+        # an optimizer makes its state once: a combination with it is the others'
+        return tuple(one for one in combined if one.role != "state") or tuple(combined)
+
+    def _named(self, novel: list[Part]) -> tuple[Change, ...]:
+        if novel and novel[0].change.what != "operation":
+            # a tensor of another shape can cause another path, but how much a mask selects is a cause of its own
+            return (novel[0].change, *(part.change for part in novel[1:] if part.change.what == "size"))
+        return tuple(part.change for part in novel if part.change.what == "operation")
 
     def _combined(self, at: int) -> dict[Key, int]:
         """The things in which a graph differs from the nearest before it; for each the latest of these."""

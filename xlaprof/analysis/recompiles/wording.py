@@ -31,6 +31,8 @@ _COMPREHENSIONS = ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp
 
 def operator(change: Change) -> str:
     """``aten::embedding``, where an operation is named."""
+    if change.role == "entry":
+        return ""
     found = re.search(r"aten::[\w.]+", change.subject) or re.search(r"aten::[\w.]+", change.new)
     return found[0] if found else ""
 
