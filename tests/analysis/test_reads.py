@@ -446,3 +446,37 @@ def test_a_read_after_the_barrier_of_a_named_step_is_of_the_step_and_not_of_a_lo
     (finding,) = story.findings("transfer")
     assert "every 10 steps" in finding.advice
     assert "end every turn" not in finding.advice
+
+
+def test_a_read_for_the_log_that_costs_little_is_none_though_it_needs_a_graph_of_its_own() -> None:
+    def story(every: int) -> list[str]:
+        story = Story()
+        read = story.line(20, "print(loss.item())", loops=(10,))
+        barrier = story.line(22, "torch_xla.sync()", loops=(10,))
+        for step in range(40):
+            story.trace(30)
+            if step % every == 0:
+                story.compile("up to the loss", 20, read, trigger="read", again=50)
+                story.execute("up to the loss", 2, read, "read")
+                story.read(read)
+            story.barrier(barrier, 10)
+        story.finish()
+        return [finding.kind for finding in story.findings()]
+
+    assert story(every=20) == []
+    assert "transfer" in story(every=1)
+
+
+def test_the_reads_of_a_decoder_beside_the_training_are_counted_in_its_own_loop() -> None:
+    story = Story()
+    barrier, decoder = story.line(12, "torch_xla.sync()", loops=(10,)), story.line(30, "torch_xla.sync()", loops=(28,))
+    ended = story.line(31, "if finished.all():", func="decode", loops=(28,))
+    for _ in range(40):
+        story.trace(5)
+        story.barrier(barrier, 10)
+    for _ in range(30):
+        story.trace(5)
+        story.barrier(decoder, 10, graph="decode")
+        story.read(ended)
+    story.finish()
+    assert [(one.kind, one.place.line, one.count) for one in story.findings("transfer")] == [("transfer", 31, 30)]

@@ -152,18 +152,19 @@ class Reads:
         cost = self.cost_s
         if tally.wait > _MEASURED_NS * tally.known and cost < _NOTHING * _working_s(facts):
             return False
-        if facts.step_count >= _OF and 0 < tally.rhythm.steps < _STEPS and not self._has_loop(facts):
+        if facts.step_count >= _OF and 0 < tally.rhythm.steps < _STEPS and not self._is_beside(facts):
             return cost >= _EXPENSIVE * facts.total_s
         return not self._is_rare(facts)
 
     def _is_rare(self, facts: Facts) -> bool:
         """Whether they are for the program's log: in one of ten steps or fewer, for little."""
-        steps = self.count if self.is_between_steps(facts) else self.tally.rhythm.steps or self.count
+        own_loop = self.is_between_steps(facts) or self._is_beside(facts)
+        steps = self.count if own_loop else self.tally.rhythm.steps or self.count
         return steps <= _OFTEN * facts.step_count and self.cost_s < _EXPENSIVE * facts.total_s
 
-    def _has_loop(self, facts: Facts) -> bool:
-        """Whether barriers end the turns of the loop they lie in, as of a decoder beside a training."""
-        return any(
+    def _is_beside(self, facts: Facts) -> bool:
+        """Whether they lie in a loop beside the training's, as a decoder's, with barriers that end its turns."""
+        return self.tally.rhythm.steps < _STEPS and any(
             site.trigger != "read"
             and 2 * site.executed >= self.count
             and shares_loop(facts.names, self.stacks[0], stack)
