@@ -142,6 +142,58 @@ def write_at(keys: Any, at: int, k: Any) -> None:
     keys.index_copy_(1, positions, k)
 
 
+def indexed(table: Any, at: int) -> Any:
+    return table[:, at]
+
+
+def held_at(table: Any, at: int) -> Any:
+    position = torch.tensor([at]).to(table.device)
+    return table.index_select(1, position).squeeze(1)
+
+
+def best_of(table: Any, at: int) -> Any:
+    scores = torch.zeros(table.shape[1]).index_fill_(0, torch.tensor([at]), 1.0)
+    return scores.to(table.device).argmax()
+
+
+def looked_up(table: Any, at: int) -> Any:
+    return table[:, best_of(table, at)]
+
+
+def looked_up_at(table: Any, at: int) -> Any:
+    return table.index_select(1, best_of(table, at).reshape(1)).squeeze(1)
+
+
+def put(keys: Any, at: int, k: Any) -> None:
+    keys[:, at] = k[:, 0]
+
+
+def put_at(keys: Any, at: int, k: Any) -> None:
+    position = torch.tensor([at]).to(keys.device)
+    keys.index_copy_(1, position, k[:, 0].unsqueeze(1))
+
+
+def cropped(table: Any, at: int) -> Any:
+    return table[:, at : 2 * at + 8].square()
+
+
+def masked(table: Any, at: int) -> Any:
+    bounds = torch.tensor([at, 2 * at + 8]).to(table.device)
+    positions = torch.arange(table.shape[1], device=table.device)
+    return table.square() * (positions >= bounds[0:1]) * (positions < bounds[1:2])
+
+
+def marks(rows: Any) -> Any:
+    scores = torch.ones(40).to(DEVICE)
+    rows = rows.to(DEVICE)
+    scores[rows] = -1.0
+    return scores.sum()
+
+
+def repeated(rows: Any, size: int) -> Any:
+    return rows.index_select(0, torch.arange(size).clamp(max=rows.shape[0] - 1))
+
+
 def switched(*, back: bool) -> Program:
     def program() -> None:
         model = nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5), nn.Tanh()).to(DEVICE)

@@ -33,6 +33,9 @@ _PIPELINE = "a pipeline takes ten seconds: benchmarks/wild.py runs it"
 #: advice that is not taken here, and why, or where else
 NOT_TAKEN = {
     "Write with index_copy_ at": "the beginning of a sentence that is taken",
+    "Make the model with attn_implementation": "PyTorch/XLA has no part in it: transformers' masks are made so",
+    "Leave the timesteps on the host": "a diffusion takes ten seconds",
+    "Pass the number that is counted here": "torch_geometric is no dependency of the tests",
     "Read with index_select at": "the beginning of a sentence that is taken",
     "Call {words.shard} on the tensor once": "four devices: tests/runtime/spmd/test_on_annotations.py",
     "Let every step have this barrier": "it is the words of another piece, where removing would cost more",

@@ -101,8 +101,9 @@ def test_a_selection_whose_size_values_decide_is_reported_as_that() -> None:
     assert (recompile.operation, recompile.count, recompile.place.line) == ("aten::index", 3, 31)
     assert "size of the result of aten::index, which values decide, changed from 65 to 63" in recompile.cause
     assert "Values decide the size of the result of aten::index (a selection by aten::nonzero)" in read.cause
-    assert recompile.advice == read.advice
+    assert read.advice == f"{recompile.advice} That is the fix of the recompile at this line, too."
     assert "ignore_index" in read.advice
+    assert [one.place.line for one in story.findings()[:2]] == [31, 31], "one after the other"
 
 
 def test_a_number_that_becomes_zero_is_a_recompile() -> None:

@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 from story import Story
 
+from xlaprof.analysis.findings.growth import _remedy
 from xlaprof.analysis.fold.series import Series, climb, rise
+from xlaprof.analysis.model import Place
 from xlaprof.events import Kept, Live
 
 MIB = 1 << 20
@@ -97,6 +99,13 @@ def test_a_history_that_is_kept_is_reported_at_the_line_that_keeps_it() -> None:
     assert "the list Metrics.history, to which line 31 adds, keeps what line 12 made, with all that" in finding.cause
     assert finding.remedy == "self.history.append(loss.detach())  # not: self.history.append(loss)"
     assert "Metrics.history had 40 elements when it was looked at" in finding.evidence
+
+
+@pytest.mark.parametrize("kept", ["error.abs().mean()", "(step, loss)"])
+def test_what_is_put_there_is_detached_as_it_is_written(kept: str) -> None:
+    place = Place("train.py", 31, code=f'self.history["error"].append({kept})')
+    whole = f'self.history["error"].append({kept}.detach())'
+    assert _remedy(place).startswith(whole) is ("," not in kept)
 
 
 def test_what_is_kept_without_a_history_needs_a_limit() -> None:

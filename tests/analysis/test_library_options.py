@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from xlaprof.analysis.evidence.library_options import advise
 from xlaprof.analysis.model import Place
@@ -36,7 +37,16 @@ def test_whose_loop_it_is_is_said() -> None:
         ("transfer", ("transformers/trainer.py", "Trainer._run_epoch", "torch.isnan(x)"), "", "logging_nan_inf_filter"),
         ("transfer", ("transformers/trainer.py", "Trainer.evaluation_loop", "x.cpu()"), "", "eval_accumulation_steps"),
         ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "drop_last=True", "dataloader_drop_last"),
-        ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "shape changed", "pad_to_multiple_of"),
+        ("recompile", ("transformers/trainer.py", "Trainer._run_epoch", ""), "Pad it.", "pad_to_multiple_of"),
+        ("transfer", ("transformers/masking_utils.py", "_ignore_causal_mask_sdpa", ""), "", '"eager"'),
+        (
+            "transfer",
+            ("transformers/masking_utils.py", "_ignore_bidirectional_mask_sdpa", "padding_mask.all()"),
+            "",
+            "four",
+        ),
+        ("transfer", ("torch_geometric/utils/_scatter.py", "scatter", "int(index.max()) + 1"), "", "data.num_graphs"),
+        ("transfer", ("diffusers/schedulers/scheduling_ddim.py", "D.step", "x[timestep]"), "", "without device="),
         ("recompile", ("transformers/generation/utils.py", "G._sample", ""), "shape", 'cache_implementation="static"'),
         ("missing_barrier", ("transformers/generation/utils.py", "G._sample", ""), "", "StaticCache"),
         ("recompile", ("diffusers/schedulers/scheduling_ddim.py", "D.step", ""), "special", "set_alpha_to_one=False"),
@@ -87,3 +97,13 @@ def test_a_cache_that_grows_with_every_token_is_replaced_by_a_static_one() -> No
     said = advise("recompile", there, "The shape changed.", "Dimension 2 grows from step to step: allocate it.")
     assert "static cache" in said.advice
     assert "StaticCache(" in said.remedy
+
+
+def test_padding_goes_to_the_multiple_that_joins_the_sizes_seen() -> None:
+    there = place(("transformers/trainer.py", "Trainer._run_epoch", ""))
+    assert "pad_to_multiple_of=24" in advise("recompile", there, "", "pad it to 19.", largest=19).advice
+
+
+def test_a_loop_of_the_users_may_as_well_be_what_repeats_a_line() -> None:
+    there = structs.replace(place(("somelib/data.py", "Data.apply", "x.to(device)"), loop=31), loop=7)
+    assert advise("recompile", there, "It changed.", "Pad it.").cause == "It changed."

@@ -460,3 +460,73 @@ def test_work_that_changed_once_is_told_with_the_step_and_not_as_a_habit() -> No
     assert "move the barrier" not in finding.advice, "it would save no graph"
     (finding,) = stages("aAAAAaAAA" * 3, "").findings("recompile")
     assert "Another path is taken: 4 operations" in finding.cause, "the other one is the rarer"
+
+
+def test_a_loop_that_has_a_pass_more_each_time_is_told_as_one_that_never_ends() -> None:
+    story = Story()
+    head, barrier = story.line(30, "for learner in self.learners:"), story.line(39, "xr.sync()")
+    for n in range(20):
+        passes, began = n // 4, n % 4 == 0
+        change = Change(
+            "operation", f"{passes - 1} passes", f"{passes} passes", "the loop", head, head, role="loop", against=passes
+        )
+        with story.step():
+            story.barrier(barrier, 8, f"{passes} passes", change=change if n and began else None)
+            story.spend(8)
+    (finding,) = story.findings("recompile")
+    assert "has one pass more each time" in finding.cause
+    assert "(self.learners grows)" in finding.cause
+    assert finding.advice.startswith("End every pass with a barrier")
+
+
+def windows(*lengths: int) -> Story:
+    story = Story()
+    barrier = story.line(39, "xr.sync()")
+    cut = story.line(21, "image = image[:, start : start + side, start : start + side]")
+    before = 0
+    for n, length in enumerate(lengths):
+        bounds = {"start": (before, n), "end": (before + lengths[before], n + length)}
+        moved = [
+            Difference("argument", str(old), str(new), name, came=Operation("aten::slice", cut))
+            for name, (old, new) in bounds.items()
+        ]
+        with story.step():
+            story.barrier(barrier, 8, f"window {n}", change=GraphDiff(differences=moved, against=n) if n else None)
+        before = n
+    return story
+
+
+def test_of_a_slice_all_bounds_that_changed_are_named() -> None:
+    (finding,) = windows(36, 40, 32, 44).findings("recompile")
+    assert "start (start of aten::slice) changed from 0 to 1" in finding.cause
+    assert "its end, start + side, from 36 to 41, so that a slice of 36 became one of 40" in finding.cause
+    assert finding.advice.startswith("Let the slice have one length"), "positions in a tensor have a length as well"
+    (finding,) = windows(36, 36, 36, 36).findings("recompile")
+    assert "so that a slice" not in finding.cause
+
+
+@pytest.mark.parametrize(
+    ("code", "reads", "remedy"),
+    [
+        ("self.rows[self.head] = row", False, "position = torch.tensor([self.head]).to(self.rows.device)"),
+        ("return (accepted[best] + missed[best]) / 2", True, "position = best.reshape(1)"),
+    ],
+)
+def test_an_index_is_held_in_a_tensor_of_one_element(code: str, reads: bool, remedy: str) -> None:
+    story = Story()
+    barrier, line = story.line(39, "xr.sync()"), story.line(21, code)
+    for n in range(12):
+        with story.step():
+            if reads:
+                story.execute("up to the index", 5, line, "read")
+                story.read(line)
+            change = Change("argument", str(n - 1), str(n), "index of aten::select", stack=line, against=n)
+            story.barrier(barrier, 8, f"index {n}", change=change if n else None)
+            story.spend(8)
+    made, *others = [one for one in story.findings() if one.place.line == 21]
+    assert (made.kind, made.remedy.splitlines()[0]) == ("recompile", remedy)
+    assert [one.kind for one in others] == ["transfer"] * reads
+    for read in others:  # the value that is read makes the constant: one mistake
+        assert read.advice == f"{made.advice} That is the fix of the recompile at this line, too."
+        assert read.remedy == made.remedy
+        assert made.advice.startswith("Read with index_select at a position")

@@ -80,3 +80,15 @@ def test_a_combination_is_told_with_its_own_values_and_not_with_those_that_came_
     records = [record(n, *([parts[n]] if n in parts else [])) for n in range(1, 6)]
     (changed,) = [change for change in list(causes(records).values())[-1] if change.what == "argument"]
     assert (changed.old, changed.new, changed.against) == ("0.6", "2.6", 3)
+
+
+def test_a_size_that_was_read_is_the_cause_of_the_shapes_that_follow_from_it() -> None:
+    def changed(what: str, old: str, new: str, against: int) -> Part:
+        return Part(Change(what, old, new, f"the {what}", against=against), (what, 3, ""), (old, 0), (new, 0))
+
+    sizes = ("88", "2"), ("2", "1")
+    records = [record(1)] + [
+        record(n, changed("shape", f"s64[{old}]", f"s64[{new}]", n - 1), changed("size", old, new, n - 1))
+        for n, (old, new) in enumerate(sizes, 2)
+    ]
+    assert [[change.what for change in found] for found in causes(records).values()] == [[], ["size"], ["size"]]

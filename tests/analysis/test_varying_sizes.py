@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from story import Story
 
-from xlaprof.events import Change
+from xlaprof.events import Change, Difference, GraphDiff, Operation
 
 
 def sizes(lengths: list[int], axis: int = 1) -> Story:
@@ -190,3 +190,58 @@ def test_a_batch_that_a_loaders_thread_brought_is_told_at_the_loop_over_the_load
     (finding,) = story.findings("recompile")
     assert (finding.place.line, [place.line for place in finding.also]) == (30, [12])
     assert "which aten::mm reads at line 12" in finding.cause
+
+
+def test_all_that_is_smaller_in_the_last_batch_is_the_last_batch() -> None:
+    def graphs(rows: int, nodes: int) -> Story:
+        story = Story()
+        barrier, moved = (
+            story.line(40, "xr.sync()"),
+            [story.line(n, f"{x} = {x}.to(device)") for n, x in ((31, "x"), (32, "y"))],
+        )
+        shapes = ("f32[384,6]", f"f32[{nodes},6]"), ("f32[32]", f"f32[{rows}]")
+        for n in range(16):
+            last = n % 8 == 7
+            with story.step():
+                story.trace(1)
+                smaller = [
+                    Difference("shape", old, new, "self", made=made, moved=True, came=Operation("aten::mm", made))
+                    for (old, new), made in zip(shapes, moved, strict=True)
+                ]
+                diff = GraphDiff(differences=smaller, against=1) if last else None
+                story.barrier(barrier, 8, "last" if last else "full", change=diff)
+                story.spend(8)
+        story.finish()
+        return story
+
+    (finding,) = graphs(24, 288).findings("recompile")
+    assert finding.cause.startswith("The last batch of a pass is smaller (24 instead of 32)")
+    assert finding.advice.startswith("Pass drop_last=True to the DataLoader. Else pad all that is smaller")
+    assert "DataLoader(..., drop_last=True)" in finding.remedy
+    (finding,) = graphs(24, 200).findings("recompile")
+    assert finding.cause.startswith("Sizes vary together"), "the nodes are not those of three quarters of the rows"
+
+
+def test_positions_are_not_padded_with_0_which_is_one() -> None:
+    story = Story()
+    barrier = story.line(40, "xr.sync()")
+    move = story.line(35, "scores[torch.tensor(rows, device=device)] = -math.inf")
+    sizes = [15, 6, 11, 17]
+    for n, size in enumerate(sizes):
+        change = Change(
+            "shape",
+            f"s64[{sizes[n - 1]}]",
+            f"s64[{size}]",
+            "input of aten::index_put_",
+            made=move,
+            stack=move,
+            moved=True,
+            against=n,
+        )
+        with story.step():
+            story.barrier(barrier, 8, f"{size} rows", change=change if n else None)
+    (finding,) = story.findings("recompile")
+    assert "an index (brought to the device at train.py:35)" in finding.cause
+    assert "repeat the last one" in finding.advice
+    assert "x.index_select(0, torch.arange(size).clamp(max=x.shape[0] - 1))" in finding.remedy
+    assert "loss" not in finding.remedy

@@ -41,6 +41,9 @@ def test_a_tensor_has_the_name_of_what_is_moved_or_read_and_not_of_a_result(made
         ("x = x[:4] + x[:n]", "end of aten::slice", "n"),
         ("x = x[:m] + x[:n]", "end of aten::slice", ""),
         ("p = x.topk(k, dim=1)", "k of aten::topk", "k"),
+        ("self.rows[self.head] = row", "index of aten::select", "self.head"),
+        ("return x[0] + y[:, best] / z[:, best]", "index of aten::select", "best"),
+        ("return x[i] + x[j]", "index of aten::select", ""),
         ("noise = self.model(sample, t.to(self.device)).sample", "fill_value of aten::full", "t"),
     ],
 )

@@ -291,6 +291,19 @@ class TestRecording:
         assert lines == ["grows[step] = loss.detach()"]
         assert not found[0].history
 
+    def test_a_list_with_a_history_comes_before_one_of_detached_numbers(self, tmp_path: Path) -> None:
+        def story() -> Any:
+            curves: dict[str, list[Any]] = {"first": [], "second": []}
+
+            def keep(step: int, loss: Any) -> None:
+                curves["first"].append(loss.detach())
+                curves["second"].append(loss)
+
+            return kept(tmp_path / "run.log", keep)
+
+        (found,), _ = story()
+        assert (found.path, found.history) == ("curves['second']", True)
+
     def test_of_a_dict_of_lists_it_is_a_list_that_grows(self, tmp_path: Path) -> None:
         def story() -> Any:
             seen: dict[str, list[Any]] = {}

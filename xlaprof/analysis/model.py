@@ -25,7 +25,7 @@ class Place(msgspec.Struct, frozen=True):
     code: str = ""  # the source line, stripped
     module: str = ""  # nn.Module path running there, where known
     library: tuple[Place, ...] = ()  # the lines of libraries under it that led to the event, innermost first
-    loop: int = 0  # of a library's line: line of the innermost loop around it in its function; 0: none, or not known
+    loop: int = 0  # line of the innermost loop around it in its function; 0: none, or not known
 
     @property
     def acting(self) -> Place:

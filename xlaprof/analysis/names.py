@@ -166,10 +166,10 @@ class Names:
         mine = next((i for i in range(at, len(path)) if path[i][1]), -1)
         if mine < 0:
             return self._place_of(path[at][0], module)
-        library = tuple(self._place_of(frame, loop=frame.loop) for frame, _ in path[at:mine])
+        library = tuple(self._place_of(frame) for frame, _ in path[at:mine])
         return self._place_of(path[mine][0], module, library)
 
-    def _place_of(self, frame: Frame, module: int = 0, library: tuple[Place, ...] = (), loop: int = 0) -> Place:
+    def _place_of(self, frame: Frame, module: int = 0, library: tuple[Place, ...] = ()) -> Place:
         return Place(
             file=self.text(frame.file),
             line=frame.line,
@@ -177,7 +177,7 @@ class Names:
             code=self.text(frame.code),
             module=self.text(module),
             library=library,
-            loop=loop,
+            loop=frame.loop,
         )
 
 

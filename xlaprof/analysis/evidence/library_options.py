@@ -21,11 +21,12 @@ class _Option(NamedTuple):
     library: str  # the package's name; empty: any
     function: str  # regular expression, found in "file: qualified name: code" of a library's line on the way
     kinds: str  # of findings, separated by blanks
-    advice: str
+    advice: str  # {advice}: the finding's own; {multiple}: "=24", where padding goes to a size
     says: str = ""  # regular expression, found in the finding's own cause, advice or line; empty: any
     remedy: str = ""  # code; {barrier_code}: in the framework's words
 
 
+_MULTIPLE = 8  # sizes are padded to multiples of it
 _TRAINER = r"trainer.py: Trainer\."
 
 _DECODE = """\
@@ -37,8 +38,22 @@ for position in range(prompt.shape[1], longest):
     logits = model(token, past_key_values=cache, position_ids=position_ids).logits
     token = logits[:, -1:].argmax(-1)"""
 
+_TIMESTEPS = """\
+scheduler.set_timesteps(steps)  # without device=
+for t in scheduler.timesteps.tolist():
+    noise = model(sample, torch.tensor([t]).to(device))
+    sample = scheduler.step(noise, t, sample).prev_sample
+    {barrier_code}"""
+
 #: the first that fits counts
 _OPTIONS = (
+    _Option(
+        "transformers",
+        r"masking_utils.py: \S*ignore_causal",
+        "transfer",
+        'Make the model with attn_implementation="eager": a causal mask is then made as it is, and not looked at. Else '
+        "leave attention_mask out where no token is padding.",
+    ),
     _Option(
         "transformers",
         r"masking_utils.py: ",
@@ -78,8 +93,16 @@ _OPTIONS = (
         _TRAINER,
         "recompile",
         "Pass dataloader_drop_last=True to TrainingArguments, and a per_device_eval_batch_size that divides the "
-        "evaluation set; where the lengths of texts vary, pad_to_multiple_of=64 to the data collator.",
-        r"shape|[Pp]ad |drop_last|last batch",
+        "evaluation set.",
+        r"drop_last|last batch",
+    ),
+    _Option(
+        "transformers",
+        _TRAINER,
+        "recompile",
+        "{advice} Do that in the collate function that data_collator= gives to the Trainer: where it pads to the "
+        "longest of its rows, let it pad to that size; a collator of transformers takes pad_to_multiple_of{multiple}.",
+        r"[Pp]ad ",
     ),
     _Option(
         "transformers",
@@ -142,6 +165,15 @@ _OPTIONS = (
         "special",
     ),
     _Option(
+        "diffusers",  # no set_begin_index(): what such a scheduler knows of a step it looks up by the timestep
+        r"schedulers/scheduling_(ddim|ddpm|pndm|repaint|unclip|vq_diff|amused|dpm_cog|sde_ve|\S+_inverse)\S*: ",
+        "transfer fallback recompile",
+        "Leave the timesteps on the host: call set_timesteps() without device=, and loop over "
+        "scheduler.timesteps.tolist(). A step's constants are then looked up there, and not read from the device.",
+        r"nonzero|item|timestep|index",
+        _TIMESTEPS,
+    ),
+    _Option(
         "diffusers",
         r"schedulers/\S+: ",
         "transfer fallback recompile",
@@ -162,6 +194,13 @@ _OPTIONS = (
         "transfer recompile excess_barriers",
         "Leave out callback_on_step_end, or let it look every 10 steps: it is called in the denoising loop.",
         "callback",
+    ),
+    _Option(
+        "torch_geometric",
+        r"(utils|nn)/\S+: .*\.max\(\)",
+        "transfer",
+        "Pass the number that is counted here, which the host knows: size=data.num_graphs to a pooling layer "
+        "(batch_size= to to_dense_batch, num_nodes= to what works on edges, dim_size= to scatter and aggregations).",
     ),
     _Option(
         "pytorch_lightning",
@@ -210,18 +249,25 @@ class Said(NamedTuple):
     is_option: bool = False  # of a library
 
 
-def advise(kind: str, place: Place, cause: str, advice: str, remedy: str = "", words: Vocabulary = STANDARD) -> Said:
-    """What to say of a finding of this kind at ``place``: ``remedy``, a way to write the line, is the user's lines'."""
+def advise(
+    kind: str, place: Place, cause: str, advice: str, remedy: str = "", words: Vocabulary = STANDARD, largest: int = 0
+) -> Said:
+    """What to say of a finding of this kind at ``place``: ``remedy``, a way to write the line, is the user's lines'.
+
+    ``largest``: the size that padding goes to.
+    """
     if not place.library:
         return Said(cause, advice, remedy)
     # a forward's own loop is over layers: what repeats it is further out
     loop = next((line for line in reversed(place.library) if line.loop and not line.func.endswith("forward")), None)
-    if loop is not None:
+    if loop is not None and not place.loop:  # the user's own loop may as well be what repeats it
         cause += f" The loop is {whose(loop)} own ({package_path(loop.file)}:{loop.loop})."
     option = _option(kind, place, "\n".join((cause, advice, *(line.code for line in place.library))))
     if option is not None:
         remedy = option.remedy.format(barrier_code=words.barrier_code)
-        return Said(cause, option.advice.format(words=words), remedy, is_option=True)
+        multiple = f"={-(-largest // _MULTIPLE) * _MULTIPLE}" if largest else ""
+        text = option.advice.format(words=words, advice=advice, multiple=multiple)
+        return Said(cause, text, remedy, is_option=True)
     return Said(cause, advice)
 
 

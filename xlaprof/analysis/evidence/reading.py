@@ -240,7 +240,10 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
     elif name in ("save()", "pickling"):
         text = "Save less often, or hand a copy made on the device to a background thread"
     else:
-        text = "Do this work on the device, or hand the tensor over once, after the loop"
+        text = (
+            "Do this work on the device, or hand the tensor over once, after the loop. If the next turn needs what the "
+            "host makes of it, as an environment that is given an action, let a turn do more: many environments at once"
+        )
     return ReadAdvice(name, what, "", _filled(text, every, words), "", is_when=scalar)
 
 

@@ -16,6 +16,7 @@ from xlaprof.text.quantities import duration
 #: Findings weighed against each other. Each takes two replays; further ones are ranked by their own gain, which is
 #: small.
 _WEIGHED = 12
+_READ, _OF_VALUES = ("fallback", "transfer"), ("size", "argument")  # kinds that read; changes that a value makes
 _FAR = 3  # times: a gain so far below the cost needs a reason,
 _SAID = 0.02  # if it is this share of the time of the steps
 _ALIKE = 0.1  # gains that differ by this part of the larger are one
@@ -60,7 +61,35 @@ def find(facts: Facts) -> tuple[Finding, ...]:
             finding.id,
         )
     )
-    return _with_unique_ids(found)
+    return _with_unique_ids(_beside_its_cause(found))
+
+
+def _beside_its_cause(found: list[Finding]) -> list[Finding]:
+    """A line's read and the recompile that the value makes stand one after the other, and have one fix."""
+    placed: list[Finding] = []
+    for finding in found:
+        at = next((at for at, other in enumerate(placed) if _is_one_mistake(finding, other)), None)
+        if at is None:
+            placed.append(finding)
+            continue
+        made, read = sorted((finding, placed[at]), key=lambda one: one.kind in _READ)
+        advice = f"{made.advice} That is the fix of the recompile at this line, too."
+        read = msgspec.structs.replace(read, advice=advice, remedy=made.remedy)
+        placed[at : at + 1] = [read, made] if finding is made else [made, read]
+    return placed
+
+
+def _is_one_mistake(one: Finding, other: Finding) -> bool:
+    """Whether a line reads a value from the device that becomes a part of the graph."""
+    made, read = sorted((one, other), key=lambda one: one.kind in _READ)
+    return (
+        made.kind == "recompile"
+        and read.kind in _READ
+        and (made.place.file, made.place.line, made.place.library)
+        == (read.place.file, read.place.line, read.place.library)
+        and made.change is not None
+        and made.change.what in _OF_VALUES
+    )
 
 
 def _within_cost(finding: Finding) -> Finding:

@@ -8,14 +8,17 @@ from typing import NamedTuple
 
 from xlaprof.analysis.evidence import library_options, padding
 from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.reading import SCALAR
 from xlaprof.analysis.model import Buckets
 from xlaprof.analysis.recompiles.explanation import plain_advice
-from xlaprof.analysis.recompiles.extra import Group, special_too
+from xlaprof.analysis.recompiles.extra import Group, special_too, window_of
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
-from xlaprof.analysis.recompiles.varying import Size, varying
+from xlaprof.analysis.recompiles.varying import Size, last_batch, varying
 from xlaprof.analysis.recompiles.wording import (
     Slice,
     expression,
+    index_of,
+    is_index,
     is_of_moved_number,
     quoted,
     slice_of,
@@ -26,6 +29,10 @@ from xlaprof.text.quantities import percent, plural
 from xlaprof.vocabulary import Vocabulary
 
 _LISTED = 6  # boundaries named in a sentence
+_POSITIONS = (
+    " It holds positions: repeat the last one, and the value that is written there, for 0 is a position as well; where "
+    "values are added up, or results read, mask what the repeated ones add."
+)
 _GROWS = 2  # sizes: only more of them, each larger than the one before, are called growth
 
 
@@ -45,8 +52,17 @@ def advise(facts: Facts, group: Group) -> Advice:
     if group.sort == "scalar" and change.role != "shared":
         advice = _scalar(words, group)
         return advice._replace(text=" ".join((advice.text, *_others(facts, group))))
-    if group.sort == "argument" and (window := slice_of(group.place.code, change)) is not None:
-        return _window(words, window)
+    if group.sort == "argument":
+        bounds = window_of(group)
+        if bounds is not None and bounds.old != bounds.new:
+            return Advice(
+                "Let the slice have one length: crop before the tensor is brought to the device, where sizes cost no "
+                "graphs, and bring it to one size there; or mask what lies outside."
+            )
+        if (window := slice_of(group.place.code, change)) is not None:
+            return _window(words, window)
+        if (index := index_of(group.place.code, change)) is not None:
+            return _position(words, index, is_read=_is_read(facts, group))
     if change.role == "barrier" and not barriers.without(facts.run, [change.stack]).pays(group.cost_s):
         return Advice("Let every step have this barrier: without it there would be more graphs, or larger ones.")
     if group.sort == "operation" and change.name and not change.role:
@@ -129,6 +145,30 @@ def _window(words: Vocabulary, window: Slice) -> Advice:
     )
 
 
+def _is_read(facts: Facts, group: Group) -> bool:
+    """Whether the line reads numbers from the device: its index is a tensor there."""
+    return any(
+        facts.names.text(op) == SCALAR
+        and (place := facts.names.place(stack)).line == group.place.line
+        and place.file == group.place.file
+        for stack, op in facts.run.reads
+    )
+
+
+def _position(words: Vocabulary, index: Slice, *, is_read: bool) -> Advice:
+    tensor, axis, at, _, value = index
+    position = f"{at}.reshape(1)" if is_read else f"{words.arrays}.tensor([{at}]).to({tensor}.device)"
+    if value:
+        use, verb = f"{tensor}.index_copy_({axis}, position, {value}.unsqueeze({axis}))", "Write with index_copy_ at"
+    else:
+        use, verb = f"{tensor}.index_select({axis}, position).squeeze({axis})", "Read with index_select at"
+    return Advice(
+        f"{verb} a position that a tensor of one element holds: an index that is a number, or a tensor of no "
+        "dimensions, is a constant of the graph, and the elements of a tensor are not.",
+        f"position = {position}\n{use}",
+    )
+
+
 # -- shapes
 
 
@@ -144,7 +184,7 @@ def _shape(facts: Facts, group: Group) -> Advice:
         )
     words, vary = facts.words, varying(facts, group)
     if len(vary) > 1:
-        return _several(words, vary)
+        return _several(words, vary, last_batch(facts, group, vary))
     changed = axes(change)
     if not changed:
         return Advice("Give this input the same shape in every step.")
@@ -159,15 +199,15 @@ def _shape(facts: Facts, group: Group) -> Advice:
     )
 
 
-def _several(words: Vocabulary, vary: list[Size]) -> Advice:
+def _several(words: Vocabulary, vary: list[Size], last: Size | None) -> Advice:
     sizes = ", ".join(f"{' and '.join(alike.text for alike in (one, *one.alike))} to {one.most}" for one in vary)
+    if last is not None:
+        drop = f"{words.drop_last[:1].upper()}{words.drop_last[1:]}"
+        return Advice(f"{drop}. Else pad all that is smaller in the last batch: {sizes}.", f"# {words.drop_last_code}")
     return Advice(
         f"Pad all of them to sizes of one fixed set (a few, chosen by the batch as a whole), or each to its largest: "
         f"{sizes}. Padding only one of them leaves a graph for each size of the others.",
-        "\n".join(
-            "\n".join((_pad(words, one.name or "x", one.axis, one.rank, (one.most,)), *_alike(words, one)))
-            for one in vary
-        ),
+        "\n".join("\n".join((_pad(words, one, (one.most,)), *_alike(words, one))) for one in vary),
     )
 
 
@@ -183,7 +223,8 @@ def _along(group: Group, axis: int) -> list[int]:
 
 def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple[int, ...]) -> Advice:
     along = _along(group, axis)
-    words, name = facts.words, _name(facts, group)
+    words, name, positions = facts.words, _name(facts, group), is_index(group.first)
+    padded = Size(name, "", group.place, axis, len(old), tuple(sorted(set(along))), "", positions)
     if len(along) > _GROWS and all(b > a for a, b in pairwise(along)) and not group.first.moved:
         most = max(along) + along[-1] - along[-2]  # this was given to what makes it longer once more
         return Advice(
@@ -202,13 +243,10 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
     more_often = group.first.against > 0 and seen.get(new[0], 0) > seen.get(old[0], 0)
     if distinct <= 2 and axis == 0 and new[0] < old[0] and not more_often:
         text = f"Pad the last batch to {old[0]} or {words.drop_last}."
-        return Advice(text, f"# {words.drop_last_code}, or\n{_pad(words, name, axis, len(old), (old[0],))}", found)
+        return Advice(text, f"# {words.drop_last_code}, or\n{_pad(words, padded, (old[0],))}", found)
     if distinct <= 2:
-        return Advice(
-            f"Pad dimension {axis} to {max(along)} in every step.",
-            _pad(words, name, axis, len(old), (max(along),)),
-            found,
-        )
+        text = f"Pad dimension {axis} to {max(along)} in every step.{_POSITIONS * positions}"
+        return Advice(text, _pad(words, padded, (max(along),)), found)
     edges = ", ".join(map(str, best.edges[-_LISTED:]))
     saved = f"{plural(parts * best.compiles, 'compile')} instead of {compiled}"
     if parts * best.compiles >= compiled:  # padding would cost more than it saves, up to here
@@ -216,8 +254,9 @@ def _one(facts: Facts, group: Group, axis: int, old: tuple[int, ...], new: tuple
         best = found[0]
     return Advice(
         f"Dimension {axis} took {distinct} sizes from {min(along)} to {max(along)}: pad it to {edges} ({saved}, "
-        f"{percent(best.waste)} of the work on padding), or mask positions instead of selecting them.",
-        _pad(words, name, axis, len(old), best.edges),
+        f"{percent(best.waste)} of the work on padding), or mask positions instead of selecting "
+        f"them.{_POSITIONS * positions}",
+        _pad(words, padded, best.edges),
         found,
     )
 
@@ -245,30 +284,27 @@ def _name(facts: Facts, group: Group) -> str:
     return variable(change, facts.names.place(change.made), facts.names.place(change.stack)) or "x"
 
 
-def _pad(words: Vocabulary, name: str, axis: int, rank: int, edges: tuple[int, ...]) -> str:
-    """Code that pads dimension ``axis`` of ``name`` to the next of ``edges``."""
-    size = (
-        f"size = {edges[0]}"
-        if len(edges) == 1
-        else f"size = next(edge for edge in {edges} if edge >= {name}.shape[{axis}])"
-    )
+def _pad(words: Vocabulary, size: Size, edges: tuple[int, ...]) -> str:
+    """Code that pads a dimension of a tensor to the next of ``edges``."""
+    name = size.name or "x"
+    to = f"{edges[0]}" if len(edges) == 1 else f"next(edge for edge in {edges} if edge >= {name}.shape[{size.axis}])"
+    of_loss = "" if size.is_index else "; leave the padding out of the loss"
     return (
-        f"# on the host, before the batch is brought to the device; leave the padding out of the loss\n{size}\n"
-        f"{name} = {_padded(words, name, axis, rank)}"
+        f"# on the host, before the batch is brought to the device{of_loss}\nsize = {to}\n"
+        f"{name} = {_padded(words, size._replace(name=name))}"
     )
 
 
 def _alike(words: Vocabulary, size: Size) -> list[str]:
     """Code that pads the other tensors of a batch to the same ``size``."""
-    return [
-        f"{one.name} = {_padded(words, one.name, one.axis, one.rank)}"
-        for one in size.alike
-        if one.name not in ("", size.name)
-    ]
+    return [f"{one.name} = {_padded(words, one)}" for one in size.alike if one.name not in ("", size.name)]
 
 
-def _padded(words: Vocabulary, name: str, axis: int, rank: int) -> str:
-    return words.pad_code.format(name=name, axis=axis, zeros="0, 0, " * (rank - 1 - axis))
+def _padded(words: Vocabulary, size: Size) -> str:
+    name, axis = size.name, size.axis
+    if size.is_index:  # the last of the positions again
+        return f"{name}.index_select({axis}, {words.arrays}.arange(size).clamp(max={name}.shape[{axis}] - 1))"
+    return words.pad_code.format(name=name, axis=axis, zeros="0, 0, " * (size.rank - 1 - axis))
 
 
 def _static(words: Vocabulary, axis: int, shape: tuple[int, ...], most: int, kind: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
-from xlaprof.analysis.recompiles.extra import Group, special_number
+from xlaprof.analysis.recompiles.extra import Group, special_number, window_of
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
-from xlaprof.analysis.recompiles.varying import varying
+from xlaprof.analysis.recompiles.varying import last_batch, varying
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
 from xlaprof.text.quantities import duration, plural, times
 
@@ -21,6 +22,7 @@ class _Text(NamedTuple):
     remedy: str = ""
 
 
+_IN_A_ROW = 3  # changes from which on a loop grows
 _MODE = (
     "Call model.train() after the evaluation and model.eval() before it, each before the next step is recorded, and "
     "give the evaluation a barrier of its own."
@@ -40,7 +42,7 @@ _TEXTS = {
         "Pass the two numbers as 1-element tensors on the device, so that their values do not matter.",
     ),
     "argument": _Text(
-        "{argument} changed {went}, and it is a constant of the graph",
+        "{argument} changed {went}{bounds}, and it is a constant of the graph",
         "Keep the argument constant, or compute with a tensor on the device instead of a Python number.",
     ),
     "argument mode": _Text("a module was switched between train() and eval(): {subject} went {went}", _MODE),
@@ -88,6 +90,12 @@ _TEXTS = {
         "passes",
         "Let the loop have the same number of passes before each barrier{at}: leave out or pad what is left over, or "
         "end every pass with a barrier.",
+    ),
+    "operation loop grows": _Text(
+        "the loop{head}, all of which is in one graph, has one pass more each time ({old}, then {new}, and so on), and "
+        "each number of passes is another operation sequence, without end{grown}",
+        "End every pass with a barrier, so that one graph serves all passes; or keep the result of the passes that "
+        "were there before, and add only the new one's.",
     ),
     "operation loop if": _Text(
         "in each pass of the loop{loop} {condition} decides {whether}, and each {choice} is another operation sequence",
@@ -154,10 +162,35 @@ def _text(facts: Facts, group: Group) -> _Text:
         variant = "list" if change.old.endswith(" tensors") else "held" if change.new == "held from before" else ""
     elif variant == "loop" and facts.names.place(change.condition).line:
         variant = "loop if"
+    elif variant == "loop" and _grows(group):
+        variant = "loop grows"
     elif f"{sort} {variant}" not in _TEXTS and change.against and (not change.added or not change.removed):
         variant = "more" if change.added else "less" if change.removed else ""
     other = _Text(f"the graph ({sort}) changed {{went}}{{of}}", _WARM_UP)
     return _TEXTS.get(f"{sort} {variant}") or _TEXTS.get(sort, other)
+
+
+def _grows(group: Group) -> bool:
+    """Whether a loop had one pass more at each change, several times in a row."""
+    went = [(extra.change.old.partition(" ")[0], extra.change.new.partition(" ")[0]) for extra in group.extras]
+    passes = [(int(old), int(new)) for old, new in went if old.isdecimal() and new.isdecimal()]
+    return len(passes) >= _IN_A_ROW and all(new == old + 1 == passes[0][1] + i for i, (old, new) in enumerate(passes))
+
+
+def _bounds(group: Group) -> str:
+    """The clause on the end of a slice, where it changes with the start."""
+    window = window_of(group)
+    if window is None:
+        return ""
+    name = expression(group.place.code, window.end)
+    length = f", so that a slice of {window.old} became one of {window.new}" if window.old != window.new else ""
+    return f", and its end{f', {name},' if name else ''} from {window.end.old} to {window.end.new}{length}"
+
+
+def _over(code: str) -> str:
+    """What a loop runs over: ``self.learners`` of ``for learner in self.learners:``; "" where it is a call."""
+    found = re.fullmatch(r"for .+ in ([\w.]+):", code)
+    return found[1] if found else ""
 
 
 def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
@@ -190,6 +223,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         "argument": f"{argument} ({subject})" if argument else subject,
         "operator": operator(change),
         "held": change.name or f"the {change.subject}",
+        "bounds": _bounds(group),
         "special": f"exactly {change.new} is" if is_new else f"{change.old} had been",
         "instead": INSTEAD.get(operator(change), OTHERWISE),
         "instead_of": f"the if of {quoted(condition)}" if condition.line else "if",
@@ -203,6 +237,7 @@ def _fields(facts: Facts, group: Group, rhythm: str = "") -> dict[str, object]:
         "count": plural(change.added or change.removed, "operation"),
         "switched": "on" if change.added > change.removed else "off",
         "cast": change.new if change.added > change.removed else change.old,
+        "grown": f" ({over} grows)" if (over := _over(group.place.code)) else "",
         "head": f" ({group.place.code.rstrip(':')})" if group.place.code else "",
         "loop": f" ({inner.code.rstrip(':')})" if inner.code else "",
         "dtype": dtype(change.old),
@@ -220,6 +255,8 @@ def _shape(facts: Facts, group: Group, went: str) -> str:
     vary = varying(facts, group)
     if len(vary) > 1:
         which = ", ".join(f"dimension {one.axis} of {one.tensor}" for one in vary)
+        if (last := last_batch(facts, group, vary)) is not None:
+            return f"the last batch of a pass is smaller ({last.sizes[0]} instead of {last.most}), in {which}: {went}"
         return f"sizes vary together, and every combination is a graph of its own: {which}, at first {went}"
     reads = f", which {op} reads at line {used.line}," if op and used.line and used.line != group.place.line else ""
     noun = change.what

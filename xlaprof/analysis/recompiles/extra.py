@@ -212,6 +212,27 @@ def _cause(facts: Facts, change: Change) -> tuple[str, str]:
     return change.what, change.subject
 
 
+class Window(NamedTuple):
+    """A slice whose start and end change."""
+
+    end: Change
+    old: int  # its length
+    new: int
+
+
+def window_of(group: Group) -> Window | None:
+    """The slice whose start changed first, if its end changed with it."""
+    start = group.first
+    parts = (part.change for part in group.extras[0].record.parts if part.change.stack == start.stack)
+    end = next((one for one in parts if one.subject == "end of aten::slice"), None)
+    if end is None or start.subject != "start of aten::slice":
+        return None
+    try:
+        return Window(end, int(end.old) - int(start.old), int(end.new) - int(start.new))
+    except ValueError:
+        return None
+
+
 def special_number(text: str) -> bool:
     """Whether ``text`` is one of the numbers that are part of a graph: 0, 1, -1."""
     try:

@@ -49,7 +49,9 @@ class _Variants:
             graphs[record.program] = {**known, **{part.key: part.new for part in record.parts}}
         self._graphs = [graphs[record.program] for record in records]
         columns: dict[tuple[int, ...], Key] = {}
-        self._thing = {key: columns.setdefault(self._column(key), key) for key in self._first}
+        # a size that was read from the device stands for the shapes that follow from it
+        keys = sorted(self._first, key=lambda key: key[0] != "size")
+        self._thing = {key: columns.setdefault(self._column(key), key) for key in keys}
 
     def _column(self, key: Key) -> tuple[int, ...]:
         """Its value in every graph, numbered in the order of appearance."""

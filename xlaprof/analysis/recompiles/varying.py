@@ -11,7 +11,7 @@ from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import named
 from xlaprof.analysis.recompiles.extra import Group, of_batch
 from xlaprof.analysis.recompiles.shapes import axes, dims
-from xlaprof.analysis.recompiles.wording import operator, tensor, variable
+from xlaprof.analysis.recompiles.wording import is_index, operator, tensor, variable
 from xlaprof.events import Change
 
 
@@ -23,9 +23,14 @@ class Size(NamedTuple):
     place: Place  # the line that made it
     axis: int
     rank: int
-    most: int
+    sizes: tuple[int, ...]  # ascending
     read: str  # what reads it, where it has no name
+    is_index: bool  # its elements are positions
     alike: tuple[Size, ...] = ()  # of other tensors of the batch, which have the same size in every graph
+
+    @property
+    def most(self) -> int:
+        return self.sizes[-1]
 
     @property
     def text(self) -> str:
@@ -36,7 +41,7 @@ class Size(NamedTuple):
 def varying(facts: Facts, group: Group) -> list[Size]:
     """The sizes of the tensors, each independent of the others."""
     took: dict[tuple[Key, int], dict[int, int]] = {}
-    most: dict[tuple[Key, int], int] = {}
+    every: dict[tuple[Key, int], set[int]] = {}
     changes: dict[Key, Change] = {}
     own: set[tuple[Key, int]] = set()  # of the graphs themselves, not only of what was read on the way to them
     reads = [record for record in facts.run.compiles if record.trigger == "read"]
@@ -54,7 +59,7 @@ def varying(facts: Facts, group: Group) -> list[Size]:
                     changes.setdefault(part.key, change)
                     which, old, new = (part.key, axis), *((dims(text) or ())[axis] for text in (change.old, change.new))
                     took.setdefault(which, {}).setdefault(at, new)
-                    most[which] = max(most.get(which, 0), old, new)
+                    every.setdefault(which, set()).update((old, new))
                     own |= {which} if record is extra.record else set()
     found: list[tuple[dict[int, int], list[Size]]] = []
     for which, sizes in sorted(took.items(), key=lambda one: one[0] not in own):
@@ -62,10 +67,28 @@ def varying(facts: Facts, group: Group) -> list[Size]:
         made, used = facts.names.place(change.made), facts.names.place(change.stack)
         name, read = variable(change, made, used), f"what {operator(change)} reads at {named(used)}"
         rank = len(dims(change.old) or ())
-        size = Size(name, tensor(change, made, used), made, axis, rank, most[which], read)
+        most = tuple(sorted(every[which]))
+        size = Size(name, tensor(change, made, used), made, axis, rank, most, read, is_index(change))
         alike = (one for seen, one in found if sizes.keys() & seen.keys() and {**sizes, **seen} == {**seen, **sizes})
         if (others := next(alike, None)) is not None:
             others += [size] if size.text not in [other.text for other in others] else []
         elif which in own:
             found.append((sizes, [size]))
     return [one._replace(alike=tuple(others)) for _, (one, *others) in found]
+
+
+def last_batch(facts: Facts, group: Group, vary: list[Size]) -> Size | None:
+    """The size of the batch, where the group is the last batch of a pass, which is smaller and comes more seldom.
+
+    What else varies has become smaller by the same factor: all that a batch has of each row, as its rows' nodes.
+    """
+    change = group.first
+    old, new = dims(change.old), dims(change.new)
+    rows = min((one for one in vary if len(one.sizes) == 2 and one.axis == 0), key=lambda one: one.most, default=None)
+    if rows is None or old is None or new is None or new >= old:
+        return None
+    if any(one.sizes[0] * rows.most != one.most * rows.sizes[0] or len(one.sizes) > 2 for one in vary):
+        return None
+    runs = facts.run.program_runs
+    seldom = max(runs.get(one.record.program, 0) for one in group.extras)
+    return rows if not change.against or seldom <= runs.get(change.against, 0) else None

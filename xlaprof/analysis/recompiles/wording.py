@@ -24,6 +24,8 @@ _OPERATORS = {
 }  # fmt: skip
 #: operations of a subscript: the part of it that they read; a mask is counted before it selects
 _SUBSCRIPTS = {"select": "value", "index": "value", "count_nonzero": "slice"}
+#: operations that take a tensor of positions
+_INDEXED = re.compile(r"aten::(_unsafe_|_index_put_impl|index|gather|scatter|take|put)")
 _MODULES = ("torch", "F", "nn", "np", "torch_xla", "xm")
 _VARIABLES = ast.Name, ast.Attribute, ast.Subscript
 _COMPREHENSIONS = ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp
@@ -37,6 +39,11 @@ def operator(change: Change) -> str:
     return found[0] if found else ""
 
 
+def is_index(change: Change) -> bool:
+    """Whether the elements of the tensor are positions in another one."""
+    return bool(_INDEXED.match(operator(change)) and re.match(r"[siu]\d", change.old))
+
+
 def expression(code: str, change: Change) -> str:
     """The expression passed for the argument that changed: ``k`` of ``x.topk(k, dim=1)``; empty if not found."""
     argument, _, operation = change.subject.partition(" of aten::")
@@ -44,6 +51,8 @@ def expression(code: str, change: Change) -> str:
     if not operation or tree is None:
         return ""
     name = operation.rstrip("_").partition(".")[0]
+    if (index := index_of(code, change)) is not None:
+        return index.start
     if is_of_moved_number(change):
         return _only(_text(one) for node in ast.walk(tree) if (one := _moved(node)) is not None)
     found: set[str] = set()
@@ -69,12 +78,12 @@ def is_of_moved_number(change: Change) -> bool:
 
 
 class Slice(NamedTuple):
-    """A slice whose two bounds change: ``self.keys[at : at + n] = k``."""
+    """A slice whose two bounds change: ``self.keys[at : at + n] = k``; or an index that does."""
 
     tensor: str
     axis: int
     start: str
-    end: str
+    end: str  # "": it is an index
     value: str  # what is written there; "": it is read
 
 
@@ -95,6 +104,26 @@ def slice_of(code: str, change: Change) -> Slice | None:
     if bounds.lower is None or bounds.upper is None or bounds.step is not None:
         return None
     return Slice(ast.unparse(node.value), axis, ast.unparse(bounds.lower), ast.unparse(bounds.upper), value)
+
+
+def index_of(code: str, change: Change) -> Slice | None:
+    """The first of a line's indices that are no constants, where all are the same expression."""
+    tree = _parsed(code) if change.subject == "index of aten::select" else None
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)] if tree is not None else []
+    found = [
+        (node, axis, one)
+        for node in nodes
+        for axis, one in enumerate(_indices(node))
+        if isinstance(one, (ast.Name, ast.Attribute, ast.BinOp, ast.Call))
+        and all(isinstance(before, ast.Slice) for before in _indices(node)[:axis])
+    ]
+    if tree is None or not found or not _only(ast.unparse(one) for _, _, one in found):
+        return None
+    node, axis, index = found[0]
+    statement = tree.body[0]
+    written = isinstance(statement, ast.Assign) and statement.targets == [node]
+    value = ast.unparse(statement.value) if isinstance(statement, ast.Assign) and written else ""
+    return Slice(ast.unparse(node.value), axis, ast.unparse(index), "", value)
 
 
 def _indices(node: ast.Subscript) -> list[ast.expr]:
@@ -221,7 +250,7 @@ def tensor(change: Change, made: Place, used: Place) -> str:
         return name or (f"the {change.subject}" if change.subject else "an input of the graph")
     if change.moved:
         moved = "brought to the device" if _MOVES.search(made.code) or not made.code else "made for the device"
-        return f"{name or 'the batch'} ({moved} at {short(made)})"
+        return f"{name or ('an index' if is_index(change) else 'the batch')} ({moved} at {short(made)})"
     return f"{name or 'the tensor'} (computed at {short(made)})"
 
 

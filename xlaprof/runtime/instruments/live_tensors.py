@@ -119,7 +119,8 @@ class Readings:
         if not grown:
             return None
         self._searches = _SEARCHES
-        best = max(grown, key=lambda one: one.length - before[one.path])
+        # a history retains what its layers made, too: detached numbers next to it are not what fills the memory
+        best = max(grown, key=lambda one: (one.history, one.length - before[one.path]))
         puts = [rec.stack((frame,)) for frame in retaining_lines(best.name, best.owner, best.files)[:_RETAINING_LINES]]
         return events.Kept(best.path, best.kind, best.length, best.history, puts)
 
