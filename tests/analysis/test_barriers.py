@@ -2,109 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec import structs
 from story import Story
 
 from xlaprof.analysis.whatif import barriers
 from xlaprof.events import Change
-
-
-def unrolled(
-    story: Story,
-    line: int,
-    *,
-    shared: bool = True,
-    loops: int = 24,
-    ops: int = 45,
-    compile_ms: int = 2400,
-    learns: bool = False,
-) -> Story:
-    barrier = story.line(33, "xm.mark_step()", func="main", loops=(28,))
-    loop = {"loops": loops, "loop": line, "loop_ops": ops, "loop_shared": shared, "loop_learns": learns}
-    for _ in range(6):
-        story.trace(30)
-        story.barrier(barrier, 40, compile=compile_ms, ops=loops * ops, **loop)
-    return story
-
-
-def attack(story: Story, func: str = "attack") -> int:
-    """A line in a loop of a function that is called in the barrier's loop."""
-    return story.line(18, "loss = F.cross_entropy(model(adv), y)", func=func, outer=(31,), loops=(16, 28))
-
-
-def test_a_loop_inside_a_step_is_told_at_its_head_with_its_turns() -> None:
-    story = Story()
-    (finding,) = unrolled(story, attack(story)).findings()
-    assert (finding.kind, finding.place.line, finding.place.func) == ("missing_barrier", 16, "attack")
-    assert finding.place.code == "for turn in turns:"
-    assert finding.count == 24
-    assert "24 turns became one graph of 1,080 operations, about 45 for each" in finding.cause
-    assert "by the barrier at line 33" in finding.cause
-    assert {place.line for place in finding.also} == {33, 18}
-    assert finding.remedy.startswith("for turn in turns:\n")
-
-
-@pytest.mark.parametrize(
-    ("func", "numbers"),
-    [
-        ("attack", {"shared": False}),  # layers, each with its own weights
-        ("Decoder.forward", {}),  # over a sequence
-        ("attack", {"loops": 16, "learns": True}),  # micro-batches
-        ("ema", {"ops": 2}),  # over parameters
-    ],
-)
-def test_other_loops_belong_into_one_graph(func: str, numbers: dict[str, Any]) -> None:
-    story = Story()
-    assert unrolled(story, attack(story, func), **numbers).findings() == []
-
-
-def epochs_of_five_steps(barrier_loop: int) -> Story:
-    """Five training steps in each graph: of a loop of its own, or of the barrier's loop, at every fifth turn."""
-    story = Story()
-    step = story.line(63, "optimizer.step()", func="run_epoch", outer=(86,), loops=(58, 84))
-    barrier = story.line(66, "torch_xla.sync()", func="run_epoch", outer=(86,), loops=(barrier_loop, 84))
-    summary = story.line(67, "return total.item()", func="run_epoch", outer=(86,), loops=(0, 84))
-    for _ in range(8):
-        story.trace(30)
-        story.barrier(
-            barrier, 40, compile=3000, ops=800, loops=5, loop=step, loop_ops=150, loop_shared=True, turns=(5, 0),
-            loop_trains=True,
-        )  # fmt: skip
-        story.read(summary)
-    story.finish()
-    return story
-
-
-def test_a_few_training_steps_in_one_graph_lack_a_barrier_and_what_is_read_after_them_is_read_once_an_epoch() -> None:
-    (finding,) = epochs_of_five_steps(0).findings()
-    assert (finding.kind, finding.place.line, finding.count) == ("missing_barrier", 58, 5)
-    assert "5 turns became one graph of 800 operations, about 150 for each" in finding.cause
-    assert finding.cost_s == pytest.approx(1.5)  # what a graph of a fifth of the operations takes to compile remains
-
-
-def test_a_barrier_at_every_fifth_turn_of_its_loop_is_meant_so() -> None:
-    assert epochs_of_five_steps(58).findings("missing_barrier") == []
-
-
-def test_the_loop_of_the_barrier_itself_is_none() -> None:
-    story = Story()
-    line = story.line(30, "loss.backward()", func="main", loops=(28,))
-    assert unrolled(story, line).findings() == []
-
-
-def test_where_no_loop_is_known_the_function_is_told() -> None:
-    story = Story()
-    read = story.line(44, "picture = x.cpu()", func="main")
-    line = story.line(19, "h = torch.relu(self.inp(x))", func="forward", outer=(42,))
-    story.trace(100)
-    story.compile("unrolled", 2000, read, trigger="read", ops=600, loops=50, loop=line, loop_ops=12)
-    story.execute("unrolled", 50, read, "read")
-    story.read(read, "aten::_to_copy")
-    (finding,) = story.findings()
-    assert (finding.kind, finding.place.line, finding.confidence) == ("missing_barrier", 42, "medium")
 
 
 def test_reads_that_run_all_that_was_before_are_a_growing_graph_and_a_read_in_every_step() -> None:
@@ -149,26 +52,6 @@ def test_what_is_read_of_a_growing_graph_in_the_end_is_its_cost_too() -> None:
     assert growing.cost_s == pytest.approx(5 * 0.2 + 0.7)
     assert "What is read of it in the end, at line 41, took 700 ms more." in growing.cause
     assert growing.rhythm == "5 times after the last step"
-
-
-def test_turns_that_are_compiled_once_more_because_their_result_is_held_belong_to_the_missing_barrier() -> None:
-    story = Story()
-    barrier = story.line(51, "for x, y in loader:", "train", outer=(96,), loops=(51, 95))
-    scored = story.line(100, "best = score.topk(8).tolist()", "main", loops=(95,))
-    line = story.line(67, "mean = mean + model(x)", "uncertainty", outer=(99,), loops=(65, 95))
-    loop = {"loops": 25, "loop": line, "loop_ops": 25, "loop_shared": True}
-    for n in range(3):
-        for _ in range(10):
-            story.trace(5)
-            story.barrier(barrier, 5, "step", trains=True)
-        story.trace(5)
-        story.compile(f"score {n}", 4000, scored, trigger="read", ops=634, again=558, **loop)  # type: ignore[arg-type]
-        story.execute(f"score {n}", 5, scored, "read")
-        story.read(scored)
-        story.barrier(barrier, 5, f"score {n} once more", compile=3000, ops=633)
-    (finding,) = story.findings("missing_barrier")
-    assert "9.00 s for graphs compiled again because of it" in finding.cause
-    assert finding.cost_s > 9 + 0.7 * 12
 
 
 def test_a_barrier_in_the_model_is_told_there() -> None:
@@ -400,30 +283,6 @@ def test_a_graph_of_ever_more_inputs_is_a_recompile_and_nothing_else() -> None:
     assert {finding.kind for finding in story.findings()} == {"recompile"}
 
 
-def test_the_unrolled_loop_is_that_of_the_largest_graph_whatever_small_reads_it_holds() -> None:
-    story = Story()
-    turn, small, picture = story.line(12, "x = net(x)"), story.line(14, "k = i.item()"), story.line(20, "x.cpu()")
-    for image in range(2):
-        for number in range(20):
-            story.trace(5)
-            story.barrier(
-                small,
-                device=0.1,
-                graph="position",
-                compile=5,
-                ops=3,
-                trigger="read",
-                loops=number + 21 * image,
-                loop=turn,
-            )
-            story.read(small)
-        story.barrier(picture, device=100, graph="picture", compile=4000, ops=5000, trigger="read", loops=20, loop=turn)
-        story.read(picture)
-    (finding,) = story.findings("missing_barrier")
-    assert "20 turns became one graph of 5,000 operations" in finding.cause
-    assert finding.place.line == 12
-
-
 def test_a_graph_that_grows_is_told_once_at_the_line_that_records_more_each_time() -> None:
     story = Story()
     barrier, line = story.line(35, "xm.mark_step()"), story.line(32, "loss.backward(retain_graph=True)")
@@ -499,47 +358,3 @@ def test_what_an_optimizer_makes_once_is_warm_up_with_and_without_a_barrier() ->
     assert barriers.without(run, (middle,)) == ((2, pytest.approx(0.13)), (1, pytest.approx(0.13)))
     first, *later = barriers.play(run.cuts, lambda cut: cut[0] == middle)
     assert (first[0], len(later), len(set(later))) == (end, 5, 1)
-
-
-def evaluation(turns: tuple[int, ...], reader: int) -> Story:
-    """An evaluation without a barrier, whose model repeats a line 80 times; ``reader``: the loop that reads."""
-    story = Story()
-    read = story.line(44, "print(total.item())", func="main", loops=(reader,))
-    line = story.line(
-        12, "h = torch.tanh(self.cell(h))", func="forward", outer=(41,), loops=(11, 40), call="total += model(x).sum()"
-    )
-    story.trace(20)
-    story.compile("unrolled", 900, read, None, "read", 600, loops=80, loop=line, loop_ops=7, turns=list(turns))
-    story.execute("unrolled", 30, read, "read")
-    story.read(read)
-    story.finish()
-    return story
-
-
-def test_a_loop_turns_as_often_as_its_own_lines_not_as_those_of_the_model_that_it_calls() -> None:
-    (finding,) = evaluation((4, 20), reader=0).findings()
-    assert (finding.kind, finding.place.line, finding.count) == ("missing_barrier", 40, 20)
-    assert "20 turns became one graph of 600 operations, about 30 for each" in finding.cause
-
-
-def test_few_turns_over_a_long_sequence_and_a_loop_that_reads_in_each_turn_lack_no_barrier() -> None:
-    assert evaluation((20, 4), reader=0).findings("missing_barrier") == []
-    assert evaluation((80, 1), reader=0).findings("missing_barrier") == []
-    assert evaluation((4, 20), reader=40).findings("missing_barrier") == []
-
-
-@pytest.mark.parametrize(
-    ("loops", "compile_ms", "learns", "found"),
-    [
-        (12, 3000, False, True),  # a rollout: eleven twelfths of 3 s
-        (12, 20, False, False),  # the same, and nobody minds
-        (12, 3000, True, False),  # micro-batches, which belong into one graph
-        (25, 100, False, True),
-    ],
-)
-def test_a_few_turns_lack_a_barrier_where_their_graph_takes_much_of_the_run_to_compile(
-    loops: int, compile_ms: int, learns: bool, found: bool
-) -> None:
-    story = Story()
-    unrolled(story, attack(story), loops=loops, compile_ms=compile_ms, learns=learns)
-    assert [one.place.line for one in story.findings("missing_barrier")] == [16] * found

@@ -7,55 +7,12 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from story import MS, Story
+from story import MS
 
-from xlaprof.analysis.model import Finding
 from xlaprof.analysis.run import Run
 from xlaprof.events import DynamoCompile, DynamoLimit, End, Event, GraphBreak, Guard, Look, Recompile
 
-
-class Compiling:
-    """A story of functions that are compiled; each has a line of its definition and of its call."""
-
-    def __init__(self) -> None:
-        self.story = Story()
-        self.call = self.story.line(40, "loss = fast(x)")
-        self.code = self.story.line(10, "def forward(x):", func="forward")
-        self.func = self.story.text("forward")
-
-    def compile(self, name: str, ms: float = 100, ops: int = 5, **fields: object) -> None:
-        start = self.story.now
-        self.story.spend(ms)
-        event = {
-            "stack": self.call,
-            "code": self.code,
-            "func": self.func,
-            "backend": self.story.text("inductor"),
-            **fields,
-        }
-        self.story.emit(DynamoCompile(t=start, dur=round(ms * MS), compile=name, ops=ops, **event))  # type: ignore[arg-type]
-
-    def recompile(self, name: str, *guards: Guard, ms: float = 100, **fields: object) -> None:
-        event = {"stack": self.call, "code": self.code, "func": self.func, **fields}
-        for field in ("restarted", "ops", "compiled", "fail", "cached"):
-            event.pop(field, None)
-        self.story.emit(
-            Recompile(t=self.story.now, compile=name, guards=list(guards), versions=1, **event)  # type: ignore[arg-type]
-        )
-        self.compile(name, ms, **{key: value for key, value in fields.items() if key not in ("fresh", "against")})  # type: ignore[arg-type]
-
-    def broke(self, name: str, line: int, reason: str = "print cannot be in a graph", **fields: object) -> None:
-        stack = self.story.line(line, "print(x)", func="forward")
-        self.story.emit(
-            GraphBreak(t=self.story.now, reason=reason, stack=stack, compile=name, func=self.func, **fields)  # type: ignore[arg-type]
-        )
-
-    def findings(self, kind: str = "") -> list[Finding]:
-        return self.story.findings(kind)
-
-
-def shape(old: int, new: int, **fields: object) -> Guard:
-    return Guard("shape", "x", f"f32[{old},3]", f"f32[{new},3]", f"size mismatch {old} {new}", 0, **fields)  # type: ignore[arg-type]
+from .compiling import Compiling, shape
 
 
 def test_recompilations_of_one_cause_are_one_finding_with_every_value() -> None:
@@ -233,114 +190,6 @@ def test_an_optimizers_second_step_is_warm_up() -> None:
     assert len(compiling.findings()) == 1
 
 
-def test_a_break_costs_for_each_graph_behind_it_what_the_cheapest_took() -> None:
-    compiling = Compiling()
-    compiling.broke("0/0", 21, "the branch depends on the value of a tensor")
-    compiling.compile("0/0", 400)
-    place = compiling.story.line(21, "print(x)", func="forward")
-    compiling.compile("1/0", 90, resumed=place)  # the one side of the branch, which XLA compiles too
-    compiling.story.barrier(compiling.call, device=1, graph="one side", compile=30, dispatch=0, trigger="dynamo")
-    compiling.compile("2/0", 80, resumed=place)  # and the other
-    compiling.story.barrier(compiling.call, device=1, graph="the other", compile=20, dispatch=0, trigger="dynamo")
-    compiling.compile("3/0", 10, ops=0, resumed=place)  # nothing was left to capture
-    (finding,) = compiling.findings()
-    assert (finding.kind, finding.place.line) == ("graph_break", 21)
-    assert finding.cost_s == pytest.approx(2 * (0.08 + 0.02))
-    assert any("2 graphs; the cheapest took 100 ms" in line for line in finding.evidence)
-
-
-def test_a_break_is_charged_with_what_its_value_recompiles() -> None:
-    compiling = Compiling()
-    compiling.broke("0/0", 21, "item() needs the value", gb="GB0124", hint="Keep it a tensor.")
-    compiling.compile("0/0", 100, restarted=40 * MS)
-    place = compiling.story.line(21, "print(x)", func="forward")
-    compiling.compile("1/0", resumed=place)
-    compiling.recompile("1/1", Guard("value", "value", "1.5", "2.5", handed=True), ms=60, resumed=place)
-    (finding,) = compiling.findings()
-    assert (finding.kind, finding.place.line, finding.count) == ("graph_break", 21, 1)
-    # tracing thrown away, a graph of its own for what follows, and that once more for another value
-    assert finding.cost_s == pytest.approx(0.04 + 0.1 + 0.06)
-    assert finding.advice == "Keep it a tensor."
-    assert "2 graphs instead of one" in finding.cause
-    assert "1.5, 2.5" in finding.cause
-
-
-def test_the_size_of_a_selection_is_reported_with_the_break_that_made_it() -> None:
-    compiling = Compiling()
-    compiling.broke("0/0", 21, "the size of a selection")
-    compiling.compile("0/0", 100)
-    place = compiling.story.line(21, "print(x)", func="forward")
-    compiling.compile("1/0", resumed=place)
-    size = Guard("shape", "rows", "f32[38]", "f32[40]", "size mismatch", 0, handed=True)
-    compiling.recompile("1/1", size, Guard("value", "self.rate", "0.1", "0.2"), ms=60, resumed=place)
-    (finding,) = compiling.findings()
-    assert (finding.kind, finding.place.line) == ("graph_break", 21)
-    assert "the size made here is a guard" in finding.cause
-    assert "38, 40" in finding.cause
-    assert "compile 1/1: 60 ms, rows f32[38] -> f32[40]; failed too: self.rate 0.1 -> 0.2" in finding.evidence
-
-
-def test_a_batch_of_another_size_is_a_recompilation_behind_a_break_too() -> None:
-    compiling = Compiling()
-    compiling.broke("0/0", 21)
-    compiling.compile("0/0", 100)
-    place = compiling.story.line(21, "print(x)", func="forward")
-    compiling.compile("1/0", resumed=place)
-    compiling.recompile("0/1", shape(4, 5), ms=60)
-    half = Guard("shape", "h", "f32[2,8]", "f32[3,8]", "size mismatch", 0, handed=True)
-    compiling.recompile("1/1", half, ms=60, resumed=place)
-    findings = {finding.kind: finding for finding in compiling.findings()}
-    assert (findings["recompile"].count, findings["recompile"].cost_s) == (2, pytest.approx(0.12))
-    assert "compiled again" not in findings["graph_break"].cause
-
-
-def test_what_follows_a_break_is_of_the_phase_that_the_function_is_in() -> None:
-    compiling = Compiling()
-    compiling.broke("0/0", 21)
-    compiling.compile("0/0", 100)
-    place = compiling.story.line(21, "print(x)", func="forward")
-    compiling.compile("1/0", resumed=place)
-    evaluation = compiling.story.line(60, "logits = fast(x)", func="evaluate")
-    mode = Guard("mode", "grad_mode", "True", "False")
-    compiling.recompile("0/1", mode, stack=evaluation)
-    compiling.recompile("1/1", mode, stack=evaluation, resumed=place)
-    assert [finding.kind for finding in compiling.findings()] == ["graph_break"]
-
-
-def test_breaks_in_lines_that_follow_each_other_are_one_finding_and_others_are_not() -> None:
-    compiling = Compiling()
-    for number, line in enumerate((21, 22, 30)):
-        compiling.broke(f"{number}/0", line, "the shape depends on the values")
-        compiling.compile(f"{number}/0", 100, restarted=20 * MS)
-    near, far = sorted(compiling.findings(), key=lambda finding: finding.place.line)
-    assert (near.place.line, [place.line for place in near.also], near.count) == (21, [22], 2)
-    assert "here and in line 22, twice in all" in near.cause
-    assert near.cost_s == pytest.approx(0.04)
-    assert (far.place.line, far.also, far.count) == (30, (), 1)
-
-
-def test_breaks_by_design_are_no_findings_unless_nothing_is_left() -> None:
-    compiling = Compiling()
-    compiling.broke("0/0", 21, "backward() starts a graph of its own", by_design=True)
-    compiling.compile("0/0")
-    assert compiling.findings() == []
-    empty = Compiling()
-    empty.broke("0/0", 21, "disabled by a library", by_design=True)
-    empty.compile("0/0", ops=0)
-    empty.compile("1/0", ops=0)
-    (finding,) = empty.findings()
-    assert (finding.kind, finding.place.line) == ("graph_break", 40)
-    assert "captured 0 operations of forward" in finding.cause
-
-
-def test_a_function_that_is_skipped_says_so() -> None:
-    compiling = Compiling()
-    compiling.broke("0/0", 21, "print cannot be in a graph", skipped=True)
-    compiling.compile("0/0", ops=0, compiled=False, fail="Unsupported")
-    (finding,) = compiling.findings()
-    assert "Nothing of forward is compiled" in finding.cause
-
-
 def test_compiling_is_what_the_live_view_shows() -> None:
     from xlaprof.events import Compiling as Begun
 
@@ -474,48 +323,6 @@ def test_every_second_of_compiling_is_charged_once() -> None:
     }
     assert sum(finding.cost_s for finding in report.findings) == pytest.approx(0.34 + 0.2)
     assert sum(seconds.values()) == pytest.approx(report.torch_compile.total_s)
-
-
-def test_what_runs_as_plain_python_is_told_from_what_is_cut() -> None:
-    compiling = Compiling()
-    earlier = compiling.story.line(12, "f = open(path)", func="forward")
-    compiling.broke("0/0", 12, "open cannot be in a graph")
-    compiling.compile("0/0")
-    compiling.broke("1/0", 15, "a context manager", skipped=True, inside="a loop")
-    compiling.compile("1/0", ops=0, compiled=False, resumed=earlier)
-    causes = {finding.place.line: finding.cause for finding in compiling.findings()}
-    assert causes[12].startswith("forward was cut in two here once")
-    assert causes[15].startswith("Nothing after line 12 of forward is compiled:")
-    assert "cannot leave a loop half-way" in causes[15]
-    (function,) = compiling.story.report().torch_compile.functions
-    assert (function.graphs, function.breaks, function.plain) == (1, 2, ("what follows line 12",))
-
-
-def test_two_breaks_of_one_line_are_one_finding() -> None:
-    compiling = Compiling()
-    line = compiling.story.line(12, "print(x)", func="forward")
-    compiling.broke("0/0", 12, "open cannot be in a graph", hint="Open it outside.")
-    compiling.compile("0/0", restarted=10 * MS)
-    compiling.broke("1/0", 12, "a file is no context manager", hint="Enter it outside.", skipped=True)
-    compiling.compile("1/0", ops=0, compiled=False, resumed=line, restarted=20 * MS)
-    (finding,) = compiling.findings()
-    assert finding.count == 2
-    assert finding.cost_s == pytest.approx(0.03)
-    assert "open cannot be in a graph, and a file is no context manager" in finding.cause
-    assert finding.advice == "Open it outside. Enter it outside."
-
-
-def test_two_functions_of_one_name_are_told_apart_by_their_lines() -> None:
-    compiling = Compiling()
-    other = compiling.story.line(80, "def forward(x):", func="forward")
-    for number, code in enumerate((compiling.code, other)):
-        compiling.broke(f"{number}/0", 21 + number)
-        compiling.compile(f"{number}/0", code=code)
-    compiling.recompile("1/1", shape(4, 5), code=other)
-    causes = " ".join(finding.cause for finding in compiling.findings())
-    assert "forward (train.py:10) was cut in two" in causes
-    assert "forward (train.py:80) was cut in two" in causes
-    assert "forward (train.py:80) was compiled again once" in causes
 
 
 def test_a_limit_that_many_objects_hit_counts_their_versions() -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from story import Story
 
-from analysis.test_barriers import attack, micro_batches, unrolled
+from analysis.test_barriers import micro_batches
 from analysis.test_compilation import compiled
 from analysis.test_compiled import Compiling, shape
 from analysis.test_findings import ragged, reading
 from analysis.test_gaps import Watched
 from analysis.test_growth import trained
+from analysis.test_missing_barriers import attack, unrolled
 from analysis.test_reads import looped, selecting
 from xlaprof.analysis import findings
 from xlaprof.analysis.findings import kinds, names

@@ -18,7 +18,7 @@ from . import library_options
 _HIGH = 0.10  # of the time of the steps: a cost that is felt
 _MEDIUM = 0.02  # a cost that is measured; less is low
 _NOTHING = 1e-6  # share of a cost: less is a rounding error
-_FELT, _FELT_IN_A_STEP = 0.01, 0.04  # of the run, of a step: a library's line that costs less is not worth an option
+_FELT, _FELT_IN_A_STEP = 0.01, 0.05  # of the run, of a step: a library's line that costs less is not worth an option
 _MOST_STEPS = 0.5  # of the steps: what comes in fewer costs nothing per step
 SHOWN = 8  # pieces of evidence, or lines that take part, of one sort
 _PREDICTED = 100  # findings whose gain is predicted by playing the recording again; further ones gain their cost

@@ -1,0 +1,128 @@
+"""Recompilations that are no mistake, or change for good: warm-up, stages of a training, loops that grow."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from story import Story
+
+from xlaprof.events import Block, Change, Difference, GraphDiff, Operation
+
+
+def test_the_second_step_of_an_optimizer_needs_its_graph_whatever_else_is_new_in_it() -> None:
+    """Its first step has a batch of 46, its second one of 44; each further size is the sizes' fault."""
+    story = Story()
+    barrier, step, x = story.line(40, "xr.sync()"), story.line(39, "opt.step()"), story.line(30, "x = next(batches)")
+    for n, rows in enumerate((46, 44, 47, 44, 47, 45)):
+        shape = Difference("shape", f"f32[{46 if n == 1 else 44}]", f"f32[{rows}]", made=x, moved=True)
+        zeros = Operation("aten::zeros_like", step, "state")
+        block = Block(old=[zeros], removed=4, roles={"state": 4}, stack=step)
+        state = Difference("operation", "aten::zeros_like", "aten::mul_", expected=zeros, block=block)
+        diff = GraphDiff(against=min(n, 2), differences=[shape])
+        if n == 1:
+            diff = GraphDiff(against=1, removed=4, roles=["state"], differences=[shape, state])
+        with story.step():
+            story.trace(1)
+            story.barrier(barrier, 8, f"{rows} rows", compile=100, change=diff if n else None)
+            story.spend(8)
+    story.finish()
+    (finding,) = story.findings("recompile")
+    assert (finding.count, finding.cost_s) == (3, pytest.approx(0.2))
+    assert [size for size, _ in finding.values] == ["46", "44", "47", "45"]
+    compiling = next(one.text for one in story.report().accounts if one.what == "compile")
+    assert "1 graph compiled again once the optimizer has its state" in compiling
+
+
+def test_the_second_step_of_an_optimizer_that_began_late_is_warm_up() -> None:
+    story = Story()
+    line, barrier = story.line(36, "opt_g.step()"), story.line(28, "xr.sync()")
+    came = Change("operation", "aten::t", "aten::neg", "the next operation", stack=line, added=65, against=1)
+    made = Change(
+        "operation",
+        "aten::zeros_like",
+        "aten::mul_",
+        "the next operation",
+        stack=line,
+        role="state",
+        removed=4,
+        against=2,
+    )
+    for n in range(24):
+        with story.step():
+            graph = "critic" if n % 6 != 5 else "generator's first" if n == 5 else "both"
+            change = {"generator's first": came, "both": made}.get(graph)
+            story.barrier(barrier, 8, graph, change=change)
+            story.spend(8)
+    (finding,) = story.findings()
+    assert (finding.kind, finding.count) == ("recompile", 1)
+    assert "65 operations from aten::neg on" in finding.cause
+
+
+def test_what_the_first_graph_lacks_is_warm_up_for_a_read_before_the_barrier_too() -> None:
+    """Speculative decoding: the first round has no slice of the round before, neither up to the read nor at the end."""
+    story = Story()
+    barrier, read = story.line(40, "xm.mark_step()", loops=(30,)), story.line(37, "n = int(agrees.sum())", loops=(30,))
+    line = story.line(39, "last = wanted[accepted:accepted + 1]", loops=(30,))
+    for n in range(9):
+        sliced = Change("operation", "aten::embedding", "aten::slice", "the next operation", line, line, added=1)
+        story.trace(1)
+        story.compile(f"read {min(n, 1)}", 80, read, sliced if n == 1 else None, "read", again=16)
+        story.execute(f"read {min(n, 1)}", 2, read, "read")
+        story.read(read)
+        story.barrier(barrier, 4, f"step {min(n, 1)}", 90, change=sliced if n == 1 else None)
+    story.finish()
+    (finding,) = story.findings()
+    assert (finding.kind, finding.place.line) == ("transfer", 37)
+    assert "2 graphs of its own that took 160 ms to compile" in finding.cause
+
+
+def stages(order: str, role: str = "backward", condition: str = "") -> Story:
+    """Steps of two buckets, a and b; the second stage of the training are A and B."""
+    story = Story()
+    barrier, line = story.line(68, "torch_xla.sync()"), story.line(65, "loss.backward()")
+    deciding = story.line(64, condition) if condition else 0
+    bucket = Change("shape", "s64[8,8]", "s64[8,16]", "input of aten::embedding", made=line, moved=True, against=1)
+    numbers: dict[str, int] = {}
+    for graph in order:
+        old = numbers.get(graph.lower(), 0)
+        stage = Change("operation", "aten::t", "aten::mul", stack=line, role=role, condition=deciding, added=4)
+        change = bucket if graph == "b" else msgspec.structs.replace(stage, against=old) if graph.isupper() else None
+        with story.step():
+            story.barrier(barrier, 8, graph, change=change if graph not in numbers else None)
+            story.spend(8)
+        numbers.setdefault(graph, len(numbers) + 1)
+    story.finish()
+    return story
+
+
+def test_another_stage_of_a_training_is_worth_its_graphs_in_every_bucket() -> None:
+    assert stages("abbaab" * 4 + "ABBAAB" * 4).findings("recompile") == []
+    assert stages("a" * 24 + "A" * 24, "", "if step >= 24:").findings("recompile") == []
+    for order in ("abbaab" * 2 + "ABBAAB" * 4, "abbaab" * 4 + "ABBAAB" * 4 + "a"):
+        assert stages(order).findings("recompile"), "too short, or not for good"
+
+
+def test_work_that_changed_once_is_told_with_the_step_and_not_as_a_habit() -> None:
+    (finding,) = stages("a" * 15 + "A" * 25, "").findings("recompile")
+    assert "Another path is taken from step 15 on" in finding.cause
+    assert "every" not in finding.cause
+    assert "move the barrier" not in finding.advice, "it would save no graph"
+    (finding,) = stages("aAAAAaAAA" * 3, "").findings("recompile")
+    assert "Another path is taken: 4 operations" in finding.cause, "the other one is the rarer"
+
+
+def test_a_loop_that_has_a_pass_more_each_time_is_told_as_one_that_never_ends() -> None:
+    story = Story()
+    head, barrier = story.line(30, "for learner in self.learners:"), story.line(39, "xr.sync()")
+    for n in range(20):
+        passes, began = n // 4, n % 4 == 0
+        change = Change(
+            "operation", f"{passes - 1} passes", f"{passes} passes", "the loop", head, head, role="loop", against=passes
+        )
+        with story.step():
+            story.barrier(barrier, 8, f"{passes} passes", change=change if n and began else None)
+            story.spend(8)
+    (finding,) = story.findings("recompile")
+    assert "has one pass more each time" in finding.cause
+    assert "(self.learners grows)" in finding.cause
+    assert finding.advice.startswith("End every pass with a barrier")
