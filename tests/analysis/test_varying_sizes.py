@@ -43,6 +43,7 @@ def test_a_few_sizes_that_come_back_often_are_padding_on_purpose() -> None:
         shuffled = [*few, *few[::-1]] * 4
         assert sizes(shuffled).findings("recompile") == [], few
     assert sizes([10, 35, 20, 35, 10, 20, 35]).findings("recompile"), "they may have come back by chance"
+    assert sizes([12, 17, 9] * 4).findings("recompile"), "and so may these: each ran four times in all"
     rising = [size for size in range(10, 20) for _ in range(2)]
     (finding,) = sizes([10, 11, *rising, 10, 11, 12]).findings("recompile")
     assert finding.count == 9  # new sizes go on coming

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from xlaprof.events import Block, Change, Compile, Difference, GraphDiff, Loop, Operation
 
+#: subject of a change where one of several values that were computed alike is used, and now another
+USED = "what is used"
 _INPUTS = frozenset({"shape", "dtype", "sharding"})
 #: differences that follow from another path, where operations came or went
 _FOLLOWS = _INPUTS | {"inputs", "aliasing"}
@@ -263,7 +265,7 @@ def _selected(diff: GraphDiff, one: Difference) -> Change:
     """Both graphs compute several values; a value read in between decided which of them is used."""
     operation = one.came.name if one.came is not None else "nothing"
     old, new = (f"{operation} ({one.argument} {value})" for value in (one.old, one.new))
-    fields = {"subject": "what is used", "stack": one.read, "expected": _place(one.came), "code_seen": True}
+    fields = {"subject": USED, "stack": one.read, "expected": _place(one.came), "code_seen": True}
     return _plain(diff, one, what="operation", old=old, new=new, **fields)
 
 

@@ -15,10 +15,12 @@ of its own: that one belongs to the read's finding.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
+from xlaprof.analysis.diagnosis import USED
 from xlaprof.analysis.evidence.dynamic_size_ops import is_sized
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.looping import grows, innermost, unbarred, visits_per_pass
@@ -123,15 +125,20 @@ def _of_one_batch(all_groups: list[Group]) -> list[Group]:
         for i, other in enumerate(found):
             together = any(extra.record.stack in barriers for extra in other.extras) or _vary_alike(group, other)
             if of_batch(other.first) and together:
-                extras = {extra.record: extra for extra in other.extras}
-                for extra in group.extras:
-                    known = extras.get(extra.record, extra._replace(share=0.0))
-                    extras[extra.record] = known._replace(share=known.share + extra.share)
-                found[i] = other._replace(extras=tuple(sorted(extras.values(), key=lambda extra: extra.record.t)))
+                found[i] = other._replace(extras=tuple(sorted(_joined(other, group), key=lambda one: one.record.t)))
                 break
         else:
             found.append(group)
     return found
+
+
+def _joined(one: Group, other: Group) -> Iterable[Extra]:
+    """The compiles of both, each once, with what both bear of it."""
+    extras = {extra.record: extra for extra in one.extras}
+    for extra in other.extras:
+        known = extras.get(extra.record, extra._replace(share=0.0))
+        extras[extra.record] = known._replace(share=known.share + extra.share)
+    return extras.values()
 
 
 def _vary_alike(one: Group, other: Group) -> bool:
@@ -146,7 +153,7 @@ def _with_consequences(all_groups: list[Group]) -> list[Group]:
     for group in all_groups:
         leader = next((i for i, other in enumerate(found) if _leads(other, group) or _varies_in(other, group)), -1)
         if leader >= 0 and group in found:
-            found[leader] = found[leader]._replace(extras=(*found[leader].extras, *group.extras))
+            found[leader] = found[leader]._replace(extras=tuple(_joined(found[leader], group)))
             found.remove(group)
     return found
 
@@ -154,6 +161,8 @@ def _with_consequences(all_groups: list[Group]) -> list[Group]:
 def _leads(one: Group, other: Group) -> bool:
     if one.sort == other.sort == "shape":  # a tensor brought to the device, and others that took its shape
         return one.first.moved and not other.first.moved and _changes(one) == _changes(other)
+    if one.first.subject == USED and other.sort in ("argument", "scalar"):  # another operation, with other arguments
+        return all(any(part.change.subject == USED for part in extra.record.parts) for extra in other.extras)
     if one.sort != "operation" or one.first.role not in ("", "loop") or other.first.role not in ("grad", "zero_grad"):
         return False
     barriers = {extra.record.stack for extra in one.extras}
@@ -409,12 +418,15 @@ def _by_design(facts: Facts, group: Group) -> bool:
     rhythms = facts.run.program_rhythms
     turns = {one: [rhythms[program] for program in own if program in rhythms] for one, own in _versions(group).items()}
     often = len(turns)
-    if any(
-        sum(rhythm.returns for rhythm in own) < often and sum(rhythm.steps for rhythm in own) < _LONG * often
-        for own in turns.values()
-    ):
+    if any(not _is_kept(own, often) for own in turns.values()):
         return False
     return not _is_last_batch(turns)
+
+
+def _is_kept(own: list[Rhythm], sizes: int) -> bool:
+    """Whether one of so many sizes came back often and ran twice as often, or ran for long."""
+    returns, steps = sum(rhythm.returns for rhythm in own), sum(rhythm.steps for rhythm in own)
+    return steps >= _LONG * sizes or (returns >= sizes and steps >= 2 * sizes)
 
 
 def _is_stage(facts: Facts, group: Group) -> bool:
