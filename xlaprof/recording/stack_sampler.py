@@ -271,9 +271,11 @@ class StackSampler:
             return False
         if spent.running + spent.queued >= _RAN * spent.span:
             return False
-        assert self._main is not None
+        main = self._main
+        if main is None:  # the recording has ended meanwhile
+            return False
         seen = _activity_of(target)
-        if self._main[1].sleeps_elsewhere() or (seen is not None and seen.in_wait_call):
+        if main[1].sleeps_elsewhere() or (seen is not None and seen.in_wait_call):
             return False
         frames = seen.frames if seen is not None else frames_of_thread(target.ident)
         begin = max(idle_since, self._until, now - spent.span)
@@ -290,12 +292,13 @@ class StackSampler:
     # -- its state
 
     def _read_cpu(self, now: int, ident: int) -> _CpuReading:
-        if self._main is None or self._main[0] != ident:
-            if self._main is not None:
-                self._main[1].close()
+        main = self._main
+        if main is None or main[0] != ident:
+            if main is not None:
+                main[1].close()
             native = next((t.native_id for t in threading.enumerate() if t.ident == ident), None)
-            self._main = (ident, self._cpu_clock(native))
-        return _CpuReading(now, self._main[1].read())
+            main = self._main = (ident, self._cpu_clock(native))
+        return _CpuReading(now, main[1].read())
 
     def _judge(self, seen: Activity, asleep: bool, ident: int, spent: _Spent | None) -> _Verdict:
         if seen.kind not in (PYTHON, TORCH):
@@ -320,8 +323,10 @@ class StackSampler:
 
     def _judge_wait(self, seen: Activity, ident: int) -> _Verdict:
         """The thread waits; at a lock of Python's, for the thread that runs, if one does."""
-        assert self._main is not None
-        locked = seen.in_wait_call and not self._main[1].sleeps_elsewhere()
+        main = self._main
+        if main is None:
+            return _Verdict("")
+        locked = seen.in_wait_call and not main[1].sleeps_elsewhere()
         return _Verdict("wait", 1.0, *(self._holder(ident, self._now()) or ()) if locked else ())
 
     def _holder(self, ident: int, at: int) -> tuple[str, int] | None:
@@ -375,8 +380,10 @@ class StackSampler:
         return self._rec.stack(frames)
 
     def _sample(self, begin: int, end: int, due: int, target: Target, seen: Activity, spent: _Spent | None) -> None:
-        assert self._main is not None
-        asleep = seen.in_wait_call or self._main[1].sleeps_elsewhere()
+        main = self._main
+        if main is None:
+            return
+        asleep = seen.in_wait_call or main[1].sleeps_elsewhere()
         verdict = self._judge(seen, asleep, target.ident, spent)
         last = self._last
         if last is not None and last.at == begin and last.frames != seen.frames:

@@ -83,7 +83,7 @@ def _charges(facts: Facts, findings: tuple[Finding, ...], total: int) -> Iterato
         "break": "for what graph breaks made useless or cut off: see the findings.",
         "recompile": "for compiling again: see the findings.",
         "necessary": f"for {plural(len(necessary), 'version')} for another use of the function (evaluation, an "
-        "optimizer's second step) or another object of the class: normal.",
+        "optimizer's second step), another object of the class or the other of two sizes under dynamic=False: normal.",
         "failed": f"for {plural(len(failed), 'compilation')} that failed: {'; '.join(_failures(facts))}.",
         "unexplained": "is unexplained: compiled again, but the recording does not say why (it began too late).",
     }

@@ -34,6 +34,7 @@ from .reading import SCALAR
 _LEAST = 3  # reads: once or twice is an accident
 _OFTEN = 0.1  # reads per step: rarer ones are a habit only if they are expensive
 _EXPENSIVE = 0.05  # share of the time of the steps
+_SLIGHT = 0.005  # the same, of reads that are not in every step
 _STEPS, _OF = 2, 8  # reads in fewer than 2 of at least 8 steps are one event: a checkpoint halfway
 _NOTHING = (
     0.001  # share of the time of the steps without compiles: a read that costs less, with a measured wait, is none
@@ -157,9 +158,11 @@ class Reads:
         return not self._is_rare(facts)
 
     def _is_rare(self, facts: Facts) -> bool:
-        """Whether they are for the program's log: in one of ten steps or fewer, for little."""
+        """Whether they are for the program's log: in one of ten steps or fewer, for little; or in some, for less."""
         own_loop = self.is_between_steps(facts) or self._is_beside(facts)
         steps = self.count if own_loop else self.tally.rhythm.steps or self.count
+        if not own_loop and self.tally.rhythm.every > 1 and self.cost_s < _SLIGHT * facts.total_s:
+            return True
         return steps <= _OFTEN * facts.step_count and self.cost_s < _EXPENSIVE * facts.total_s
 
     def _is_beside(self, facts: Facts) -> bool:

@@ -42,18 +42,18 @@ def compile_plan(
     ``differs`` computes how the graph differs from the known ones; it is called only if the diff is recorded or shown.
     """
     graph = plan.graph
-    start = perf_counter_ns()
-    if graph.hash in cache.forgotten:
-        differs = lambda: graph_diff.record_eviction(cache.limit, frames)  # noqa: E731
-    diff = once(differs)
-    rec = recorder.active
-    if rec is not None:  # announced before the compilation, which may take minutes
-        rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
-        diff()
-    for notify in hooks.compiling:
-        notify(trigger, graph, lambda: found.text() if (found := diff()) is not None else [])
-    number = cache.number()
     with aside():  # not tracing
+        start = perf_counter_ns()
+        if graph.hash in cache.forgotten:
+            differs = lambda: graph_diff.record_eviction(cache.limit, frames)  # noqa: E731
+        diff = once(differs)
+        rec = recorder.active
+        if rec is not None:  # announced before the compilation, which may take minutes
+            rec.emit(events.Compiling(start, len(graph.nodes), rec.stack(frames), trigger, rec.thread()))
+            diff()
+        for notify in hooks.compiling:
+            notify(trigger, graph, lambda: found.text() if (found := diff()) is not None else [])
+        number = cache.number()
         if make is not None:
             program, timing = make(number, plan)
         else:
