@@ -83,7 +83,7 @@ def _finding(facts: Facts, found: Unbarred) -> Finding:
 def _once_more(compiles: list[CompileRecord], unrolled: list[CompileRecord]) -> Iterator[CompileRecord]:
     """Graphs of barriers that hold the same turns again: something that a read had computed was held until then."""
     begins = [one.t for one in unrolled[1:]] + [compiles[-1].t + 1]
-    for read, end in zip(unrolled, begins, strict=True):
+    for read, end in zip(unrolled, begins, strict=False):  # there are none where graphs hold no operation
         if read.trigger == "read" and 2 * read.again > read.ops:
             next_ones = (one for one in compiles if read.t < one.t < end and one.trigger != "read")
             yield from (one for one in islice(next_ones, 1) if one.ops >= read.again)
