@@ -98,6 +98,19 @@ def test_a_generator_consumed_inside_a_function_of_the_step_is_no_data() -> None
     assert {one.kind for one in eye.seen if one is not None} == {PYTHON}
 
 
+def test_an_instruction_of_no_line_is_its_functions_first() -> None:
+    def between_lines(eye: Eye) -> None:
+        eye.look()
+
+    first = between_lines.__code__.co_firstlineno
+    between_lines.__code__ = between_lines.__code__.replace(co_linetable=b"")  # as the jump back in a loop may be
+    eye = Eye()
+    between_lines(eye)
+    (seen,) = eye.seen
+    assert seen is not None
+    assert (seen.frames[0].func.rpartition(".")[2], seen.frames[0].line) == ("between_lines", first)
+
+
 class Photos(Dataset[Any]):
     def __init__(self, eye: Eye) -> None:
         self.eye = eye

@@ -28,6 +28,7 @@ from xlaprof.events import (
     Text,
 )
 from xlaprof.recording import looks, recorder, stacks
+from xlaprof.recording.stacks import RawFrame
 
 
 @pytest.fixture
@@ -250,6 +251,18 @@ def test_one_event_that_cannot_be_encoded_is_counted_and_costs_no_other(log: Pat
     recorded = recorded()
     assert [name for name, _ in recorded.scopes] == ["before", "after"]
     assert sum(dropped.count for dropped in recorded.of(Dropped) if dropped.why == "encode") == 2
+
+
+@pytest.mark.parametrize("detail", ["full", "auto"])
+def test_a_place_that_cannot_be_written_is_counted_and_costs_no_other(log: Path, detail: str) -> None:
+    with recording(log, detail) as recorded:
+        rec = active()
+        rec.stack((RawFrame(__file__, None, "nowhere"),))  # type: ignore[arg-type]
+        rec.emit(Scope(rec.text("after"), 1, 1))
+    found = recorded()
+    assert found.scopes == [("after", 0)]
+    (dropped,) = found.of(Dropped)
+    assert (dropped.count, dropped.why, dropped.detail[:9]) == (1, "encode", "NewStack:")
 
 
 def test_nothing_reaches_a_log_that_is_closed(log: Path) -> None:

@@ -7,7 +7,7 @@ import os
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from .stacks import OWN, Called, RawFrame, acts, is_library, shown_file, source_line, stack_of
+from .stacks import OWN, Called, RawFrame, acts, is_library, raw_frame, shown_file, source_line, stack_of
 
 #: kinds of :class:`Activity`, as :class:`xlaprof.events.Sample` has them
 PYTHON, TORCH, DATA, CHECKPOINT = "python", "torch", "data", "checkpoint"
@@ -66,9 +66,9 @@ def activity(start: FrameType, spine: tuple[RawFrame, ...]) -> Activity | None:
                 if line is not None and _draws(frame, inner, line, shown):
                     kind = DATA
             if len(found) < _FRAMES:
-                found.append(RawFrame(shown, frame.f_lineno, code.co_qualname))
+                found.append(raw_frame(shown, frame))
         elif not mark and acts(code.co_filename) and len(found) < _FRAMES:
-            here = RawFrame(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_qualname)
+            here = raw_frame(code.co_filename, frame)
             called.append(Called(here, len(found), bool(code.co_flags & _GENERATOR)))
         inner, frame = frame, frame.f_back
     module = start.f_globals.get("__name__")
@@ -105,7 +105,7 @@ def _draws(frame: FrameType, inner: FrameType, line: int, file: str) -> bool:
     body = _loop_body(code, frame.f_lasti)
     if body is not None:
         return line in body
-    return inner.f_code.co_name != "__getitem__" and "next(" in source_line(file, frame.f_lineno)
+    return inner.f_code.co_name != "__getitem__" and "next(" in source_line(file, raw_frame(file, frame).line)
 
 
 _bodies: dict[tuple[CodeType, int], frozenset[int] | None] = {}

@@ -152,6 +152,11 @@ def shown_file(frame: FrameType) -> str:
     return _classify(frame) if shown is None else shown
 
 
+def raw_frame(file: str, frame: FrameType) -> RawFrame:
+    """Where ``frame`` is: at its function's first line, where another thread's frame is at an instruction of no line."""
+    return RawFrame(file, frame.f_lineno or frame.f_code.co_firstlineno, frame.f_code.co_qualname)
+
+
 def source_line(file: str, line: int) -> str:
     """The text of a line, stripped; empty where there is no source. Reads files: not for hot paths."""
     text = linecache.getline(file, line)
@@ -316,7 +321,7 @@ def _outermost(start: FrameType, limit: int, thread: int) -> tuple[RawFrame, ...
         if not file.startswith((OWN, "<")):
             running = running or code.co_name == "<module>"
             if not _is_command(file):
-                found.append(RawFrame(file, frame.f_lineno, code.co_qualname))
+                found.append(raw_frame(file, frame))
         frame = frame.f_back
     return tuple(found[-limit:]) if running else AT_EXIT
 

@@ -164,7 +164,10 @@ class Writer:
                 self._put(event)
 
     def _define(self, event: Any) -> None:
-        self._put(self._interner.resolve(event, self._put) if type(event) is NewStack else event)
+        try:
+            self._put(self._interner.resolve(event, self._put) if type(event) is NewStack else event)
+        except Exception as error:  # a stack read off a running thread, source text from anywhere
+            self._cannot_write(event, error)
 
     def _release(self, stopping: bool) -> None:
         """Write the events that the sampler has held for too long; at the end, all."""
@@ -202,9 +205,12 @@ class Writer:
             try:
                 return self._encoder.encode(_clean(msgspec.to_builtins(event))) + b"\n"
             except Exception:
-                self._unencodable += 1
-                self._unencodable_why = f"{type(event).__name__}: {error}"
+                self._cannot_write(event, error)
                 return b""
+
+    def _cannot_write(self, event: Any, error: Exception) -> None:
+        self._unencodable += 1
+        self._unencodable_why = f"{type(event).__name__}: {error}"
 
     def _report_losses(self) -> None:
         """Record in the log how many events are missing from it."""
