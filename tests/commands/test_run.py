@@ -178,6 +178,9 @@ def test_the_report_as_json_is_that_of_the_report_verb(tmp_path, write):
     write("chatty.py", STEPS + "import sys; print('{'); print('}', file=sys.stderr)")
     done = xlaprof_run(tmp_path, "--json", "chatty.py")
     assert (done.stdout, done.stderr) == ("{\n", "}\nxlaprof: the report is in run.json\n")
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("run.log", "run.json")] == [0o600, 0o600]
+    xlaprof_run(tmp_path, "--json", "--log-mode", "640", "chatty.py")
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("run.log", "run.json")] == [0o640, 0o640]
     again = python(tmp_path, "-m", "xlaprof", "report", "--json", "run.log")
     assert (tmp_path / "run.json").read_text() == again.stdout
     (tmp_path / "other.json").mkdir()

@@ -70,6 +70,31 @@ def test_a_run_is_not_overwritten_without_force(log: Path, tmp_path: Path, capsy
     assert os.listdir(folder) == ["box.xplane.pb"]  # with nothing that XProf kept of the old one
 
 
+def test_a_log_whose_name_is_another_folder_is_refused_and_nothing_is_deleted(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    (out / "plugins" / "profile").mkdir(parents=True)
+    kept = [tmp_path / "mine", out / "mine", out / "plugins" / "mine", out / "plugins" / "profile" / "mine"]
+    for file in kept:
+        file.touch()
+    lines = log.read_bytes().replace(b'"unix_ns":', b'"unix_ns":-')  # no moment: the name is the log's alone
+    for name in ("...log", "..log", "....log.gz"):
+        (tmp_path / name).write_bytes(lines)
+        assert run(tmp_path / name, "--to", "tensorboard", "-o", out, "--force") == 2
+        assert "rename the log" in capsys.readouterr().err
+        assert all(file.exists() for file in kept)
+
+
+def test_what_is_made_of_a_log_is_its_owners_alone(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(log, "--to", "tensorboard", "-o", out) == 0
+    files = [path for path in out.rglob("*") if path.is_file()]
+    assert len(files) == 2
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    assert {path.parent.stat().st_mode & 0o777 for path in files} == {0o700}
+
+
 def test_another_log_is_another_run_of_the_same_directory(log: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     other = tmp_path / "other.log"

@@ -1,5 +1,6 @@
 """Code around a recorded line: shown if it still is what was recorded, else not, and why not."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_line_that_is_no_more_or_there_twice(file: Path) -> None:
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:
-    for name in (tmp_path / "gone.py", tmp_path, "/dev/zero", "a\0b", ""):
+    for name in (tmp_path / "gone.py", "a\0b.py"):
         found = source(Place(str(name), 3, "f", "z = y.item()"))
         assert found.state == "gone", name
         assert found.lines[0].code == "z = y.item()"
@@ -66,3 +67,28 @@ def test_a_line_of_which_the_text_was_not_recorded_is_not_guessed(file: Path) ->
     assert (found.state, found.lines) == ("unknown", ())
     assert "does not hold the text of line 3" in found.remark
     assert source(Place()).remark == ""
+
+
+def test_nothing_but_python_source_is_read_whatever_a_log_names_and_guesses(tmp_path: Path) -> None:
+    key = tmp_path / "id_rsa"
+    key.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nsecret\n")
+    (tmp_path / "train.py").symlink_to(key)
+    for name in ("id_rsa", "train.py", str(key), "../" * 30 + str(key), "/dev/zero", "", "."):
+        found = source(Place(name, 1, "f", "-----BEGIN OPENSSH PRIVATE KEY-----"), str(tmp_path))
+        assert (found.state, found.now) == ("refused", 0), name
+        assert [line.code for line in found.lines] == ["-----BEGIN OPENSSH PRIVATE KEY-----"]
+        assert "is no .py file, and no other is read" in found.remark
+
+
+def test_what_has_the_name_of_source_and_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    (tmp_path / "large.py").write_bytes(b"z = y.item()\n" + b"#" * (4 << 20))
+    for name in ("pipe.py", "folder.py", "loop.py", "large.py"):
+        assert source(Place(name, 1, "f", "z = y.item()"), str(tmp_path)).state == "gone", name
+
+
+def test_source_behind_a_link_is_read(file: Path) -> None:
+    (file.parent / "link.py").symlink_to(file)
+    assert source(Place("link.py", 3, "f", "z = y.item()"), str(file.parent)).state == "recorded"

@@ -34,6 +34,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -42,7 +43,7 @@ import xlaprof
 from xlaprof import import_hook
 from xlaprof.errors import UserError, warn
 from xlaprof.recording import recorder
-from xlaprof.recording.logfile import MODE, rank_and_world, rank_path
+from xlaprof.recording.logfile import MODE, private, rank_and_world, rank_path
 from xlaprof.recording.recorder import ending
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     beside = _open_live(recording.path) if args.live else None
     outcome = _Outcome()
     # As an exit handler, set up before those of the script, this runs after them and after its threads have ended.
-    report = None if args.no_report else _Report(args.output, time.time(), args.json, os.getcwd())
+    report = None if args.no_report else _Report(args.output, time.time(), args.json, os.getcwd(), args.log_mode)
     atexit.register(_finish, recording, outcome, os.getpid(), beside, report)
     return _execute(program, outcome)
 
@@ -266,6 +267,7 @@ class _Report(NamedTuple):
     began: float  # s, unix
     as_json: bool
     folder: str  # the current one at the start
+    mode: int  # permissions of what is written
 
 
 def _finish(
@@ -296,8 +298,9 @@ def _print_report(recording: xlaprof.record, report: _Report) -> None:
         try:
             verb.run(parser.parse_args([path, *(["--json"] if report.as_json else [])]))
             if report.as_json:
-                file = Path(f"{path.removesuffix('.log')}.json")
-                file.write_text(written.getvalue())
+                file = f"{path.removesuffix('.log')}.json"
+                with open(file, "w", opener=partial(private, mode=report.mode)) as opened:
+                    opened.write(written.getvalue())
                 print(f"xlaprof: the report is in {file}", file=sys.stderr)
         except UserError as e:
             print(f"xlaprof: {e.message}", file=sys.stderr)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from xlaprof.errors import UserError
 from xlaprof.export.scalars import Point
+from xlaprof.recording.logfile import private
 
 
 def require() -> None:
@@ -28,7 +29,7 @@ def write(path: Path, points: Iterable[Point], unix_ns: Callable[[int], int]) ->
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     count = 0
-    with open(path, "wb") as file:
+    with open(path, "xb", opener=private) as file:
         writer = RecordWriter(file)
         first = True
         for (step, t), together in groupby(points, key=lambda p: (p.step, p.t)):

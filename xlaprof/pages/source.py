@@ -2,11 +2,16 @@
 
 A recording holds the line itself. The lines around it are read from the file, which may have changed since, or be
 another file on this machine: they are shown only if the line still is as it was recorded.
+
+The file's name comes from the recording, which may be anybody's, and so does the directory it is relative to. So only
+what is Python source by its name is opened, of links the file that they lead to, and only a regular file: a recording
+that names a key and guesses one of its lines shows nothing of it.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 
 import msgspec
 
@@ -14,6 +19,8 @@ from xlaprof.analysis.model import Place
 
 AROUND = 4  # lines before and after
 _LARGEST = 4 << 20  # bytes: a larger file is no source code
+_SOURCE = (".py", ".pyw")
+_FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)  # Windows has neither
 
 
 class SourceLine(msgspec.Struct, frozen=True):
@@ -29,7 +36,7 @@ class Source(msgspec.Struct, frozen=True):
 
     place: Place
     #: "recorded": the file has the line as it was; "changed": another line is there; "gone": there is no such file;
-    #: "unknown": the recording does not hold the line's text, or no line at all
+    #: "refused": it is no Python source; "unknown": the recording does not hold the line's text, or no line at all
     state: str
     lines: tuple[SourceLine, ...]  # with AROUND where the state is "recorded", else the recorded line, if there is one
     now: int = 0  # where the line is now, if it moved and reads so only once
@@ -43,6 +50,8 @@ class Source(msgspec.Struct, frozen=True):
             return f"{name} has changed since the recording{where}; this is the line as it was recorded"
         if self.state == "gone":
             return f"{name} cannot be read here; this is the line as it was recorded"
+        if self.state == "refused":
+            return f"{name} is no .py file, and no other is read; this is the line as it was recorded"
         if self.state == "unknown" and self.place.line:
             return f"the recording does not hold the text of line {self.place.line} of {name}"
         return ""
@@ -53,25 +62,31 @@ def source(place: Place, cwd: str = "", around: int = AROUND) -> Source:
     if not place.line or not place.code:
         return Source(place, "unknown", ())
     recorded = (SourceLine(place.line, place.code, True),)
-    text = _read(place.file, cwd)
+    found = [_read(path) for path in dict.fromkeys((os.path.join(cwd, place.file), place.file))]
+    text = next((text for state, text in found if state == "there"), None)
     if text is None:
-        return Source(place, "gone", recorded)
+        return Source(place, found[0][0], recorded)
     lines = text.splitlines()
     if not (place.line <= len(lines) and lines[place.line - 1].strip() == place.code):
-        found = [number for number, line in enumerate(lines, 1) if line.strip() == place.code]
-        return Source(place, "changed", recorded, found[0] if len(found) == 1 else 0)
+        now = [number for number, line in enumerate(lines, 1) if line.strip() == place.code]
+        return Source(place, "changed", recorded, now[0] if len(now) == 1 else 0)
     first = max(1, place.line - around)
     shown = lines[first - 1 : place.line + around]
     numbered = (SourceLine(number, line, number == place.line) for number, line in enumerate(shown, first))
     return Source(place, "recorded", tuple(numbered))
 
 
-def _read(file: str, cwd: str) -> str | None:
-    for path in dict.fromkeys((os.path.join(cwd, file) if cwd else file, file)):
-        try:
-            if os.path.isfile(path) and os.path.getsize(path) <= _LARGEST:
-                with open(path, encoding="utf-8", errors="replace") as opened:
-                    return opened.read()
-        except (OSError, ValueError):  # ValueError: a null byte in the name
-            continue
-    return None
+def _read(path: str) -> tuple[str, str]:
+    """("there", the text), or why there is none: "refused" or "gone"."""
+    try:
+        real = os.path.realpath(path)
+        if not real.endswith(_SOURCE):
+            return "refused", ""
+        # opened before it is looked at, so that nothing is exchanged in between; a FIFO would wait for its writer
+        with open(real, "rb", opener=lambda name, flags: os.open(name, flags | _FLAGS)) as file:
+            found = os.fstat(file.fileno())
+            if stat.S_ISREG(found.st_mode) and found.st_size <= _LARGEST:
+                return "there", file.read(_LARGEST).decode("utf-8", "replace")
+    except (OSError, ValueError):  # ValueError: a null byte in the name
+        pass
+    return "gone", ""

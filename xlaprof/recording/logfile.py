@@ -39,6 +39,14 @@ _KEPT = tuple(b'{"k":"%s"' % kind for kind in (b"header", b"text", b"stack", b"t
 _encode = msgspec.json.Encoder().encode
 
 
+def private(path: str, flags: int, mode: int = MODE) -> int:
+    """An opener for what is made of a log: with ``mode``, also where the file was there with another."""
+    fd = os.open(path, flags, mode)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        os.fchmod(fd, mode)
+    return fd
+
+
 class Foreign(OSError):
     """The file holds something that no recording wrote."""
 

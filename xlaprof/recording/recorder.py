@@ -124,6 +124,7 @@ class Recorder:
 
         self.path = path
         self.detail: Detail = detail
+        self.mode = mode
         self.queue: list[Any] = []
         self.limit = QUEUE_LIMIT  # 0 once the recording is over
         self.turns = 0  # steps and barriers so far

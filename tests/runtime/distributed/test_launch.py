@@ -21,7 +21,7 @@ import xlaprof
 import xlaprof.runtime as xr
 from xlaprof.log import read
 from xlaprof.runtime import distributed as xd
-from xlaprof.runtime.distributed.job import world
+from xlaprof.runtime.distributed.job import faults, world
 
 from . import ranks
 
@@ -48,6 +48,7 @@ def everything(index: int, greeting: str) -> dict[str, Any]:
                 "loss", {"loss": tensor.sum()}, lambda all: sum(one["loss"] for one in all).item()
             ),
             "objects": xd.exchange_objects("objects", (index, tensor))[1 - index][1].device.type,
+            "folder": (os.path.dirname(faults.error_file), os.stat(os.path.dirname(faults.error_file)).st_mode & 0o777),
             "environment": {
                 name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
             },
@@ -66,7 +67,7 @@ def everything(index: int, greeting: str) -> dict[str, Any]:
 def launched(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """Two ranks, launched by a process that records."""
     folder: Path = tmp_path_factory.mktemp("launched")
-    with xlaprof.record(folder / "run.log"):
+    with xlaprof.record(folder / "run.log", mode=0o640):
         return SimpleNamespace(folder=folder, ranks=ranks.run(everything, "rank"))
 
 
@@ -107,6 +108,15 @@ def test_a_recording_goes_on_in_the_ranks_each_with_its_log(launched: SimpleName
         assert (log.header.rank, log.header.world) == (rank, 2)
         assert log.header.host == socket.gethostname()
         assert f"rank {rank}" in {event.text for event in log if isinstance(event, xlaprof.events.Text)}
+        assert (launched.folder / f"run.rank{rank}.log").stat().st_mode & 0o777 == 0o640
+
+
+def test_what_ranks_leave_for_their_launcher_is_in_a_folder_of_its_user_alone_and_removed(
+    launched: SimpleNamespace,
+) -> None:
+    ((folder, mode),) = {seen["folder"] for seen in launched.ranks}
+    assert mode == 0o700
+    assert not os.path.exists(folder)
 
 
 def failing(index: int) -> None:

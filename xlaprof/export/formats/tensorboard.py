@@ -26,8 +26,10 @@ from xlaprof.export.steps import AveragedSteps, main_steps
 from xlaprof.export.timeline import Execution, StepSpan, Timeline
 from xlaprof.export.written import Job, Written
 from xlaprof.export.xplane import LONGEST_NS, Plane, write_space
+from xlaprof.recording.logfile import private
 from xlaprof.text.quantities import plural
 
+_LONGEST_NAME = 64  # of a host
 _HOST, _ENVIRONMENT, _FIRST_DEVICE = 1, 2, 3  # ids of planes
 
 
@@ -61,9 +63,9 @@ def export(job: Job) -> Written:
     devices = {number: timeline.executions(number) for number in timeline.devices()}
     planes = [host, *_devices(timeline, main, devices, _causes(analysis, timeline)), _environment(timeline)]
 
-    name = re.sub(r"[^\w.-]", "_", timeline.header.host if timeline.header else "") or "host"
+    name = re.sub(r"[^\w.-]", "_", timeline.header.host[:_LONGEST_NAME] if timeline.header else "") or "host"
     with _new_folders(job.out, finals, job.force) as (profile, curves):
-        with open(profile / f"{name}.xplane.pb", "wb") as file:
+        with open(profile / f"{name}.xplane.pb", "xb", opener=private) as file:
             write_space(file, planes, name, base_ns=timeline.base)
         points = scalars.points(timeline, steps, list(devices.values()))
         curve_file = curves / f"events.out.tfevents.{started_s or 0}.{name}"
@@ -133,8 +135,13 @@ def _started_s(first: Event | None) -> int | None:
 
 
 def _run_name(source: Path, started_s: int | None) -> str:
-    """The name of the log and the time at which it began: the same for each export of a log."""
+    """The name of the log and the time at which it began: the same for each export of a log.
+
+    Refused where it would be no folder of its own: --force replaces what has this name.
+    """
     stem = re.sub(r"[^\w.-]", "_", source.name.removesuffix(".gz").removesuffix(".log")) or "run"
+    if not stem.strip("."):
+        raise UserError(f"{source} gives the run no name: '{stem}' would be another folder; rename the log")
     if started_s is None:
         return stem
     return f"{stem}-{time.strftime('%Y-%m-%d_%H-%M-%S', time.gmtime(started_s))}"
@@ -151,6 +158,7 @@ def _new_folders(out: Path, finals: tuple[Path, Path], force: bool) -> Iterator[
         parts = (partial / "profile", partial / "curves")
         for part in parts:
             part.mkdir(parents=True)
+            part.chmod(0o700)
         yield parts
         for part, final in zip(parts, finals, strict=True):
             if force and os.path.lexists(final):

@@ -7,11 +7,13 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
+import shutil
 import signal
 import socket
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -226,6 +228,7 @@ class _Recording(NamedTuple):
 
     path: str
     detail: recorder.Detail
+    mode: int
 
 
 def _start(
@@ -233,25 +236,26 @@ def _start(
 ) -> ProcessContext:
     mp: Any = multiprocessing.get_context(start_method)
     active = recorder.active
-    recording = None if active is None else _Recording(active.path, active.detail)
+    recording = None if active is None else _Recording(active.path, active.detail, active.mode)
     processes: list[Any] = []
-    files: list[str] = []
+    # Ranks that fail leave their error there, pickled: the folder is this user's alone, and of this launch alone.
+    folder = tempfile.mkdtemp(prefix="xlaprof-ranks-")
+    files = [os.path.join(folder, f"{place.rank}.pickle") for place in worlds]
     try:
-        for place in worlds:
-            with tempfile.NamedTemporaryFile(prefix="xlaprof-rank-", suffix=".pickle") as file:
-                files.append(file.name)  # written if the rank fails
+        for place, file in zip(worlds, files, strict=True):
             environment = _environment(place)
-            process = mp.Process(
-                target=_rank, args=(fn, place.rank, args, files[-1], environment, recording), daemon=daemon
-            )
+            process = mp.Process(target=_rank, args=(fn, place.rank, args, file, environment, recording), daemon=daemon)
             with _environ(environment):  # a spawned process imports the script before anything of ours runs there
                 process.start()
             processes.append(process)
     except BaseException:
         for process in processes:
             process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
         raise
-    return ProcessContext(processes, files)
+    context = ProcessContext(processes, files)
+    weakref.finalize(context, shutil.rmtree, folder, ignore_errors=True)
+    return context
 
 
 def _environment(place: World) -> dict[str, str]:
@@ -304,9 +308,7 @@ def _wait(context: ProcessContext) -> None:
             context._join_procs_with_timeout(GRACE_S)
             for process in alive:
                 process.kill()
-        for name in context.error_files:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
+        shutil.rmtree(os.path.dirname(context.error_files[0]), ignore_errors=True)
 
 
 def _first_cause(context: ProcessContext, error: ProcessRaisedException) -> ProcessRaisedException:
@@ -345,7 +347,7 @@ def _rank(
 
 def _program(index: int, fn: Callable[..., Any], args: tuple[Any, ...], recording: _Recording | None) -> None:
     if recording is not None:
-        recorder.record(recording.path, detail=recording.detail, joinable=True).start()
+        recorder.record(recording.path, detail=recording.detail, joinable=True, mode=recording.mode).start()
     error: BaseException | None = None
     try:
         world.join()
