@@ -129,3 +129,14 @@ def test_nothing_is_recorded_where_an_event_says_it(
     other.submit(watched.look_after, EVERY_NS).result()
     watched.looks.end(watched.now + EVERY_NS)
     assert not watched.events
+
+
+def test_nor_while_inductor_compiles_a_backward_graph(watched: Watched, other: ThreadPoolExecutor) -> None:
+    """It does so within the first backward(), where no frame is Dynamo's."""
+
+    def compile_fx_inner() -> None:
+        other.submit(watched.look_after, EVERY_NS).result()
+
+    compile_fx_inner()
+    watched.looks.end(watched.now + EVERY_NS)
+    assert not watched.events

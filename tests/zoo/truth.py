@@ -16,10 +16,11 @@ there is a false alarm, as it is where ``clean`` is true. **A finding is right**
    has it, is a regular expression that is found in cause, advice, change, operation or remedy.
 
 Truths and findings match one to one. A read that needs a graph of its own is one finding and two mistakes: a
-``transfer`` with a ``change`` is matched as a ``recompile`` of the same line and change, too. So are a selection by a
-mask and its gradient, which goes back by the same mask: a ``fallback`` is matched at its ``also`` lines, too. Findings
-that are right a second time are *repeated*, not wrong: two tensors of a line may show the same mistake. ``acceptable``
-lists findings that are not required, but that an expert would not call wrong. Every other finding is a false alarm.
+``transfer`` with a ``change`` is matched as a ``recompile`` of the same line and change, too. Its ``parts`` are
+matched each. So are a selection by a mask and its gradient, which goes back by the same mask: a ``fallback`` is
+matched at its ``also`` lines, too. Findings that are right a second time are *repeated*, not wrong: two tensors of a
+line may show the same mistake. ``acceptable`` lists findings that are not required, but that an expert would not call
+wrong. Every other finding is a false alarm.
 """
 
 from __future__ import annotations
@@ -128,6 +129,10 @@ def _change(change: dict[str, Any] | None) -> tuple[str, str, str] | None:
 def score(story: Story, findings: list[dict[str, Any]]) -> Score:
     """Match truths and findings one to one, as many as possible."""
     reported = len(findings)
+    findings = [
+        *findings,
+        *(part for one in findings for part in one.get("parts", ())),
+    ]
     findings = [
         *findings,
         *({**one, "kind": "recompile"} for one in findings if _cuts_graph(one)),

@@ -92,6 +92,7 @@ class Finding(msgspec.Struct, frozen=True):
     remedy: str = ""  # code that does what the advice says, "" where one sentence is enough
     buckets: tuple[Buckets, ...] = ()  # where the fix is padding: with 1, 2, 3... sizes
     counted: Counted | None = None  # the events behind ``count``; None: not known
+    parts: tuple[Finding, ...] = ()  # what else the same line costs for the same cause; within cost and gain
 
 
 class RunInfo(msgspec.Struct, frozen=True):

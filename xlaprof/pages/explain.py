@@ -12,7 +12,7 @@ from rich.text import Text
 from xlaprof.analysis.model import Finding, Place, Report
 from xlaprof.analysis.occurrences import Occurrence, Occurrences
 from xlaprof.analysis.places import called
-from xlaprof.pages.page import SEVERITY_STYLE, paragraph, table, title, where
+from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, where
 from xlaprof.pages.source import Source
 from xlaprof.text.cells import bar, shorten, sparkline
 from xlaprof.text.quantities import duration, percent, times
@@ -43,6 +43,7 @@ def render(
     parts += list(_library(finding.place, width))
     parts.append(Text())
     parts.append(paragraph("Cause: ", finding.cause, width))
+    parts += parts_of(finding, width)
     parts.append(paragraph("Fix: ", finding.advice, width, "bold green"))
     parts += list(_worth(finding, report, width))
     if finding.remedy:

@@ -104,7 +104,7 @@ def text(value: dict[str, Any]) -> str:
 def finding_to_json(finding: Finding) -> dict[str, Any]:
     """One finding, as in the list of a report: its fields, and those of its place."""
     place = finding.place
-    names = (name for name in finding.__struct_fields__ if name not in ("place", "counted"))
+    names = (name for name in finding.__struct_fields__ if name not in ("place", "counted", "parts"))
     return {
         "id": finding.id,
         "kind": finding.kind,
@@ -114,6 +114,7 @@ def finding_to_json(finding: Finding) -> dict[str, Any]:
         "library": [{**place_to_json(line), "loop": line.loop} for line in place.library],
         **{name: _plain(getattr(finding, name)) for name in names},
         "values": _rows(("value", "count"), finding.values),
+        "parts": list(map(finding_to_json, finding.parts)),
     }
 
 

@@ -10,10 +10,11 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xlaprof.analysis.model import Place
+from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import called, way
 from xlaprof.pages.output import write
 from xlaprof.text.cells import shorten
+from xlaprof.text.quantities import duration, times
 from xlaprof.text.strings import path_line, printable
 
 WIDEST = 100  # columns: beyond, lines are hard to read
@@ -60,6 +61,13 @@ def under(place: Place, width: int) -> Iterator[Text]:
         yield Text.assemble(("   in ", "dim"), shorten(called(place.acting), width - 6))
         if names := way(place):
             yield Text(f"   by way of {shorten(names, width - 13)}", "dim")
+
+
+def parts_of(finding: Finding, width: int) -> Iterator[Text]:
+    """What else of the same cause is in a finding's cost."""
+    for part in finding.parts:
+        text = f"{times(part.count)}, {duration(part.cost_s)} of the cost: {part.cause}"
+        yield paragraph(f"With it a {part.kind}, ", text, width, "")
 
 
 def table(

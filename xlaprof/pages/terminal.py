@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xlaprof.analysis.model import Finding, IdleStat, Prediction, Report, RunInfo, ScopeStat, StepStats
-from xlaprof.pages.page import SEVERITY_STYLE, paragraph, table, title, under, where
+from xlaprof.pages.page import SEVERITY_STYLE, paragraph, parts_of, table, title, under, where
 from xlaprof.text.cells import bar, fit, shorten, sparkline
 from xlaprof.text.parts import parts
 from xlaprof.text.quantities import duration, percent, plural
@@ -304,6 +304,7 @@ def _finding(number: int, finding: Finding, width: int, stepped: bool) -> Iterat
     yield from _beside(code if finding.place.code else Text("  "), Text(finding.id, "dim"), width)
     yield from under(finding.place, width)
     yield paragraph("", finding.cause, width)
+    yield from parts_of(finding, width)
     yield paragraph("Fix: ", finding.advice, width, "bold green")
 
 

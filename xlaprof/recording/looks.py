@@ -24,6 +24,7 @@ IMPORT = "import"  # the state of a thread that imports a module for the first t
 _IMPORTS = "<frozen importlib._bootstrap>"
 #: frames within which the time is recorded as that of a compile
 _COMPILES = "torch/_dynamo/convert_frame.py"
+_INDUCTOR = "compile_fx_inner"  # compiles the backward graph at the first backward(), where no frame is Dynamo's
 
 
 class _Seen(NamedTuple):
@@ -71,8 +72,8 @@ def _what(innermost: FrameType) -> _Seen | None:
         file = frame.f_code.co_filename
         if file == _IMPORTS:
             importing = importing or not users
-        elif file.endswith(_COMPILES) and frame.f_code.co_name != "<module>":  # which is being imported
-            return None
+        elif (name := frame.f_code.co_name) == _INDUCTOR or (file.endswith(_COMPILES) and name != "<module>"):
+            return None  # a <module> is being imported
         users = users or bool(shown_file(frame))
         frame = frame.f_back
     if importing:

@@ -7,6 +7,8 @@ from functools import cached_property
 from hashlib import blake2s
 from typing import Any
 
+import msgspec
+
 from xlaprof.analysis.fold.fold import Fold
 from xlaprof.analysis.model import Counted, Finding, IdleStat, Place, Prediction, StepStats
 from xlaprof.analysis.places import short
@@ -107,11 +109,10 @@ class Facts:
         known = cost_s if gain_s is None else gain_s
         gain = self.what_if.gain_s(cut) if cut is not None and predicted else known
         each_step, once = self._each_step(count if in_steps is None else in_steps, cut or NOTHING)
-        share = cost_s / self.total_s if self.total_s > 0 else 0.0
         found = Finding(
             id=id,
             kind=kind,
-            severity="high" if share >= _HIGH else "medium" if share >= _MEDIUM else "low",
+            severity=self._severity(cost_s),
             place=place,
             operation=operation,
             count=count,
@@ -137,6 +138,34 @@ class Facts:
         else:
             self._uncut_s += gain
         return found
+
+    def joined(self, finding: Finding, parts: Sequence[Finding]) -> Finding:
+        """``finding`` with ``parts`` that one fix ends together with it: with their costs, and the gain of that fix."""
+        cuts = [self._cut_of(one) for one in (finding, *parts)]
+        whole = together(cuts)
+        gain = sum(one.gain_s for one in (finding, *parts))
+        if all(any(cut is known for known in self._cuts) for cut in cuts):
+            gain = self.what_if.gain_s(whole)
+            self._cuts = [known for known in self._cuts if not any(cut is known for cut in cuts)] + [whole]
+        for one, cut in zip((finding, *parts), cuts, strict=True):
+            self.claims[one.id] = [known for known in self.claims.get(one.id, ()) if known is not cut]
+        self.claims[finding.id].append(whole)
+        cost = sum(one.cost_s for one in (finding, *parts))
+        return msgspec.structs.replace(
+            finding,
+            severity=self._severity(cost),
+            cost_s=cost,
+            cost_per_step_s=sum(one.cost_per_step_s for one in (finding, *parts)),
+            gain_s=gain,
+            gain_per_step_s=sum(one.gain_per_step_s for one in (finding, *parts)),
+            also=_others(finding.place, (place for one in (finding, *parts) for place in one.also)),
+            remedy=finding.remedy or next((one.remedy for one in parts if one.remedy), ""),
+            parts=tuple(parts),
+        )
+
+    def _severity(self, cost_s: float) -> str:
+        share = cost_s / self.total_s if self.total_s > 0 else 0.0
+        return "high" if share >= _HIGH else "medium" if share >= _MEDIUM else "low"
 
     def _is_felt(self, finding: Finding) -> bool:
         """Whether it costs enough for an option of a library to be worth it."""

@@ -39,7 +39,7 @@ def kinds() -> dict[str, Kind]:
 def find(facts: Facts) -> tuple[Finding, ...]:
     """All findings of a run, the one whose fix gives back most first."""
     known = kinds()
-    made = [finding for kind in known.values() for finding in kind.find(facts)]
+    made = _of_one_cause(facts, [finding for kind in known.values() for finding in kind.find(facts)])
     found = [
         msgspec.structs.replace(finding, severity="high") if known[finding.kind].leads(finding) else finding
         for finding in made
@@ -61,30 +61,24 @@ def find(facts: Facts) -> tuple[Finding, ...]:
             finding.id,
         )
     )
-    return _with_unique_ids(_beside_its_cause(found))
+    return _with_unique_ids(found)
 
 
-def _beside_its_cause(found: list[Finding]) -> list[Finding]:
-    """A line's read and the recompile that the value makes stand one after the other, and have one fix."""
-    placed: list[Finding] = []
-    for finding in found:
-        at = next((at for at, other in enumerate(placed) if _is_one_mistake(finding, other)), None)
-        if at is None:
-            placed.append(finding)
-            continue
-        made, read = sorted((finding, placed[at]), key=lambda one: one.kind in _READ)
-        advice = f"{made.advice} That is the fix of the recompile at this line, too."
-        read = msgspec.structs.replace(read, advice=advice, remedy=made.remedy)
-        placed[at : at + 1] = [read, made] if finding is made else [made, read]
-    return placed
+def _of_one_cause(facts: Facts, found: list[Finding]) -> list[Finding]:
+    """A line's read, and the recompile that the value makes, are one finding: of the recompile, with a part."""
+    for made in [one for one in found if one.kind == "recompile"]:
+        reads = [one for one in found if _is_one_mistake(made, one)]
+        if reads:
+            parts = [msgspec.structs.replace(one, advice=made.advice, remedy=made.remedy) for one in reads]
+            found = [one for one in found if one not in reads]
+            found[found.index(made)] = facts.joined(made, parts)
+    return found
 
 
-def _is_one_mistake(one: Finding, other: Finding) -> bool:
+def _is_one_mistake(made: Finding, read: Finding) -> bool:
     """Whether a line reads a value from the device that becomes a part of the graph."""
-    made, read = sorted((one, other), key=lambda one: one.kind in _READ)
     return (
-        made.kind == "recompile"
-        and read.kind in _READ
+        read.kind in _READ
         and (made.place.file, made.place.line, made.place.library)
         == (read.place.file, read.place.line, read.place.library)
         and made.change is not None

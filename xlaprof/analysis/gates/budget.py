@@ -178,8 +178,9 @@ class _Case:
         """The finding on the line that breaks the limit, else one made of the events."""
         blamed = _blamed(limit)
         for finding in self.report.findings:
-            if finding.kind in blamed and (finding.place.file, finding.place.line) == (place.file, place.line):
-                return _offence(finding)
+            for one in (finding, *finding.parts):
+                if one.kind in blamed and (one.place.file, one.place.line) == (place.file, place.line):
+                    return _offence(one)
         return Offence(_unit(limit), "", place, count, cause, advice)
 
 

@@ -148,6 +148,8 @@ class FindingDetail(Panel[Finding | Nothing]):
                 out.append(line((shorten(f"  in {called(place.acting)}", width), "$text-muted")))
             out.append(line(""))
         out += self._labelled("cause", data.cause, width)
+        for part in data.parts:
+            out += self._labelled(f"with a {part.kind}", f"{duration(part.cost_s)} of the cost: {part.cause}", width)
         out += self._labelled("advice", data.advice, width, "$text-success")
         if data.change is not None:
             out += self._labelled("change", f"{data.change.what}: {data.change.old} → {data.change.new}", width)
