@@ -153,7 +153,7 @@ def shown_file(frame: FrameType) -> str:
 
 
 def raw_frame(file: str, frame: FrameType) -> RawFrame:
-    """Where ``frame`` is: at its function's first line, where another thread's frame is at an instruction of no line."""
+    """Where ``frame`` is; another thread's may be at an instruction of no line, and so at its function's first."""
     return RawFrame(file, frame.f_lineno or frame.f_code.co_firstlineno, frame.f_code.co_qualname)
 
 

@@ -1,252 +1,229 @@
-"""Random programs of views, writes in place, reductions, reads and barriers, and what running them tells.
+"""Random programs: how they are made, what running them tells, and what is left of one that goes wrong.
 
-A program is a list of statements of plain numbers. Each picks its operands from the tensors alive at that point, and
-its arguments modulo their shapes: most are valid, and those that are not have to be refused alike. Nothing of a program
-depends on the device it runs on.
-
-Left out is what memory leaves to chance: reading and writing overlapping elements in one operation, where PyTorch does
-not refuse it. Numbers stay small and have no more than one binary digit behind the point, so all arithmetic is exact.
+A program is a list of lines of Python (:mod:`.grammar`), made from a seed. It is run on the CPU and on ``xla``, line by
+line: what it prints, which lines raise what, and all that can be told of the living tensors have to be the same.
 """
 
 from __future__ import annotations
 
+import inspect
+import random
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from hypothesis import strategies as st
+import torch.utils.checkpoint
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 
 import xlaprof.runtime as xr
 
-Tensor = torch.Tensor
+from .grammar import DTYPES, EXACT, HIGHER_ORDER, SHAPES, SMOOTH, Fields, Tensor
+
+MOST, LARGEST = 8, 60  # living tensors, elements of one
+REFUSED = 0.2  # of the lines that the CPU refuses, so many are kept
+ATTEMPTS = 200  # programs to try for a smaller one that goes wrong
 
 
-class Statement(NamedTuple):
-    """What to do, to which of the living tensors, with which other, and numbers to make arguments of."""
+class Line(NamedTuple):
+    """A statement: its text, and which tensors it may not write and read in one place."""
 
-    verb: str
-    target: int
-    other: int
-    a: int
-    b: int
+    text: str
+    writes: str = ""
+    reads: str = ""
 
 
-# -- views: (tensor, two numbers) -> a view -------------------------------------------------------------
+# -- what programs call -------------------------------------------------------------------------------
 
 
-def _dim(t: Tensor, a: int) -> int:
-    """A dimension, counted from the front or the back; out of range for a tensor that has none."""
-    return a % (2 * t.dim()) - t.dim() if t.dim() else a % 2
+def own(x: Tensor) -> Tensor:
+    return x.clone(memory_format=torch.contiguous_format)
 
 
-def _at(n: int, a: int) -> int:
-    return a % (2 * n) - n if n else a
-
-
-VIEWS: dict[str, Callable[[Tensor, int, int], Tensor]] = {
-    "select": lambda t, a, b: t.select(_dim(t, a), _at(t.shape[_dim(t, a)], b)),
-    "from": lambda t, a, b: t.narrow(
-        _dim(t, a), b % t.shape[_dim(t, a)], t.shape[_dim(t, a)] - b % t.shape[_dim(t, a)]
-    ),
-    "until": lambda t, a, b: t.movedim(_dim(t, a), 0)[: b % 4],
-    "every": lambda t, a, b: t.movedim(_dim(t, a), 0)[a % 2 :: 1 + b % 3],
-    "transpose": lambda t, a, b: t.transpose(_dim(t, a), _dim(t, b)),
-    "t": lambda t, a, b: t.t(),
-    "permute": lambda t, a, b: t.permute([(d * (1 if a % 2 else -1) + b) % t.dim() for d in range(t.dim())]),
-    "flatten": lambda t, a, b: t.view(-1),
-    "view": lambda t, a, b: t.view(*[n for n in t.shape if n != 1], 1),
-    "regroup": lambda t, a, b: t.view(-1, 1 + a % 3),
-    "merge": lambda t, a, b: t.flatten(_dim(t, a), _dim(t, b)),
-    "unflatten": lambda t, a, b: t.unflatten(_dim(t, a), (-1, 1 + b % 2)),
-    "unsqueeze": lambda t, a, b: t.unsqueeze(a % (t.dim() + 1)),
-    "squeeze": lambda t, a, b: t.squeeze() if a % 2 else t.squeeze(_dim(t, b)),
-    "expand": lambda t, a, b: t.expand(2 + a % 2, *t.shape),
-    "expand ones": lambda t, a, b: t.expand([3 if n == 1 else n for n in t.shape]),
-    "diagonal": lambda t, a, b: t.diagonal(a % 5 - 2, _dim(t, a), _dim(t, b)),
-    "windows": lambda t, a, b: t.unfold(_dim(t, a), 1 + a % 2, 1 + b % 3),
-    "strided": lambda t, a, b: t.as_strided((2, 2), (1 + a % 3, 2 * (1 + a % 3)), b % 4),
-    "reversed strides": lambda t, a, b: t.as_strided((2, 3), (1, 2), None if a % 2 else b % 3),
-    "chunk": lambda t, a, b: t.chunk(1 + a % 3, _dim(t, b))[-1],
-    "split": lambda t, a, b: t.split(1 + a % 3, _dim(t, b))[0],
-    "split sizes": lambda t, a, b: t.split([1, t.shape[_dim(t, a)] - 1], _dim(t, a))[b % 2],
-    "unbind": lambda t, a, b: t.unbind(_dim(t, a))[b % 2],
-    "tensor_split": lambda t, a, b: t.tensor_split((a % 3, 2 + b % 2), _dim(t, a))[1],
-    "hsplit": lambda t, a, b: t.hsplit(2)[a % 2],
-    "bits": lambda t, a, b: t.view(torch.uint8 if b % 2 else torch.int32) if not t.is_floating_point() else t.view(-1),
-    "index": lambda t, a, b: t[..., None, a % 2] if b % 2 else t[None, ..., :1],
-    "detach": lambda t, a, b: t.detach(),
-    "data": lambda t, a, b: t.data,
-    "alias": lambda t, a, b: t.view_as(t),
-}
-
-
-# -- writes: (tensor, another, two numbers) ------------------------------------------------------------
-
-
-def _index(t: Tensor, a: int, b: int) -> Tensor:
-    """Different positions along the first dimension."""
-    n = t.shape[0]
-    count = 1 + b % n
-    return torch.tensor([(a + 2 * i) % n if n % 2 else (a + i) % n for i in range(count)], device=t.device)
-
-
-def _set_item(t: Tensor, key: Any, value: Any) -> None:
-    t[key] = value
-
-
-#: those that set every element they touch to one number: right whatever shows what
-UNIFORM: dict[str, Callable[[Tensor, Tensor, int, int], object]] = {
-    "fill_": lambda t, o, a, b: t.fill_(a % 7 - 3),
-    "zero_": lambda t, o, a, b: t.zero_(),
-    "set all": lambda t, o, a, b: _set_item(t, ..., b % 5),
-}
-
-#: those that read no other of the living tensors
-ALONE: dict[str, Callable[[Tensor, Tensor, int, int], object]] = {
-    "add_": lambda t, o, a, b: t.add_(a % 5),
-    "add_half_": lambda t, o, a, b: t.add_(a + 0.5),
-    "neg_": lambda t, o, a, b: t.neg_(),
-    "double_": lambda t, o, a, b: t.mul_(2) if b % 2 else t.add_(t),
-    "clamp_": lambda t, o, a, b: t.clamp_(-4, a % 9),
-    "data.sub_": lambda t, o, a, b: t.data.sub_(a % 3),
-    "detach().add_": lambda t, o, a, b: t.detach().add_(1),
-    "+=": lambda t, o, a, b: t.__iadd__(b % 3),
-    "set row": lambda t, o, a, b: _set_item(t, a % max(t.shape[0], 1), b),
-    "set step": lambda t, o, a, b: _set_item(t, slice(a % 2, None, 2), b),
-    "set column": lambda t, o, a, b: _set_item(t, (..., -1), b),
-    "set where": lambda t, o, a, b: _set_item(t, t > a % 5, b % 4),
-    "set at": lambda t, o, a, b: _set_item(t, _index(t, a, b), a),
-    "masked_fill_": lambda t, o, a, b: t.masked_fill_(t > b % 5, a % 4),
-    "index_fill_": lambda t, o, a, b: t.index_fill_(0, _index(t, a, b), a),
-    "index_add_": lambda t, o, a, b: t.index_add_(0, _index(t, a, b), torch.ones_like(t[_index(t, a, b)])),
-    "index_copy_": lambda t, o, a, b: t.index_copy_(0, _index(t, a, b), torch.full_like(t[_index(t, a, b)], a)),
-    "index_put_": lambda t, o, a, b: t.index_put_((_index(t, a, b),), torch.ones((), dtype=t.dtype, device=t.device)),
-    "scatter_": lambda t, o, a, b: t.scatter_(0, _index(t, a, b).view(-1, *[1] * (t.dim() - 1)), b % 5),
-    "scatter_add_": lambda t, o, a, b: t.scatter_add_(-1, torch.zeros_like(t, dtype=torch.int64), torch.ones_like(t)),
-    "copy_ host": lambda t, o, a, b: t.copy_(torch.arange(a, a + t.numel()).reshape(t.shape)),
-    "copy_ host row": lambda t, o, a, b: t.copy_(torch.tensor([a + 0.5])),
-    "cumsum_": lambda t, o, a, b: t.clamp_(-2, 2).cumsum_(_dim(t, a)),
-    "flip into itself": lambda t, o, a, b: t.copy_(t.flip(_dim(t, a))),
-    "roll into itself": lambda t, o, a, b: t.copy_(t.roll(1 + b % 3, _dim(t, a))),
-    "set flipped column": lambda t, o, a, b: _set_item(t, (..., -1), t[..., a % max(t.shape[-1], 1)].flip(0)),
-    "set rolled row": lambda t, o, a, b: _set_item(t, a % max(t.shape[0], 1), t[b % max(t.shape[0], 1)].roll(1, 0)),
-    "set permuted row": lambda t, o, a, b: _set_item(t, 0, t[-1].index_select(0, _index(t[-1], a, -1))),
-    "shift": lambda t, o, a, b: _set_item(t, slice(1, None), t[:-1].clone()),
-    "shift back": lambda t, o, a, b: _set_item(
-        t.movedim(_dim(t, a), 0), slice(None, -1), t.movedim(_dim(t, a), 0)[1:] + 1
-    ),
-    "gather into itself": lambda t, o, a, b: t.copy_(t.gather(0, (t > a).long().clamp_max(t.shape[0] - 1))),
-    "sort into itself": lambda t, o, a, b: t.copy_(t.sort(_dim(t, a), bool(b % 2)).values),
-    "set sums": lambda t, o, a, b: _set_item(t, 0, t.sum(0).remainder(32)),
-}
-
-#: those that read another
-TOGETHER: dict[str, Callable[[Tensor, Tensor, int, int], object]] = {
-    "add_ other": lambda t, o, a, b: t.add_(o),
-    "sub_ other": lambda t, o, a, b: t.sub_(o, alpha=1),
-    "copy_ other": lambda t, o, a, b: t.copy_(o),
-    "set other": lambda t, o, a, b: _set_item(t, slice(None), o),
-    "set other row": lambda t, o, a, b: _set_item(t, a % max(t.shape[0], 1), o),
-    "out=": lambda t, o, a, b: torch.add(o, a % 3, out=t) if o.shape == t.shape else t.zero_(),
-    "maximum out=": lambda t, o, a, b: torch.maximum(o, o, out=t) if o.shape == t.shape else t.zero_(),
-}
-
-
-def _resize(t: Tensor, *size: int) -> None:
+def resize(t: Tensor, *size: int) -> None:
     before = t.untyped_storage().nbytes()
     if t.resize_(*size).untyped_storage().nbytes() > before:
         t.fill_(7)  # what PyTorch has there is anything
 
 
-def _set(t: Tensor, o: Tensor, a: int, b: int) -> None:
+def set_storage(t: Tensor, o: Tensor, offset: int, apart: bool) -> None:
     if o.dtype is not t.dtype:  # floats out of integers' bits are denormal, and XLA flushes those
         o = t
     before = o.untyped_storage().nbytes()
-    t.set_(o.untyped_storage(), a % 3, (2,), (1 + b % 2,))
+    t.set_(o.untyped_storage(), offset, (2,), (1 + apart,))
     if t.untyped_storage().nbytes() > before:
         t.set_(t.untyped_storage()).fill_(3)
 
 
-#: those that change what the tensor shows, not what is there
-RESHAPES: dict[str, Callable[[Tensor, Tensor, int, int], object]] = {
-    "t_": lambda t, o, a, b: t.t_(),
-    "transpose_": lambda t, o, a, b: t.transpose_(_dim(t, a), _dim(t, b)),
-    "squeeze_": lambda t, o, a, b: t.squeeze_() if a % 2 else t.squeeze_(_dim(t, b)),
-    "unsqueeze_": lambda t, o, a, b: t.unsqueeze_(a % (t.dim() + 1)),
-    "as_strided_": lambda t, o, a, b: t.as_strided_((2, 2), (2, 1), a % 3),
-    "resize_": lambda t, o, a, b: _resize(t, 1 + a % 2, 1 + b % 3),
-    "grow": lambda t, o, a, b: _resize(t, 3 + a % 2, 5),
-    "set_": lambda t, o, a, b: t.set_(o),
-    "set_ storage": lambda t, o, a, b: _set(t, o, a, b),
-    "data =": lambda t, o, a, b: setattr(t, "data", o.data),
-}
+def backward(tensors: list[Tensor], leaf: Tensor) -> None:
+    sum(((t * t.clone().cos()).sum() for t in tensors if t.numel()), start=leaf.sum()).backward()
 
 
-def _count_down(t: Tensor, o: Tensor, a: int, b: int) -> Tensor:
-    value = t.clone()
-    for _ in range(b):
-        if not bool(value.sum() > a):
+HELPERS: tuple[Callable[..., Any], ...] = (own, resize, set_storage, backward)
+
+
+# -- making -------------------------------------------------------------------------------------------
+
+
+def program(seed: int, statements: int) -> list[Line]:
+    """The program of ``seed``: every third is differentiated, one in 24 ends in control flow that Dynamo compiles."""
+    draw = random.Random(seed)
+    smooth = seed % 3 == 2
+    lines = [Line(text) for text in (_leaves() if smooth else _bases(draw))]
+    run = Run("cpu")
+    for line in lines:
+        run.do(line)
+    families = SMOOTH if smooth else EXACT
+    count = draw.randint(2, statements)
+    for number in range(count):
+        if seed % 24 == 0 and number == count - 1:
+            families = {"higher order": HIGHER_ORDER.strip().splitlines()}
+        for _ in range(20):
+            line = _line(draw, families, run.tensors)
+            undo = dict(run.names)
+            told = run.do(line)
+            if not isinstance(told, Refused) or draw.random() < REFUSED:
+                break
+            run.names = undo
+        lines.append(line)
+        if too_large := [name for name, t in run.tensors.items() if t.numel() > LARGEST or t.dim() > 5]:
+            lines.append(Line("del " + ", ".join(too_large)))
+            run.do(lines[-1])
+        if not run.tensors:
             break
-        value[..., -1] -= 2
-    return value
+    if smooth:
+        lines.append(Line(f"backward([{', '.join(run.tensors)}], l0)"))
+    return lines
 
 
-#: (tensor, another, two numbers) -> a tensor of its own storage
-VALUES: dict[str, Callable[[Tensor, Tensor, int, int], Tensor]] = {
-    "sum": lambda t, o, a, b: t.sum().remainder(64),
-    "sum over": lambda t, o, a, b: t.sum(_dim(t, a), keepdim=bool(b % 2)).remainder(64),
-    "amax": lambda t, o, a, b: t.amax(_dim(t, a)),
-    "min": lambda t, o, a, b: t.min(),
-    "any": lambda t, o, a, b: (t > a).any(_dim(t, b)),
-    "argmax": lambda t, o, a, b: (t.double() + torch.arange(t.numel(), device=t.device).view(t.shape) / 64).argmax(),
-    "plus": lambda t, o, a, b: t + o,
-    "clone": lambda t, o, a, b: t.clone(),
-    "double": lambda t, o, a, b: t.double(),
-    "to long": lambda t, o, a, b: t.long(),
-    "to bool": lambda t, o, a, b: t > a % 5,
-    "reshape": lambda t, o, a, b: t.reshape(-1),
-    "cat": lambda t, o, a, b: torch.cat([t.reshape(-1), o.reshape(-1)])[:40],
-    "take": lambda t, o, a, b: t[_index(t, a, b)],
-    "where": lambda t, o, a, b: torch.where(t > a % 5, t, torch.zeros_like(t)),
-    "flip": lambda t, o, a, b: t.flip(_dim(t, a)),
-    "roll": lambda t, o, a, b: t.roll(a, _dim(t, b)),
-    "gather": lambda t, o, a, b: t.gather(_dim(t, b), (t > a).long()),
-    "scattered": lambda t, o, a, b: torch.zeros_like(t).scatter_add(0, (t > a).long() * (t.shape[0] - 1), t),
-    "sorted": lambda t, o, a, b: t.sort(_dim(t, a), stable=True)[b % 2],
-    "cumsum": lambda t, o, a, b: t.clamp(-2, 2).cumsum(_dim(t, a)),
-    "topk": lambda t, o, a, b: t.double().topk(1 + b % 2, _dim(t, a)).values,
-    "cond": lambda t, o, a, b: t + 1 if bool(t.sum() > a) else t - 1,
-    "while": _count_down,
-}
-
-WRITES = UNIFORM | ALONE | TOGETHER
-#: verbs by kind; a kind is drawn first
-KINDS = [VIEWS, UNIFORM | ALONE, TOGETHER, RESHAPES, VALUES, ["sync", "sync", "read", "item", "drop"]]
-MOST, LARGEST = 10, 60  # living tensors, elements of one
+def _bases(draw: random.Random) -> list[str]:
+    return [
+        f"t{i} = torch.arange({torch.Size(shape).numel()}).remainder(11).reshape({shape})"
+        f".to({draw.choice(DTYPES)}).clone().to(device)"
+        for i, shape in enumerate(draw.choices(SHAPES, k=draw.randint(1, 3)))
+    ]
 
 
-_verbs = st.one_of([st.sampled_from(sorted(kind)) for kind in (VIEWS, *KINDS)])
-_number = st.integers(0, 7)
-_statement = st.builds(Statement, _verbs, _number, _number, _number, _number)
+def _leaves() -> list[str]:
+    return [
+        "l0 = (torch.arange(12, dtype=torch.float64) / 4 - 1).reshape(3, 4).to(device).requires_grad_()",
+        "l1 = (torch.arange(4, dtype=torch.float64) / 4 - 1).reshape(1, 4).to(device).requires_grad_()",
+        "t0 = l0 * 1.5",
+        "t1 = l1 * 1.5",
+        "t2 = torch.ones(3, 4, dtype=torch.float64).to(device)",
+    ]
 
 
-def programs(least: int, most: int) -> st.SearchStrategy[list[Statement]]:
-    """Programs of so many statements."""
-    return st.lists(_statement, min_size=least, max_size=most)
+def _line(draw: random.Random, families: dict[str, list[str]], tensors: dict[str, Tensor]) -> Line:
+    family = draw.choice(list(families))
+    text = draw.choice(families[family])
+    t = draw.choice(list(tensors))
+    alike = [name for name in tensors if tensors[name].shape == tensors[t].shape]
+    o = draw.choice(alike if draw.random() < 0.5 else list(tensors))
+    free = [f"t{i}" for i in range(MOST) if f"t{i}" not in tensors] or list(tensors)
+    line = text.format_map(Fields(draw, {"t": t, "o": o, "r": draw.choice(free)}, tensors[t]))
+    if family.startswith(("write", "control")):
+        return Line(line, t, o if "{o}" in text else "")
+    return Line(line)
 
 
-bases = st.lists(
-    st.tuples(
-        st.sampled_from([(6,), (2, 3), (4, 3), (2, 3, 2), (1, 4), (3, 1, 2), (3, 3), (), (0, 2)]),
-        st.sampled_from([torch.float32, torch.float32, torch.float64, torch.int64, torch.int32, torch.bool]),
-    ),
-    min_size=1,
-    max_size=3,
-)
+# -- running ------------------------------------------------------------------------------------------
 
 
-# -- running -------------------------------------------------------------------------------------------
+class Refused(str):
+    """The type of the error that a line ended in."""
+
+
+class Run:
+    """The names of a program on one device."""
+
+    def __init__(self, device: str) -> None:
+        self._told: list[Any] = []
+        self.names: dict[str, Any] = {function.__name__: function for function in HELPERS}
+        self.names |= {
+            "torch": torch,
+            "device": device,
+            "barrier": xr.sync if device == "xla" else lambda: None,
+            "cond": torch.cond,
+            "while_loop": while_loop,
+            "scan": scan,
+            "print": lambda *values: self._told.extend(map(_comparable, values)),
+        }
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The living ones that statements are about."""
+        return {name: value for name, value in sorted(self.names.items()) if re.fullmatch(r"t\d", name)}
+
+    def do(self, line: Line) -> Any:
+        """Execute ``line``: what it printed, or the error's type."""
+        self._told = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                exec(line.text, self.names)
+            except Exception as error:
+                return Refused(type(error).__name__)
+        return self._told
+
+    def is_by_chance(self, line: Line) -> bool:
+        """Would ``line`` depend on the order in which memory is visited?"""
+        named = [self.names.get(name) for name in (line.writes, line.reads)]
+        t, o = (value if isinstance(value, Tensor) else None for value in named)
+        if t is not None and "l0" in self.names and o is None:
+            o = t
+        return t is not None and by_chance(t, o)
+
+    def state(self) -> dict[str, Any]:
+        """All that can be told of the living tensors without their values."""
+        return {name: _with_history(t) if "l0" in self.names else _in_memory(t) for name, t in self.tensors.items()}
+
+    def values(self) -> dict[str, Tensor]:
+        """Copies of the living tensors and of the leaves' gradients on the host, by one read."""
+        shown = {name: t.detach() for name, t in self.tensors.items()}
+        for leaf in ("l0", "l1"):
+            if leaf in self.names and self.names[leaf].grad is not None:
+                shown[f"{leaf}.grad"] = self.names[leaf].grad
+        if not shown:
+            return {}
+        flat = torch.cat([t.reshape(-1).double() for t in shown.values()]).cpu()
+        pieces = flat.split([t.numel() for t in shown.values()])
+        return {name: piece.view(t.shape) for (name, t), piece in zip(shown.items(), pieces, strict=True)}
+
+
+def _in_memory(t: Tensor) -> tuple[Any, ...]:
+    return tuple(t.shape), t.stride(), t.storage_offset(), t.dtype, t.is_contiguous(), t._version, t._is_view()
+
+
+def _with_history(t: Tensor) -> Any:
+    try:
+        return tuple(t.shape), t.stride(), t.storage_offset(), t.requires_grad, t.is_leaf, t._version
+    except RuntimeError as error:  # a view that may not be used any more
+        return type(error).__name__
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_comparable(one) for one in value]
+    return "nan" if value != value else value
+
+
+def by_chance(t: Tensor, other: Tensor | None) -> bool:
+    """Would writing ``t`` after reading ``other`` depend on the order in which memory is visited?
+
+    Not where PyTorch refuses it: of what is expanded, and of two dense ranges that overlap in part.
+    """
+    expanded = any(s == 0 and n > 1 for n, s in zip(t.shape, t.stride(), strict=True))
+    places = _places(t)
+    if len(set(places)) < len(places) and not expanded:
+        return True
+    if other is None or (t.data_ptr() != other.data_ptr() != 0 and t.untyped_storage() != other.untyped_storage()):
+        return False
+    if (t.shape, t.stride(), t.storage_offset()) == (other.shape, other.stride(), other.storage_offset()):
+        return False
+    return t.element_size() != other.element_size() or bool(set(places) & set(_places(other)))
 
 
 def _places(t: Tensor) -> list[int]:
@@ -257,101 +234,99 @@ def _places(t: Tensor) -> list[int]:
     return torch.arange(reach).as_strided(t.shape, t.stride(), t.storage_offset()).flatten().tolist()
 
 
-def _by_chance(t: Tensor, others: list[Tensor]) -> bool:
-    """Would writing ``t`` after reading ``others`` depend on the order in which memory is visited?
-
-    Not where PyTorch refuses it: of what is expanded, and of two dense ranges that overlap in part.
-    """
-    expanded = any(s == 0 and n > 1 for n, s in zip(t.shape, t.stride(), strict=True))
-    places = _places(t)
-    if len(set(places)) < len(places) and not expanded:
-        return True
-    for other in others:
-        if other.untyped_storage() == t.untyped_storage() or other.data_ptr() == t.data_ptr() != 0:
-            same = (t.shape, t.stride(), t.storage_offset()) == (other.shape, other.stride(), other.storage_offset())
-            size = t.element_size(), other.element_size()
-            if not same and (size[0] != size[1] or set(places) & set(_places(other))):
-                return True
-    return False
+# -- comparing ----------------------------------------------------------------------------------------
 
 
-def state(t: Tensor) -> tuple[Any, ...]:
-    """All that can be told of a tensor without its values."""
-    return tuple(t.shape), t.stride(), t.storage_offset(), t.dtype, t.is_contiguous(), t._version, t._is_view()
+def disagreement(lines: list[Line]) -> str:
+    """What is different on ``xla``; empty where all is as on the CPU."""
+    here, there = Run("cpu"), Run("xla")
+    for line in lines:
+        if here.is_by_chance(line):
+            continue
+        expected = here.do(line)
+        told = there.do(line)
+        if told != expected or type(told) is not type(expected):
+            return f"{line.text}: {told!r}, not {expected!r}"
+    if there.state() != here.state():
+        changed = [(name, there.state().get(name), state) for name, state in here.state().items()]
+        return "; ".join(f"{name} is {mine}, not {state}" for name, mine, state in changed if mine != state)
+    try:
+        mine, theirs = there.values(), here.values()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    tolerance = {} if "l0" in here.names else {"rtol": 0, "atol": 0}
+    if mine.keys() != theirs.keys():
+        return f"{sorted(mine)}, not {sorted(theirs)}"
+    for name, value in mine.items():
+        try:
+            torch.testing.assert_close(value, theirs[name], equal_nan=True, **tolerance)
+        except AssertionError:
+            return f"{name} is {value.tolist()}, not {theirs[name].tolist()}"
+    return ""
 
 
-class Run:
-    """The tensors of a program on one device, and what became of each statement."""
-
-    def __init__(self, begin: list[tuple[tuple[int, ...], torch.dtype]], device: str) -> None:
-        self.device = device
-        self.tensors: list[Tensor] = []
-        for shape, dtype in begin:
-            values = torch.arange(torch.Size(shape).numel()).reshape(shape).remainder(11)
-            self.tensors.append(values.to(dtype).clone().to(device))
-
-    def go(self, program: list[Statement], skip: list[bool] | None = None) -> tuple[list[Any], list[bool]]:
-        """Run ``program``; what each statement told (a value read, an error's type), and which were left out.
-
-        Without ``skip`` it is decided here what depends on chance; the other device is told.
-        """
-        told: list[Any] = []
-        left_out: list[bool] = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for i, statement in enumerate(program):
-                left_out.append(self._chancy(statement) if skip is None else skip[i])
-                try:
-                    told.append(None if left_out[-1] else self._do(statement))
-                except Exception as error:
-                    told.append(type(error).__name__)
-        return told, left_out
-
-    def values(self) -> list[Tensor]:
-        """Copies of all living tensors on the host, by one read."""
-        if not self.tensors:
-            return []
-        flat = torch.cat([t.detach().reshape(-1).double() for t in self.tensors]).cpu()
-        return [
-            v.view(t.shape) for v, t in zip(flat.split([t.numel() for t in self.tensors]), self.tensors, strict=True)
-        ]
-
-    def _operands(self, s: Statement) -> tuple[Tensor, Tensor]:
-        return self.tensors[s.target % len(self.tensors)], self.tensors[s.other % len(self.tensors)]
-
-    def _chancy(self, s: Statement) -> bool:
-        t, o = self._operands(s)
-        if s.verb in TOGETHER:
-            return _by_chance(t, [o])
-        return s.verb in ALONE and _by_chance(t, [])
-
-    def _do(self, s: Statement) -> Any:
-        t, o = self._operands(s)
-        if s.verb == "sync":
-            if self.device == "xla":
-                xr.sync()
-        elif s.verb == "read":
-            return t.tolist()
-        elif s.verb == "item":
-            return t.sum().remainder(64).item()
-        elif s.verb == "drop":
-            if len(self.tensors) > 1:
-                del self.tensors[s.target % len(self.tensors)]
-        elif s.verb in VIEWS:
-            self._keep(VIEWS[s.verb](t, s.a, s.b))
-        elif s.verb in VALUES:
-            # Results are contiguous on xla, whatever the strides of what they are computed from.
-            value = VALUES[s.verb](t, o, s.a, s.b)
-            self._keep(value.clone(memory_format=torch.contiguous_format))
-        elif s.verb in RESHAPES:
-            RESHAPES[s.verb](t, o, s.a, s.b)
-        else:
-            WRITES[s.verb](t, o, s.a, s.b)
-        return None
-
-    def _keep(self, t: Tensor) -> None:
-        if t.numel() <= LARGEST and t.dim() <= 5:
-            if len(self.tensors) < MOST:
-                self.tensors.append(t)
+def minimal(lines: list[Line]) -> list[Line]:
+    """A part of ``lines`` that goes wrong as well, from which no line can be left out (within ``ATTEMPTS``)."""
+    attempts, size = 0, len(lines) // 2
+    while size and attempts < ATTEMPTS:
+        at = 0
+        while at < len(lines) and attempts < ATTEMPTS:
+            less = lines[:at] + lines[at + size :]
+            attempts += 1
+            if less and disagreement(less):
+                lines = less
             else:
-                self.tensors[-1] = t
+                at += size
+        size = size // 2 if size > 1 or at else 0
+    return lines
+
+
+def as_script(lines: list[Line]) -> str:
+    """A program that can be run as it stands."""
+    text = "\n".join(line.text for line in lines)
+    head = [
+        "import torch",
+        "import xlaprof.runtime as xr",
+        "",
+        'device, barrier = "xla", xr.sync  # "cpu", lambda: None',
+    ]
+    if "scan(" in text:
+        head.append("from torch._higher_order_ops.scan import scan")
+    if "while_loop(" in text:
+        head.append("from torch._higher_order_ops.while_loop import while_loop")
+    if "cond(" in text:
+        head.append("from torch import cond")
+    used = [inspect.getsource(helper) for helper in HELPERS if f"{helper.__name__}(" in text]
+    left_out, refused = _on_the_cpu(lines)
+    body = [
+        f"# {line.text}  # left to chance"
+        if i in left_out
+        else f"try:\n    {line.text}\nexcept Exception as error:\n    print(type(error).__name__, error)"
+        if i in refused
+        else line.text
+        for i, line in enumerate(lines)
+    ]
+    shown = ", ".join(dict.fromkeys(re.findall(r"\bt\d\b", text)))
+    return (
+        "\n".join([*head, "", *used, *body, f"print({shown})"])
+        .replace(": Tensor", ": torch.Tensor")
+        .replace("-> Tensor", "-> torch.Tensor")
+        .replace("[Tensor]", "[torch.Tensor]")
+    )
+
+
+def _on_the_cpu(lines: list[Line]) -> tuple[set[int], set[int]]:
+    """Numbers of the lines that are left out, and of those that the CPU refuses."""
+    run = Run("cpu")
+    left_out = {i for i, line in enumerate(lines) if run.is_by_chance(line) or isinstance(run.do(line), Refused)}
+    run = Run("cpu")
+    refused = {i for i, line in enumerate(lines) if not run.is_by_chance(line) and isinstance(run.do(line), Refused)}
+    return left_out - refused, refused
+
+
+def check(seed: int, statements: int) -> None:
+    """Raise if the program of ``seed`` differs on ``xla``, with the smallest one that does."""
+    lines = program(seed, statements)
+    if wrong := disagreement(lines):
+        less = minimal(lines)
+        raise AssertionError(f"seed {seed}: {disagreement(less) or wrong}\n\n{as_script(less)}")

@@ -1,34 +1,63 @@
-"""Whatever views, writes in place and barriers a program has, it gives what it gives on the CPU."""
+"""Whatever views, writes, gathers, reductions, control flow, gradients and barriers a program has: as on the CPU.
+
+A test's name has the seeds of its programs; :func:`.programs.check` shows the smallest part of one that goes wrong.
+"""
 
 from __future__ import annotations
 
+from datetime import date
+
+import jax
 import pytest
 import torch
-from hypothesis import given, settings
 
-from .programs import Run, Statement, bases, programs, state
+import xlaprof.runtime as xr
 
-Begin = list[tuple[tuple[int, ...], torch.dtype]]
+from . import programs
+from .programs import Line, as_script, check, disagreement, minimal
 
-
-def check(begin: Begin, program: list[Statement]) -> None:
-    here, there = Run(begin, "cpu"), Run(begin, "xla")
-    expected, left_out = here.go(program)
-    told, _ = there.go(program, left_out)
-    assert told == expected
-    assert [state(t) for t in there.tensors] == [state(t) for t in here.tensors]
-    for mine, theirs in zip(there.values(), here.values(), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
+AT_ONCE = 20
+#: other programs every day
+TODAY = date.today().toordinal() * 20_000
 
 
-@settings(max_examples=25)
-@given(bases, programs(0, 12))
-def test_a_program_gives_what_the_cpu_gives(begin: Begin, program: list[Statement]) -> None:
-    check(begin, program)
+@pytest.fixture(autouse=True)
+def no_programs_left():
+    yield
+    xr.clear_compile_cache()
+    jax.clear_caches()  # thousands of live programs exhaust the process's memory maps
+
+
+@pytest.mark.parametrize("first", range(0, 300, AT_ONCE))
+def test_programs(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        check(seed, 4)
 
 
 @pytest.mark.slow
-@settings(max_examples=2000)
-@given(bases, programs(6, 18))
-def test_thousands_of_programs(begin: Begin, program: list[Statement]) -> None:
-    check(begin, program)
+@pytest.mark.parametrize("first", range(TODAY, TODAY + 20_000, 200))
+def test_twenty_thousand_programs_a_night(first: int) -> None:
+    for seed in range(first, first + 200):
+        check(seed, 10)
+
+
+def test_every_family_is_among_them() -> None:
+    text = "\n".join(line.text for seed in range(300) for line in programs.program(seed, 4))
+    for part in (".select(", "index_put_(", "accumulate=True", ".scatter", ".gather(", ".cumsum(", ".sort(", ".topk(",
+                 "keepdim=True", "torch.where(", "for _ in", "while", "cond(", "backward(", "barrier()", ".tolist()",
+                 "torch.bfloat16", "torch.bool", "torch.int32", "(0, 2)", "reshape(())"):  # fmt: skip
+        assert part in text, part
+
+
+def test_what_is_left_of_a_program_that_goes_wrong_runs_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs.xr, "sync", lambda: None)
+    lines = [Line(text) for text in (
+        "t0 = torch.arange(6).to(torch.float32).to(device)", "t1 = torch.ones(2).to(device)", "t1.add_(1)",
+        "t2 = own(t0 + (3 if device == 'xla' else 2))", "print(t1.tolist())", "t3 = t2.view(2, 3)",
+    )]  # fmt: skip
+    assert disagreement(lines).startswith("t2 is [3.0")
+    less = minimal(lines)
+    assert [line.text for line in less] == [lines[0].text, lines[3].text]
+    names: dict[str, object] = {}
+    exec(as_script(less), names)
+    assert isinstance(names["t2"], torch.Tensor)
