@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from story import Story
 
-from xlaprof.events import Change, Difference, GraphDiff, Operation
+from xlaprof.events import Batches, Change, Difference, GraphDiff, Operation
 
 
 def sizes(lengths: list[int], axis: int = 1) -> Story:
@@ -246,3 +247,30 @@ def test_positions_are_not_padded_with_0_which_is_one() -> None:
     assert "repeat the last one" in finding.advice
     assert "x.index_select(0, torch.arange(size).clamp(max=x.shape[0] - 1))" in finding.remedy
     assert "loss" not in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("move", "loop", "named"),
+    [
+        ("ids = ids.to(device)", 33, True),
+        ("batch = {k: v.to(device) for k, v in batch.items()}", 33, True),
+        ("ids = torch.tensor(found).to(device)", 33, False),  # made there
+        ("ids = ids.to(device)", 50, False),  # in another loop
+    ],
+)
+def test_the_function_that_makes_a_batch_of_another_size_is_named(move: str, loop: int, named: bool) -> None:
+    story = Story()
+    barrier, moved = story.line(40, "xr.sync()"), story.line(35, move, loops=(loop,))
+    draws = story.line(33, "for batch in loader:", loops=(33,))
+    made = story.line(12, "longest = max(map(len, rows))", func="collate")
+    story.emit(Batches(story.now, draws, made))
+    before = 12
+    for n in (12, 17, 9, 21, 14):
+        change = Change("shape", f"s64[4,{before}]", f"s64[4,{n}]", "input of aten::embedding", made=moved, moved=True)
+        with story.step():
+            story.barrier(barrier, 8, f"length {n}", change=change if n != before else None)
+        before = n
+    (finding,) = story.findings("recompile")
+    assert ("which collate (train.py:12) makes, changed" in finding.cause) is named
+    assert ("Do that where collate makes the batch (train.py:12)." in finding.advice) is named
+    assert (12 in [place.line for place in finding.also]) is named

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import xlaprof
-from xlaprof.events import DataWait
+from xlaprof.events import Batches, DataWait, Stack, Text
 from xlaprof.log import read
 from xlaprof.sources import data_loader
 
@@ -49,3 +51,42 @@ def test_an_error_of_the_dataset_reaches_the_program(tmp_path: Path) -> None:
     with pytest.raises(LookupError):
         waits(tmp_path, 6)
     assert _BaseDataLoaderIter.__next__.__module__ == "torch.utils.data.dataloader"
+
+
+def to_the_longest(rows: list[Any]) -> Any:
+    rows = [row.flatten() for row in rows]
+    longest = max(map(len, rows))
+    return torch.stack([torch.nn.functional.pad(row, (0, longest - len(row))) for row in rows])
+
+
+class Collator:
+    """Of a library, say: it calls what it was given."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+
+@pytest.mark.parametrize(
+    "collate", [to_the_longest, partial(to_the_longest), None], ids=["function", "partial", "default"]
+)
+def test_what_makes_the_batches_is_recorded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collate: Any) -> None:
+    monkeypatch.setattr(data_loader, "_WORTH_NS", 0)
+    log = tmp_path / "run.log"
+    with xlaprof.record(log):
+        for _ in DataLoader(Subset(Slow(), range(4)), batch_size=2, collate_fn=collate):
+            pass
+    events = list(read(log))
+    (made,) = [event for event in events if isinstance(event, Batches)]
+    (place,) = [event for event in events if isinstance(event, Stack) and event.id == made.made]
+    texts = {event.id: event.text for event in events if isinstance(event, Text)}
+    code = (Slow.__getitem__ if collate is None else to_the_longest).__code__
+    below = 0 if collate is None else 2  # the line with max()
+    assert (place.frames[0].line, texts[place.frames[0].func]) == (code.co_firstlineno + below, code.co_qualname)
+    assert made.collated is (collate is not None)
+    assert made.stack in {event.stack for event in events if isinstance(event, DataWait)}
+
+
+def test_a_collate_function_within_a_librarys_object_is_found() -> None:
+    wrapped = namedtuple("wrapped", "x")(1)  # no callable of the user's
+    assert data_loader.users_code(wrapped) is None
+    assert data_loader.users_code(Collator(to_the_longest)) is to_the_longest.__code__

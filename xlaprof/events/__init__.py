@@ -322,6 +322,15 @@ class DataWait(Event, frozen=True, tag="data"):
     tid: int = 1
 
 
+class Batches(Event, frozen=True, tag="batches"):
+    """What makes the batches that a line draws: once for each such pair."""
+
+    t: int
+    stack: int = 0  # Stack id: the line that draws
+    made: int = 0  # Stack id: the user's collate function, at the line that finds a size; else the dataset
+    collated: bool = True  # by a collate function of the user's; False: the dataset makes the rows alone
+
+
 class Hole(Event, frozen=True, tag="hole"):
     """The host recorded no operation for a while: plain Python, between two known lines of the program."""
 

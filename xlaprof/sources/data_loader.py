@@ -1,20 +1,28 @@
-"""torch.utils.data: how long a program waits for the next batch of a DataLoader, in any framework.
+"""torch.utils.data: how long a program waits for the next batch of a DataLoader, and what makes it, in any framework.
 
 While a recording is on, the method by which every DataLoader hands out a batch is timed.
 """
 
 from __future__ import annotations
 
+import dis
+import os
+from functools import cache, partial
 from time import perf_counter_ns
+from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from xlaprof import events
+from xlaprof.recording.stacks import RawFrame, is_library
 from xlaprof.vocabulary import STANDARD
 
 if TYPE_CHECKING:
     from xlaprof.recording.recorder import Recorder
 
 _WORTH_NS = 50_000  # a wait that is shorter explains nothing, and costs nothing
+_WRAPPED = 3  # functions within one another
+#: by these names a collate function finds the size that it pads to
+_SIZING = frozenset({"pad_sequence", "pad", "max", "amax", "maximum"})
 
 
 class DataLoaders:
@@ -35,6 +43,7 @@ class _Attached:
 
         self._batches: Any = Batches
         self._draw = draw = Batches.__next__
+        known: set[tuple[int, int]] = set()
 
         def __next__(batches: Any) -> Any:
             start = perf_counter_ns()
@@ -43,7 +52,13 @@ class _Attached:
             finally:
                 took = perf_counter_ns() - start
                 if took >= _WORTH_NS and recorder.active is rec:  # none is in a fork's child
-                    rec.emit(events.DataWait(start, took, rec.stack(user_frames()), rec.thread()))
+                    stack = rec.stack(user_frames())
+                    rec.emit(events.DataWait(start, took, stack, rec.thread()))
+                    code, collated = maker(batches)
+                    made = rec.stack(_place(code)) if code is not None else 0
+                    if made and (stack, made) not in known:
+                        known.add((stack, made))
+                        rec.emit(events.Batches(start, stack, made, collated))
 
         self._timed = Batches.__next__ = __next__  # type: ignore[assignment, method-assign]
 
@@ -53,6 +68,49 @@ class _Attached:
     def detach(self) -> None:
         if self._batches.__next__ is self._timed:
             self._batches.__next__ = self._draw
+
+
+def maker(batches: Any) -> tuple[CodeType | None, bool]:
+    """The user's code that makes the batches of a DataLoader's iterator, and whether that is the collate function."""
+    collate = users_code(getattr(batches, "_collate_fn", None))
+    if collate is not None:
+        return collate, True
+    dataset = getattr(batches, "_dataset", None)
+    for _ in range(_WRAPPED):  # torch's Subset has the user's
+        kind = type(dataset)
+        found = users_code(getattr(kind, "__getitem__", None)) or users_code(getattr(kind, "__iter__", None))
+        if found is not None:
+            return found, False
+        dataset = getattr(dataset, "dataset", None)
+    return None, False
+
+
+def users_code(called: Any, depth: int = _WRAPPED) -> CodeType | None:
+    """The code of a callable, if it is the user's: also of one that an object of a library's keeps, or a partial."""
+    if isinstance(called, partial):
+        called = called.func
+    if isinstance(called, MethodType):
+        called = called.__func__
+    if isinstance(called, FunctionType):
+        return None if is_library(called.__code__.co_filename, called.__module__) else called.__code__
+    if called is None or isinstance(called, type) or not depth:
+        return None
+    own = users_code(vars(type(called)).get("__call__"), 0)
+    kept = (users_code(one, depth - 1) for one in getattr(called, "__dict__", {}).values() if callable(one))
+    return own or next(filter(None, kept), None)
+
+
+@cache
+def _place(code: CodeType) -> tuple[RawFrame, ...]:
+    """The line of a function that finds a size; its first line, where none does."""
+    named = (one for one in dis.get_instructions(code) if one.argval in _SIZING and one.positions is not None)
+    line = next((one.positions.lineno for one in named if one.positions and one.positions.lineno), None)
+    file = code.co_filename
+    return (
+        RawFrame(
+            file if file.startswith("<") else os.path.abspath(file), line or code.co_firstlineno, code.co_qualname
+        ),
+    )
 
 
 LIVE = DataLoaders()

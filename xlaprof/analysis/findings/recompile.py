@@ -17,7 +17,7 @@ from xlaprof.analysis.model import Finding, FromTo, Moment, Place
 from xlaprof.analysis.recompiles.advice import advise
 from xlaprof.analysis.recompiles.explanation import explanation
 from xlaprof.analysis.recompiles.extra import Extra, Group, comes_back, groups, values
-from xlaprof.analysis.recompiles.varying import varying
+from xlaprof.analysis.recompiles.varying import made_by, varying
 from xlaprof.analysis.recompiles.wording import operator
 from xlaprof.analysis.whatif import replay
 from xlaprof.text.quantities import duration
@@ -124,6 +124,7 @@ def _confidence(group: Group) -> str:
 def _also(facts: Facts, group: Group) -> Iterator[Place]:
     """Other lines that take part: the condition, the branch not taken, the operation that reads what changed."""
     change = group.first
+    yield made_by(facts, change)
     yield from map(facts.names.place, (change.condition, change.made, change.stack, change.expected))
     yield from (one.place for one in varying(facts, group))
 

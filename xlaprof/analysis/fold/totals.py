@@ -62,6 +62,7 @@ class Totals(ReadsAndFallbacks):
         self.cuts = Cuts()
         self.executions_at: dict[int, int] = {}  # stack -> executions there
         self.pauses: dict[tuple[int, int], int] = {}  # (stack, DATA or GC) -> ns
+        self.batches: list[ev.Batches] = []
         #: (stack, state) -> ns: what looks at the main thread found before the first program ran, and since
         self.looks_before: dict[tuple[int, str], int] = {}
         self.looks: dict[tuple[int, str], int] = {}
@@ -103,6 +104,7 @@ class Totals(ReadsAndFallbacks):
             ev.Fallback: self._on_fallback,
             ev.Gc: self._on_gc,
             ev.DataWait: self._on_data,
+            ev.Batches: self._on_batches,
             ev.Hole: self._on_hole,
             ev.Live: self._on_live,
             ev.Selected: self._on_selected,
@@ -181,6 +183,10 @@ class Totals(ReadsAndFallbacks):
         if event.tid == self.main_thread:
             self._paint((event.t, event.t + event.dur, host.DATA, event.stack))
             self.add_pause(event.stack, host.DATA, event.dur)
+
+    def _on_batches(self, event: ev.Batches) -> None:
+        if len(self.batches) < RECORDS:
+            self.batches.append(event)
 
     def _on_wait(self, event: ev.DeviceWait) -> None:
         if event.tid == self.main_thread:

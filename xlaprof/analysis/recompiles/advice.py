@@ -10,10 +10,11 @@ from xlaprof.analysis.evidence import library_options, padding
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.evidence.reading import SCALAR
 from xlaprof.analysis.model import Buckets
+from xlaprof.analysis.places import short
 from xlaprof.analysis.recompiles.explanation import plain_advice
 from xlaprof.analysis.recompiles.extra import Group, special_too, window_of
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
-from xlaprof.analysis.recompiles.varying import Size, last_batch, varying
+from xlaprof.analysis.recompiles.varying import Size, last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import (
     Slice,
     expression,
@@ -190,6 +191,9 @@ def _shape(facts: Facts, group: Group) -> Advice:
         return Advice("Give this input the same shape in every step.")
     one = next((one for one in vary if one.axis == changed[0]), None)
     advice = _one(facts, group, changed[0], old, new)
+    maker = made_by(facts, change)
+    if maker.line and advice.buckets and not group.place.library:
+        advice = advice._replace(text=f"{advice.text} Do that where {maker.func} makes the batch ({short(maker)}).")
     if one is None or not one.alike or not advice.buckets:
         return advice
     together = f" Pad with it what has the same size: {', '.join(alike.text for alike in one.alike)}."

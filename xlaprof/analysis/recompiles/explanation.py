@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.places import short
 from xlaprof.analysis.recompiles.extra import Group, special_number, window_of
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
-from xlaprof.analysis.recompiles.varying import last_batch, varying
+from xlaprof.analysis.recompiles.varying import last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor
 from xlaprof.text.quantities import duration, plural, times
 
@@ -253,18 +254,20 @@ def _shape(facts: Facts, group: Group, went: str) -> str:
     who = tensor(change, facts.names.place(change.made), used)
     op = operator(change)
     vary = varying(facts, group)
+    maker = made_by(facts, change)
+    makes = f", which {maker.func} ({short(maker)}) makes" if maker.line else ""
     if len(vary) > 1:
         which = ", ".join(f"dimension {one.axis} of {one.tensor}" for one in vary)
         if (last := last_batch(facts, group, vary)) is not None:
             return f"the last batch of a pass is smaller ({last.sizes[0]} instead of {last.most}), in {which}: {went}"
-        return f"sizes vary together, and every combination is a graph of its own: {which}, at first {went}"
+        return f"sizes vary together, and every combination is a graph of its own: {which}{makes}, at first {went}"
     reads = f", which {op} reads at line {used.line}," if op and used.line and used.line != group.place.line else ""
     noun = change.what
     if group.sort == "shape" and len(dims(change.old) or ()) != len(dims(change.new) or ()):
         noun = "rank (the number of dimensions) of the shape"
     elif group.sort == "shape" and (changed := axes(change)):
         noun = f"shape (dimension{'s' * (len(changed) > 1)} {', '.join(map(str, changed))})"
-    return f"the {noun} of {who}{reads} changed {went}"
+    return f"the {noun} of {who}{f'{makes},' if makes else reads} changed {went}"
 
 
 def _outputs(facts: Facts, group: Group, went: str) -> str:

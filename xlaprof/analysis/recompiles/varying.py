@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 from xlaprof.analysis.diagnosis import Key
 from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.evidence.looping import head
 from xlaprof.analysis.model import Place
+from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
 from xlaprof.analysis.recompiles.extra import Group, of_batch
 from xlaprof.analysis.recompiles.shapes import axes, dims
-from xlaprof.analysis.recompiles.wording import is_index, operator, tensor, variable
+from xlaprof.analysis.recompiles.wording import is_fresh, is_index, operator, tensor, variable
 from xlaprof.events import Change
 
 
@@ -75,6 +77,24 @@ def varying(facts: Facts, group: Group) -> list[Size]:
         elif which in own:
             found.append((sizes, [size]))
     return [one._replace(alike=tuple(others)) for _, (one, *others) in found]
+
+
+def made_by(facts: Facts, change: Change) -> Place:
+    """The line of the collate function, or dataset, that makes a batch whose size varies; NOWHERE: not known.
+
+    Known is what makes the batches of a loop; so the tensor has to be one of them, brought to the device in that loop.
+    """
+    if not of_batch(change) or is_fresh(facts.names.place(change.made).acting.code):
+        return NOWHERE
+    here = {head(loop) for loop in (facts.names.place(change.made), *facts.names.loops(change.made))}
+    rows = axes(change) == (0,)  # the sampler decides how many there are
+    made = {
+        head(place): place
+        for one in facts.run.batches
+        if (one.collated or not rows) and (not change.made or head(facts.names.place(one.stack)) in here)
+        for place in (facts.names.place(one.made),)
+    }
+    return next(iter(made.values())) if len(made) == 1 else NOWHERE
 
 
 def last_batch(facts: Facts, group: Group, vary: list[Size]) -> Size | None:

@@ -206,6 +206,15 @@ def _moved(node: ast.AST) -> ast.expr | None:
     return node.args[0] if _called(node) == "send_cpu_data_to_device" and node.args else None
 
 
+def is_fresh(code: str) -> bool:
+    """Whether a line makes what it brings to the device: ``torch.tensor(rows).to(device)``."""
+    tree = _parsed(code)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    moved = [one for call in calls if (one := _moved(call)) is not None]
+    given = any(keyword.arg == "device" for call in calls for keyword in call.keywords)
+    return any(isinstance(one, ast.Call) for one in moved) or (given and not moved)
+
+
 def _read(place: Place, operation: str, among: Collection[str] = ()) -> str:
     """The one variable that a line gives to the operation: ``batch["x"]`` of ``y = model(batch["x"])``.
 

@@ -32,7 +32,7 @@ FIELDS: dict[type, tuple[str, ...]] = {
     ev.StepDigest: ("t", "dur", "name", "num", "executions", "busy", "tracing", "barriers"),
 }
 #: Kinds that may be counted before or after the events around them.
-ANYTIME = (ev.Text, ev.Stack, ev.Thread, ev.Evicted, ev.Sample, ev.Look, ev.Counters)
+ANYTIME = (ev.Text, ev.Stack, ev.Batches, ev.Thread, ev.Evicted, ev.Sample, ev.Look, ev.Counters)
 #: Fields that are summed up: below MOST, so that a batch's sum fits a machine word.
 _SUMMED = frozenset({"dur", "wait", "bytes", "ops", "tracing", "enqueue", "executions", "busy", "barriers"})
 MOST = 1 << 46
