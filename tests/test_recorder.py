@@ -462,3 +462,23 @@ def test_a_recording_stopped_while_it_is_being_stopped_is_stopped_once(log: Path
     assert len(recorded.of(End)) == 1
     assert isinstance(recorded.events[-1], End)
     assert recorder.active is None
+
+
+def test_a_writer_that_is_late_is_let_in_where_a_scope_ends(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever keeps its thread from running by itself: what has ended is written before the program goes on."""
+    monkeypatch.setattr("xlaprof.recording.writer.PERIOD_S", 3600.0)
+    monkeypatch.setattr("xlaprof.recording.writer.LET_IN_S", 60.0)
+    with xlaprof.record(log):
+        active().due = 0
+        with xlaprof.Trace("work"):
+            pass
+        assert Recorded(log).scopes == [("work", 0)]
+
+
+def test_a_turn_of_the_writer_ends_though_events_keep_coming(log: Path) -> None:
+    with xlaprof.record(log):
+        active().listen(lambda event: active().emit(event) if isinstance(event, Fallback) else None)
+        active().emit(Fallback(1, 1, 0))
+        assert active().flush()
+        assert Recorded(log).of(Fallback)
+        active().listen(lambda event: None)

@@ -138,9 +138,9 @@ def test_a_step_that_lasts_is_reported_while_it_lasts() -> None:
     story = warm()
     story.emit(StepOpened(story.t, 1))
     story.emit(Scope(FORWARD, story.t, 5))
-    story.sampler.tick(story.t + HOLD_NS, story.written.append)
+    story.sampler.tick(story.t + HOLD_NS - 1, story.written.append)
     assert not isinstance(story.written[-1], Scope)
-    story.sampler.tick(story.t + HOLD_NS + 1, story.written.append)
+    story.sampler.tick(story.t + HOLD_NS, story.written.append)
     assert isinstance(story.written[-1], Scope)
     story.emit(Scope(FORWARD, story.t, 6))
     assert story.written[-1] == story.reported[-1]

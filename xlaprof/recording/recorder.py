@@ -42,6 +42,10 @@ QUEUE_LIMIT = 200_000
 GC_PAUSE_NS = 500_000
 #: time between two Counters events, at least
 COUNTERS_EVERY_NS = 200_000_000
+#: a writer that has written nothing for so long is let in, where a scope, a step or a barrier ends
+LATE_NS = 60_000_000
+#: and after it was let in in vain, not before this
+IN_VAIN_NS = 2_000_000_000
 STOP_TIMEOUT_S = 10.0
 #: the plug-in point of the live sources, a stage above: its ``install`` adds the observer that attaches them
 SOURCES = "xlaprof.sources.attaching"
@@ -129,6 +133,7 @@ class Recorder:
         self.limit = QUEUE_LIMIT  # 0 once the recording is over
         self.turns = 0  # steps and barriers so far
         self.edge = 0  # ns: when a scope last began or ended
+        self.due = 0  # ns: a writer that has not written until then is let in
         self._overflow = 0
         self._overflow_lock = threading.RLock()
         self._interner = Interner(self.queue.append)
@@ -192,13 +197,13 @@ class Recorder:
         if now - self._counters_at >= COUNTERS_EVERY_NS:
             self._counters_at = now
             self._emit_counters()
-        if now > self._writer.due:
-            self._writer.let_in(now)
+        if now > self.due:
+            self.let_writer_in(now)
 
     def let_writer_in(self, now: int) -> None:
-        """Let an overdue writer in. Called at barriers; ``now`` is ``time.perf_counter_ns()``."""
-        if now > self._writer.due:
-            self._writer.let_in(now)
+        """Let an overdue writer in. ``now`` is ``time.perf_counter_ns()``."""
+        if now > self.due and not self._writer.let_in():
+            self.due = now + IN_VAIN_NS
 
     def flush(self) -> bool:
         """Wait until everything recorded so far is in the file; False if the disk took too long."""
@@ -279,11 +284,12 @@ class Recorder:
         self._file.close()
 
     def _each_period(self) -> None:
-        """Called whenever the writer wakes: look at the main thread, and find Dynamo's flag once torch is imported.
+        """Called at each turn of the writer: look at the main thread, and find Dynamo's flag once torch is imported.
 
         In code that Dynamo traces, scopes must not break the graph. Dynamo traces ``is_dynamo_compiling()`` as True; at
         run time it returns False. torch may be imported at any time after the recording began.
         """
+        self.due = time.perf_counter_ns() + LATE_NS
         self._looks.look()
         if self.in_dynamo is _never:
             compiler = sys.modules.get("torch.compiler")

@@ -5,8 +5,8 @@ read or fell back at a place where no step had before, or took half as long agai
 of the ordinary ones: steps 10, 20, ... 90, 100, 200, ... Any other step becomes one
 :class:`~xlaprof.events.StepDigest`, which sums its events: totals stay exact.
 
-The end of a step decides. Until then its events are held, at most 60 ms (with the writer's period of 40 ms nothing in
-the log is more than 100 ms late) and at most 4,096 of them: a step that outgrows either is written in full. An inner
+The end of a step decides. Until then its events are held, at most 60 ms (a killed program loses no more than that)
+and at most 4,096 of them: a step that outgrows either is written in full. An inner
 step is decided before the outer one, which is written in full up to where the inner one begins. While steps of two
 threads overlap, everything is written.
 """
@@ -79,9 +79,9 @@ class Sampler:
         self._sites: set[tuple[type, int, int]] = set()  # where steps read and fell back: kind, stack, op
 
     @property
-    def holds(self) -> bool:
-        """Whether a step is open whose events are held."""
-        return self._step is not None
+    def held_until(self) -> int:
+        """When :meth:`tick` writes the events of an open step that are held, in ns; 0 where none is open."""
+        return self._step.t + HOLD_NS if self._step is not None else 0
 
     def feed(self, events: list[Any], put: Put, define: Put) -> None:
         """Take the next events. Definitions of ids go to ``define`` at once: held events may name them."""
@@ -111,7 +111,7 @@ class Sampler:
 
     def tick(self, now: int, put: Put) -> None:
         """Write events held for too long; ``now`` is ``time.perf_counter_ns()``."""
-        if self._step is not None and now - self._step.t > HOLD_NS:
+        if self._step is not None and now - self._step.t >= HOLD_NS:
             self.release(put)
 
     def release(self, put: Put) -> None:

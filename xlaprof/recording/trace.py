@@ -117,6 +117,8 @@ class Trace:
                     queue.append(scope)
                 else:
                     rec.emit(scope)
+                if end > rec.due:
+                    rec.let_writer_in(end)
 
     def _find_entry(self, stack: list[Entry]) -> Entry | None:
         """The entry that this exit ends, where it is not the last on its thread's or task's stack.

@@ -1,6 +1,7 @@
 """The background thread of a recording: takes events from the queue, encodes them, writes them.
 
-It wakes every 40 ms, and at once for urgent events, so that a killed process loses less than 100 ms. Its errors are
+It wakes every 40 ms, earlier for events that have been held long enough, and at once for urgent ones: nothing in the
+log is more than 60 ms late, but for what the thread has to wait for the interpreter and a processor. Its errors are
 counted and reported, and never reach the program.
 """
 
@@ -22,9 +23,7 @@ from .logfile import LogFile
 from .sampling import DEFINING, Sampler, StepOpened
 
 PERIOD_S = 0.040
-LATE_NS = 60_000_000  # a writer that has not run for so long is let in (:meth:`Writer.let_in`)
-LET_IN_S = 0.005  # the program waits so long for it
-IN_VAIN_NS = 1_000_000_000  # pause after the program waited in vain
+LET_IN_S = 0.020  # the program waits so long for a writer that is late
 FLUSH_BYTES = 64 << 10
 #: events taken from the queue at a time: between batches the program's threads get the interpreter
 BATCH = 2_048
@@ -33,8 +32,8 @@ BATCH = 2_048
 class Writer:
     """Owns the log file and the thread that writes it.
 
-    ``overflowed()`` returns the number of events refused since its last call; ``each_period()`` is called whenever the
-    thread wakes. ``listener``, where one is set, hears of each event that is written, in this thread.
+    ``overflowed()`` returns the number of events refused since its last call; ``each_period()`` is called at the end of
+    each turn of the thread. ``listener``, where one is set, hears of each event that is written, in this thread.
     """
 
     def __init__(
@@ -66,13 +65,11 @@ class Writer:
         self._signal = threading.Lock()
         self._signal.acquire()
         self._thread: threading.Thread | None = None
-        self.due = 0  # ns: a thread that has not run until then is let in
-        self._has_run = threading.Lock()  # released by the thread when it runs
+        self._has_run = threading.Lock()  # released by the thread when it has written
         self._has_run.acquire()
 
     def start(self) -> None:
         self._stopping = False
-        self.due = time.perf_counter_ns() + LATE_NS
         # after a fork the earlier thread may still be in a write that does not end: never two at once
         before = self._thread
         self._thread = threading.Thread(target=self._run, args=(before,), name="xlaprof writer", daemon=True)
@@ -84,8 +81,8 @@ class Writer:
             with contextlib.suppress(RuntimeError):  # another thread woke it in between
                 self._signal.release()
 
-    def let_in(self, now: int) -> None:
-        """Wait until the thread has run; called when it is past ``due``.
+    def let_in(self) -> bool:
+        """Wait until the thread has written; False if it did not for 20 ms: it waits for something else, a disk.
 
         A program that releases the interpreter's lock only for moments (a write to a pipe) and holds it for less than
         the switch interval in between can keep it from every other thread for good: the moment is over before the other
@@ -93,8 +90,7 @@ class Writer:
         """
         self.wake()
         self._has_run.acquire(blocking=False)  # a release of some time ago
-        if not self._has_run.acquire(timeout=LET_IN_S):
-            self.due = now + IN_VAIN_NS  # it waits for something else: a disk
+        return self._has_run.acquire(timeout=LET_IN_S)
 
     def stop(self, timeout: float, last: End | None = None) -> bool:
         """Write everything, ``last`` behind it, and end the thread; False if the disk took over ``timeout`` s."""
@@ -114,39 +110,49 @@ class Writer:
         if before is not None:
             before.join()
         while True:
-            self._signal.acquire(timeout=PERIOD_S)
-            self.due = time.perf_counter_ns() + LATE_NS
+            self._signal.acquire(timeout=self._rest_s())
+            stopping = self._stopping  # read before the queue: what was queued before stop() is written
+            try:
+                if stopping or not self._is_idle():
+                    self._turn(stopping)
+                self._each_period()
+            except Exception as error:  # the log must not be damaged silently
+                self._complain(f"recording into {self._file.path} is damaged: {type(error).__name__}: {error}")
             if self._has_run.locked():
                 with contextlib.suppress(RuntimeError):  # released twice in between
                     self._has_run.release()
-            stopping = self._stopping  # read before the queue: what was queued before stop() is written
-            try:
-                self._each_period()
-                if not stopping and self._is_idle():
-                    continue
-                self._drain()
-                self._release(stopping)
-                self._report_losses()
-                self._flush(force=stopping)
-                if stopping and self._last is not None:
-                    self._put(self._last)
-                    self._commit()
-                    self._flush()
-            except Exception as error:  # the log must not be damaged silently
-                self._complain(f"recording into {self._file.path} is damaged: {type(error).__name__}: {error}")
             if stopping:
                 return
 
+    def _rest_s(self) -> float:
+        """How long the thread may rest: a period, or until held events are due."""
+        held_until = self._sampler.held_until if self._sampler is not None else 0
+        if not held_until:
+            return PERIOD_S
+        return min(max((held_until - time.perf_counter_ns()) / 1e9, 0.0), PERIOD_S)
+
+    def _turn(self, stopping: bool) -> None:
+        self._drain()
+        self._release(stopping)
+        self._report_losses()
+        self._flush(force=stopping)
+        if stopping and self._last is not None:
+            self._put(self._last)
+            self._commit()
+            self._flush()
+
     def _is_idle(self) -> bool:
         """Whether there is nothing to write: true of most periods in long steps."""
-        held = self._sampler is not None and self._sampler.holds
+        held = self._sampler is not None and self._sampler.held_until
         return not (self._queue or held or self._file.waiting or self._file.lost)
 
     def _drain(self) -> None:
         queue = self._queue
-        while queue:
-            batch = queue[:BATCH]
+        left = len(queue)  # what comes meanwhile is for the next turn: this one ends in a write
+        while left > 0:
+            batch = queue[: min(left, BATCH)]
             del queue[: len(batch)]
+            left -= len(batch)
             if self._sampler is not None:
                 self._sampler.feed(batch, self._put, self._define)
             else:
