@@ -21,6 +21,7 @@ from typing import NoReturn
 from xlaprof import commands
 from xlaprof.collection import no_collection
 from xlaprof.errors import UserError
+from xlaprof.text.output import say, write
 from xlaprof.text.strings import did_you_mean
 from xlaprof.version import __version__
 
@@ -43,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _STDOUT.flush()  # so that a broken pipe is reported here, not at interpreter exit
         return code
     except UserError as e:
-        print(f"xlaprof: {e.message}", file=sys.stderr)
+        say(e.message)
         return e.code
     except KeyboardInterrupt as e:
         if hasattr(e, "__xlaprof_program__"):  # it ended the program under ``xlaprof run``: it ends this process, too
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as e:
         if isinstance(e, OSError) and e.errno in _FULL and not e.filename:
             _discard_output()
-            print(f"xlaprof: cannot write the output: {e.strerror}", file=sys.stderr)
+            say(f"cannot write the output: {e.strerror}")
             return OUTPUT_LOST
         if os.environ.get("XLAPROF_TRACEBACK"):
             raise
@@ -64,10 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             where = where.tb_next
         assert where is not None
         file = os.path.basename(where.tb_frame.f_code.co_filename)
-        print(
-            f"xlaprof: internal error: {type(e).__name__}: {e} ({file}:{where.tb_lineno}). "
-            "This is a defect of xlaprof: run again with XLAPROF_TRACEBACK=1 and report the traceback.",
-            file=sys.stderr,
+        say(
+            f"internal error: {type(e).__name__}: {e} ({file}:{where.tb_lineno}). "
+            "This is a defect of xlaprof: run again with XLAPROF_TRACEBACK=1 and report the traceback."
         )
         return INTERNAL_ERROR
 
@@ -126,7 +126,7 @@ def _dispatch(argv: list[str], of_process: bool = False) -> int:
         _print_help()
         return 0 if argv else 2
     if argv[0] in ("-V", "--version"):
-        print(f"xlaprof {__version__}")
+        write(f"xlaprof {__version__}\n")
         return 0
     verb, rest = argv[0], argv[1:]
     known = verbs()
@@ -151,7 +151,6 @@ def _dispatch(argv: list[str], of_process: bool = False) -> int:
 def _print_help() -> None:
     files = verbs()
     width = max(map(len, files), default=0)
-    print(f"usage: xlaprof <verb> ...\n\n{DESCRIPTION}\n")
-    for verb, file in files.items():
-        print(f"  {verb:{width}}  {summary(file)}")
-    print("\n'xlaprof <verb> --help' explains a verb; 'xlaprof --version' prints the version.")
+    explained = "".join(f"  {verb:{width}}  {summary(file)}\n" for verb, file in files.items())
+    write(f"usage: xlaprof <verb> ...\n\n{DESCRIPTION}\n\n{explained}\n")
+    write("'xlaprof <verb> --help' explains a verb; 'xlaprof --version' prints the version.\n")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+
+from xlaprof.text.output import say
 
 
 class UserError(Exception):
@@ -22,4 +23,4 @@ class UserError(Exception):
 def warn(message: str) -> None:
     """One line on stderr, if the program has one."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"xlaprof: {message}\n")
+        say(message)

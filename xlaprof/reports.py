@@ -14,7 +14,9 @@ from xlaprof.collection import no_collection
 from xlaprof.events import AnyEvent
 from xlaprof.log import LogError, Reader
 from xlaprof.sources import files
+from xlaprof.text.output import progress
 from xlaprof.text.quantities import duration, plural
+from xlaprof.text.safe import for_html, for_terminal
 from xlaprof.text.strings import file_line, printable
 
 _LONG = 8_000_000  # bytes: some hundred thousand events
@@ -43,7 +45,7 @@ class RunReport(Report, frozen=True):
             f"  {number} {one.kind}  {file_line(one.place.file, one.place.line)}  {duration(one.cost_s)}"
             for number, one in enumerate(self.findings, 1)
         ]
-        return "\n".join(map(printable, [f"Report of {self.run.path}: {', '.join(parts)}", *found]))
+        return for_terminal("\n".join(map(printable, [f"Report of {self.run.path}: {', '.join(parts)}", *found])))
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -53,12 +55,10 @@ class RunReport(Report, frozen=True):
         console = Console(width=_WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
         with console.capture() as page:
             console.print(render(self, _WIDTH))
-        return "\n".join(line.rstrip() for line in page.get().split("\n"))
+        return "\n".join(line.rstrip() for line in for_terminal(page.get()).split("\n"))
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        return f'<pre style="line-height: 1.2">{escape(str(self))}</pre>'
+        return f'<pre style="line-height: 1.2">{for_html(str(self))}</pre>'
 
 
 def report(path: str | os.PathLike[str], *, since_step: int | None = None) -> RunReport:
@@ -108,5 +108,5 @@ def _counted(events: Reader) -> Iterator[AnyEvent]:
         yield event
         if count % 8192 == 0 and time.monotonic() - shown > _SHOW_EVERY_S:
             shown = time.monotonic()
-            print(f"\rread {count:,} events", end="", file=sys.stderr, flush=True)
-    print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            progress(f"read {count:,} events")
+    progress("")

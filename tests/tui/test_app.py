@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hostile import EVERY, MARK
 from textual.pilot import Pilot
 from textual.widgets import Footer
 
@@ -269,6 +270,20 @@ async def test_names_from_the_log_are_shown_as_they_are(story: Training, follow:
         await pilot.press("4")
         await pilot.pause()
         assert "[bold red]x[/] \ufffd[31m 全角" in screen(app)
+
+
+async def test_nothing_in_a_log_draws_on_the_screen(story: Training, follow: Follow) -> None:
+    tell_of_two_defects(story)
+    story.put(*EVERY)
+    app = follow(story)
+    async with app.run_test(size=(200, 50)) as pilot:
+        shown = await news(app, pilot)
+        for key in "12345":
+            await pilot.press(key)
+            await pilot.pause()
+            shown += screen(app)
+        assert MARK in shown
+        assert [one for one in shown if not one.isprintable() and one != "\n"] == []
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 40), (10, 3), (20, 6), (300, 2), (300, 90)], ids=str)

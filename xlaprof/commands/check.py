@@ -33,6 +33,7 @@ from xlaprof.collection import no_collection
 from xlaprof.errors import UserError
 from xlaprof.events import AnyEvent
 from xlaprof.sources import files
+from xlaprof.text.output import annotate, say, write, write_json
 
 BROKEN = 1  # exit code
 
@@ -63,19 +64,17 @@ def run(args: argparse.Namespace) -> int:
     verdicts = [_judge(path, allowed) for path in args.logs]
     for verdict in verdicts:
         for warning in verdict.warnings:
-            print(f"xlaprof: {verdict.path}: {warning}", file=sys.stderr)
+            say(f"{verdict.path}: {warning}")
     from xlaprof.pages import verdict as verdict_page
     from xlaprof.pages.json import text
-    from xlaprof.pages.output import write
 
     if args.json:
-        write(text(verdict_page.to_json(verdicts, allowed, config)))
+        write_json(text(verdict_page.to_json(verdicts, allowed, config)))
     else:
         write(verdict_page.page(verdicts))
     if args.github:
         root = os.environ.get("GITHUB_WORKSPACE") or os.getcwd()
-        stream = sys.stderr if args.json else sys.stdout
-        stream.writelines(verdict_page.github(verdicts, root))
+        annotate(verdict_page.github(verdicts, root), sys.stderr if args.json else sys.stdout)
     return 0 if all(verdict.kept for verdict in verdicts) else BROKEN
 
 

@@ -12,7 +12,6 @@ devices, number of processes or programs, no steps in common. --anyway compares 
 from __future__ import annotations
 
 import argparse
-import sys
 from functools import partial
 
 from xlaprof.analysis.gates.compare import TOLERANCE, compare, obstacles
@@ -21,6 +20,7 @@ from xlaprof.collection import no_collection
 from xlaprof.commands._loading import natural
 from xlaprof.errors import UserError
 from xlaprof.reports import fold
+from xlaprof.text.output import write_json
 
 WORSE = 1  # exit code
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from xlaprof.pages.json import comparison_to_json, text
 
-        sys.stdout.write(text(comparison_to_json(comparison)))
+        write_json(text(comparison_to_json(comparison)))
     else:
         from xlaprof.pages.compare import render
         from xlaprof.pages.page import show_page

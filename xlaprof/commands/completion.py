@@ -21,5 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from argcomplete.shell_integration import shellcode
 
-    print(shellcode(["xlaprof"], shell=args.shell))
+    from xlaprof.text.output import write
+
+    write(shellcode(["xlaprof"], shell=args.shell) + "\n")
     return 0

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from xlaprof.collection import no_collection
 from xlaprof.commands._loading import natural
 from xlaprof.errors import UserError
 from xlaprof.reports import fold
+from xlaprof.text.output import write, write_json
 from xlaprof.text.strings import did_you_mean
 
 if TYPE_CHECKING:
@@ -61,14 +61,14 @@ def run(args: argparse.Namespace) -> int:
         from xlaprof.pages.json import explanation_to_json, text
 
         findings = [explanation_to_json(*one) for one in explained]
-        sys.stdout.write(text({"schema": 1, "findings": findings}))
+        write_json(text({"schema": 1, "findings": findings}))
         return 0
     from xlaprof.pages.explain import render
     from xlaprof.pages.page import show_page
 
     for number, (finding, happened, mine, others) in enumerate(explained):
         if number:
-            sys.stdout.write("\n\n")
+            write("\n\n")
         show_page(partial(render, finding, report, happened, (mine, others)))
     return 0
 
@@ -128,13 +128,11 @@ def _show_page(wanted: str, as_json: bool) -> None:
             f"'{wanted}' is no kind of finding: {hint}{' ' if hint else ''}There are {', '.join(known)}. "
             f"Of a finding name the log too: xlaprof explain run.log {wanted}"
         )
-    from xlaprof.pages.output import write
-
     text = page.read_text("utf-8")
     if as_json:
         from xlaprof.pages.json import text as as_text
 
-        sys.stdout.write(as_text({"schema": 1, "kind": page.stem, "page": text}))
+        write_json(as_text({"schema": 1, "kind": page.stem, "page": text}))
         return
     write(text)
 

@@ -11,7 +11,6 @@ tensorboard  a profile for XProf's Profile tab (executions, steps, host scopes a
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from xlaprof.errors import UserError
@@ -32,9 +31,12 @@ def run(args: argparse.Namespace) -> int:
 
     from xlaprof.export import formats
     from xlaprof.export.written import Job
+    from xlaprof.pages.json import text
     from xlaprof.reports import with_progress
     from xlaprof.sources import files
+    from xlaprof.text.output import say, write, write_json
     from xlaprof.text.quantities import plural
+    from xlaprof.text.strings import printable
 
     known = formats.available()
     if args.to not in known:
@@ -44,13 +46,12 @@ def run(args: argparse.Namespace) -> int:
     written = export(Job(source=args.log, events=with_progress(source, args.log), out=args.out, force=args.force))
     written = msgspec.structs.replace(written, notes=(*source.notes, *written.notes))
     if args.json:
-        print(msgspec.json.encode(written).decode())
+        write_json(text(msgspec.to_builtins(written)))
         return 0
     for note in written.notes:
-        print(f"xlaprof: {note}", file=sys.stderr)
+        say(note)
     holds = [plural(n, noun) for n, noun in ((written.steps, "step"), (written.executions, "execution")) if n]
-    print(f"wrote {' and '.join(holds) or plural(written.events, 'event')} of {args.log}:")
-    for file in written.files:
-        print(f"  {file}")
-    print(f"look at it with\n  {written.hint}")
+    listed = "".join(f"  {printable(file)}\n" for file in written.files)
+    write(f"wrote {' and '.join(holds) or plural(written.events, 'event')} of {printable(str(args.log))}:\n{listed}")
+    write(f"look at it with\n  {printable(written.hint)}\n")
     return 0

@@ -11,7 +11,6 @@ the exit code 1 when there is a finding of at least that severity, for CI.
 from __future__ import annotations
 
 import argparse
-import sys
 from functools import partial
 
 from msgspec.structs import replace
@@ -20,6 +19,7 @@ from xlaprof.analysis.model import SEVERITIES
 from xlaprof.collection import no_collection
 from xlaprof.commands._loading import natural
 from xlaprof.reports import fold
+from xlaprof.text.output import write_json
 
 FOUND = 1  # exit code under --fail-on
 _PAGE = 10  # findings on the page without --top
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from xlaprof.pages.json import text, to_json
 
-        sys.stdout.write(text(to_json(shown, hidden)))
+        write_json(text(to_json(shown, hidden)))
     else:
         from xlaprof.pages.page import show_page
         from xlaprof.pages.terminal import render

@@ -45,6 +45,7 @@ from xlaprof.errors import UserError, warn
 from xlaprof.recording import recorder
 from xlaprof.recording.logfile import MODE, private, rank_and_world, rank_path
 from xlaprof.recording.recorder import ending
+from xlaprof.text.output import say
 
 if TYPE_CHECKING:
     from xlaprof.commands._beside import Beside
@@ -301,13 +302,13 @@ def _print_report(recording: xlaprof.record, report: _Report) -> None:
                 file = f"{path.removesuffix('.log')}.json"
                 with open(file, "w", opener=partial(private, mode=report.mode)) as opened:
                     opened.write(written.getvalue())
-                print(f"xlaprof: the report is in {file}", file=sys.stderr)
+                say(f"the report is in {file}")
         except UserError as e:
-            print(f"xlaprof: {e.message}", file=sys.stderr)
+            say(e.message)
         except OSError as e:
-            print(f"xlaprof: cannot write the report to {e.filename}: {e.strerror}", file=sys.stderr)
+            say(f"cannot write the report to {e.filename}: {e.strerror}")
         if others and not report.as_json:
-            print(f"xlaprof: this is rank 0; the others: {' '.join(map(os.path.relpath, others))}")
+            say(f"this is rank 0; the others: {' '.join(map(os.path.relpath, others))}")
 
 
 def _ranks(output: str, path: str, began: float) -> tuple[str, list[str]]:

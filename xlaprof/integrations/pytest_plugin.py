@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -74,16 +74,15 @@ class XlaprofRun:
         from xlaprof.recording import recorder
 
         if recorder.active is not None:
-            pytest.fail(
+            _fail(
                 f"xlaprof: already recording into {recorder.active.path}, so this test cannot be recorded by itself: "
-                "stop that recording first, or run pytest without 'xlaprof run'",
-                pytrace=False,
+                "stop that recording first, or run pytest without 'xlaprof run'"
             )
         _forget_graphs()
         try:
             self._recording = recorder.record(self.path).start()
         except recorder.RecordingError as error:
-            pytest.fail(f"xlaprof: {error}", pytrace=False)
+            _fail(f"xlaprof: {error}")
 
     def stop(self) -> None:
         recording, self._recording = self._recording, None
@@ -193,7 +192,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     if not marks:
         return (yield)
     if _WRONG in item.stash:
-        pytest.fail(item.stash[_WRONG], pytrace=False)
+        _fail(item.stash[_WRONG])
     budget = _budget([mark.kwargs for mark in marks])
     asked_for = _KEY in item.stash  # the fixture began it, and ends it
     run = item.stash[_KEY] if asked_for else _begin(item)
@@ -247,8 +246,15 @@ def _budget(limits: Sequence[Mapping[str, Any]]) -> Budget:
         for values in limits:
             asked = asked.over(budget(values))
     except BudgetError as error:
-        pytest.fail(f"xlaprof: {error}", pytrace=False)
+        _fail(f"xlaprof: {error}")
     return asked.over(Budget(no_findings="low")) if asked.empty else asked
+
+
+def _fail(text: str) -> NoReturn:
+    from xlaprof.text.safe import for_terminal
+
+    __tracebackhide__ = True
+    pytest.fail(for_terminal(text), pytrace=False)
 
 
 def _hold(run: XlaprofRun, budget: Budget) -> None:
@@ -259,8 +265,8 @@ def _hold(run: XlaprofRun, budget: Budget) -> None:
     try:
         verdict = run.judge(budget)
     except UserError as error:
-        pytest.fail(f"xlaprof: {error}", pytrace=False)
+        _fail(f"xlaprof: {error}")
     if verdict.kept:
         return
     where = f"xlaprof report {run.path}" if run.kept else "--xlaprof-log-dir DIR keeps the recording"
-    pytest.fail("\n".join(["xlaprof: the test broke its budget", *lines([verdict]), f"({where})"]), pytrace=False)
+    _fail("\n".join(["xlaprof: the test broke its budget", *lines([verdict]), f"({where})"]))

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import fill
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from xlaprof.analysis.model import Finding, Place
 from xlaprof.analysis.places import called, way
-from xlaprof.pages.output import write
 from xlaprof.text.cells import shorten
+from xlaprof.text.output import write
 from xlaprof.text.quantities import duration, times
+from xlaprof.text.safe import for_screen
 from xlaprof.text.strings import path_line, printable
 
 WIDEST = 100  # columns: beyond, lines are hard to read
@@ -28,8 +30,19 @@ def show_page(render: Callable[[int], RenderableType], console: Console | None =
     console = console or Console(highlight=False, markup=False, emoji=False)
     console.width = max(NARROWEST, min(console.width, WIDEST))
     with console.capture() as page:
-        console.print(render(console.width))
-    write("\n".join(line.rstrip(" ") for line in page.get().split("\n")), console.file)
+        console.print(_Safe(render(console.width)))
+    write("\n".join(line.rstrip(" ") for line in page.get().split("\n")), console.file, styled=True)
+
+
+class _Safe:
+    """A page whose text is safe, whatever it was made of, before it gets its colours."""
+
+    def __init__(self, page: RenderableType) -> None:
+        self._page = page
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self._page, options):
+            yield Segment(for_screen(segment.text), segment.style)
 
 
 def title(text: str, width: int, note: str = "") -> Text:

@@ -53,25 +53,22 @@ def to_json(verdicts: Sequence[Verdict], budget: Budget, config: str | None) -> 
     }
 
 
-def github(verdicts: Sequence[Verdict], root: str) -> Iterator[str]:
-    """Workflow commands of GitHub, one for each line to blame; paths below ``root`` are relative to it."""
+def github(verdicts: Sequence[Verdict], root: str) -> Iterator[tuple[str, str, str, int]]:
+    """Errors for GitHub to show, one for each line to blame; paths below ``root`` are relative to it.
+
+    Each is its title and text, and its file and line, "" and 0 where there are none.
+    """
     blamed: dict[tuple[str, str, str, int], tuple[Offence, list[str]]] = {}
     for verdict in verdicts:
         for used in verdict.breaches:
             if not used.offences:
-                yield _command(f"xlaprof: {used.budget}", "", 0, f"{verdict.path}: {used.text}")
+                yield f"xlaprof: {used.budget}", f"{verdict.path}: {used.text}", "", 0
             for offence in used.offences:
                 _, limits = blamed.setdefault(offence.key, (offence, []))
                 limits.append(f"{used.budget} ({used.text})")
     for offence, limits in blamed.values():
         text = f"{offence.cause}\nFix: {offence.advice}\nBreaks {'; '.join(dict.fromkeys(limits))}."
-        where = _below(offence.place.file, root)
-        yield _command(f"xlaprof: {offence.kind}", where, offence.place.line, text)
-
-
-def _command(title: str, file: str, line: int, text: str) -> str:
-    where = f"file={_property(file)},line={line}," if file and line > 0 else ""
-    return f"::error {where}title={_property(title)}::{_data(text)}\n"
+        yield f"xlaprof: {offence.kind}", text, _below(offence.place.file, root), offence.place.line
 
 
 def _below(file: str, root: str) -> str:
@@ -79,14 +76,6 @@ def _below(file: str, root: str) -> str:
         return file
     relative = os.path.relpath(file, root)
     return file if relative.startswith(os.pardir) else relative
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _offence(offence: Offence) -> dict[str, Any]:

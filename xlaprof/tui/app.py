@@ -12,6 +12,7 @@ from textual.containers import Container, VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Footer, Static
 
+from xlaprof.text.safe import for_screen
 from xlaprof.tui import panels
 from xlaprof.tui.snapshot import Snapshot
 from xlaprof.tui.themes import DARK, LIGHT
@@ -97,7 +98,7 @@ class LiveApp(App[None]):
         self.query_one(StatusBar).show(snapshot, self.paused)
         self.default_screen.set_class(snapshot.report is None, "-unread")  # help may lie above it
         if snapshot.report is None:
-            self.query_one("#waiting", Static).update(waiting(snapshot))
+            self.query_one("#waiting", Static).update(for_screen(waiting(snapshot)))
         elif not self.paused:
             for panel in self._panels.values():
                 panel.show(snapshot.report)

@@ -11,7 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from xlaprof.analysis.model import Report
-from xlaprof.text.strings import printable
+from xlaprof.text.safe import for_screen
 
 Line = Content
 Data = TypeVar("Data")
@@ -85,12 +85,18 @@ class Panel(VerticalScroll, Region, Generic[Data]):
 
 def line(*parts: str | Line | tuple[str, str]) -> Line:
     """One line of text from strings, lines and (string, style) pairs; nothing in them is read as markup."""
-    return Content.assemble(*parts)
+    return Content.assemble(*map(_safe, parts))
+
+
+def _safe(part: str | Line | tuple[str, str]) -> str | Line | tuple[str, str]:
+    if isinstance(part, tuple):
+        return for_screen(part[0]), part[1]
+    return for_screen(part) if isinstance(part, str) else part
 
 
 def heading(title: str, note: str = "") -> Line:
     """The name of a panel and, less loud, a total."""
-    return line(f" {printable(title)}", (f"  {printable(note)}" if note else "", "$text-muted not bold"), " ")
+    return line(f" {title}", (f"  {note}" if note else "", "$text-muted not bold"), " ")
 
 
 def quiet(message: str) -> Line:

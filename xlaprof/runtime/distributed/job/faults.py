@@ -20,6 +20,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from xlaprof.errors import warn
+
 if TYPE_CHECKING:
     from .link import Link
 
@@ -96,8 +98,7 @@ def _stop(why: str) -> None:
 def end(message: str = "") -> None:
     """Close the recording and end this process with :data:`EXIT_CODE`."""
     if message:
-        with contextlib.suppress(Exception):
-            print(f"xlaprof: {message}", file=sys.stderr, flush=True)
+        warn(message)
         if error_file:
             with contextlib.suppress(OSError), open(error_file, "wb") as file:
                 pickle.dump(f"{RankFailure.__module__}.{RankFailure.__name__}: {message}\n", file)

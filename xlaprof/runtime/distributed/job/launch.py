@@ -22,6 +22,7 @@ from jax._src import xla_bridge
 from torch.distributed import is_torchelastic_launched
 from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException, ProcessRaisedException, _wrap
 
+from xlaprof.errors import warn
 from xlaprof.recording import recorder
 from xlaprof.runtime.execution import barrier
 from xlaprof.runtime.tape import tapes
@@ -371,8 +372,7 @@ def _end_with_parent() -> None:
 
     def watch() -> None:
         multiprocessing.connection.wait([parent.sentinel])
-        with contextlib.suppress(OSError):
-            print(f"xlaprof: rank {os.environ['RANK']} ends: its launcher is gone", file=sys.stderr, flush=True)
+        warn(f"rank {os.environ['RANK']} ends: its launcher is gone")
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=watch, name="xlaprof-parent", daemon=True).start()
