@@ -15,6 +15,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from types import ModuleType
 from typing import NoReturn
 
@@ -140,7 +141,8 @@ def _dispatch(argv: list[str], of_process: bool = False) -> int:
     parser = _Parser(
         prog=f"xlaprof {verb}",
         description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        # made for each option; without a width it imports shutil, for the terminal's
+        formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=None if {"-h", "--help"} & {*rest} else 80),
         allow_abbrev=False,
     )
     module.add_arguments(parser)

@@ -21,14 +21,13 @@ class Tally(msgspec.Struct):
         Fields named ``most`` (or ``..._most``) keep the larger value. Fields without a default identify what is
         counted and stay as they are.
         """
-        for field in msgspec.structs.fields(self):
-            name = field.name
+        for name, default in zip(reversed(self.__struct_fields__), reversed(self.__struct_defaults__), strict=False):
             ours, theirs = getattr(self, name), getattr(other, name)
             if name.endswith("most"):
                 setattr(self, name, max(ours, theirs))
-            elif field.default is False:
+            elif default is False:
                 setattr(self, name, ours or theirs)
-            elif field.default == 0 and type(ours) is int:
+            elif default == 0 and type(ours) is int:
                 setattr(self, name, ours + theirs)
             elif isinstance(ours, dict):
                 add_counts(ours, theirs)

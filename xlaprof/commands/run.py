@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import xlaprof
 from xlaprof import import_hook
+from xlaprof.collection import no_collection
 from xlaprof.errors import UserError, warn
 from xlaprof.recording import recorder
 from xlaprof.recording.logfile import MODE, private, rank_and_world, rank_path
@@ -287,7 +288,8 @@ def _finish(
 
 def _print_report(recording: xlaprof.record, report: _Report) -> None:
     # Imported late: the observed program runs without the modules that print the report.
-    from xlaprof.commands import report as verb
+    with no_collection():  # each would look through all that the program has left
+        from xlaprof.commands import report as verb
 
     path, others = _ranks(report.output, recording.path, report.began)
     if os.getcwd() == report.folder and path.startswith(os.path.join(report.folder, "")):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from xlaprof.events import Guard
 
-_SHAPE = re.compile(r"\[([\d, ?]*)\]")
-_NUMBER = re.compile(r"-?[\d.]+(?:e[+-]?\d+)?")
+_SHAPE = r"\[([\d, ?]*)\]"
+_NUMBER = r"-?[\d.]+(?:e[+-]?\d+)?"
 #: modules whose functions take Python numbers as such, but for arithmetic
 _PYTORCH = ("F", "nn.functional", "torch.nn.functional")
 #: backends that compile a program for every size, whatever Dynamo makes dynamic
@@ -18,7 +18,7 @@ _FIXED_SHAPES = ("openxla", "openxla_eval", "torchxla_trace_once", "tpu")
 
 
 def _sizes(shape: str) -> list[str] | None:
-    found = _SHAPE.search(shape)
+    found = re.search(_SHAPE, shape)
     return [part.strip() for part in found[1].split(",") if part.strip()] if found else None
 
 
@@ -118,7 +118,7 @@ def _advise_value(guard: Guard, case: Case) -> str:
         )
     each = "each of its values has a graph of its own."
     values = [value for one in case.guards for value in (one.old, one.new) if value]
-    if not values or not all(map(_NUMBER.fullmatch, values)):
+    if not values or not all(re.fullmatch(_NUMBER, value) for value in values):
         if "." in name:
             return f"Set {name} before the first call, and keep it: {each}"
         return (
@@ -367,6 +367,6 @@ def remedy(guard: Guard, case: Case) -> str:
     if guard.kind == "shape" and "force_parameter" not in guard.hint and not small:
         name = name if case.handed_over else "x"
         return f"torch._dynamo.maybe_mark_dynamic({name}, {dim})  # before the first call\ny = compiled({name})"
-    if guard.kind == "value" and _NUMBER.fullmatch(guard.new) and _is_argument(guard):
+    if guard.kind == "value" and re.fullmatch(_NUMBER, guard.new) and _is_argument(guard):
         return f"compiled(..., {name}=torch.tensor({guard.new}))"
     return ""

@@ -198,7 +198,7 @@ _WORDS = (
     (r"\bnot\b|\band\b|\bor\b|\bif\b", "a test"),
 )
 #: a library function that makes the value of its name, and reads another one: to check its arguments
-_COMPUTES = re.compile(r"_loss$")
+_COMPUTES = "_loss"
 _SPECIAL = {
     "__repr__": "print()",
     "__str__": "print()",
@@ -222,7 +222,7 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
     name = _name(via, code, scalar)
     inside = "" if via.rpartition(".")[2] in _SPECIAL or re.search(_PLAIN, code) else via
     for pattern in _PATTERNS:
-        if inside and not pattern.via and (_COMPUTES.search(inside) or not re.search(pattern.code, inside)):
+        if inside and not pattern.via and (inside.endswith(_COMPUTES) or not re.search(pattern.code, inside)):
             continue
         of_it = any(re.search(pattern.via, one) for one in (via, op))
         if of_it and (scalar or not pattern.numbers_only) and re.search(pattern.code, code):

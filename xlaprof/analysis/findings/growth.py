@@ -33,7 +33,7 @@ _LARGER, _BYTES = 1.25, 1 << 20  # times the first reading, and bytes more: less
 _MORE, _EACH_STEP = 1.5, 2.5  # the same in tensors; and tensors per step: the results of one are fewer
 _NUMBER = 32  # bytes of each, at least: a log of numbers, or of a few together, has less
 _LINES = 3  # that made them: a result with all that its gradient needs
-_APPENDS = re.compile(r"(?P<before>.+\.append\()(?P<name>[\w.()]+)\)")
+_APPENDS = r"(?P<before>.+\.append\()(?P<name>[\w.()]+)\)"
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def _advice(kept: Kept | None, *, history: bool) -> str:
 
 def _remedy(place: Place) -> str:
     """The line with a detached tensor, where it appends one by its name."""
-    found = _APPENDS.fullmatch(place.code)
+    found = re.fullmatch(_APPENDS, place.code)
     before, name = (found["before"], found["name"]) if found else ("losses.append(", "loss")
     return f"{before}{name}.detach())  # not: {before}{name})"
 

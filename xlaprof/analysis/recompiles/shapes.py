@@ -6,12 +6,12 @@ import re
 
 from xlaprof.events import Change
 
-_SIZES = re.compile(r"\[([\d, ]*)\]")
+_SIZES = r"\[([\d, ]*)\]"
 
 
 def dims(text: str) -> tuple[int, ...] | None:
     """The sizes in ``text``; ``None`` where it is no shape."""
-    found = _SIZES.search(text)
+    found = re.search(_SIZES, text)
     if found is None:
         return None
     return tuple(int(part) for part in found[1].replace(" ", "").split(",") if part)

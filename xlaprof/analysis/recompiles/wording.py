@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from xlaprof.analysis.model import Place
@@ -12,7 +13,8 @@ from xlaprof.analysis.places import named, short
 from xlaprof.events import Change
 from xlaprof.text.strings import clip
 
-_MOVES = re.compile(r"\.(to|cuda|xla|send)\(|\bsend_cpu_data_to_device\(|\bdevice\s*=")
+_MOVES = r"\.(to|cuda|xla|send)\(|\bsend_cpu_data_to_device\(|\bdevice\s*="
+_LINES = 256  # read once for all the findings that are about them
 
 
 #: arguments that stand right after the tensor
@@ -25,7 +27,7 @@ _OPERATORS = {
 #: operations of a subscript: the part of it that they read; a mask is counted before it selects
 _SUBSCRIPTS = {"select": "value", "index": "value", "count_nonzero": "slice"}
 #: operations that take a tensor of positions
-_INDEXED = re.compile(r"aten::(_unsafe_|_index_put_impl|index|gather|scatter|take|put)")
+_INDEXED = r"aten::(_unsafe_|_index_put_impl|index|gather|scatter|take|put)"
 _MODULES = ("torch", "F", "nn", "np", "torch_xla", "xm")
 _VARIABLES = ast.Name, ast.Attribute, ast.Subscript
 _COMPREHENSIONS = ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp
@@ -41,7 +43,7 @@ def operator(change: Change) -> str:
 
 def is_index(change: Change) -> bool:
     """Whether the elements of the tensor are positions in another one."""
-    return bool(_INDEXED.match(operator(change)) and re.match(r"[siu]\d", change.old))
+    return bool(re.match(_INDEXED, operator(change)) and re.match(r"[siu]\d", change.old))
 
 
 def expression(code: str, change: Change) -> str:
@@ -155,6 +157,7 @@ def _text(node: ast.expr) -> str:
     return text if len(text) <= 40 else ""
 
 
+@lru_cache(_LINES)
 def _parsed(code: str) -> ast.Module | None:
     """One line as a tree; the head of a block gets a body."""
     for text in (code, f"{code} pass", f"if 0: pass\n{code} pass"):
@@ -197,9 +200,10 @@ def variable(change: Change, made: Place, used: Place) -> str:
     return known or _read(used, reading, several) or (bound if not moved else "")
 
 
+@lru_cache(_LINES)
 def _moved(node: ast.AST) -> ast.expr | None:
     """What a call brings to the device."""
-    if not isinstance(node, ast.Call) or not _MOVES.search(ast.unparse(node)):
+    if not isinstance(node, ast.Call) or not re.search(_MOVES, ast.unparse(node)):
         return None
     if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cuda", "xla"):
         return node.func.value
@@ -258,7 +262,7 @@ def tensor(change: Change, made: Place, used: Place) -> str:
     if change.name or not made.line:
         return name or (f"the {change.subject}" if change.subject else "an input of the graph")
     if change.moved:
-        moved = "brought to the device" if _MOVES.search(made.code) or not made.code else "made for the device"
+        moved = "brought to the device" if re.search(_MOVES, made.code) or not made.code else "made for the device"
         return f"{name or ('an index' if is_index(change) else 'the batch')} ({moved} at {short(made)})"
     return f"{name or 'the tensor'} (computed at {short(made)})"
 
