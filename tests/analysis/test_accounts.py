@@ -251,6 +251,24 @@ def test_what_replaced_the_first_graph_is_named(change: Change, said: str) -> No
     assert f"1 graph compiled again {said}" in account(report, "compile").text
 
 
+def test_what_comes_after_the_training_is_no_warm_up() -> None:
+    """Three samples are drawn at the end, the last one at a temperature of exactly 1."""
+    story = Story()
+    barrier, read = story.line(40, "xr.sync()"), story.line(62, "sample = draw(t).cpu()")
+    draw = story.line(51, "z = t * torch.randn(n)")
+    for _ in range(30):
+        with story.step():
+            story.barrier(barrier, 10, "step", compile=100)
+    special = Change("scalar", "0.85", "1.0", "other of aten::mul", stack=draw)
+    for graph in ("other", "other", "one"):
+        story.compile(graph, 300, read, special if graph == "one" else None, "read")
+        story.execute(graph, 5, read, "read")
+        story.read(read)
+    compiling = account(story.report(), "compile").text
+    assert "1 graph compiled again, for 1.0 came where 0.85 had been of train.py:51" in compiling
+    assert "warm-up" not in compiling
+
+
 def test_what_was_recorded_before_the_only_loop_is_part_of_its_first_graph() -> None:
     story = Story()
     zeros = story.line(9, "self.mean = torch.zeros(3, device=device)", "Meter.__init__", outer=(30,))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from xlaprof.analysis.diagnosis import cause, parts
 from xlaprof.events import Block, Change, Compile, Difference, GraphDiff, Loop, Operation
 
@@ -116,3 +118,11 @@ def test_an_optimizers_state_is_made_or_kept_wherever_its_operations_stand() -> 
         return part.key, part.old, part.new
 
     assert of(5, "aten::add") == of(6, "aten::lerp_") == (("operation", 0, "state"), ("made", 0), ("kept", 0))
+
+
+@pytest.mark.parametrize(("condition", "role"), [(9, "optimizer"), (0, "state")])
+def test_a_step_that_a_condition_lets_come_is_another_path_also_where_it_makes_state(condition: int, role: str) -> None:
+    """Gradients are added up: in three turns of four no optimizer steps, with SGD as with Adam."""
+    step = path("state", "optimizer", condition=condition)
+    (part,) = parts(Compile(0, 1, 2, "ab", 5, 1, 1, BARRIER, diff=GraphDiff(differences=[step], against=1)))
+    assert (part.change.role, part.change.condition) == (role, condition)

@@ -126,3 +126,21 @@ def test_a_loop_that_has_a_pass_more_each_time_is_told_as_one_that_never_ends() 
     assert "has one pass more each time" in finding.cause
     assert "(self.learners grows)" in finding.cause
     assert finding.advice.startswith("End every pass with a barrier")
+
+
+@pytest.mark.parametrize(("ends", "findings"), [("xr.sync()", 1), ("for x, y in loader:", 0)])
+def test_gradients_that_are_added_up_need_two_graphs_under_a_loaders_barrier(ends: str, findings: int) -> None:
+    """A barrier of the program's can move behind the step, a loader's cannot."""
+    story = Story()
+    barrier, step = story.line(34, ends), story.line(39, "opt.step()")
+    decides = story.line(38, "if n % 4 == 3:")
+    came = Change(
+        "operation", "barrier", "aten::lerp_", "the next operation", step, barrier, 30, added=36, against=1,
+        role="optimizer", condition=decides,
+    )  # fmt: skip
+    for n in range(24):
+        with story.step():
+            story.trace(2)
+            story.barrier(barrier, 8, "step" if n % 4 == 3 else "add", compile=400, change=came if n == 3 else None)
+            story.spend(8)
+    assert len(story.findings("recompile")) == findings

@@ -311,7 +311,8 @@ def _necessary(facts: Facts, record: CompileRecord) -> str:
         saved = f"recorded before it ({facts.words.barrier} between the two saves that)"
         return f"compiled again, for the first of a loop also holds what {_quoted(before)} {saved},"
     if early:
-        return f"compiled again in the warm-up, {_differs(facts, record.change)},"
+        warm_up = " in the warm-up" * (record.step <= EARLY)  # else of what comes late and seldom
+        return f"compiled again{warm_up}, {_differs(facts, record.change)},"
     return "compiled again for another phase," if facts.run.program_runs.get(record.program, 0) > 1 else ""
 
 

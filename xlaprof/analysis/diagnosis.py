@@ -293,7 +293,8 @@ def _role(diff: GraphDiff, one: Difference, block: Block) -> str:
     if len(roles) == 1:
         return roles.pop()
     if "state" in block.roles and "" not in block.roles:  # else a whole step came, with its forward pass
-        return "state"
+        decided = block.condition and "optimizer" in block.roles and not (block.old and block.new)
+        return "optimizer" if decided else "state"  # gradients are accumulated: some turns have no step
     if "grad" in roles and roles <= {"grad", "backward"}:
         return "grad"
     called = one.came if block.new else one.expected

@@ -409,10 +409,10 @@ def _by_design(facts: Facts, group: Group) -> bool:
     """Whether a few sizes, or modules, take turns for ever: each is compiled once, and came back often or ran for long.
 
     A smaller batch at the end of each pass comes back as well, but alone and at regular intervals. Work that changed
-    once and for good is another stage of the training.
+    once and for good is another stage of the training; gradients that a few batches add up to come in two graphs.
     """
     if group.sort == "operation":
-        return _is_stage(facts, group)
+        return _is_stage(facts, group) or _accumulates(facts, group)
     if group.sort != "shape" or group.name == "rank":
         return False
     rhythms = facts.run.program_rhythms
@@ -427,6 +427,12 @@ def _is_kept(own: list[Rhythm], sizes: int) -> bool:
     """Whether one of so many sizes came back often and ran twice as often, or ran for long."""
     returns, steps = sum(rhythm.returns for rhythm in own), sum(rhythm.steps for rhythm in own)
     return steps >= _LONG * sizes or (returns >= sizes and steps >= 2 * sizes)
+
+
+def _accumulates(facts: Facts, group: Group) -> bool:
+    """Whether some batches end in an optimizer's step, under a loader's barrier, which nobody can move behind it."""
+    barriers = (facts.names.place(extra.record.stack).acting.code for extra in group.extras)
+    return group.first.role == "optimizer" and all(code.startswith(LOOPS) for code in barriers)
 
 
 def _is_stage(facts: Facts, group: Group) -> bool:
