@@ -289,15 +289,27 @@ def test_nothing_after_the_warm_up_is_an_error_not_a_pass() -> None:
         held(Story(), max_recompiles=0, after_step=3)
 
 
+def dropped(story: Story, why: str) -> Story:
+    story.emit(Dropped(t=story.now, count=7, why=why))
+    return story
+
+
 def test_what_makes_the_figures_uncertain_is_said() -> None:
-    story = clean()
-    story.emit(Dropped(t=story.now, count=7, why="disk"))
+    story = dropped(clean(), "names")  # the events are there
     assert held(story, max_recompiles=0).warnings == (
-        "7 events missing (disk)",
+        "7 events missing (names)",
         "no end of the recording: the program still runs, or was killed",
     )
     story.finish(error="ValueError")
     assert held(story, max_recompiles=0).warnings[1] == "the program ended with ValueError"
+
+
+@pytest.mark.parametrize("why", ["disk", "queue", "encode", "deleted", "truncated", "torch.compile"])
+def test_a_budget_that_is_kept_by_what_is_left_of_a_recording_is_not_kept(why: str) -> None:
+    with pytest.raises(BudgetError, match=r"^run.log lacks 7 events .* --allow-dropped"):
+        held(dropped(clean(), why), max_recompiles=0)
+    assert held(dropped(clean(), why), max_recompiles=0, allow_dropped=True).kept
+    assert not held(dropped(ragged(), why), max_recompiles=0).kept  # what there is breaks it
 
 
 # -- the words

@@ -11,6 +11,7 @@ from commands.test_report import write
 from story import Story, clean
 
 from xlaprof.cli import main
+from xlaprof.events import Dropped
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 
@@ -184,6 +185,21 @@ def test_a_recording_without_an_end_is_judged_and_said_to_be_one(
     err = capsys.readouterr().err
     assert "no end of the recording: the program still runs, or was killed" in err
     assert "the last line is torn" in err
+
+
+def test_a_recording_that_lacks_events_passes_only_where_that_is_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story = clean()
+    story.emit(Dropped(t=story.now, count=7, why="disk"))
+    story.finish()
+    log = write(story, tmp_path / "lacks.log")
+    assert main(["check", log, "--max-recompiles", "0"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"xlaprof: {log} lacks 7 events that the recording dropped")
+    assert main(["check", log, "--max-recompiles", "0", "--allow-dropped"]) == 0
+    assert "7 events missing (disk)" in capsys.readouterr().err
 
 
 # -- GitHub

@@ -4,8 +4,9 @@
     xlaprof check run.log --max-idle 10% --max-transfers-per-step 0 --no-fallback
     xlaprof check run.rank*.log --max-step-time 50ms --github
 
-Exit code 0 if every log keeps the budget, 1 with the lines to blame if one does not, 2 if that cannot be decided.
-docs/ci.md says what each limit counts.
+Exit code 0 if every log keeps the budget, 1 with the lines to blame if one does not, 2 if that cannot be decided: the
+log has nothing of what a limit asks for (idle time without a device), or says that events were dropped (a full disk;
+--allow-dropped lets it pass). docs/ci.md says what each limit counts.
 
 Limits may also stand in the table [tool.xlaprof] of pyproject.toml, the nearest one at or above the current directory
 that has it. Limits on the command line override them:

@@ -81,7 +81,13 @@ def judge(read: Read, budget: Budget, path: str = "", notes: Callable[[], tuple[
     """
     case = _Case(read, budget, path, notes)
     used = tuple(_hold(case, limit.name) for limit in LIMITS if limit.limits and budget.given(limit.name))
-    return Verdict(path=path, rank=case.report.run.rank, steps=case.steps, used=used, warnings=case.warnings())
+    verdict = Verdict(path=path, rank=case.report.run.rank, steps=case.steps, used=used, warnings=case.warnings())
+    if verdict.kept and case.lacks and not budget.allow_dropped:
+        raise BudgetError(
+            f"{path} lacks {plural(case.lacks, 'event')} that the recording dropped, so what it keeps may be broken: "
+            "record again, or let it pass by what it has with --allow-dropped (allow_dropped)"
+        )
+    return verdict
 
 
 def lines(verdicts: Sequence[Verdict]) -> list[str]:
@@ -132,6 +138,8 @@ class _Case:
             self.counted, self.begin = after_step(read, self.run, budget.after_step, path)
         self.report: Report = self.run.report(path, notes())
         self.after: Report = self.report if self.counted is self.run else self.counted.report(path)
+        # dropped names are no events: what lacks them is there, and counts
+        self.lacks = sum(count for why, count in self.report.run.dropped.items() if why != "names")
         self.steps = sum(stat.count for stat in self.after.steps)
         self.named = any(not stat.inferred for stat in self.after.steps)
 

@@ -37,6 +37,7 @@ class Budget(msgspec.Struct, frozen=True):
     no_findings: str = ""  # the least severity that counts
     after_step: int | None = None
     ignore: tuple[str, ...] = ()  # kinds and ids of findings that no_findings lets pass
+    allow_dropped: bool = False
 
     @property
     def empty(self) -> bool:
@@ -77,6 +78,7 @@ LIMITS = (
     Limit("no_findings", "severity", "SEVERITY", "no finding of this severity (low, medium, high) or worse"),
     Limit("after_step", "count", "N", "everything up to the end of step N is warm-up and does not count", False),
     Limit("ignore", "names", "WHAT", "a kind or id of findings that --no-findings lets pass; may be repeated", False),
+    Limit("allow_dropped", "flag", "", "let a recording that lacks events pass by those that it has", False),
 )  # fmt: skip
 
 _NAMES = tuple(limit.name for limit in LIMITS)
