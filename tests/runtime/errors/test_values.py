@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
 import xlaprof.runtime as xr
 
@@ -21,33 +24,93 @@ def here(values: object) -> torch.Tensor:
     return torch.tensor(values)
 
 
+PAGE = Path(__file__).parents[3] / "docs" / "runtime.md"
 Make = Callable[[object], torch.Tensor]
-MISTAKES: dict[str, Callable[[Make], torch.Tensor]] = {
+MISTAKES: dict[str, Callable[[Make], object]] = {
     "index": lambda t: t([1.0, 2.0])[t([5])],
-    "index_put": lambda t: t([1.0, 2.0]).clone().index_put_((t([-3]),), t([1.0])),
+    "index_put": lambda t: t([1.0, 2.0]).clone().index_put_((t([-3]),), t([1.0]), accumulate=True),
     "index_select": lambda t: t([1.0, 2.0]).index_select(0, t([2])),
-    "embedding": lambda t: functional.embedding(t([0, 9]), t([[1.0], [2.0]])),
+    "index_add": lambda t: t([1.0, 2.0]).index_add(0, t([2]), t([1.0])),
+    "index_copy": lambda t: t([1.0, 2.0]).index_copy(0, t([2]), t([1.0])),
+    "index_fill": lambda t: t([1.0, 2.0]).index_fill(0, t([2]), 1.0),
+    "index_reduce": lambda t: t([1.0, 2.0]).index_reduce(0, t([2]), t([1.0]), "amax"),
     "gather": lambda t: t([[1.0, 2.0]]).gather(1, t([[-1]])),
     "scatter": lambda t: t([[1.0, 2.0]]).scatter(1, t([[2]]), 3.0),
+    "scatter_add": lambda t: t([[1.0, 2.0]]).clone().scatter_add_(1, t([[2]]), t([[3.0]])),
+    "scatter_reduce": lambda t: t([[1.0, 2.0]]).scatter_reduce(1, t([[2]]), t([[3.0]]), "amax"),
     "take": lambda t: t([1.0, 2.0]).take(t([2])),
+    "put": lambda t: t([1.0, 2.0]).put(t([2]), t([1.0])),
+    "embedding": lambda t: functional.embedding(t([0, 9]), t([[1.0], [2.0]])),
+    "embedding_bag": lambda t: functional.embedding_bag(t([[0, 9]]), t([[1.0], [2.0]])),
+    "searchsorted": lambda t: torch.searchsorted(t([1.0, 2.0]), t([1.0]), sorter=t([5, 0])),
+    "max_unpool2d": lambda t: functional.max_unpool2d(t([[[[1.0]]]]), t([[[[7]]]]), 2),
     "cross_entropy": lambda t: functional.cross_entropy(t([[1.0, 2.0]]), t([7])),
-    "multinomial": lambda t: torch.multinomial(t([-1.0, 2.0]), 1),
+    "nll_loss": lambda t: functional.nll_loss(t([[[[1.0]], [[2.0]]]]), t([[[5]]])),
+    "multi_margin_loss": lambda t: functional.multi_margin_loss(t([[1.0, 2.0]]), t([7])),
+    "multilabel_margin_loss": lambda t: functional.multilabel_margin_loss(t([[1.0, 2.0]]), t([[7, -1]])),
+    "ctc_loss": lambda t: functional.ctc_loss(t([[[1.0, 2.0]]]), t([[1]]), t([9]), t([1])),
+    "segment_reduce": lambda t: torch.segment_reduce(t([1.0, 2.0]), "sum", lengths=t([5])),
     "bernoulli": lambda t: torch.bernoulli(t([1.5])),
-    "integer division": lambda t: t([1]) // t([0]),
+    "bernoulli_": lambda t: t([0.0]).clone().bernoulli_(t([1.5])),
+    "multinomial": lambda t: torch.multinomial(t([-1.0, 2.0]), 1),
+    "poisson": lambda t: torch.poisson(t([-1.5])),
+    "normal": lambda t: torch.normal(t([0.0]), t([-1.0])),
+    "binary_cross_entropy": lambda t: functional.binary_cross_entropy(t([0.5]), t([1.5])),
+    "floor_divide": lambda t: t([1]) // t([0]),
+    "remainder": lambda t: 1 % t([0]),
+    "fmod": lambda t: t([1]).fmod(t([0])),
+    "div": lambda t: torch.div(t([1]), t([0]), rounding_mode="trunc"),
+    "masked_scatter": lambda t: t([1.0, 2.0]).masked_scatter(t([True, True]), t([1.0])),
+    "histc": lambda t: t([float("inf"), 1.0]).histc(4),
+    "histogram": lambda t: torch.histogram(t([float("inf"), 1.0]), 4),
+    "torch.cholesky": lambda t: torch.cholesky(t([[[1.0]], [[-1.0]]])),
+    "linalg.svd": lambda t: torch.linalg.svd(t([[float("nan"), 1.0], [1.0, 1.0]])),
+}
+#: refused at the call, with checks and without: the runtime reads what it needs to know
+AT_THE_CALL: dict[str, Callable[[Make], object]] = {
+    "linalg.cholesky": lambda t: torch.linalg.cholesky(t([[-1.0]])),
+    "linalg.inv": lambda t: torch.linalg.inv(t([[0.0]])),
+    "linalg.solve": lambda t: torch.linalg.solve(t([[0.0]]), t([[1.0]])),
+    "linalg.eig": lambda t: torch.linalg.eig(t([[float("nan"), 1.0], [1.0, 1.0]])),
+    "linalg.lu_factor": lambda t: torch.linalg.lu_factor(t([[0.0]])),
+    "bincount": lambda t: t([-1, 2]).bincount(),
+    "repeat_interleave": lambda t: t([1.0, 2.0]).repeat_interleave(t([-1, 2])),
 }
 
 
+def read(result: object) -> None:
+    for leaf in tree_leaves(result):
+        leaf.cpu()
+
+
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
 @pytest.mark.parametrize("name", MISTAKES)
 def test_debug_checks_raise_what_eager_pytorch_raises(name: str) -> None:
     mistake = MISTAKES[name]
     with pytest.raises((IndexError, RuntimeError)) as expected:
         mistake(here)
     with pytest.raises(type(expected.value)) as caught, xr.debug_checks():
-        mistake(there).cpu()
+        read(mistake(there))
     said, place = str(caught.value).rsplit(" (", 1)
-    assert str(expected.value).startswith(said)
+    assert str(expected.value).startswith(said.removesuffix("...] is not finite"))
     assert f" at {__file__}:" in place
-    mistake(there).cpu()  # off again: clamped, as on every XLA device
+    read(mistake(there))  # off again: clamped, as on every XLA device
+
+
+@pytest.mark.parametrize("name", AT_THE_CALL)
+def test_what_is_read_anyhow_is_refused_at_the_call(name: str) -> None:
+    with pytest.raises(RuntimeError) as expected:
+        AT_THE_CALL[name](here)
+    with pytest.raises(type(expected.value)) as caught:
+        AT_THE_CALL[name](there)
+    assert str(caught.value).split("\n")[0] == str(expected.value).split("\n")[0]
+
+
+def test_the_page_has_all_of_them() -> None:
+    table = [line for line in PAGE.read_text().splitlines() if line.startswith("| ") and " at the call |" in line]
+    checked = [line for line in PAGE.read_text().splitlines() if line.startswith("| ") and "| `debug_checks` |" in line]
+    for lines, names in ((table, AT_THE_CALL), (checked, MISTAKES)):
+        assert {name for line in lines for name in re.findall(r"`([\w.]+)`", line.split("|")[1])} == set(names)
 
 
 def test_the_error_comes_where_the_host_next_waits() -> None:

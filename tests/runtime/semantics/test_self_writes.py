@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,9 @@ from xlaprof.runtime.trace import evaluate
 from xlaprof.runtime.trace.self_writes import self_writes
 from xlaprof.runtime.trace.trie import Node
 
+PAGE = Path(__file__).parents[3] / "docs" / "xla-self-writes.md"
+
+Change = Callable[[jax.Array], jax.Array]
 Write = Callable[[torch.Tensor], object]
 Read = Callable[[torch.Tensor], torch.Tensor]
 
@@ -125,12 +129,35 @@ def test_a_cache_that_is_filled_row_by_row_is_updated_in_place(found: list[int])
         assert found[-1] == 0
 
 
-def test_plain_jax_has_the_mistake_still() -> None:
-    """When this fails, XLA is mended: then xlaprof/runtime/trace/self_writes.py can go."""
-    x = jnp.arange(12.0).reshape(3, 4)
+def test_plain_jax_has_the_mistake_still(capsys: pytest.CaptureFixture[str]) -> None:
+    """When this fails, XLA is mended: then xlaprof/runtime/trace/self_writes.py and docs/xla-self-writes.md can go."""
+    exec(PAGE.read_text().split("```python\n")[1].split("```")[0], {"__name__": "page"})
+    assert capsys.readouterr().out.splitlines() == ["[8. 4. 0.]", "[8. 4. 8.]"]
 
-    def reverse_column(x: jax.Array) -> jax.Array:
-        return lax.dynamic_update_slice(x, lax.rev(x[:, 0:1], (0,)), (0, 0))[None]
 
-    assert reverse_column(x)[0, :, 0].tolist() == [8, 4, 0]
-    assert jax.jit(reverse_column)(x)[0, :, 0].tolist() == [8, 4, 8]
+X = jnp.arange(12.0).reshape(3, 4)
+
+
+def _reversed_first_column(x: jax.Array) -> jax.Array:
+    return lax.rev(x[:, 0:1], (0,))
+
+
+#: the page's table: what is wrong, and what is right
+WRONG: tuple[Change, ...] = (
+    lambda x: lax.dynamic_update_slice(x, _reversed_first_column(x), (0, 0))[None],
+    lambda x: lax.dynamic_update_slice(x, _reversed_first_column(x), (0, 0)).reshape(1, 3, 4),
+    lambda x: lax.dynamic_update_slice(x, lax.optimization_barrier(_reversed_first_column(x)), (0, 0))[None],
+    lambda x: lax.dynamic_update_slice(x, x[:-1], (1, 0))[None],
+)
+RIGHT: tuple[Change, ...] = (
+    lambda x: lax.dynamic_update_slice(x, _reversed_first_column(x), (0, 0)),
+    lambda x: lax.optimization_barrier(lax.dynamic_update_slice(x, _reversed_first_column(x), (0, 0)))[None],
+    lambda x: lax.dynamic_update_slice(x, _reversed_first_column(x), (0, 0)) + 0,
+    lambda x: jnp.where(lax.broadcasted_iota(jnp.int32, (3, 4), 1) == 0, _reversed_first_column(x), x)[None],
+)
+
+
+@pytest.mark.parametrize(("changes", "right"), [(WRONG, False), (RIGHT, True)])
+def test_the_forms_of_it_that_the_page_names(changes: Sequence[Change], right: bool) -> None:
+    assert [bool((jax.jit(change)(X) == change(X)).all()) for change in changes] == [right] * len(changes)
+    assert (jax.jit(RIGHT[0], donate_argnums=0)(X.copy()) == RIGHT[0](X)).all()

@@ -9,6 +9,7 @@ PyTorch's error, with the operation and its line, when the host next waits for t
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
 
 from xlaprof.runtime.lowering.registry import overloads
 from xlaprof.runtime.tape.graph import place
@@ -35,7 +37,7 @@ class Check(NamedTuple):
     values: Any
     bad: Any
     kind: type[Exception]
-    text: str  # {value}: the offending one
+    text: str  # {value}: the offending one; {at}: its number
 
 
 class Test(NamedTuple):
@@ -64,7 +66,7 @@ def debug_checks(enable: bool = True) -> Iterator[None]:
 
 
 def tests(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Test], list[jax.Array]]:
-    """The tests of one operation over traced values, and for each a row ``[failed, offending value]`` (s64[2])."""
+    """The tests of one operation over traced values, and for each a row ``[failed, offending value, at]`` (s64[3])."""
     op = node.op
     rule = _RULES.get(str(getattr(op, "twin", None) or op.name)) if op is not None and op.func is not None else None
     if op is None or rule is None:
@@ -73,16 +75,17 @@ def tests(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[li
     rows = []
     for check in checks:
         bad = check.bad.reshape(-1)
-        first = check.values.reshape(-1)[jnp.argmax(bad)] if bad.size else 0
-        rows.append(jnp.stack([jnp.any(bad).astype(jnp.int64), jnp.asarray(first).astype(jnp.int64)]))
+        at = jnp.argmax(bad) if bad.size else jnp.zeros((), jnp.int64)
+        first = check.values.reshape(-1)[at] if bad.size else at
+        rows.append(jnp.stack([part.astype(jnp.int64) for part in (jnp.any(bad), first, at)]))
     return [Test(check.kind, check.text, node) for check in checks], rows
 
 
 def verdict(tests: list[Test], rows: np.ndarray[Any, Any]) -> Exception | None:
     """The error of the first test that failed when the program ran."""
-    for test, (failed, value) in zip(tests, rows.tolist(), strict=True):
+    for test, (failed, value, at) in zip(tests, rows.tolist(), strict=True):
         if failed:
-            return final(test.kind(f"{test.text.format(value=value)} ({place(test.node)})"))
+            return final(test.kind(f"{test.text.format(value=value, at=at)} ({place(test.node)})"))
     return None
 
 
@@ -155,6 +158,12 @@ def _along(kind: type[Exception], text: str = "", *, negative: bool = False) -> 
     return rule
 
 
+def _index_add(self: Any, dim: int, index: Any, **_: Any) -> list[Check]:
+    if self.ndim > 1:
+        return _along(RuntimeError)(self=self, dim=dim, index=index)
+    return [_within(index, self.size, *_OUT_OF_RANGE)]
+
+
 def _take(self: Any, index: Any, **_: Any) -> list[Check]:
     text = f"out of range: tried to access index {{value}} on a tensor of {self.size} elements."
     return [_within(index, self.size, IndexError, text, negative=True)]
@@ -165,8 +174,92 @@ def _nll_loss(self: Any, target: Any, ignore_index: int, **_: Any) -> list[Check
     return [check._replace(bad=check.bad & (target != ignore_index))]
 
 
-def _probabilities(text: str) -> Rule:
-    return lambda self, **_: [Check(self, ~((self >= 0) & (self <= 1)), RuntimeError, text)]
+def _margin_loss(self: Any, target: Any, **_: Any) -> list[Check]:
+    return [_within(target, self.shape[-1], RuntimeError, "target out of range")]
+
+
+def _labels(self: Any, target: Any, **_: Any) -> list[Check]:
+    bad = (target < -1) | (target >= self.shape[-1])
+    return [Check(target, bad, RuntimeError, "argument #2 'target' is out of range")]
+
+
+def _embedding_bag(weight: Any, indices: Any, **_: Any) -> list[Check]:
+    text = f"Index {{at}} of input takes value {{value}} which is not in the valid range [0, {weight.shape[0]})"
+    return [_within(indices, weight.shape[0], RuntimeError, text)]
+
+
+def _max_unpool(indices: Any, output_size: Any, **_: Any) -> list[Check]:
+    text = f"Found an invalid max index: {{value}} (output volumes are of size {'x'.join(map(str, output_size))}"
+    return [_within(indices, math.prod(output_size), RuntimeError, text)]
+
+
+def _searchsorted(sorted_sequence: Any, sorter: Any = None, **_: Any) -> list[Check]:
+    text = "torch.searchsorted(): sorter index out of range"
+    return [] if sorter is None else [_within(sorter, sorted_sequence.shape[-1], RuntimeError, text)]
+
+
+def _segment_reduce(data: Any, lengths: Any = None, axis: int = 0, unsafe: bool = False, **_: Any) -> list[Check]:
+    if lengths is None or unsafe:
+        return []
+    sums = jnp.sum(lengths, axis=-1)
+    rows = (
+        "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe."
+    )
+    return [
+        Check(lengths, lengths < 0, RuntimeError, "lengths contains negative value!"),
+        Check(sums, sums != data.shape[axis], RuntimeError, rows),
+    ]
+
+
+def _ctc_loss(log_probs: Any, input_lengths: Any, **_: Any) -> list[Check]:
+    steps = log_probs.shape[0]
+    text = f"Expected input_lengths to have value at most {steps}, but got value {{value}}"
+    return [Check(input_lengths, input_lengths > steps, RuntimeError, text)]
+
+
+# -- floats: a comparison that NaN fails is written the other way round -------------------------------
+
+
+def _between_0_and_1(values: Any, text: str) -> Check:
+    return Check(values, ~((values >= 0) & (values <= 1)), RuntimeError, text)
+
+
+_P_IN = "Expected p_in >= 0 && p_in <= 1 to be true, but got false."
+
+
+def _binary_cross_entropy(self: Any, target: Any, **_: Any) -> list[Check]:
+    return [
+        _between_0_and_1(self, "all elements of input should be between 0 and 1"),
+        _between_0_and_1(target, "all elements of target should be between 0 and 1"),
+    ]
+
+
+def _no_negative(name: str, text: str) -> Rule:
+    return lambda **given: [Check(given[name], ~(given[name] >= 0), RuntimeError, text)]
+
+
+def _matrices(name: str, text: str, bad: Callable[[Any], Any]) -> Rule:
+    """``bad`` says of each element of matrices whether it shows that the decomposition ``name`` fails."""
+
+    def rule(**given: Any) -> list[Check]:
+        wrong = jnp.any(bad(next(iter(given.values()))), axis=(-2, -1))
+        batch = "(Batch element {at}): " if wrong.ndim else ""
+        kind: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
+        return [Check(wrong, wrong, kind, f"{name}: {batch}{text}")]
+
+    return rule
+
+
+def _histc(self: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> list[Check]:
+    return _finite(self, "torch.histc: range of [") if min == max else []
+
+
+def _histogram(self: Any, range: Any = None, **_: Any) -> list[Check]:
+    return _finite(self, "torch.histogramdd: dimension 0's range [") if range is None else []
+
+
+def _finite(values: Any, text: str) -> list[Check]:
+    return [Check(values, ~jnp.isfinite(values), RuntimeError, text + "...] is not finite")]
 
 
 def _multinomial(self: Any, **_: Any) -> list[Check]:
@@ -196,16 +289,41 @@ _OF_OPERATORS: dict[str, Rule] = {
     "repeat_interleave.Tensor": _repeat_interleave,
     "index_select": lambda self, dim, index: [_within(index, _size(self, dim), *_OUT_OF_RANGE)],
     "embedding": lambda weight, indices, **_: [_within(indices, weight.shape[0], *_OUT_OF_RANGE)],
-    "gather scatter.src scatter.value scatter_add index_add": _along(RuntimeError),
+    "gather scatter.src scatter.value scatter_add": _along(RuntimeError),
+    "index_add": _index_add,
+    "index_reduce": lambda self, dim, index, *_, **__: [_within(index, _size(self, dim), *_OUT_OF_RANGE)],
+    "_embedding_bag _embedding_bag_forward_only": _embedding_bag,
     "scatter.reduce scatter.value_reduce scatter_reduce.two": _along(RuntimeError),
     "index_fill.int_Scalar index_fill.int_Tensor": _along(IndexError, negative=True),
     "index_copy": _along(IndexError, "index_copy_(): "),
     "take put": _take,
     "nll_loss_forward nll_loss2d_forward": _nll_loss,
-    "bernoulli": _probabilities("Expected p_in >= 0 && p_in <= 1 to be true, but got false."),
-    "binary_cross_entropy": _probabilities("all elements of input should be between 0 and 1"),
+    "multi_margin_loss": _margin_loss,
+    "multilabel_margin_loss_forward": _labels,
+    "max_unpool2d max_unpool3d": _max_unpool,
+    "searchsorted.Tensor searchsorted.Scalar": _searchsorted,
+    "segment_reduce": _segment_reduce,
+    "_ctc_loss.Tensor": _ctc_loss,
+    "bernoulli": lambda self, **_: [_between_0_and_1(self, _P_IN)],
+    "bernoulli.Tensor": lambda p, **_: [_between_0_and_1(p, _P_IN)],
+    "binary_cross_entropy": _binary_cross_entropy,
+    "poisson": _no_negative("self", "invalid Poisson rate, expected rate to be non-negative"),
+    "normal.Tensor_Tensor normal.float_Tensor": _no_negative("std", "normal expects all elements of std >= 0.0"),
+    "histc": _histc,
+    "histogram.bin_ct": _histogram,
+    "_linalg_svd": _matrices(
+        "linalg.svd",
+        "The algorithm failed to converge because the input matrix contained non-finite values.",
+        lambda x: ~jnp.isfinite(x),
+    ),
+    "cholesky": _matrices(
+        "cholesky",
+        "The factorization could not be completed because the input is not positive-definite",
+        lambda x: jnp.isnan(jnp.linalg.cholesky(x)),
+    ),
     "multinomial": _multinomial,
-    "floor_divide floor_divide.Scalar remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar": _divide,
+    "floor_divide floor_divide.Scalar fmod.Tensor fmod.Scalar": _divide,
+    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": _divide,
     "div.Tensor_mode div.Scalar_mode": _divide_with_mode,
 }
 _RULES = {name: rule for names, rule in _OF_OPERATORS.items() for name in overloads(names)}

@@ -2,7 +2,7 @@
 
 ``x[:, 0] = x[:, 0].flip(0)``, read through ``x.unsqueeze(0)``, is ``dynamic_update_slice(x, rev(x[:, :1]), 0, 0)``
 behind a reshape that moves nothing. XLA:CPU (jaxlib 0.10) makes one loop of it that writes into the buffer of ``x``
-while it reads there, and so reads what it has just written; optimization barriers around the write do not prevent it.
+while it reads there, and so reads what it has just written (docs/xla-self-writes.md has all that is known).
 Such writes are lowered to a selection between the old and the new values, which is never done in place. In plain jax::
 
     wrong = jax.jit(lambda x: lax.dynamic_update_slice(x, lax.rev(x[:, 0:1], (0,)), (0, 0))[None])
