@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import socket
+import sys
 import threading
 from pathlib import Path
 
@@ -110,6 +113,39 @@ def test_a_server_needs_a_port_that_is_free() -> None:
             xp.start_server(port)
     with pytest.raises(RuntimeError, match="no profiler server on port 70000"):
         xp.start_server(70000)
+
+
+def listening(port: int) -> list[bytes]:
+    """The interfaces to which what listens on ``port`` in this process is tied."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), socket.fromfd(int(fd), socket.AF_INET6, socket.SOCK_STREAM) as one:
+            if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and one.getsockname()[1] == port:
+                found.append(one.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).strip(b"\0"))
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere a warning says that all may connect")
+def test_a_server_is_for_this_host_unless_told_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    server = xp.start_server(port)
+    assert set(listening(port)) == {b"lo"}
+    socket.create_connection(("127.0.0.1", port), timeout=10).close()
+    del server
+    assert capsys.readouterr().err == ""
+    port = free_port()
+    server = xp.start_server(port, host="0.0.0.0")
+    assert set(listening(port)) == {b""}
+    del server
+    assert f"listens on all interfaces: whoever reaches port {port} may profile" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"host='10\.0\.0\.7'"):
+        xp.start_server(port, host="10.0.0.7")
 
 
 def test_only_the_first_process_of_a_host_has_a_server(monkeypatch: pytest.MonkeyPatch) -> None:

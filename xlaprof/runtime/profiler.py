@@ -17,9 +17,11 @@ it carry its name to the device's timeline (``forward/Linear/train.py:31``).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import socket
+import stat
 import sys
 import threading
 import time
@@ -29,6 +31,7 @@ from typing import Any, Self, TypeVar
 
 import jax
 
+from xlaprof.errors import warn
 from xlaprof.recording import trace as scopes
 
 from .execution import barrier
@@ -37,6 +40,8 @@ from .modes.barriers import get_tracer_marked_step as get_tracer_marked_step  # 
 from .modes.barriers import set_tracer_marked_step
 from .tape import tapes
 from .trace import source
+
+_EVERYWHERE = ("", "0.0.0.0", "::")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -136,23 +141,55 @@ class ProfilerServer:
             jax.profiler.stop_server()
 
 
-def start_server(port: int, only_on_master: bool = True) -> ProfilerServer | None:
+def start_server(port: int, only_on_master: bool = True, *, host: str = "localhost") -> ProfilerServer | None:
     """Let clients profile this process on ``port``: :func:`trace`, TensorBoard's "capture profile", XProf.
 
-    With ``only_on_master`` only the first process of a host starts one, the others return ``None``. Raises
-    ``RuntimeError`` where the port is no port, or busy, or this process has a server already.
+    Clients of this host alone, unless ``host`` is "0.0.0.0": the server has no password. A warning says where it
+    listens on all interfaces. With ``only_on_master`` only the first process of a host starts one, the others return
+    ``None``. Raises ``RuntimeError`` where the port is no port, or busy, or this process has a server already.
     """
     if only_on_master and int(os.environ.get("LOCAL_RANK", os.environ.get("PJRT_LOCAL_PROCESS_RANK", "0"))):
         return None
+    if host not in ("localhost", "127.0.0.1", "::1", *_EVERYWHERE):
+        raise ValueError(f"host={host!r}: a profiler server serves 'localhost', or '0.0.0.0', all interfaces")
     try:
         with socket.socket() as probe:
             probe.bind(("", port))
     except (OSError, OverflowError) as error:
         raise RuntimeError(f"no profiler server on port {port}: {error}: choose another port") from None
     try:
-        return ProfilerServer(port)
+        server = ProfilerServer(port)
     except ValueError as error:  # jax allows one
         raise RuntimeError(f"no second profiler server: {error}") from None
+    if host in _EVERYWHERE or not _keep_local(port):
+        why = "" if host in _EVERYWHERE else ", which this system cannot prevent"
+        warn(
+            f"the profiler server listens on all interfaces{why}: whoever reaches port {port} may profile this program"
+        )
+    return server
+
+
+def _keep_local(port: int) -> bool:
+    """Have what listens on ``port`` here accept connections of this host alone. False where the system cannot.
+
+    jaxlib's server listens at ``[::]`` and has no option for another address, so its sockets are tied to the loopback
+    interface when they are there (Linux; before 5.7 for root only).
+    """
+    tied = False
+    try:
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            with contextlib.suppress(FileNotFoundError):  # closed by now, as that of the listing is
+                if not stat.S_ISSOCK(os.stat(f"/proc/self/fd/{fd}").st_mode):
+                    continue
+                with socket.socket(fileno=os.dup(fd)) as one:
+                    if one.family not in (socket.AF_INET, socket.AF_INET6) or one.getsockname()[1] != port:
+                        continue
+                    if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        one.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+                        tied = True
+    except (OSError, AttributeError):  # no /proc, no such option, or not allowed
+        return False
+    return tied
 
 
 def trace(

@@ -62,9 +62,13 @@ class Coordinator:
     """A coordinator's process, and who is connected to it."""
 
     def __init__(self, world: int = 2, patience: float = 0, join_timeout: float = 60) -> None:
-        command = [sys.executable, coordinator.__file__, "127.0.0.1", str(world), TOKEN, str(patience)]
-        self.process = subprocess.Popen([*command, str(join_timeout)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        command = [sys.executable, coordinator.__file__, "127.0.0.1", str(world), str(patience), str(join_timeout)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
+        self.process.stdin.write(f"{TOKEN}\n".encode())
+        self.process.stdin.flush()
         self.port = int(self.process.stdout.readline().split()[0])
         self.verdicts: list[tuple[int, str]] = []
         self.connected: list[Rank | Link] = []
@@ -83,7 +87,8 @@ class Coordinator:
         for each in self.connected:
             each.close()
         self.process.kill()
-        self.process.communicate()
+        _, complaints = self.process.communicate()
+        assert b"Traceback" not in complaints
 
 
 Start = Callable[..., Coordinator]
@@ -141,6 +146,36 @@ def test_a_stranger_is_not_listened_to(start: Start) -> None:
     assert stranger.socket.recv(1) == b""
     job.rank(0)
     job.rank(1).hears("welcome")
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
+        coordinator.FRAME.pack(300 << 20, 0),
+        coordinator.FRAME.pack(2, 300 << 20) + b"{}",
+        coordinator.FRAME.pack(4, 0) + b"\xff\xfe{}",
+        coordinator.FRAME.pack(2000, 0) + b"[" * 2000,
+        coordinator.pack({"token": TOKEN}),
+        coordinator.pack({"token": ["secret"], "rank": 0, "world": 2, "host": "", "pid": 1}),
+        coordinator.pack({"token": TOKEN, "rank": [], "world": 2, "host": "", "pid": 1}),
+        coordinator.pack({"token": "\ud800", "rank": 0, "world": 2, "host": "", "pid": 1}),
+    ],
+    ids=range(9),
+)
+def test_noise_is_cut_off_at_once_and_nothing_is_said_of_it(start: Start, noise: bytes) -> None:
+    """Neither 300 MB that are announced are waited for, nor does the first message hold more than a name."""
+    job = start()
+    with socket.create_connection(("127.0.0.1", job.port), timeout=5) as stranger:
+        stranger.sendall(noise)
+        assert stranger.recv(1) == b""
+    job.rank(0)
+    job.rank(1).hears("welcome")
+
+
+def test_the_token_is_on_no_command_line(start: Start) -> None:
+    with open(f"/proc/{start().process.pid}/cmdline", "rb") as file:
+        assert TOKEN.encode() not in file.read()
 
 
 def test_a_rank_that_dies_is_named_with_what_it_last_did(start: Start) -> None:

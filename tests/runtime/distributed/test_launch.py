@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.multiprocessing import ProcessRaisedException
@@ -24,6 +25,19 @@ from xlaprof.runtime import distributed as xd
 from xlaprof.runtime.distributed.job import faults, world
 
 from . import ranks
+
+
+def _listens(port: int) -> set[str]:
+    """The addresses at which ``port`` listens on this host."""
+    rows = [row.split() for file in ("tcp", "tcp6") for row in Path(f"/proc/net/{file}").read_text().splitlines()[1:]]
+    return {row[1].partition(":")[0] for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "0A"}
+
+
+class Payload:
+    """A pickle that would run code where it is read."""
+
+    def __reduce__(self) -> Any:
+        return eval, ("1/0",)
 
 
 def everything(index: int, greeting: str) -> dict[str, Any]:
@@ -47,12 +61,17 @@ def everything(index: int, greeting: str) -> dict[str, Any]:
             "reduced": xd.mesh_reduce(
                 "loss", {"loss": tensor.sum()}, lambda all: sum(one["loss"] for one in all).item()
             ),
+            "arrays": xd.exchange_objects("arrays", {"mean": np.float64(index), "all": np.arange(2), "x": [(1, "a")]}),
+            "listens": _listens(int(os.environ["MASTER_PORT"])),
+            "published": world.store().get("xlaprof//0/coordinator").decode().split()[-1],
             "objects": xd.exchange_objects("objects", (index, tensor))[1 - index][1].device.type,
             "folder": (os.path.dirname(faults.error_file), os.stat(os.path.dirname(faults.error_file)).st_mode & 0o777),
             "environment": {
                 name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
             },
         }
+    with pytest.raises(TypeError, match=r"at 'code' not builtins\.eval: allow the class with"):
+        xd.exchange_objects("code", Payload())
     with pytest.raises(TypeError, match="`payload` must be bytes"):
         xd.rendezvous("text", "text")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"rank {index} is none of the ranks"):
@@ -98,6 +117,11 @@ def test_ranks_meet_and_exchange(launched: SimpleNamespace) -> None:
         assert seen["alone"] == [b"me"]
         assert seen["reduced"] == 2.0
         assert seen["objects"] == "cpu"
+        assert [one["mean"] for one in seen["arrays"]] == [0.0, 1.0]
+        assert seen["arrays"][0]["all"].tolist() == [0, 1]
+        assert seen["arrays"][1]["x"] == [(1, "a")]
+        assert seen["listens"] == {"0100007F"}
+        assert seen["published"] == "-"  # the token is in the ranks' environment
         assert seen["address"] == "127.0.0.1"
         assert rank == seen["index"]
 
@@ -213,7 +237,7 @@ def test_a_port_that_is_taken_is_named() -> None:
         port = other.getsockname()[1]
         taken = rf"rank 0 cannot listen at MASTER_PORT={port} \(Address already in use\)"
         with pytest.raises(world.WorldError, match=taken):
-            world._require_free_port(world.World(0, 2, port=port))
+            world._listener(world.World(0, 2, port=port))
 
 
 def test_a_process_that_has_used_its_device_cannot_join() -> None:

@@ -7,8 +7,9 @@ It also watches the ranks. Each keeps one connection to it and reports once a se
 rank died (the connection ended), was cut off (the kernel's keepalive got no answer) or is stuck (it makes no progress
 while others wait), and sends its verdict to all.
 
-Run as a script, ``python coordinator.py ADDRESS WORLD TOKEN PATIENCE JOIN_TIMEOUT``: it imports the standard library
-and jaxlib alone, a third of a second. It prints its two ports, and ends when the ranks have.
+Run as a script, ``python coordinator.py ADDRESS WORLD PATIENCE JOIN_TIMEOUT``: it imports the standard library
+and jaxlib alone, a third of a second. It reads the job's token, a line, from standard input, prints its two ports, and
+ends when the ranks have. Who connects has to say the token first, in few bytes and soon.
 
 A frame on the wire is the length of a JSON object and of a payload, the object, the payload. From a rank come
 ``hello``, ``beat``, ``meet`` (with a payload), ``outline`` and ``turns`` (:mod:`.ledger`), ``suspect`` (a collective
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import json
 import os
 import socket
@@ -40,6 +42,10 @@ PULSE_S = 1.0
 UNREACHABLE_S = 8
 #: s without a message before a rank counts as silent
 SILENT_S = 4.0
+#: bytes of a first message, and s for it to come: whoever connects may send it
+HELLO, HELLO_S = 4096, 10.0
+#: bytes of a later message, without its payload
+MESSAGE = 16 << 20
 #: s that the process outlives the last rank, whose jax client would notice its end
 LINGER_S = 1.0
 #: s that it outlives rank 0 when other ranks do not end
@@ -117,13 +123,14 @@ class Coordinator:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One rank, from its hello to the end of its connection."""
         keep_alive(writer.get_extra_info("socket"))
+        hello = await self._greeted(reader)
+        if hello is None:
+            writer.close()
+            return
         self.connections += 1
         member = None
         why = "its process ended"
         try:
-            hello, _ = await _receive(reader)
-            if hello.get("token") != self.token:
-                return
             member = self._admit(hello, writer)
             while member is not None:
                 message, payload = await _receive(reader)
@@ -142,6 +149,17 @@ class Coordinator:
                 self._blame(member.rank, f"rank {member.rank} ({member.where}) is gone: {why}{member.last()}")
             with contextlib.suppress(Exception):
                 writer.close()
+
+    async def _greeted(self, reader: asyncio.StreamReader) -> dict[str, Any] | None:
+        """The hello of a rank; ``None`` where somebody else has connected, whatever that sends."""
+        try:
+            hello, _ = await asyncio.wait_for(_receive(reader, HELLO, 0), HELLO_S)
+            known = hmac.compare_digest(hello["token"].encode(errors="replace"), self.token.encode())
+            expected = {"rank": int, "world": int, "host": str, "pid": int}
+            right = all(type(hello[name]) is kind for name, kind in expected.items())
+        except (OSError, EOFError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            return None
+        return hello if known and right else None
 
     def _admit(self, hello: dict[str, Any], writer: asyncio.StreamWriter) -> Member | None:
         rank, world = hello["rank"], hello["world"]
@@ -290,8 +308,13 @@ def _ranks(ranks: list[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else "ranks " + ", ".join(map(str, ranks))
 
 
-async def _receive(reader: asyncio.StreamReader) -> tuple[dict[str, Any], bytes]:
+async def _receive(
+    reader: asyncio.StreamReader, most: int = MESSAGE, payload: int | None = None
+) -> tuple[dict[str, Any], bytes]:
+    """A message of at most ``most`` bytes and its payload, of at most ``payload``. ``ValueError``: a larger one."""
     head, body = FRAME.unpack(await reader.readexactly(FRAME.size))
+    if head > most or (payload is not None and body > payload):
+        raise ValueError(f"a message of {head} and {body} bytes")
     message = json.loads(await reader.readexactly(head))
     return message, await reader.readexactly(body) if body else b""
 
@@ -348,4 +371,4 @@ async def _run(address: str, world: int, token: str, patience: float, join_timeo
 
 if __name__ == "__main__":
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != os.path.dirname(os.path.abspath(__file__))]
-    asyncio.run(_run(sys.argv[1], int(sys.argv[2]), sys.argv[3], float(sys.argv[4]), float(sys.argv[5])))
+    asyncio.run(_run(sys.argv[1], int(sys.argv[2]), sys.stdin.readline().strip(), *map(float, sys.argv[3:5])))

@@ -7,6 +7,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
+import secrets
 import shutil
 import signal
 import socket
@@ -242,9 +243,11 @@ def _start(
     # Ranks that fail leave their error there, pickled: the folder is this user's alone, and of this launch alone.
     folder = tempfile.mkdtemp(prefix="xlaprof-ranks-")
     files = [os.path.join(folder, f"{place.rank}.pickle") for place in worlds]
+    # Ranks of other hosts, which another launch starts, would not have it.
+    secret = {world.TOKEN: secrets.token_hex(16)} if len(worlds) == worlds[0].size else {}
     try:
         for place, file in zip(worlds, files, strict=True):
-            environment = _environment(place)
+            environment = _environment(place) | secret
             process = mp.Process(target=_rank, args=(fn, place.rank, args, file, environment, recording), daemon=daemon)
             with _environ(environment):  # a spawned process imports the script before anything of ours runs there
                 process.start()

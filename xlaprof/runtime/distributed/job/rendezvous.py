@@ -7,12 +7,22 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import IO, Any
 
+import numpy as np
 import torch
 
 from xlaprof.runtime.execution import barrier
 from xlaprof.runtime.tape import tapes
 
 from . import faults, world
+
+#: what numpy's arrays and numbers are made of in a pickle
+_NUMPY: list[Any] = [
+    np.ndarray,
+    np.dtype,
+    np.zeros(0).__reduce__()[0],
+    np.float64(0).__reduce__()[0],
+    *{type(np.dtype(code)) for code in np.typecodes["All"]},
+]
 
 
 def exchange(tag: str, payload: bytes = b"", ranks: Sequence[int] | None = None) -> list[bytes]:
@@ -36,14 +46,24 @@ def exchange(tag: str, payload: bytes = b"", ranks: Sequence[int] | None = None)
 
 
 def exchange_objects(tag: str, data: Any, ranks: Sequence[int] | None = None) -> list[Any]:
-    """:func:`exchange` of anything ``torch.save`` takes; tensors arrive on the host."""
+    """:func:`exchange` of tensors, which arrive on the host, numpy arrays, numbers, texts, and lists and dicts of them.
+
+    Nothing that a payload holds is run. Raises ``TypeError`` for an object of another class, unless
+    ``torch.serialization.add_safe_globals`` allows it.
+    """
     with io.BytesIO() as out:
         torch.save(data, out)
         payload = out.getvalue()
-    # The bytes come from ranks of this program, which run its code anyway.
-    return [
-        torch.load(io.BytesIO(part), map_location="cpu", weights_only=False) for part in exchange(tag, payload, ranks)
-    ]
+    parts = exchange(tag, payload, ranks)
+    with torch.serialization.safe_globals(_NUMPY):
+        for part in parts:
+            if others := torch.serialization.get_unsafe_globals_in_checkpoint(io.BytesIO(part)):
+                raise TypeError(
+                    f"ranks exchange tensors, arrays, numbers, texts, lists and dicts, at '{tag}' not "
+                    f"{', '.join(others)}: "
+                    "allow the class with torch.serialization.add_safe_globals([...]) in all ranks"
+                )
+        return [torch.load(io.BytesIO(part), map_location="cpu", weights_only=True) for part in parts]
 
 
 def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> list[bytes]:
@@ -67,7 +87,7 @@ def xla_rendezvous(payload: bytes = b"", ordinals: Sequence[int] | None = None, 
 def mesh_reduce(tag: str, data: Any, reduce_fn: Callable[[list[Any]], Any]) -> Any:
     """``reduce_fn([data of rank 0, data of rank 1, ...])``, on the host of each rank.
 
-    ``data`` is anything that can be pickled; tensors arrive on the host.
+    ``data`` is what :func:`exchange_objects` takes; tensors arrive on the host.
     """
     return reduce_fn(exchange_objects(tag, data))
 

@@ -51,6 +51,12 @@ class WorldError(RuntimeError):
     """The world cannot be joined. The message says in one line why, and what to do."""
 
 
+#: environment variable with what ranks show the coordinator. ``launch`` sets it for the ranks of one host; elsewhere,
+#: if nobody does, rank 0 puts one into the store at MASTER_PORT, where all who reach that port may read it.
+TOKEN = "XLAPROF_JOB_TOKEN"
+
+_WAITING = 2048  # connections to the store, as torch has it
+
 _world: World | None = None
 _link: Link | None = None
 _kept: list[Any] = []  # the store and the coordinator's process
@@ -203,8 +209,7 @@ def _store(target: World, timeout: float) -> Any:
     """torch's store at MASTER_PORT: torchrun's, or one that rank 0 opens and ``init_process_group`` may share."""
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     serve = target.rank == 0 and not agents
-    if serve:
-        _require_free_port(target)
+    listener = _listener(target) if serve else None
     try:
         store: Any = TCPStore(
             target.address,
@@ -214,6 +219,7 @@ def _store(target: World, timeout: float) -> Any:
             timeout=timedelta(seconds=timeout),
             wait_for_workers=False,
             multi_tenant=True,
+            master_listen_fd=listener,
         )
     except Exception as error:
         text = str(error).splitlines()[0]
@@ -226,16 +232,25 @@ def _store(target: World, timeout: float) -> Any:
     return PrefixStore(f"xlaprof/{run}/{attempt}", store)
 
 
-def _require_free_port(target: World) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _listener(target: World) -> int | None:
+    """The socket of the store of a job of one host, which torch would open on all interfaces; ``None``: torch opens it.
+
+    Raises :class:`WorldError` where the port is taken.
+    """
+    local = _own_address(target).startswith("127.")
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("", target.port))
+            listener.bind((target.address if local else "", target.port))
+            if local:
+                listener.listen(_WAITING)
+                return listener.detach()
         except OSError as error:
             raise WorldError(
                 f"rank 0 cannot listen at MASTER_PORT={target.port} ({error.strerror}): another program, or another "
                 "process with RANK=0, has it; choose another MASTER_PORT for all ranks"
             ) from None
+    return None
 
 
 def _ask(store: Any, target: World, timeout: float) -> tuple[str, int, int, str]:
@@ -247,23 +262,26 @@ def _ask(store: Any, target: World, timeout: float) -> tuple[str, int, int, str]
             f"rank {target.rank} waited {timeout:.0f} s for rank 0 at {target.address}:{target.port}: start all "
             f"{target.size} ranks ({str(error).splitlines()[0]})"
         ) from None
-    return host, int(port), int(jax_port), token
+    return host, int(port), int(jax_port), os.environ.get(TOKEN, token)
 
 
 def _start_coordinator(target: World, timeout: float) -> str:
     """Start the coordinator beside rank 0; return what ranks need to reach it: host, ports and token."""
     host = _own_address(target)
-    token = secrets.token_hex(16)
+    token = os.environ.get(TOKEN) or secrets.token_hex(16)
     patience = _number("XLAPROF_COLLECTIVE_TIMEOUT", 15, float)
-    bind = host if host.startswith("127.") else "0.0.0.0"
-    command = [sys.executable, coordinator.__file__, bind, str(target.size), token, str(patience), str(timeout)]
+    command = [sys.executable, coordinator.__file__, host, str(target.size), str(patience), str(timeout)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     _kept.append(process)
+    assert process.stdin is not None
     assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):  # it did not start: said below
+        process.stdin.write(f"{token}\n".encode())
+        process.stdin.flush()
     ports = process.stdout.readline().decode().split()
     if len(ports) != 2:
         raise WorldError(f"the coordinator of the {target.size} ranks did not start (exit code {process.wait()})")
-    return f"{host} {ports[0]} {ports[1]} {token}"
+    return f"{host} {ports[0]} {ports[1]} {'-' if TOKEN in os.environ else token}"
 
 
 def _own_address(target: World) -> str:
