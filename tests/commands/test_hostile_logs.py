@@ -20,6 +20,7 @@ import xlaprof
 from xlaprof import cli
 from xlaprof.commands.run import _warn_early
 from xlaprof.events import Event
+from xlaprof.integrations import pytest_plugin
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 ANNOTATION = re.compile(r"::error (file=[^:,\n]*,line=\d+,)?title=[^:,\n]*::[^\n]*")
@@ -126,6 +127,12 @@ def test_what_is_said_while_a_program_runs_is_plain_text(capsys: pytest.CaptureF
     said = capsys.readouterr().err
     assert MARK in said
     assert commands(said) == []
+
+
+def test_a_failed_test_says_plain_text() -> None:
+    with pytest.raises(pytest.fail.Exception) as failed:
+        pytest_plugin._fail(f"{EVIL}\n{EVIL}")
+    assert commands(str(failed.value)) == []
 
 
 def test_the_tests_above_are_of_every_verb() -> None:

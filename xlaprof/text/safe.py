@@ -8,7 +8,6 @@ turn the direction of writing, or command a runner of GitHub, which takes ``::er
 from __future__ import annotations
 
 import re
-from html import escape
 
 from xlaprof.text.strings import printable
 
@@ -32,6 +31,8 @@ def for_json(text: str) -> str:
 
 def for_html(text: str) -> str:
     """Lines of text for a page in a browser."""
+    from html import escape  # brings all names of characters, which an observed program need not load
+
     return escape(for_screen(text))
 
 
