@@ -61,6 +61,11 @@ def total(n: int, loss: Any) -> float:
     return float(loss.sum())
 
 
+def acted(n: int, x: Any) -> None:
+    action = x.sum(-1).cpu()
+    log.info("%d %d", n, len(action))
+
+
 def printed(n: int, x: Any) -> None:
     print(x)
 
@@ -311,6 +316,7 @@ READS = [
         " and read it ",
         loop(every_tenth(lambda n, x: x.sum().item())),
     ),
+    Case("an action", "transfer", loop(acted), "Let one read serve many turns", loop(every_tenth(acted))),
     Case("a print", "transfer", loop(printed), "Print ", loop(every_tenth(printed))),
     Case("a log", "transfer", loop(logged), ", after the barrier, or hand the logger", loop(every_tenth(logged))),
     Case(

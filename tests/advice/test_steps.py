@@ -347,6 +347,12 @@ IDLE = [
         lambda story, line: story.data(0.1, line),
     ),
     Idle(
+        "a generator of batches",
+        lambda story, line: story.seen(25, "data", line),
+        "Make it from tensors at once",
+        lambda story, line: story.seen(1, "data", line),
+    ),
+    Idle(
         "cheaper samples",
         lambda story, line: story.data(25, line),
         ", or cheaper per-sample work.",

@@ -182,3 +182,25 @@ def test_a_graph_with_a_backward_pass_says_that_it_trains(tmp_path: Path) -> Non
 
     recorded = record(tmp_path / "run.log", program)
     assert [one.trains for one in recorded.of(Barrier) if one.execution] == [True, *[True, False] * 3]
+
+
+def test_parameters_whose_first_graph_is_the_optimizers_make_no_other_train(tmp_path: Path) -> None:
+    """A barrier before the optimizer's step: its graph begins with the parameters, as the evaluation's does."""
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def program() -> None:
+        xr.sync()
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss(net, torch.ones(4, 6, device="xla")).backward()
+            xr.sync()
+            optimizer.step()
+            xr.sync()
+            with torch.no_grad():
+                error = sum(parameter.abs().sum() for parameter in net.parameters())
+                xr.sync()
+            del error
+
+    recorded = record(tmp_path / "run.log", program)
+    assert [one.trains for one in recorded.of(Barrier) if one.execution][-3:] == [True, True, False]

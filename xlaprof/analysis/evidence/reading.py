@@ -159,6 +159,14 @@ _PATTERNS = (
     ),
     _Pattern(
         "",
+        r"\bactions?\b|\bobs(ervations?)?\b|\benvs?\.step\(",
+        "Let one read serve many turns, with a batch of environments at a time: the host needs what it acts on. Where "
+        "the network is small, act with a copy of it on the CPU",
+        purpose="to act on it",
+        numbers_only=False,
+    ),
+    _Pattern(
+        "",
         r"correct|accura|\bacc\b|\bhits\b|==.*sum\(\)|\.eq\(.*sum\(\)|metric|\bscore|\bf1\b",
         "Add up on the device, and read the sum once, after the loop",
         purpose="for a metric",

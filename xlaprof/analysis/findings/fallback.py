@@ -30,7 +30,10 @@ from .transfer import how_often, rhythm_of
 
 _SET_UP = 0.05  # of the time of the steps: fallbacks outside of named steps are the set-up's unless they cost more
 
-_EIGEN = "Use torch.linalg.eigh if the matrix is symmetric, or matrix powers if the largest eigenvalue is enough"
+_EIGEN = (
+    "Use torch.linalg.eigh if the matrix is symmetric, or matrix powers if the largest eigenvalue is enough; where it "
+    "is solve(B, A) of symmetric ones, B positive, take L = torch.linalg.cholesky(B) and eigh of L^-1 A L^-T"
+)
 _RAGGED = "Pad to one length (to_padded_tensor) before the step"
 _BINS = "Find the bins with torch.bucketize and count them with torch.zeros(n).index_add_"
 #: What to write instead, by operation.

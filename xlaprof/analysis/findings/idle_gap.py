@@ -189,9 +189,11 @@ def _explain(facts: Facts, activity: Activity) -> tuple[str, str, Place, str]:
     if kind == host.DATA:
         loop = activity.line if activity.line.line else _longest_pause(facts, host.DATA)
         place = loop if not place.line or _is_recorded(activity) else place
+        loader = any(cause == host.DATA for _, cause in facts.run.pauses)  # else the program's own generator
+        ahead = "Make it from tensors at once instead of item by item, or ahead, in the workers of a DataLoader."
         return (
             f"waits for its next batch{_made_at(place, loop)}",
-            f"Load ahead: {facts.words.load_ahead}, or cheaper per-sample work.",
+            f"Load ahead: {facts.words.load_ahead}, or cheaper per-sample work." if loader else ahead,
             place,
             "data wait",
         )

@@ -37,8 +37,13 @@ NONE = Unrolled()
 def of(end: Node) -> Unrolled:
     """The repetition on the trace to ``end``, cached on the node."""
     if end.loops is None:
-        end.loops = _find(end)._replace(step=any(node.role in _TRAINING for node in end.path()))
+        end.loops = _find(end)._replace(step=any(map(_is_training, end.path())))
     return end.loops
+
+
+def _is_training(node: Node) -> bool:
+    """Whether an operation is a backward pass's or an optimizer's; of an input only its first user is known."""
+    return node.op is not INPUT and node.role in _TRAINING
 
 
 def _find(end: Node) -> Unrolled:
@@ -91,7 +96,7 @@ def _training_steps(path: list[Node]) -> list[Node]:
 def _unrolled(nodes: list[Node], end: Node, *, shared: bool) -> Unrolled:
     frames = nodes[0].frames
     turns = _turns(frames, end) if len(nodes) >= _MANY else ()
-    learns = any(node.role in _TRAINING for node in end.path() if nodes[0].depth < node.depth < nodes[-1].depth)
+    learns = any(_is_training(node) for node in end.path() if nodes[0].depth < node.depth < nodes[-1].depth)
     return Unrolled(len(nodes), frames, _span(nodes) // max(1, len(nodes) - 1), shared, turns, learns=learns)
 
 
