@@ -84,6 +84,9 @@ def test_a_log_whose_name_is_another_folder_is_refused_and_nothing_is_deleted(
         assert run(tmp_path / name, "--to", "tensorboard", "-o", out, "--force") == 2
         assert "rename the log" in capsys.readouterr().err
         assert all(file.exists() for file in kept)
+    (out / "mine.log").write_bytes(lines)
+    assert run(out / "mine.log", "--to", "tensorboard", "-o", out, "--force") == 0
+    assert all(file.exists() for file in kept)
 
 
 def test_what_is_made_of_a_log_is_its_owners_alone(log: Path, tmp_path: Path) -> None:

@@ -142,9 +142,9 @@ def _run_name(source: Path, started_s: int | None) -> str:
     stem = re.sub(r"[^\w.-]", "_", source.name.removesuffix(".gz").removesuffix(".log")) or "run"
     if not stem.strip("."):
         raise UserError(f"{source} gives the run no name: '{stem}' would be another folder; rename the log")
-    if started_s is None:
-        return stem
-    return f"{stem}-{time.strftime('%Y-%m-%d_%H-%M-%S', time.gmtime(started_s))}"
+    # never the log's name alone, which may be that of a folder which is no export
+    when = "undated" if started_s is None else time.strftime("%Y-%m-%d_%H-%M-%S", time.gmtime(started_s))
+    return f"{stem}-{when}"
 
 
 @contextmanager
