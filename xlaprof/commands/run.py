@@ -42,8 +42,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import xlaprof
 from xlaprof import import_hook
 from xlaprof.collection import no_collection
+from xlaprof.commands._covered import covered, uncover
 from xlaprof.errors import UserError, warn
-from xlaprof.recording import recorder
+from xlaprof.recording import recorder, trace  # noqa: F401  # the program's scopes need it
 from xlaprof.recording.logfile import MODE, private, rank_and_world, rank_path
 from xlaprof.recording.recorder import ending
 from xlaprof.text.output import say
@@ -83,17 +84,22 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("nothing to run: name a script, or a module after -m (see xlaprof run --help)")
     sys.argv = program.argv  # the recording is of the program, whoever launched it
     gc.unfreeze()  # the collector is as the program would find it
-    recording = xlaprof.record(args.output, joinable=True, force=args.force, mode=args.log_mode).start()
-    if args.strict_parity:
-        os.environ["XLAPROF_STRICT_PARITY"] = "1"
-    if recorder.active is not None and not args.live and not args.no_report:
-        recorder.active.listen(_warn_early())
-    import_hook.serve(to=program.code)
-    beside = _open_live(recording.path) if args.live else None
-    outcome = _Outcome()
-    # As an exit handler, set up before those of the script, this runs after them and after its threads have ended.
-    report = None if args.no_report else _Report(args.output, time.time(), args.json, os.getcwd(), args.log_mode)
-    atexit.register(_finish, recording, outcome, os.getpid(), beside, report)
+    with covered(program.path0):
+        recording = xlaprof.record(args.output, joinable=True, force=args.force, mode=args.log_mode).start()
+        if args.strict_parity:
+            os.environ["XLAPROF_STRICT_PARITY"] = "1"
+        if recorder.active is not None and not args.live and not args.no_report:
+            recorder.active.listen(_warn_early())
+        import_hook.serve(to=program.code)
+        beside = _open_live(recording.path) if args.live else None
+        outcome = _Outcome()
+        # As an exit handler, set up before those of the script, this runs after them and after its threads have ended.
+        report = (
+            None
+            if args.no_report
+            else _Report(args.output, time.time(), args.json, os.getcwd(), program.path0, args.log_mode)
+        )
+        atexit.register(_finish, recording, outcome, os.getpid(), beside, report)
     return _execute(program, outcome)
 
 
@@ -191,6 +197,7 @@ def _find(name: str) -> ModuleSpec | None:
 
 def _set_path0(path0: str) -> None:
     if not sys.flags.safe_path:  # with python -P or PYTHONSAFEPATH, Python adds nothing of its own
+        uncover(path0)
         sys.path[0] = path0
 
 
@@ -269,6 +276,7 @@ class _Report(NamedTuple):
     began: float  # s, unix
     as_json: bool
     folder: str  # the current one at the start
+    path0: str  # the program's
     mode: int  # permissions of what is written
 
 
@@ -281,7 +289,8 @@ def _finish(
     if beside is not None:
         beside.wait()
     if report is not None and rank_and_world()[0] == 0:
-        _print_report(recording, report)
+        with covered(report.path0):
+            _print_report(recording, report)
     if outcome.error == KeyboardInterrupt.__name__:
         _end_by_interrupt()
 

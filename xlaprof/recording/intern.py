@@ -11,6 +11,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xlaprof.events import Frame, Stack, Text, Thread
@@ -46,12 +47,10 @@ class Opened(list[Any]):
 class Here(threading.local):
     """The calling thread: its number, and the stack of the scopes open on it."""
 
-    def __init__(self, new_thread: Callable[[], int]) -> None:
-        # runs once in each thread, at its first access
-        import asyncio  # slow to import, and of no use to programs that do not record
-
-        self._running_loop = asyncio._get_running_loop
-        self._current_task = asyncio.current_task
+    def __init__(self, loops: ModuleType, new_thread: Callable[[], int]) -> None:
+        # runs once in each thread, at its first access: when the program may have an asyncio.py of its own
+        self._running_loop = loops._get_running_loop
+        self._current_task = loops.current_task
         self.tid = new_thread()
         self.open = Opened()
         self.open.tid = self.tid
@@ -87,7 +86,9 @@ class Interner:
         self._same: dict[int, tuple[tuple[RawFrame, ...], int]] = {}
         self._threads: dict[int, str] = {}
         self._codes: dict[str, int] = {"": 0}  # the writer's own: its Text lines bypass the queue
-        self.here = Here(self._new_thread)
+        import asyncio  # slow to import, and of no use to programs that do not record
+
+        self.here = Here(asyncio, self._new_thread)
         self.refused = 0
 
     def text(self, s: str) -> int:
