@@ -274,3 +274,22 @@ def test_the_function_that_makes_a_batch_of_another_size_is_named(move: str, loo
     assert ("which collate (train.py:12) makes, changed" in finding.cause) is named
     assert ("Do that where collate makes the batch (train.py:12)." in finding.advice) is named
     assert (12 in [place.line for place in finding.also]) is named
+
+
+@pytest.mark.parametrize(
+    ("move", "first"),
+    [
+        ("ids = ids.to(device)", "size = 21"),
+        ("ids = pool.x[pool.rest].to(device)", "ids = pool.x[pool.rest]"),  # there is no ids on the host
+    ],
+)
+def test_what_is_padded_on_the_host_is_what_the_line_brings_to_the_device(move: str, first: str) -> None:
+    story = Story()
+    barrier, moved = story.line(40, "xr.sync()"), story.line(35, move)
+    for n, (before, size) in enumerate([(12, 12), (12, 17), (17, 9), (9, 21), (21, 14)]):
+        change = Change("shape", f"f32[4,{before}]", f"f32[4,{size}]", "input of aten::mm", made=moved, moved=True)
+        with story.step():
+            story.barrier(barrier, 8, f"length {size}", compile=100, change=change if n else None)
+    (finding,) = story.findings("recompile")
+    assert finding.remedy.splitlines()[1] == first
+    assert "ids = torch.nn.functional.pad(ids, " in finding.remedy

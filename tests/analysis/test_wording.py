@@ -19,6 +19,7 @@ from xlaprof.events import Change
         ("batch = {k: v.to(device) for k, v in batch.items()}", 'logits = model(batch["x"])', "batch['x']"),
         ("batch = {k: v.to(device) for k, v in batch.items()}", "loss = F.mse_loss(model(a), b)", ""),
         ("x, y = x.to(device), y.to(device)", "h = self.first(x)", "x"),
+        ("cache = tuple(c[rows] for c in cache)", "", ""),  # of several tensors
         ("", "h = self.emb(tokens)", "tokens"),
         ("", "m = table[edges[0]] + edges[1]", "edges"),
         ("", "return (self.head(f)[:, None] - boxes).abs()", "boxes"),

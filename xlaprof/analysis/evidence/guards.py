@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from xlaprof.analysis.statements import parsed
 from xlaprof.events import Guard
 
 _SHAPE = r"\[([\d, ?]*)\]"
@@ -156,9 +157,8 @@ def _advise_value(guard: Guard, case: Case) -> str:
 
 def is_handed_over(code: str, name: str) -> bool:
     """Whether a call of the line passes ``name`` itself; also where the line is not known, or part of a statement."""
-    try:
-        tree = ast.parse(code if not code.endswith(":") else f"{code} pass")
-    except SyntaxError:
+    tree = parsed(code)
+    if tree is None:
         return True
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     given = [ast.unparse(arg) for call in calls for arg in (*call.args, *(one.value for one in call.keywords))]
@@ -173,9 +173,8 @@ def takes_number(code: str, name: str) -> str:
     module of the program's own would have a line of its own. Empty where the line does something else with it, as
     computing, for which a tensor would do.
     """
-    try:
-        tree = ast.parse(code if not code.endswith(":") else f"{code} pass")
-    except SyntaxError:  # part of a longer statement
+    tree = parsed(code)
+    if tree is None:
         return ""
     uses = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and ast.unparse(node) == name]
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]

@@ -236,7 +236,7 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
         if of_it and (scalar or not pattern.numbers_only) and re.search(pattern.code, code):
             remedy = pattern.remedy
             if every in (ONCE, LATER) and "{every}" in remedy:
-                remedy = _ONCE if every == ONCE else ""
+                remedy = _ONCE if every == ONCE and re.search(r"loss|print", code) else ""
             loss = words.keep_code.format(name="loss")
             remedy = remedy.format(every=every, words=words, loss=loss)
             advice = _filled(pattern.advice, every, words)

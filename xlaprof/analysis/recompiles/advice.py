@@ -21,6 +21,7 @@ from xlaprof.analysis.recompiles.wording import (
     index_of,
     is_index,
     is_of_moved_number,
+    moved_as,
     quoted,
     slice_of,
     variable,
@@ -292,9 +293,11 @@ def _pad(words: Vocabulary, size: Size, edges: tuple[int, ...]) -> str:
     """Code that pads a dimension of a tensor to the next of ``edges``."""
     name = size.name or "x"
     to = f"{edges[0]}" if len(edges) == 1 else f"next(edge for edge in {edges} if edge >= {name}.shape[{size.axis}])"
+    moved = moved_as(size.place.acting.code, name)
+    host = f"{name} = {moved}\n" if moved else ""
     of_loss = "" if size.is_index else "; leave the padding out of the loss"
     return (
-        f"# on the host, before the batch is brought to the device{of_loss}\nsize = {to}\n"
+        f"# on the host, before the batch is brought to the device{of_loss}\n{host}size = {to}\n"
         f"{name} = {_padded(words, size._replace(name=name))}"
     )
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.places import named, short
+from xlaprof.analysis.statements import parsed
 from xlaprof.events import Change
 from xlaprof.text.strings import clip
 
@@ -31,6 +32,7 @@ _INDEXED = r"aten::(_unsafe_|_index_put_impl|index|gather|scatter|take|put)"
 _MODULES = ("torch", "F", "nn", "np", "torch_xla", "xm")
 _VARIABLES = ast.Name, ast.Attribute, ast.Subscript
 _COMPREHENSIONS = ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp
+_CONTAINERS = ("tuple", "list", "dict", "set", "map", "zip")  # calls that make several of what they are given
 
 
 def operator(change: Change) -> str:
@@ -49,7 +51,7 @@ def is_index(change: Change) -> bool:
 def expression(code: str, change: Change) -> str:
     """The expression passed for the argument that changed: ``k`` of ``x.topk(k, dim=1)``; empty if not found."""
     argument, _, operation = change.subject.partition(" of aten::")
-    tree = _parsed(code)
+    tree = parsed(code)
     if not operation or tree is None:
         return ""
     name = operation.rstrip("_").partition(".")[0]
@@ -91,7 +93,7 @@ class Slice(NamedTuple):
 
 def slice_of(code: str, change: Change) -> Slice | None:
     """The one slice of a line, where its start changed and it has an end too."""
-    tree = _parsed(code) if change.subject == "start of aten::slice" else None
+    tree = parsed(code) if change.subject == "start of aten::slice" else None
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)] if tree is not None else []
     found = [(node, at, one) for node in nodes for at, one in enumerate(_indices(node)) if _has_bounds(one)]
     if tree is None or len(found) != 1:
@@ -110,7 +112,7 @@ def slice_of(code: str, change: Change) -> Slice | None:
 
 def index_of(code: str, change: Change) -> Slice | None:
     """The first of a line's indices that are no constants, where all are the same expression."""
-    tree = _parsed(code) if change.subject == "index of aten::select" else None
+    tree = parsed(code) if change.subject == "index of aten::select" else None
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)] if tree is not None else []
     found = [
         (node, axis, one)
@@ -158,16 +160,6 @@ def _text(node: ast.expr) -> str:
 
 
 @lru_cache(_LINES)
-def _parsed(code: str) -> ast.Module | None:
-    """One line as a tree; the head of a block gets a body."""
-    for text in (code, f"{code} pass", f"if 0: pass\n{code} pass"):
-        try:
-            return ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError):  # part of a longer statement
-            continue
-    return None
-
-
 def variable(change: Change, made: Place, used: Place) -> str:
     """The program's expression for the tensor that differs: what is moved to the device, bound, or read; "": unknown.
 
@@ -176,7 +168,7 @@ def variable(change: Change, made: Place, used: Place) -> str:
     if change.name:
         return change.name
     made, used = made.acting, used.acting  # of trainer.train() nothing is moved or read
-    tree = _parsed(made.code) if made.line else None
+    tree = parsed(made.code) if made.line else None
     reading = operator(change)
     if reading == "aten::index" and change.old.startswith("pred"):  # the mask, which is counted first
         reading = "aten::count_nonzero"
@@ -188,7 +180,8 @@ def variable(change: Change, made: Place, used: Place) -> str:
         left, value = statement.targets[0], statement.value
         if isinstance(left, ast.Tuple) and (made.file, made.func.partition(".<locals>.<")[0]) == (used.file, used.func):
             several = {_text(one) for one in left.elts}
-        if isinstance(left, (ast.Name, ast.Attribute)) and not isinstance(value, _COMPREHENSIONS):
+        several_bound = isinstance(value, ast.Call) and _called(value) in _CONTAINERS
+        if isinstance(left, (ast.Name, ast.Attribute)) and not (several_bound or isinstance(value, _COMPREHENSIONS)):
             bound = _text(left)
             if not change.moved or _moved(value):
                 return bound
@@ -210,9 +203,18 @@ def _moved(node: ast.AST) -> ast.expr | None:
     return node.args[0] if _called(node) == "send_cpu_data_to_device" and node.args else None
 
 
+def moved_as(code: str, name: str) -> str:
+    """The expression that a line brings to the device and binds to ``name``; "" where that is a name of its own."""
+    tree = parsed(code)
+    calls = (_moved(node) for node in ast.walk(tree)) if tree is not None else ()
+    moved = _only(ast.unparse(one) for one in calls if one is not None)
+    bound = tree is not None and any(isinstance(one, ast.Assign) and _text(one.targets[0]) == name for one in tree.body)
+    return moved if bound and moved != name else ""
+
+
 def is_fresh(code: str) -> bool:
     """Whether a line makes what it brings to the device: ``torch.tensor(rows).to(device)``."""
-    tree = _parsed(code)
+    tree = parsed(code)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
     moved = [one for call in calls if (one := _moved(call)) is not None]
     given = any(keyword.arg == "device" for call in calls for keyword in call.keywords)
@@ -224,7 +226,7 @@ def _read(place: Place, operation: str, among: Collection[str] = ()) -> str:
 
     ``among``: it is one of these, if any are given.
     """
-    tree = _parsed(place.code) if place.line else None
+    tree = parsed(place.code) if place.line else None
     nodes = list(ast.walk(tree)) if tree is not None else []
     name = operation.removeprefix("aten::").rstrip("_")
     calls = [node for node in nodes if isinstance(node, ast.Call) and _called(node).rstrip("_") == name]
