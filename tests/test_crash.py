@@ -228,11 +228,14 @@ if __name__ == "__main__":
 
 
 def test_two_processes_do_not_record_into_one_file(log: Path) -> None:
+    """The second one gets a file of its own, and so does each that comes later: nothing is overwritten."""
     with xlaprof.record(log), xlaprof.Trace("mine"):
-        done = run("import sys, xlaprof\nxlaprof.start_recording(sys.argv[1])", log, code=1)
-    assert "another process is recording into" in done.stderr
-    recorded = Recorded(log)
-    assert recorded.scopes == [("mine", 0)]
+        for number in (2, 3):
+            other = log.with_name(f"run.{number}.log")
+            done = run("import sys, xlaprof\nwith xlaprof.record(sys.argv[1]), xlaprof.Trace('its'): pass", log)
+            assert done.stderr == f"xlaprof: another process is recording into {log}: this one records into {other}\n"
+            assert Recorded(other).scopes == [("its", 0)]
+    assert Recorded(log).scopes == [("mine", 0)]
 
 
 # -- disks ----------------------------------------------------------------------------------------------------------

@@ -233,6 +233,31 @@ def test_a_script_that_records_by_itself_joins_the_recording(tmp_path, write):
     assert [names[e.name] for e in recorded if isinstance(e, events.Scope)] == ["before", "within", "after"]
 
 
+def test_a_program_that_runs_another_under_xlaprof_run_has_two_recordings_and_two_reports(tmp_path, write):
+    write("inner.py", STEPS)
+    again = "subprocess.run([sys.executable, '-m', 'xlaprof', 'run', 'inner.py'], check=True)"
+    done = xlaprof_run(tmp_path, write("outer.py", f"import subprocess, sys, xlaprof\n{again}"))
+    assert done.returncode == 0
+    where = f"{tmp_path / 'run.log'}: this one records into {tmp_path / 'run.2.log'}"
+    assert done.stderr.count(f"xlaprof: another process is recording into {where}\n") == 1
+    assert [xlaprof.report(tmp_path / log).run.argv for log in ("run.log", "run.2.log")] == [
+        ("outer.py",),
+        ("inner.py",),
+    ]
+    assert done.stderr.count("xlaprof  run.2.log") == done.stderr.count("xlaprof  run.log") == 1
+
+
+@pytest.mark.parametrize("ending", ["", "except KeyboardInterrupt: print('handled'); sys.exit(5)"])
+@pytest.mark.parametrize("how", [["stops.py"], ["-m", "stops"]])
+def test_an_interrupt_ends_a_program_as_without_xlaprof(how, ending, tmp_path, write):
+    body = "import os, signal, sys, threading\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    stops = "os.kill(os.getpid(), signal.SIGINT); threading.Event().wait()"
+    write("stops.py", body + (f"try: {stops}\n{ending}\n" if ending else stops))
+    plain, ours = python(tmp_path, *how), xlaprof_run(tmp_path, "--no-report", *how)
+    assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
+    assert ours.returncode == (5 if ending else -signal.SIGINT)
+
+
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_multiprocessing_works_and_only_the_parent_reports(method, tmp_path, write):
     write(

@@ -208,8 +208,6 @@ def refusal(path: str, error: OSError | ValueError) -> str:
         return f"{path} is not a recording: choose another file, or have it replaced with --force (force=True)"
     if isinstance(error, FileExistsError):
         return f"file already exists, will not overwrite without overwrite=True: {path}"
-    if isinstance(error, BlockingIOError):
-        return f"another process is recording into {path}: choose another file"
     return f"cannot record into {path!r}: {getattr(error, 'strerror', None) or error}"
 
 

@@ -348,6 +348,7 @@ class record:  # used like a function
     ``joinable=True`` (set by ``xlaprof run``) lets a later ``record`` of the program join this recording, with one line
     on stderr, instead of failing: its ``stop()`` then ends nothing.
     ``{rank}`` in the path is replaced by the process's rank; each of several ranks gets a file of its own.
+    Where another process records into the file, this one takes the first free ``run.2.log`` and says so.
     An earlier recording is replaced, any other file only with ``force=True``; ``mode`` are the permissions of the log,
     which holds the program's arguments, its paths and lines of its code.
     Raises :class:`RecordingError` if this process is recording already, if the file exists and ``overwrite`` is False
@@ -403,12 +404,24 @@ class record:  # used like a function
             _finish(recorder, error)
 
     def _open(self) -> Recorder:
-        try:
-            return Recorder(
-                self.path, overwrite=self._overwrite, detail=self._detail, force=self._force, mode=self._mode
-            )
-        except (OSError, ValueError) as error:
-            raise RecordingError(refusal(self.path, error)) from None
+        """Open the log, or the first free one beside it (``run.2.log``) where another process records into it."""
+        wanted, overwrite, number = self.path, self._overwrite, 1
+        root, extension = os.path.splitext(wanted)
+        while True:
+            try:
+                opened = Recorder(
+                    self.path, overwrite=overwrite, detail=self._detail, force=self._force, mode=self._mode
+                )
+            except (OSError, ValueError) as error:
+                taken = isinstance(error, BlockingIOError) or (number > 1 and isinstance(error, FileExistsError))
+                if not taken:
+                    raise RecordingError(refusal(self.path, error)) from None
+                number += 1
+                self.path, overwrite = f"{root}.{number}{extension}", False
+            else:
+                if number > 1:
+                    warn(f"another process is recording into {wanted}: this one records into {self.path}")
+                return opened
 
     def __enter__(self) -> record:
         return self.start()
