@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from xlaprof.errors import warn
 from xlaprof.events import SCHEMA, Dropped, Event, Header
 from xlaprof.version import __version__
 
@@ -193,6 +194,21 @@ class LogFile:
         self._buffer = kept
         self.lost += dropped
         self.lost_ever += dropped
+
+
+def open_log(path: str, overwrite: bool, force: bool, mode: int) -> LogFile:
+    """The log at ``path``, or the first free one beside it (``run.2.log``) where another process records into it."""
+    with contextlib.suppress(BlockingIOError):
+        return LogFile(path, overwrite, force, mode)
+    root, extension = os.path.splitext(path)
+    number = 2
+    while True:
+        beside = f"{root}.{number}{extension}"
+        with contextlib.suppress(BlockingIOError, FileExistsError):
+            log = LogFile(beside, False, force, mode)
+            warn(f"another process is recording into {path}: this one records into {beside}")
+            return log
+        number += 1
 
 
 _NEWLINE = 0x0A

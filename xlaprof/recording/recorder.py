@@ -27,7 +27,7 @@ from xlaprof.events import Compile, Compiling, Counters, DynamoLimit, End, Event
 from xlaprof.text.quantities import plural
 
 from .intern import TEXT_LIMIT, Interner
-from .logfile import MODE, LogFile, header, rank_and_world, rank_path, refusal
+from .logfile import MODE, header, open_log, rank_and_world, rank_path, refusal
 from .looks import Looks
 from .sampling import Sampler, StepOpened
 from .stacks import RawFrame, is_users, user_frames
@@ -36,16 +36,11 @@ from .writer import Writer
 #: The recording of this process, or None. Hot paths read it once per use.
 active: Recorder | None = None
 
-#: events waiting for the writer, at most: about 60 MB
-QUEUE_LIMIT = 200_000
-#: a shorter garbage collection is counted only
-GC_PAUSE_NS = 500_000
-#: time between two Counters events, at least
-COUNTERS_EVERY_NS = 200_000_000
-#: a writer that has written nothing for so long is let in, where a scope, a step or a barrier ends
-LATE_NS = 60_000_000
-#: and after it was let in in vain, not before this
-IN_VAIN_NS = 2_000_000_000
+QUEUE_LIMIT = 200_000  # events waiting for the writer, at most: about 60 MB
+GC_PAUSE_NS = 500_000  # a shorter garbage collection is counted only
+COUNTERS_EVERY_NS = 200_000_000  # between two Counters events, at least
+LATE_NS = 60_000_000  # a writer that has not written for so long is let in, where a scope, step or barrier ends
+IN_VAIN_NS = 2_000_000_000  # until it is let in again after that was in vain
 STOP_TIMEOUT_S = 10.0
 #: the plug-in point of the live sources, a stage above: its ``install`` adds the observer that attaches them
 SOURCES = "xlaprof.sources.attaching"
@@ -126,7 +121,6 @@ class Recorder:
     ) -> None:
         import asyncio  # slow to import, and of no use to programs that do not record
 
-        self.path = path
         self.detail: Detail = detail
         self.mode = mode
         self.queue: list[Any] = []
@@ -150,7 +144,8 @@ class Recorder:
         self._attached: list[_Attached] = []
         self._counters_at = time.perf_counter_ns()
         self._gc_began = self._gc_count = self._gc_ns = 0
-        self._file = LogFile(path, overwrite, force, mode)
+        self._file = open_log(path, overwrite, force, mode)
+        self.path = self._file.path
         sampler = Sampler() if detail == "auto" else None
         self._writer = Writer(self._file, self.queue, self._interner, self._take_overflow, sampler, self._each_period)
         self._looks = Looks(self.emit, self.stack)
@@ -386,8 +381,13 @@ class record:  # used like a function
                 stop = "stop that first (xlaprof.stop_recording())"
                 raise RecordingError(f"already recording into {active.path}: {stop}, then record into {self.path}")
             importlib.import_module(SOURCES).install()
-            recorder = self._open()
-            recorder.joinable = self._joinable
+            try:
+                recorder = Recorder(
+                    self.path, overwrite=self._overwrite, detail=self._detail, force=self._force, mode=self._mode
+                )
+            except (OSError, ValueError) as error:
+                raise RecordingError(refusal(self.path, error)) from None
+            recorder.joinable, self.path = self._joinable, recorder.path
             recorder._start()
             self._recorder = active = recorder
             arrange_end()
@@ -402,26 +402,6 @@ class record:  # used like a function
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             _finish(recorder, error)
-
-    def _open(self) -> Recorder:
-        """Open the log, or the first free one beside it (``run.2.log``) where another process records into it."""
-        wanted, overwrite, number = self.path, self._overwrite, 1
-        root, extension = os.path.splitext(wanted)
-        while True:
-            try:
-                opened = Recorder(
-                    self.path, overwrite=overwrite, detail=self._detail, force=self._force, mode=self._mode
-                )
-            except (OSError, ValueError) as error:
-                taken = isinstance(error, BlockingIOError) or (number > 1 and isinstance(error, FileExistsError))
-                if not taken:
-                    raise RecordingError(refusal(self.path, error)) from None
-                number += 1
-                self.path, overwrite = f"{root}.{number}{extension}", False
-            else:
-                if number > 1:
-                    warn(f"another process is recording into {wanted}: this one records into {self.path}")
-                return opened
 
     def __enter__(self) -> record:
         return self.start()
