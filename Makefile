@@ -41,10 +41,11 @@ test: $(VENV)/.dev
 
 # The operators' sweep apart: its entries are shared out one by one, other tests file by file.
 test-full: $(VENV)/.dev
-	$(say) "Testing with the slow sweeps: two hours on two cores"
+	$(say) "Testing with the slow sweeps: four hours on two cores"
 	@rm -f $(SWEPT)
 	@$(TEST) -m "slow or not slow" --deselect tests/operators/test_op_info.py::test_the_whole_database $(PYTEST)
 	@XLAPROF_OUTCOMES=$(SWEPT) $(TEST) -m slow --dist worksteal tests/operators/test_op_info.py $(PYTEST)
+	@$(BIN)/python -m tests.mutations --count 1000000 --workers $(JOBS)
 	@if test -f $(SWEPT); then $(BIN)/python -m tests.operators --from $(SWEPT) docs/operators.md; fi
 
 test-versions:

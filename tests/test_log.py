@@ -191,7 +191,7 @@ def test_a_newer_log_is_read_as_far_as_it_is_understood(tmp_path: Path) -> None:
     newer, unknown, garbage = reader.notes
     assert f"newer xlaprof (schema {SCHEMA + 2}, this one reads {SCHEMA})" in newer
     assert unknown == "skipped 2 events of unknown kinds: quantum (2)"
-    assert garbage == "skipped 1 line that is no event"
+    assert garbage == "skipped 1 event with values that cannot be: scope (1)"
 
 
 def test_a_line_without_end_is_skipped_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Read a ``run.log``: a whole one, or one that still grows.
 
-Nothing in a file makes a reader crash: lines that are no events are skipped, counted and reported in ``notes``. Only a
-file without a header is an error, :class:`LogError`.
+Nothing in a file makes a reader crash: lines that are no events are skipped, counted and reported in ``notes``. So are
+events with values that cannot be (``xlaprof.bounds``); texts and lists that are too long are cut. Only a file
+without a header is an error, :class:`LogError`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, Union
 
 import msgspec
 
+from xlaprof.bounds import LONGEST, bounded
 from xlaprof.errors import UserError
 from xlaprof.text.quantities import plural
 from xlaprof.text.strings import printable
@@ -74,6 +76,8 @@ class Lines:
         self.header: Header | None = None
         self.events = 0
         self.garbage = 0  # lines that are not JSON or not an event
+        self.refused: dict[str, int] = {}  # kinds of events with values that cannot be -> lines
+        self.cut = 0  # events with texts or lists that were too long
         self.unknown: dict[str, int] = {}  # kinds that this version does not know -> lines
         self.torn = 0  # bytes of a last line that has not ended
         self._parts: list[bytes] = []  # of that line
@@ -93,6 +97,14 @@ class Lines:
         self._forget()
         self._keep(data[cut:])
         return self._decode(whole)
+
+    def take(self, event: AnyEvent) -> list[AnyEvent]:
+        """An event that was not read from lines, as if it had been."""
+        try:
+            return self.feed(msgspec.json.encode(event) + b"\n")
+        except (OverflowError, ValueError, TypeError):  # an integer or a text that JSON cannot hold
+            self._count(self.refused, str(event.__struct_config__.tag))
+            return []
 
     def finish(self) -> list[AnyEvent]:
         """The last line, if only its line feed is missing."""
@@ -114,10 +126,13 @@ class Lines:
                 "what it does not know is left out"
             )
         if self.unknown:
-            kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(self.unknown.items()))
-            notes.append(f"skipped {plural(sum(self.unknown.values()), 'event')} of unknown kinds: {kinds}")
+            notes.append(f"skipped {_each(self.unknown)} of unknown kinds: {_told(self.unknown)}")
         if self.garbage:
             notes.append(f"skipped {self.garbage} {'line that is' if self.garbage == 1 else 'lines that are'} no event")
+        if self.refused:
+            notes.append(f"skipped {_each(self.refused)} with values that cannot be: {_told(self.refused)}")
+        if self.cut:
+            notes.append(f"cut texts or lists of over {LONGEST:,} characters or entries in {plural(self.cut, 'event')}")
         if self.torn:
             notes.append(
                 f"the last line is torn ({self.torn} bytes, skipped): "
@@ -156,22 +171,43 @@ class Lines:
         try:
             return _decoder.decode(line)
         except _UNREADABLE:
-            if judge:
-                self._judge(line)
-            return None
+            pass
+        event = _shortened(line) if len(line) > LONGEST else None
+        if event is not None:
+            self.cut += 1
+        elif judge:
+            self._judge(line)
+        return event
 
     def _judge(self, line: bytes) -> None:
-        """Count a line that did not decode: an unknown kind, or no event at all."""
+        """Count a line that did not decode: an unknown kind, a value that cannot be, or no event at all."""
         try:
-            kind = _kind_decoder.decode(line).k
+            kind = _kind_decoder.decode(line).k[:40]
         except _UNREADABLE:
             kind = ""
-        if kind and kind not in _KINDS:
-            kind = kind[:40]
-            if kind in self.unknown or len(self.unknown) < 100:
-                self.unknown[kind] = self.unknown.get(kind, 0) + 1
-                return
-        self.garbage += 1
+        self._count(self.refused if kind in _KINDS else self.unknown, kind)
+
+    def _count(self, known: dict[str, int], kind: str) -> None:
+        if kind and (kind in known or len(known) < 100):
+            known[kind] = known.get(kind, 0) + 1
+        else:
+            self.garbage += 1
+
+
+def _shortened(line: bytes) -> AnyEvent | None:
+    """The event of a line that is one once its texts and lists are cut."""
+    try:
+        return _decoder.decode(msgspec.json.encode(bounded(msgspec.json.decode(line))))
+    except _UNREADABLE:
+        return None
+
+
+def _each(kinds: dict[str, int]) -> str:
+    return plural(sum(kinds.values()), "event")
+
+
+def _told(kinds: dict[str, int]) -> str:
+    return ", ".join(f"{kind} ({count})" for kind, count in sorted(kinds.items()))
 
 
 class _Kind(msgspec.Struct):

@@ -5,37 +5,47 @@ code are the framework's. The defaults are those of PyTorch/XLA. Another source 
 carries that (:class:`xlaprof.events.Source`), so that a report needs nothing of the source installed.
 """
 
+import re
+
 import msgspec
+
+from xlaprof.bounds import String
 
 
 class Vocabulary(msgspec.Struct, frozen=True, omit_defaults=True):
     """Words of one framework: parts of sentences, and code. In braces stands what the advice fills in."""
 
     #: namespace of the functions on arrays and of the dtypes: ``torch.where``, ``jnp.where``
-    arrays: str = "torch"
+    arrays: String = "torch"
     #: the call that ends a step's graph and runs it: in a sentence, and in code
-    barrier: str = "torch_xla.sync() (xlaprof.runtime.sync())"
-    barrier_code: str = "torch_xla.sync()"
+    barrier: String = "torch_xla.sync() (xlaprof.runtime.sync())"
+    barrier_code: String = "torch_xla.sync()"
     #: where a value is kept so that it can be read later: "Keep the loss ..."
-    keep: str = "on the device (.detach())"
-    keep_code: str = "{name}.detach()"
+    keep: String = "on the device (.detach())"
+    keep_code: String = "{name}.detach()"
     #: arrays made, converted and padded. ``{zeros}``: ``0, 0, `` for each dimension behind ``{axis}``
-    scalar_code: str = "torch.tensor([{value}], device=device)"
-    zeros_code: str = "torch.zeros({shape}, dtype={dtype}, device=device)"
-    convert_code: str = "{name}.to({dtype})"
-    pad_code: str = "torch.nn.functional.pad({name}, ({zeros}0, size - {name}.shape[{axis}]))"
+    scalar_code: String = "torch.tensor([{value}], device=device)"
+    zeros_code: String = "torch.zeros({shape}, dtype={dtype}, device=device)"
+    convert_code: String = "{name}.to({dtype})"
+    pad_code: String = "torch.nn.functional.pad({name}, ({zeros}0, size - {name}.shape[{axis}]))"
     #: writes ``new`` into ``buffer`` at ``position`` along ``{axis}``
-    write_code: str = "buffer.index_copy({axis}, position, new)"
+    write_code: String = "buffer.index_copy({axis}, position, new)"
     #: what feeds the loop: how to read ahead, where its work can go, how to leave out a short last batch
-    load_ahead: str = "more DataLoader workers, a larger prefetch_factor"
-    background: str = "a background thread (DataLoader workers)"
-    drop_last: str = "pass drop_last=True to the DataLoader"
-    drop_last_code: str = "DataLoader(..., drop_last=True)"
+    load_ahead: String = "more DataLoader workers, a larger prefetch_factor"
+    background: String = "a background thread (DataLoader workers)"
+    drop_last: String = "pass drop_last=True to the DataLoader"
+    drop_last_code: String = "DataLoader(..., drop_last=True)"
     #: the setting that makes every Python number an input of the graph, and how to run with it; "" where there is none
-    scalars_as_inputs: str = "XLA_NO_SPECIAL_SCALARS=1"
-    scalars_as_inputs_code: str = "XLA_NO_SPECIAL_SCALARS=1 python train.py"
+    scalars_as_inputs: String = "XLA_NO_SPECIAL_SCALARS=1"
+    scalars_as_inputs_code: String = "XLA_NO_SPECIAL_SCALARS=1 python train.py"
     #: gives an array its sharding
-    shard: str = "mark_sharding"
+    shard: String = "mark_sharding"
 
 
 STANDARD = Vocabulary()
+
+
+def fill(template: str, **values: object) -> str:
+    """``template`` with the ``values`` in the places of their names. Unlike str.format this never fails: a recording
+    may hold any template."""
+    return re.sub(r"\{(\w+)\}", lambda name: str(values.get(name[1], name[0])), template)

@@ -63,7 +63,7 @@ TICK = 50_000  # ns: some gaps are long, some are not
 moments, lengths = (st.integers(0, most).map(lambda ticks: ticks * TICK) for most in (400, 60))
 few = st.integers(0, 3)
 threads = st.sampled_from([1, 1, 1, 2])
-odd = st.one_of(lengths, lengths, lengths, st.sampled_from([-5, 1 << 70]))
+odd = st.one_of(lengths, lengths, lengths, st.sampled_from([1 << 46, (1 << 60) - 1]))
 scopes = st.builds(Scope, name=few, t=moments, dur=odd, depth=few, tid=threads, stack=few)
 timed = [
     st.builds(Gc, t=moments, dur=lengths, generation=few, stack=few),

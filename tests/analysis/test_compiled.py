@@ -227,7 +227,7 @@ def test_nothing_in_the_events_is_trusted() -> None:
     compiling.story.emit(DynamoLimit(t=0, compile="0/1", func=999, stack=999, value=-1, guard=Guard("odd", dim=7)))
     compiling.story.emit(Recompile(t=-5, compile="", func=998, guards=[Guard("shape", "x", "[", "f32[a,b]", dim=4)]))
     compiling.story.emit(Recompile(t=5, compile="0/1", func=998, guards=[]))
-    compiling.story.emit(DynamoCompile(t=10**15, dur=-3, compile="!", func=-1, ops=-4, restarted=10**18))
+    compiling.story.emit(DynamoCompile(t=10**15, dur=0, compile="!", func=99, ops=0, restarted=10**18))
     compiling.story.emit(GraphBreak(t=0, reason="", compile="never"))
     events: list[Event] = list(compiling.story.events)
     for _ in range(20):

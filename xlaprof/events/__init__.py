@@ -11,6 +11,7 @@ Conventions
   code likewise as :class:`Stack`. Fields that hold such an id say so. Id 0 means "none".
 * Tensor *values* never enter the log: shapes, dtypes, names and Python numbers that shaped a graph do.
 * Unknown fields are ignored by readers, missing ones take their default: fields are only ever added.
+* What a value can be is said by its type (:mod:`xlaprof.bounds`): readers refuse everything else.
 """
 
 # No file of the schema imports annotations from __future__: msgspec would evaluate each from its text, at every start.
@@ -19,6 +20,7 @@ from typing import ClassVar
 
 import msgspec
 
+from xlaprof.bounds import Count, CountIfKnown, Id, Key, List, Ns, Number, Seconds, String, Table, Triple, UnixNs, Value
 from xlaprof.vocabulary import STANDARD, Vocabulary
 
 from .base import SCHEMA, Event
@@ -45,53 +47,53 @@ __all__ = [
 class Header(Event, frozen=True, tag="header"):
     """First line of every log: what ran, where, and how to read its clocks."""
 
-    schema: int
-    pid: int
-    mono_ns: int  # time.perf_counter_ns() and
-    unix_ns: int  # time.time_ns(), read together
-    host: str = ""
-    rank: int = 0
-    world: int = 1
-    argv: list[str] = []
-    cwd: str = ""
-    versions: dict[str, str] = {}  # {"xlaprof": ..., "python": ..., "torch": ..., "jax": ...}
-    device: dict[str, str] = {}  # {"platform": "cpu", "kind": ..., "count": "1"}, late: see Device
+    schema: Count
+    pid: Id
+    mono_ns: Ns  # time.perf_counter_ns() and
+    unix_ns: UnixNs  # time.time_ns(), read together
+    host: String = ""
+    rank: Id = 0
+    world: Count = 1
+    argv: List[String] = []
+    cwd: String = ""
+    versions: Table[String, String] = {}  # {"xlaprof": ..., "python": ..., "torch": ..., "jax": ...}
+    device: Table[String, String] = {}  # {"platform": "cpu", "kind": ..., "count": "1"}, late: see Device
 
 
 class Device(Event, frozen=True, tag="device"):
     """The accelerator behind the ``xla`` device, known once the runtime is up."""
 
-    t: int
-    platform: str  # "cpu" | "cuda" | "tpu"
-    kind: str  # what PJRT calls it, e.g. "NVIDIA H200"
-    count: int = 1
-    cores: int = 0  # processors that it shares with the host; 0: none, or not known
+    t: Ns
+    platform: String  # "cpu" | "cuda" | "tpu"
+    kind: String  # what PJRT calls it, e.g. "NVIDIA H200"
+    count: Count = 1
+    cores: Count = 0  # processors that it shares with the host; 0: none, or not known
 
 
 class Source(Event, frozen=True, tag="source"):
     """A live source began to observe the program. A log without one is the embedded runtime's."""
 
-    t: int
-    name: str  # "torch.compile"
+    t: Ns
+    name: String  # "torch.compile"
     words: Vocabulary = STANDARD
 
 
 class Text(Event, frozen=True, tag="text"):
     """An interned string."""
 
-    id: int
-    text: str
+    id: Id
+    text: String
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One frame of a stack: ``file``, ``func``, ``code`` and ``head`` are :class:`Text` ids."""
 
-    file: int
-    line: int
-    func: int
-    code: int = 0  # the source line, stripped
-    loop: int = 0  # line of the innermost for or while around it in its function; 0: none, or not known
-    head: int = 0  # Text id: that line's source, stripped
+    file: Id
+    line: Count
+    func: Id
+    code: Id = 0  # the source line, stripped
+    loop: Count = 0  # line of the innermost for or while around it in its function; 0: none, or not known
+    head: Id = 0  # Text id: that line's source, stripped
 
 
 class Stack(Event, frozen=True, tag="stack"):
@@ -102,43 +104,43 @@ class Stack(Event, frozen=True, tag="stack"):
     line, or between two of the user's, innermost first; PyTorch's, Python's and our own are left out.
     """
 
-    id: int
-    frames: list[Frame]
-    module: int = 0  # Text id
-    library: list[Frame] = []
-    depths: list[int] = []  # of each frame in ``library``: how many of the user's are further in; 0: below the line
+    id: Id
+    frames: List[Frame]
+    module: Id = 0  # Text id
+    library: List[Frame] = []
+    depths: List[Count] = []  # of each frame in ``library``: how many of the user's are further in; 0: below the line
 
 
 class Thread(Event, frozen=True, tag="thread"):
     """Name of a host thread; ``tid`` is ``threading.get_ident()`` made small (1, 2, ...)."""
 
-    tid: int
-    name: str
+    tid: Id
+    name: String
 
 
 class Scope(Event, frozen=True, tag="scope"):
     """A ``Trace("name", **metadata)`` scope that has ended."""
 
-    name: int  # Text id
-    t: int
-    dur: int
-    tid: int = 1
-    depth: int = 0  # scopes open around it on its thread
-    meta: dict[str, str | int | float | bool | None] = {}
-    error: str = ""  # type name of the exception that left it
-    stack: int = 0  # Stack id of the line that entered it: in the first scope of a name only
+    name: Id  # Text id
+    t: Ns
+    dur: Ns
+    tid: Id = 1
+    depth: Count = 0  # scopes open around it on its thread
+    meta: Table[String, Value] = {}
+    error: String = ""  # type name of the exception that left it
+    stack: Id = 0  # Stack id of the line that entered it: in the first scope of a name only
 
 
 class Step(Event, frozen=True, tag="step"):
     """A ``StepTrace("train", step_num=i)`` that has ended."""
 
-    name: int  # Text id
-    num: int
-    t: int
-    dur: int
-    tid: int = 1
-    meta: dict[str, str | int | float | bool | None] = {}
-    error: str = ""
+    name: Id  # Text id
+    num: Number
+    t: Ns
+    dur: Ns
+    tid: Id = 1
+    meta: Table[String, Value] = {}
+    error: String = ""
 
 
 class StepDigest(Event, frozen=True, tag="digest"):
@@ -149,44 +151,44 @@ class StepDigest(Event, frozen=True, tag="digest"):
     Events of kinds that have no field here (uploads, data waits, holes...) are written as they are, before it.
     """
 
-    name: int  # Text id
-    num: int
-    t: int
-    dur: int
-    tid: int = 1
-    executions: int = 0
-    busy: int = 0  # ns the device was busy in the step
-    tracing: int = 0  # ns
-    barriers: int = 0
-    scopes: dict[str, list[int]] = {}  # Text id -> triple
-    reads: dict[str, list[int]] = {}  # "stack:op Text id" -> triple
-    fallbacks: dict[str, list[int]] = {}  # "stack:op Text id" -> triple
+    name: Id  # Text id
+    num: Number
+    t: Ns
+    dur: Ns
+    tid: Id = 1
+    executions: Count = 0
+    busy: Ns = 0  # ns the device was busy in the step
+    tracing: Ns = 0  # ns
+    barriers: Count = 0
+    scopes: Table[Key, Triple] = {}  # Text id -> triple
+    reads: Table[Key, Triple] = {}  # "stack:op Text id" -> triple
+    fallbacks: Table[Key, Triple] = {}  # "stack:op Text id" -> triple
 
 
 class Compile(Event, frozen=True, tag="compile"):
     """A graph was lowered and compiled. ``dur`` is the whole; ``lower`` and ``backend`` are parts of it."""
 
-    t: int
-    dur: int
-    program: int  # numbered from 1 in order of first compilation
-    graph: str  # hexadecimal hash of the canonical graph
-    ops: int
-    inputs: int
-    outputs: int
-    stack: int = 0  # Stack id: the barrier or read that needed it
-    trigger: str = "sync"  # "sync" | "read" | "fallback" | "eager" | "compile" | "dynamo" | "loader"
+    t: Ns
+    dur: Ns
+    program: Id  # numbered from 1 in order of first compilation
+    graph: String  # hexadecimal hash of the canonical graph
+    ops: Count
+    inputs: Count
+    outputs: Count
+    stack: Id = 0  # Stack id: the barrier or read that needed it
+    trigger: String = "sync"  # "sync" | "read" | "fallback" | "eager" | "compile" | "dynamo" | "loader"
     change: Change | None = None  # of earlier versions: see ``diff``
-    lower: int = 0  # ns of our lowering (tape -> jax -> StableHLO)
-    backend: int = 0  # ns of XLA's compilation
+    lower: Ns = 0  # ns of our lowering (tape -> jax -> StableHLO)
+    backend: Ns = 0  # ns of XLA's compilation
     cached: bool = False  # came from the persistent compilation cache
-    tid: int = 1
-    loops: int = 0  # most times one line recorded the same operation in this graph
-    loop: int = 0  # Stack id of that line
-    loop_ops: int = 0  # operations from one such time to the next, on average
+    tid: Id = 1
+    loops: Count = 0  # most times one line recorded the same operation in this graph
+    loop: Id = 0  # Stack id of that line
+    loop_ops: Count = 0  # operations from one such time to the next, on average
     loop_shared: bool = False  # each time over one and the same value, as turns of a loop do and layers do not
-    again: int = -1  # of a read: operations of its graph that the next barrier runs once more; -1: not known
+    again: CountIfKnown = -1  # of a read: operations of its graph that the next barrier runs once more; -1: not known
     diff: GraphDiff | None = None  # None: nothing comparable was recorded before
-    turns: list[int] = []  # of the loops around that line and its callers, innermost first; empty: not known
+    turns: List[Count] = []  # of the loops around that line and its callers, innermost first; empty: not known
     loop_trains: bool = False  # each time an optimizer updated the same parameters, after another backward pass
     loop_learns: bool = False  # a backward pass, or an optimizer's step, lies between two of these times
 
@@ -197,29 +199,29 @@ class Compiling(Event, frozen=True, tag="compiling"):
     For live views: the analysis of a whole log may skip it.
     """
 
-    t: int
-    ops: int
-    stack: int = 0  # Stack id: the barrier or read that needs it
-    trigger: str = "sync"
-    tid: int = 1
+    t: Ns
+    ops: Count
+    stack: Id = 0  # Stack id: the barrier or read that needs it
+    trigger: String = "sync"
+    tid: Id = 1
 
 
 class Barrier(Event, frozen=True, tag="barrier"):
     """A cut of the tape: ``sync()``, ``mark_step()``, a loader's, an exit from ``step()``."""
 
-    t: int
-    dur: int
-    trigger: str = "sync"
-    stack: int = 0  # Stack id
-    ops: int = 0  # operations pending when it was reached
-    tracing: int = 0  # ns spent recording operations since the barrier before
-    execution: int = 0  # seq of the Execute it caused; 0: nothing was pending
-    tid: int = 1
-    loops: int = 0  # most times one line recorded the same operation in this graph
-    loop: int = 0  # Stack id of that line
-    loop_ops: int = 0  # operations from one such time to the next, on average
+    t: Ns
+    dur: Ns
+    trigger: String = "sync"
+    stack: Id = 0  # Stack id
+    ops: Count = 0  # operations pending when it was reached
+    tracing: Ns = 0  # ns spent recording operations since the barrier before
+    execution: Count = 0  # seq of the Execute it caused; 0: nothing was pending
+    tid: Id = 1
+    loops: Count = 0  # most times one line recorded the same operation in this graph
+    loop: Id = 0  # Stack id of that line
+    loop_ops: Count = 0  # operations from one such time to the next, on average
     loop_shared: bool = False  # each time over one and the same value, as turns of a loop do and layers do not
-    turns: list[int] = []  # of the loops around that line and its callers, innermost first; empty: not known
+    turns: List[Count] = []  # of the loops around that line and its callers, innermost first; empty: not known
     loop_trains: bool = False  # each time an optimizer updated the same parameters, after another backward pass
     loop_learns: bool = False  # a backward pass, or an optimizer's step, lies between two of these times
     trains: bool = False  # a backward pass, or an optimizer's step, is part of this graph
@@ -228,17 +230,21 @@ class Barrier(Event, frozen=True, tag="barrier"):
 class Execute(Event, frozen=True, tag="execute"):
     """A program ran. The device was busy with it over ``[start, end]``, start = max(enqueue, previous end)."""
 
-    seq: int
-    program: int
-    t: int  # enqueued
-    start: int
-    end: int
-    enqueue: int = 0  # ns the host spent handing it over
-    trigger: str = "sync"
-    stack: int = 0  # Stack id
-    device: int = 0
-    error: str = ""
-    calls: int = 1  # programs it stands for: in eager mode those that follow each other are one event
+    seq: Count
+    program: Id
+    t: Ns  # enqueued
+    start: Ns
+    end: Ns
+    enqueue: Ns = 0  # ns the host spent handing it over
+    trigger: String = "sync"
+    stack: Id = 0  # Stack id
+    device: Id = 0
+    error: String = ""
+    calls: Count = 1  # programs it stands for: in eager mode those that follow each other are one event
+
+    def __post_init__(self) -> None:
+        if self.end < self.start:
+            raise ValueError(f"an execution that begins at {self.start} cannot end at {self.end}")
 
 
 class TransferToDevice(Event, frozen=True, tag="h2d"):
@@ -246,46 +252,46 @@ class TransferToDevice(Event, frozen=True, tag="h2d"):
 
     label: ClassVar[str] = "transfer to device"
 
-    t: int
-    dur: int
-    bytes: int
-    tensors: int = 1
-    stack: int = 0
-    tid: int = 1
+    t: Ns
+    dur: Ns
+    bytes: Count
+    tensors: Count = 1
+    stack: Id = 0
+    tid: Id = 1
 
 
 class TransferFromDevice(Event, frozen=True, tag="d2h"):
     """The host read a value from the device: ``.item()``, ``.cpu()``, ``print``, ``bool(tensor)``, a fallback."""
 
-    t: int
-    dur: int  # wait and copy
-    wait: int  # ns waiting for the device to finish computing the value
-    bytes: int
-    op: int = 0  # Text id: "aten::_local_scalar_dense", "aten::_to_copy", "aten::nonzero"...
-    stack: int = 0
-    tid: int = 1
-    tensors: int = 1
-    via: int = 0  # Text id: the library's function that the line called and that read: "clip_grad_norm_"; 0: none
+    t: Ns
+    dur: Ns  # wait and copy
+    wait: Ns  # ns waiting for the device to finish computing the value
+    bytes: Count
+    op: Id = 0  # Text id: "aten::_local_scalar_dense", "aten::_to_copy", "aten::nonzero"...
+    stack: Id = 0
+    tid: Id = 1
+    tensors: Count = 1
+    via: Id = 0  # Text id: the library's function that the line called and that read: "clip_grad_norm_"; 0: none
     late: bool = False  # of an earlier program than the last enqueued, or read in a thread of its own: nothing stopped
 
 
 class DeviceWait(Event, frozen=True, tag="wait"):
     """The host waited for the device to finish, reading nothing: ``sync(wait=True)``, ``wait_device_ops()``."""
 
-    t: int
-    dur: int
-    stack: int = 0  # Stack id
-    tid: int = 1
+    t: Ns
+    dur: Ns
+    stack: Id = 0  # Stack id
+    tid: Id = 1
 
 
 class Fallback(Event, frozen=True, tag="fallback"):
     """An operation that has no lowering ran on the CPU; ``dur`` includes its transfers."""
 
-    t: int
-    dur: int
-    op: int  # Text id: "aten::op"
-    stack: int = 0
-    tid: int = 1
+    t: Ns
+    dur: Ns
+    op: Id  # Text id: "aten::op"
+    stack: Id = 0
+    tid: Id = 1
 
 
 class Selected(Event, frozen=True, tag="selected"):
@@ -294,21 +300,21 @@ class Selected(Event, frozen=True, tag="selected"):
     PyTorch/XLA reads it again, on the CPU: there the line costs a fallback too.
     """
 
-    t: int
-    op: int  # Text id: "aten::index_put"
-    stack: int = 0  # Stack id
-    tid: int = 1
+    t: Ns
+    op: Id  # Text id: "aten::index_put"
+    stack: Id = 0  # Stack id
+    tid: Id = 1
 
 
 class Gc(Event, frozen=True, tag="gc"):
     """Python's garbage collector stopped the host."""
 
-    t: int
-    dur: int
-    generation: int
-    collected: int = 0
-    tid: int = 1
-    stack: int = 0  # Stack id: where the program was
+    t: Ns
+    dur: Ns
+    generation: Count
+    collected: Count = 0
+    tid: Id = 1
+    stack: Id = 0  # Stack id: where the program was
 
 
 class DataWait(Event, frozen=True, tag="data"):
@@ -316,10 +322,10 @@ class DataWait(Event, frozen=True, tag="data"):
 
     label: ClassVar[str] = "data wait"
 
-    t: int
-    dur: int
-    stack: int = 0
-    tid: int = 1
+    t: Ns
+    dur: Ns
+    stack: Id = 0
+    tid: Id = 1
 
 
 class Batches(Event, frozen=True, tag="batches"):
@@ -334,11 +340,11 @@ class Batches(Event, frozen=True, tag="batches"):
 class Hole(Event, frozen=True, tag="hole"):
     """The host recorded no operation for a while: plain Python, between two known lines of the program."""
 
-    t: int
-    dur: int
-    before: int = 0  # Stack id of the operation recorded last
-    after: int = 0  # Stack id of the operation recorded next
-    tid: int = 1
+    t: Ns
+    dur: Ns
+    before: Id = 0  # Stack id of the operation recorded last
+    after: Id = 0  # Stack id of the operation recorded next
+    tid: Id = 1
 
 
 class Sample(Event, frozen=True, tag="sample"):
@@ -347,16 +353,16 @@ class Sample(Event, frozen=True, tag="sample"):
     Over ``[t, t + dur)`` every look found the same. The host is sampled in long gaps only.
     """
 
-    t: int
-    dur: int
-    stack: int = 0  # Stack id
+    t: Ns
+    dur: Ns
+    stack: Id = 0  # Stack id
     #: "python": ran Python | "torch": ran PyTorch's Python, or waited for its autograd | "data": drew the next item of
     #: its data | "checkpoint": saved or loaded a checkpoint | "wait": waited outside Python (sleep, file, lock...) |
     #: "gil": waited for the interpreter's lock, which thread ``holder`` had | "cpu": waited for a processor | "": ?
-    state: str = ""
-    tid: int = 1
-    holder: str = ""  # name of the thread that held the interpreter's lock, and
-    at: int = 0  # Stack id: where it was
+    state: String = ""
+    tid: Id = 1
+    holder: String = ""  # name of the thread that held the interpreter's lock, and
+    at: Id = 0  # Stack id: where it was
 
 
 class Look(Event, frozen=True, tag="look"):
@@ -365,40 +371,40 @@ class Look(Event, frozen=True, tag="look"):
     Over ``[t, t + dur)`` every look found the same: the main thread ran at this line of the user's.
     """
 
-    t: int
-    dur: int
-    stack: int = 0  # Stack id: the user's frames, of an import the innermost one
-    state: str = ""  # as of a Sample, or "import": imported a module
+    t: Ns
+    dur: Ns
+    stack: Id = 0  # Stack id: the user's frames, of an import the innermost one
+    state: String = ""  # as of a Sample, or "import": imported a module
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A container of the program (a list, a dict...) that keeps ever more tensors alive."""
 
-    path: str  # as the program calls it: "history", "Metrics.history", "logs['loss']"
-    kind: str = "list"
-    length: int = 0
+    path: String  # as the program calls it: "history", "Metrics.history", "logs['loss']"
+    kind: String = "list"
+    length: Count = 0
     history: bool = False  # the tensors in it require grad: everything their backward needs is kept, too
-    puts: list[int] = []  # Stack ids: the lines that put something into it
+    puts: List[Id] = []  # Stack ids: the lines that put something into it
 
 
 class Live(Event, frozen=True, tag="live"):
     """What is alive on the device, read at a barrier now and then."""
 
-    t: int
-    tensors: int
-    bytes: int
-    held: list[list[int]] = []  # of lines whose tensors outlived several readings ``[Stack id, tensors, bytes]``
-    tid: int = 1
+    t: Ns
+    tensors: Count
+    bytes: Count
+    held: List[Triple] = []  # of lines whose tensors outlived several readings ``[Stack id, tensors, bytes]``
+    tid: Id = 1
     kept: Kept | None = None  # the container that keeps such tensors, where one was found that grows
 
 
 class Evicted(Event, frozen=True, tag="evicted"):
     """A compiled graph was forgotten because a bounded cache was full."""
 
-    t: int
-    program: int
-    graph: str
-    limit: int
+    t: Ns
+    program: Id
+    graph: String
+    limit: Count
 
 
 class Counters(Event, frozen=True, tag="counters"):
@@ -408,9 +414,9 @@ class Counters(Event, frozen=True, tag="counters"):
     ``seconds`` the sums of the timed ones.
     """
 
-    t: int
-    counts: dict[str, int]
-    seconds: dict[str, float] = {}
+    t: Ns
+    counts: Table[String, Number]
+    seconds: Table[String, Seconds] = {}
 
 
 class Dropped(Event, frozen=True, tag="dropped"):
@@ -419,17 +425,17 @@ class Dropped(Event, frozen=True, tag="dropped"):
     "names" counts texts and stacks that the full tables refused: their events are there, but name no place.
     """
 
-    t: int
-    count: int
-    why: str
-    detail: str = ""
+    t: Ns
+    count: Count
+    why: String
+    detail: String = ""
 
 
 class End(Event, frozen=True, tag="end"):
     """Last line of a recording that was stopped in order."""
 
-    t: int
-    error: str = ""  # how the program ended, if not in order: type name of the exception, or "exit code 3"
+    t: Ns
+    error: String = ""  # how the program ended, if not in order: type name of the exception, or "exit code 3"
 
 
 #: What a recording consists of.

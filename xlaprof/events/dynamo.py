@@ -2,52 +2,54 @@
 
 import msgspec
 
+from xlaprof.bounds import Count, CountIfKnown, Id, List, Ns, Number, String
+
 from .base import Event
 
 
 class GraphBreak(Event, frozen=True, tag="break"):
     """Something cut a graph that was meant to be one (Dynamo, or a read inside ``compile``)."""
 
-    t: int
-    reason: str
-    op: int = 0  # Text id
-    stack: int = 0
-    tid: int = 1
+    t: Ns
+    reason: String
+    op: Id = 0  # Text id
+    stack: Id = 0
+    tid: Id = 1
     # of Dynamo's
-    explanation: str = ""  # PyTorch's own words
-    hint: str = ""  # what to change, one sentence
-    gb: str = ""  # "GB0059": its number in PyTorch's registry of graph breaks
-    compile: str = ""  # "0/0": the compilation that met it; see DynamoCompile
-    func: int = 0  # Text id: the function that was being compiled
+    explanation: String = ""  # PyTorch's own words
+    hint: String = ""  # what to change, one sentence
+    gb: String = ""  # "GB0059": its number in PyTorch's registry of graph breaks
+    compile: String = ""  # "0/0": the compilation that met it; see DynamoCompile
+    func: Id = 0  # Text id: the function that was being compiled
     skipped: bool = (
         False  # Dynamo gave the function up: it, or what follows an earlier break in it, runs as plain Python
     )
-    inside: str = ""  # of skipped: what Dynamo cannot leave half-way, "a loop"
+    inside: String = ""  # of skipped: what Dynamo cannot leave half-way, "a loop"
     by_design: bool = False  # PyTorch or a library cuts here on purpose: nothing to mend
-    at: int = 0  # Stack id: the line of a library where it was met, below ``stack``
+    at: Id = 0  # Stack id: the line of a library where it was met, below ``stack``
 
 
 class DynamoCompile(Event, frozen=True, tag="dynamo"):
     """``torch.compile`` traced and compiled one version of a function, or of what follows a graph break in it."""
 
-    t: int
-    dur: int  # all of it, the compiler behind it included; of which
-    compile: str  # "frame/version", as PyTorch's own tools name it; of compiled autograd "!graph/frame/version"
-    func: int  # Text id: the function's name
-    stack: int = 0  # Stack id: the user's line that called the compiled function
-    code: int = 0  # Stack id: where the function is defined
-    resumed: int = 0  # Stack id: the line of the graph break it goes on behind; 0: it begins at the function's top
-    backend: int = 0  # Text id: "inductor"
-    ops: int = 0  # operations captured; 0: there was nothing to compile
-    inputs: int = 0
-    guards: int = 0
-    restarted: int = 0  # ns of tracing that a graph break made useless
-    lower: int = 0  # ns of the compiler behind it
+    t: Ns
+    dur: Ns  # all of it, the compiler behind it included; of which
+    compile: String  # "frame/version", as PyTorch's own tools name it; of compiled autograd "!graph/frame/version"
+    func: Id  # Text id: the function's name
+    stack: Id = 0  # Stack id: the user's line that called the compiled function
+    code: Id = 0  # Stack id: where the function is defined
+    resumed: Id = 0  # Stack id: the line of the graph break it goes on behind; 0: it begins at the function's top
+    backend: Id = 0  # Text id: "inductor"
+    ops: Count = 0  # operations captured; 0: there was nothing to compile
+    inputs: Count = 0
+    guards: Count = 0
+    restarted: Ns = 0  # ns of tracing that a graph break made useless
+    lower: Ns = 0  # ns of the compiler behind it
     backward: bool = False  # the backward graph of an earlier one of the same name
     compiled: bool = True  # False: this function runs as if it were not compiled
     cached: bool = False  # the compiler behind it had it in its cache
-    fail: str = ""  # type name of what stopped it
-    tid: int = 1
+    fail: String = ""  # type name of what stopped it
+    tid: Id = 1
 
 
 class Guard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -56,44 +58,46 @@ class Guard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     #: "shape" | "size bound" | "stride" | "rank" | "dtype" | "device" | "dispatch" | "requires_grad" | "value" |
     #: "length" | "type" | "object" | "keys" | "attribute" | "training" | "mode" | "aliasing" | "backend" | "freed" |
     #: "guard" ("mode": of PyTorch, as grad_mode)
-    kind: str
-    subject: str = ""  # "x", "self.k", "self.drop", "grad_mode"
-    old: str = ""  # for people: "f32[4,3]", "2", "True"
-    new: str = ""
-    text: str = ""  # the guard as Dynamo writes it
-    dim: int = -1  # of sizes
-    stack: int = 0  # Stack id: the line that made it
-    hint: str = ""  # PyTorch's
+    kind: String
+    subject: String = ""  # "x", "self.k", "self.drop", "grad_mode"
+    old: String = ""  # for people: "f32[4,3]", "2", "True"
+    new: String = ""
+    text: String = ""  # the guard as Dynamo writes it
+    dim: CountIfKnown = -1  # of sizes
+    stack: Id = 0  # Stack id: the line that made it
+    hint: String = ""  # PyTorch's
     handed: bool = False  # on what a graph break handed over: no argument or attribute, a value made in the function
 
 
 class Recompile(Event, frozen=True, tag="recompile"):
     """``torch.compile`` compiles a function again: no version it has fits. Its :class:`DynamoCompile` follows."""
 
-    t: int
-    compile: str
-    func: int  # Text id
-    stack: int = 0  # Stack id: the user's line that called the compiled function
-    code: int = 0  # Stack id: where the function is defined
-    resumed: int = 0  # Stack id: the line of the graph break it goes on behind
-    against: str = ""  # the compile id of the version that came nearest, of which
-    guards: list[Guard] = []  # all guards that failed; the first is the one to blame
-    versions: int = 0  # how many there were
+    t: Ns
+    compile: String
+    func: Id  # Text id
+    stack: Id = 0  # Stack id: the user's line that called the compiled function
+    code: Id = 0  # Stack id: where the function is defined
+    resumed: Id = 0  # Stack id: the line of the graph break it goes on behind
+    against: String = ""  # the compile id of the version that came nearest, of which
+    guards: List[Guard] = []  # all guards that failed; the first is the one to blame
+    versions: Count = 0  # how many there were
     fresh: bool = False  # the first for this object: a method of several modules is compiled for each
-    dynamic: str = ""  # torch.compile's argument: "True" | "False"; "": none, a size that changes is then made dynamic
-    tid: int = 1
+    dynamic: String = (
+        ""  # torch.compile's argument: "True" | "False"; "": none, a size that changes is then made dynamic
+    )
+    tid: Id = 1
 
 
 class DynamoLimit(Event, frozen=True, tag="limit"):
     """A function was recompiled so often that ``torch.compile`` gave up on it: what fits no version runs eagerly."""
 
-    t: int
-    compile: str
-    func: int  # Text id
-    stack: int = 0  # Stack id: the user's line that called the compiled function
-    code: int = 0  # Stack id: where the function is defined
-    resumed: int = 0  # Stack id: the line of the graph break it goes on behind
-    limit: str = "recompile_limit"  # its name in torch._dynamo.config
-    value: int = 0
+    t: Ns
+    compile: String
+    func: Id  # Text id
+    stack: Id = 0  # Stack id: the user's line that called the compiled function
+    code: Id = 0  # Stack id: where the function is defined
+    resumed: Id = 0  # Stack id: the line of the graph break it goes on behind
+    limit: String = "recompile_limit"  # its name in torch._dynamo.config
+    value: Number = 0
     guard: Guard | None = None  # the last that failed
-    tid: int = 1
+    tid: Id = 1

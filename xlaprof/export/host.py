@@ -15,7 +15,7 @@ from xlaprof import events as ev
 from xlaprof.analysis.diagnosis import cause
 from xlaprof.export.links import STEP, flow_out
 from xlaprof.export.names import Names
-from xlaprof.export.timeline import StepSpan, plain, sane
+from xlaprof.export.timeline import StepSpan, plain
 from xlaprof.export.xplane import Line, Plane, Value
 
 #: XProf takes the plane of this name for the host.
@@ -67,13 +67,13 @@ class HostLanes:
         self._draw(e, f"compile program {e.program}", e.stack, stats)
 
     def _barrier(self, e: ev.Barrier) -> None:
-        stats: dict[str, Value] = {"ops": e.ops, "tracing_us": sane(e.tracing) / 1000}
+        stats: dict[str, Value] = {"ops": e.ops, "tracing_us": e.tracing / 1000}
         if e.execution:
             stats |= {"execution": e.execution, "flow": flow_out(e.execution)}
         self._draw(e, f"barrier ({e.trigger})", e.stack, stats)
 
     def _read(self, e: ev.TransferFromDevice) -> None:
-        stats: dict[str, Value] = {"bytes": e.bytes, "wait_us": sane(e.wait) / 1000, "tensors": e.tensors}
+        stats: dict[str, Value] = {"bytes": e.bytes, "wait_us": e.wait / 1000, "tensors": e.tensors}
         self._draw(e, f"transfer from device: {self._names.text(e.op, 'read')}", e.stack, stats)
 
     def _fallback(self, e: ev.Fallback) -> None:

@@ -20,8 +20,8 @@ from xlaprof.text.quantities import duration
 
 #: The name of steps of a program without ``StepTrace``: the stretches between barriers.
 INFERRED = "step"
-#: Moments outside of these bounds, in ns, come from a damaged log: 2**60 ns are 36 years.
-_EARLIEST, _LATEST = -(2**60), 2**60
+#: Later moments, in ns, come from a damaged log: 2**60 ns are 36 years.
+_LATEST = 2**60
 
 Notes = dict[str, str | int | float]
 
@@ -67,8 +67,8 @@ class Series:
     def add(self, t: int, dur: int, n: int = 1) -> None:
         """Note ``n`` events at ``t`` that took ``dur`` together."""
         self.t.append(t)
-        self.dur.append(sane(dur))
-        self.n.append(sane(n))
+        self.dur.append(dur)
+        self.n.append(n)
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
         return zip(self.t, self.dur, self.n, strict=True)
@@ -145,10 +145,8 @@ class Timeline:
         start: int = event.t
         end: int = start + getattr(event, "dur", 0)
         if type(event) is ev.Execute:
-            if not _EARLIEST < event.start <= event.end:
-                return False
             end = event.end
-        if not _EARLIEST < start <= end < _LATEST:
+        if not start <= end < _LATEST:
             return False
         if self.first is None or start < self.first:
             self.first = start
@@ -202,12 +200,12 @@ class Timeline:
     def _digest(self, event: ev.StepDigest) -> None:
         """A step recorded as sums: they become series at its start, so that scalars count them."""
         notes: Notes = {"summed": "steady step, recorded as sums"}
-        for id, (count, total, longest) in _triples(event.scopes):
+        for id, (count, total, longest) in event.scopes.items():
             name = self.names.text(int(id) if id.isdecimal() else 0, f"scope {id}")
-            lengths = f"{duration(sane(total) / 1e9)} in all, longest {duration(sane(longest) / 1e9)}"
+            lengths = f"{duration(total / 1e9)} in all, longest {duration(longest / 1e9)}"
             notes[f"scope {name}"] = f"{count} x, {lengths}"
         for kind, table in (("transfer from device", event.reads), ("fallback", event.fallbacks)):
-            for _, (count, total, _) in _triples(table):
+            for _, (count, total, _) in table.items():
                 self.series[kind].add(event.t, total, count)
         self.series["tracing"].add(event.t, event.tracing, event.barriers)
         self.series["enqueue"].add(event.t, 0, event.executions)
@@ -222,10 +220,9 @@ class Timeline:
         return self.first or 0
 
     def unix_ns(self, t: int) -> int:
-        """Moment ``t`` on the unix clock; since 1970 where the log does not pair the clocks."""
+        """Moment ``t`` on the unix clock; since 1970 where the log has no header."""
         header = self.header
-        paired = header is not None and 0 <= header.unix_ns < _LATEST * 4 and _EARLIEST < header.mono_ns < _LATEST
-        return max(t - header.mono_ns + header.unix_ns, 0) if header is not None and paired else t - self.base
+        return max(t - header.mono_ns + header.unix_ns, 0) if header is not None else t - self.base
 
     def steps(self) -> list[StepSpan]:
         """All steps by start. Without ``StepTrace`` in the program: the stretches between visits of the barrier that is
@@ -255,18 +252,6 @@ class Timeline:
                 found.append(msgspec.structs.replace(e, start=start, end=end, until=until))
             free = max(free, until)
         return found
-
-
-def _triples(table: Mapping[str, list[int]]) -> Iterator[tuple[str, tuple[int, int, int]]]:
-    """The valid rows of a digest's table."""
-    for key, row in table.items():
-        if len(row) == 3:
-            yield key, (row[0], row[1], row[2])
-
-
-def sane(value: int) -> int:
-    """A length or a count within bounds: a damaged log may hold any number."""
-    return max(0, min(value, _LATEST))
 
 
 def plain(meta: Mapping[str, str | int | float | bool | None]) -> Notes:

@@ -7,7 +7,6 @@ differently is renamed here and nowhere else. Keys are only ever added; a change
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -42,7 +41,7 @@ def to_json(report: Report, hidden: int = 0) -> dict[str, Any]:
             "by_name": _plain(report.steps),
         },
         "counters": dict(report.counters),
-        "seconds": {name: value for name, value in report.seconds.items() if math.isfinite(value)},
+        "seconds": dict(report.seconds),
         "scopes": _plain(report.scopes),
         "idle": {**_plain(report.idle), "causes": _rows(_CAUSE, report.idle.causes), "gaps": gaps},
         "findings": list(map(finding_to_json, report.findings)),

@@ -76,7 +76,7 @@ def _header(run: RunInfo, width: int) -> Text:
     if run.host:
         facts.append(printable(run.host))
     if run.started_unix_s > 0:
-        facts.append(_moment(run.started_unix_s))
+        facts.append(datetime.fromtimestamp(run.started_unix_s).strftime("%Y-%m-%d %H:%M"))
     facts.append(f"{duration(run.wall_s)} recorded")
     versions = [f"{name} {printable(run.versions[name])}" for name in ("torch", "jax") if name in run.versions]
     line.append("\n")
@@ -105,13 +105,6 @@ def _wrap(words: Iterable[str], width: int) -> list[str]:
         else:
             lines.append(word)
     return lines
-
-
-def _moment(unix_s: float) -> str:
-    try:
-        return datetime.fromtimestamp(unix_s).strftime("%Y-%m-%d %H:%M")
-    except (OverflowError, OSError, ValueError):
-        return "at an unknown time"
 
 
 def _steps(steps: tuple[StepStats, ...], width: int) -> RenderableType:

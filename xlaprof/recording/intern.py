@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from xlaprof.bounds import cut
 from xlaprof.events import Frame, Stack, Text, Thread
 
 from .stacks import RawFrame, library, loop_line, source_line
@@ -95,6 +96,7 @@ class Interner:
         known = self.texts.get(s)
         if known is not None:
             return known
+        s = cut(s)
         with self._lock:
             known = self.texts.get(s)
             if known is not None:

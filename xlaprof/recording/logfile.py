@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from xlaprof.bounds import LONGEST, bounded
 from xlaprof.errors import warn
 from xlaprof.events import SCHEMA, Dropped, Event, Header
 from xlaprof.version import __version__
@@ -215,7 +216,17 @@ _NEWLINE = 0x0A
 
 
 def line(event: Event) -> bytes:
-    return _encode(event) + b"\n"
+    """``event`` as a line, its texts and lists cut where they are too long."""
+    encoded = _encode(event)
+    if len(encoded) > LONGEST:
+        encoded = _encode(bounded(msgspec.to_builtins(event)))
+    return encoded + b"\n"
+
+
+def has_long_line(lines: bytes) -> bool:
+    """Whether a line may be longer than a text may be: then some part of half that length holds no line feed."""
+    half = LONGEST // 2
+    return any(lines.find(b"\n", at, at + half) < 0 for at in range(0, len(lines) - half + 1, half))
 
 
 def refusal(path: str, error: OSError | ValueError) -> str:
@@ -248,9 +259,11 @@ def rank_and_world() -> tuple[int, int]:
     """This process's rank and the number of processes, as torchrun or mpirun set them; (0, 1) otherwise."""
     for rank, world in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")):
         try:
-            return int(os.environ[rank]), int(os.environ[world])
+            found = int(os.environ[rank]), int(os.environ[world])
         except (KeyError, ValueError):
             continue
+        if 0 <= found[0] < found[1]:
+            return found
     return 0, 1
 
 

@@ -26,7 +26,7 @@ from xlaprof.errors import UserError, warn
 from xlaprof.events import Compile, Compiling, Counters, DynamoLimit, End, Event, Gc, GraphBreak, Recompile, Step
 from xlaprof.text.quantities import plural
 
-from .intern import TEXT_LIMIT, Interner
+from .intern import Interner
 from .logfile import MODE, header, open_log, rank_and_world, rank_path, refusal
 from .looks import Looks
 from .sampling import Sampler, StepOpened
@@ -172,7 +172,7 @@ class Recorder:
         """Ids of a scope's name and of its place, which only the first scope of a name has."""
         ident = self.text(name)
         place = self.stack(frames)
-        if len(self.scope_names) < TEXT_LIMIT:
+        if name in self.texts:  # neither too long nor one too many
             self.scope_names[name] = ident
         return ident, place
 

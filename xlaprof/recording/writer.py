@@ -15,11 +15,12 @@ from typing import Any
 
 import msgspec
 
+from xlaprof.bounds import bounded
 from xlaprof.errors import warn
 from xlaprof.events import Dropped, End
 
 from .intern import Interner, NewStack
-from .logfile import LogFile
+from .logfile import LogFile, has_long_line, line
 from .sampling import DEFINING, Sampler, StepOpened
 
 PERIOD_S = 0.040
@@ -189,6 +190,8 @@ class Writer:
             try:
                 lines = self._encoder.encode_lines(self._ready)
             except Exception:  # a caller may put anything into an event
+                lines = b""
+            if not lines or has_long_line(lines):
                 lines = b"".join([self._encode_cleaned(event) for event in self._ready])
             self._file.append(lines)
             if self.listener is not None:
@@ -204,12 +207,13 @@ class Writer:
             warn(f"no more early warnings: {type(error).__name__}: {error}")
 
     def _encode_cleaned(self, event: Any) -> bytes:
-        """Second try, for text that is not UTF-8 (file names) and integers that JSON readers refuse."""
+        """One by one: texts and lists that are too long are cut, then text that is not UTF-8 (file names) and integers
+        that JSON readers refuse are written in other words."""
         try:
-            return self._encoder.encode(event) + b"\n"
+            return line(event)
         except Exception as error:
             try:
-                return self._encoder.encode(_clean(msgspec.to_builtins(event))) + b"\n"
+                return self._encoder.encode(bounded(_clean(msgspec.to_builtins(event)))) + b"\n"
             except Exception:
                 self._cannot_write(event, error)
                 return b""

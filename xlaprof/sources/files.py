@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from xlaprof.errors import warn
-from xlaprof.log import LogError, Reader, opening
+from xlaprof.errors import UserError, warn
+from xlaprof.events import AnyEvent
+from xlaprof.log import Lines, LogError, Reader, opening
 
 from . import xlaprof_log
 
@@ -21,7 +23,33 @@ HEAD = 1 << 16
 def read(path: str | os.PathLike[str]) -> Reader:
     """The recording at ``path``, of whatever kind. Raises :class:`LogError`: one line, with what was tried."""
     path = os.fspath(path)
-    return recognise(path).open(path)
+    source = recognise(path)
+    return source.open(path) if source is xlaprof_log.FILE else Checked(source.open(path))
+
+
+class Checked:
+    """The events of another source, held to what a recording can hold; its errors are notes."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._lines = Lines()
+        self._broken: list[str] = []
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self._reader.notes, *self._lines.notes(), *self._broken)
+
+    def __iter__(self) -> Iterator[AnyEvent]:
+        try:
+            for event in self._reader:
+                yield from self._lines.take(event)
+        except UserError:
+            raise
+        except Exception as error:
+            self._broken.append(f"could not be read to its end ({type(error).__name__}: {error})")
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 def recognise(path: str) -> FileSource:

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator
 
 import msgspec
 
-from xlaprof.analysis.fold.reads_and_fallbacks import pair, triple_of
+from xlaprof.analysis.fold.reads_and_fallbacks import pair
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Moment
 from xlaprof.events import (
@@ -113,5 +113,5 @@ def _inside(read: TransferFromDevice, fallback: Fallback) -> bool:
 def _of_digest(event: StepDigest, table: dict[str, list[int]], keys: Container[object]) -> Iterator[Moment]:
     for key, triple in table.items():
         if pair(key) in keys:
-            count, total, _ = triple_of(triple)
+            count, total, _ = triple
             yield Moment(event.t, total, count)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from xlaprof.vocabulary import STANDARD, Vocabulary
+from xlaprof.vocabulary import STANDARD, Vocabulary, fill
 
 SCALAR = "aten::_local_scalar_dense"
 
@@ -237,7 +237,7 @@ def advise_read(op: str, via: str, code: str, every: int, words: Vocabulary = ST
             remedy = pattern.remedy
             if every in (ONCE, LATER) and "{every}" in remedy:
                 remedy = _ONCE if every == ONCE and re.search(r"loss|print", code) else ""
-            loss = words.keep_code.format(name="loss")
+            loss = fill(words.keep_code, name="loss")
             remedy = remedy.format(every=every, words=words, loss=loss)
             advice = _filled(pattern.advice, every, words)
             return ReadAdvice(pattern.name or name, what, pattern.purpose, advice, remedy, "{often}" in pattern.advice)

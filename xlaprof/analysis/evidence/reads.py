@@ -104,7 +104,8 @@ class Reads:
             self.graphs = [one for one in records if one.again]
         elif self.alone and _has_own(facts, self.stacks[0]):
             loop = head(innermost(facts.names, self.stacks[0]))
-            first = next(one for one in facts.run.compiles if head(innermost(facts.names, one.stack)) == loop)
+            alike = (one for one in facts.run.compiles if head(innermost(facts.names, one.stack)) == loop)
+            first = next(alike, None)
             here = [one for one in records if not grows(facts.run.sites[one.stack])]
             self.graphs = [one for one in here if one is not first and 2 * one.again > one.ops]
 

@@ -118,7 +118,7 @@ def _in_forward(facts: Facts) -> Iterator[Finding]:
         place = names.place(stack)
         cost = _host_s(site)
         row = row_of(facts, stack)
-        goes = {(stack, program) for program in facts.ran_at[stack]} - {(stack, row[-1]) for _ in row}
+        goes = {(stack, program) for program in facts.ran_at.get(stack, ())} - {(stack, row[-1]) for _ in row}
         if not barriers.without_those(facts.run, goes.__contains__).pays(cost):  # one after the loop may stay
             continue
         loop = innermost(names, stack)
@@ -196,7 +196,7 @@ def _scattered(facts: Facts) -> Iterator[Finding]:
     cost = sum(_host_s(sites[stack]) for stack in excess)
     if not barriers.without(facts.run, excess).pays(cost):
         return
-    alone, apart = _apart(facts, {(stack, program) for stack in excess for program in facts.ran_at[stack]})
+    alone, apart = _apart(facts, {(stack, program) for stack in excess for program in facts.ran_at.get(stack, ())})
     count = visits - largest.executed
     per_step = round(visits / steps)
     numbers = sorted(line for _, line in lines)

@@ -319,7 +319,7 @@ def _explain_collection(facts: Facts) -> tuple[str, str, Place, str]:
 
 def _longest_hole(activity: Activity) -> tuple[int, int]:
     holes = activity.holes()
-    return max(holes, key=holes.__getitem__)
+    return max(holes, key=holes.__getitem__, default=(0, 0))
 
 
 def _longest_pause(facts: Facts, cause: int) -> Place:

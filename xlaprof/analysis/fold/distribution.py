@@ -34,7 +34,7 @@ class Distribution:
 
     def __init__(self) -> None:
         self._values = array("q")
-        #: Like :meth:`append` for a machine word; raises :class:`OverflowError` for anything else.
+        #: Like :meth:`append`, without its call.
         self.add_word = self._values.append
         self._buckets: Counter[int] = Counter()
         self._grain = 0  # a bucket is 2 ** grain narrow ones
@@ -47,10 +47,7 @@ class Distribution:
 
     def append(self, value: int) -> None:
         """Like :meth:`add`, without bounding the memory: :func:`economise` does."""
-        try:
-            self.add_word(value)
-        except OverflowError:  # no length of time: a damaged log
-            self.add_many(1, value, value)
+        self.add_word(value)
 
     def append_words(self, words: bytes) -> None:
         """Like :meth:`append` for many machine words."""

@@ -170,7 +170,7 @@ class ReadsAndFallbacks(Recording):
         """Reads and fallbacks of a digest; ns of each."""
         reads = fallbacks = 0
         for key, triple in event.reads.items():
-            count, total, most = triple_of(triple)
+            count, total, most = triple
             self.read.add(count, total)
             if key in event.fallbacks:  # its transfers, and their time, belong to it
                 self._fallbacks_at(pair(key)).reads += count
@@ -180,7 +180,7 @@ class ReadsAndFallbacks(Recording):
             read.rhythm.at(self.steps_ended, count)
             reads += total
         for key, triple in event.fallbacks.items():
-            count, total, most = triple_of(triple)
+            count, total, most = triple
             fallen = self._fallbacks_at(pair(key))
             fallen.add(count, total, most, self.steps_ended)
             fallen.in_steps += count
@@ -188,13 +188,11 @@ class ReadsAndFallbacks(Recording):
         return reads, fallbacks
 
 
-def triple_of(histogram: list[int]) -> tuple[int, int, int]:
-    """Count, total and longest; zeros for what is missing."""
-    count, total, most, *_ = (*histogram, 0, 0, 0)
-    return count, total, most
-
-
 def pair(key: str) -> tuple[int, int]:
-    """The ids in a digest's key "stack:op"; 0 where there is no number."""
+    """The ids in a digest's key "stack:op"; 0 where there is none."""
     stack, _, op = key.partition(":")
-    return (int(stack) if stack.isdecimal() else 0), (int(op) if op.isdecimal() else 0)
+    return _id(stack), _id(op)
+
+
+def _id(digits: str) -> int:
+    return int(digits) if digits.isdecimal() and len(digits) < 10 else 0

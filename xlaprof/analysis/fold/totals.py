@@ -17,7 +17,7 @@ from xlaprof.analysis.timeline.rhythm import Rhythm
 
 from .cuts import Cuts
 from .distribution import Distribution
-from .reads_and_fallbacks import ReadsAndFallbacks, pair, triple_of
+from .reads_and_fallbacks import ReadsAndFallbacks, pair
 from .series import Series
 from .tallies import FEW, CompileBill, CompileRecord, Reading, ScopeTally, Site, StepTally, Timed
 from .torch_compile import TorchCompile
@@ -133,7 +133,7 @@ class Totals(ReadsAndFallbacks):
         """Count the tensors alive after ``step`` steps."""
         self.lives.add(Reading(step, event.tensors, event.bytes))
         if event.held:
-            self.held = [(one[0], one[1]) for one in event.held if len(one) > 1]
+            self.held = [(one[0], one[1]) for one in event.held]
         self.kept = event.kept or self.kept
 
     # -- host intervals
@@ -144,12 +144,9 @@ class Totals(ReadsAndFallbacks):
         tally = self.scopes.get(name)
         if tally is None:
             tally = tally_of(self.scopes, name, _PLACES, 0, ScopeTally)
-        try:
-            tally.total.add_word(dur)
-        except OverflowError:
-            tally.total.add(dur)
-        if not 0 <= depth <= _DEEPEST:
-            depth = _DEEPEST if depth > 0 else 0
+        tally.total.add_word(dur)
+        if depth > _DEEPEST:
+            depth = _DEEPEST
         tid = event.tid
         inner = self.child_ns.get(tid)
         if inner is None:
@@ -435,7 +432,7 @@ class Totals(ReadsAndFallbacks):
         reads, fallbacks = self._add_digest(event)
         scopes = 0
         for key, triple in event.scopes.items():
-            count, total, most = triple_of(triple)
+            count, total, most = triple
             scope = tally_of(self.scopes, pair(key)[0], _PLACES, 0, ScopeTally)
             scope.total.add_many(count, total, most)
             scope.digest_ns += total

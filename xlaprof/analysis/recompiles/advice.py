@@ -28,7 +28,7 @@ from xlaprof.analysis.recompiles.wording import (
 )
 from xlaprof.analysis.whatif import barriers
 from xlaprof.text.quantities import percent, plural
-from xlaprof.vocabulary import Vocabulary
+from xlaprof.vocabulary import Vocabulary, fill
 
 _LISTED = 6  # boundaries named in a sentence
 _POSITIONS = (
@@ -79,7 +79,7 @@ def advise(facts: Facts, group: Group) -> Advice:
         )
     text, remedy = plain_advice(facts, group, _moved(facts, group))
     if group.sort == "dtype":
-        remedy = f"{name} = {words.convert_code.format(name=name, dtype=_dtype(words, dtype(change.old)))}"
+        remedy = f"{name} = {fill(words.convert_code, name=name, dtype=_dtype(words, dtype(change.old)))}"
     return Advice(text, remedy)
 
 
@@ -112,7 +112,7 @@ def _scalar(words: Vocabulary, group: Group) -> Advice:
             "and exactly 0, 1 and -1 are constants of it.",
             f"{name} = {name}.reshape(1)  # on the host, before it is brought to the device",
         )
-    remedy = f"{name} = {words.scalar_code.format(value=change.new)}" if name.isidentifier() and name != "lr" else ""
+    remedy = f"{name} = {fill(words.scalar_code, value=change.new)}" if name.isidentifier() and name != "lr" else ""
     if name == "lr":
         remedy = "# start the schedule a little above 0 and stay a little below 1"
         if words.scalars_as_inputs_code:
@@ -311,16 +311,16 @@ def _padded(words: Vocabulary, size: Size) -> str:
     name, axis = size.name, size.axis
     if size.is_index:  # the last of the positions again
         return f"{name}.index_select({axis}, {words.arrays}.arange(size).clamp(max={name}.shape[{axis}] - 1))"
-    return words.pad_code.format(name=name, axis=axis, zeros="0, 0, " * (size.rank - 1 - axis))
+    return fill(words.pad_code, name=name, axis=axis, zeros="0, 0, " * (size.rank - 1 - axis))
 
 
 def _static(words: Vocabulary, axis: int, shape: tuple[int, ...], most: int, kind: str) -> str:
     sizes = ", ".join(str(most) if i == axis else str(size) for i, size in enumerate(shape))
     return (
-        f"buffer = {words.zeros_code.format(shape=sizes, dtype=_dtype(words, kind))}  # once, at the largest length\n"
-        f"position = {words.scalar_code.format(value=shape[axis])}\n"
+        f"buffer = {fill(words.zeros_code, shape=sizes, dtype=_dtype(words, kind))}  # once, at the largest length\n"
+        f"position = {fill(words.scalar_code, value=shape[axis])}\n"
         f"# in the loop, instead of {words.arrays}.cat:\n"
-        f"buffer = {words.write_code.format(axis=axis)}  # new: one more along dimension {axis}\n"
+        f"buffer = {fill(words.write_code, axis=axis)}  # new: one more along dimension {axis}\n"
         "position = position + 1  # what lies behind it is masked"
     )
 

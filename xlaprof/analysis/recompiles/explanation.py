@@ -31,6 +31,8 @@ _MODE = (
 _PATH = "Take the same path in every step ({words.arrays}.where instead of {instead_of}){moved}."
 _WARM_UP = "Make the tensors that a step starts from the same in every step, for instance by one warm-up step."
 
+_OTHER = _Text("the graph ({sort}) changed {went}{of}", _WARM_UP)
+
 #: by sort of change, and role of the operation where that says more
 _TEXTS = {
     "shape": _Text("{shape}", "Give this input the same shape in every step."),
@@ -145,7 +147,7 @@ def explanation(facts: Facts, group: Group, rhythm: str) -> str:
     # Dynamo's graph served all sizes, so that Dynamo itself reports nothing
     dynamic = group.first.role == "dynamic"
     fixed = " Dynamo has one graph for all sizes, but a program of XLA's has fixed shapes." if dynamic else ""
-    what = _text(facts, group).cause.format_map(_fields(facts, group, rhythm))
+    what = _text(facts, group).cause.format_map({**_fields(facts, group, rhythm), "sort": group.sort})
     what = what[:1].upper() + what[1:] if what.split(" ")[0] in _FIRST else what
     return f"{what}: {again}.{fixed}"
 
@@ -167,8 +169,7 @@ def _text(facts: Facts, group: Group) -> _Text:
         variant = "loop grows"
     elif f"{sort} {variant}" not in _TEXTS and change.against and (not change.added or not change.removed):
         variant = "more" if change.added else "less" if change.removed else ""
-    other = _Text(f"the graph ({sort}) changed {{went}}{{of}}", _WARM_UP)
-    return _TEXTS.get(f"{sort} {variant}") or _TEXTS.get(sort, other)
+    return _TEXTS.get(f"{sort} {variant}") or _TEXTS.get(sort, _OTHER)
 
 
 def _grows(group: Group) -> bool:

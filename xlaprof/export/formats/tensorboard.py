@@ -129,9 +129,7 @@ def _notes(timeline: Timeline, steps: int, devices: int, points: int) -> tuple[s
 
 def _started_s(first: Event | None) -> int | None:
     """The unix time (s) at which the recording began, if the log has it."""
-    if isinstance(first, Header) and 0 <= first.unix_ns < 2**62:
-        return first.unix_ns // 10**9
-    return None
+    return first.unix_ns // 10**9 if isinstance(first, Header) and first.unix_ns >= 0 else None
 
 
 def _run_name(source: Path, started_s: int | None) -> str:

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from xlaprof import events as ev
-from xlaprof.analysis.timeline.columns.intervals import FAR, Column, Flags, NotVectorizable, unique
+from xlaprof.analysis.timeline.columns.intervals import Column, Flags, NotVectorizable, unique
 
 #: Kind of event counted in columns -> the fields that are counted. Lengths come after ``t``.
 FIELDS: dict[type, tuple[str, ...]] = {
@@ -121,7 +121,7 @@ def stretches(codes: Column, least: int) -> Iterator[tuple[int, int, bool]]:
 
 
 def kinds(batch: Sequence[ev.AnyEvent | ev.Event], codes: Column) -> Kinds:
-    """The columns of a batch without any event of code 0. Raises :class:`NotVectorizable` where a number is no time."""
+    """The columns of a batch without any event of code 0. Raises :class:`NotVectorizable` where sums are too large."""
     found = {}
     for kind, code in _CODES.items():
         at = np.flatnonzero(codes == code)
@@ -142,12 +142,7 @@ def _chosen(batch: Sequence[Any], at: list[int]) -> Sequence[Any]:
 
 
 def _column(events: Sequence[Any], field: str) -> Column:
-    try:
-        numbers: Column = np.fromiter(map(attrgetter(field), events), np.int64, len(events))
-    except OverflowError:
-        raise NotVectorizable from None
-    if len(numbers):
-        least, most = numbers.min(), numbers.max()
-        if (least < 0 or most >= MOST) if field in _SUMMED else (least <= -FAR or most >= FAR):
-            raise NotVectorizable
+    numbers: Column = np.fromiter(map(attrgetter(field), events), np.int64, len(events))
+    if field in _SUMMED and len(numbers) and numbers.max() >= MOST:
+        raise NotVectorizable
     return numbers

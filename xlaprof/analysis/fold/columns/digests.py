@@ -61,12 +61,8 @@ def _sums(histograms: Sequence[dict[str, list[int]]]) -> dict[str, Sums]:
     found: dict[str, list[Column]] = {}
     for keys, those in by_keys.items():
         triples = list(chain.from_iterable([histograms[n].values() for n in those]))
-        require(set(map(len, triples)) == {3})
-        try:
-            numbers = np.fromiter(chain.from_iterable(triples), np.int64, 3 * len(triples))
-        except OverflowError:
-            numbers = np.full(1, -1)
-        require(bool(numbers.min() >= 0 and numbers.max() < MOST))
+        numbers = np.fromiter(chain.from_iterable(triples), np.int64, 3 * len(triples))
+        require(bool(numbers.max() < MOST))
         for key, rows in zip(keys, numbers.reshape(len(those), len(keys), 3).transpose(1, 2, 0), strict=True):
             found.setdefault(key, []).append(np.stack((np.array(those), *rows)))
     sums = {key: np.concatenate(parts, axis=1) for key, parts in found.items()}
