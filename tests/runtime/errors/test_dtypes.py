@@ -29,6 +29,14 @@ CALLS: dict[str, Call] = {
     "floor_ of bool": lambda d: _matrix(d, torch.bool).floor_(),
     "median of bool": lambda d: _matrix(d, torch.bool).median(),
     "matmul of bool": lambda d: _matrix(d, torch.bool) @ _matrix(d, torch.bool).t(),
+    "ldexp_ of int": lambda d: _matrix(d, torch.int64).ldexp_(_matrix(d, torch.int64)),
+    "relu6 of complex": lambda d: torch.nn.functional.relu6(_matrix(d, torch.complex64)),
+    "clamp_max_ by more numbers than there are": lambda d: torch.ones(1, device=d).clamp_max_(torch.ones(3, device=d)),
+    "copysign_ of one row by three": lambda d: torch.ones(1, 2, device=d).copysign_(torch.ones(3, 2, device=d)),
+    "gt_ of a number by three": lambda d: torch.ones((), device=d).gt_(torch.ones(3, device=d)),
+    "index_reduce of another dtype": lambda d: _matrix(d, torch.int64).index_reduce(
+        0, _at(d, 0), _matrix(d, torch.bool)[:1], "prod"
+    ),
     "an element of an empty tensor": lambda d: torch.empty(0, device=d).__setitem__(_at(d, 0), 5),
     "scatter_ into an empty tensor": lambda d: torch.empty(0, device=d).scatter_(0, _at(d, 0), 1.0),
     "gather from an empty tensor": lambda d: torch.empty(0, device=d).gather(0, _at(d, 0)),

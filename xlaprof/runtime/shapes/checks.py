@@ -41,7 +41,7 @@ def _convolution(
         return True
     return (
         min((*stride, *dilation, groups), default=1) <= 0
-        or min(padding, default=0) < 0
+        or min((*padding, *rest[0]), default=0) < 0
         or weight.ndim < 3
         or 0 in weight.shape
         or 0 in x.shape[2:]
@@ -80,6 +80,7 @@ _table(
         "native_layer_norm native_group_norm native_batch_norm _native_batch_norm_legit": _mixed_dtypes,
         "_native_batch_norm_legit_functional grid_sampler_3d polar binary_cross_entropy": _mixed_dtypes,
         "_softmax_backward_data": _mixed_dtypes,
+        "addr_": lambda x, *_, **__: x.ndim != 2,
         "mul_.Tensor mul_.Scalar addcmul_ addcdiv_": lambda x, *others, **_: any(
             not torch.can_cast(torch.result_type(x, other), x.dtype) for other in others
         ),

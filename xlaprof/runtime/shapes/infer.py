@@ -16,7 +16,7 @@ from xlaprof.runtime.trace.ops import Op, is_view
 from xlaprof.runtime.trace.storage import sig
 from xlaprof.runtime.trace.trie import Spec
 
-from .checks import CHECKS, is_integral
+from .checks import CHECKS
 from .dtype_checks import loses_imaginary_part
 from .meta_functions import SHAPES
 from .rehearse import refuse_overlap, rehearse
@@ -29,7 +29,7 @@ class NoMeta(Exception):
 #: results by signature of the call: a repeated layer is inferred once
 _known: dict[Hashable, list[Spec | None]] = {}
 _KNOWN_LIMIT = 100_000
-#: operators with dtypes, integers or booleans first, that the CPU has a kernel for
+#: operators with dtypes, no floats first, that the CPU has a kernel for
 _has_kernel: set[tuple[str, tuple[torch.dtype, ...]]] = set()
 _SMALL = 1 << 20  # bytes of tensors of which that is tried
 
@@ -54,17 +54,36 @@ def infer(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any], alike: Hashable
         if len(_known) >= _KNOWN_LIMIT:
             _known.clear()
         _refuse_dtypes(op, args, kwargs)
+        _refuse_growth(op, args, kwargs)
         found = _known[alike] = _run_meta(op, args, kwargs)
     return found
 
 
 def _refuse_dtypes(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what the CPU raises of integers or booleans that it has no kernel for: meta kernels accept most."""
+    """Raise what the CPU raises of numbers that are no floats, where it has no kernel: meta kernels accept most.
+
+    Lower floats are no mistake: XLA computes with them where PyTorch's CPU has no kernel.
+    """
     dtypes = tuple(arg.dtype for arg in args if isinstance(arg, torch.Tensor))
-    if not dtypes or not isinstance(args[0], torch.Tensor) or not is_integral(args[0]):
+    if not dtypes or not isinstance(args[0], torch.Tensor) or args[0].dtype.is_floating_point:
         return
-    if (op.name, dtypes) not in _has_kernel and rehearse(op, args, kwargs, about="support", limit=_SMALL):
+    if (op.name, dtypes) not in _has_kernel and rehearse(op, args, kwargs, about="support|be cast", limit=_SMALL):
         _has_kernel.add((op.name, dtypes))
+
+
+def _refuse_growth(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise what the CPU raises where a tensor would be overwritten element by element with one of a larger shape."""
+    if op.twin is None or torch.Tag.pointwise not in op.twin.tags or not isinstance(args[0], torch.Tensor):
+        return
+    for other in args[1:]:
+        if isinstance(other, torch.Tensor) and not _fits(other.shape, args[0].shape):
+            rehearse(op, args, kwargs)
+            return
+
+
+def _fits(shape: torch.Size, into: torch.Size) -> bool:
+    """Does it broadcast to exactly that?"""
+    return len(shape) <= len(into) and all(n in (1, m) for n, m in zip(shape[::-1], into[::-1], strict=False))
 
 
 def _run_meta(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Spec | None]:

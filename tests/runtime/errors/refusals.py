@@ -1,0 +1,165 @@
+"""Calls that the CPU refuses: samples of PyTorch's operators with one argument spoilt, and what ``xla`` says to them.
+
+    python -m tests.runtime.errors.refusals --calls 20000
+
+A tensor gets another dtype, size, number of dimensions, or no element, a number leaves its range; the call is
+the function, its in-place form or the one with ``out=``. Nothing is computed on ``xla``: what shapes and dtypes
+tell is told at the call. Refusals that come from values are left out (:data:`OF_VALUES`; docs/runtime.md has their
+table).
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # as pytest does: what tests share is found there
+
+from op_database import entries
+
+import xlaprof.runtime as xr
+
+assert xr
+
+DTYPES = (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool, torch.bfloat16, torch.complex64)
+#: what is said of this device alone, and dtypes that XLA computes with and PyTorch's CPU does not
+OF_THE_DEVICE = re.compile(r"CPU\w+Type|not implemented for '(BFloat16|Half)'")
+#: what only values can tell
+OF_VALUES = re.compile(
+    r"index .* is out of bounds|out of range in self|INDICES element|Target .* out of bounds|ZeroDivision|range of \["
+    r"|Class values|target.* out of range|singular|definite|factoriz|converge|non-negative|max index|p_in"
+    r"|between 0 and 1|probability|lengths|takes value|all elements of|sorter index|pivots|tried to access|not finite"
+)
+
+
+#: their tensors of sizes are on the host for every device
+ON_THE_HOST = {"tensor_split"}
+
+
+class Refusal(NamedTuple):
+    """A call that the CPU refuses, and what became of it on ``xla``."""
+
+    entry: str
+    call: str
+    expected: str
+    told: str  # empty: accepted
+
+    @property
+    def alike(self) -> bool:
+        """The same type, and PyTorch's first words?"""
+        return self.told.split()[:5] == self.expected.split()[:5]
+
+
+def refusals(seed: int, calls: int) -> Iterator[Refusal | None]:
+    """The outcome of ``calls`` spoilt calls; ``None`` for one that the CPU accepts, or refuses because of values."""
+    draw = random.Random(seed)
+    known = entries()
+    names = sorted(known.keys() - ON_THE_HOST)
+    samples: dict[tuple[str, torch.dtype], list[Any]] = {}
+    for _ in range(calls):
+        name = draw.choice(names)
+        entry = known[name]
+        dtype = draw.choice([d for d in (torch.float32, torch.int64) if d in entry.supported_dtypes("cpu")] or [None])
+        if dtype is None:
+            continue
+        if (name, dtype) not in samples:
+            torch.manual_seed(0)
+            samples[name, dtype] = list(islice(entry.sample_inputs("cpu", dtype, requires_grad=False), 12))
+        if samples[name, dtype]:
+            yield _outcome(draw, name, entry, draw.choice(samples[name, dtype]))
+
+
+def _outcome(draw: random.Random, name: str, entry: Any, sample: Any) -> Refusal | None:
+    leaves, spec = tree_flatten(((sample.input, *sample.args), sample.kwargs))
+    if any(isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided for leaf in leaves):
+        return None
+    spoilable = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (torch.Tensor, int)) and leaf is not True]
+    if not spoilable:
+        return None
+    at = draw.choice(spoilable)
+    leaves[at], how = _spoilt(draw, leaves[at])
+    variants: list[tuple[str, Callable[..., Any]]] = [("", entry)]
+    if entry.inplace_variant is not None:
+        variants.append(("in place", entry.inplace_variant))
+    if entry.supports_out:
+        out = torch.empty(draw.choice([(0,), (2, 3)]), dtype=draw.choice(DTYPES))
+        variants.append((f"out= of {out.dtype}", lambda *a, **k: entry(*a, out=out.to(_device(a)), **k)))
+    variant, call = draw.choice(variants)
+    args, kwargs = tree_unflatten(leaves, spec)
+    expected = _refused(call, args, kwargs)
+    if not expected or OF_VALUES.search(expected) or OF_THE_DEVICE.search(expected):
+        return None
+    there = tree_map(lambda x: x.to("xla") if isinstance(x, torch.Tensor) else x, (args, kwargs))
+    return Refusal(name, f"{variant} argument {at}: {how}", expected, _refused(call, *there))
+
+
+def _device(args: Any) -> torch.device:
+    tensors = [x for x in tree_flatten(args)[0] if isinstance(x, torch.Tensor)]
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+def _spoilt(draw: random.Random, leaf: Any) -> tuple[Any, str]:
+    if isinstance(leaf, int):
+        value = leaf + draw.choice([-7, 7, 100])
+        return value, f"{value}, not {leaf}"
+    ways: list[tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = [
+        ("no element", lambda x: x.new_empty(0)),
+        ("one more dimension", lambda x: x.unsqueeze(0)),
+        ("a number", lambda x: x.new_ones(())),
+        ("flattened", lambda x: x.flatten()),
+        ("one row more", lambda x: torch.cat([x, x[:1]]) if x.dim() else x.new_ones(2)),
+        ("one column less", lambda x: x[..., 1:] if x.dim() else x.new_ones(3)),
+    ]
+    dtype = draw.choice(DTYPES)
+    ways += [(str(dtype), lambda x: x.to(dtype))] * 3
+    how, change = draw.choice(ways)
+    return change(leaf.detach()).clone(), how
+
+
+def _refused(call: Callable[..., Any], args: Any, kwargs: Any) -> str:
+    """Type and first line of the error; empty where the call is accepted. What it writes to are copies."""
+    args, kwargs = tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, (args, kwargs))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            call(*args, **kwargs)
+        except Exception as error:
+            return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return ""
+
+
+def figures(outcomes: list[Refusal | None]) -> str:
+    """How many there were, and how they ended."""
+    found = [one for one in outcomes if one is not None]
+    wrong = [one for one in found if not one.alike]
+    accepted = sum(not one.told for one in wrong)
+    return (
+        f"{len(outcomes)} calls, {len(found)} refused by the CPU for shapes or dtypes; on xla "
+        f"{len(found) - len(wrong)} in the same words, {len(wrong) - accepted} in others, {accepted} accepted"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    outcomes = list(refusals(options.seed, options.calls))
+    for one in outcomes:
+        if one is not None and not one.alike:
+            print(f"{one.entry} ({one.call})\n    cpu: {one.expected}\n    xla: {one.told or 'accepted'}")
+    print(figures(outcomes))
+
+
+if __name__ == "__main__":
+    main()
