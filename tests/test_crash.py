@@ -314,6 +314,14 @@ def test_a_disk_that_stays_full_leaves_a_readable_log(log: Path) -> None:
     assert len(recorded.of(Scope)) > 0
     assert {name for name, _ in recorded.scopes} == {"before"}
     assert f"xlaprof: {log} lacks " in done.stderr
+    # the last lines made room for what happened: no kill is blamed
+    (dropped,) = recorded.of(Dropped)
+    assert (dropped.why, dropped.detail) == ("disk", os.strerror(errno.EFBIG))
+    assert len(recorded.of(Scope)) + dropped.count >= 2000 + 20 * 500 + 100
+    assert len(recorded.of(End)) == 1
+    run_info = xlaprof.report(log).run
+    assert run_info.finished
+    assert run_info.dropped == {"disk": dropped.count}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")

@@ -31,6 +31,7 @@ except ImportError:  # Windows: a second writer is not noticed there
 MODE = 0o600
 #: how each log begins
 _BEGINS = b'{"k":"header"'
+_END = b'{"k":"end"'
 #: bytes kept for another try before events are shed
 BACKLOG = 1 << 20
 RETRY_NS = 500_000_000
@@ -151,7 +152,7 @@ class LogFile:
             return False
         self.trouble = ""
         if self.lost:
-            self._buffer += line(Dropped(time.perf_counter_ns(), self.lost, "disk", self.why))
+            self._buffer += self._dropped(self.lost)
             self.lost = 0
             return self._write_out()
         return True
@@ -179,8 +180,41 @@ class LogFile:
         self._retry_at = time.perf_counter_ns() + RETRY_NS
 
     def give_up(self) -> None:
-        """Count what could not be written to the end."""
-        self._shed(0)
+        """What could not be written to the end is counted, and the log says so: its last lines make room for that."""
+        if not self._buffer:
+            return
+        if not self._is_file:
+            self._shed(0)
+            return
+        try:
+            self._last_words()
+        except OSError as error:  # not even in the place of other lines
+            self._fail(error)
+            self._shed(0)
+
+    def _last_words(self) -> None:
+        # Lines refer to earlier ones only: without its last lines a log is as readable as before.
+        ends = [text for text in self._buffer.splitlines(keepends=True) if text.startswith(_END)]
+        waiting = self._buffer.count(b"\n") - len(ends)
+        room = len(self._dropped(10**9)) + len(b"".join(ends))
+        with open(self.path, "rb") as file:
+            begin = file.seek(max(self._size - room - BACKLOG, 0))
+            tail = file.read(self._size - begin)
+        cut = tail.rfind(b"\n", 0, max(len(tail) - room, 0)) + 1
+        if not cut:  # the log is hardly begun
+            raise OSError(errno.ENOSPC, self.why)
+        os.ftruncate(self._fd, begin + cut)
+        os.lseek(self._fd, begin + cut, os.SEEK_SET)
+        lost = waiting + tail.count(b"\n", cut)
+        self.lost += lost
+        self.lost_ever += lost
+        self._buffer[:] = self._dropped(self.lost) + b"".join(ends)
+        self._torn = False
+        if not self._write_out():
+            raise OSError(errno.ENOSPC, self.why)
+
+    def _dropped(self, count: int) -> bytes:
+        return line(Dropped(time.perf_counter_ns(), count, "disk", self.why))
 
     def _shed(self, keep: int) -> None:
         if len(self._buffer) <= keep:
