@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import json
 import os
 import random
 import tempfile
@@ -192,6 +193,31 @@ def test_a_newer_log_is_read_as_far_as_it_is_understood(tmp_path: Path) -> None:
     assert f"newer xlaprof (schema {SCHEMA + 2}, this one reads {SCHEMA})" in newer
     assert unknown == "skipped 2 events of unknown kinds: quantum (2)"
     assert garbage == "skipped 1 event with values that cannot be: scope (1)"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("pid", -5),
+        ("mono_ns", 10**40),
+        ("unix_ns", "noon"),
+        ("schema", None),
+        ("argv", [7]),
+        ("device", 3),
+        ("world", -1),
+    ],
+)
+def test_a_header_with_a_value_that_cannot_be_costs_that_value_only(tmp_path: Path, field: str, value: object) -> None:
+    path = tmp_path / "run.log"
+    said = {**msgspec.json.decode(ENCODED[0]), field: value}
+    path.write_bytes(json.dumps(said).encode() + b"\n" + b"".join(ENCODED[1:]))
+    reader = read(path)
+    head, *rest = list(reader)
+    assert rest == GOOD[1:]
+    assert isinstance(head, Header)
+    assert reader.notes == (f"left out of its header, as they cannot be: {field}",)
+    others = {one for one in Header.__struct_fields__ if one != field}
+    assert all(getattr(head, one) == getattr(GOOD[0], one) for one in others)
 
 
 def test_a_line_without_end_is_skipped_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

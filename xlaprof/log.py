@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from io import BufferedReader
 from itertools import chain
-from typing import TYPE_CHECKING, BinaryIO, Protocol, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Union
 
 import msgspec
 
@@ -78,6 +78,7 @@ class Lines:
         self.garbage = 0  # lines that are not JSON or not an event
         self.refused: dict[str, int] = {}  # kinds of events with values that cannot be -> lines
         self.cut = 0  # events with texts or lists that were too long
+        self.amiss: list[str] = []  # fields of the header with values that cannot be
         self.unknown: dict[str, int] = {}  # kinds that this version does not know -> lines
         self.torn = 0  # bytes of a last line that has not ended
         self._parts: list[bytes] = []  # of that line
@@ -131,6 +132,8 @@ class Lines:
             notes.append(f"skipped {self.garbage} {'line that is' if self.garbage == 1 else 'lines that are'} no event")
         if self.refused:
             notes.append(f"skipped {_each(self.refused)} with values that cannot be: {_told(self.refused)}")
+        if self.amiss:
+            notes.append(f"left out of its header, as they cannot be: {', '.join(self.amiss)}")
         if self.cut:
             notes.append(f"cut texts or lists of over {LONGEST:,} characters or entries in {plural(self.cut, 'event')}")
         if self.torn:
@@ -175,6 +178,8 @@ class Lines:
         event = _shortened(line) if len(line) > LONGEST else None
         if event is not None:
             self.cut += 1
+        elif self.header is None and not self.events and (mended := _readable_header(line)):
+            event, self.amiss = mended
         elif judge:
             self._judge(line)
         return event
@@ -200,6 +205,27 @@ def _shortened(line: bytes) -> AnyEvent | None:
         return _decoder.decode(msgspec.json.encode(bounded(msgspec.json.decode(line))))
     except _UNREADABLE:
         return None
+
+
+def _readable_header(line: bytes) -> tuple[Header, list[str]] | None:
+    """The header of a line with values that cannot be, and the names of those fields: what they say is not known."""
+    try:
+        said = msgspec.json.decode(line)
+    except _UNREADABLE:
+        return None
+    if not isinstance(said, dict) or said.get("k") != "header":
+        return None
+    fields: dict[str, Any] = {"schema": SCHEMA, "pid": 0, "mono_ns": 0, "unix_ns": -1}
+    amiss = []
+    for field in msgspec.structs.fields(Header):
+        if field.encode_name in said:
+            try:
+                fields[field.name] = msgspec.convert(said[field.encode_name], field.type)
+            except msgspec.MsgspecError:
+                amiss.append(field.name)
+        elif field.required:
+            amiss.append(field.name)
+    return Header(**fields), amiss
 
 
 def _each(kinds: dict[str, int]) -> str:

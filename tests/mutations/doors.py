@@ -124,7 +124,7 @@ def _read(log: str, other: str) -> Outcome:
         lines = reader._lines
         missing = lines.garbage + sum(lines.unknown.values()) + sum(lines.refused.values()) + (lines.torn > 0)
         assert len(events) + missing == sum(bool(line.strip()) for line in data.split(b"\n"))
-        assert bool(reader.notes) == bool(missing or lines.cut or reader.header.schema > 1)
+        assert bool(reader.notes) == bool(missing or lines.cut or lines.amiss or reader.header.schema > 1)
     return Outcome(0, "\n".join(reader.notes))
 
 
