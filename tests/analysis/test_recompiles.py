@@ -25,8 +25,8 @@ def alternating(change: Change, story: Story, every: int = 4) -> Story:
 def test_a_branch_is_told_with_its_condition_and_its_rhythm() -> None:
     story = Story()
     change = Change(
-        "operation", "barrier", "aten::add_", "the next operation", stack=story.line(37, "opt.step()"),
-        role="optimizer", condition=story.line(36, "if (step + 1) % 4 == 0:"), added=6, against=1,
+        "operation", "barrier", "aten::add_", "the next operation", stack=story.line(37, "loss = loss + penalty(x)"),
+        condition=story.line(36, "if (step + 1) % 4 == 0:"), added=6, against=1,
     )  # fmt: skip
     (finding,) = alternating(change, story).findings("recompile")
     assert (finding.place.line, finding.rhythm, finding.confidence) == (37, "", "high"), "it was compiled once"
@@ -333,10 +333,8 @@ def test_of_graphs_that_micro_batches_take_turns_with_the_largest_remains() -> N
         else:
             story.barrier(barrier, 2, "added to", compile=300, ops=40, change=added)
     story.finish()
-    told = {finding.place.line: finding for finding in story.findings("recompile")}
-    assert told[37].cost_s == pytest.approx(0.4)
-    assert told[37].gain_s == 0  # one graph of four micro-batches and the optimizer's step takes no less
-    assert told[35].gain_s == pytest.approx(0.3, rel=0.1)
+    (finding,) = story.findings("recompile")  # the optimizer's step, every fourth time, is none
+    assert (finding.place.line, finding.gain_s) == (35, pytest.approx(0.3, rel=0.1))
 
 
 def test_of_a_combination_each_cause_gains_its_share() -> None:

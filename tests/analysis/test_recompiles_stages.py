@@ -128,19 +128,36 @@ def test_a_loop_that_has_a_pass_more_each_time_is_told_as_one_that_never_ends() 
     assert finding.advice.startswith("End every pass with a barrier")
 
 
-@pytest.mark.parametrize(("ends", "findings"), [("xr.sync()", 1), ("for x, y in loader:", 0)])
-def test_gradients_that_are_added_up_need_two_graphs_under_a_loaders_barrier(ends: str, findings: int) -> None:
-    """A barrier of the program's can move behind the step, a loader's cannot."""
+@pytest.mark.parametrize("ends", ["xr.sync()", "for x, y in loader:"])
+@pytest.mark.parametrize("state", [False, True], ids=["SGD", "Adam"])
+@pytest.mark.parametrize("at", [3, 0])
+def test_gradients_that_are_added_up_need_two_graphs(ends: str, state: bool, at: int) -> None:
+    """Four batches of an optimizer's step; it comes with the last or the first of them. Adam makes its state once."""
+    story = accumulating([n % 4 == at for n in range(24)], ends, state)
+    assert story.findings("recompile") == []
+
+
+def test_an_optimizer_that_steps_now_and_then_is_another_path() -> None:
+    for turns in ([n in (3, 4, 9, 15, 16, 17, 22, 23) for n in range(30)], [n in (5, 9) for n in range(24)]):
+        (finding,) = accumulating(turns, "xr.sync()", False).findings("recompile")
+        assert "line 38 (`if n % 4 == 3:`) decides" in finding.cause
+
+
+def accumulating(steps: list[bool], ends: str, state: bool) -> Story:
     story = Story()
     barrier, step = story.line(34, ends), story.line(39, "opt.step()")
-    decides = story.line(38, "if n % 4 == 3:")
     came = Change(
         "operation", "barrier", "aten::lerp_", "the next operation", step, barrier, 30, added=36, against=1,
-        role="optimizer", condition=decides,
+        role="optimizer", condition=story.line(38, "if n % 4 == 3:"),
     )  # fmt: skip
-    for n in range(24):
+    kept = Change("operation", "aten::zeros_like", "aten::lerp_", stack=step, role="state", removed=8, against=2)
+    made = 0
+    for turn in steps:
+        graph = f"step {min(made, 1) if state else 0}" if turn else "add"
         with story.step():
             story.trace(2)
-            story.barrier(barrier, 8, "step" if n % 4 == 3 else "add", compile=400, change=came if n == 3 else None)
+            story.barrier(barrier, 8, graph, compile=400, change=kept if graph == "step 1" else came)
             story.spend(8)
-    assert len(story.findings("recompile")) == findings
+        made += turn
+    story.finish()
+    return story

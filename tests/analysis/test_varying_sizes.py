@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from story import Story
 
-from xlaprof.events import Batches, Change, Difference, GraphDiff, Operation
+from xlaprof.events import Batches, Block, Change, Difference, GraphDiff, Loop, Operation
 
 
-def sizes(lengths: list[int], axis: int = 1) -> Story:
-    """Batches of these sizes, one dimension of which changes."""
+def sizes(lengths: list[int], axis: int = 1, compile: float = 500) -> Story:
+    """Batches of these sizes, one dimension of which changes; milliseconds of each compile."""
     story = Story()
     barrier, move = story.line(40, "xr.sync()"), story.line(35, "ids = ids.to(device)")
     seen: dict[int, int] = {}
@@ -21,7 +21,7 @@ def sizes(lengths: list[int], axis: int = 1) -> Story:
         )
         with story.step():
             story.trace(1)
-            story.barrier(barrier, 8, f"length {n}", change=change if seen and n not in seen else None)
+            story.barrier(barrier, 8, f"length {n}", compile, change if seen and n not in seen else None)
             story.spend(8)
         seen.setdefault(n, len(seen) + 1)
         before = n
@@ -40,7 +40,7 @@ def test_every_size_is_told_with_its_count_at_the_line_that_brought_the_tensor()
 
 
 def test_a_few_sizes_that_come_back_often_are_padding_on_purpose() -> None:
-    for few in ([16, 8, 32], [10, 30, 20], [33, 65, 34], [24, 48]):
+    for few in ([16, 8, 32], [10, 30, 20], [4, 2, 8], [24, 48]):
         shuffled = [*few, *few[::-1]] * 4
         assert sizes(shuffled).findings("recompile") == [], few
     assert sizes([10, 35, 20, 35, 10, 20, 35]).findings("recompile"), "they may have come back by chance"
@@ -48,6 +48,45 @@ def test_a_few_sizes_that_come_back_often_are_padding_on_purpose() -> None:
     rising = [size for size in range(10, 20) for _ in range(2)]
     (finding,) = sizes([10, 11, *rising, 10, 11, 12]).findings("recompile")
     assert finding.count == 9  # new sizes go on coming
+
+
+def test_sizes_that_nobody_chose_are_a_finding_however_often_they_come_back_if_compiling_them_is_dear() -> None:
+    """A data set of five meshes has five numbers of faces, in every epoch the same."""
+    faces = [211, 198, 225, 204, 219]
+    epochs = [*faces, *faces[::-1]] * 8
+    (finding,) = sizes(epochs).findings("recompile")
+    assert (finding.count, finding.cost_s) == (4, pytest.approx(2.0))
+    assert finding.gain_s > 1.9
+    assert "Dimension 1 took 5 sizes from 198 to 225: pad it to 225" in finding.advice
+    assert sizes(epochs, compile=20).findings("recompile") == [], "a few hundredths of the run"
+    assert sizes([*range(208, 288, 16)] * 16).findings("recompile") == [], "buckets of 16"
+
+
+def test_the_passes_of_a_loop_over_a_tensor_of_the_batch_are_its_size() -> None:
+    """Frames of a clip, 3 to 7 of them; once only the loop over them is new, for its size was the first graph's."""
+    story = Story()
+    barrier, move = story.line(60, "xr.sync()"), story.line(55, "clip = clip.to(device)")
+    loop = story.line(21, "for t in range(clip.shape[1]):")
+    seen: list[int] = []
+    for frames in [5, 3, 7, 5, 6, 4] * 6:
+        before = seen[-1] if seen else 0
+        size = Difference("shape", f"f32[8,{before}]", f"f32[8,{frames}]", "self", made=move, moved=True)
+        select = Operation("aten::select", loop)
+        block = Block(new=[select], added=2, roles={"": 2}, stack=loop)
+        another = Difference("operation", "aten::cat", "aten::select", came=select, block=block)
+        turns = Loop(loop, before, frames, agreeing=2, differing=2)
+        with story.step():
+            again = bool(seen) and frames not in seen[1:]
+            diff = GraphDiff(len(seen), added=2, differences=[size, another], loop=turns)
+            diff = diff if len(seen) > 1 else GraphDiff(1, differences=[size])
+            story.barrier(barrier, 8, f"{frames} frames {len(seen) > 0}", change=diff if again else None)
+            story.spend(8)
+        if again or not seen:
+            seen.append(frames)
+    (finding,) = story.findings("recompile")
+    assert (finding.place.line, finding.count) == (55, 5)
+    assert "pad it to 7" in finding.advice
+    assert 21 in [place.line for place in finding.also]
 
 
 def test_a_prompt_before_its_tokens_is_no_mistake() -> None:
@@ -65,12 +104,14 @@ def test_two_batch_sizes_that_were_warmed_up_are_padding_too() -> None:
 
 
 def test_a_size_for_each_of_a_few_stages_is_worth_its_compile() -> None:
-    assert sizes([10] * 20 + [13] * 20, axis=0).findings("recompile") == []
-    assert sizes([10] * 30 + [13] * 30 + [17] * 30).findings("recompile") == []
+    assert sizes([10] * 20 + [20] * 20, axis=0).findings("recompile") == []
+    assert sizes([8] * 30 + [12] * 30 + [16] * 30).findings("recompile") == []
+    assert sizes([10] * 30 + [13] * 30 + [17] * 30, compile=20).findings("recompile") == []
     for lengths in (
-        [10] * 20 + [13] * 19,  # or else it is the last batches'
-        [10] * 5 + [13] * 40,
-        [n for size in (10, 13, 17, 19) for n in [size] * 20],  # the more there are, the longer each has to run
+        [10] * 20 + [20] * 19,  # or else it is the last batches'
+        [10] * 5 + [20] * 40,
+        [10] * 30 + [13] * 30 + [17] * 30,  # nobody chose them, and they are compiled for most of the run
+        [n for size in (8, 16, 24, 32) for n in [size] * 20],  # the more there are, the longer each has to run
     ):
         assert sizes(lengths).findings("recompile"), lengths
 

@@ -12,7 +12,7 @@ from xlaprof.analysis.evidence.reading import SCALAR
 from xlaprof.analysis.model import Buckets
 from xlaprof.analysis.places import short
 from xlaprof.analysis.recompiles.explanation import plain_advice
-from xlaprof.analysis.recompiles.extra import Group, special_too, window_of
+from xlaprof.analysis.recompiles.group import Group, special_too, window_of
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.varying import Size, last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import (

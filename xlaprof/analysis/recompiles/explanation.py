@@ -8,7 +8,7 @@ from typing import NamedTuple
 from xlaprof.analysis.evidence.dynamic_size_ops import INSTEAD, OTHERWISE
 from xlaprof.analysis.evidence.facts import Facts
 from xlaprof.analysis.places import short
-from xlaprof.analysis.recompiles.extra import Group, special_number, window_of
+from xlaprof.analysis.recompiles.group import Group, special_number, window_of
 from xlaprof.analysis.recompiles.shapes import axes, dims, dtype
 from xlaprof.analysis.recompiles.varying import last_batch, made_by, varying
 from xlaprof.analysis.recompiles.wording import expression, operator, quoted, tensor

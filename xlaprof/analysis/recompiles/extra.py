@@ -6,7 +6,7 @@ Necessary are:
   a first graph that is replaced within the first steps and never comes back, and the graphs of an optimizer that makes
   its state and of its second step;
 * graphs that a barrier of their own makes in advance;
-* one graph for each of a few sizes, or modules, that take turns, or of the stages of a training, if each runs long.
+* those that are meant: of buckets, or modules, that take turns, of stages, of micro-batches (:mod:`.design`).
 
 Where graphs go on being replaced for the same reason, it was no warm-up. A read in a loop with barriers needs a graph
 of its own: that one belongs to the read's finding.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import msgspec
 
@@ -27,48 +26,17 @@ from xlaprof.analysis.evidence.looping import grows, innermost, unbarred, visits
 from xlaprof.analysis.evidence.reads import in_loop, is_own_graph
 from xlaprof.analysis.fold.tallies import CompileRecord
 from xlaprof.analysis.model import Place
-from xlaprof.analysis.recompiles.shapes import axes, dims
+from xlaprof.analysis.recompiles.design import CONDITIONS, DEAR, by_design
+from xlaprof.analysis.recompiles.group import VALUED, Extra, Group, of_batch, pairs, special_number
+from xlaprof.analysis.recompiles.shapes import dims
 from xlaprof.analysis.recompiles.variants import causes
-from xlaprof.analysis.timeline.rhythm import Rhythm
 from xlaprof.events import Change
 
 EARLY = 3  # visits of a barrier in which its first graph may still be replaced
 _HABIT = 3  # reads in the loop, or graphs of one read outside it: fewer are an accident
 _WARMED = 8  # graphs that a barrier makes in advance, at most
-_DEAR = 0.1  # of the run: what sums cost that are set to zero before a loop; less is normal
-_LONG = 10  # runs of a size that stays for a stage of the training, at least, for each of the sizes
 LOOPS = ("for ", "async for ")  # a barrier at the head of one is a loader's
-_CONDITIONS = ("if ", "elif ")
-_VALUED = frozenset({"shape", "dtype", "size", "argument", "scalar"})
 _SETTLING = frozenset({"operation", "inputs", "outputs", "aliasing", "sharding"})
-
-
-class Extra(NamedTuple):
-    """An unnecessary compile, its cause, and the line to report it at."""
-
-    record: CompileRecord
-    change: Change
-    place: Place
-    share: float = 1.0  # of the compile: several causes of one graph bear it together
-
-
-class Group(NamedTuple):
-    """Compiles of one cause."""
-
-    sort: str  # shape | dtype | size | scalar | argument | operation | outputs | inputs | aliasing | sharding | evicted
-    name: str  # distinguishes it from others at its line
-    place: Place
-    extras: tuple[Extra, ...]
-
-    @property
-    def first(self) -> Change:
-        """The first change."""
-        return self.extras[0].change
-
-    @property
-    def cost_s(self) -> float:
-        """Seconds that went into these compiles."""
-        return sum(extra.record.dur * extra.share for extra in self.extras) / 1e9
 
 
 def groups(facts: Facts) -> list[Group]:
@@ -103,14 +71,10 @@ def groups(facts: Facts) -> list[Group]:
         if key in found:
             found[key].insert(0, extra)
     all_groups = [Group(sort, name, extras[0].place, tuple(extras)) for (_, _, sort, name), extras in found.items()]
-    all_groups = [g for g in all_groups if g.first.role != "entry" or g.cost_s >= _DEAR * facts.wall_s]
-    leading = _with_consequences([g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)])
-    return _of_one_batch([g for g in leading if not _follows(facts, g) and not _by_design(facts, g)])
-
-
-def of_batch(change: Change) -> bool:
-    """Whether it is the size of a tensor that came from the host."""
-    return change.what == "shape" and not change.name and (change.moved or not change.made)
+    all_groups = [g for g in all_groups if g.first.role != "entry" or g.cost_s >= DEAR * facts.wall_s]
+    all_groups = [g for g in map(_needed, all_groups) if any(extra.share for extra in g.extras)]
+    leading = _with_consequences(_as_sizes(all_groups))
+    return _of_one_batch([g for g in leading if not _follows(facts, g) and not by_design(facts, g)])
 
 
 def _of_one_batch(all_groups: list[Group]) -> list[Group]:
@@ -143,8 +107,8 @@ def _joined(one: Group, other: Group) -> Iterable[Extra]:
 
 def _vary_alike(one: Group, other: Group) -> bool:
     """Whether most sizes that a tensor took in one were the other's: a read cuts the step, and each part has it."""
-    common = len(_changes(one) & _changes(other))
-    return 2 * common > min(len(_changes(one)), len(_changes(other))) and common > 1
+    common = len(pairs(one) & pairs(other))
+    return 2 * common > min(len(pairs(one)), len(pairs(other))) and common > 1
 
 
 def _with_consequences(all_groups: list[Group]) -> list[Group]:
@@ -158,9 +122,30 @@ def _with_consequences(all_groups: list[Group]) -> list[Group]:
     return found
 
 
+def _as_sizes(all_groups: list[Group]) -> list[Group]:
+    """The passes of a loop over a tensor of a batch are its size: one cause, named by what the program is given."""
+    found = list(all_groups)
+    for loop in (group for group in all_groups if group.first.role == "loop"):
+        for at, group in enumerate(found):
+            passes = group._replace(extras=tuple(_as_size(extra, group) for extra in loop.extras))
+            if of_batch(group.first) and all(extra.change.what == "shape" for extra in passes.extras):
+                extras = sorted(_joined(group, passes), key=lambda extra: extra.record.t)
+                found[at] = group._replace(extras=tuple(extras))
+                found.remove(loop)
+                break
+    return found
+
+
+def _as_size(extra: Extra, group: Group) -> Extra:
+    made = (group.first.what, group.first.made)
+    of = (part.change for part in extra.record.parts if (part.change.what, part.change.made) == made)
+    change = next(of, extra.change)
+    return extra._replace(change=change, place=group.place)
+
+
 def _leads(one: Group, other: Group) -> bool:
     if one.sort == other.sort == "shape":  # a tensor brought to the device, and others that took its shape
-        return one.first.moved and not other.first.moved and _changes(one) == _changes(other)
+        return one.first.moved and not other.first.moved and pairs(one) == pairs(other)
     if one.first.subject == USED and other.sort in ("argument", "scalar"):  # another operation, with other arguments
         return all(any(part.change.subject == USED for part in extra.record.parts) for extra in other.extras)
     if one.sort != "operation" or one.first.role not in ("", "loop") or other.first.role not in ("grad", "zero_grad"):
@@ -179,7 +164,7 @@ def _varies_in(one: Group, other: Group) -> bool:
 
 def _needed(group: Group) -> Group:
     """Without graphs that an optimizer's state made necessary anyway, but where they tell of another value."""
-    if group.sort in _VALUED:
+    if group.sort in VALUED:
         return group
     return group._replace(extras=tuple(extra for extra in group.extras if extra.share) or group.extras)
 
@@ -219,48 +204,6 @@ def _cause(facts: Facts, change: Change) -> tuple[str, str]:
         inner = facts.names.place(change.made)
         return "operation", f"{change.role} {inner.code or inner.line or change.subject}"
     return change.what, change.subject
-
-
-class Window(NamedTuple):
-    """A slice whose start and end change."""
-
-    end: Change
-    old: int  # its length
-    new: int
-
-
-def window_of(group: Group) -> Window | None:
-    """The slice whose start changed first, if its end changed with it."""
-    start = group.first
-    parts = (part.change for part in group.extras[0].record.parts if part.change.stack == start.stack)
-    end = next((one for one in parts if one.subject == "end of aten::slice"), None)
-    if end is None or start.subject != "start of aten::slice":
-        return None
-    try:
-        return Window(end, int(end.old) - int(start.old), int(end.new) - int(start.new))
-    except ValueError:
-        return None
-
-
-def special_number(text: str) -> bool:
-    """Whether ``text`` is one of the numbers that are part of a graph: 0, 1, -1."""
-    try:
-        return float(text) in (0.0, 1.0, -1.0)
-    except ValueError:
-        return False
-
-
-def special_too(group: Group) -> list[Change]:
-    """The numbers at other lines that became special, or were, in each of these graphs."""
-    sides = [
-        {part.key: part.change for part in extra.record.parts if part.change.what == "scalar" and not part.change.role}
-        for extra in group.extras
-    ]
-    return [
-        change
-        for key, change in sides[0].items()
-        if change.stack != group.first.stack and special_number(change.new) and all(key in side for side in sides)
-    ]
 
 
 def _follows(facts: Facts, group: Group) -> bool:
@@ -382,7 +325,7 @@ def entry(facts: Facts, record: CompileRecord, change: Change) -> int:
 
     Work that a condition of the program decides on, such as a copy of the best weights, is a difference of its own.
     """
-    if facts.names.place(change.condition).acting.code.startswith(_CONDITIONS):
+    if facts.names.place(change.condition).acting.code.startswith(CONDITIONS):
         return 0
     stacks = (stack for stack in (change.made, change.expected) if stack)
     return next((stack for stack in stacks if _precedes_loop(facts, stack, record.stack)), 0)
@@ -403,97 +346,3 @@ def _precedes_loop(facts: Facts, stack: int, barrier: int) -> bool:
         first = (before.file, before.func) == (after.file, after.func) and before.line < after.line
         return first and bool(facts.names.loops(barrier))
     return facts.names.is_outside(stack, barrier)
-
-
-def _by_design(facts: Facts, group: Group) -> bool:
-    """Whether a few sizes, or modules, take turns for ever: each is compiled once, and came back often or ran for long.
-
-    A smaller batch at the end of each pass comes back as well, but alone and at regular intervals. Work that changed
-    once and for good is another stage of the training; gradients that a few batches add up to come in two graphs.
-    """
-    if group.sort == "operation":
-        return _is_stage(facts, group) or _accumulates(facts, group)
-    if group.sort != "shape" or group.name == "rank":
-        return False
-    rhythms = facts.run.program_rhythms
-    turns = {one: [rhythms[program] for program in own if program in rhythms] for one, own in _versions(group).items()}
-    often = len(turns)
-    if any(not _is_kept(own, often) for own in turns.values()):
-        return False
-    return not _is_last_batch(turns)
-
-
-def _is_kept(own: list[Rhythm], sizes: int) -> bool:
-    """Whether one of so many sizes came back often and ran twice as often, or ran for long."""
-    returns, steps = sum(rhythm.returns for rhythm in own), sum(rhythm.steps for rhythm in own)
-    return steps >= _LONG * sizes or (returns >= sizes and steps >= 2 * sizes)
-
-
-def _accumulates(facts: Facts, group: Group) -> bool:
-    """Whether some batches end in an optimizer's step, under a loader's barrier, which nobody can move behind it."""
-    barriers = (facts.names.place(extra.record.stack).acting.code for extra in group.extras)
-    return group.first.role == "optimizer" and all(code.startswith(LOOPS) for code in barriers)
-
-
-def _is_stage(facts: Facts, group: Group) -> bool:
-    """Whether layers were unfrozen, or an ``if`` of the program changed over, once and for good, in a long run.
-
-    Graphs of the stage for other sizes follow later.
-    """
-    if group.first.role != "backward":
-        deciding = facts.names.place(group.first.condition).acting.code
-        if group.first.role or not deciding.startswith(_CONDITIONS):
-            return False
-    first = min((extra.record for extra in group.extras), key=lambda record: record.t)
-    earlier = {one.program for one in facts.run.compiles if one.stack == first.stack and one.t < first.t}
-    if any(facts.run.programs.get(program, 0) > first.t + first.dur for program in earlier):
-        return False
-    rhythms = facts.run.program_rhythms
-    later = {extra.record.program for extra in group.extras} - earlier
-    return all(sum(rhythms[one].steps for one in side if one in rhythms) >= 2 * _LONG for side in (earlier, later))
-
-
-def _is_last_batch(turns: dict[str, list[Rhythm]]) -> bool:
-    """Whether the largest size has most of the turns, and the others come at regular intervals."""
-    sizes = {int(one): own for one, own in turns.items() if one.isdecimal()}
-    if not sizes:
-        return False
-    largest = sum(rhythm.steps for rhythm in sizes.pop(max(sizes)))
-    others = [rhythm for own in sizes.values() for rhythm in own]
-    return largest >= sum(rhythm.steps for rhythm in others) and any(rhythm.every > 1 for rhythm in others)
-
-
-def _changes(group: Group) -> set[tuple[str, str]]:
-    return {(extra.change.old, extra.change.new) for extra in group.extras}
-
-
-def values(facts: Facts, group: Group) -> tuple[tuple[str, int], ...]:
-    """Every value of the thing that changes, and how often the graph with it ran, in order of first use."""
-    runs = facts.run.program_runs
-    return tuple((value, max(1, sum(runs.get(one, 0) for one in own))) for value, own in _versions(group).items())
-
-
-def _versions(group: Group) -> dict[str, set[int]]:
-    """The programs of each value of the thing that changes."""
-    if group.sort not in _VALUED:
-        return {}
-    axis = _axis(group)
-    found: dict[str, set[int]] = {}
-    for extra in group.extras:
-        if extra.change.what != group.sort:
-            continue  # there was nothing of it
-        old, new, before, now = extra.change.old, extra.change.new, extra.change.against, extra.record.program
-        found.setdefault(_value(old, axis), set()).add(before)
-        found.setdefault(_value(new, axis), set()).add(now)
-    return found
-
-
-def _axis(group: Group) -> int:
-    """The one dimension that changes, or -1."""
-    changed = {axis for extra in group.extras for axis in axes(extra.change)}
-    return changed.pop() if group.sort == "shape" and len(changed) == 1 else -1
-
-
-def _value(text: str, axis: int) -> str:
-    sizes = dims(text) if axis >= 0 else None
-    return str(sizes[axis]) if sizes is not None and axis < len(sizes) else text

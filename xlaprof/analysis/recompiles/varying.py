@@ -11,7 +11,7 @@ from xlaprof.analysis.evidence.looping import head
 from xlaprof.analysis.model import Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
-from xlaprof.analysis.recompiles.extra import Group, of_batch
+from xlaprof.analysis.recompiles.group import Group, of_batch
 from xlaprof.analysis.recompiles.shapes import axes, dims
 from xlaprof.analysis.recompiles.wording import is_fresh, is_index, operator, tensor, variable
 from xlaprof.events import Change

@@ -1,0 +1,106 @@
+"""Graphs that are compiled again by design: buckets, stages of a training, modules that take turns, micro-batches.
+
+They take turns for ever, or each runs for long. Sizes are design where somebody chose them. Sizes that nobody chose, as
+of the edges of a batch of graphs, may come back as often, for a data set has only so many: they are normal only where
+compiling them is a small share of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import gcd
+
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.recompiles.group import Group, versions
+from xlaprof.analysis.recompiles.shapes import dims
+from xlaprof.analysis.timeline.rhythm import Rhythm
+
+DEAR = 0.1  # of the run: what costs less is normal, if it has a reason
+CONDITIONS = ("if ", "elif ")
+_LONG = 10  # runs of a size that stays for a stage of the training, at least, for each of the sizes
+_ROUND = 8  # what sizes that were chosen are multiples of; or they are no larger than so many times what they are
+_TURNS = 3  # interruptions from which on turns are regular
+_MOST = 0.7  # of the interruptions that are equally long
+
+
+def by_design(facts: Facts, group: Group) -> bool:
+    """Whether a few sizes, or modules, take turns for ever: each is compiled once, and came back often or ran for long.
+
+    A smaller batch at the end of each pass comes back as well, but alone and at regular intervals. Work that changed
+    once and for good is another stage of the training; gradients that a few batches add up to come in two graphs.
+    """
+    if group.sort == "operation":
+        return _is_stage(facts, group) or _accumulates(facts, group)
+    if group.sort != "shape" or group.name == "rank":
+        return False
+    rhythms = facts.run.program_rhythms
+    turns = {one: [rhythms[program] for program in own if program in rhythms] for one, own in versions(group).items()}
+    often = len(turns)
+    if any(not _is_kept(own, often) for own in turns.values()) or _is_last_batch(turns):
+        return False
+    return bool(group.first.name) or _are_chosen(turns) or group.cost_s < DEAR * facts.wall_s  # modules have names
+
+
+def _are_chosen(shapes: Iterable[str]) -> bool:
+    """Whether each dimension takes multiples of one number only, round or few; beside 1, as of a single token."""
+    rows = [dims(one) or ((int(one),) if one.isdecimal() else ()) for one in shapes]
+    for sizes in map(set, zip(*rows, strict=False)):
+        unit, most = gcd(*(sizes - {1})), max(sizes)
+        if len(sizes - {1}) > 1 and unit < _ROUND and (unit == 1 or most > _ROUND * unit):
+            return False
+    return True
+
+
+def _is_kept(own: list[Rhythm], sizes: int) -> bool:
+    """Whether one of so many sizes came back often and ran twice as often, or ran for long."""
+    returns, steps = sum(rhythm.returns for rhythm in own), sum(rhythm.steps for rhythm in own)
+    return steps >= _LONG * sizes or (returns >= sizes and steps >= 2 * sizes)
+
+
+def _accumulates(facts: Facts, group: Group) -> bool:
+    """Whether an optimizer steps after every so many batches: one graph with the step, and one without, take turns.
+
+    Either is interrupted again and again, and for as long. The first of them may have made the optimizer's state, and
+    never come again.
+    """
+    return group.first.role == "optimizer" and all(
+        any(map(_is_regular, _rhythms(facts, (extra.record.program, extra.change.against)))) for extra in group.extras
+    )
+
+
+def _rhythms(facts: Facts, programs: Iterable[int]) -> list[Rhythm]:
+    rhythms = facts.run.program_rhythms
+    return [rhythms[one] for one in programs if one in rhythms]
+
+
+def _is_regular(rhythm: Rhythm) -> bool:
+    away = [count for gap, count in rhythm.gaps.items() if gap != 1]
+    return sum(away) >= _TURNS and max(away) >= _MOST * sum(away)
+
+
+def _is_stage(facts: Facts, group: Group) -> bool:
+    """Whether layers were unfrozen, or an ``if`` of the program changed over, once and for good, in a long run.
+
+    Graphs of the stage for other sizes follow later.
+    """
+    if group.first.role != "backward":
+        deciding = facts.names.place(group.first.condition).acting.code
+        if group.first.role or not deciding.startswith(CONDITIONS):
+            return False
+    first = min((extra.record for extra in group.extras), key=lambda record: record.t)
+    earlier = {one.program for one in facts.run.compiles if one.stack == first.stack and one.t < first.t}
+    if any(facts.run.programs.get(program, 0) > first.t + first.dur for program in earlier):
+        return False
+    rhythms = facts.run.program_rhythms
+    later = {extra.record.program for extra in group.extras} - earlier
+    return all(sum(rhythms[one].steps for one in side if one in rhythms) >= 2 * _LONG for side in (earlier, later))
+
+
+def _is_last_batch(turns: dict[str, list[Rhythm]]) -> bool:
+    """Whether the largest size has most of the turns, and the others come at regular intervals."""
+    sizes = {int(one): own for one, own in turns.items() if one.isdecimal()}
+    if not sizes:
+        return False
+    largest = sum(rhythm.steps for rhythm in sizes.pop(max(sizes)))
+    others = [rhythm for own in sizes.values() for rhythm in own]
+    return largest >= sum(rhythm.steps for rhythm in others) and any(rhythm.every > 1 for rhythm in others)

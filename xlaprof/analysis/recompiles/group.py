@@ -1,0 +1,125 @@
+"""Compiles of one cause, and the values that the thing took which changes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from xlaprof.analysis.evidence.facts import Facts
+from xlaprof.analysis.fold.tallies import CompileRecord
+from xlaprof.analysis.model import Place
+from xlaprof.analysis.recompiles.shapes import axes, dims
+from xlaprof.events import Change
+
+VALUED = frozenset({"shape", "dtype", "size", "argument", "scalar"})
+
+
+class Extra(NamedTuple):
+    """An unnecessary compile, its cause, and the line to report it at."""
+
+    record: CompileRecord
+    change: Change
+    place: Place
+    share: float = 1.0  # of the compile: several causes of one graph bear it together
+
+
+class Group(NamedTuple):
+    """Compiles of one cause."""
+
+    sort: str  # shape | dtype | size | scalar | argument | operation | outputs | inputs | aliasing | sharding | evicted
+    name: str  # distinguishes it from others at its line
+    place: Place
+    extras: tuple[Extra, ...]
+
+    @property
+    def first(self) -> Change:
+        """The first change."""
+        return self.extras[0].change
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds that went into these compiles."""
+        return sum(extra.record.dur * extra.share for extra in self.extras) / 1e9
+
+
+def of_batch(change: Change) -> bool:
+    """Whether it is the size of a tensor that came from the host."""
+    return change.what == "shape" and not change.name and (change.moved or not change.made)
+
+
+class Window(NamedTuple):
+    """A slice whose start and end change."""
+
+    end: Change
+    old: int  # its length
+    new: int
+
+
+def window_of(group: Group) -> Window | None:
+    """The slice whose start changed first, if its end changed with it."""
+    start = group.first
+    parts = (part.change for part in group.extras[0].record.parts if part.change.stack == start.stack)
+    end = next((one for one in parts if one.subject == "end of aten::slice"), None)
+    if end is None or start.subject != "start of aten::slice":
+        return None
+    try:
+        return Window(end, int(end.old) - int(start.old), int(end.new) - int(start.new))
+    except ValueError:
+        return None
+
+
+def special_number(text: str) -> bool:
+    """Whether ``text`` is one of the numbers that are part of a graph: 0, 1, -1."""
+    try:
+        return float(text) in (0.0, 1.0, -1.0)
+    except ValueError:
+        return False
+
+
+def special_too(group: Group) -> list[Change]:
+    """The numbers at other lines that became special, or were, in each of these graphs."""
+    sides = [
+        {part.key: part.change for part in extra.record.parts if part.change.what == "scalar" and not part.change.role}
+        for extra in group.extras
+    ]
+    return [
+        change
+        for key, change in sides[0].items()
+        if change.stack != group.first.stack and special_number(change.new) and all(key in side for side in sides)
+    ]
+
+
+def pairs(group: Group) -> set[tuple[str, str]]:
+    """The values before and after, of every compile."""
+    return {(extra.change.old, extra.change.new) for extra in group.extras}
+
+
+def values(facts: Facts, group: Group) -> tuple[tuple[str, int], ...]:
+    """Every value of the thing that changes, and how often the graph with it ran, in order of first use."""
+    runs = facts.run.program_runs
+    return tuple((value, max(1, sum(runs.get(one, 0) for one in own))) for value, own in versions(group).items())
+
+
+def versions(group: Group) -> dict[str, set[int]]:
+    """The programs of each value of the thing that changes."""
+    if group.sort not in VALUED:
+        return {}
+    axis = _axis(group)
+    found: dict[str, set[int]] = {}
+    for extra in group.extras:
+        if extra.change.what != group.sort:
+            continue  # there was nothing of it
+        old, new, before, now = extra.change.old, extra.change.new, extra.change.against, extra.record.program
+        found.setdefault(_value(old, axis), set()).add(before)
+        found.setdefault(_value(new, axis), set()).add(now)
+    return found
+
+
+def _axis(group: Group) -> int:
+    """The one dimension that changes, or -1."""
+    changed = {axis for extra in group.extras for axis in axes(extra.change)}
+    return changed.pop() if group.sort == "shape" and len(changed) == 1 else -1
+
+
+def _value(text: str, axis: int) -> str:
+    sizes = dims(text) if axis >= 0 else None
+    return str(sizes[axis]) if sizes is not None and axis < len(sizes) else text
