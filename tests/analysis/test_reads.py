@@ -180,6 +180,23 @@ def test_a_read_of_what_the_device_had_finished_long_ago_is_not_reported() -> No
     assert story.findings("transfer") == []
 
 
+@pytest.mark.parametrize(("ends", "follows"), [("torch_xla.sync()", True), ("for x, y in loader:", False)])
+def test_a_read_that_follows_the_barrier_is_not_told_to_come_after_it(ends: str, follows: bool) -> None:
+    """A metric is computed from what the step left; a loader's barrier, above the read, ends the turn."""
+    story = Story()
+    barrier, item = story.line(44, ends, loops=(31,)), story.line(47, "log(error.item())", loops=(31,))
+    for _ in range(20):
+        story.trace(4)
+        story.barrier(barrier, 12)
+        story.compile("hits", 300, item, trigger="read")
+        story.execute("hits", 5, item, "read")
+        story.read(item)
+    (finding,) = story.findings()
+    assert ("it comes after the barrier (line 44), and what is computed since" in finding.cause) is follows
+    assert ("it comes before the barrier" in finding.cause) is not follows
+    assert ("after the barrier (line 44)" in finding.advice) is not follows
+
+
 def test_a_read_before_the_barrier_is_one_finding_with_the_graph_that_it_needs() -> None:
     story = Story()
     barrier, item = story.line(44, "torch_xla.sync()", loops=(31,)), story.line(41, "log(loss.item())", loops=(31,))

@@ -15,7 +15,7 @@ from xlaprof.analysis.evidence.reads import Reads, by_line
 from xlaprof.analysis.model import Finding, FromTo, Place
 from xlaprof.analysis.names import NOWHERE
 from xlaprof.analysis.places import named
-from xlaprof.analysis.recompiles.extra import groups
+from xlaprof.analysis.recompiles.extra import LOOPS, groups
 from xlaprof.text.quantities import duration
 
 
@@ -32,10 +32,11 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     tally, place = reads.tally, reads.place
     often = _how_often(facts, reads)
     way = advise_read(reads.op, reads.via, place.acting.code, often, facts.words)
-    barrier = facts.names.bracket(reads.stacks[0], reads.barrier)[1] if reads.barrier else NOWHERE
+    read, barrier = facts.names.bracket(reads.stacks[0], reads.barrier) if reads.barrier else (NOWHERE, NOWHERE)
+    follows = _follows(read, barrier)
     purpose = f" {way.purpose}" if way.purpose else ""
     after = f", after the barrier ({named(barrier)})" * bool(
-        barrier.line and way.is_when and "barrier" not in way.advice
+        barrier.line and way.is_when and "barrier" not in way.advice and not follows
     )
     if often == ONCE and reads.op == SCALAR and "sum" in way.advice:
         after = f"; end every turn of the loop with {facts.words.barrier}"
@@ -51,7 +52,7 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
         cause=(
             f"{_capital(way.name)} reads {way.what} from the device {how_often(facts, reads)}{purpose}, and the host "
             f"stops until it is computed: {reads.how_long()}, and the device has nothing to do until the host has "
-            f"caught up{_apart(reads, barrier)}."
+            f"caught up{_apart(reads, barrier, follows)}."
         ),
         advice=f"{way.advice}{after}.",
         change=FromTo("operation", "the graph up to the barrier", "the graph up to this read")
@@ -66,7 +67,13 @@ def _finding(facts: Facts, reads: Reads) -> Finding:
     )
 
 
-def _apart(reads: Reads, barrier: Place) -> str:
+def _follows(read: Place, barrier: Place) -> bool:
+    """Whether the read's line comes after the barrier's in a turn; a loader's barrier, at the head, ends the turn."""
+    together = (read.file, read.func) == (barrier.file, barrier.func)
+    return together and read.line > barrier.line > 0 and not barrier.acting.code.startswith(LOOPS)
+
+
+def _apart(reads: Reads, barrier: Place, follows: bool) -> str:
     """The clause on the graph that the reads need for themselves."""
     compiled = sum(record.dur for record in reads.graphs) / 1e9
     which = "a graph of its own" if len(reads.graphs) == 1 else f"{len(reads.graphs)} graphs of its own"
@@ -74,6 +81,8 @@ def _apart(reads: Reads, barrier: Place) -> str:
     if not reads.barrier:
         return own and f"; no barrier ends a turn of its loop, so what a read computed is computed once more{own}"
     line = f" ({named(barrier)})" if barrier.line else ""
+    if follows:
+        return f"; it comes after the barrier{line}, and what is computed since then for it runs by itself{own}"
     return f"; it comes before the barrier{line}, so the graph up to here runs once more{own}"
 
 
