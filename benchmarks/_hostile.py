@@ -60,5 +60,5 @@ def hostile(places: int = 60_000) -> Iterator[AnyEvent]:
         yield TransferFromDevice(t=t + MS, dur=MS, wait=MS // 2, bytes=4, op=other, stack=place)
         yield Fallback(t=t + MS, dur=MS, op=place, stack=other)
         yield GraphBreak(t=t, reason=f"because of {n}", stack=place)
-        yield Execute(seq=n, program=n, t=t, start=t + n % 7 * MS, end=t + (2 + n % 9) * MS, stack=place, device=n % 2)
+        yield Execute(seq=n, program=n, t=t, start=t + n % 7 * MS, end=t + (7 + n % 9) * MS, stack=place, device=n % 2)
         yield Step(name=other if n % 5 else 1, num=n, t=t, dur=2 * MS + n % 77)

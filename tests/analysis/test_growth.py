@@ -185,6 +185,6 @@ def test_of_two_ranks_the_growth_is_reported_once() -> None:
 
 def test_a_log_whose_readings_make_no_sense_is_read() -> None:
     story = trained(150, tensors=6)
-    story.emit(Live(t=-5, tensors=-1, bytes=-(10**18), held=[[], [99], [7, 3, 1, 4]]))
+    story.emit(Live(t=0, tensors=0, bytes=2**60 - 1, held=[[99, 0, 0], [0, 2**60 - 1, 1], [99, 7, 0]]))
     story.spend(1)
     assert isinstance(story.findings(), list)

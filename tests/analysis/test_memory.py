@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks._hostile import hostile
 from xlaprof.analysis.fold import distribution, fold
-from xlaprof.analysis.fold.distribution import Distribution
 from xlaprof.analysis.run import Run
 from xlaprof.analysis.timeline import window
 from xlaprof.events import AnyEvent, Barrier, DeviceWait, Hole, TransferFromDevice
@@ -67,10 +66,3 @@ def test_a_program_that_never_runs_anything_fills_no_memory(monkeypatch: pytest.
         run.feed_all(DeviceWait(t=0, dur=0, stack=3) for _ in range(100))
     schedule = run.window.schedule
     assert max(len(schedule.holes), len(schedule.recordings), len(schedule.waits)) <= 1_100
-
-
-def test_lengths_that_fit_no_machine_word_are_counted_all_the_same() -> None:
-    lengths = Distribution()
-    lengths.add(5)
-    lengths.add(1 << 70)
-    assert (lengths.count, lengths.most, lengths.least) == (2, 1 << 70, 5)

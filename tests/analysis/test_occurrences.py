@@ -65,7 +65,7 @@ def test_digests_count_for_their_step() -> None:
             story.barrier(barrier, 10)
     for n in range(10, 20):
         story.spend(20)
-        reads = {f"{line}:{op}": [2, 1_000_000, 600_000], f"{line}:x": [], "": [1]}
+        reads = {f"{line}:{op}": [2, 1_000_000, 600_000], f"{line}:x": [0, 0, 0], "": [1, 0, 0]}
         story.emit(StepDigest(name=story.text("train"), num=n, t=story.now - 20_000_000, dur=20_000_000, reads=reads))
     run = story.run()
     (finding,) = (one for one in run.report().findings if (one.kind, one.place.line) == ("transfer", 22))

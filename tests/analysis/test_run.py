@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from xlaprof.events import (
     Device,
     Dropped,
     Evicted,
+    Execute,
     Header,
     Scope,
     StepDigest,
@@ -460,7 +462,13 @@ def test_events_in_a_wild_order_or_missing_are_no_error(shuffler: random.Random,
     assert report.idle.idle_s >= 0
 
 
-numbers = st.integers(-5, 2**62)
+def of_type(kind: Any) -> st.SearchStrategy[Any] | None:
+    """Values that a field of an event can have, up to the bounds of its type; None where it is something else."""
+    bounds = getattr(kind, "__metadata__", (msgspec.Meta(),))[0]
+    plain = getattr(kind, "__origin__", kind)
+    if plain is int:
+        return st.integers(bounds.ge, bounds.le)
+    return {str: st.text(max_size=5), bool: st.booleans()}.get(plain)
 
 
 @given(st.data())
@@ -470,16 +478,17 @@ def test_any_event_that_can_be_read_can_be_analysed(data: st.DataObject) -> None
     for kind in data.draw(st.lists(st.sampled_from(list(kinds().values())), max_size=15)):
         fields = {}
         for field in msgspec.structs.fields(kind):
-            values = {int: numbers, str: st.text(max_size=5), bool: st.booleans()}.get(field.type)
+            values = of_type(field.type)
             if values is not None:
                 fields[field.name] = data.draw(values)
             elif field.name in ("reads", "fallbacks", "scopes") and kind is StepDigest:
+                triples = st.lists(st.integers(0, 99), min_size=3, max_size=3)
                 fields[field.name] = data.draw(
-                    st.dictionaries(
-                        st.text("0123456789:x", max_size=4), st.lists(st.integers(0, 99), max_size=4), max_size=2
-                    )
+                    st.dictionaries(st.text("0123456789:x", max_size=4), triples, max_size=2)
                 )
             elif field.required:
                 fields[field.name] = [] if field.name == "frames" else {}
+        if kind is Execute:
+            fields["end"] = max(fields["start"], fields["end"])
         run.feed(kind(**fields))
     run.report()

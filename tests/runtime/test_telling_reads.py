@@ -318,7 +318,9 @@ def test_a_selection_and_its_gradient_are_told_at_both_lines(told: Callable) -> 
             loss.backward()
             xr.sync()
 
-    (found,) = findings(told(story), "fallback")
+    (recompile,) = (one for one in findings(told(story), "recompile") if one.parts)  # the size that it makes varies
+    (found,) = recompile.parts
+    assert found.kind == "fallback"
     assert found.place.code == "loss = values[mask].sum()"
     assert [place.code for place in found.also] == ["loss.backward()"]
     assert "nonzero" in found.cause
