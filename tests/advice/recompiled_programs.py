@@ -164,6 +164,15 @@ def looked_up_at(table: Any, at: int) -> Any:
     return table.index_select(1, best_of(table, at).reshape(1)).squeeze(1)
 
 
+def rolled(table: Any, at: int) -> Any:
+    return torch.roll(table, at, dims=1)
+
+
+def gathered(table: Any, at: int) -> Any:
+    positions = ((torch.arange(table.shape[1]) - at) % table.shape[1]).to(table.device)
+    return table.index_select(1, positions)
+
+
 def put(keys: Any, at: int, k: Any) -> None:
     keys[:, at] = k[:, 0]
 

@@ -133,6 +133,14 @@ def looped(n: int, x: Any) -> Any:
     return x
 
 
+def weighed(n: int, x: Any) -> Any:
+    return x * torch.tensor([1.0 if row > 5 else 0.0 for row in x.amax(-1)]).to("xla")
+
+
+def chosen(n: int, x: Any) -> Any:
+    return x * torch.where(x.amax(-1) > 5, 1.0, 0.0)
+
+
 def looked_every_ten_turns(n: int, x: Any) -> Any:
     for turn in range(20):
         if turn % 10 == 0 and n % 10 == 0 and not x.sum() > 60:
@@ -316,6 +324,7 @@ READS = [
         " and read it ",
         loop(every_tenth(lambda n, x: x.sum().item())),
     ),
+    Case("a weight of each row", "transfer", loop(weighed), "Choose on the device", loop(chosen)),
     Case("an action", "transfer", loop(acted), "Let one read serve many turns", loop(every_tenth(acted))),
     Case("a print", "transfer", loop(printed), "Print ", loop(every_tenth(printed))),
     Case("a log", "transfer", loop(logged), ", after the barrier, or hand the logger", loop(every_tenth(logged))),

@@ -19,6 +19,7 @@ from tests.advice.recompiled_programs import (
     cut,
     epochs,
     evicts,
+    gathered,
     grows,
     held_at,
     holds,
@@ -36,6 +37,7 @@ from tests.advice.recompiled_programs import (
     put,
     put_at,
     repeated,
+    rolled,
     rows,
     scaled,
     scaled_by_one_element,
@@ -166,6 +168,7 @@ CASES = [
     Case("a slice", "recompile", crops(sliced), " positions that a tensor holds", crops(selected)),
     Case("a slice written", "recompile", writes(write_slice), " positions that a tensor holds", writes(write_at)),
     Case("an index", "recompile", crops(indexed), " a position that a tensor of one element holds", crops(held_at)),
+    Case("a roll", "recompile", crops(rolled), "or gather at positions that a tensor holds", crops(gathered)),
     Case(
         "an index that is read",
         "recompile",

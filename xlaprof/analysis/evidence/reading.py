@@ -52,6 +52,8 @@ _DISTRIBUTIONS = (
 _PLAIN = r"\.(?:item|tolist|cpu|numpy)\("  # the line reads by itself
 _EVERY = "if step % {every} == 0:\n    "
 _DECIDE = "Decide on the device ({words.arrays}.where, a mask), or look at the value only {often}"
+#: what a step goes on with: to look less often would change it
+_CHOOSE = "Choose on the device ({words.arrays}.where, or a factor of 0 and 1), for the whole tensor at once"
 _ONCE = (
     "total = {words.arrays}.zeros((), device=device)\nfor x, y in loader:\n    total += loss_fn(model(x), y)\n"
     "    {words.barrier_code}\nprint(total.item())  # once"
@@ -150,6 +152,13 @@ _PATTERNS = (
         "if step % {every} == 0 and done.all().item():\n    break",
     ),
     _Pattern(r"__contains__", "", _DECIDE),
+    _Pattern(
+        "",
+        r"^(?!.*(\.item\(|\.tolist\(|\b(float|int|print|log\w*)\()).*\bif\b.+\belse\b",
+        _CHOOSE,
+        purpose="to choose between two values",
+        remedy="chosen = {words.arrays}.where(condition, one, other)  # decided on the device",
+    ),
     _Pattern(
         r"__repr__|__str__|_tensor_str",
         "",

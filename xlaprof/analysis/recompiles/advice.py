@@ -23,6 +23,7 @@ from xlaprof.analysis.recompiles.wording import (
     is_of_moved_number,
     moved_as,
     quoted,
+    roll_of,
     slice_of,
     variable,
 )
@@ -65,6 +66,8 @@ def advise(facts: Facts, group: Group) -> Advice:
             return _window(words, window)
         if (index := index_of(group.place.code, change)) is not None:
             return _position(words, index, is_read=_is_read(facts, group))
+        if change.subject == "shifts of aten::roll":
+            return _rolled(words, roll_of(group.place.code, change))
     if change.role == "barrier" and not barriers.without(facts.run, [change.stack]).pays(group.cost_s):
         return Advice("Let every step have this barrier: without it there would be more graphs, or larger ones.")
     if group.sort == "operation" and change.name and not change.role:
@@ -168,6 +171,22 @@ def _position(words: Vocabulary, index: Slice, *, is_read: bool) -> Advice:
         f"{verb} a position that a tensor of one element holds: an index that is a number, or a tensor of no "
         "dimensions, is a constant of the graph, and the elements of a tensor are not.",
         f"position = {position}\n{use}",
+    )
+
+
+def _rolled(words: Vocabulary, roll: Slice | None) -> Advice:
+    text = (
+        "Roll on the host, before the tensor is brought to the device; or gather at positions that a tensor holds: the "
+        "shift is a constant of the graph, and the elements of a tensor from the host are not."
+    )
+    if roll is None:
+        return Advice(text)
+    tensor, axis, shift, *_ = roll
+    size = f"{tensor}.shape[{axis}]"
+    return Advice(
+        text,
+        f"positions = (({words.arrays}.arange({size}) - {shift}) % {size}).to({tensor}.device)  # made on the host\n"
+        f"{tensor}.index_select({axis}, positions)",
     )
 
 

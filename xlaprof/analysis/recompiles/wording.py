@@ -130,6 +130,25 @@ def index_of(code: str, change: Change) -> Slice | None:
     return Slice(ast.unparse(node.value), axis, ast.unparse(index), "", value)
 
 
+def roll_of(code: str, change: Change) -> Slice | None:
+    """The one ``torch.roll`` of a line, along one dimension: its shift is the start."""
+    tree = parsed(code) if change.subject == "shifts of aten::roll" else None
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
+    calls = [call for call in calls if _called(call) == "roll"]
+    if len(calls) != 1 or not isinstance(calls[0].func, ast.Attribute):
+        return None
+    (call,) = calls
+    method = [] if _text(call.func.value) in _MODULES else [call.func.value]
+    given = dict(zip(("input", "shifts", "dims"), [*method, *call.args], strict=False))
+    given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    try:
+        axis = ast.literal_eval(given["dims"])
+        tensor, shift = ast.unparse(given["input"]), ast.unparse(given["shifts"])
+    except (KeyError, ValueError):
+        return None
+    return Slice(tensor, axis, shift, "", "") if isinstance(axis, int) else None
+
+
 def _indices(node: ast.Subscript) -> list[ast.expr]:
     return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
 
