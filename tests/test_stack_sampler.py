@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -77,7 +79,8 @@ class Clock:
 class Somebody:
     """A thread that is where it is sent: in one function or another, until it is sent on.
 
-    It says that it is there and waits in one line, or else a look could still find it in the line before.
+    It says that it is there and waits in one line, or else a look could still find it in the line before; and it is
+    there once it waits, or else a look could find it while it says so.
     """
 
     def __init__(self, name: str = "somebody") -> None:
@@ -85,7 +88,7 @@ class Somebody:
         self.go = threading.Semaphore(0)
         self.thread = threading.Thread(target=self._live, name=name, daemon=True)
         self.thread.start()
-        self.there.acquire()
+        self.arrived()
 
     def _live(self) -> None:
         self.first_place()
@@ -99,7 +102,17 @@ class Somebody:
 
     def on(self) -> None:
         self.go.release()
+        self.arrived()
+
+    def arrived(self) -> None:
         self.there.acquire()
+        while not self.waits():
+            os.sched_yield()
+
+    def waits(self) -> bool:
+        assert self.thread.ident is not None
+        frame = sys._current_frames()[self.thread.ident]
+        return "waiter.acquire" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
 
     def end(self) -> None:
         self.go.release(2)
@@ -120,7 +133,10 @@ class Worker(Somebody):
 
     def on(self) -> None:
         self.gates[0].release()
-        self.there.acquire()
+        self.arrived()
+
+    def waits(self) -> bool:
+        return True  # nothing tells: its line is the same before
 
     def end(self) -> None:
         for gate in self.gates:

@@ -135,10 +135,11 @@ def roll_of(code: str, change: Change) -> Slice | None:
     tree = parsed(code) if change.subject == "shifts of aten::roll" else None
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
     calls = [call for call in calls if _called(call) == "roll"]
-    if len(calls) != 1 or not isinstance(calls[0].func, ast.Attribute):
+    if len(calls) != 1:
         return None
     (call,) = calls
-    method = [] if _text(call.func.value) in _MODULES else [call.func.value]
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    method = [] if owner is None or _text(owner) in _MODULES else [owner]
     given = dict(zip(("input", "shifts", "dims"), [*method, *call.args], strict=False))
     given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     try:
