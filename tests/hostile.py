@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import inspect
+from every_event import every_event
 from msgspec.structs import fields
 
-from xlaprof.events import Header, kinds
+from xlaprof.events import kinds
 
 MARK = "HOSTILE"
 EVIL = (
@@ -48,28 +48,4 @@ def hostile(value: Any, change: Callable[[str], str]) -> Any:
     return [hostile(item, change) for item in value] if isinstance(value, list | tuple) else value
 
 
-def made(kind: inspect.Type) -> Any:
-    """A value of a declared type, with something in every list and dictionary, and the hostile string for each."""
-    match kind:
-        case inspect.StrType():
-            return EVIL
-        case inspect.IntType() | inspect.FloatType():
-            return 1
-        case inspect.BoolType():
-            return True
-        case inspect.LiteralType(values):
-            return values[0]
-        case inspect.ListType(item) | inspect.VarTupleType(item):
-            return [made(item)]
-        case inspect.TupleType(items):
-            return [made(item) for item in items]
-        case inspect.DictType(key, value):
-            return {made(key): made(value)}
-        case inspect.UnionType(types):
-            return made(next(one for one in types if not isinstance(one, inspect.NoneType)))
-        case inspect.StructType(cls, declared):
-            return cls(**{field.name: made(field.type) for field in declared})
-    raise AssertionError(f"events have a type that this test knows nothing of: {kind}")
-
-
-EVERY = [made(inspect.type_info(kind)) for kind in kinds().values() if kind is not Header]
+EVERY = [msgspec.convert(event, kinds()[event["k"]]) for event in every_event(EVIL)]

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from analysis.test_bad_input import training
 from analysis.test_kinds import PLANTED
+from every_event import every_event
 from test_log import GOOD
 
 from xlaprof.bounds import LONGEST
@@ -46,31 +47,12 @@ def valid() -> tuple[tuple[bytes, ...], ...]:
 
 def full() -> list[bytes]:
     """One event of each kind with every field set."""
-    made = [json.dumps({"k": kind, **_fields(of)}).encode() for kind, of in sorted(kinds().items()) if kind != "header"]
+    made = [json.dumps(event).encode() for event in every_event("1")]
     digest = StepDigest(
         1, 7, 10**9, 10**7, 1, 2, 10**6, 10**5, 2, {"3": [1, 5, 5]}, {"1:2": [2, 9, 5]}, {"2:4": [1, 4, 4]}
     )
     words = Vocabulary(arrays="{arrays}", scalar_code="{value}{other}", pad_code="{name:>99999999}", keep_code="{")
     return [*made, msgspec.json.encode(digest), msgspec.json.encode(Source(1, "jax", words))]
-
-
-def _fields(of: type[msgspec.Struct]) -> dict[str, Json]:
-    return {field.encode_name: _example(field.type) for field in msgspec.inspect.type_info(of).fields}  # type: ignore[attr-defined]
-
-
-def _example(of: Any) -> Json:
-    kind = type(of).__name__
-    if kind == "StructType":
-        return [_example(one.type) for one in of.fields] if of.array_like else _fields(of.cls)
-    if kind == "ListType":
-        return [_example(of.item_type)] * max(1, of.min_length or 1)
-    if kind == "TupleType":
-        return [_example(one) for one in of.item_types]
-    if kind == "DictType":
-        return {_example(of.key_type): _example(of.value_type)}
-    if kind == "UnionType":
-        return _example(next(one for one in of.types if type(one).__name__ != "NoneType"))
-    return {"IntType": 1, "FloatType": 0.5, "StrType": "1", "BoolType": True}[kind]
 
 
 # -- what can be in the place of a value
