@@ -119,8 +119,7 @@ class LogFile:
                 fd = self._open(os.O_EXCL)
                 os.close(self._fd)
                 self._fd = fd
-            os.ftruncate(self._fd, 0)
-            os.lseek(self._fd, 0, os.SEEK_SET)
+            self._cut(0)
         except OSError as error:  # its folder is gone, or another file is in its place
             self._fail(error)
             return ""
@@ -203,8 +202,7 @@ class LogFile:
         cut = tail.rfind(b"\n", 0, max(len(tail) - room, 0)) + 1
         if not cut:  # the log is hardly begun
             raise OSError(errno.ENOSPC, self.why)
-        os.ftruncate(self._fd, begin + cut)
-        os.lseek(self._fd, begin + cut, os.SEEK_SET)
+        self._cut(begin + cut)
         lost = waiting + tail.count(b"\n", cut)
         self.lost += lost
         self.lost_ever += lost
@@ -212,6 +210,11 @@ class LogFile:
         self._torn = False
         if not self._write_out():
             raise OSError(errno.ENOSPC, self.why)
+
+    def _cut(self, size: int) -> None:
+        """Leave the first ``size`` bytes of the file, and go on writing behind them."""
+        os.ftruncate(self._fd, size)
+        os.lseek(self._fd, size, os.SEEK_SET)
 
     def _dropped(self, count: int) -> bytes:
         return line(Dropped(time.perf_counter_ns(), count, "disk", self.why))

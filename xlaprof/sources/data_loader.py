@@ -43,6 +43,7 @@ class _Attached:
 
         self._batches: Any = Batches
         self._draw = draw = Batches.__next__
+        seen: dict[int, tuple[int, int]] = {}  # stack -> ids of what makes the batches there: looked at once
         known: set[tuple[int, int]] = set()
 
         def __next__(batches: Any) -> Any:
@@ -54,11 +55,14 @@ class _Attached:
                 if took >= _WORTH_NS and recorder.active is rec:  # none is in a fork's child
                     stack = rec.stack(user_frames())
                     rec.emit(events.DataWait(start, took, stack, rec.thread()))
-                    code, collated = maker(batches)
-                    made = rec.stack(_place(code)) if code is not None else 0
-                    if made and (stack, made) not in known:
-                        known.add((stack, made))
-                        rec.emit(events.Batches(start, stack, made, collated))
+                    makers = id(getattr(batches, "_collate_fn", None)), id(getattr(batches, "_dataset", None))
+                    if seen.get(stack) != makers:
+                        seen[stack] = makers
+                        code, collated = maker(batches)
+                        made = rec.stack(_place(code)) if code is not None else 0
+                        if made and (stack, made) not in known:
+                            known.add((stack, made))
+                            rec.emit(events.Batches(start, stack, made, collated))
 
         self._timed = Batches.__next__ = __next__  # type: ignore[assignment, method-assign]
 
