@@ -7,17 +7,22 @@ are shown with their number, and the fewest lines of that log that fail the same
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does: what tests share is found there
 
-from .doors import DOORS
-from .sweep import Done, sweep
+from rich.console import Console
+from rich.progress import Progress
 
-_PART = 500  # logs
+from .doors import DOORS
+from .sweep import Done, part
+
+_PART = 100  # logs
 
 
 def main() -> int:
@@ -32,14 +37,20 @@ def main() -> int:
     seeds = range(options.seed, options.seed + options.count)
     parts = [seeds[at : at + _PART] for at in range(0, len(seeds), _PART)]
     done = Done()
-    work = partial(sweep, doors=options.door or list(DOORS), every_door=options.all, stop=options.stop)
-    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
-        for part in pool.imap_unordered(work, parts):
-            for where in part.failures.keys() - done.failures.keys():
-                print(part.failures[where], flush=True)
-            done.add(part)
+    work = partial(part, doors=options.door or list(DOORS), every_door=options.all, stop=options.stop)
+    progress = Progress(console=Console(stderr=True), transient=True)
+    workers = ProcessPoolExecutor(options.workers, multiprocessing.get_context("spawn"))
+    with contextlib.suppress(KeyboardInterrupt), progress:  # the figures say how far it went
+        bar = progress.add_task("logs", total=len(seeds))
+        for ready in as_completed([workers.submit(work, seeds) for seeds in parts]):
+            more = ready.result()
+            for where in more.failures.keys() - done.failures.keys():
+                print(more.failures[where], flush=True)
+            done.add(more)
+            progress.update(bar, completed=done.logs)
             if len(done.failures) >= options.stop:
                 break
+    workers.shutdown(wait=False, cancel_futures=True)
     print(done.figures())
     return 1 if done.failures else 0
 

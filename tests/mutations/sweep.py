@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .doors import WIDTHS, Outcome, go_through, most_output
 from .mutate import mutated, valid
@@ -92,6 +93,14 @@ def sweep(
             if len(done.failures) >= stop:
                 break
     done.cpu_s = time.process_time() - began
+    return done
+
+
+def part(seeds: Iterable[int], **options: Any) -> Done:
+    """One part, without the collector of cycles, which takes a quarter of the time: it runs once, at the end."""
+    gc.disable()
+    done = sweep(seeds, **options)
+    gc.collect()
     return done
 
 
