@@ -111,3 +111,13 @@ def test_a_second_epoch_counts_on_instead_of_running_back(tmp_path: Path) -> Non
     for _ in range(2):
         story.train(3, first=0)
     assert set(curves(export(story.end(), tmp_path))["train/step_time_s"]) == {0, 1, 2, 3, 4, 5}
+
+
+def test_a_long_name_is_cut_in_its_tag_and_two_that_begin_alike_stay_two_curves(tmp_path: Path) -> None:
+    story = Training()
+    for ending in ("a", "b"):
+        start = story.now
+        story.spend(5)
+        story.end_step("x" * 4_000 + ending, 0, start)
+    tags = [tag for tag in curves(export(story.end(), tmp_path)) if tag.endswith("/step_time_s")]
+    assert tags == [f"{'x' * 120}... ({number})/step_time_s" for number in (1, 2)]

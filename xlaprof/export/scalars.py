@@ -23,6 +23,7 @@ _CURVES: dict[str, tuple[str, str]] = {
     "data wait": ("data_wait_s", ""),
 }
 _FLOAT32 = 3.4e38
+_LONGEST = 120  # characters of a name in a tag: each value is written with its tag
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -38,8 +39,9 @@ def points(timeline: Timeline, steps: Sequence[StepSpan], devices: Sequence[Sequ
     """Every curve of a run, step by step. Tags are ``<step name>/<curve>``; times in seconds, idle as a ratio.
 
     ``devices``: the executions of each device, sorted; idle is the mean of the devices. A step counts what began in it.
-    What never happened in the run has no curve.
+    What never happened in the run has no curve. Names of over 120 characters are cut, and numbered in their order.
     """
+    cut: dict[str, str] = {}
     busy = [_Busy(executions) for executions in devices]
     sums = {kind: _Sums(series) for kind, series in timeline.series.items()}
     last: dict[str, int] = {}
@@ -51,15 +53,15 @@ def points(timeline: Timeline, steps: Sequence[StepSpan], devices: Sequence[Sequ
         last[step.name] = number
         passed.append((step.end, number))
         for curve, value in _of_step(step, sums, busy).items():
-            yield Point(f"{step.name}/{curve}", number, step.end, value)
+            yield Point(f"{_short(step.name, cut)}/{curve}", number, step.end, value)
     passed.sort()
     for event in timeline.counters:
         i = bisect_right(passed, event.t, key=lambda p: p[0]) - 1
         number = passed[i][1] if i >= 0 else 0
         for name, count in event.counts.items():
-            yield Point(f"counters/{name}", number, event.t, _float(count))
+            yield Point(f"counters/{_short(name, cut)}", number, event.t, _float(count))
         for name, seconds in event.seconds.items():
-            yield Point(f"counters/{name}_s", number, event.t, _float(seconds))
+            yield Point(f"counters/{_short(name, cut)}_s", number, event.t, _float(seconds))
 
 
 def _of_step(step: StepSpan, sums: Mapping[str, _Sums], busy: Sequence[_Busy]) -> dict[str, float]:
@@ -74,6 +76,11 @@ def _of_step(step: StepSpan, sums: Mapping[str, _Sums], busy: Sequence[_Busy]) -
         if count:
             values[count] = n
     return values
+
+
+def _short(name: str, cut: dict[str, str]) -> str:
+    """``name`` as a part of a tag; two that begin alike stay two curves by a number."""
+    return name if len(name) <= _LONGEST else cut.setdefault(name, f"{name[:_LONGEST]}... ({len(cut) + 1})")
 
 
 def _float(value: float) -> float:
