@@ -129,3 +129,43 @@ def test_a_graph_marks_its_own_inputs() -> None:
         x = torch.ones(3).to("xla")
         assert f(x).tolist() == [1.5, 1.5, 1.5]
         assert donation.is_deleted(x)
+
+
+def test_a_marked_buffer_is_given_up_at_the_next_barrier_that_takes_it() -> None:
+    x, other = torch.ones(3).to("xla"), torch.ones(3).to("xla")
+    xr.sync(wait=True)
+    assert dynamo.set_buffer_donation(x, True)
+    xr.sync()  # runs nothing: the mark stays
+    assert dynamo.get_buffer_donation(x)
+    memory = x._storage.array.unsafe_buffer_pointer()
+    y = x + other
+    other += 2
+    xr.sync(wait=True)
+    assert y.tolist() == [2, 2, 2]
+    assert other.tolist() == [3, 3, 3]
+    assert y._storage.array.unsafe_buffer_pointer() == memory
+    with pytest.raises(RuntimeError, match="its buffer was donated to a compiled graph"):
+        x.cpu()
+
+
+def test_without_the_mark_the_same_graph_keeps_its_input() -> None:
+    for marked in (True, False):
+        x = torch.full((3,), 2.0).to("xla")
+        xr.sync(wait=True)
+        dynamo.set_buffer_donation(x, marked)
+        y = x * 5
+        xr.sync()
+        assert y.tolist() == [10, 10, 10]
+    assert x.tolist() == [2, 2, 2]
+
+
+def test_a_marked_buffer_that_another_tensor_has_too_stays_with_that_one() -> None:
+    x = torch.ones(3).to("xla")
+    xr.sync(wait=True)
+    twin = x.clone()
+    xr.sync(wait=True)
+    dynamo.set_buffer_donation(x, True)
+    y = x + twin
+    xr.sync()
+    assert y.tolist() == [2, 2, 2]
+    assert twin.tolist() == [1, 1, 1]

@@ -1,25 +1,18 @@
-"""Buffers that the user donates to a compiled graph, by ``torch_xla._XLAC._set_buffer_donation``.
-
-Buffers that a graph overwrites are donated anyway. This is for inputs that are not needed afterwards: their memory may
-hold a result. The buffer is marked, not the tensor: a value computed into the tensor later is not.
-"""
+"""Marking tensors for donation by hand: the functions and operators that PyTorch/XLA has for it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import ref
 
 import torch
 
 from xlaprof.runtime import metrics
 from xlaprof.runtime.dispatch.handlers import special
-from xlaprof.runtime.trace.storage import Failed, Storage, View
+from xlaprof.runtime.execution import donors
+from xlaprof.runtime.trace.storage import Failed, View
 from xlaprof.runtime.trace.tensor import XLATensor
-
-#: id of a marked buffer -> a reference that forgets it
-_marked: dict[int, Any] = {}
 
 _aliasing = False
 
@@ -29,11 +22,7 @@ def set_buffer_donation(tensor: torch.Tensor, should_donate: bool) -> bool:
     array = _buffer(tensor)
     if array is None:
         return False
-    key = id(array)
-    if should_donate:
-        _marked[key] = ref(array, lambda _: _marked.pop(key, None))
-    else:
-        _marked.pop(key, None)
+    donors.mark(array, should_donate)
     metrics.count("XlaSetBufferDonation")
     return True
 
@@ -46,13 +35,12 @@ def get_buffer_donation(tensor: torch.Tensor) -> bool:
 def is_marked(tensor: Any) -> bool:
     """Is the buffer of ``tensor`` marked?"""
     array = _buffer(tensor)
-    return array is not None and id(array) in _marked
+    return array is not None and donors.is_marked(array)
 
 
 def is_deleted(tensor: Any) -> bool:
     """Was the buffer of ``tensor`` given up?"""
-    array = tensor._storage.array if type(tensor) is XLATensor else None
-    return type(array) is Failed and array.text == _GONE
+    return type(tensor) is XLATensor and tensor._storage.array is donors.GONE
 
 
 def _buffer(tensor: Any) -> Any:
@@ -61,14 +49,6 @@ def _buffer(tensor: Any) -> Any:
     storage = tensor._storage
     pending = storage.epoch == storage.tape.epoch and storage.slot not in storage.tape.input_at
     return None if pending or type(storage.array) is Failed else storage.array
-
-
-_GONE = "its buffer was donated to a compiled graph: clone() what is needed afterwards, or do not mark it"
-
-
-def give_up(storage: Storage) -> None:
-    """Leave the buffer of ``storage`` to the program: reading its tensor raises an error from now on."""
-    storage.array = Failed(RuntimeError, _GONE)
 
 
 @contextmanager

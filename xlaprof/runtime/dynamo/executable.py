@@ -16,7 +16,7 @@ from xlaprof.recording import recorder, stacks
 from xlaprof.recording.stacks import RawFrame
 from xlaprof.runtime import metrics, parity
 from xlaprof.runtime.clock import clock
-from xlaprof.runtime.execution import compiling, failures, inflight, reads, value_checks
+from xlaprof.runtime.execution import compiling, donors, failures, inflight, reads, value_checks
 from xlaprof.runtime.execution.inflight import InFlight
 from xlaprof.runtime.execution.program import Plan, cache
 from xlaprof.runtime.execution.upload import numbers, upload
@@ -166,7 +166,7 @@ class Executable:
         for i in self.program.donated:
             if i in self.given_up:
                 storage = pool[self.layout.sources[i]]._storage
-                donation.give_up(storage)
+                donors.give_up(storage)
             # 3: the storage's, this list's and getrefcount's. More: another tensor has this buffer.
             elif getrefcount(inputs[i]) > 3:
                 with jax.enable_x64(True):

@@ -14,7 +14,7 @@ from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Storage
 from xlaprof.runtime.trace.trie import Node
 
-from . import value_checks
+from . import donors, value_checks
 from .program import Plan, cache
 
 _uses = itertools.count(1)
@@ -51,7 +51,7 @@ def find(
 ) -> tuple[Plan, KnownTrace | None]:
     """The plan that computes ``slots``, those of ``storages``; the trace too if the plan is new.
 
-    With ``donate``, inputs that an output overwrites are donated to the program.
+    With ``donate``, inputs that an output overwrites are donated to the program, and those that the user marked.
     """
     end = tape.node
     use(end)
@@ -71,20 +71,25 @@ def _key(tape: Tape, storages: list[Storage], slots: tuple[int, ...], *, donate:
     """Key of the plan for ``slots``, of ``storages``, among those of the last node."""
     shardings = () if tape.partition is None else tape.partition.output_shardings(tape, storages, slots)
     key: tuple[Any, ...] = (*shardings, *(slots if donate else (-1, *slots)))
+    if donate and (marked := donors.on_tape(tape)):
+        key = (*key, marked)
     return (-2, *key) if value_checks.enabled else key  # programs that check values are others
 
 
 def _donatable(tape: Tape, graph: Graph) -> tuple[int, ...]:
-    """Numbers of the graph's inputs whose storage is overwritten by one of its outputs, which lies as they do."""
+    """Numbers of the inputs that the user marked, or whose storage an output overwrites that lies as they do."""
     epoch, outs = tape.epoch, set(graph.outs)
     return tuple(
         i
         for i, (slot, position) in enumerate(zip(graph.inputs, graph.positions, strict=True))
-        if (owner := tape.owners[position]).epoch == epoch
-        and owner.slot != slot
-        and owner.slot in outs
-        and (
-            owner.sharding is None
-            or owner.sharding is tape.partition.sharding_at_rest(tape.arrays[position], owner.sig)
+        if donors.is_marked(tape.arrays[position])
+        or (
+            (owner := tape.owners[position]).epoch == epoch
+            and owner.slot != slot
+            and owner.slot in outs
+            and (
+                owner.sharding is None
+                or owner.sharding is tape.partition.sharding_at_rest(tape.arrays[position], owner.sig)
+            )
         )
     )

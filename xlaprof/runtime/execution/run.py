@@ -17,7 +17,7 @@ from xlaprof.runtime.tape.graph import Graph
 from xlaprof.runtime.tape.tape import Tape
 from xlaprof.runtime.trace.storage import Storage
 
-from . import failures, inflight, plans
+from . import donors, failures, inflight, plans
 from .compiling import compile_plan, nothing_differs
 from .inflight import InFlight
 from .program import Program, cache
@@ -34,10 +34,9 @@ def run_trace(
 ) -> tuple[dict[int, Any], InFlight | None]:
     """Arrays of the values of ``storages`` by slot; and the execution, ``None`` if all are inputs."""
     slots = plans.slots_of(storages)
-    arrays = {slot: tape.arrays[tape.input_at[slot]] for slot in slots if slot in tape.input_at}
     computed = plans.computed(tape, slots)
     if not computed:
-        return arrays, None
+        return _of_inputs(tape, slots), None
     plan, new = plans.find(tape, storages, computed, trigger, frames, donate=donate)
     program = cache.get(plan.key)
     try:
@@ -51,8 +50,11 @@ def run_trace(
         results, run = _hand_over(tape, plan.graph, program, trigger, frames)
     except Exception as error:
         raise failures.explain(error, tape, plan.graph, frames or stacks.user_frames(1)) from error
-    arrays.update(zip(computed, results, strict=True))
-    return arrays, run
+    return {**_of_inputs(tape, slots), **dict(zip(computed, results, strict=True))}, run
+
+
+def _of_inputs(tape: Tape, slots: tuple[int, ...]) -> dict[int, Any]:
+    return {slot: tape.arrays[tape.input_at[slot]] for slot in slots if slot in tape.input_at}
 
 
 def _hand_over(
@@ -60,9 +62,13 @@ def _hand_over(
 ) -> tuple[list[Any], InFlight]:
     began = perf_counter_ns()
     inputs = [tape.arrays[position] for position in graph.positions]
+    given_up = []
     for i in program.donated:
         owner = tape.owners[graph.positions[i]]
         still_shown = owner.epoch != tape.epoch or owner.slot == graph.inputs[i]
+        if still_shown and donors.is_marked(inputs[i]):
+            given_up.append(graph.positions[i])
+            still_shown = False
         # 4: the storage's, the tape's, this list's and getrefcount's. More: another holder needs this buffer.
         if still_shown or getrefcount(inputs[i]) > 4:
             with jax.enable_x64(True):
@@ -73,6 +79,9 @@ def _hand_over(
         *results, token = program.compiled(*numbers, *inputs)
     if tape.partition is not None:
         results = tape.partition.with_named_shardings(results)
+    for position in given_up:
+        tape.arrays[position] = donors.GONE
+        donors.give_up(tape.owners[position])
     end = perf_counter_ns()
     run = InFlight(tape, program.number, program.tests, start, end - start, token, trigger, frames, graph)
     inflight.add(run, results)
