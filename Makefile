@@ -46,6 +46,10 @@ test-full: $(VENV)/.dev
 	@$(TEST) -m "slow or not slow" --deselect tests/operators/test_op_info.py::test_the_whole_database $(PYTEST)
 	@XLAPROF_OUTCOMES=$(SWEPT) $(TEST) -m slow --dist worksteal tests/operators/test_op_info.py $(PYTEST)
 	@$(BIN)/python -m tests.mutations --count 1000000 --workers $(JOBS)
+	@$(BIN)/python -m tests.runtime.semantics --programs 20000 --workers $(JOBS)
+	@$(BIN)/python -m tests.runtime.errors.refusals --calls 20000 --workers $(JOBS)
+	@$(BIN)/python -m tests.kills --count 1000
+	@$(BIN)/python -m tests.kills --count 1000 --busy 6
 	@if test -f $(SWEPT); then $(BIN)/python -m tests.operators --from $(SWEPT) docs/operators.md; fi
 
 test-versions:

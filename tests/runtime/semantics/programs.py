@@ -9,10 +9,13 @@ from __future__ import annotations
 import inspect
 import random
 import re
+import time
+import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import jax
 import torch
 import torch.utils.checkpoint
 from torch._higher_order_ops.scan import scan
@@ -330,3 +333,47 @@ def check(seed: int, statements: int) -> None:
     if wrong := disagreement(lines):
         less = minimal(lines)
         raise AssertionError(f"seed {seed}: {disagreement(less) or wrong}\n\n{as_script(less)}")
+
+
+class Programs:
+    """What came of many programs."""
+
+    def __init__(self) -> None:
+        self.programs = 0
+        self.failures: dict[str, str] = {}
+        self.slowest = (0.0, 0)
+
+    def add(self, other: Programs) -> None:
+        self.programs += other.programs
+        self.failures |= other.failures
+        self.slowest = max(self.slowest, other.slowest)
+
+    def figures(self) -> str:
+        return (
+            f"{self.programs:,} programs, {len(self.failures)} went wrong; slowest {self.slowest[0]:.1f} s of CPU "
+            f"(seed {self.slowest[1]})"
+        )
+
+
+def sweep(seeds: Iterable[int], statements: int) -> Programs:
+    """Check the program of each seed, then forget what was compiled."""
+    done = Programs()
+    for seed in seeds:
+        began = time.process_time()
+        try:
+            check(seed, statements)
+        except AssertionError as error:
+            done.failures[f"seed {seed}"] = str(error)
+        except Exception:
+            done.failures[f"seed {seed}"] = f"seed {seed}: {traceback.format_exc()}"
+        done.programs += 1
+        done.slowest = max(done.slowest, (time.process_time() - began, seed))
+    forget()
+    return done
+
+
+def forget() -> None:
+    """Thousands of live programs exhaust a process's memory maps."""
+    xr.clear_compile_cache()
+    jax.clear_caches()
+    torch._dynamo.reset()

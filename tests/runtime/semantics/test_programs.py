@@ -5,40 +5,25 @@ A test's name has the seeds of its programs; :func:`.programs.check` shows the s
 
 from __future__ import annotations
 
-from datetime import date
-
-import jax
 import pytest
 import torch
 
-import xlaprof.runtime as xr
-
 from . import programs
-from .programs import Line, as_script, check, disagreement, minimal
+from .programs import Line, as_script, check, disagreement, forget, minimal
 
 AT_ONCE = 20
-#: other programs every day
-TODAY = date.today().toordinal() * 20_000
 
 
 @pytest.fixture(autouse=True)
 def no_programs_left():
     yield
-    xr.clear_compile_cache()
-    jax.clear_caches()  # thousands of live programs exhaust the process's memory maps
+    forget()
 
 
 @pytest.mark.parametrize("first", range(0, 300, AT_ONCE))
 def test_programs(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         check(seed, 4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first", range(TODAY, TODAY + 20_000, 200))
-def test_twenty_thousand_programs_a_night(first: int) -> None:
-    for seed in range(first, first + 200):
-        check(seed, 10)
 
 
 def test_every_family_is_among_them() -> None:

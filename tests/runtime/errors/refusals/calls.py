@@ -1,7 +1,5 @@
 """Calls that the CPU refuses: samples of PyTorch's operators with one argument spoilt, and what ``xla`` says to them.
 
-    python -m tests.runtime.errors.refusals --calls 20000
-
 A tensor gets another dtype, size, number of dimensions, or no element, a number leaves its range; the call is
 the function, its in-place form or the one with ``out=``. Nothing is computed on ``xla``: what shapes and dtypes
 tell is told at the call. Refusals that come from values are left out (:data:`OF_VALUES`; docs/runtime.md has their
@@ -10,22 +8,18 @@ table).
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
-import sys
+import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # as pytest does: what tests share is found there
-
 from op_database import entries
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 import xlaprof.runtime as xr
 
@@ -60,23 +54,74 @@ class Refusal(NamedTuple):
         return self.told.split()[:5] == self.expected.split()[:5]
 
 
-def refusals(seed: int, calls: int) -> Iterator[Refusal | None]:
-    """The outcome of ``calls`` spoilt calls; ``None`` for one that the CPU accepts, or refuses because of values."""
-    draw = random.Random(seed)
-    known = entries()
-    names = sorted(known.keys() - ON_THE_HOST)
-    samples: dict[tuple[str, torch.dtype], list[Any]] = {}
-    for _ in range(calls):
-        name = draw.choice(names)
-        entry = known[name]
-        dtype = draw.choice([d for d in (torch.float32, torch.int64) if d in entry.supported_dtypes("cpu")] or [None])
-        if dtype is None:
+class Calls:
+    """What came of many spoilt calls."""
+
+    def __init__(self) -> None:
+        self.calls = self.refused = self.accepted = self.otherwise = 0
+        self.failures: dict[str, str] = {}
+        self.slowest = (0.0, 0)
+
+    def add(self, other: Calls) -> None:
+        self.calls += other.calls
+        self.refused += other.refused
+        self.accepted += other.accepted
+        self.otherwise += other.otherwise
+        self.failures |= other.failures
+        self.slowest = max(self.slowest, other.slowest)
+
+    def figures(self) -> str:
+        alike = self.refused - self.otherwise - self.accepted
+        return (
+            f"{self.calls:,} calls, {self.refused:,} refused by the CPU for shapes or dtypes; on xla {alike:,} in the "
+            f"same words, {self.otherwise:,} in others, {self.accepted:,} accepted; slowest {self.slowest[0]:.1f} s of "
+            f"CPU (seed {self.slowest[1]})"
+        )
+
+
+def calls(seeds: Iterable[int]) -> Calls:
+    """Make the call of each seed. What ``xla`` accepts, or refuses in other words, is a failure."""
+    done = Calls()
+    for seed in seeds:
+        began = time.process_time()
+        one = spoilt_call(seed)
+        done.calls += 1
+        done.slowest = max(done.slowest, (time.process_time() - began, seed))
+        if one is None:
             continue
-        if (name, dtype) not in samples:
-            torch.manual_seed(0)
-            samples[name, dtype] = list(islice(entry.sample_inputs("cpu", dtype, requires_grad=False), 12))
-        if samples[name, dtype]:
-            yield _outcome(draw, name, entry, draw.choice(samples[name, dtype]))
+        done.refused += 1
+        if not one.alike:
+            done.accepted += not one.told
+            done.otherwise += bool(one.told)
+            shown = f"seed {seed}: {one.entry} ({one.call})\n    cpu: {one.expected}\n    xla: {one.told or 'accepted'}"
+            done.failures[f"{one.entry} ({one.call})"] = shown
+    return done
+
+
+def spoilt_call(seed: int) -> Refusal | None:
+    """The call of ``seed``; ``None`` if the CPU accepts it, or refuses it because of values."""
+    draw = random.Random(seed)
+    name = draw.choice(_names())
+    entry = _entries()[name]
+    dtypes = [d for d in (torch.float32, torch.int64) if d in entry.supported_dtypes("cpu")]
+    if not dtypes:
+        return None
+    samples = _samples(name, draw.choice(dtypes))
+    return _outcome(draw, name, entry, draw.choice(samples)) if samples else None
+
+
+_entries = cache(entries)
+
+
+@cache
+def _names() -> list[str]:
+    return sorted(_entries().keys() - ON_THE_HOST)
+
+
+@cache
+def _samples(name: str, dtype: torch.dtype) -> list[Any]:
+    torch.manual_seed(0)
+    return list(islice(_entries()[name].sample_inputs("cpu", dtype, requires_grad=False), 12))
 
 
 def _outcome(draw: random.Random, name: str, entry: Any, sample: Any) -> Refusal | None:
@@ -136,30 +181,3 @@ def _refused(call: Callable[..., Any], args: Any, kwargs: Any) -> str:
         except Exception as error:
             return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     return ""
-
-
-def figures(outcomes: list[Refusal | None]) -> str:
-    """How many there were, and how they ended."""
-    found = [one for one in outcomes if one is not None]
-    wrong = [one for one in found if not one.alike]
-    accepted = sum(not one.told for one in wrong)
-    return (
-        f"{len(outcomes)} calls, {len(found)} refused by the CPU for shapes or dtypes; on xla "
-        f"{len(found) - len(wrong)} in the same words, {len(wrong) - accepted} in others, {accepted} accepted"
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    outcomes = list(refusals(options.seed, options.calls))
-    for one in outcomes:
-        if one is not None and not one.alike:
-            print(f"{one.entry} ({one.call})\n    cpu: {one.expected}\n    xla: {one.told or 'accepted'}")
-    print(figures(outcomes))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,128 @@
+"""Runs of hours: parts of many seeds in worker processes, a bar on standard error, figures on standard output.
+
+Ctrl-C (and SIGTERM) ends a run early: parts that are at work are finished, and the figures are of what was done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import multiprocessing
+import os
+import resource
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from typing import Any, Protocol, Self, TypeVar
+
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
+
+
+class Figures(Protocol):
+    """What came of some seeds. It travels between processes."""
+
+    failures: dict[str, Any]  # what happened -> how it is shown
+
+    def add(self, other: Self) -> None:
+        """Count what came of other seeds too."""
+
+    def figures(self) -> str:
+        """The lines to print."""
+
+
+F = TypeVar("F", bound=Figures)
+
+
+def arguments(program: str, doc: str, what: str, count: int, seed: int = 0) -> argparse.ArgumentParser:
+    """The options of all long runs: ``--<what> 1000 --seed 0 --workers 2 --stop 100``."""
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=doc.splitlines()[0])
+    parser.add_argument(f"--{what}", type=int, default=count, metavar="COUNT", dest="count", help=f"default: {count:,}")
+    parser.add_argument("--seed", type=int, default=seed, help=f"of the first (default: {seed})")
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--stop", type=int, default=100, help="after so many different failures (default: 100)")
+    return parser
+
+
+def long_run(
+    what: str, options: argparse.Namespace, work: Callable[[range], F], nothing: F, part: int, out: Any = None
+) -> int:
+    """Have ``options.workers`` processes do ``work`` for all seeds, ``part`` of them at a time; the exit code.
+
+    ``work`` is a function of an importable module; what it returns is added to ``nothing``. Each failure is printed
+    when it is found, the first time.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the workers' too
+    say = partial(print, file=out, flush=True)
+    seeds = range(options.seed, options.seed + options.count)
+    parts = [seeds[at : at + part] for at in range(0, len(seeds), part)]
+    done, cpu_s, count, began = nothing, 0.0, 0, time.monotonic()
+    columns = (*Progress.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    spawn = multiprocessing.get_context("spawn")
+    workers = ProcessPoolExecutor(max(options.workers, 1), spawn, initializer=_as_worker)
+    futures = {workers.submit(_timed, work, seeds): len(seeds) for seeds in parts}
+
+    def add(ready: Any) -> None:
+        nonlocal cpu_s, count
+        more, its_cpu_s = ready.result()
+        for key in more.failures.keys() - done.failures.keys():
+            say(more.failures[key])
+        done.add(more)
+        cpu_s += its_cpu_s
+        count += futures.pop(ready)
+        progress.update(bar, completed=count)
+
+    with _stopped_by_signals(), progress:
+        bar = progress.add_task(what, total=len(seeds))
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                for ready in as_completed(list(futures)):
+                    add(ready)
+                    if len(done.failures) >= options.stop:
+                        break
+            for ready in [future for future in futures if not future.cancel()]:
+                add(ready)
+        finally:  # whatever ends it
+            workers.shutdown(wait=False, cancel_futures=True)
+            stopped = f" of {len(seeds):,}" if count < len(seeds) else ""
+            say(done.figures())
+            say(
+                f"{count:,}{stopped} {what}, seeds {seeds.start} to {seeds.stop - 1}: {len(done.failures)} different "
+                f"failures; {cpu_s:,.0f} s of CPU, {time.monotonic() - began:,.0f} s"
+            )
+    return 1 if done.failures else 0
+
+
+def _timed(work: Callable[[range], F], seeds: range) -> tuple[F, float]:
+    """Also the seconds of CPU, those of processes that ended included."""
+    before = _cpu_s()
+    done = work(seeds)
+    return done, _cpu_s() - before
+
+
+def _cpu_s() -> float:
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _as_worker() -> None:
+    """Ctrl-C is for the first process; what libraries say of programs that are meant to fail is for nobody."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable(logging.ERROR)
+    warnings.simplefilter("ignore")
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Also in the background of a shell, which has its programs ignore Ctrl-C."""
+    before = {which: signal.signal(which, signal.default_int_handler) for which in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
