@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from recording import Recorded
 
 ASKS = """
 import sys
@@ -89,3 +90,15 @@ def test_a_module_imports_the_files_of_the_current_folder(program: Path, loaded:
         name for name, own in asked.items() if own == "True"
     }, ours.stderr
     assert "train" in ours.stderr
+
+
+def test_ranks_of_torchrun_import_the_files_beside_their_script(program: Path, loaded: list[str]) -> None:
+    plain = without_xlaprof(program, loaded, "program/train.py")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ours = python(program.parent, *torchrun, "-m", "xlaprof", "run", "program/train.py")
+    assert sorted(ours.stdout.splitlines()) == sorted(plain * 2), ours.stderr
+    assert ours.returncode == 0, ours.stderr
+    for rank in (0, 1):
+        assert "train" in Recorded(program.parent / f"run.rank{rank}.log").texts.values()
+    assert "internal error" not in ours.stderr
+    assert "Traceback" not in ours.stderr

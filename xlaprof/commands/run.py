@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import xlaprof
 from xlaprof import import_hook
 from xlaprof.collection import no_collection
-from xlaprof.commands._covered import covered, uncover
+from xlaprof.covered import covered, uncover
 from xlaprof.errors import UserError, warn
 from xlaprof.recording import recorder, trace  # noqa: F401  # the program's scopes need it
 from xlaprof.recording.logfile import MODE, private, rank_and_world, rank_path

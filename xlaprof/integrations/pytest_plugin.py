@@ -12,7 +12,8 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,6 +33,16 @@ _MARKER = (
 _LONGEST_NAME = 120
 
 
+@contextmanager
+def _own_imports() -> Iterator[None]:
+    """xlaprof imports no file of the tests, and what it imports covers none of theirs."""
+    __tracebackhide__ = True
+    from xlaprof.covered import covered, folders_beside_python
+
+    with covered(*folders_beside_python()):
+        yield
+
+
 class XlaprofRun:
     """The recording of a test: what the fixture ``xlaprof_run`` gives.
 
@@ -43,6 +54,7 @@ class XlaprofRun:
         self._folder = folder
         self._recording: record | None = None
 
+    @_own_imports()
     def report(self, since_step: int | None = None) -> Report:
         """The report of what was recorded so far; ``since_step`` leaves out what came before that step."""
         from xlaprof.analysis.run import Run
@@ -58,6 +70,7 @@ class XlaprofRun:
         """The findings so far, the most expensive first."""
         return self.report().findings
 
+    @_own_imports()
     def check(self, **limits: Any) -> None:
         """Fail the test if what was recorded so far breaks the budget, as the marker does at its end."""
         __tracebackhide__ = True
@@ -84,6 +97,7 @@ class XlaprofRun:
         except recorder.RecordingError as error:
             _fail(f"xlaprof: {error}")
 
+    @_own_imports()
     def stop(self) -> None:
         recording, self._recording = self._recording, None
         if recording is not None:
@@ -163,6 +177,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
 
 
+@_own_imports()
 def _complaint(mark: pytest.Mark) -> str:
     from xlaprof.analysis.gates.limits import BudgetError, budget
 
@@ -207,6 +222,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
             del item.stash[_KEY]
 
 
+@_own_imports()
 def _begin(item: pytest.Item) -> XlaprofRun:
     directory = item.config.getoption("--xlaprof-log-dir")
     if directory is None:
@@ -236,6 +252,7 @@ def _name(item: pytest.Item) -> str:
     return name
 
 
+@_own_imports()
 def _budget(limits: Sequence[Mapping[str, Any]]) -> Budget:
     """Of several markers the one nearest to the test comes first."""
     from xlaprof.analysis.gates.limits import Budget, BudgetError, budget
@@ -250,6 +267,7 @@ def _budget(limits: Sequence[Mapping[str, Any]]) -> Budget:
     return asked.over(Budget(no_findings="low")) if asked.empty else asked
 
 
+@_own_imports()
 def _fail(text: str) -> NoReturn:
     from xlaprof.text.safe import for_terminal
 
@@ -257,6 +275,7 @@ def _fail(text: str) -> NoReturn:
     pytest.fail(for_terminal(text), pytrace=False)
 
 
+@_own_imports()
 def _hold(run: XlaprofRun, budget: Budget) -> None:
     from xlaprof.analysis.gates.budget import lines
     from xlaprof.errors import UserError
