@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import xlaprof
-from tests.advice import test_reads, test_recompiles, test_replacements, test_steps
+from tests.advice import test_fallbacks, test_reads, test_recompiles, test_replacements, test_steps
 from tests.sources import test_dynamo_advice, test_dynamo_break_advice
 
 PACKAGE = Path(xlaprof.__file__).parent
@@ -100,7 +100,14 @@ def sentences(path: Path) -> Iterator[str]:
 
 def taken() -> Iterator[str]:
     """Words of the advice that tests take."""
-    cases = (test_reads.READS, test_recompiles.CASES, test_steps.BARRIERS, test_steps.GROWING, test_steps.IDLE)
+    cases = (
+        test_reads.READS,
+        test_fallbacks.FALLBACKS,
+        test_recompiles.CASES,
+        test_steps.BARRIERS,
+        test_steps.GROWING,
+        test_steps.IDLE,
+    )
     yield from (case.words for some in cases for case in some)
     yield from (one.words for one in test_replacements.REPLACED)
     yield from (one.words for one in (*test_dynamo_advice.RECOMPILATIONS, *test_dynamo_break_advice.BREAKS))

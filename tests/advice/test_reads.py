@@ -1,4 +1,4 @@
-"""Advice on reads and fallbacks is taken: values stay on the device, and few are read."""
+"""Advice on reads is taken: values stay on the device, and few are read."""
 
 from __future__ import annotations
 
@@ -204,44 +204,6 @@ def saves_behind() -> None:
     thread.join()
 
 
-def masked_loss(n: int, x: Any) -> Any:
-    logits, tags, mask = x, torch.zeros(4, dtype=torch.long).to("xla"), x[:, 0] > 1
-    return F.cross_entropy(logits[mask], tags[mask])
-
-
-def ignored(n: int, x: Any) -> Any:
-    logits, tags, mask = x, torch.zeros(4, dtype=torch.long).to("xla"), x[:, 0] > 1
-    tags = tags.masked_fill(~mask, -100)
-    return F.cross_entropy(logits.flatten(0, -2), tags.flatten(), ignore_index=-100)
-
-
-def distinct(n: int, x: Any) -> Any:
-    return torch.unique_consecutive(x.flatten().long())
-
-
-def neighbours(n: int, x: Any) -> Any:
-    values = x.flatten().long().sort().values
-    new = torch.cat([torch.ones(1, dtype=torch.bool, device="xla"), values[1:] != values[:-1]])
-    return torch.zeros_like(values).scatter_reduce(0, new.long().cumsum(0) - 1, values, "amax")
-
-
-def repeated(**options: int) -> Step:
-    def step(n: int, x: Any) -> Any:
-        return x.repeat_interleave(torch.tensor([1, 2, 3, 2]).to("xla"), 0, **options)
-
-    return step
-
-
-def solved(n: int, x: Any) -> Any:
-    return torch.linalg.ldl_solve(x, torch.arange(1, 5).to("xla"), x)
-
-
-def solved_before() -> None:
-    x = torch.ones(4, 4).to("xla")
-    y = solved(0, x)
-    loop(lambda n, x: x + y)()
-
-
 def scaled_loss(scaler: Any) -> Step:
     weight = torch.ones(4, 4).to("xla").requires_grad_()
     optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -307,6 +269,66 @@ def evaluated(read_once: bool) -> Program:
     return program
 
 
+def tallied(on_the_device: bool) -> Program:
+    """Hits are counted, on the host or on the device."""
+    hits: Any = torch.zeros((), device="xla") if on_the_device else 0
+
+    def step(n: int, x: Any) -> None:
+        nonlocal hits
+        if on_the_device:
+            hits += (x.argmax(-1) == 1).sum()
+        else:
+            hits += int((x.argmax(-1) == 1).sum())
+
+    return lambda: (loop(step)(), print(int(hits)))
+
+
+SCALES = (0.5, 1.0, 2.0, 4.0)
+
+
+def looked_up_in_a_list(n: int, x: Any) -> Any:
+    return x * SCALES[x.sum(-1).argmax().item()]
+
+
+def selected(n: int, x: Any, table: list[Any] = []) -> Any:  # noqa: B006
+    if not table:
+        table.append(torch.tensor(SCALES).to("xla"))
+    return x * torch.index_select(table[0], 0, x.sum(-1).argmax().view(1))
+
+
+def cut_to_length(n: int, x: Any) -> Any:
+    return x[: (x[:, 0] > 0).sum().item()].mean()
+
+
+def masked(n: int, x: Any) -> Any:
+    size = (x[:, 0] > 0).sum()
+    mask = torch.arange(4, device="xla") < size
+    return torch.where(mask[:, None], x, 0).sum() / (size * 4)
+
+
+def flag_of_two(n: int, x: Any) -> Any:
+    warm = x.amax() > 2 and x.amin() > 0
+    return x * warm
+
+
+def flag_on_the_device(n: int, x: Any) -> Any:
+    return x * ((x.amax() > 2) & (x.amin() > 0))
+
+
+def filtered(n: int, x: Any) -> Any:
+    large = [row for row in x if row.amax() > 5]
+    return sum(large)
+
+
+def named(n: int, x: Any) -> Any:
+    size = x.norm().item()
+    return x / size
+
+
+def unread(n: int, x: Any) -> Any:
+    return x / x.norm()
+
+
 READS = [
     Case("a loss", "transfer", loop(total), " and read it ", loop(every_tenth(total)), also=("every 10 steps",)),
     Case(
@@ -324,19 +346,19 @@ READS = [
         " and read it ",
         loop(every_tenth(lambda n, x: x.sum().item())),
     ),
-    Case("a weight of each row", "transfer", loop(weighed), "Choose on the device", loop(chosen)),
+    Case("a weight of each row", "transfer", loop(weighed), "Decide on the device", loop(chosen)),
     Case("an action", "transfer", loop(acted), "Let one read serve many turns", loop(every_tenth(acted))),
-    Case("a print", "transfer", loop(printed), "Print ", loop(every_tenth(printed))),
-    Case("a log", "transfer", loop(logged), ", after the barrier, or hand the logger", loop(every_tenth(logged))),
+    Case("a print", "transfer", loop(printed), "Show it ", loop(every_tenth(printed))),
+    Case("a log", "transfer", loop(logged), "Show it ", loop(every_tenth(logged))),
     Case(
         "a log of earlier values",
         "transfer",
         loop(logged),
-        ", after the barrier, or hand the logger",
+        "or show the value of some steps ago",
         loop(logged_late),
         counts=(),
     ),
-    Case("a progress bar", "transfer", loop(shown), "Show the value ", loop(every_tenth(shown))),
+    Case("a progress bar", "transfer", loop(shown), " and read it ", loop(every_tenth(shown))),
     Case(
         "a test for NaN",
         "transfer",
@@ -376,7 +398,7 @@ READS = [
         "Decide on the device",
         loop(lambda n, x: torch.where(x.sum() > 3, x * 2, x)),
     ),
-    Case("a branch that ends", "transfer", loop(ends), ", a mask), or look at the value only ", loop(flagged())),
+    Case("a branch that ends", "transfer", loop(ends), "a test that only stops or reports may look ", loop(flagged())),
     Case("a test with in", "transfer", loop(contains), "Decide on the device", loop(contains_where)),
     Case("an assertion", "transfer", loop(asserted), "Assert on the host before the upload", loop(asserted_before)),
     Case(
@@ -404,9 +426,16 @@ READS = [
     Case(
         "a metric",
         "transfer",
-        loop(lambda n, x: (x.argmax(-1) == 1).sum().item()),
-        "Add up on the device",
-        loop(lambda n, x: (x.argmax(-1) == 1).sum()),
+        tallied(False),
+        "Add up on the device, and read the sum ",
+        tallied(True),
+    ),
+    Case("a row of a table", "transfer", loop(looked_up_in_a_list), "Index on the device", loop(selected)),
+    Case("a length", "transfer", loop(cut_to_length), "Keep one size, the largest, and mask", loop(masked)),
+    Case("a flag", "transfer", loop(flag_of_two), "Decide on the device", loop(flag_on_the_device)),
+    Case("boxes that are large enough", "transfer", loop(filtered), "Decide on the device", loop(chosen)),
+    Case(
+        "a value by its name", "transfer", loop(named), "what is computed with it, compute on the device", loop(unread)
     ),
     Case(
         "a library's function",
@@ -430,52 +459,6 @@ READS = [
         "hand a copy made on the device to a background thread",
         saves_behind,
         counts=(),
-    ),
-    Case(
-        "a selection",
-        "fallback",
-        loop(lambda n, x: x[x > 1].sum()),
-        "Use a mask (torch.where",
-        loop(lambda n, x: torch.where(x > 1, x, 0).sum()),
-    ),
-    Case("selected rows of a loss", "fallback", loop(masked_loss), "masked_fill, ignore_index)", loop(ignored)),
-    Case(
-        "counts of values",
-        "fallback",
-        loop(lambda n, x: torch.bincount(x.flatten().long(), minlength=40)),
-        "Count into a tensor of fixed length",
-        loop(
-            lambda n, x: torch.zeros(40, device="xla").index_add_(0, x.flatten().long(), torch.ones(16, device="xla"))
-        ),
-    ),
-    Case(
-        "distinct values",
-        "fallback",
-        loop(distinct),
-        "Sort and compare neighbours into a tensor of fixed length",
-        loop(neighbours),
-    ),
-    Case(
-        "repeats",
-        "fallback",
-        loop(repeated()),
-        "Keep the sum of the repeats fixed, and pass it",
-        loop(repeated(output_size=8)),
-    ),
-    Case("an operation in the loop", "fallback", loop(solved), "or move it out of the loop.", solved_before),
-    Case(
-        "an operation that is not the device's",
-        "fallback",
-        loop(solved),
-        " by operations that run on the device",
-        loop(lambda n, x: torch.linalg.solve_ex(x, x)),
-    ),
-    Case(
-        "eigenvalues",
-        "fallback",
-        loop(lambda n, x: torch.linalg.eigvals(x + x.T)),
-        "Use torch.linalg.eigh if the matrix is symmetric",
-        loop(lambda n, x: torch.linalg.eigh(x + x.T)),
     ),
 ]
 CASES = READS

@@ -1,0 +1,104 @@
+"""What a line does with a value it reads, in which words, and the advice by that use."""
+
+from __future__ import annotations
+
+import pytest
+
+from xlaprof.analysis.evidence.reading import SCALAR, advise_read
+from xlaprof.analysis.evidence.uses import Use, read_of
+
+
+@pytest.mark.parametrize(
+    ("code", "via", "name", "purpose", "advice"),
+    [
+        ("total += loss.item()", "", ".item()", "to add it up", "Add up on the device"),
+        ("if loss < best:", "", "the condition of the if", "to decide", "Decide on the device"),
+        ("while residual > tolerance:", "", "the condition of the while", "whether to go on", "fixed number of turns"),
+        ("assert x.max() < 1", "", "the assertion", "", "on the host before the upload"),
+        ("if torch.isnan(loss).any():", "", "the condition of the if", "NaN or infinity", "flag kept on the device"),
+        ("clip(m)", "clip_grad_norm_", "clip_grad_norm_(error_if_nonfinite=True)", "not finite", "error_if_nonfinite"),
+        ("scaler.step(opt)", "GradScaler.step", "step()", "found_inf", "bfloat16"),
+        ('bar.set_postfix(loss=f"{loss:.3f}")', "Tensor.__format__", "an f-string", "to show it", "every 10 steps"),
+        ("print(loss)", "Tensor.__repr__", "print()", "", "after the barrier"),
+        ("correct += (p == y).sum().item()", "", ".item()", "to add it up", "read the sum every 10"),
+        ("index = (self.timesteps == timestep).nonzero().item()", "", ".item()", "find a position", "enumerate"),
+        ("x = float(scale)", "", "float()", "", "Keep the value"),
+        ('log.info("loss %s", loss)', "Logger.info", "logging", "to show it", "Show it every 10 steps"),
+        ("d = Categorical(logits=x)", "Categorical.__init__", "Categorical()", "check its", "validate_args=False"),
+        ("logp = policy.log_prob(action)", "Normal.log_prob", "log_prob()", "check its", "validate_args=False"),
+        ("logp = d.log_prob(x)", "LogNormal.log_prob", "log_prob()", "check its", "validate_args=False"),
+        ("a = Categorical(x).sample().item()", "Categorical.__init__", ".item()", "", "Keep the value"),
+        ("loss = head.entropy(x)", "Mixture.entropy", "entropy()", "", "Call entropy() every 10 steps"),
+        ("plateau.step(loss)", "ReduceLROnPlateau.step", "step()", "", "Call step() every 10 steps"),
+        ("bar.set_postfix(loss=loss)", "tqdm.set_postfix", "set_postfix()", "to show it", "Show it"),
+        ("if token in stop:", "Tensor.__contains__", "the test with in", "to decide", "Decide on the device"),
+        ("inverse = torch.linalg.inv(a)", "linalg_inv", "linalg_inv()", "errors", "inv_ex"),
+    ],
+)  # fmt: skip
+def test_a_line_that_reads_a_number_is_called_what_it_is(
+    code: str, via: str, name: str, purpose: str, advice: str
+) -> None:
+    way = advise_read(SCALAR, via, code, 10)
+    assert way.name == name
+    assert way.what == "one number"
+    assert purpose in way.purpose
+    assert advice in way.advice
+
+
+@pytest.mark.parametrize(
+    ("use", "lines"),
+    {
+        Use.GOES_ON: ["while (gap := (x - old).norm().item()) > 1e-3:", "while not settled and n < 50:"],
+        Use.DECIDES: [
+            "saturated = bool(pressure.amax() > limit)",
+            "ready = warm and full",
+            "if n % 5 == 0 and drift.item() > 2:",
+            "elif energy.sum() < floor:",
+            "kept = [one for one in boxes if one.area() > 4]",
+            "scale = 0.5 if peak > 1 else 1.0",
+            "weights = torch.tensor([2.0 if r > 3 else 1.0 for r in rows]).to(device)",
+            "if word in stops:",
+        ],
+        Use.ASSERTS: ["assert torch.allclose(q @ k, v)", "assert x.max().item() < 9, step"],
+        Use.SIZES: [
+            "for k in range(int(count)):",
+            "out = torch.zeros(batch, lengths.max().item())",
+            "x = x[:, :lengths.max()]",
+            "best = scores.topk(k.item())",
+        ],
+        Use.INDEXES: ["word = vocabulary[token.item()]", "lr = table[stage]", "seen[label.item()] += 1"],
+        Use.ADDS_UP: [
+            "wrong += int((guess != y).sum())",
+            "loss_sum = sum(one.item() for one in losses)",
+            "hits += 1 if p == y else 0",
+            "n = sum(1 for one in boxes if one.area() > 4)",
+        ],
+        Use.LOGS: [
+            "print('high' if t > 3 else 'low', t.item())",
+            'row = {"epoch": n, "error": error.item()}',
+            '"error": error.item(),',
+            'wandb.log(dict(error=error.item()), step=n)',
+            'line = "error %.3f" % error.item()',
+            'history["error"] = error.item()',
+            'errors.append(round(error.item(), 3))',
+            'self.log("error", float(error),',
+            "print('off') if quiet else print(error.item())",
+        ],
+        Use.OTHER: [
+            "shown = 'hidden' if quiet else error.item()",
+            "error = error.item()",
+            "return math.log(error.item())",
+            "y = logits.mul(scale.item())",
+            "opt.set(",
+        ],
+    }.items(),
+)  # fmt: skip
+def test_what_takes_the_value_is_its_use(use: Use, lines: list[str]) -> None:
+    assert {line: read_of(line, scalar=True).use for line in lines} == dict.fromkeys(lines, use)
+
+
+def test_a_line_that_reads_a_tensor_is_called_what_it_is() -> None:
+    assert advise_read("aten::_to_copy", "", "arr = images.cpu().numpy()", 10).name == ".cpu()"
+    assert advise_read("aten::_to_copy", "", "words = tokens[row].tolist()", 10).name == ".tolist()"
+    assert advise_read("aten::_to_copy", "", "xm.save(state, path)", 10).advice.startswith("Save less often")
+    assert advise_read("aten::_to_copy", "", "loss.cpu()", 10).what == "a tensor"

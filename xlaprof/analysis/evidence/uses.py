@@ -1,0 +1,188 @@
+"""The use that a line makes of a value which it reads from the device, from the line's syntax tree.
+
+First the expression that reads: a call such as ``.item()`` or ``float()``; where none is written, what Python must know
+the value of: a test, an operand of ``and``, an index. Then the way up from there, through arithmetic and conversions,
+to what takes the value: a test decides, ``+=`` adds up, a subscript indexes, ``range()`` sizes, ``print()`` logs.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from xlaprof.analysis.statements import parsed
+
+
+class Use(IntEnum):
+    """Of several in one line the smallest counts."""
+
+    GOES_ON = 0  # the condition of a while
+    DECIDES = 1
+    ASSERTS = 2
+    SIZES = 3  # a slice, range(), a shape
+    INDEXES = 4
+    ADDS_UP = 5
+    LOGS = 6  # print, a logger, an f-string, a list, a dict
+    OTHER = 7
+
+
+class Read(NamedTuple):
+    """A read of a line."""
+
+    use: Use
+    name: str = ""  # ".item()", "float()", "the condition of the if"; empty: not known
+    written: bool = False  # the line reads by itself, as with .item()
+    words: frozenset[str] = frozenset()  # names and attributes of the line
+
+
+_COPIES = ("tolist", "cpu", "numpy")
+_METHODS = ("item", *_COPIES)
+_CONVERSIONS = ("float", "int", "bool")
+_FUNCTIONS = {"save": "save()", "equal": "torch.equal()", "allclose": "torch.allclose()"}
+#: calls that hand on what they are given
+_THROUGH = {*_CONVERSIONS, *_METHODS, "any", "all", "round", "abs", "str", "repr", "min", "max", "list", "tuple", "set",
+            "sorted", "format", "array", "asarray", "to"}  # fmt: skip
+_MATH = {"math", "cmath", "np", "numpy", "torch", "F"}  # modules whose functions do, and whose log() is a number's
+_SIZED = {"range", "zeros", "ones", "full", "empty", "rand", "randn", "arange", "linspace", "new_zeros", "new_ones",
+          "view", "reshape", "expand", "repeat", "pad", "split", "narrow", "topk", "tile", "islice"}  # fmt: skip
+_LOGGED = {"print", "debug", "info", "warning", "error", "critical", "exception", "write", "add_scalar", "add_scalars",
+           "log_dict", "log_metric", "log_metrics", "set_postfix", "set_postfix_str", "set_description", "append",
+           "appendleft", "extend", "dict", "update", "writerow", "log"}  # fmt: skip
+_LOGGERS = {"log", "logger", "logging", "wandb", "mlflow"}
+_NAMES: Mapping[type, str] = {
+    ast.If: "the condition of the if",
+    ast.While: "the condition of the while",
+    ast.Assert: "the assertion",
+    ast.Subscript: "an index",
+    ast.Slice: "a bound of a slice",
+}
+
+
+def read_of(code: str, *, scalar: bool) -> Read:
+    """The read of a number, or of a tensor, in the line ``code``."""
+    tree = parsed(code, parts=True)
+    if tree is None:
+        return Read(Use.OTHER)
+    above = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    words = frozenset(_names(tree))
+    reads = [Read(_use(node, above), name, True, words) for node, name in _written(tree, scalar=scalar)]
+    if not reads and scalar:
+        reads = [Read(_use(node, above), _asker(node, above), False, words) for node in _asked(tree)]
+    return min(reversed(reads), key=lambda read: read.use, default=Read(Use.OTHER, words=words))
+
+
+def _called(node: ast.AST) -> str:
+    """The last part of the name of what is called; empty for all else."""
+    return next(_names(node.func), "") if isinstance(node, ast.Call) else ""
+
+
+def _owner(node: ast.Call) -> str:
+    """``log`` of ``self.log.info()``."""
+    return next(_names(node.func.value), "") if isinstance(node.func, ast.Attribute) else ""
+
+
+def _names(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _written(tree: ast.AST, *, scalar: bool) -> list[tuple[ast.Call, str]]:
+    """Calls that read, outer ones first, and what they are called; of the sort that is asked for, if there are any."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    named = {node: f".{_called(node)}()" for node in calls if _called(node) in _METHODS}
+    named |= {node: '.to("cpu")' for node in calls if _called(node) == "to" and "cpu" in ast.unparse(node)}
+    named |= {node: ".numpy()" for node in calls if _owner(node) in ("np", "numpy") and "array" in _called(node)}
+    if sort := [one for one in named.items() if (one[1] == ".item()") == scalar] or [*named.items()]:
+        return sort
+    free = [node for node in calls if isinstance(node.func, ast.Name) and any(map(_is_open, node.args))]
+    converted = [(node, f"{_called(node)}()") for node in free if _called(node) in _CONVERSIONS]
+    return converted or [(node, _FUNCTIONS[_called(node)]) for node in calls if _called(node) in _FUNCTIONS]
+
+
+def _asked(tree: ast.AST) -> Iterator[ast.AST]:
+    """Expressions that Python must know the value of: tests, indices, sizes."""
+    for node in ast.walk(tree):
+        asked: list[ast.expr | None] = []
+        match node:
+            case ast.If() | ast.While() | ast.IfExp() | ast.Assert():
+                asked = [node.test]
+            case ast.BoolOp():
+                asked = [*node.values]
+            case ast.comprehension():
+                asked = [*node.ifs]
+            case ast.UnaryOp(op=ast.Not()):
+                asked = [node.operand]
+            case ast.Compare(ops=[ast.In() | ast.NotIn(), *_]):
+                asked = [node]
+            case ast.Subscript():
+                asked = [node.slice] * (not any(isinstance(one, ast.Slice) for one in ast.walk(node.slice)))
+            case ast.Slice():
+                asked = [node.lower, node.upper]
+            case ast.Call() if _called(node) in ("round", *_SIZED):
+                asked = [*node.args]
+        yield from (one for one in asked if one is not None and _is_open(one))
+
+
+def _is_open(node: ast.AST) -> bool:
+    """Whether an expression may hold a value of the device."""
+    if isinstance(node, ast.BoolOp) or _called(node) in ("len", "isinstance", "hasattr", "callable"):
+        return False
+    if isinstance(node, ast.Compare) and all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
+        return False
+    return any(_names(node))
+
+
+def _asker(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> str:
+    """What makes Python look at the value."""
+    node = above[node]
+    while isinstance(node, ast.BoolOp | ast.UnaryOp):
+        node = above[node]
+    return f"{_called(node)}()" if _called(node) else _NAMES.get(type(node), "a test")
+
+
+def _use(node: ast.AST, above: Mapping[ast.AST, ast.AST]) -> Use:
+    """What takes the value of ``node``."""
+    use = Use.DECIDES if _called(node) == "bool" else Use.OTHER  # where nothing further up says more
+    while (parent := above.get(node)) is not None:
+        match parent:
+            case ast.While() if parent.test is node:
+                return Use.GOES_ON
+            case ast.Assert():
+                return Use.ASSERTS
+            case ast.If() if parent.test is node:
+                return Use.DECIDES
+            case ast.IfExp() if parent.test is node:
+                use = Use.DECIDES
+            case ast.BoolOp() | ast.Compare() | ast.UnaryOp(op=ast.Not()):
+                use = Use.DECIDES
+            case ast.comprehension() if node in parent.ifs:
+                use = Use.DECIDES
+            case ast.AugAssign():
+                return Use.ADDS_UP
+            case ast.Subscript() if parent.slice is node:
+                return Use.INDEXES
+            case ast.Slice():
+                return Use.SIZES
+            case ast.FormattedValue() | ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str())):
+                return Use.LOGS
+            case ast.Dict() | ast.DictComp() | ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str()))]):
+                use = min(use, Use.LOGS)
+            case ast.Call() if parent.func is not node:
+                called, owner = _called(parent), _owner(parent)
+                if called == "sum":
+                    return Use.ADDS_UP
+                if called in _SIZED:
+                    return Use.SIZES
+                if (called in _LOGGED and owner not in _MATH) or owner in _LOGGERS:
+                    return Use.LOGS
+                if called not in _THROUGH and owner not in _MATH:
+                    return use
+            case ast.Expr():
+                return Use.LOGS  # a value that nobody takes
+            case ast.stmt() | ast.Lambda():
+                return use
+        node = parent
+    return use
